@@ -1,0 +1,102 @@
+// Package hypervisor is the contract behind which KVM, MSHV and plain emulation look alike: what each is called, which device
+// it needs, and whether it works on this machine. Whether one works is tried (a virtual machine is made and, with KVM, a tiny
+// guest is run), never taken from the presence of a device node.
+//
+// There is no global list: New makes a Registry value and the caller passes it on. Check is dear (tens of milliseconds) and
+// nothing is cached here; a caller that asks often keeps the answer and asks again when the machine changes.
+package hypervisor
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+)
+
+// Names by which a VM's specification asks for a hypervisor.
+const (
+	NameAuto      = "auto"
+	NameKVM       = "kvm"
+	NameMSHV      = "mshv"
+	NameEmulation = "emulation"
+)
+
+// Hypervisor is one way of running guests. Implementations are safe for concurrent use.
+type Hypervisor interface {
+	// Name is what a specification says: kvm, mshv, emulation.
+	Name() string
+	// Device is the device node it needs, under the root that it was made with; empty when it needs none.
+	Device() string
+	// Accelerator is the name that QEMU's -accel takes.
+	Accelerator() string
+	// VirtType is libvirt's domain type, under which administrators know it: kvm, hyperv, qemu.
+	VirtType() string
+	// Check tries the hypervisor. It returns within about a second whatever the kernel does, sooner when ctx ends.
+	Check(ctx context.Context) Status
+}
+
+// Level says how far a hypervisor can be used.
+type Level int
+
+// The zero Level is Unusable, so that a forgotten one promises nothing.
+const (
+	Unusable Level = iota // no guest runs
+	Degraded              // guests run, with limits that make it a bad default; used only when asked for by name
+	Works
+)
+
+// String returns unusable, degraded or works.
+func (l Level) String() string {
+	switch l {
+	case Unusable:
+		return "unusable"
+	case Degraded:
+		return "degraded"
+	case Works:
+		return "works"
+	}
+	return fmt.Sprintf("level %d", int(l))
+}
+
+// Status is the outcome of trying a hypervisor.
+type Status struct {
+	Level Level
+	// Reason says in a sentence what was found; never empty when Level is not Works.
+	Reason string
+	// Remedy says what an administrator can do; empty when there is nothing to be done.
+	Remedy string
+	// Errno is the kernel's answer where one decided the level, else 0.
+	Errno syscall.Errno
+	// Limits lists what guests can't have here, a sentence each.
+	Limits []string
+	// CPUQuirks lists what must follow a host CPU model on QEMU's -cpu option ("-arch-capabilities") for QEMU to start.
+	CPUQuirks []string
+	// InstructionsPerSecond is how fast the trial guest ran in its fastest round, in the mode that Linux uses (64-bit, paging on);
+	// 0 if it wasn't measured.
+	InstructionsPerSecond uint64
+}
+
+// Sentence is the reason and the remedy in one line, for an error message or a log.
+func (s Status) Sentence() string {
+	switch {
+	case s.Reason == "":
+		return s.Level.String()
+	case s.Remedy == "":
+		return s.Reason
+	}
+	return s.Reason + ": " + s.Remedy
+}
+
+// Roots are the places that the system is read from. An empty one stands for the running system's own.
+type Roots struct {
+	Dev, Proc string
+}
+
+func (r Roots) dev() string  { return orElse(r.Dev, "/dev") }
+func (r Roots) proc() string { return orElse(r.Proc, "/proc") }
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

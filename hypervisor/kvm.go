@@ -1,0 +1,113 @@
+package hypervisor
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// trialLimit bounds the trial guest. It takes a millisecond where KVM is healthy and 50 ms where a guest runs a million
+// instructions a second; what doesn't end by then never will. It is well within hangLimit, so that the trial can say so itself.
+const trialLimit = time.Second
+
+// KVM is the Linux kernel's hypervisor, driven through /dev/kvm.
+type KVM struct {
+	Roots Roots
+}
+
+var _ Hypervisor = KVM{}
+
+// Name returns "kvm".
+func (KVM) Name() string { return NameKVM }
+
+// Device returns the path of /dev/kvm under the root.
+func (k KVM) Device() string { return filepath.Join(k.Roots.dev(), "kvm") }
+
+// Accelerator returns "kvm".
+func (KVM) Accelerator() string { return "kvm" }
+
+// VirtType returns "kvm".
+func (KVM) VirtType() string { return "kvm" }
+
+// Check makes a virtual machine and, on x86, runs a tiny guest in it, first in 32-bit protected mode and then, through the
+// steps that a Linux kernel takes, in 64-bit mode with paging, and measures how fast it ran. A KVM inside another hypervisor may
+// do everything that is asked of it and yet emulate each instruction, which makes it slower than emulation in the VMM: that is Degraded.
+func (k KVM) Check(ctx context.Context) Status {
+	return bounded(ctx, k.Device(), k.try)
+}
+
+func (k KVM) try(ctx context.Context) Status {
+	fd, fail := openDevice(k.Device(), k.absentRemedy)
+	if fail != nil {
+		return fail.status()
+	}
+	defer unix.Close(fd)
+	version, err := ioctlInt(fd, kvmGetAPIVersion, 0)
+	if err != nil {
+		return failed(k.Device()+": KVM_GET_API_VERSION", errnoOf(err), "the device is not KVM's: look what made it").status()
+	}
+	if version != kvmAPIVersion {
+		return Status{Level: Unusable, Reason: fmt.Sprintf("%s speaks KVM API version %d and only %d is known", k.Device(), version, kvmAPIVersion)}
+	}
+	vm, err := ioctlInt(fd, kvmCreateVM, 0)
+	if err != nil {
+		return failed(k.Device()+": KVM_CREATE_VM", errnoOf(err), createRemedy(errnoOf(err))).status()
+	}
+	defer unix.Close(vm)
+	ctx, cancel := context.WithTimeout(ctx, trialLimit)
+	defer cancel()
+	return tryGuest(ctx, fd, vm)
+}
+
+func createRemedy(errno syscall.Errno) string {
+	switch errno {
+	case unix.EBUSY:
+		return "another hypervisor (VirtualBox, VMware) holds the processor's virtualisation: stop it"
+	case unix.EOPNOTSUPP:
+		return "virtualisation is switched off: enable VT-x or AMD-V in firmware"
+	case unix.ENOMEM:
+		return "the kernel has no memory for another virtual machine"
+	}
+	return ""
+}
+
+// absentRemedy says how to get a /dev/kvm, as far as the processor's flags tell.
+func (k KVM) absentRemedy() string {
+	flags, err := cpuFlags(filepath.Join(k.Roots.proc(), "cpuinfo"))
+	switch {
+	case err != nil:
+		return "load the kvm module; if that fails, enable virtualisation in firmware"
+	case slices.Contains(flags, "vmx"):
+		return "load kvm_intel (modprobe kvm_intel); if that fails, enable VT-x in firmware; in a container, pass the device in"
+	case slices.Contains(flags, "svm"):
+		return "load kvm_amd (modprobe kvm_amd); if that fails, enable AMD-V (SVM) in firmware; in a container, pass the device in"
+	case slices.Contains(flags, "hypervisor"):
+		return "this machine is itself a guest without virtualisation: switch on nested virtualisation in the outer hypervisor, then load kvm_intel or kvm_amd"
+	}
+	return "load kvm_intel or kvm_amd; if that fails, enable VT-x or AMD-V in firmware"
+}
+
+// cpuFlags reads the flags of the first processor.
+func cpuFlags(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if strings.TrimSpace(name) == "flags" {
+			return strings.Fields(value), nil
+		}
+	}
+	return nil, lines.Err()
+}

@@ -1,0 +1,89 @@
+package hypervisor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A round of the trial guest adds the numbers from trialIterations down to 1 to a word of memory, three instructions a number. It
+// is short enough for a processor of a million instructions a second to end it in 30 ms, and long enough for the exits around it
+// not to matter.
+const (
+	trialIterations   = 10_000
+	trialInstructions = 3 * trialIterations
+	trialWant         = uint32(trialIterations * (trialIterations + 1) / 2)
+)
+
+// trialRounds is how often the guest is measured in long mode before it is called slow: the fastest round counts, so that
+// one that was disturbed doesn't.
+const trialRounds = 3
+
+// speedFloor, in instructions a second, divides hardware from emulation. The trial's loop runs at about a thousand million on
+// hardware however old, also nested, and at a few million where an outer hypervisor emulates each instruction; QEMU's TCG makes
+// some hundred million of it.
+const speedFloor = 50_000_000
+
+// outcome is what a trial guest came to: the CPU time of each finished round by mode, whether the atomic instruction after the
+// first round in long mode worked, and what broke the trial off if something did.
+type outcome struct {
+	protected, long []time.Duration
+	atomic          bool
+	failure         error
+}
+
+// speed is that of the fastest round in long mode, in instructions a second; 0 if there was none.
+func (o outcome) speed() uint64 {
+	if len(o.long) == 0 {
+		return 0
+	}
+	fastest := max(slices.Min(o.long), time.Microsecond) // a clock coarser than the round doesn't make it infinitely fast
+	return uint64(trialInstructions) * uint64(time.Second) / uint64(fastest)
+}
+
+func (o outcome) fast() bool { return o.speed() >= speedFloor }
+
+// enough reports whether running on would tell nothing more.
+func (o outcome) enough() bool { return o.atomic && (o.fast() || len(o.long) >= trialRounds) }
+
+// verdict says what a trial's outcome means for real guests.
+func verdict(o outcome) Status {
+	s := Status{Level: Degraded, InstructionsPerSecond: o.speed()}
+	switch {
+	case len(o.protected) == 0:
+		s.Level = Unusable
+		s.Reason = fmt.Sprintf("KVM makes virtual machines but doesn't run a trial guest: %v", o.failure)
+		s.Remedy = "look at the kernel's log (dmesg); if this machine is itself a guest, at nested virtualisation in the outer hypervisor"
+	case len(o.long) == 0:
+		s.Reason = fmt.Sprintf("KVM here runs 32-bit guests only: when the trial guest went to 64-bit mode, %v", o.failure)
+		s.Remedy = "if this machine is itself a guest, look at nested virtualisation in the outer hypervisor"
+		s.Limits = []string{"no 64-bit guests"}
+	case !o.fast():
+		s.Reason = fmt.Sprintf("KVM here runs about %s instructions a second: it is emulated by the outer hypervisor; emulation (TCG) is faster",
+			roughly(o.speed()))
+		s.Remedy = "enable hardware-backed nested virtualisation in the outer hypervisor"
+		s.Limits = append([]string{"guests run tens of times slower than under emulation: small ones only"}, o.atomicLimit()...)
+	case !o.atomic:
+		s.Reason = fmt.Sprintf("KVM here doesn't run 64-bit Linux: at a 16-byte atomic instruction (cmpxchg16b) %v", o.failure)
+		s.Remedy = "look at the kernel's log (dmesg); if this machine is itself a guest, at nested virtualisation in the outer hypervisor"
+		s.Limits = o.atomicLimit()
+	default:
+		s.Level = Works
+	}
+	return s
+}
+
+func (o outcome) atomicLimit() []string {
+	if o.atomic {
+		return nil
+	}
+	return []string{fmt.Sprintf("64-bit Linux doesn't boot: at a 16-byte atomic instruction (cmpxchg16b) %v", o.failure)}
+}
+
+// roughly words a number for reading: 3 million, 400 thousand.
+func roughly(n uint64) string {
+	if n >= 1_000_000 {
+		return fmt.Sprintf("%d million", (n+500_000)/1_000_000)
+	}
+	return fmt.Sprintf("%d thousand", (n+500)/1_000)
+}
