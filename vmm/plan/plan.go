@@ -1,0 +1,108 @@
+// Package plan describes, as plain data, how one VMM process is started: its
+// command line, the files that are opened for it, its memory and its user.
+//
+// A planner (vmm/qemu) makes a Plan from a specification without touching the
+// system; vmlet-shim carries it out. The two are often of different versions
+// and processes, so a Plan is JSON and holds no behaviour. The package imports
+// nothing heavy: the shim links it.
+package plan
+
+import "github.com/vmlet/vmlet/vmm/disk"
+
+// FirstFile is the number of the descriptor that Files[0] becomes in the VMM:
+// 0, 1 and 2 are the standard streams.
+const FirstFile = 3
+
+// Plan says how a VMM is started.
+type Plan struct {
+	// Name and ID of the VM, for log lines.
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	// VMM names the driver that talks to it: "qemu".
+	VMM string `json:"vmm"`
+	// Program is the VMM's absolute path; Args do not repeat it.
+	Program string   `json:"program"`
+	Args    []string `json:"args"`
+	// User that the VMM runs as; nil: the shim's own.
+	User *User `json:"user,omitempty"`
+	// Files are inherited by the VMM: Files[i] is descriptor FirstFile+i.
+	Files  []File `json:"files"`
+	Memory Memory `json:"memory"`
+	// Restore is set when the VM goes on from an image.
+	Restore *Restore `json:"restore,omitempty"`
+	// Paused leaves the vCPUs stopped once the VMM is up.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// User is who the VMM runs as, set before exec.
+type User struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// Memory is the guest's RAM.
+type Memory struct {
+	// Size in bytes.
+	Size uint64 `json:"size"`
+	// Path of the file that the shim makes on a tmpfs or hugetlbfs, mode 0600,
+	// owned by User. Empty when the image is mapped privately (Restore.Lazy).
+	Path string `json:"path,omitempty"`
+	// PageSize in bytes of huge pages; 0: the system's ordinary pages.
+	PageSize uint64 `json:"pageSize,omitempty"`
+}
+
+// Restore says which image the VM goes on from.
+type Restore struct {
+	// Directory of the image, absolute.
+	Directory string `json:"directory"`
+	// ImageID must be the image's: it may have been replaced since planning.
+	ImageID string `json:"imageId"`
+	// Lazy maps the image's memory privately instead of filling RAM from it.
+	Lazy bool `json:"lazy,omitempty"`
+}
+
+// FileKind says what a File is.
+type FileKind string
+
+const (
+	// FilePath is opened at Path.
+	FilePath FileKind = "path"
+	// FileMemory is the guest's RAM: the file at Memory.Path, read-write, or,
+	// lazily restored, the image's memory, read-only.
+	FileMemory FileKind = "memory"
+	// FileListen is a listening unix stream socket bound at Path, a name in
+	// the VM's run folder, before the VMM starts.
+	FileListen FileKind = "listen"
+	// FileConsole is the VMM's end of the serial console; the shim has the other.
+	FileConsole FileKind = "console"
+	// FileReceived is descriptor number Index of those sent with the plan,
+	// such as a tap.
+	FileReceived FileKind = "received"
+)
+
+// File is a descriptor that the VMM inherits.
+type File struct {
+	Kind FileKind `json:"kind"`
+	// Field of the specification that names it, for error messages:
+	// "disks[0].path".
+	Field string `json:"field,omitempty"`
+	Path  string `json:"path,omitempty"`
+	// Index into the descriptors sent with the plan (FileReceived).
+	Index int `json:"index,omitempty"`
+
+	// Write opens the file read-write, else read-only.
+	Write bool `json:"write,omitempty"`
+	// Direct opens with O_DIRECT where the filesystem can.
+	Direct bool `json:"direct,omitempty"`
+	// Reopened files are opened again by the VMM through /proc/self/fd, where
+	// the kernel checks permissions anew: what User could not read is handed
+	// over as a sealed copy in memory.
+	Reopened bool `json:"reopened,omitempty"`
+	// Disk is what the image must be; nil: not a disk image.
+	Disk *disk.Expectation `json:"disk,omitempty"`
+	// DiskName names a writable disk whose identity belongs to a memory image.
+	DiskName string `json:"diskName,omitempty"`
+	// Identity that the disk must still have (a restore); nil: any.
+	Identity *disk.Identity `json:"identity,omitempty"`
+}

@@ -1,0 +1,135 @@
+// Package vmm says what every VMM must offer the agent. A VMM (QEMU,
+// cloud-hypervisor) is a folder of its own below this one; the agent is given
+// those that it may use as values.
+package vmm
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"time"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+)
+
+// VMM is one virtual machine monitor program on this node.
+type VMM interface {
+	// Name is the specification's word for it: "qemu".
+	Name() string
+	// Info asks the program what it is and can do, by running it. It is asked
+	// again only when the program's file has changed.
+	Info(ctx context.Context) (Info, error)
+	// Plan turns a specification, complete with its defaults, into a plan. It
+	// touches nothing; all it needs is in the request. What the VMM cannot do
+	// is an error that names the field.
+	Plan(req PlanRequest) (*plan.Plan, error)
+	// Manifest fills in what the VMM wants to find in an image of the VM that
+	// was started with this request: its version, machine type, CPU model and
+	// features, accelerator.
+	Manifest(req PlanRequest) (memory.Manifest, error)
+	// CheckImage refuses an image that this VMM, here, cannot restore.
+	CheckImage(ctx context.Context, m *memory.Manifest) error
+	// Connect opens the monitor that is the agent's. dial reaches a socket by
+	// its name in the VM's run folder.
+	Connect(ctx context.Context, dial Dialer) (Monitor, error)
+}
+
+// Dialer connects to the unix socket with this name in a VM's run folder.
+type Dialer func(ctx context.Context, name string) (net.Conn, error)
+
+// Info is what a VMM program is and can do.
+type Info struct {
+	Name    string
+	Version string
+	Binary  string
+	// LazyRestore: it can map an image's memory read-only.
+	LazyRestore bool
+	// Details are the VMM's own (what its planner needs); opaque to the agent.
+	Details any
+}
+
+// PlanRequest is all that a plan depends on.
+type PlanRequest struct {
+	ID string
+	// Spec with every default filled in.
+	Spec *vmletv1.VirtualMachineSpec
+	// Hypervisor is "kvm", "mshv" or "emulation": chosen, never "auto".
+	Hypervisor string
+	// CPUQuirks are features that host CPU models must go without on this
+	// node, "-arch-capabilities" for example.
+	CPUQuirks []string
+	Info      Info
+	User      *plan.User
+	// HypervisorDevice is the path of the hypervisor's device: "/dev/kvm".
+	HypervisorDevice string
+	// MemoryPath is where the RAM file is made.
+	MemoryPath string
+	// StateDir of the VM: firmware variables, the cloud-init seed.
+	StateDir string
+	// Taps says, for each interface, which descriptor sent with the plan is
+	// its tap; -1: none.
+	Taps []int
+	// Image that the VM is restored from; nil: it boots.
+	Image *Image
+	// Paused: the guest is not to run yet.
+	Paused bool
+}
+
+// Image is a memory image to be restored.
+type Image struct {
+	Directory         string
+	Manifest          *memory.Manifest
+	Lazy              bool
+	AllowChangedDisks bool
+}
+
+// Monitor is the agent's connection to one running VMM. Its methods may be
+// called concurrently.
+type Monitor interface {
+	Status(ctx context.Context) (Status, error)
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+	Reset(ctx context.Context) error
+	// SetGuestTime tells the guest, where it has an agent, what time it is.
+	// ErrNoGuestAgent: it has none that answers.
+	SetGuestTime(ctx context.Context, now time.Time) error
+	// Events are those of the VMM, in order, until the connection ends; then
+	// the channel is closed.
+	Events() <-chan Event
+	Close() error
+}
+
+// Status is what a VMM says of itself.
+type Status struct {
+	Running  bool
+	Panicked bool
+	// Detail is the VMM's own word: "paused", "inmigrate".
+	Detail string
+}
+
+// Event is something that a VMM reported.
+type Event struct {
+	Time time.Time
+	// Name is the VMM's own: "RESET", "GUEST_PANICKED".
+	Name string
+	Data json.RawMessage
+	// Change is set where the event means one to the agent.
+	Change Change
+	// Dropped events before this one: the agent was too slow.
+	Dropped int
+}
+
+// Change is what an event means.
+type Change int
+
+const (
+	ChangeNone Change = iota
+	ChangePaused
+	ChangeResumed
+	ChangeReset
+	ChangePanicked
+	ChangeAgentConnected
+	ChangeAgentDisconnected
+)
