@@ -1,0 +1,45 @@
+# vmlet. `make demo` and `make test`, as root on a Debian machine with Go and
+# make, install the packages that are missing and do everything.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help build demo test check lint generate bench clean
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/vmlet and bin/vmlet-shim
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
+
+demo: ## boot a Linux guest, save it, restore it, see it go on
+	test/setup demo
+	$(MAKE) --no-print-directory build
+	test/demo
+
+test: ## every check and every test
+	test/setup test
+	$(MAKE) --no-print-directory lint build
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	$(GO) test -race -timeout 40m ./...
+	@echo "vmlet: every check and test passed"
+
+lint: ## gofmt, go vet, staticcheck, buf lint, generated code up to date
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "not gofmt-clean: $$unformatted" >&2; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool -modfile=tools/go.mod staticcheck ./...
+	$(GO) tool -modfile=tools/buf/go.mod buf lint
+	test/generated $(GO)
+
+generate: ## the code that is made from proto/
+	$(GO) tool -modfile=tools/buf/go.mod buf generate
+
+bench: ## times beside bare QEMU and virsh, in one table
+	test/setup bench
+	$(MAKE) --no-print-directory build
+	$(GO) run ./test/bench
+
+clean: ## what make build made
+	rm -rf bin dist
