@@ -1,0 +1,227 @@
+package qmp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// MaxFiles is the most files that one command may carry: what QEMU's socket
+// character device takes from one message (TCP_MAX_FDS in its
+// chardev/char-socket.c). The commands of QEMU up to 10.0 use one each.
+const MaxFiles = 16
+
+// Execute carries out a command and waits for its reply.
+//
+// The arguments are encoded to a JSON object; nil means none. The reply's value is
+// decoded into result, which may be nil, or a *json.RawMessage to have all of it as
+// it came.
+//
+// The error is an [*Error] if QEMU refused the command, [ErrDisconnected] if the
+// connection ended, the context's error if that ended first; if it is [ErrNotSent]
+// too, QEMU has not seen the command.
+func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
+	return c.ExecuteWithFiles(ctx, command, args, result)
+}
+
+// ExecuteWithFiles is Execute with files that travel with the command's first
+// byte, for getfd and add-fd. The files stay the caller's, who may close them as
+// soon as it returns.
+func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, result any, files ...*os.File) error {
+	id := c.idPrefix + strconv.FormatUint(c.newID(), 10)
+	line, err := encodeRequest(id, command, args)
+	if err != nil {
+		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
+	}
+	replies, err := c.expect(id)
+	if err != nil {
+		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
+	}
+	defer c.forget(id)
+	if err := c.send(ctx, line, files); err != nil {
+		return fmt.Errorf("QMP command %s: %w", command, err)
+	}
+	m, err := c.await(ctx, replies)
+	if err != nil {
+		return fmt.Errorf("QMP command %s: %w", command, err)
+	}
+	return m.result(command, result)
+}
+
+func (m message) result(command string, result any) error {
+	if m.Error != nil {
+		return &Error{Command: command, Class: m.Error.Class, Desc: m.Error.Desc}
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Return, result); err != nil {
+		return fmt.Errorf("QMP command %s: its reply %s does not fit %T: %w", command, excerpt(m.Return), result, err)
+	}
+	return nil
+}
+
+func (c *Client) newID() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nextID++
+	return c.nextID
+}
+
+// expect must come before the command is sent, or its reply might be missed.
+func (c *Client) expect(id string) (<-chan message, error) {
+	replies := make(chan message, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
+	}
+	c.pending[strconv.Quote(id)] = replies
+	return replies, nil
+}
+
+func (c *Client) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, strconv.Quote(id))
+}
+
+func (c *Client) await(ctx context.Context, replies <-chan message) (message, error) {
+	var err error
+	select {
+	case m := <-replies:
+		return m, nil
+	case <-ctx.Done():
+		err = fmt.Errorf("no reply, whether it is carried out is unknown: %w", ctx.Err())
+	case <-c.done:
+		err = fmt.Errorf("no reply: %w", c.err)
+	}
+	select {
+	case m := <-replies: // the reply that came just before the end
+		return m, nil
+	default:
+		return message{}, err
+	}
+}
+
+// send writes one message. Writers take turns. If ctx ends in the middle of a
+// message the rest is left for the next writer, as the stream must not be cut
+// there: giving up one call to a VMM that is busy must not cost the connection.
+func (c *Client) send(ctx context.Context, line []byte, files []*os.File) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	select {
+	case c.writing <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: the VMM does not read and other calls are waiting too: %w", ErrNotSent, ctx.Err())
+	case <-c.done:
+		return fmt.Errorf("%w: %w", ErrNotSent, c.err)
+	}
+	defer func() { <-c.writing }()
+	defer c.interruptWrites(ctx)()
+
+	if len(c.unsent) > 0 {
+		n, err := c.conn.Write(c.unsent)
+		c.unsent = c.unsent[n:]
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNotSent, c.writeError(ctx, err))
+		}
+		c.unsent = nil
+	}
+	n, err := c.write(line, files)
+	switch {
+	case err == nil:
+		return nil
+	case n == 0:
+		return fmt.Errorf("%w: %w", ErrNotSent, c.writeError(ctx, err))
+	}
+	c.unsent = line[n:]
+	return fmt.Errorf("%d of %d bytes sent, whether it is carried out is unknown: %w", n, len(line), c.writeError(ctx, err))
+}
+
+// interruptWrites makes the end of ctx end a write. What it returns undoes that
+// and must be called before the next write.
+func (c *Client) interruptWrites(ctx context.Context) (undo func()) {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.conn.SetWriteDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	return func() {
+		if !stop() {
+			<-interrupted
+			c.conn.SetWriteDeadline(time.Time{})
+		}
+	}
+}
+
+// writeError says why a write ended: the deadline that the context set, or the
+// connection. It doesn't end the connection: the peer's last words, such as its
+// SHUTDOWN, may still wait to be read.
+func (c *Client) writeError(ctx context.Context, err error) error {
+	var netErr net.Error
+	if errors.As(err, &netErr) && netErr.Timeout() && ctx.Err() != nil {
+		return fmt.Errorf("the VMM does not read: %w", ctx.Err())
+	}
+	if errors.Is(err, errFiles) {
+		return err
+	}
+	return disconnected(err)
+}
+
+// errFiles marks faults of the files to be sent, which leave the connection whole.
+var errFiles = errors.New("files can't be sent")
+
+// write writes the line with the files on its first byte. QEMU reads its monitor
+// byte by byte and gives a command the files that came last, so they must neither
+// come before nor in a message of their own.
+func (c *Client) write(line []byte, files []*os.File) (int, error) {
+	if len(files) == 0 {
+		return c.conn.Write(line)
+	}
+	conn, ok := c.conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("%w: %T is not a unix socket", errFiles, c.conn)
+	}
+	if len(files) > MaxFiles {
+		return 0, fmt.Errorf("%w: %d files, the most that one command carries is %d", errFiles, len(files), MaxFiles)
+	}
+	var n int
+	var err error
+	if failed := withDescriptors(files, nil, func(fds []int) {
+		n, _, err = conn.WriteMsgUnix(line, syscall.UnixRights(fds...), nil)
+	}); failed != nil {
+		return 0, fmt.Errorf("%w: %w", errFiles, failed)
+	}
+	if err == nil && n < len(line) {
+		var rest int
+		rest, err = conn.Write(line[n:])
+		n += rest
+	}
+	return n, err
+}
+
+// withDescriptors calls f with the files' descriptors, none of which can be closed
+// meanwhile. (os.File.Fd gives no such promise.)
+func withDescriptors(files []*os.File, fds []int, f func(fds []int)) error {
+	if len(files) == 0 {
+		f(fds)
+		return nil
+	}
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) {
+		inner = withDescriptors(files[1:], append(fds, int(fd)), f)
+	})
+	return errors.Join(err, inner)
+}

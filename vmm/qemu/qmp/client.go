@@ -1,0 +1,267 @@
+package qmp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// DefaultMaxMessageSize bounds a received message, in bytes, unless
+// WithMaxMessageSize says otherwise. The largest reply known is the schema, of
+// 236 KiB in QEMU 10.0.
+const DefaultMaxMessageSize = 32 << 20
+
+// Option changes how a client is made.
+type Option func(*Client)
+
+// WithMaxMessageSize bounds a received message to n bytes. A longer one ends the
+// connection with ErrMessageTooLong.
+func WithMaxMessageSize(n int) Option { return func(c *Client) { c.maxMessage = n } }
+
+// WithEventCapacity sets how many events a subscription made by
+// [Client.Subscribe] holds for a subscriber that is behind.
+func WithEventCapacity(n int) Option { return func(c *Client) { c.eventCapacity = n } }
+
+// Client is a negotiated connection to a monitor. All its methods may be called
+// from any goroutine.
+type Client struct {
+	conn          net.Conn
+	lines         *lineReader
+	maxMessage    int
+	eventCapacity int
+	greeting      Greeting
+	idPrefix      string
+
+	writing chan struct{} // held, by sending into it, while a message is written
+	unsent  []byte        // rest of a message whose writer was interrupted; guarded by writing
+
+	mu      sync.Mutex
+	nextID  uint64
+	pending map[string]chan<- message // by id as it stands in JSON
+	subs    []*Subscription
+	closing bool
+	err     error
+
+	done chan struct{} // closed when the reader has ended, after err was set
+}
+
+// Greeting is what QEMU says first.
+type Greeting struct {
+	Version Version
+	// Capabilities that QEMU offers; this client enables none of them.
+	Capabilities []string
+	// Raw is the whole of it, with the members that this package doesn't know.
+	Raw json.RawMessage
+}
+
+// Version is QEMU's version. To find out what QEMU can do ask for its schema:
+// distributions backport features and leave the version alone.
+type Version struct {
+	Major, Minor, Micro int
+	// Package is the distributor's version, such as "Debian 1:7.2+dfsg-7"; it may be empty.
+	Package string
+}
+
+// String returns the version as in "7.2.22".
+func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro) }
+
+// Dial connects to the monitor at a unix socket's path and negotiates, see [New].
+func Dial(ctx context.Context, path string, options ...Option) (*Client, error) {
+	// sockaddr_un.sun_path has 108 bytes, of which the last is NUL. The kernel's
+	// own error for this is a bare "invalid argument".
+	if len(path) > 107 {
+		return nil, fmt.Errorf("dialing QMP monitor %s: path has %d bytes and a socket's address holds 107: connect through a shorter path such as /proc/self/fd/N/NAME", path, len(path))
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dialing QMP monitor: %w", err)
+	}
+	client, err := New(ctx, conn, options...)
+	if err != nil {
+		return nil, fmt.Errorf("QMP monitor %s: %w", path, err)
+	}
+	return client, nil
+}
+
+// New negotiates on a connection to a monitor: it waits for the greeting and
+// leaves the negotiation mode, both until ctx ends. It owns conn from then on and
+// closes it if it fails. The context is not needed any more after New returned.
+//
+// Files can be sent only if conn is a *net.UnixConn.
+func New(ctx context.Context, conn net.Conn, options ...Option) (*Client, error) {
+	c := &Client{
+		conn:          conn,
+		maxMessage:    DefaultMaxMessageSize,
+		eventCapacity: DefaultEventCapacity,
+		// Not a secret: it only has to differ from the last connection's.
+		idPrefix: fmt.Sprintf("%08x-", rand.Uint32()),
+		writing:  make(chan struct{}, 1),
+		pending:  make(map[string]chan<- message),
+		done:     make(chan struct{}),
+	}
+	for _, option := range options {
+		option(c)
+	}
+	c.lines = newLineReader(conn, c.maxMessage)
+	if err := c.readGreeting(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	go c.read()
+	if err := c.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("negotiating: %w", err)
+	}
+	return c, nil
+}
+
+// Greeting returns what QEMU said first. Its slices are shared: don't change them.
+func (c *Client) Greeting() Greeting { return c.greeting }
+
+// Done is closed when the connection has ended, and Err then says how.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err returns nil while the connection is there, and ErrDisconnected with its
+// cause afterwards.
+func (c *Client) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// Close ends the connection and returns when no goroutine of the client is left.
+// Waiting calls and subscriptions get ErrDisconnected wrapping net.ErrClosed. The
+// VM is not touched. Closing twice is no error.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.conn.Close() // wakes the reader; it can fail only by having been closed
+	<-c.done
+	return nil
+}
+
+func (c *Client) readGreeting(ctx context.Context) error {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.conn.SetReadDeadline(time.Unix(1, 0))
+		close(interrupted)
+	})
+	raw, err := c.awaitGreeting()
+	if !stop() {
+		<-interrupted
+		c.conn.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w: %w: a monitor serves one client at a time and lets another wait in silence, so another client may hold it, or the VMM is stuck, or this is no QMP monitor",
+			ErrNoGreeting, ctx.Err())
+	case err != nil:
+		return fmt.Errorf("waiting for the greeting: %w", disconnected(err))
+	}
+	c.greeting, err = decodeGreeting(raw)
+	return err
+}
+
+// awaitGreeting skips what QEMU may still have had to say to an earlier client.
+func (c *Client) awaitGreeting() (json.RawMessage, error) {
+	for {
+		line, err := c.lines.next()
+		if err != nil {
+			return nil, err
+		}
+		m, err := decodeMessage(line)
+		if err != nil {
+			return nil, err
+		}
+		if m.QMP != nil {
+			return m.QMP, nil
+		}
+	}
+}
+
+func decodeGreeting(raw json.RawMessage) (Greeting, error) {
+	var g struct {
+		Version struct {
+			QEMU struct {
+				Major int `json:"major"`
+				Minor int `json:"minor"`
+				Micro int `json:"micro"`
+			} `json:"qemu"`
+			Package string `json:"package"`
+		} `json:"version"`
+		Capabilities []json.RawMessage `json:"capabilities"`
+	}
+	if err := json.Unmarshal(raw, &g); err != nil {
+		return Greeting{}, disconnected(fmt.Errorf("%w: greeting %s: %w", ErrProtocol, excerpt(raw), err))
+	}
+	v := g.Version.QEMU
+	greeting := Greeting{Version: Version{v.Major, v.Minor, v.Micro, g.Version.Package}, Raw: raw}
+	for _, capability := range g.Capabilities {
+		var name string
+		if json.Unmarshal(capability, &name) == nil { // another kind of value is in Raw
+			greeting.Capabilities = append(greeting.Capabilities, name)
+		}
+	}
+	return greeting, nil
+}
+
+// read is the connection's one reader, and it waits for nobody but the peer.
+func (c *Client) read() {
+	err := c.readMessages()
+	c.conn.Close()
+	c.mu.Lock()
+	if c.closing {
+		err = net.ErrClosed
+	}
+	c.err = disconnected(err)
+	c.pending, c.subs = nil, nil
+	c.mu.Unlock()
+	close(c.done)
+}
+
+func (c *Client) readMessages() error {
+	for {
+		line, err := c.lines.next()
+		if err != nil {
+			return err
+		}
+		m, err := decodeMessage(line)
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.Event != "":
+			c.publish(Event{Name: m.Event, Data: m.Data, Timestamp: m.Timestamp.time()})
+		case m.Error != nil && m.ID == nil:
+			// QEMU could not read what was sent. Which call that was can't be
+			// told, and its caller would wait for good.
+			return fmt.Errorf("%w: error without an id: %.200q", ErrProtocol, m.Error.Desc)
+		case m.Error != nil || m.Return != nil:
+			c.deliver(m)
+		}
+		// Anything else is from a newer QEMU and not for us.
+	}
+}
+
+// deliver hands a reply to its caller, if that still waits.
+func (c *Client) deliver(m message) {
+	c.mu.Lock()
+	reply := c.pending[string(m.ID)]
+	delete(c.pending, string(m.ID))
+	c.mu.Unlock()
+	if reply != nil {
+		reply <- m // has room for the one reply it can get
+	}
+}
+
+var _ io.Closer = (*Client)(nil)
