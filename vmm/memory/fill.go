@@ -1,0 +1,93 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fill copies the image's RAM into a fresh file: of MemorySize bytes, all hole,
+// open for reading and writing, on tmpfs, hugetlbfs or a memfd. Each chunk is
+// checked before any of it is written. Pages that are zero stay holes. The
+// errors are DamagedErrors, ErrStreamLayout, or the system's; after one the
+// file's content is undefined. The context is heeded between chunks.
+func (img *Image) Fill(ctx context.Context, ram *os.File, progress Progress) error {
+	if img.memory == nil {
+		return fmt.Errorf("%s: %w", img.folder.path, ErrStreamLayout)
+	}
+	size := img.manifest.MemorySize
+	if err := checkSize(ram, size); err != nil {
+		return err
+	}
+	if at, err := nextData(ram, 0, size); err != nil || at < size {
+		return fmt.Errorf("guest RAM %s: not a fresh file: it has data at offset %d (%w)", ram.Name(), at, orInvalid(err))
+	}
+	dst, err := newRAMWriter(ram, size)
+	if err != nil {
+		return err
+	}
+	defer dst.close()
+	s, err := img.newScan()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	t := newTracker(progress, s.total)
+	return s.run(ctx, func(off uint64, b []byte) error {
+		for from, to := range dataRuns(b, 0) {
+			if err := dst.write(b[from:to], off+uint64(from)); err != nil {
+				return fmt.Errorf("guest RAM %s: write at offset %d: %w", ram.Name(), off+uint64(from), err)
+			}
+		}
+		t.add(uint64(len(b)))
+		return nil
+	})
+}
+
+func orInvalid(err error) error {
+	if err == nil {
+		return os.ErrInvalid
+	}
+	return err
+}
+
+// ramWriter writes to a RAM file: by pwrite(2), or through a mapping if the
+// file is on hugetlbfs.
+type ramWriter struct {
+	file    *os.File
+	mapping []byte
+}
+
+func newRAMWriter(ram *os.File, size uint64) (*ramWriter, error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(ram.Fd()), &fs); err != nil {
+		return nil, fmt.Errorf("guest RAM %s: fstatfs: %w", ram.Name(), err)
+	}
+	w := &ramWriter{file: ram}
+	if int64(fs.Type) != unix.HUGETLBFS_MAGIC {
+		return w, nil
+	}
+	// This reserves all huge pages, so that there are enough or it fails here.
+	b, err := unix.Mmap(int(ram.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("guest RAM %s: map %d bytes of huge pages of %d (are so many free?): %w", ram.Name(), size, fs.Bsize, err)
+	}
+	w.mapping = b
+	return w, nil
+}
+
+func (w *ramWriter) write(b []byte, off uint64) error {
+	if w.mapping != nil {
+		return copyGuarded(w.mapping[off:], b)
+	}
+	_, err := w.file.WriteAt(b, int64(off))
+	return err
+}
+
+func (w *ramWriter) close() {
+	if w.mapping != nil {
+		freeBuffer(w.mapping)
+	}
+}

@@ -1,0 +1,175 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// folder is an image's folder, by a descriptor: its path is for errors alone.
+type folder struct {
+	dir  *os.File
+	path string
+}
+
+func openFolder(path string) (*folder, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: open folder (symbolic links are not followed): %w", path, err)
+	}
+	return &folder{os.NewFile(uintptr(fd), path), path}, nil
+}
+
+func (d *folder) fd() int                 { return int(d.dir.Fd()) }
+func (d *folder) join(name string) string { return filepath.Join(d.path, name) }
+
+// open opens, or with O_CREAT makes, a regular file in the folder.
+func (d *folder) open(name string, flags int) (*os.File, error) {
+	if flags&unix.O_CREAT == 0 {
+		// Opening a device or a FIFO would do something; look before.
+		var st unix.Stat_t
+		if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return nil, &os.PathError{Op: "stat", Path: d.join(name), Err: err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil, damagedFile(d.join(name), "it is %s, not a regular file", fileKind(st.Mode))
+		}
+	}
+	fd, err := unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: d.join(name), Err: err}
+	}
+	// O_NONBLOCK was for a FIFO that came in between; regular files ignore it,
+	// but it would be inherited.
+	if err := unix.SetNonblock(fd, false); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "fcntl", Path: d.join(name), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), d.join(name))
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(damagedFile(d.join(name), "not a regular file"), err)
+	}
+	return f, nil
+}
+
+func fileKind(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "a symbolic link"
+	case unix.S_IFDIR:
+		return "a folder"
+	case unix.S_IFIFO:
+		return "a FIFO"
+	}
+	return "a special file"
+}
+
+// remove unlinks a file of the folder; that it isn't there is no error.
+func (d *folder) remove(name string) error {
+	if err := unix.Unlinkat(d.fd(), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "unlink", Path: d.join(name), Err: err}
+	}
+	return nil
+}
+
+// names lists the folder, without the lost+found of a filesystem's root.
+func (d *folder) names() ([]string, error) {
+	again, err := openAgain(d)
+	if err != nil {
+		return nil, err
+	}
+	defer again.Close()
+	names, err := again.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("%s: list: %w", d.path, err)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "lost+found" })
+	slices.Sort(names)
+	return names, nil
+}
+
+// openAgain opens the same folder anew: with a read offset, and a lock, of its own.
+func openAgain(d *folder) (*os.File, error) {
+	fd, err := unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: open folder: %w", d.path, err)
+	}
+	return os.NewFile(uintptr(fd), d.path), nil
+}
+
+// rmdir removes the folder if it is empty and still what its path names.
+func (d *folder) rmdir() error {
+	if err := d.checkLinked(); err != nil {
+		return err
+	}
+	if err := unix.Rmdir(d.path); err != nil {
+		return &os.PathError{Op: "rmdir", Path: d.path, Err: err}
+	}
+	return nil
+}
+
+// checkLinked refuses a folder that was removed, or replaced, since it was opened.
+func (d *folder) checkLinked() error {
+	var open, named unix.Stat_t
+	if err := unix.Fstat(d.fd(), &open); err != nil {
+		return &os.PathError{Op: "stat", Path: d.path, Err: err}
+	}
+	if err := unix.Lstat(d.path, &named); err != nil {
+		return &os.PathError{Op: "stat", Path: d.path, Err: err}
+	}
+	if open.Dev != named.Dev || open.Ino != named.Ino {
+		return fmt.Errorf("%s: replaced by another folder meanwhile", d.path)
+	}
+	return nil
+}
+
+// Lock is a shared lock on an image's folder.
+type Lock struct{ dir *os.File }
+
+// LockShared locks a folder for as long as something runs from it: Create and
+// Remove refuse it then. It fails with ErrInUse while the folder is being
+// written or removed.
+func LockShared(dir string) (*Lock, error) {
+	d, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.dir.Close()
+	return d.lockShared()
+}
+
+func (d *folder) lockShared() (*Lock, error) {
+	f, err := openAgain(d)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_SH); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &Lock{f}, nil
+}
+
+// Unlock releases the lock, once.
+func (l *Lock) Unlock() error { return l.dir.Close() }
+
+// flock locks without waiting. The errors wrap ErrInUse, or errors.ErrUnsupported
+// where the filesystem has no locks for folders (NFS answers EBADF to an
+// exclusive one, as it wants the file open for writing).
+func flock(dir *os.File, how int) error {
+	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%s: %w: a save into it or a machine that runs from it has locked it", dir.Name(), ErrInUse)
+	case errors.Is(err, unix.EBADF), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
+		return fmt.Errorf("%s: its filesystem has no locks for folders: %w (%w)", dir.Name(), errors.ErrUnsupported, err)
+	}
+	return fmt.Errorf("%s: lock: %w", dir.Name(), err)
+}

@@ -1,0 +1,33 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// CheckSpace returns a SpaceError if the filesystem of dir, or of its nearest
+// parent that exists, has less than need bytes for an unprivileged user. What
+// is free can change at any time: the check is for an early and clear answer.
+func CheckSpace(dir string, need uint64) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	for {
+		var st unix.Statfs_t
+		err := unix.Statfs(dir, &st)
+		switch {
+		case err == nil:
+			if avail := st.Bavail * uint64(st.Bsize); avail < need {
+				return &SpaceError{Dir: dir, Need: need, Available: avail}
+			}
+			return nil
+		case !errors.Is(err, unix.ENOENT) || dir == "/":
+			return fmt.Errorf("%s: free space: statfs: %w", dir, err)
+		}
+		dir = filepath.Dir(dir)
+	}
+}

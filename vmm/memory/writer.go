@@ -1,0 +1,266 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options are the settings of a Writer; the zero value is good.
+type Options struct {
+	// Workers copy RAM at the same time; each has a buffer of one chunk, 1 MiB
+	// for guests up to 1 TiB. 0: as many as CPUs, from 2 to 4.
+	Workers int
+	// Buffered writes through the page cache even where direct I/O works.
+	Buffered bool
+}
+
+// Writer makes an image. Its methods are not for concurrent use. Every Writer
+// must come to Commit or Abort; Abort after either does nothing, so that it
+// can be deferred.
+type Writer struct {
+	folder  *folder
+	opts    Options
+	madeDir bool
+	made    []string // files, to be removed by Abort
+	over    bool
+
+	memory *directFile // nil: layout stream
+	saved  SaveStats
+	chunk  uint64
+	chunks ChunkSums
+
+	state     *os.File
+	sealed    bool
+	stateSize uint64
+	stateSum  Sum32
+}
+
+// Create starts an image in a folder that is empty or does not exist; its
+// parent must. A folder made here has the mode 0700, files have 0600. The
+// errors wrap ErrInUse or ErrNotEmpty, or are the system's. Where the
+// filesystem has no locks for folders, creating the files exclusively still
+// keeps two writers apart.
+func Create(dir string, opts Options) (*Writer, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{opts: opts}
+	if w.opts.Workers <= 0 {
+		w.opts.Workers = defaultWorkers()
+	}
+	err = unix.Mkdir(dir, 0o700)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, &os.PathError{Op: "mkdir", Path: dir, Err: err}
+	}
+	w.madeDir = err == nil
+	if w.folder, err = openFolder(dir); err != nil {
+		return nil, err
+	}
+	if err := w.claim(); err != nil {
+		return nil, errors.Join(err, w.Abort())
+	}
+	return w, nil
+}
+
+// claim locks the folder and sees that it is empty.
+func (w *Writer) claim() error {
+	if err := flock(w.folder.dir, unix.LOCK_EX); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	// Another writer may have removed the folder before the lock was ours.
+	if err := w.folder.checkLinked(); err != nil {
+		return err
+	}
+	names, err := w.folder.names()
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	what := "it has " + strings.Join(names[:min(len(names), 5)], ", ")
+	switch kind := kindOf(names); kind {
+	case kindImage:
+		what = "it is a memory image"
+	case kindUnfinished:
+		what = "it has the remains of a save that came to no end"
+	}
+	return fmt.Errorf("%s: %w: %s: remove it or name another folder", w.folder.path, ErrNotEmpty, what)
+}
+
+// Path returns the folder's absolute path.
+func (w *Writer) Path() string { return w.folder.path }
+
+func (w *Writer) create(name string) (*os.File, error) {
+	f, err := w.folder.open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
+	if err == nil {
+		w.made = append(w.made, name)
+	}
+	return f, err
+}
+
+// StateFile returns the file that takes the VMM's device state, empty, open for
+// reading and writing; the same at every call. It belongs to the Writer.
+func (w *Writer) StateFile() (*os.File, error) {
+	if w.over {
+		return nil, os.ErrClosed
+	}
+	if w.state == nil {
+		f, err := w.create(StateName)
+		if err != nil {
+			return nil, err
+		}
+		w.state = f
+	}
+	return w.state, nil
+}
+
+// SealState makes the state durable and sums it; it must not change any more.
+func (w *Writer) SealState(ctx context.Context) error {
+	if w.over || w.state == nil {
+		return fmt.Errorf("%s: no device state to seal", w.folder.path)
+	}
+	if err := w.state.Sync(); err != nil {
+		return err
+	}
+	st, err := w.state.Stat()
+	if err != nil {
+		return err
+	}
+	w.stateSize = uint64(st.Size())
+	if w.stateSum, err = sumFile(ctx, w.state, w.stateSize, func(uint64) {}); err != nil {
+		return err
+	}
+	w.sealed = true
+	return nil
+}
+
+// Commit makes the image whole: it seals the state, if that was not done, makes
+// everything durable and puts manifest.json in place. It fills in m, see
+// Manifest, and refuses an m that could not be read back. After an error the
+// folder is no image, and Abort is still to be called.
+func (w *Writer) Commit(ctx context.Context, m *Manifest) error {
+	if w.over {
+		return os.ErrClosed
+	}
+	if !w.sealed {
+		if err := w.SealState(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.complete(m); err != nil {
+		return err
+	}
+	if w.memory != nil {
+		if err := w.memory.Sync(); err != nil {
+			return err
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := w.publish(m); err != nil {
+		return err
+	}
+	w.close()
+	return nil
+}
+
+// complete sets what the Writer knows better than its caller.
+func (w *Writer) complete(m *Manifest) error {
+	m.FormatVersion, m.Sum = FormatVersion, SumCRC32C
+	m.StateSize, m.StateSum = w.stateSize, w.stateSum
+	if m.ID == "" {
+		m.ID = newID()
+	}
+	if m.CreatedAt.IsZero() {
+		m.CreatedAt = time.Now().UTC()
+	}
+	if m.Layout == "" {
+		m.Layout = LayoutRaw
+	}
+	if m.Layout == LayoutRaw != (w.memory != nil) {
+		return fmt.Errorf("%s: layout %s, but memory was copied: %t", w.folder.path, m.Layout, w.memory != nil)
+	}
+	m.Chunks, m.ChunkSize, m.DataBytes = w.chunks, w.chunk, w.saved.DataBytes
+	if w.memory != nil {
+		m.MemorySize = w.saved.Size
+	}
+	return m.validate(w.folder.join(ManifestName))
+}
+
+// publish writes the manifest beside its place and then puts it there, durably.
+func (w *Writer) publish(m *Manifest) error {
+	b, err := m.encode()
+	if err != nil {
+		return err
+	}
+	f, err := w.create(manifestTemp)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	w.made = append(w.made, ManifestName)
+	if err := unix.Renameat(w.folder.fd(), manifestTemp, w.folder.fd(), ManifestName); err != nil {
+		return &os.PathError{Op: "rename", Path: w.folder.join(manifestTemp), Err: err}
+	}
+	if err := w.folder.dir.Sync(); err != nil {
+		return err
+	}
+	if w.madeDir {
+		return syncDir(filepath.Dir(w.folder.path))
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Abort removes all that the Writer made, the manifest first, and the folder if
+// it made that. It returns what could not be removed.
+func (w *Writer) Abort() error {
+	if w.over {
+		return nil
+	}
+	defer w.close()
+	var errs []error
+	for i := len(w.made) - 1; i >= 0; i-- {
+		errs = append(errs, w.folder.remove(w.made[i]))
+	}
+	if w.madeDir {
+		errs = append(errs, w.folder.rmdir())
+	}
+	return errors.Join(errs...)
+}
+
+// close releases the files and the lock.
+func (w *Writer) close() {
+	w.over = true
+	if w.memory != nil {
+		w.memory.Close()
+	}
+	if w.state != nil {
+		w.state.Close()
+	}
+	w.folder.dir.Close()
+}
