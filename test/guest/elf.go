@@ -1,0 +1,56 @@
+package guest
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+)
+
+// xenNotePhys32Entry is XEN_ELFNOTE_PHYS32_ENTRY of Xen's
+// include/public/elfnote.h: the 32-bit physical address at which a PVH guest
+// starts, with paging off.
+const xenNotePhys32Entry = 18
+
+// pvhELF wraps code that is loaded at, and entered at, the physical address
+// base in the smallest ELF file that a VMM boots as a PVH kernel.
+func pvhELF(base uint32, code []byte) []byte {
+	const headerSize, programSize, programs = 52, 32, 2
+
+	note := le(uint32(4), uint32(4), uint32(xenNotePhys32Entry), [4]byte{'X', 'e', 'n'}, base)
+	noteAt := uint32(headerSize + programs*programSize)
+	codeAt := noteAt + uint32(len(note))
+
+	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS32), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
+	header := elf.Header32{
+		Ident:     ident,
+		Type:      uint16(elf.ET_EXEC),
+		Machine:   uint16(elf.EM_386),
+		Version:   uint32(elf.EV_CURRENT),
+		Entry:     base,
+		Phoff:     headerSize,
+		Ehsize:    headerSize,
+		Phentsize: programSize,
+		Phnum:     programs,
+	}
+	load := elf.Prog32{
+		Type: uint32(elf.PT_LOAD), Off: codeAt, Vaddr: base, Paddr: base,
+		Filesz: uint32(len(code)), Memsz: uint32(len(code)), Flags: uint32(elf.PF_R | elf.PF_W | elf.PF_X), Align: 4,
+	}
+	notes := elf.Prog32{
+		Type: uint32(elf.PT_NOTE), Off: noteAt,
+		Filesz: uint32(len(note)), Memsz: uint32(len(note)), Flags: uint32(elf.PF_R), Align: 4,
+	}
+	return append(le(header, load, notes), append(note, code...)...)
+}
+
+// le lays out values of fixed size one after the other, little-endian.
+func le(values ...any) []byte {
+	var b bytes.Buffer
+	for _, v := range values {
+		// A buffer takes every write, and all types here have a fixed size.
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			panic(err)
+		}
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,176 @@
+package guest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// qemus are the QEMUs of this machine, by name.
+func qemus(t *testing.T) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	if path, err := exec.LookPath("qemu-system-x86_64"); err == nil {
+		found["own"] = path
+	}
+	if path, err := guest.QEMU10(); err == nil {
+		found["10"] = path
+	}
+	if len(found) == 0 {
+		t.Skip("no qemu-system-x86_64: run test/setup test")
+	}
+	return found
+}
+
+// machine is a running QEMU with its console and its monitor.
+type machine struct {
+	t       *testing.T
+	ctx     context.Context
+	cmd     *exec.Cmd
+	console net.Conn
+	lines   *bufio.Reader
+	monitor net.Conn
+	replies *json.Decoder
+}
+
+// patience bounds every test of a guest; nothing waits for as long as this
+// unless it is broken.
+const patience = 3 * time.Minute
+
+// boot starts QEMU with an ELF file or a kernel; args come last.
+func boot(t *testing.T, qemu string, args ...string) *machine {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	m := &machine{t: t, ctx: ctx}
+	console, consoleFile := socketpair(t)
+	monitor, monitorFile := socketpair(t)
+	m.console, m.monitor = console, monitor
+	m.lines, m.replies = bufio.NewReader(console), json.NewDecoder(monitor)
+
+	m.cmd = exec.CommandContext(ctx, qemu, append([]string{
+		"-nodefaults", "-no-user-config", "-display", "none",
+		"-chardev", "socket,id=console,fd=3", "-serial", "chardev:console",
+		"-chardev", "socket,id=monitor,fd=4", "-mon", "chardev=monitor,mode=control",
+	}, args...)...)
+	m.cmd.ExtraFiles = []*os.File{consoleFile, monitorFile}
+	m.cmd.Stderr = &testWriter{t}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatalf("starting %s: %v", qemu, err)
+	}
+	consoleFile.Close()
+	monitorFile.Close()
+	t.Cleanup(func() {
+		cancel()
+		m.cmd.Wait()
+		console.Close()
+		monitor.Close()
+	})
+	m.execute("qmp_capabilities")
+	return m
+}
+
+// socketpair returns both ends of a stream, one of them to be inherited.
+func socketpair(t *testing.T) (net.Conn, *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatalf("socketpair: %v", err)
+	}
+	own := os.NewFile(uintptr(fds[0]), "own end")
+	defer own.Close()
+	conn, err := net.FileConn(own)
+	if err != nil {
+		t.Fatalf("socketpair: %v", err)
+	}
+	conn.SetDeadline(time.Now().Add(patience))
+	return conn, os.NewFile(uintptr(fds[1]), "inherited end")
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w *testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("qemu: %s", b)
+	return len(b), nil
+}
+
+// execute runs a monitor command and waits for its answer.
+func (m *machine) execute(command string) {
+	m.t.Helper()
+	if err := json.NewEncoder(m.monitor).Encode(map[string]string{"execute": command}); err != nil {
+		m.t.Fatalf("%s: %v", command, err)
+	}
+	for {
+		var reply map[string]json.RawMessage
+		if err := m.replies.Decode(&reply); err != nil {
+			m.t.Fatalf("%s: %v", command, err)
+		}
+		if fault, ok := reply["error"]; ok {
+			m.t.Fatalf("%s: %s", command, fault)
+		}
+		if _, ok := reply["return"]; ok {
+			return
+		}
+	}
+}
+
+// expect reads console lines up to one that matches, and returns its
+// submatches.
+func (m *machine) expect(pattern string) []string {
+	m.t.Helper()
+	re := regexp.MustCompile("^" + pattern + "$")
+	var seen []string
+	for {
+		line, err := m.lines.ReadString('\n')
+		line = strings.TrimRight(line, "\r\n")
+		seen = append(seen, line)
+		if found := re.FindStringSubmatch(line); found != nil {
+			return found
+		}
+		if err != nil {
+			m.t.Fatalf("console: %v while waiting for %q; it said:\n%s", err, pattern, strings.Join(tail(seen, 50), "\n"))
+		}
+	}
+}
+
+func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+// send types on the console.
+func (m *machine) send(text string) {
+	m.t.Helper()
+	if _, err := io.WriteString(m.console, text); err != nil {
+		m.t.Fatalf("console: %v", err)
+	}
+}
+
+// gone waits for QEMU to end by itself.
+func (m *machine) gone() {
+	m.t.Helper()
+	io.Copy(io.Discard, m.lines)
+	if err := m.cmd.Wait(); err != nil {
+		m.t.Errorf("QEMU ended with %v", err)
+	}
+}
+
+// file writes content to a fresh file and returns its path.
+func file(t *testing.T, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "guest")
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
