@@ -308,10 +308,12 @@ func (x *VirtualMachineStatus) GetBootId() string {
 }
 
 type Vmm struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Binary        string                 `protobuf:"bytes,3,opt,name=binary,proto3" json:"binary,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Binary  string                 `protobuf:"bytes,3,opt,name=binary,proto3" json:"binary,omitempty"`
+	// It can map an image's memory read-only (restore --lazy).
+	LazyRestore   bool `protobuf:"varint,4,opt,name=lazy_restore,json=lazyRestore,proto3" json:"lazy_restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,6 +367,13 @@ func (x *Vmm) GetBinary() string {
 		return x.Binary
 	}
 	return ""
+}
+
+func (x *Vmm) GetLazyRestore() bool {
+	if x != nil {
+		return x.LazyRestore
+	}
+	return false
 }
 
 type ImageReference struct {
@@ -2638,11 +2647,12 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	" \x01(\v2\x18.vmlet.v1.ImageReferenceR\x05image\x121\n" +
 	"\aprocess\x18\v \x01(\v2\x17.vmlet.v1.ProcessStatusR\aprocess\x12+\n" +
 	"\x05guest\x18\f \x01(\v2\x15.vmlet.v1.GuestStatusR\x05guest\x12\x17\n" +
-	"\aboot_id\x18\r \x01(\tR\x06bootId\"K\n" +
+	"\aboot_id\x18\r \x01(\tR\x06bootId\"n\n" +
 	"\x03Vmm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
-	"\x06binary\x18\x03 \x01(\tR\x06binary\"S\n" +
+	"\x06binary\x18\x03 \x01(\tR\x06binary\x12!\n" +
+	"\flazy_restore\x18\x04 \x01(\bR\vlazyRestore\"S\n" +
 	"\x0eImageReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n" +
 	"\bimage_id\x18\x02 \x01(\tR\aimageId\x12\x12\n" +
