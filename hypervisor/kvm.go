@@ -37,9 +37,10 @@ func (KVM) Accelerator() string { return "kvm" }
 // VirtType returns "kvm".
 func (KVM) VirtType() string { return "kvm" }
 
-// Check makes a virtual machine and, on x86, runs a tiny guest in it, first in 32-bit protected mode and then, through the
-// steps that a Linux kernel takes, in 64-bit mode with paging, and measures how fast it ran. A KVM inside another hypervisor may
-// do everything that is asked of it and yet emulate each instruction, which makes it slower than emulation in the VMM: that is Degraded.
+// Check makes a virtual machine and, on x86, runs a tiny guest in it, first in 32-bit protected mode and then, through the steps
+// that a Linux kernel takes, in 64-bit mode with paging, and measures how fast it ran. A KVM without hardware under it (nested,
+// paravirtual) may do everything that is asked of it and yet emulate each instruction, which makes it slower than emulation in the
+// VMM: that is Degraded.
 func (k KVM) Check(ctx context.Context) Status {
 	return bounded(ctx, k.Device(), k.try)
 }

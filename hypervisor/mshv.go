@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/mshv.h (Linux 6.15): MSHV_IOCTL is 0xB8, MSHV_CREATE_PARTITION is _IOW(MSHV_IOCTL, 0x00, struct mshv_create_partition),
+// From linux/mshv.h (Linux 6.15): MSHV_IOCTL is 0xB8, MSHV_CREATE_PARTITION is _IOW(MSHV_IOCTL, 0, struct mshv_create_partition),
 // and the flags are bit numbers.
 const (
-	mshvCreatePartition = 1<<30 | 16<<16 | 0xB8<<8 | 0x00
+	mshvCreatePartition = 1<<30 | 16<<16 | 0xB8<<8
 
 	mshvFlagLAPIC         = 1 << 0 // MSHV_PT_BIT_LAPIC
 	mshvFlagX2APIC        = 1 << 1 // MSHV_PT_BIT_X2APIC

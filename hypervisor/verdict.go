@@ -20,8 +20,8 @@ const (
 const trialRounds = 3
 
 // speedFloor, in instructions a second, divides hardware from emulation. The trial's loop runs at about a thousand million on
-// hardware however old, also nested, and at a few million where an outer hypervisor emulates each instruction; QEMU's TCG makes
-// some hundred million of it.
+// hardware however old, also nested, and at a few million where the kernel emulates each instruction, as a KVM does that has no
+// hardware under it; QEMU's TCG makes some hundred million of it.
 const speedFloor = 50_000_000
 
 // outcome is what a trial guest came to: the CPU time of each finished round by mode, whether the atomic instruction after the
@@ -59,10 +59,10 @@ func verdict(o outcome) Status {
 		s.Remedy = "if this machine is itself a guest, look at nested virtualisation in the outer hypervisor"
 		s.Limits = []string{"no 64-bit guests"}
 	case !o.fast():
-		s.Reason = fmt.Sprintf("KVM here runs about %s instructions a second: it is emulated by the outer hypervisor; emulation (TCG) is faster",
-			roughly(o.speed()))
-		s.Remedy = "enable hardware-backed nested virtualisation in the outer hypervisor"
-		s.Limits = append([]string{"guests run tens of times slower than under emulation: small ones only"}, o.atomicLimit()...)
+		s.Reason = fmt.Sprintf("KVM here runs about %s instructions a second: it emulates each instead of running them on the processor; "+
+			"emulation (TCG) is faster", roughly(o.speed()))
+		s.Remedy = "use the processor's own virtualisation (kvm_intel, kvm_amd; if this machine is itself a guest, through nested virtualisation)"
+		s.Limits = append([]string{"guests run many times slower than under emulation: small ones only"}, o.atomicLimit()...)
 	case !o.atomic:
 		s.Reason = fmt.Sprintf("KVM here doesn't run 64-bit Linux: at a 16-byte atomic instruction (cmpxchg16b) %v", o.failure)
 		s.Remedy = "look at the kernel's log (dmesg); if this machine is itself a guest, at nested virtualisation in the outer hypervisor"
