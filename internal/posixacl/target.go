@@ -1,0 +1,60 @@
+package posixacl
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const attribute = "system.posix_acl_access" // XATTR_NAME_POSIX_ACL_ACCESS, linux/xattr.h
+
+// target is a file whose attribute is read and written.
+type target interface {
+	stat() (unix.Stat_t, error)
+	get() ([]byte, error)
+	set([]byte) error
+}
+
+type pathTarget string
+
+func (p pathTarget) stat() (st unix.Stat_t, err error) {
+	err = unix.Lstat(string(p), &st)
+	return st, err
+}
+
+func (p pathTarget) set(b []byte) error { return unix.Lsetxattr(string(p), attribute, b, 0) }
+
+func (p pathTarget) get() ([]byte, error) {
+	return getAll(func(b []byte) (int, error) { return unix.Lgetxattr(string(p), attribute, b) })
+}
+
+type fileTarget struct{ f *os.File }
+
+func (t fileTarget) stat() (st unix.Stat_t, err error) {
+	err = unix.Fstat(int(t.f.Fd()), &st)
+	return st, err
+}
+
+func (t fileTarget) set(b []byte) error { return unix.Fsetxattr(int(t.f.Fd()), attribute, b, 0) }
+
+func (t fileTarget) get() ([]byte, error) {
+	return getAll(func(b []byte) (int, error) { return unix.Fgetxattr(int(t.f.Fd()), attribute, b) })
+}
+
+// maxAttribute bounds an attribute's size in bytes: XATTR_SIZE_MAX, linux/limits.h.
+const maxAttribute = 65536
+
+// getAll tries a buffer for a short list first.
+func getAll(get func([]byte) (int, error)) ([]byte, error) {
+	b := make([]byte, headerSize+16*entrySize)
+	n, err := get(b)
+	if errors.Is(err, unix.ERANGE) {
+		b = make([]byte, maxAttribute)
+		n, err = get(b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}
