@@ -207,7 +207,7 @@ func TestHeaderHostile(t *testing.T) {
 		{"header too short", "header_length", func(h *header) { h.u32(100, 96) }},
 		{"header not a multiple of 8", "header_length", func(h *header) { h.u32(100, 108) }},
 		{"header over its cluster", "header_length", func(h *header) { h.u32(100, 65544) }},
-		{"backing name in the header", "backing_file_offset", func(h *header) { h.backing(96, "x") }},
+		{"backing name in the header", "backing_file_offset", func(h *header) { h.backing(80, "x") }},
 		{"backing name past the cluster", "backing_file_offset", func(h *header) { h.u64(8, 65536).u32(16, 1) }},
 		{"backing name far away", "backing_file_offset", func(h *header) { h.u64(8, 1<<63).u32(16, 1) }},
 		{"backing name over the cluster's end", "backing_file_size", func(h *header) { h.u64(8, 65530).u32(16, 7) }},
