@@ -56,6 +56,25 @@ type entity struct {
 	AllowOOB    bool              `json:"allow-oob"`
 }
 
+// UnmarshalJSON keeps no more than the name of what has a meta-type unknown here:
+// its members may have any form.
+func (e *entity) UnmarshalJSON(data []byte) error {
+	var head struct {
+		Name     string `json:"name"`
+		MetaType string `json:"meta-type"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	switch head.MetaType {
+	case MetaBuiltin, MetaEnum, MetaArray, MetaObject, MetaAlternate, MetaCommand, MetaEvent:
+		type plain entity // without this method
+		return json.Unmarshal(data, (*plain)(e))
+	}
+	*e = entity{Name: head.Name, MetaType: head.MetaType}
+	return nil
+}
+
 type member struct {
 	Name    string          `json:"name"`
 	Type    string          `json:"type"`
