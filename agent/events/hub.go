@@ -1,0 +1,126 @@
+// Package events hands the agent's events to those who watch, and keeps the
+// last of them.
+package events
+
+import (
+	"sync"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// Hub keeps a bounded history in memory and any number of subscribers, none of
+// which can hold up the publisher or another. It may be used concurrently. An
+// event that was published is not to be changed.
+type Hub struct {
+	mu      sync.Mutex
+	history []*vmletv1.Event // a ring once it is full
+	next    int              // where the ring's oldest is
+	limit   int
+	subs    map[*Subscription]struct{}
+}
+
+// NewHub makes a Hub that keeps the last limit events.
+func NewHub(limit int) *Hub {
+	return &Hub{limit: limit, subs: make(map[*Subscription]struct{})}
+}
+
+// Publish gives an event to the history and to every subscriber that wants it.
+func (h *Hub) Publish(e *vmletv1.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.history) < h.limit {
+		h.history = append(h.history, e)
+	} else if h.limit > 0 {
+		h.history[h.next] = e
+		h.next = (h.next + 1) % h.limit
+	}
+	for s := range h.subs {
+		s.offer(e)
+	}
+}
+
+// Subscribe starts a subscription to the events of one VM, or of all with an
+// empty name, with the last tail events of the past before it. buffer is how
+// many events may wait for the subscriber before some are dropped.
+func (h *Hub) Subscribe(vm string, tail, buffer int) *Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &Subscription{hub: h, vm: vm, limit: buffer, wake: make(chan struct{}, 1)}
+	s.waiting = make([]Item, 0, 8)
+	for _, e := range h.last(vm, tail) {
+		s.waiting = append(s.waiting, Item{Event: e})
+	}
+	s.limit += len(s.waiting)
+	h.subs[s] = struct{}{}
+	s.signal()
+	return s
+}
+
+// last returns the last events of a VM, oldest first.
+func (h *Hub) last(vm string, tail int) []*vmletv1.Event {
+	var found []*vmletv1.Event
+	for i := range h.history {
+		e := h.history[(h.next+i)%len(h.history)]
+		if vm == "" || e.GetVm() == vm {
+			found = append(found, e)
+		}
+	}
+	return found[max(0, len(found)-max(tail, 0)):]
+}
+
+// Item is one event, and how many were dropped before it.
+type Item struct {
+	Event   *vmletv1.Event
+	Dropped uint64
+}
+
+// Subscription is one watcher's. Take and Ready are for one goroutine.
+type Subscription struct {
+	hub     *Hub
+	vm      string
+	limit   int
+	waiting []Item // guarded by hub.mu
+	dropped uint64 // since the last that was kept
+	wake    chan struct{}
+}
+
+// offer keeps an event or counts it as dropped. The newest is what is dropped:
+// a watcher then knows where the gap is.
+func (s *Subscription) offer(e *vmletv1.Event) {
+	if s.vm != "" && e.GetVm() != s.vm {
+		return
+	}
+	if len(s.waiting) >= s.limit {
+		s.dropped++
+		return
+	}
+	s.waiting = append(s.waiting, Item{Event: e, Dropped: s.dropped})
+	s.dropped = 0
+	s.signal()
+}
+
+func (s *Subscription) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Ready has a value when Take may have something.
+func (s *Subscription) Ready() <-chan struct{} { return s.wake }
+
+// Take returns what has come since the last Take, in order.
+func (s *Subscription) Take() []Item {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	taken := s.waiting
+	s.waiting = nil
+	return taken
+}
+
+// Close ends the subscription.
+func (s *Subscription) Close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	delete(s.hub.subs, s)
+}

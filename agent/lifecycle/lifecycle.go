@@ -1,0 +1,176 @@
+// Package lifecycle is the table of a VM's states: what may be asked of a VM
+// in which state, and which state may follow which.
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// State is the API's.
+type State = vmletv1.State
+
+// The states, shorter.
+const (
+	Created   = vmletv1.State_STATE_CREATED
+	Starting  = vmletv1.State_STATE_STARTING
+	Running   = vmletv1.State_STATE_RUNNING
+	Paused    = vmletv1.State_STATE_PAUSED
+	Saving    = vmletv1.State_STATE_SAVING
+	Saved     = vmletv1.State_STATE_SAVED
+	Restoring = vmletv1.State_STATE_RESTORING
+	Stopping  = vmletv1.State_STATE_STOPPING
+	Stopped   = vmletv1.State_STATE_STOPPED
+	Crashed   = vmletv1.State_STATE_CRASHED
+)
+
+// Name is the state's word for people: "running".
+func Name(s State) string { return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_")) }
+
+// Live says that a VM in this state has a VMM, or is about to.
+func Live(s State) bool {
+	switch s {
+	case Starting, Running, Paused, Saving, Restoring, Stopping:
+		return true
+	}
+	return false
+}
+
+// Operation is what is asked of a VM that exists.
+type Operation string
+
+// The operations.
+const (
+	Start   Operation = "start"
+	Restore Operation = "restore"
+	Pause   Operation = "pause"
+	Resume  Operation = "resume"
+	Reset   Operation = "reset"
+	Save    Operation = "save"
+	Stop    Operation = "stop"
+	Kill    Operation = "kill"
+	Delete  Operation = "delete"
+	Console Operation = "console"
+)
+
+// Verdict is what is to be done about an operation.
+type Verdict int
+
+const (
+	Refuse Verdict = iota
+	Do
+	// Already: it is as asked, there is nothing to do.
+	Already
+	// Wait for the operation that is under way, and look again.
+	Wait
+)
+
+// rule is what an operation does in the states that it does not refuse, and
+// the advice where it refuses.
+type rule struct {
+	verdicts map[State]Verdict
+	advice   string
+}
+
+func rules() map[Operation]rule {
+	return map[Operation]rule{
+		Start: {
+			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
+		},
+		Restore: {
+			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
+			advice:   "stop or kill it before restoring it, or restore under another name",
+		},
+		Pause: {
+			verdicts: map[State]Verdict{Running: Do, Paused: Already},
+			advice:   "only a running VM can be paused",
+		},
+		Resume: {
+			verdicts: map[State]Verdict{Paused: Do, Running: Already},
+			advice:   "only a paused VM can be resumed",
+		},
+		Reset: {
+			verdicts: map[State]Verdict{Running: Do, Paused: Do},
+			advice:   "only a running or paused VM can be reset",
+		},
+		Save: {
+			verdicts: map[State]Verdict{Running: Do, Paused: Do},
+			advice:   "only a running or paused VM can be saved",
+		},
+		Stop: {
+			verdicts: map[State]Verdict{
+				Running: Do, Paused: Do, Stopping: Wait,
+				Created: Already, Stopped: Already, Crashed: Already, Saved: Already,
+			},
+			advice: "wait for that to end, or kill it",
+		},
+		Kill: {
+			verdicts: map[State]Verdict{
+				Running: Do, Paused: Do, Starting: Do, Restoring: Do, Saving: Do, Stopping: Do,
+				Created: Already, Stopped: Already, Crashed: Already, Saved: Already,
+			},
+		},
+		Delete: {
+			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
+			advice:   "stop or kill it before deleting it",
+		},
+		Console: {
+			verdicts: map[State]Verdict{Running: Do, Paused: Do, Saving: Do, Stopping: Do},
+			advice:   "only a running VM has a console; `logs` shows what it printed",
+		},
+	}
+}
+
+// StateError says that an operation does not fit the state.
+type StateError struct {
+	Name      string
+	State     State
+	Operation Operation
+	Advice    string
+}
+
+func (e *StateError) Error() string {
+	if e.Operation == Start && Live(e.State) {
+		return fmt.Sprintf("vm %s is %s already", e.Name, Name(e.State))
+	}
+	msg := fmt.Sprintf("vm %s is %s", e.Name, Name(e.State))
+	if e.Advice != "" {
+		msg += ": " + e.Advice
+	}
+	return msg
+}
+
+// Check says what an operation on the VM of that name does in this state. The
+// error, with Refuse, is a *StateError.
+func Check(name string, op Operation, s State) (Verdict, error) {
+	r := rules()[op]
+	if v := r.verdicts[s]; v != Refuse {
+		return v, nil
+	}
+	return Refuse, &StateError{Name: name, State: s, Operation: op, Advice: r.advice}
+}
+
+// follows says which states may follow a state, besides itself.
+func follows() map[State][]State {
+	gone := []State{Stopped, Crashed}
+	with := func(s ...State) []State { return append(s, gone...) }
+	return map[State][]State{
+		Created: {Starting, Restoring},
+		// A start or a restore that fails leaves the VM as it was.
+		Starting:  with(Running, Paused, Created, Saved),
+		Restoring: with(Running, Paused, Created, Saved),
+		Running:   with(Paused, Saving, Stopping, Saved),
+		Paused:    with(Running, Saving, Stopping, Saved),
+		Saving:    with(Running, Paused, Saved),
+		Saved:     {Starting, Restoring},
+		Stopping:  with(Running, Paused),
+		Stopped:   {Starting, Restoring},
+		Crashed:   {Starting, Restoring, Stopped},
+	}
+}
+
+// May says whether one state may follow another.
+func May(from, to State) bool { return from == to || slices.Contains(follows()[from], to) }
