@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"slices"
 )
@@ -50,10 +49,10 @@ func (c ChunkSums) MarshalText() ([]byte, error) {
 func (c *ChunkSums) UnmarshalText(text []byte) error {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
-		return fmt.Errorf("chunks: %w", err)
+		return &FormatError{Field: "chunks", What: err.Error(), Err: err}
 	}
 	if len(b)%packedChunkSum != 0 {
-		return fmt.Errorf("chunks: %d bytes are not a multiple of %d", len(b), packedChunkSum)
+		return &FormatError{Field: "chunks", What: fmt.Sprintf("%d bytes are not a multiple of %d", len(b), packedChunkSum)}
 	}
 	*c = make(ChunkSums, 0, len(b)/packedChunkSum)
 	for ; len(b) > 0; b = b[packedChunkSum:] {
@@ -86,12 +85,4 @@ func chunkCount(size, chunk uint64) uint64 { return (size + chunk - 1) / chunk }
 // chunkLen returns the length of a chunk in bytes.
 func chunkLen(index uint32, size, chunk uint64) int {
 	return int(min(chunk, size-uint64(index)*chunk))
-}
-
-func decodeHex(dst, text []byte) error {
-	if len(text) != hex.EncodedLen(len(dst)) {
-		return fmt.Errorf("%q is not %d hexadecimal digits", text, hex.EncodedLen(len(dst)))
-	}
-	_, err := hex.Decode(dst, text)
-	return err
 }

@@ -2,6 +2,8 @@ package memory
 
 import (
 	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -118,10 +120,13 @@ func (s Sum32) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%08x", u
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Sum32) UnmarshalText(text []byte) error {
 	var raw [4]byte
-	if err := decodeHex(raw[:], text); err != nil {
-		return err
+	if len(text) != 2*len(raw) {
+		return &FormatError{Field: "stateSum", What: fmt.Sprintf("%.80q is not 8 hexadecimal digits", text)}
 	}
-	*s = Sum32(uint32(raw[0])<<24 | uint32(raw[1])<<16 | uint32(raw[2])<<8 | uint32(raw[3]))
+	if _, err := hex.Decode(raw[:], text); err != nil {
+		return &FormatError{Field: "stateSum", What: err.Error(), Err: err}
+	}
+	*s = Sum32(binary.BigEndian.Uint32(raw[:]))
 	return nil
 }
 

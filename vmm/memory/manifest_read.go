@@ -64,6 +64,11 @@ func decodeJSON(b []byte, into any, path string) error {
 	if errors.As(err, &typ) {
 		return &FormatError{path, typ.Field, fmt.Sprintf("%s is not a valid %s", typ.Value, typ.Type), err}
 	}
+	var format *FormatError // of a field that decodes itself
+	if errors.As(err, &format) {
+		format.Path = path
+		return format
+	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
 		return &DamagedError{path, syntax.Offset, -1, "not JSON: " + err.Error(), err}

@@ -42,6 +42,9 @@ func (t *tracker) add(n uint64) {
 // forEach calls do for each item, from several workers that have a buffer of
 // size bytes each, until one returns an error or ctx is done.
 func forEach[T any](ctx context.Context, workers, size int, items []T, do func(T, []byte) error) error {
+	if len(items) == 0 {
+		return context.Cause(ctx)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	queue := make(chan T)
 	group.Go(func() error {
@@ -58,7 +61,7 @@ func forEach[T any](ctx context.Context, workers, size int, items []T, do func(T
 		}
 		return nil
 	})
-	for range max(1, min(workers, len(items))) {
+	for range min(workers, len(items)) {
 		group.Go(func() error {
 			buf, err := newBuffer(size)
 			if err != nil {

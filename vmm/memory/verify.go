@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 
@@ -125,9 +124,6 @@ func (s *scan) close() {
 // run calls do for each chunk, from several goroutines, with its offset and its
 // content, which is right.
 func (s *scan) run(ctx context.Context, do func(off uint64, b []byte) error) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
 	m := s.img.manifest
 	return forEach(ctx, defaultWorkers(), int(m.ChunkSize), s.items, func(item scanItem, buf []byte) error {
 		off := uint64(item.index) * m.ChunkSize
@@ -155,5 +151,3 @@ func (item scanItem) check(b []byte) string {
 	}
 	return ""
 }
-
-var _ io.ReaderAt = directFile{}
