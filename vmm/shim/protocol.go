@@ -48,11 +48,11 @@ const (
 	OpLaunch  Op = "launch"  // Launch (+ descriptors) → Launched
 	OpSave    Op = "save"    // Save → Prepared; progress on the way
 	OpCommit  Op = "commit"  // Commit → Committed; only after a Prepared on this connection
-	OpAbort   Op = "abort"   // none → none; the guest goes on
+	OpAbort   Op = "abort"   // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
 	OpStop    Op = "stop"    // Stop → Exit
 	OpKill    Op = "kill"    // none → Exit
 	OpConsole Op = "console" // Console → none, with one descriptor: a stream socket
-	OpRelease Op = "release" // none → none; a shim that has launched nothing ends
+	OpRelease Op = "release" // none → none; a shim without a VMM ends
 )
 
 // Request is what the agent sends. Requests on one connection may overlap.

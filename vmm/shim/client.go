@@ -1,0 +1,396 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
+)
+
+// ErrDisconnected is wrapped by the errors of requests whose connection ended
+// before their reply: whether they were carried out is unknown.
+var ErrDisconnected = errors.New("shim disconnected")
+
+// undoTime is how long a cancelled request waits for the shim to have undone
+// it: the time that the shim gives a VMM to answer, and some.
+const undoTime = 30 * time.Second
+
+// eventQueue is how many events wait for a slow reader. A shim has two.
+const eventQueue = 8
+
+// Client is an agent's connection to one shim. Its methods may be called
+// concurrently. A request that the shim refused is an *Error.
+type Client struct {
+	wire    *Wire
+	welcome Welcome
+	events  chan Event
+
+	mu      sync.Mutex
+	nextID  uint64
+	pending map[uint64]*call
+	closing bool
+	err     error // set before done is closed
+	done    chan struct{}
+}
+
+// call is a request under way.
+type call struct {
+	reply    chan reply    // room for the one
+	progress chan Progress // room for the latest; nil: nobody asks
+}
+
+type reply struct {
+	Message
+	files []*os.File
+}
+
+// Dial connects to the shim of a run folder.
+func Dial(ctx context.Context, runDir string) (*Client, error) {
+	conn, err := DialSocket(ctx, runDir, SocketName)
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(ctx, conn)
+}
+
+// DialSocket connects to a socket of a run folder by its name: the path may be
+// longer than a socket's address can be.
+func DialSocket(ctx context.Context, runDir, name string) (*net.UnixConn, error) {
+	dir, err := rundir.Open(runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Dial(ctx, name)
+}
+
+// NewClient says hello on a connection, which is the client's from now on. It
+// fails with CodeVersion if the two don't speak the same protocol.
+func NewClient(ctx context.Context, conn *net.UnixConn) (*Client, error) {
+	c := &Client{
+		wire:    NewWire(conn),
+		events:  make(chan Event, eventQueue),
+		pending: make(map[uint64]*call),
+		done:    make(chan struct{}),
+	}
+	go c.read()
+	err := c.request(ctx, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor}, &c.welcome)
+	if err == nil {
+		err = checkVersion(c.welcome.Major, c.welcome.Minor)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("shim: hello: %w", err)
+	}
+	return c, nil
+}
+
+// checkVersion refuses shims older than the previous minor version. Newer ones
+// of the same major version only know more.
+func checkVersion(major, minor int) error {
+	if major != VersionMajor || minor < VersionMinor-1 {
+		return &Error{Code: CodeVersion, Message: fmt.Sprintf(
+			"the shim speaks version %d.%d of the protocol, this agent %d.%d and one minor version less: stop the VM with the agent that started it",
+			major, minor, VersionMajor, VersionMinor)}
+	}
+	return nil
+}
+
+// Welcome returns what the shim said when the connection was made.
+func (c *Client) Welcome() Welcome { return c.welcome }
+
+// Events returns what happens unasked. A reader that falls behind loses the
+// oldest. The channel is closed when the connection ends.
+func (c *Client) Events() <-chan Event { return c.events }
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err returns nil until Done, then why the connection ended, wrapping
+// ErrDisconnected.
+func (c *Client) Err() error {
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return nil
+	}
+}
+
+// Close ends the connection; a save that isn't committed is aborted by the
+// shim, the VM goes on.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	err := c.wire.Close()
+	<-c.done
+	return err
+}
+
+// Launch starts the VMM with the files that the plan's FileReceived count on;
+// they stay the caller's. If it fails nothing is left, and it may be tried
+// again. When ctx ends first the shim is told to give up.
+func (c *Client) Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(Progress)) (*Launched, error) {
+	return undoable[Launched](ctx, c, OpLaunch, Launch{Plan: p}, files, progress)
+}
+
+// Save stops the guest and writes its image, whole but for the manifest. Commit
+// or Abort has to follow, on this Client. When ctx ends first the save is
+// aborted.
+func (c *Client) Save(ctx context.Context, s Save, progress func(Progress)) (*Prepared, error) {
+	return undoable[Prepared](ctx, c, OpSave, s, nil, progress)
+}
+
+// Commit makes an image of what Save prepared. After an error other than
+// *Error it is unknown whether it did: look for the manifest.
+func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
+	return ask[Committed](ctx, c, OpCommit, args)
+}
+
+// Abort gives up what Launch or Save has under way on this Client, or what Save
+// has prepared; then the guest goes on. It returns when that is so.
+func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil, nil) }
+
+// Stop presses the power button and returns how the VMM ended. It is killed
+// when the grace period is over; a second Stop can only shorten it. When ctx
+// ends the shim goes on stopping.
+func (c *Client) Stop(ctx context.Context, grace time.Duration) (*Exit, error) {
+	return ask[Exit](ctx, c, OpStop, Stop{Grace: grace})
+}
+
+// Kill ends the VMM at once.
+func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx, c, OpKill, nil) }
+
+// Release ends a shim whose VMM isn't running.
+func (c *Client) Release(ctx context.Context) error { return c.request(ctx, OpRelease, nil, nil) }
+
+// Console attaches to the serial console. Up to backlog bytes of what was last
+// printed come first, as far as the shim has kept them.
+func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
+	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(r.files)
+	if len(r.files) != 1 {
+		return nil, fmt.Errorf("%w: console: %d files came with the reply, not one", ErrMessage, len(r.files))
+	}
+	conn, err := net.FileConn(r.files[0])
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	return conn, nil
+}
+
+// ask makes a request whose reply has a body.
+func ask[T any](ctx context.Context, c *Client, op Op, args any) (*T, error) {
+	var result T
+	if err := c.request(ctx, op, args, &result); err != nil {
+		return nil, err
+	}
+	return &result, nil
+}
+
+// undoable makes a request that is aborted when ctx ends, and then waits until
+// the shim has undone it.
+func undoable[T any](ctx context.Context, c *Client, op Op, args any, files []*os.File, progress func(Progress)) (*T, error) {
+	settled, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		abort, cancel := context.WithTimeout(settled, undoTime)
+		defer cancel()
+		if c.request(abort, OpAbort, nil, nil) != nil {
+			stop()
+		}
+	})
+	r, err := c.do(settled, op, args, files, progress)
+	if !unwatch() {
+		<-ended
+		closeAll(r.files)
+		return nil, errors.Join(fmt.Errorf("%s: %w", op, context.Cause(ctx)), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	closeAll(r.files)
+	var result T
+	return &result, decodeBody(op, r.Body, &result)
+}
+
+func (c *Client) request(ctx context.Context, op Op, args, result any) error {
+	r, err := c.do(ctx, op, args, nil, nil)
+	if err != nil {
+		return err
+	}
+	closeAll(r.files)
+	if result == nil {
+		return nil
+	}
+	return decodeBody(op, r.Body, result)
+}
+
+func decodeBody(op Op, body json.RawMessage, result any) error {
+	if err := json.Unmarshal(body, result); err != nil {
+		return fmt.Errorf("%w: reply to %s: %w", ErrMessage, op, err)
+	}
+	return nil
+}
+
+// do sends a request and waits for its reply. Progress is called from here.
+func (c *Client) do(ctx context.Context, op Op, args any, files []*os.File, progress func(Progress)) (reply, error) {
+	if err := ctx.Err(); err != nil {
+		return reply{}, fmt.Errorf("%s: %w", op, context.Cause(ctx))
+	}
+	request := Request{Op: op, Files: len(files)}
+	if args != nil {
+		b, err := json.Marshal(args)
+		if err != nil {
+			return reply{}, fmt.Errorf("%s: %w", op, err)
+		}
+		request.Args = b
+	}
+	pending := &call{reply: make(chan reply, 1)}
+	if progress != nil {
+		pending.progress = make(chan Progress, 1)
+	}
+	if err := c.register(&request, pending); err != nil {
+		return reply{}, fmt.Errorf("%s: %w", op, err)
+	}
+	defer c.forget(request.ID)
+	if err := c.wire.Send(request, files...); err != nil {
+		return reply{}, fmt.Errorf("%s: %w: %w", op, ErrDisconnected, err)
+	}
+	r, err := c.await(ctx, pending, progress)
+	if err != nil {
+		return reply{}, fmt.Errorf("%s: %w", op, err)
+	}
+	if r.Error != nil {
+		closeAll(r.files)
+		return reply{}, r.Error
+	}
+	return r, nil
+}
+
+func (c *Client) await(ctx context.Context, pending *call, progress func(Progress)) (reply, error) {
+	for {
+		select {
+		case r := <-pending.reply:
+			return r, nil
+		case p := <-pending.progress:
+			progress(p)
+		case <-ctx.Done():
+			return reply{}, fmt.Errorf("no reply from the shim yet, it may still carry it out: %w", context.Cause(ctx))
+		case <-c.done:
+			select {
+			case r := <-pending.reply: // it came just before the end
+				return r, nil
+			default:
+				return reply{}, c.err
+			}
+		}
+	}
+}
+
+func (c *Client) register(r *Request, pending *call) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending == nil {
+		return c.err
+	}
+	c.nextID++
+	r.ID = c.nextID
+	c.pending[r.ID] = pending
+	return nil
+}
+
+// forget drops a call that has its reply or does not wait for it any more.
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, id)
+}
+
+// read is the connection's one reader; it waits for nobody but the shim.
+func (c *Client) read() {
+	err := c.readMessages()
+	c.wire.Close()
+	c.mu.Lock()
+	if c.closing {
+		err = net.ErrClosed
+	}
+	c.err = fmt.Errorf("%w: %w", ErrDisconnected, err)
+	c.pending = nil
+	c.mu.Unlock()
+	close(c.done)
+	close(c.events)
+}
+
+func (c *Client) readMessages() error {
+	for {
+		var m Message
+		files, err := c.wire.Receive(&m)
+		if err == nil && len(files) != m.Files {
+			closeAll(files)
+			err = fmt.Errorf("%w: %d files came with a message that says %d", ErrMessage, len(files), m.Files)
+		}
+		if errors.Is(err, io.EOF) {
+			err = io.EOF
+		}
+		if err != nil {
+			return err
+		}
+		c.dispatch(m, files)
+	}
+}
+
+func (c *Client) dispatch(m Message, files []*os.File) {
+	if m.Event != nil {
+		closeAll(files)
+		putLatest(c.events, *m.Event)
+		return
+	}
+	c.mu.Lock()
+	pending := c.pending[m.ID]
+	if m.Progress == nil {
+		delete(c.pending, m.ID)
+	}
+	c.mu.Unlock()
+	switch {
+	case pending == nil:
+		closeAll(files)
+	case m.Progress == nil:
+		pending.reply <- reply{m, files}
+	default:
+		closeAll(files)
+		if pending.progress != nil {
+			putLatest(pending.progress, *m.Progress)
+		}
+	}
+}
+
+// putLatest makes room in a full channel by dropping its oldest value. Only one
+// goroutine sends.
+func putLatest[T any](ch chan T, v T) {
+	for {
+		select {
+		case ch <- v:
+			return
+		default:
+		}
+		select {
+		case <-ch:
+		default:
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package rundir reaches the files of one folder through its descriptor: paths
+// of sockets may be longer than a socket's address holds (108 bytes, unix(7)),
+// and nothing in the folder can lead out of it.
+package rundir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is an open folder. Its methods may be called concurrently until Close.
+// The path is for messages only: what happens to it later does not matter.
+type Dir struct {
+	file *os.File
+	path string
+}
+
+// Open opens a folder.
+func Open(path string) (*Dir, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open folder", Path: path, Err: err}
+	}
+	return &Dir{os.NewFile(uintptr(fd), path), path}, nil
+}
+
+// Close closes the folder.
+func (d *Dir) Close() error { return d.file.Close() }
+
+// Path returns a file's path, for messages.
+func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
+
+// procPath is the folder's, or one of its files', through this process's descriptor.
+func (d *Dir) procPath(name string) string { return procPath(d.file, name) }
+
+func procPath(f *os.File, name string) string {
+	return filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd())), name)
+}
+
+// CheckName refuses what is not the name of one file in a folder.
+func CheckName(name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 64 || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%q is not a file name of at most 64 bytes without slashes: %w", name, os.ErrInvalid)
+	}
+	return nil
+}
+
+// OpenFile opens a file of the folder, without following symbolic links.
+func (d *Dir) OpenFile(name string, flags int, mode uint32) (*os.File, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat2(int(d.file.Fd()), name, &unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC),
+		Mode:    uint64(mode),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: d.Path(name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), d.Path(name)), nil
+}
+
+// ReadFile reads a file of at most limit bytes.
+func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
+	f, err := d.OpenFile(name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, limit+1)
+	n := 0
+	for n < len(b) {
+		m, err := unix.Pread(int(f.Fd()), b[n:], int64(n))
+		if err != nil {
+			return nil, &os.PathError{Op: "read", Path: d.Path(name), Err: err}
+		}
+		if m == 0 {
+			return b[:n], nil
+		}
+		n += m
+	}
+	return nil, fmt.Errorf("%s: more than %d bytes", d.Path(name), limit)
+}
+
+// WriteFile replaces a file: whole or not at all, also after a power failure.
+func (d *Dir) WriteFile(name string, content []byte, mode uint32) (err error) {
+	temp := "." + name + ".tmp"
+	if err := d.Remove(temp); err != nil {
+		return err
+	}
+	f, err := d.OpenFile(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			err = errors.Join(err, d.Remove(temp))
+		}
+	}()
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	dir := int(d.file.Fd())
+	if err := unix.Renameat(dir, temp, dir, name); err != nil {
+		return &os.PathError{Op: "rename", Path: d.Path(temp), Err: err}
+	}
+	return d.file.Sync()
+}
+
+// Rename gives a file another name in the folder.
+func (d *Dir) Rename(from, to string) error {
+	if err := errors.Join(CheckName(from), CheckName(to)); err != nil {
+		return err
+	}
+	dir := int(d.file.Fd())
+	if err := unix.Renameat(dir, from, dir, to); err != nil {
+		return &os.PathError{Op: "rename", Path: d.Path(from), Err: err}
+	}
+	return nil
+}
+
+// Remove unlinks a file; that there is none is no error.
+func (d *Dir) Remove(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "unlink", Path: d.Path(name), Err: err}
+	}
+	return nil
+}
+
+// Listen binds a stream socket of mode 0600 and listens on it. What has the
+// name already is removed: it is left over from an earlier run.
+func (d *Dir) Listen(name string) (*os.File, error) {
+	if err := d.Remove(name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), d.Path(name))
+	// The file gets the mode that the socket has when it is bound (unix_bind
+	// in net/unix/af_unix.c), so that at no time others can connect.
+	err = unix.Fchmod(fd, 0o600)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.procPath(name)})
+	}
+	if err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		f.Close()
+		return nil, &os.PathError{Op: "listen", Path: d.Path(name), Err: err}
+	}
+	return f, nil
+}
+
+// Dial connects to a stream socket in the folder.
+func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
+	f, err := d.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", procPath(f, ""))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Path(name), err)
+	}
+	return conn.(*net.UnixConn), nil
+}

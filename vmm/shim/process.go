@@ -1,0 +1,97 @@
+package shim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
+)
+
+// maxFile bounds the JSON files that a shim leaves, in bytes.
+const maxFile = 1 << 20
+
+// ReadExit reads how the VM's last VMM ended. The error wraps fs.ErrNotExist if
+// none has. Compare RunID: it may be an earlier run's.
+func ReadExit(stateDir string) (*Exit, error) { return readJSON[Exit](stateDir, ExitName) }
+
+// ReadShimProcess reads which process a run folder's shim is. The error wraps
+// fs.ErrNotExist if none has come up there.
+func ReadShimProcess(runDir string) (*ShimProcess, error) {
+	return readJSON[ShimProcess](runDir, PIDName)
+}
+
+func readJSON[T any](path, name string) (*T, error) {
+	dir, err := rundir.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	b, err := dir.ReadFile(name, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	var v T
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir.Path(name), err)
+	}
+	return &v, nil
+}
+
+// ProcessAlive reports whether that very process runs: a zombie doesn't, and
+// neither does another process that was given its pid. It is false when that
+// can't be found out; see OpenProcess.
+func ProcessAlive(p ShimProcess) bool {
+	start, err := processStart(p.PID)
+	return err == nil && start == p.StartTime
+}
+
+// OpenProcess returns a pidfd (pidfd_open(2)) of that very process: to wait for
+// its end by poll(2), and to signal it. The error wraps os.ErrProcessDone if it
+// has ended.
+func OpenProcess(p ShimProcess) (*os.File, error) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		err = os.ErrProcessDone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", p.PID, err)
+	}
+	// Compared after the descriptor is there: from then on the pid can't go to
+	// another process unnoticed.
+	if !ProcessAlive(p) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("process %d: %w", p.PID, os.ErrProcessDone)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// Self returns this process as a ShimProcess.
+func Self(runID string) (ShimProcess, error) {
+	start, err := processStart(os.Getpid())
+	return ShimProcess{PID: os.Getpid(), StartTime: start, RunID: runID}, err
+}
+
+// processStart returns field 22 of /proc/PID/stat, see proc(5).
+func processStart(pid int) (uint64, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the program's name in brackets, which may contain
+	// anything; the third is the state.
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("%s: only %d fields after the program's name", path, len(fields))
+	}
+	if state := fields[0][0]; state == 'Z' || state == 'X' {
+		return 0, fmt.Errorf("%s: %w", path, os.ErrProcessDone)
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64)
+}
