@@ -1,0 +1,169 @@
+// Package cli is the command-line client of the agent.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmlet/vmlet/internal/cli/output"
+)
+
+// DefaultSocket is where the agent listens unless it is told otherwise.
+const DefaultSocket = "/run/vmlet/vmlet.sock"
+
+// Env is all that the client takes from its surroundings.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Version of the build; empty: what the Go build recorded.
+	Version string
+	Getenv  func(string) string
+	Now     func() time.Time
+	// Dial connects to the agent's unix socket.
+	Dial func(ctx context.Context, socket string) (net.Conn, error)
+}
+
+// SystemEnv returns the process's own surroundings.
+func SystemEnv(version string) Env {
+	return Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Version: version,
+		Getenv:  os.Getenv,
+		Now:     time.Now,
+		Dial: func(ctx context.Context, socket string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}
+}
+
+// Main runs the client with arguments (without the program's name) and returns
+// its exit code. Cancelling ctx is what Ctrl-C does.
+func Main(ctx context.Context, env Env, args []string) int {
+	a := &app{Env: env}
+	root := a.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	code := a.report(cmd, err)
+	a.close()
+	return code
+}
+
+// app is one run of the client.
+type app struct {
+	Env
+	socket  string
+	timeout time.Duration
+	client  *client // nil before the first connect
+	// running: the arguments made sense, the command itself has begun.
+	running bool
+}
+
+const (
+	groupLife  = "life"
+	groupLook  = "look"
+	groupImage = "image"
+	groupNode  = "node"
+)
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "vmlet",
+		Short: "Run virtual machines on this node",
+		Long: `vmlet runs virtual machines on this node: it boots, saves, restores and ends them.
+
+Exit codes: 0 done; 1 failed (this includes a faulty specification); 2 wrong
+usage of the command line; 3 no such VM; 4 the agent cannot be reached.`,
+		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
+  vmlet save web-1 /srv/images/web-1
+  vmlet start web-1`,
+		Version:       buildVersion(a.Version),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          a.unknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.Stdin)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
+	root.AddGroup(
+		&cobra.Group{ID: groupLife, Title: "Run machines:"},
+		&cobra.Group{ID: groupLook, Title: "Look at machines:"},
+		&cobra.Group{ID: groupImage, Title: "Save and restore:"},
+		&cobra.Group{ID: groupNode, Title: "The node and this program:"},
+	)
+	root.SetHelpCommandGroupID(groupNode)
+	root.SetCompletionCommandGroupID(groupNode)
+	a.globalFlags(root.PersistentFlags())
+	a.addCommands(root)
+	a.wrap(root)
+	return root
+}
+
+func (a *app) globalFlags(flags *pflag.FlagSet) {
+	socket := a.Getenv("VMLET_SOCKET")
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	flags.StringVar(&a.socket, "socket", socket, "the agent's `PATH` (or set VMLET_SOCKET)")
+	flags.DurationVar(&a.timeout, "timeout", 0, "give up waiting for a reply after this long (0: never; not for what streams)")
+}
+
+func (a *app) addCommands(root *cobra.Command) {
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(groupLife, a.startCmd(), a.stopCmd(), a.killCmd(), a.pauseCmd(), a.resumeCmd(), a.resetCmd(), a.deleteCmd())
+	add(groupLook, a.listCmd(), a.getCmd(), a.consoleCmd(), a.logsCmd(), a.eventsCmd())
+	add(groupImage, a.saveCmd(), a.restoreCmd(), a.imageCmd())
+	add(groupNode, a.nodeCmd(), a.versionCmd())
+}
+
+// wrap notes when a command begins: whatever goes wrong before is wrong usage.
+func (a *app) wrap(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.running = true
+			return run(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.wrap(c)
+	}
+}
+
+func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: is %q meant?", args[0], near[0])
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// outputFlag adds -o to a command; the first format is the default.
+func outputFlag(cmd *cobra.Command, formats ...output.Format) *output.Flag {
+	f := output.NewFlag(formats...)
+	cmd.Flags().VarP(f, "output", "o", "`FORMAT`: "+f.List())
+	fixed(cmd, "output", f.Names()...)
+	return f
+}
+
+func (a *app) printf(format string, args ...any) {
+	fmt.Fprint(a.Stdout, output.Printable(fmt.Sprintf(format, args...), true))
+}
+
+// notef tells the user something beside the result.
+func (a *app) notef(format string, args ...any) {
+	fmt.Fprintln(a.Stderr, output.Printable(fmt.Sprintf(format, args...), true))
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// maxReply bounds a reply in bytes: a list of machines with their cloud-init
+// data may be larger than gRPC's own bound of 4 MiB.
+const maxReply = 64 << 20
+
+// client is a connection to the agent.
+type client struct {
+	vmletv1.NodeServiceClient
+	conn *grpc.ClientConn
+}
+
+// connect returns the connection to the agent, making it the first time.
+func (a *app) connect(ctx context.Context) (*client, error) {
+	if a.client != nil {
+		return a.client, nil
+	}
+	// gRPC tells what is wrong with a socket in words only: it is opened here.
+	raw, err := a.Dial(ctx, a.socket)
+	if err != nil {
+		return nil, &noAgentError{a.socket, err}
+	}
+	link := &link{socket: a.socket, first: raw, dial: a.Dial}
+	conn, err := grpc.NewClient("passthrough:///vmlet",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(link.next),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(a.unary(link)),
+		grpc.WithStreamInterceptor(link.stream),
+	)
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	a.client = &client{vmletv1.NewNodeServiceClient(conn), conn}
+	return a.client, nil
+}
+
+func (a *app) close() {
+	if a.client != nil {
+		a.client.conn.Close()
+	}
+}
+
+// unary gives every call its deadline and tells a lost agent from one that
+// answers.
+func (a *app) unary(l *link) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if a.timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, a.timeout)
+			defer cancel()
+		}
+		return l.explain(invoke(ctx, method, req, reply, cc, opts...))
+	}
+}
+
+// link is the socket below gRPC. It notices when the other end hangs up: then,
+// and only then, UNAVAILABLE is not the agent's word.
+type link struct {
+	socket string
+	dial   func(ctx context.Context, socket string) (net.Conn, error)
+	lost   atomic.Bool
+
+	mu    sync.Mutex
+	first net.Conn
+}
+
+func (l *link) next(ctx context.Context, _ string) (net.Conn, error) {
+	l.mu.Lock()
+	conn := l.first
+	l.first = nil
+	l.mu.Unlock()
+	if conn == nil {
+		var err error
+		if conn, err = l.dial(ctx, l.socket); err != nil {
+			return nil, err
+		}
+	}
+	return &linkConn{conn, l}, nil
+}
+
+func (l *link) explain(err error) error {
+	if status.Code(err) == codes.Unavailable && l.lost.Load() {
+		return &lostAgentError{l.socket, err}
+	}
+	return err
+}
+
+func (l *link) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, l.explain(err)
+	}
+	return &linkStream{s, l}, nil
+}
+
+type linkStream struct {
+	grpc.ClientStream
+	link *link
+}
+
+func (s *linkStream) RecvMsg(m any) error { return s.link.explain(s.ClientStream.RecvMsg(m)) }
+
+type linkConn struct {
+	net.Conn
+	link *link
+}
+
+func (c *linkConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.link.lost.Store(true)
+	}
+	return n, err
+}
+
+func (c *linkConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		c.link.lost.Store(true)
+	}
+	return n, err
+}

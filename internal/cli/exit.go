@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/vmlet/vmlet/internal/cli/output"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitNoVM    = 3
+	exitNoAgent = 4
+)
+
+// usageError is a fault of the command line that is found by the command.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// noAgentError: there was no way to the agent.
+type noAgentError struct {
+	socket string
+	err    error
+}
+
+func (e *noAgentError) Error() string {
+	head := fmt.Sprintf("cannot reach the agent on %s: ", e.socket)
+	switch {
+	case errors.Is(e.err, fs.ErrPermission):
+		return head + fmt.Sprintf("permission denied to uid %d: run this as root, or add that uid to allowedUsers in the agent's configuration", os.Geteuid())
+	case errors.Is(e.err, syscall.ENOENT):
+		return head + "no such file; start one with: vmlet agent, or systemctl start vmlet"
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		return head + "nobody listens there; start one with: vmlet agent, or systemctl start vmlet"
+	}
+	return head + e.err.Error()
+}
+
+func (e *noAgentError) Unwrap() error { return e.err }
+
+// lostAgentError: the agent hung up in the middle of a request.
+type lostAgentError struct {
+	socket string
+	err    error
+}
+
+func (e *lostAgentError) Error() string {
+	return fmt.Sprintf("the agent on %s closed the connection: it has stopped, or refuses uid %d; its machines run on (see: systemctl status vmlet)", e.socket, os.Geteuid())
+}
+
+func (e *lostAgentError) Unwrap() error { return e.err }
+
+// failures are those of a command with several names.
+type failures []error
+
+func (f failures) Error() string   { return errors.Join(f...).Error() }
+func (f failures) Unwrap() []error { return f }
+
+func (f failures) orNil() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f
+}
+
+// report writes an error for people and returns the exit code for programs.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var several failures
+	if !errors.As(err, &several) {
+		several = failures{err}
+	}
+	code := exitOK
+	for _, err := range several {
+		c, text := a.explain(err)
+		a.notef("vmlet: %s", text)
+		if code != exitOK && code != c {
+			c = exitFailed
+		}
+		code = c
+	}
+	if code == exitUsage {
+		a.notef("See: %s --help", cmd.CommandPath())
+	}
+	return code
+}
+
+// explain returns an error's exit code and its text without gRPC's words.
+func (a *app) explain(err error) (code int, text string) {
+	if errors.As(err, new(*noAgentError)) || errors.As(err, new(*lostAgentError)) {
+		return exitNoAgent, err.Error()
+	}
+	if errors.As(err, new(usageError)) || !a.running {
+		return exitUsage, err.Error()
+	}
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) {
+		if errors.Is(err, context.Canceled) {
+			return exitFailed, "interrupted"
+		}
+		return exitFailed, err.Error()
+	}
+	return a.explainStatus(s.GRPCStatus())
+}
+
+func (a *app) explainStatus(s *status.Status) (code int, text string) {
+	switch s.Code() {
+	case codes.NotFound:
+		return exitNoVM, s.Message()
+	case codes.Canceled:
+		return exitFailed, "interrupted"
+	case codes.DeadlineExceeded:
+		if a.timeout > 0 {
+			return exitFailed, fmt.Sprintf("no reply within %v (--timeout): the agent may still do it; see: vmlet list", a.timeout)
+		}
+	case codes.Unimplemented:
+		return exitFailed, "the agent does not know this request: another version than this client's? See: vmlet version"
+	}
+	return exitFailed, withViolations(s)
+}
+
+// withViolations adds the faults of fields to the message, one a line.
+func withViolations(s *status.Status) string {
+	lines := []string{s.Message()}
+	for _, d := range s.Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok {
+			continue
+		}
+		for _, v := range bad.GetFieldViolations() {
+			lines = append(lines, fmt.Sprintf("  %s: %s", v.GetField(), v.GetDescription()))
+		}
+	}
+	return output.Printable(strings.Join(lines, "\n"), true)
+}

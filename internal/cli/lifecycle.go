@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// atOnce is how many machines are stopped at the same time: stopping is mostly
+// waiting for guests.
+const atOnce = 16
+
+// action does something to one machine and returns the word for it.
+type action func(ctx context.Context, c *client, name string) (done string, err error)
+
+// each does it to every name, up to parallel of them at a time, and tells what
+// was done in the order of the names. It goes on after a failure.
+func (a *app) each(ctx context.Context, names []string, parallel int, do action) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	type result struct {
+		done string
+		err  error
+	}
+	results := make([]chan result, len(names))
+	slots := make(chan struct{}, parallel)
+	for i := range results {
+		results[i] = make(chan result, 1)
+	}
+	go func() {
+		for i, name := range names {
+			slots <- struct{}{}
+			go func() {
+				done, err := do(ctx, c, name)
+				results[i] <- result{done, err}
+				<-slots
+			}()
+		}
+	}()
+	var failed failures
+	for i, name := range names {
+		r := <-results[i]
+		if r.err != nil {
+			failed = append(failed, r.err)
+			continue
+		}
+		a.printf("%s %s\n", name, r.done)
+	}
+	return failed.orNil()
+}
+
+// machineCmd is a command with one or more names.
+func (a *app) machineCmd(verb, short, example string, complete func(vmletv1.State) bool) *cobra.Command {
+	return &cobra.Command{
+		Use:               verb + " NAME...",
+		Short:             short,
+		Example:           example,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeNames(complete, true),
+	}
+}
+
+func (a *app) startCmd() *cobra.Command {
+	cmd := a.machineCmd("start", "Boot machines; one that is saved goes on where it was",
+		"  vmlet start web-1\n  vmlet start --cold web-1   # forget the saved memory", startable)
+	var req vmletv1.StartVMRequest
+	cmd.Flags().BoolVar(&req.Cold, "cold", false, "boot afresh though the machine is saved; its image stays, but is no longer its")
+	cmd.Flags().BoolVar(&req.Paused, "paused", false, "do not let the guest run yet: resume does")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, 1, func(ctx context.Context, c *client, name string) (string, error) {
+			_, err := a.start(ctx, c, &vmletv1.StartVMRequest{Name: name, Cold: req.Cold, Paused: req.Paused})
+			return "started", err
+		})
+	}
+	return cmd
+}
+
+// start starts a machine, showing the progress of a restore.
+func (a *app) start(ctx context.Context, c *client, req *vmletv1.StartVMRequest) (*vmletv1.VirtualMachine, error) {
+	stream, err := c.StartVM(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	last, err := followProgress(stream, a.newProgress("start "+req.Name))
+	return last.GetVm(), err
+}
+
+func (a *app) stopCmd() *cobra.Command {
+	cmd := a.machineCmd("stop", "Press the power button, kill after a grace period",
+		"  vmlet stop web-1 web-2\n  vmlet stop --grace 2m db-1", running)
+	grace := cmd.Flags().Duration("grace", 0, "how long the guest may take (default: what the specification says, else 30s)")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		var ms *int64
+		if cmd.Flags().Changed("grace") {
+			if *grace < 0 {
+				return usagef("--grace %v: less than nothing", *grace)
+			}
+			n := grace.Milliseconds()
+			ms = &n
+		}
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			r, err := c.StopVM(ctx, &vmletv1.StopVMRequest{Name: name, GracePeriodMs: ms})
+			if r.GetKilled() {
+				return "killed: the guest did not shut down within its grace period", err
+			}
+			return "stopped", err
+		})
+	}
+	return cmd
+}
+
+func (a *app) killCmd() *cobra.Command {
+	cmd := a.machineCmd("kill", "End machines at once, as if the power failed", "  vmlet kill web-1", running)
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			_, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+			return "killed", err
+		})
+	}
+	return cmd
+}
+
+func (a *app) pauseCmd() *cobra.Command {
+	cmd := a.machineCmd("pause", "Halt guests; their memory stays", "  vmlet pause web-1", running)
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			_, err := c.PauseVM(ctx, &vmletv1.PauseVMRequest{Name: name})
+			return "paused", err
+		})
+	}
+	return cmd
+}
+
+func (a *app) resumeCmd() *cobra.Command {
+	cmd := a.machineCmd("resume", "Let paused guests go on", "  vmlet resume web-1", paused)
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			_, err := c.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: name})
+			return "resumed", err
+		})
+	}
+	return cmd
+}
+
+func (a *app) resetCmd() *cobra.Command {
+	cmd := a.machineCmd("reset", "Press the reset button: guests boot again at once", "  vmlet reset web-1", running)
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			_, err := c.ResetVM(ctx, &vmletv1.ResetVMRequest{Name: name})
+			return "reset", err
+		})
+	}
+	return cmd
+}
+
+func (a *app) deleteCmd() *cobra.Command {
+	cmd := a.machineCmd("delete", "Forget machines; their disks and images stay",
+		"  vmlet delete web-1\n  vmlet delete --force web-1   # even if it runs", nil)
+	cmd.Aliases = []string{"rm"}
+	force := cmd.Flags().Bool("force", false, "kill the machine first if it runs")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
+			if *force {
+				// That it does not run is what is wanted.
+				_, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+				if err != nil && status.Code(err) != codes.FailedPrecondition {
+					return "", err
+				}
+			}
+			_, err := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name})
+			return "deleted", err
+		})
+	}
+	return cmd
+}
+
+// secondChance bounds what is asked after the user has interrupted a command.
+const secondChance = 10 * time.Second

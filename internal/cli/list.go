@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/internal/cli/output"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func (a *app) listCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ps", "ls"},
+		Short:   "List the machines",
+		Example: "  vmlet list -o wide\n  vmlet stop $(vmlet list -l app=web -o name)",
+		Args:    cobra.NoArgs,
+	}
+	format := outputFlag(cmd, output.Table, output.Wide, output.JSON, output.YAML, output.Name)
+	selector := cmd.Flags().StringP("selector", "l", "", "only machines with these `LABELS`: a=b,c!=d,e")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		r, err := c.ListVMs(cmd.Context(), &vmletv1.ListVMsRequest{LabelSelector: *selector})
+		if err != nil {
+			return err
+		}
+		return a.printMachines(format.Value, r.GetVms())
+	}
+	return cmd
+}
+
+func (a *app) getCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "get NAME",
+		Short:             "Show all that is known of a machine",
+		Example:           "  vmlet get web-1\n  vmlet get web-1 -o json | jq .status",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeNames(nil, false),
+	}
+	format := outputFlag(cmd, output.YAML, output.JSON, output.Table, output.Wide, output.Name)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		r, err := c.GetVM(cmd.Context(), &vmletv1.GetVMRequest{Name: args[0]})
+		if err != nil {
+			return err
+		}
+		if format.Value == output.JSON || format.Value == output.YAML {
+			return output.Message(a.Stdout, format.Value, r.GetVm())
+		}
+		return a.printMachines(format.Value, []*vmletv1.VirtualMachine{r.GetVm()})
+	}
+	return cmd
+}
+
+func (a *app) printMachines(format output.Format, vms []*vmletv1.VirtualMachine) error {
+	switch format {
+	case output.JSON, output.YAML:
+		return output.List(a.Stdout, format, "vms", vms)
+	case output.Name:
+		for _, vm := range vms {
+			a.printf("%s\n", vm.GetSpec().GetName())
+		}
+		return nil
+	}
+	wide := format == output.Wide
+	rows := [][]string{machineHeader(wide)}
+	for _, vm := range vms {
+		rows = append(rows, a.machineRow(vm, wide))
+	}
+	return output.Columns(a.Stdout, rows)
+}
+
+func machineHeader(wide bool) []string {
+	h := []string{"NAME", "STATE", "VMM", "HYPERVISOR", "CPUS", "MEMORY", "AGE"}
+	if wide {
+		h = append(h, "UPTIME", "VMM-PID", "UID", "ID", "IMAGE", "LABELS")
+	}
+	return append(h, "MESSAGE")
+}
+
+func (a *app) machineRow(vm *vmletv1.VirtualMachine, wide bool) []string {
+	spec, st := vm.GetStatus().GetEffectiveSpec(), vm.GetStatus()
+	if spec == nil {
+		spec = vm.GetSpec()
+	}
+	row := []string{
+		vm.GetSpec().GetName(), stateName(st.GetState()),
+		strings.TrimSpace(st.GetVmm().GetName() + " " + st.GetVmm().GetVersion()),
+		st.GetHypervisor(), cpuCount(spec.GetCpu()), spec.GetMemory().GetSize(), "",
+	}
+	if t := st.GetCreatedAt(); t != nil {
+		row[6] = output.Age(t.AsTime(), a.Now())
+	}
+	if wide {
+		row = append(row, a.wideCells(vm)...)
+	}
+	return append(row, st.GetMessage())
+}
+
+func (a *app) wideCells(vm *vmletv1.VirtualMachine) []string {
+	st := vm.GetStatus()
+	var uptime, pid, uid string
+	if p := st.GetProcess(); p.GetVmmPid() != 0 {
+		pid, uid = strconv.FormatInt(p.GetVmmPid(), 10), strconv.FormatUint(uint64(p.GetUid()), 10)
+		if t := st.GetStartedAt(); t != nil {
+			uptime = output.Age(t.AsTime(), a.Now())
+		}
+	}
+	return []string{uptime, pid, uid, vm.GetId(), st.GetImage().GetPath(), labels(vm.GetSpec().GetLabels())}
+}
+
+// cpuCount returns sockets × cores × threads, each 1 if unset.
+func cpuCount(c *vmletv1.CPU) string {
+	n := uint64(1)
+	for _, f := range []uint32{c.GetSockets(), c.GetCores(), c.GetThreads()} {
+		n *= uint64(max(f, 1))
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// stateName returns the design's word for a state: "running".
+func stateName(s vmletv1.State) string {
+	name, found := strings.CutPrefix(s.String(), "STATE_")
+	if !found || s == vmletv1.State_STATE_UNSPECIFIED {
+		return "unknown"
+	}
+	return strings.ToLower(name)
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"errors"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func (a *app) logsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "logs NAME",
+		Short:             "Print what a machine wrote to its console",
+		Example:           "  vmlet logs -f web-1\n  vmlet logs --vmm --tail 20 web-1",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeNames(nil, false),
+	}
+	flags := cmd.Flags()
+	follow := flags.BoolP("follow", "f", false, "go on with what comes")
+	tail := flags.Uint32("tail", 0, "only the last `N` lines (0: all that is kept)")
+	vmm := flags.Bool("vmm", false, "the VMM's own messages instead")
+	shim := flags.Bool("shim", false, "the shim's messages instead")
+	cmd.MarkFlagsMutuallyExclusive("vmm", "shim")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req := &vmletv1.ReadLogsRequest{Name: args[0], Log: "console", Follow: *follow, TailLines: *tail}
+		if *vmm {
+			req.Log = "vmm"
+		}
+		if *shim {
+			req.Log = "shim"
+		}
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		stream, err := c.ReadLogs(cmd.Context(), req)
+		if err != nil {
+			return err
+		}
+		for {
+			m, err := stream.Recv()
+			if errors.Is(err, io.EOF) || err != nil && *follow && cmd.Context().Err() != nil {
+				return nil // following ends with Ctrl-C
+			}
+			if err != nil {
+				return err
+			}
+			if _, err := a.Stdout.Write(m.GetData()); err != nil {
+				return err
+			}
+		}
+	}
+	return cmd
+}

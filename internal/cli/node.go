@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/vmlet/vmlet/internal/cli/output"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func (a *app) nodeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "node",
+		Short:   "Show what this node can virtualise, and with what",
+		Example: "  vmlet node\n  vmlet node -o json",
+		Args:    cobra.NoArgs,
+	}
+	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		node, err := c.GetNode(cmd.Context(), &vmletv1.GetNodeRequest{})
+		if err != nil {
+			return err
+		}
+		switch format.Value {
+		case output.JSON, output.YAML:
+			return output.Message(a.Stdout, format.Value, node)
+		case output.Name:
+			a.printf("%s\n", node.GetName())
+			return nil
+		}
+		// A node without any VMM has no default either.
+		def, err := c.GetVmmName(cmd.Context(), &vmletv1.GetVmmNameRequest{})
+		if err != nil && status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound {
+			return err
+		}
+		return a.printNode(node, def.GetName())
+	}
+	return cmd
+}
+
+func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error {
+	a.printf("Node:   %s\nAgent:  %s\n\n", node.GetName(), node.GetAgentVersion())
+	rows := [][]string{{"HYPERVISOR", "LEVEL", "REASON"}}
+	for _, h := range node.GetHypervisors() {
+		rows = append(rows, []string{h.GetName(), h.GetLevel(), h.GetReason()})
+	}
+	if err := output.Columns(a.Stdout, rows); err != nil {
+		return err
+	}
+	a.printf("\n")
+	rows = [][]string{{"VMM", "VERSION", "DEFAULT", "BINARY"}}
+	for _, v := range node.GetVmms() {
+		def := "no"
+		if v.GetName() == defaultVMM {
+			def = "yes"
+		}
+		rows = append(rows, []string{v.GetName(), v.GetVersion(), def, v.GetBinary()})
+	}
+	return output.Columns(a.Stdout, rows)
+}
+
+// versions is what `version` shows.
+type versions struct {
+	Client clientVersion `json:"client"`
+	Agent  *agentVersion `json:"agent,omitempty"`
+}
+
+type clientVersion struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+type agentVersion struct {
+	Version string `json:"version"`
+	Node    string `json:"node"`
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program, and of the agent if it is there",
+		Example: "  vmlet version -o json",
+		Args:    cobra.NoArgs,
+	}
+	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := versions{Client: clientVersion{buildVersion(a.Version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
+		agent, err := a.agentVersion(cmd)
+		if err != nil && !errors.As(err, new(*noAgentError)) {
+			return err
+		}
+		v.Agent = agent
+		if format.Value != output.Table {
+			raw, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			return output.Document(a.Stdout, format.Value, json.RawMessage(raw))
+		}
+		a.printf("Client:  %s (%s, %s)\n", v.Client.Version, v.Client.Go, v.Client.Platform)
+		if err != nil {
+			a.printf("Agent:   %s\n", err)
+			return nil
+		}
+		a.printf("Agent:   %s (node %s)\n", agent.Version, agent.Node)
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
+	c, err := a.connect(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	node, err := c.GetNode(cmd.Context(), &vmletv1.GetNodeRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return &agentVersion{node.GetAgentVersion(), node.GetName()}, nil
+}
+
+// buildVersion returns the version that the linker set, or what the Go build
+// recorded: a module version, or a revision.
+func buildVersion(linked string) string {
+	if linked != "" {
+		return linked
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	setting := map[string]string{}
+	for _, s := range info.Settings {
+		setting[s.Key] = s.Value
+	}
+	rev := setting["vcs.revision"]
+	if rev == "" {
+		return "devel"
+	}
+	v := fmt.Sprintf("devel-%.12s", rev)
+	if setting["vcs.modified"] == "true" {
+		v += "-dirty"
+	}
+	return v
+}

@@ -1,0 +1,87 @@
+package output
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Printable escapes what could move the cursor or change the terminal: much of
+// what is shown comes from a guest or its VMM. Line feeds stay only if keep
+// says so.
+func Printable(s string, keepLines bool) string {
+	clean := func(r rune) bool { return unicode.IsPrint(r) || keepLines && r == '\n' }
+	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) || r == unicode.ReplacementChar }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if clean(r) {
+			b.WriteRune(r)
+			continue
+		}
+		q := strconv.QuoteRune(r)
+		b.WriteString(q[1 : len(q)-1])
+	}
+	return b.String()
+}
+
+// Columns writes rows as an aligned table. The first is the header.
+func Columns(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = Printable(c, false)
+			if c == "" && i < len(row)-1 {
+				cells[i] = "-"
+			}
+		}
+		line := strings.TrimRight(strings.Join(cells, "\t"), "\t")
+		if _, err := io.WriteString(t, line+"\n"); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// Age returns the time between two moments, with one or two units: "5s",
+// "3m20s", "2h5m", "3d4h", "2y40d".
+func Age(from, now time.Time) string {
+	d := max(now.Sub(from), 0)
+	const day = 24 * time.Hour
+	units := []struct {
+		size   time.Duration
+		letter string
+	}{{365 * day, "y"}, {day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	for i, u := range units {
+		if d < u.size {
+			continue
+		}
+		s := strconv.Itoa(int(d/u.size)) + u.letter
+		if i+1 < len(units) {
+			if rest := d % u.size / units[i+1].size; rest > 0 {
+				s += strconv.Itoa(int(rest)) + units[i+1].letter
+			}
+		}
+		return s
+	}
+	return "0s"
+}
+
+// Bytes returns a size in binary units: "1.5 GiB".
+func Bytes(n uint64) string { return humanize.IBytes(n) }
+
+// Milliseconds returns a duration to be read: "120ms", "1.2s".
+func Milliseconds(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d >= time.Second {
+		d = d.Round(100 * time.Millisecond)
+	}
+	return d.String()
+}

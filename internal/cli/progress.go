@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/vmlet/vmlet/internal/cli/terminal"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// progress shows bars, one for each step that has bytes, if standard error is
+// a terminal. It is used by one goroutine.
+type progress struct {
+	title string
+	bars  *mpb.Progress // nil: nothing is shown
+	step  string
+	bar   *mpb.Bar
+}
+
+func (a *app) newProgress(title string) *progress {
+	p := &progress{title: title}
+	if terminal.Is(a.Stderr) && a.Getenv("TERM") != "dumb" {
+		p.bars = mpb.New(mpb.WithOutput(a.Stderr), mpb.WithWidth(80))
+	}
+	return p
+}
+
+// update says how far a step has come, in bytes.
+func (p *progress) update(step string, done, total uint64) {
+	if p.bars == nil {
+		return
+	}
+	if step != p.step {
+		p.complete()
+		p.step = step
+	}
+	if total == 0 {
+		return
+	}
+	if p.bar == nil {
+		p.bar = p.bars.AddBar(int64(total),
+			mpb.PrependDecorators(decor.Name(fmt.Sprintf("%s: %-7s ", p.title, step))),
+			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f "), decor.AverageSpeed(decor.SizeB1024(0), "% .1f")),
+		)
+	}
+	p.bar.SetTotal(int64(total), false)
+	p.bar.SetCurrent(int64(done))
+}
+
+// complete ends the bar of the present step.
+func (p *progress) complete() {
+	if p.bar != nil {
+		p.bar.SetTotal(-1, true)
+		p.bar = nil
+	}
+}
+
+// end takes the bars off (a failed one) or leaves them as they are.
+func (p *progress) end(err error) {
+	if p.bars == nil {
+		return
+	}
+	if err != nil && p.bar != nil {
+		p.bar.Abort(false)
+	} else {
+		p.complete()
+	}
+	p.bars.Wait()
+}
+
+// progressing is what start, save and restore send.
+type progressing interface {
+	GetProgress() *vmletv1.Progress
+	GetVm() *vmletv1.VirtualMachine
+}
+
+// followProgress reads a stream to its last message, the one with the machine.
+func followProgress[M progressing](stream interface{ Recv() (M, error) }, p *progress) (last M, err error) {
+	defer func() { p.end(err) }()
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			if last.GetVm() == nil {
+				return last, fmt.Errorf("%s: the agent said no result; see: vmlet list", p.title)
+			}
+			return last, nil
+		}
+		if err != nil {
+			return last, err
+		}
+		if s := m.GetProgress(); s != nil {
+			p.update(s.GetStep(), s.GetBytesDone(), s.GetBytesTotal())
+		}
+		last = m
+	}
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/internal/cli/output"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func (a *app) saveCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "save NAME DIR",
+		Short: "Write a machine's memory and state to a folder, and end it",
+		Long: `Write a machine's memory and state to a folder, and end the machine: start or
+restore lets it go on from there. DIR must not exist or be empty. Ctrl-C gives
+the save up; the guest then goes on.`,
+		Example: "  vmlet save web-1 /srv/images/web-1\n  vmlet save --keep-running web-1 /srv/images/web-1.$(date +%s)",
+		Args:    cobra.ExactArgs(2),
+	}
+	cmd.ValidArgsFunction = a.nameThenDir()
+	keep := cmd.Flags().Bool("keep-running", false, "let the guest go on afterwards")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir, err := filepath.Abs(args[1])
+		if err != nil {
+			return err
+		}
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		req := &vmletv1.SaveVMRequest{Name: args[0], Directory: dir, KeepRunning: *keep}
+		stream, err := c.SaveVM(cmd.Context(), req)
+		if err != nil {
+			return err
+		}
+		last, err := followProgress(stream, a.newProgress("save "+req.Name))
+		if err != nil {
+			if cmd.Context().Err() != nil {
+				return a.afterInterruptedSave(context.WithoutCancel(cmd.Context()), c, req)
+			}
+			return err
+		}
+		r := last.GetResult()
+		a.printf("%s saved to %s (%s of memory, %s of state; the guest stood still for %s)\n", req.Name, dir,
+			output.Bytes(r.GetMemoryBytes()), output.Bytes(r.GetStateBytes()), output.Milliseconds(r.GetStoppedMs()))
+		return nil
+	}
+	return cmd
+}
+
+// afterInterruptedSave says what became of the machine: the interruption may
+// have come too late.
+func (a *app) afterInterruptedSave(ctx context.Context, c *client, req *vmletv1.SaveVMRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, secondChance)
+	defer cancel()
+	vm, err := a.waitState(ctx, c, req.Name, func(s vmletv1.State) bool { return s != vmletv1.State_STATE_SAVING })
+	if err != nil {
+		return fmt.Errorf("save of %q interrupted; what became of it could not be learned: see vmlet list", req.Name)
+	}
+	if s := vm.GetStatus().GetState(); s != vmletv1.State_STATE_SAVED {
+		return fmt.Errorf("save of %q interrupted: nothing was saved, the guest goes on (%s)", req.Name, stateName(s))
+	}
+	return fmt.Errorf("save of %q interrupted too late: it is saved in %s", req.Name, vm.GetStatus().GetImage().GetPath())
+}
+
+// waitState waits until a machine is in a fitting state.
+func (a *app) waitState(ctx context.Context, c *client, name string, fits func(vmletv1.State) bool) (*vmletv1.VirtualMachine, error) {
+	// The last event of the past comes too: what happens between a look and
+	// the beginning of the watch is not missed.
+	events, err := c.WatchEvents(ctx, &vmletv1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		r, err := c.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if fits(r.GetVm().GetStatus().GetState()) {
+			return r.GetVm(), nil
+		}
+		if _, err := events.Recv(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *app) restoreCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore DIR",
+		Short: "Make a machine of a saved image and let it go on",
+		Example: `  vmlet restore /srv/images/web-1
+  vmlet restore /srv/images/golden --name web-7 --new-identity --lazy`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeDir,
+	}
+	var req vmletv1.RestoreVMRequest
+	flags := cmd.Flags()
+	flags.StringVar(&req.Name, "name", "", "the machine's `NAME` (default: the one in the image)")
+	flags.BoolVar(&req.Lazy, "lazy", false, "map the memory instead of reading it: at once, whatever its size; the image must stay while the machine runs")
+	flags.BoolVar(&req.Paused, "paused", false, "do not let the guest run yet: resume does")
+	flags.BoolVar(&req.AllowChangedDisks, "allow-changed-disks", false, "restore though a disk was written to since the save: this may destroy its filesystem")
+	flags.BoolVar(&req.NewIdentity, "new-identity", false, "a new id and new MAC addresses, for a clone")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dir, err := filepath.Abs(args[0])
+		if err != nil {
+			return err
+		}
+		c, err := a.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		stream, err := c.RestoreVM(cmd.Context(), &vmletv1.RestoreVMRequest{
+			Directory: dir, Name: req.Name, Lazy: req.Lazy, Paused: req.Paused,
+			AllowChangedDisks: req.AllowChangedDisks, NewIdentity: req.NewIdentity,
+		})
+		if err != nil {
+			return err
+		}
+		last, err := followProgress(stream, a.newProgress("restore"))
+		if err != nil {
+			return err
+		}
+		vm := last.GetVm()
+		a.printf("%s restored from %s (%s)\n", vm.GetSpec().GetName(), dir, stateName(vm.GetStatus().GetState()))
+		return nil
+	}
+	return cmd
+}
+
+func completeDir(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+func (a *app) nameThenDir() cobra.CompletionFunc {
+	names := a.completeNames(running, false)
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+		return names(cmd, args, prefix)
+	}
+}

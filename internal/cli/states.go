@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// running tells the states that have a VMM.
+func running(s vmletv1.State) bool {
+	switch s {
+	case vmletv1.State_STATE_STARTING, vmletv1.State_STATE_RUNNING, vmletv1.State_STATE_PAUSED,
+		vmletv1.State_STATE_SAVING, vmletv1.State_STATE_RESTORING, vmletv1.State_STATE_STOPPING:
+		return true
+	}
+	return false
+}
+
+func startable(s vmletv1.State) bool { return !running(s) }
+
+func paused(s vmletv1.State) bool { return s == vmletv1.State_STATE_PAUSED }
+
+// labels writes labels as a selector would, sorted.
+func labels(m map[string]string) string {
+	var pairs []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, k+"="+m[k])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// completionTimeout is how long a user waits for the shell to complete a name.
+const completionTimeout = 2 * time.Second
+
+// completeNames completes the names of the machines in fitting states (nil:
+// all), one or several.
+func (a *app) completeNames(fits func(vmletv1.State) bool, several bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 && !several {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		c, err := a.connect(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		r, err := c.ListVMs(ctx, &vmletv1.ListVMsRequest{})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []cobra.Completion
+		for _, vm := range r.GetVms() {
+			name, state := vm.GetSpec().GetName(), vm.GetStatus().GetState()
+			if (fits == nil || fits(state)) && !slices.Contains(args, name) {
+				names = append(names, cobra.CompletionWithDesc(name, stateName(state)))
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// fixed completes a flag with words.
+func fixed(cmd *cobra.Command, flag string, words ...string) {
+	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(fmt.Sprintf("flag --%s of %s: %v", flag, cmd.Name(), err)) // a fault of this program
+	}
+}
