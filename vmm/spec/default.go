@@ -1,0 +1,95 @@
+package spec
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// Target is what a specification is completed for.
+type Target struct {
+	// ID of the machine, a UUID; MAC addresses are made from it.
+	ID string
+	// Hypervisor is "kvm", "mshv" or "emulation", VMM "qemu" or
+	// "cloud-hypervisor": what was chosen where the specification says "auto".
+	Hypervisor string
+	VMM        string
+	// Arch is Go's name: "amd64", "arm64".
+	Arch string
+}
+
+// Layers are defaults by what they are for: "kvm/amd64" (a hypervisor and an
+// architecture), "amd64" (an architecture), "kvm" (a hypervisor) and ""
+// (everything). They may be nil. What lists hold is not merged: a layer's list
+// counts only where the specification has none.
+type Layers map[string]*vmletv1.VirtualMachineSpec
+
+// StandardLayers returns the defaults that vmlet documents.
+func StandardLayers() Layers {
+	hardware := func() *vmletv1.VirtualMachineSpec {
+		return &vmletv1.VirtualMachineSpec{Cpu: &vmletv1.CPU{Model: "host"}}
+	}
+	return Layers{
+		ArchAMD64: {
+			MachineType: "q35",
+			Boot:        &vmletv1.Boot{Firmware: FirmwareBIOS},
+		},
+		ArchARM64: {
+			MachineType: "virt",
+			Boot:        &vmletv1.Boot{Firmware: FirmwareUEFI},
+		},
+		HypervisorKVM:       hardware(),
+		HypervisorMSHV:      hardware(),
+		HypervisorEmulation: {Cpu: &vmletv1.CPU{Model: "max"}},
+		"": {
+			Cpu:    &vmletv1.CPU{Sockets: 1, Cores: 1, Threads: 1},
+			Memory: &vmletv1.Memory{Size: "512Mi"},
+			Devices: &vmletv1.Devices{
+				Console:    proto.Bool(true),
+				GuestAgent: proto.Bool(true),
+				Entropy:    proto.Bool(true),
+			},
+			StopGracePeriod: durationpb.New(30 * time.Second),
+		},
+	}
+}
+
+// Default returns a copy of the specification in which all that was not set has
+// its default: from the layers, the most specific first, each filling only what
+// is still unset; then what depends on other fields. It never changes what is
+// set, but for "auto", which becomes what the target says. Default of its own
+// result changes nothing.
+func Default(spec *vmletv1.VirtualMachineSpec, target Target, layers Layers) *vmletv1.VirtualMachineSpec {
+	out := clone(spec)
+	for _, key := range []string{target.Hypervisor + "/" + target.Arch, target.Arch, target.Hypervisor, ""} {
+		if layer := layers[key]; layer != nil {
+			// Of a copy: lists and messages are handed on as they are.
+			fill(out.ProtoReflect(), clone(layer).ProtoReflect())
+		}
+	}
+	finalise(out, target)
+	return out
+}
+
+// fill sets what is not set in dst to what is set in src, message by message.
+func fill(dst, src protoreflect.Message) {
+	src.Range(func(f protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		if other := f.ContainingOneof(); other != nil && dst.WhichOneof(other) != nil && dst.WhichOneof(other) != f {
+			return true
+		}
+		isMessage := f.Kind() == protoreflect.MessageKind && !f.IsList() && !f.IsMap()
+		// A duration is one value, not a message to be filled field by field.
+		merge := isMessage && f.Message().FullName() != "google.protobuf.Duration"
+		switch {
+		case merge:
+			fill(dst.Mutable(f).Message(), value.Message())
+		case !dst.Has(f):
+			dst.Set(f, value)
+		}
+		return true
+	})
+}

@@ -1,0 +1,132 @@
+package spec
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// finalise fills in what depends on other fields.
+func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
+	choose(&s.Hypervisor, target.Hypervisor)
+	choose(&s.Vmm, target.VMM)
+	if s.Devices == nil {
+		s.Devices = new(vmletv1.Devices)
+	}
+	if s.Devices.Balloon == nil {
+		// Pages of a balloon are 4 KiB: it gives nothing back from huge ones.
+		s.Devices.Balloon = proto.Bool(s.GetMemory().GetHugePages() == nil)
+	}
+	if w := s.Devices.Watchdog; w != nil {
+		set(&w.Model, WatchdogI6300ESB)
+		set(&w.Action, "reset")
+	}
+	for _, feature := range s.GetCpu().GetFeatures() {
+		set(&feature.Policy, PolicyRequire)
+	}
+	finaliseDisks(s, target.Arch)
+	finaliseNetworks(s.Networks, target.ID)
+}
+
+func finaliseDisks(s *vmletv1.VirtualMachineSpec, arch string) {
+	taken := make(map[string]bool)
+	ordered := s.GetBoot().GetKernel() != nil
+	for _, d := range s.Disks {
+		taken[d.Name] = true
+		ordered = ordered || d.BootOrder != 0
+	}
+	for i, d := range s.Disks {
+		setName(&d.Name, "disk", i, taken)
+		set(&d.Format, FormatRaw)
+		set(&d.Type, DiskTypeDisk)
+		switch {
+		case d.Type != DiskTypeCDROM:
+			set(&d.Bus, BusVirtio)
+		case arch == ArchARM64: // virt has no SATA
+			set(&d.Bus, BusSCSI)
+		default:
+			set(&d.Bus, BusSATA)
+		}
+		set(&d.Cache, CacheNone)
+		if d.Type == DiskTypeCDROM {
+			d.ReadOnly = true
+		}
+		for _, b := range d.BackingFiles {
+			set(&b.Format, FormatRaw)
+		}
+		if !ordered {
+			// Nobody said what to boot from: firmware tries them as they stand.
+			d.BootOrder = uint32(i + 1)
+		}
+	}
+}
+
+func finaliseNetworks(networks []*vmletv1.NetworkInterface, id string) {
+	taken, macs := make(map[string]bool), make(map[string]bool)
+	for _, n := range networks {
+		taken[n.Name] = true
+		macs[strings.ToLower(n.Mac)] = true
+	}
+	for i, n := range networks {
+		setName(&n.Name, "net", i, taken)
+		set(&n.Model, NetVirtio)
+		if n.Mac == "" {
+			n.Mac = freeMAC(id, i, macs)
+		}
+		if n.Backend == nil {
+			n.Backend = &vmletv1.NetworkInterface_User{User: new(vmletv1.UserNetwork)}
+		}
+		for _, p := range n.GetUser().GetPorts() {
+			set(&p.Protocol, ProtocolTCP)
+			set(&p.HostAddress, "127.0.0.1")
+		}
+	}
+}
+
+// MAC returns the default address of the interface with this index of the
+// machine with this id: under 52:54:00, the prefix that QEMU's and libvirt's
+// guests have, which is locally administered.
+func MAC(id string, index int) string { return freeMAC(id, index, make(map[string]bool)) }
+
+func freeMAC(id string, index int, taken map[string]bool) string {
+	for attempt := 0; ; attempt++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", id, index, attempt))
+		mac := net.HardwareAddr{0x52, 0x54, 0x00, sum[0], sum[1], sum[2]}.String()
+		if !taken[mac] {
+			taken[mac] = true
+			return mac
+		}
+	}
+}
+
+// setName names the element with this index, around what users have named so.
+func setName(name *string, prefix string, index int, taken map[string]bool) {
+	if *name != "" {
+		return
+	}
+	candidate := fmt.Sprintf("%s%d", prefix, index)
+	for n := 1; taken[candidate]; n++ {
+		candidate = fmt.Sprintf("%s%d-%d", prefix, index, n)
+	}
+	taken[candidate] = true
+	*name = candidate
+}
+
+func set(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+func choose(field *string, value string) {
+	if *field == "" || *field == Auto {
+		if value != "" {
+			*field = value
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package spec
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"unicode"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func (v *validator) disks(disks []*vmletv1.Disk) {
+	if len(disks) > MaxDisks {
+		v.add("disks", "%d disks: at most %d", len(disks), MaxDisks)
+		return
+	}
+	names, orders := make(map[string]int), make(map[uint32]int)
+	for i, d := range disks {
+		field := fmt.Sprintf("disks[%d]", i)
+		v.uniqueName(field+".name", d.GetName(), i, names, "disks")
+		v.path(field+".path", d.GetPath(), "a disk image or block device")
+		v.oneOf(field+".format", d.GetFormat(), formats())
+		v.oneOf(field+".type", d.GetType(), diskTypes())
+		v.oneOf(field+".bus", d.GetBus(), buses())
+		v.oneOf(field+".cache", d.GetCache(), caches())
+		if d.GetType() == DiskTypeCDROM && d.GetBus() == BusVirtio {
+			v.add(field+".bus", "virtio has no CD-ROM: want sata, scsi or usb")
+		}
+		v.serial(field+".serial", d.GetSerial())
+		if order := d.GetBootOrder(); order != 0 {
+			if earlier, taken := orders[order]; taken {
+				v.add(field+".bootOrder", "%d is that of disks[%d] too", order, earlier)
+			} else if order > MaxDisks {
+				v.add(field+".bootOrder", "%d: at most %d", order, MaxDisks)
+			}
+			orders[order] = i
+		}
+		v.backingFiles(field, d)
+	}
+}
+
+func (v *validator) uniqueName(field, name string, index int, names map[string]int, list string) {
+	if name == "" {
+		return
+	}
+	if !deviceName.MatchString(name) {
+		v.add(field, "%.80q is not a device's name: want a letter, then letters, digits, '-', '_' and '.', at most 31 in all", name)
+	}
+	if earlier, taken := names[name]; taken {
+		v.add(field, "%.80q is the name of %s[%d] too", name, list, earlier)
+		return
+	}
+	names[name] = index
+}
+
+func (v *validator) serial(field, text string) {
+	switch {
+	case len(text) > MaxSerial:
+		v.add(field, "%d characters: at most %d", len(text), MaxSerial)
+	case !serial.MatchString(text):
+		v.add(field, "%q: want letters, digits, spaces and any of -_.+:", text)
+	}
+}
+
+func (v *validator) backingFiles(field string, d *vmletv1.Disk) {
+	files := d.GetBackingFiles()
+	switch {
+	case len(files) == 0:
+		return
+	case len(files) > MaxDisks:
+		v.add(field+".backingFiles", "%d files: at most %d", len(files), MaxDisks)
+		return
+	case d.GetFormat() != FormatQCOW2:
+		v.add(field+".backingFiles", "only an image of format qcow2 has them")
+	}
+	for i, b := range files {
+		at := fmt.Sprintf("%s.backingFiles[%d]", field, i)
+		v.path(at+".path", b.GetPath(), "a backing file")
+		v.oneOf(at+".format", b.GetFormat(), formats())
+		if i < len(files)-1 && b.GetFormat() != FormatQCOW2 {
+			v.add(at+".format", "only an image of format qcow2 has a backing file, and this one is followed by another")
+		}
+	}
+}
+
+func (v *validator) networks(networks []*vmletv1.NetworkInterface) {
+	if len(networks) > MaxInterfaces {
+		v.add("networks", "%d interfaces: at most %d", len(networks), MaxInterfaces)
+		return
+	}
+	names, macs := make(map[string]int), make(map[string]int)
+	for i, n := range networks {
+		field := fmt.Sprintf("networks[%d]", i)
+		v.uniqueName(field+".name", n.GetName(), i, names, "networks")
+		v.oneOf(field+".model", n.GetModel(), netModels())
+		v.mac(field+".mac", n.GetMac(), i, macs)
+		v.ports(field+".user", n.GetUser().GetPorts())
+		if tap := n.GetTap(); tap != nil {
+			v.device(field+".tap.device", tap.GetDevice())
+			v.device(field+".tap.bridge", tap.GetBridge())
+		}
+	}
+}
+
+func (v *validator) mac(field, text string, index int, macs map[string]int) {
+	if text == "" {
+		return
+	}
+	mac, err := net.ParseMAC(text)
+	key := strings.ToLower(text)
+	switch earlier, taken := macs[key]; {
+	case err != nil || len(mac) != 6 || strings.Count(text, ":") != 5:
+		v.add(field, "%.40q is not a MAC address: want six bytes such as 52:54:00:12:34:56", text)
+	case mac[0]&1 != 0:
+		v.add(field, "%s is a multicast address: the first byte of an interface's is even", text)
+	case mac.String() == "00:00:00:00:00:00":
+		v.add(field, "%s is no interface's address", text)
+	case taken:
+		v.add(field, "%s is the address of networks[%d] too", text, earlier)
+	default:
+		macs[key] = index
+	}
+}
+
+func (v *validator) ports(field string, ports []*vmletv1.PortForward) {
+	if len(ports) > MaxPorts {
+		v.add(field+".ports", "%d forwarded ports: at most %d", len(ports), MaxPorts)
+		return
+	}
+	for i, p := range ports {
+		at := fmt.Sprintf("%s.ports[%d]", field, i)
+		v.oneOf(at+".protocol", p.GetProtocol(), protocols())
+		if address := p.GetHostAddress(); address != "" {
+			if ip, err := netip.ParseAddr(address); err != nil || ip.Zone() != "" {
+				v.add(at+".hostAddress", "%.80q is not an IP address: want one such as 127.0.0.1", address)
+			}
+		}
+		v.port(at+".hostPort", p.GetHostPort())
+		v.port(at+".guestPort", p.GetGuestPort())
+	}
+}
+
+func (v *validator) port(field string, port uint32) {
+	if port < 1 || port > 65535 {
+		v.add(field, "%d is not a port: want 1 to 65535", port)
+	}
+}
+
+// device checks the name of a network device as the kernel does
+// (dev_valid_name in net/core/dev.c).
+func (v *validator) device(field, name string) {
+	if name == "" {
+		return
+	}
+	wrong := func(r rune) bool {
+		return r <= ' ' || r == '/' || r == ':' || r == 0x7f || r == unicode.ReplacementChar || unicode.IsSpace(r)
+	}
+	switch {
+	case len(name) > MaxDeviceName:
+		v.add(field, "%.80q has %d bytes: a network device's name has at most %d", name, len(name), MaxDeviceName)
+	case name == "." || name == ".." || strings.ContainsFunc(name, wrong) || strings.Contains(name, "%"):
+		v.add(field, "%q is not a network device's name: it has none of white space, control characters, '/', ':' and '%%'", name)
+	}
+}
+
+func (v *validator) devices(d *vmletv1.Devices) {
+	if w := d.GetWatchdog(); w != nil {
+		v.oneOf("devices.watchdog.model", w.GetModel(), watchdogs())
+		v.oneOf("devices.watchdog.action", w.GetAction(), watchdogActions())
+	}
+	if s := d.GetVsock(); s != nil && (s.GetCid() < MinVsockCID || s.GetCid() > MaxVsockCID) {
+		v.add("devices.vsock.cid", "%d is not between %d and %d: 0 to 2 are the host's and the hypervisor's", s.GetCid(), MinVsockCID, uint32(MaxVsockCID))
+	}
+}

@@ -1,0 +1,87 @@
+package spec
+
+// The values that fields with a fixed choice may have; the first is the
+// default where it does not depend on anything else.
+const (
+	Auto = "auto"
+
+	HypervisorKVM       = "kvm"
+	HypervisorMSHV      = "mshv"
+	HypervisorEmulation = "emulation"
+
+	VMMQEMU            = "qemu"
+	VMMCloudHypervisor = "cloud-hypervisor"
+
+	ArchAMD64 = "amd64"
+	ArchARM64 = "arm64"
+
+	FirmwareBIOS = "bios"
+	FirmwareUEFI = "uefi"
+
+	FormatRaw   = "raw"
+	FormatQCOW2 = "qcow2"
+
+	DiskTypeDisk  = "disk"
+	DiskTypeCDROM = "cdrom"
+
+	BusVirtio = "virtio"
+	BusSCSI   = "scsi"
+	BusSATA   = "sata"
+	BusUSB    = "usb"
+
+	CacheNone         = "none"
+	CacheWriteback    = "writeback"
+	CacheWritethrough = "writethrough"
+	CacheUnsafe       = "unsafe"
+
+	PolicyRequire = "require"
+	PolicyDisable = "disable"
+
+	NetVirtio = "virtio"
+	NetE1000E = "e1000e"
+
+	ProtocolTCP = "tcp"
+	ProtocolUDP = "udp"
+
+	WatchdogI6300ESB = "i6300esb"
+	WatchdogITCO     = "itco"
+)
+
+// Limits of a specification.
+const (
+	MaxDisks       = 64
+	MaxInterfaces  = 16
+	MaxPorts       = 64
+	MaxFeatures    = 256
+	MaxLabels      = 64
+	MaxVCPUs       = 1024
+	MaxMemory      = 64 << 40 // bytes
+	MinMemory      = 1 << 20  // bytes; also what a size must be a multiple of
+	MaxSerial      = 20       // what ATA and virtio-blk have room for
+	MaxDeviceName  = 15       // IFNAMSIZ (linux/if.h) less its NUL
+	MaxPath        = 4095     // PATH_MAX (linux/limits.h) less its NUL
+	MaxCmdline     = 2047     // COMMAND_LINE_SIZE on x86 and arm64 less its NUL
+	MaxCloudInit   = 256 << 10
+	MinVsockCID    = 3              // VMADDR_CID_HOST (linux/vm_sockets.h) is 2
+	MaxVsockCID    = 0xffffffff - 1 // VMADDR_CID_ANY is -1
+	MaxGraceSecond = 24 * 60 * 60
+)
+
+func hypervisors() []string {
+	return []string{Auto, HypervisorKVM, HypervisorMSHV, HypervisorEmulation}
+}
+func vmms() []string      { return []string{Auto, VMMQEMU, VMMCloudHypervisor} }
+func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
+func formats() []string   { return []string{FormatRaw, FormatQCOW2} }
+func diskTypes() []string { return []string{DiskTypeDisk, DiskTypeCDROM} }
+func buses() []string     { return []string{BusVirtio, BusSCSI, BusSATA, BusUSB} }
+func caches() []string {
+	return []string{CacheNone, CacheWriteback, CacheWritethrough, CacheUnsafe}
+}
+func policies() []string  { return []string{PolicyRequire, PolicyDisable} }
+func netModels() []string { return []string{NetVirtio, NetE1000E} }
+func protocols() []string { return []string{ProtocolTCP, ProtocolUDP} }
+func watchdogs() []string { return []string{WatchdogI6300ESB, WatchdogITCO} }
+func watchdogActions() []string {
+	return []string{"reset", "poweroff", "pause", "inject-nmi", "none"}
+}
