@@ -46,7 +46,7 @@ the machine ends.`,
 		case left:
 			a.notef("Left the console of %s.", name)
 		default:
-			a.notef("The console of %s has ended: the machine does not run any more.", name)
+			a.notef("The console of %s has ended.", name)
 		}
 		return nil
 	}

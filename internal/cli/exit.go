@@ -149,3 +149,14 @@ func withViolations(s *status.Status) string {
 	}
 	return output.Printable(strings.Join(lines, "\n"), true)
 }
+
+// joined returns those of the errors that are.
+func joined(errs ...error) error {
+	var f failures
+	for _, err := range errs {
+		if err != nil {
+			f = append(f, err)
+		}
+	}
+	return f.orNil()
+}

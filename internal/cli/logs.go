@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -35,22 +36,30 @@ func (a *app) logsCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		stream, err := c.ReadLogs(cmd.Context(), req)
+		err = a.copyLogs(cmd.Context(), c, req)
+		if *follow && cmd.Context().Err() != nil {
+			return nil // following ends with Ctrl-C
+		}
+		return err
+	}
+	return cmd
+}
+
+func (a *app) copyLogs(ctx context.Context, c *client, req *vmletv1.ReadLogsRequest) error {
+	stream, err := c.ReadLogs(ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		for {
-			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) || err != nil && *follow && cmd.Context().Err() != nil {
-				return nil // following ends with Ctrl-C
-			}
-			if err != nil {
-				return err
-			}
-			if _, err := a.Stdout.Write(m.GetData()); err != nil {
-				return err
-			}
+		if _, err := a.Stdout.Write(m.GetData()); err != nil {
+			return err
 		}
 	}
-	return cmd
 }

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,9 @@ func (a *app) waitState(ctx context.Context, c *client, name string, fits func(v
 		if fits(r.GetVm().GetStatus().GetState()) {
 			return r.GetVm(), nil
 		}
-		if _, err := events.Recv(); err != nil {
+		if _, err := events.Recv(); errors.Is(err, io.EOF) {
+			return nil, &lostAgentError{a.socket, err} // it follows as long as it is there
+		} else if err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/internal/cli/machineflags"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+func (a *app) createCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create -f FILE...",
+		Short: "Make machines of specifications without starting them",
+		Long: `Make machines of specifications, in YAML or JSON, without starting them.
+Relative paths in a file are relative to the file's folder, those from standard
+input to the current one. Creating the same again changes nothing.`,
+		Example: "  vmlet create -f web-1.yaml -f web-2.yaml\n  vmlet run web-3 --memory 1Gi --dry-run | vmlet create -f -",
+		Args:    cobra.NoArgs,
+	}
+	var files []string
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a specification's `FILE`, - for standard input (may be repeated)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if len(files) == 0 {
+			return usagef("which specification? -f FILE is wanted")
+		}
+		// All are read before any is made: a typing error leaves nothing half done.
+		var specs []*vmletv1.VirtualMachineSpec
+		var failed failures
+		for _, file := range files {
+			s, err := a.readSpec(file)
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			specs = append(specs, s)
+		}
+		if err := failed.orNil(); err != nil {
+			return err
+		}
+		return a.create(cmd.Context(), specs)
+	}
+	return cmd
+}
+
+func (a *app) create(ctx context.Context, specs []*vmletv1.VirtualMachineSpec) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	var failed failures
+	for _, s := range specs {
+		r, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s})
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		a.printf("%s created\n", r.GetVm().GetSpec().GetName())
+	}
+	return failed.orNil()
+}
+
+// readSpec reads a specification and makes its paths absolute.
+func (a *app) readSpec(file string) (*vmletv1.VirtualMachineSpec, error) {
+	read, name, dir := func() ([]byte, error) { return machineflags.ReadFile(file) }, file, filepath.Dir(file)
+	if file == "-" {
+		name, dir = "standard input", "."
+		read = func() ([]byte, error) { return machineflags.ReadAll(a.Stdin, name) }
+	}
+	b, err := read()
+	if err != nil {
+		return nil, err
+	}
+	s, err := spec.Parse(b, name)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("the current folder: %w", err)
+	}
+	absolutePaths(s, dir)
+	return s, nil
+}
+
+// absolutePaths makes the paths that a specification names absolute.
+func absolutePaths(s *vmletv1.VirtualMachineSpec, dir string) {
+	abs := func(path *string) {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
+		}
+	}
+	if k := s.GetBoot().GetKernel(); k != nil {
+		abs(&k.Path)
+		abs(&k.Initrd)
+	}
+	for _, d := range s.GetDisks() {
+		abs(&d.Path)
+		for _, b := range d.GetBackingFiles() {
+			abs(&b.Path)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/vmlet/vmlet/internal/cli/machineflags"
+	"github.com/vmlet/vmlet/internal/cli/terminal"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// runOptions are the flags of `run` that do not describe the machine.
+type runOptions struct {
+	file                   string
+	detach, remove, dryRun bool
+	escape                 *string
+}
+
+func (a *app) runCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run [NAME]",
+		Short: "Make a machine and boot it, with its console here",
+		Long: `Make a machine, boot it and connect its console with this terminal until it
+ends; ^] leaves it running. Exits with 1 if the machine crashed.
+
+` + machineflags.Syntax + `
+
+With -f the flags are added to a specification: single values replace its own,
+disks, networks and labels are added to them.`,
+		Example: `  vmlet run tiny --kernel vmlinuz --initrd initrd.img --cmdline console=ttyS0 --rm
+  vmlet run web-1 --disk web.qcow2,format=qcow2 --cloud-init user-data \
+    --memory 2Gi --cpus 2 --net user,hostfwd=tcp:127.0.0.1:2222:22 --detach
+  vmlet run -f web-1.yaml --name web-2 --dry-run`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	var machine machineflags.Flags
+	var opts runOptions
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	machine.Register(flags)
+	flags.StringVarP(&opts.file, "file", "f", "", "begin with the specification in this `FILE`, - for standard input")
+	flags.BoolVarP(&opts.detach, "detach", "d", false, "do not connect the console")
+	flags.BoolVar(&opts.remove, "rm", false, "delete the machine when it has ended")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "print the specification as YAML and make nothing")
+	opts.escape = escapeFlag(cmd)
+	completeMachineFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if opts.detach && opts.remove {
+			return usagef("--rm needs someone who waits for the end: it cannot be with --detach")
+		}
+		s, err := a.runSpec(cmd, &machine, opts, args)
+		if err != nil {
+			return err
+		}
+		if opts.dryRun {
+			b, err := spec.Marshal(s)
+			if err != nil {
+				return err
+			}
+			_, err = a.Stdout.Write(b)
+			return err
+		}
+		key, err := a.escapeKey(cmd, *opts.escape)
+		if err != nil {
+			return err
+		}
+		return a.run(cmd.Context(), s, opts, key)
+	}
+	return cmd
+}
+
+func completeMachineFlags(cmd *cobra.Command) {
+	fixed(cmd, "hypervisor", "auto", "kvm", "mshv", "emulation")
+	fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")
+	fixed(cmd, "firmware", "bios", "uefi")
+	fixed(cmd, "net", "user", "tap=", "bridge=", "none")
+	for _, flag := range []string{"name", "label", "memory", "cpus", "cpu-model", "machine", "cmdline", "escape"} {
+		fixed(cmd, flag)
+	}
+}
+
+// runSpec puts the specification together.
+func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runOptions, args []string) (*vmletv1.VirtualMachineSpec, error) {
+	base := &vmletv1.VirtualMachineSpec{}
+	if opts.file != "" {
+		var err error
+		if base, err = a.readSpec(opts.file); err != nil {
+			return nil, err
+		}
+	}
+	s, err := machine.Apply(base, cmd.Flags())
+	if errors.As(err, new(*fs.PathError)) {
+		return nil, err // a file's fault, not the command line's
+	}
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if len(args) > 0 {
+		if cmd.Flags().Changed("name") && s.Name != args[0] {
+			return nil, usagef("two names, %q and --name %q: one is wanted", args[0], s.Name)
+		}
+		s.Name = args[0]
+	}
+	if s.Name == "" {
+		return nil, usagef("the machine needs a name: vmlet run NAME")
+	}
+	return s, nil
+}
+
+func (a *app) run(ctx context.Context, s *vmletv1.VirtualMachineSpec, opts runOptions, key terminal.Escape) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.createAndStart(ctx, c, s); err != nil {
+		return err
+	}
+	if opts.detach {
+		a.printf("%s started\n", s.Name)
+		return nil
+	}
+	left, err := a.attach(ctx, c, s.Name, key)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted: %s runs on; to end it: vmlet stop %s", s.Name, s.Name)
+	case left:
+		a.notef("Left the console of %s, which runs on.", s.Name)
+		return nil
+	case status.Code(err) == codes.FailedPrecondition:
+		// It has no console, or has ended already: what it wrote is kept.
+		if err := a.copyLogs(ctx, c, &vmletv1.ReadLogsRequest{Name: s.Name, Log: "console"}); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	return a.afterEnd(ctx, c, s.Name, opts.remove)
+}
+
+// createAndStart leaves no machine behind that never ran.
+func (a *app) createAndStart(ctx context.Context, c *client, s *vmletv1.VirtualMachineSpec) error {
+	created, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s})
+	if err != nil {
+		return err
+	}
+	_, err = a.start(ctx, c, &vmletv1.StartVMRequest{Name: s.Name})
+	if err == nil || created.GetVm().GetStatus().GetState() != vmletv1.State_STATE_CREATED {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondChance)
+	defer cancel()
+	now, getErr := c.GetVM(ctx, &vmletv1.GetVMRequest{Name: s.Name})
+	if getErr != nil || now.GetVm().GetStatus().GetState() != vmletv1.State_STATE_CREATED {
+		return err
+	}
+	if _, delErr := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: s.Name}); delErr != nil {
+		return failures{err, delErr}
+	}
+	return err
+}
+
+// afterEnd waits until the machine has ended and says how.
+func (a *app) afterEnd(ctx context.Context, c *client, name string, remove bool) error {
+	vm, err := a.waitState(ctx, c, name, startable)
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted: %s runs on; to end it: vmlet stop %s", name, name)
+	}
+	if err != nil {
+		return err
+	}
+	state := vm.GetStatus().GetState()
+	if state == vmletv1.State_STATE_CRASHED {
+		err = &crashError{name, vm.GetStatus().GetMessage(), !remove}
+	}
+	if state == vmletv1.State_STATE_SAVED {
+		a.notef("%s was saved to %s: vmlet start %s lets it go on.", name, vm.GetStatus().GetImage().GetPath(), name)
+		return nil
+	}
+	if remove {
+		if _, delErr := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name}); delErr != nil {
+			return joined(err, delErr)
+		}
+	}
+	return err
+}
+
+// crashError: the machine did not end as it should.
+type crashError struct {
+	name, message string
+	hasLogs       bool
+}
+
+func (e *crashError) Error() string {
+	s := fmt.Sprintf("vm %q crashed", e.name)
+	if e.message != "" {
+		s += ": " + e.message
+	}
+	if e.hasLogs {
+		s += " (see: vmlet logs --vmm " + e.name + ")"
+	}
+	return s
+}
