@@ -43,6 +43,7 @@ type Client struct {
 
 // call is a request under way.
 type call struct {
+	id       uint64
 	reply    chan reply    // room for the one
 	progress chan Progress // room for the latest; nil: nobody asks
 }
@@ -82,14 +83,15 @@ func NewClient(ctx context.Context, conn *net.UnixConn) (*Client, error) {
 		done:    make(chan struct{}),
 	}
 	go c.read()
-	err := c.request(ctx, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor}, &c.welcome)
+	welcome, err := ask[Welcome](ctx, c, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor})
 	if err == nil {
-		err = checkVersion(c.welcome.Major, c.welcome.Minor)
+		err = checkVersion(welcome.Major, welcome.Minor)
 	}
 	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("shim: hello: %w", err)
+		return nil, fmt.Errorf("shim: %w", err)
 	}
+	c.welcome = *welcome
 	return c, nil
 }
 
@@ -138,16 +140,29 @@ func (c *Client) Close() error {
 
 // Launch starts the VMM with the files that the plan's FileReceived count on;
 // they stay the caller's. If it fails nothing is left, and it may be tried
-// again. When ctx ends first the shim is told to give up.
+// again. When ctx ends first the shim is told to give up; the error is nil if
+// the VMM was up by then.
 func (c *Client) Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(Progress)) (*Launched, error) {
-	return undoable[Launched](ctx, c, OpLaunch, Launch{Plan: p}, files, progress)
+	r, err := undoable(ctx, c, OpLaunch, Launch{Plan: p}, files, progress)
+	if err != nil {
+		return nil, err
+	}
+	return decodeBody[Launched](OpLaunch, r)
 }
 
 // Save stops the guest and writes its image, whole but for the manifest. Commit
 // or Abort has to follow, on this Client. When ctx ends first the save is
 // aborted.
 func (c *Client) Save(ctx context.Context, s Save, progress func(Progress)) (*Prepared, error) {
-	return undoable[Prepared](ctx, c, OpSave, s, nil, progress)
+	r, err := undoable(ctx, c, OpSave, s, nil, progress)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // it was prepared and then aborted
+		closeAll(r.files)
+		return nil, fmt.Errorf("%s: %w", OpSave, context.Cause(ctx))
+	}
+	return decodeBody[Prepared](OpSave, r)
 }
 
 // Commit makes an image of what Save prepared. After an error other than
@@ -158,7 +173,7 @@ func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
 
 // Abort gives up what Launch or Save has under way on this Client, or what Save
 // has prepared; then the guest goes on. It returns when that is so.
-func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil, nil) }
+func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort) }
 
 // Stop presses the power button and returns how the VMM ended. It is killed
 // when the grace period is over; a second Stop can only shorten it. When ctx
@@ -171,12 +186,12 @@ func (c *Client) Stop(ctx context.Context, grace time.Duration) (*Exit, error) {
 func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx, c, OpKill, nil) }
 
 // Release ends a shim whose VMM isn't running.
-func (c *Client) Release(ctx context.Context) error { return c.request(ctx, OpRelease, nil, nil) }
+func (c *Client) Release(ctx context.Context) error { return c.request(ctx, OpRelease) }
 
 // Console attaches to the serial console. Up to backlog bytes of what was last
 // printed come first, as far as the shim has kept them.
 func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
-	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog}, nil, nil)
+	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog})
 	if err != nil {
 		return nil, err
 	}
@@ -193,84 +208,101 @@ func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
 
 // ask makes a request whose reply has a body.
 func ask[T any](ctx context.Context, c *Client, op Op, args any) (*T, error) {
-	var result T
-	if err := c.request(ctx, op, args, &result); err != nil {
+	r, err := c.do(ctx, op, args)
+	if err != nil {
 		return nil, err
 	}
-	return &result, nil
+	return decodeBody[T](op, r)
 }
 
 // undoable makes a request that is aborted when ctx ends, and then waits until
-// the shim has undone it.
-func undoable[T any](ctx context.Context, c *Client, op Op, args any, files []*os.File, progress func(Progress)) (*T, error) {
+// the shim has undone it. What came to its end before the abort is returned.
+func undoable(ctx context.Context, c *Client, op Op, args any, files []*os.File, progress func(Progress)) (reply, error) {
+	pending, err := c.send(ctx, op, args, files, progress != nil)
+	if err != nil {
+		return reply{}, err
+	}
+	defer c.forget(pending.id)
 	settled, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	ended := make(chan struct{})
+	// Only now, for the shim must see the request before the abort.
+	aborted := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
-		defer close(ended)
+		defer close(aborted)
 		abort, cancel := context.WithTimeout(settled, undoTime)
 		defer cancel()
-		if c.request(abort, OpAbort, nil, nil) != nil {
-			stop()
+		if c.request(abort, OpAbort) != nil {
+			stop() // its outcome is unknown, don't wait for the request's
 		}
 	})
-	r, err := c.do(settled, op, args, files, progress)
+	r, err := c.finish(settled, op, pending, progress)
 	if !unwatch() {
-		<-ended
-		closeAll(r.files)
-		return nil, errors.Join(fmt.Errorf("%s: %w", op, context.Cause(ctx)), err)
+		<-aborted
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: %w", op, context.Cause(ctx)), err)
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
+	return r, err
+}
+
+// request makes a request whose reply has no body.
+func (c *Client) request(ctx context.Context, op Op) error {
+	r, err := c.do(ctx, op, nil)
 	closeAll(r.files)
-	var result T
-	return &result, decodeBody(op, r.Body, &result)
+	return err
 }
 
-func (c *Client) request(ctx context.Context, op Op, args, result any) error {
-	r, err := c.do(ctx, op, args, nil, nil)
-	if err != nil {
-		return err
-	}
+// decodeBody decodes a reply that comes without files.
+func decodeBody[T any](op Op, r reply) (*T, error) {
 	closeAll(r.files)
-	if result == nil {
-		return nil
+	var v T
+	if err := json.Unmarshal(r.Body, &v); err != nil {
+		return nil, fmt.Errorf("%w: reply to %s: %w", ErrMessage, op, err)
 	}
-	return decodeBody(op, r.Body, result)
+	return &v, nil
 }
 
-func decodeBody(op Op, body json.RawMessage, result any) error {
-	if err := json.Unmarshal(body, result); err != nil {
-		return fmt.Errorf("%w: reply to %s: %w", ErrMessage, op, err)
+// do sends a request and waits for its reply.
+func (c *Client) do(ctx context.Context, op Op, args any) (reply, error) {
+	pending, err := c.send(ctx, op, args, nil, false)
+	if err != nil {
+		return reply{}, err
 	}
-	return nil
+	defer c.forget(pending.id)
+	return c.finish(ctx, op, pending, nil)
 }
 
-// do sends a request and waits for its reply. Progress is called from here.
-func (c *Client) do(ctx context.Context, op Op, args any, files []*os.File, progress func(Progress)) (reply, error) {
-	if err := ctx.Err(); err != nil {
-		return reply{}, fmt.Errorf("%s: %w", op, context.Cause(ctx))
+func (c *Client) send(ctx context.Context, op Op, args any, files []*os.File, progress bool) (*call, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", op, context.Cause(ctx))
 	}
 	request := Request{Op: op, Files: len(files)}
 	if args != nil {
 		b, err := json.Marshal(args)
 		if err != nil {
-			return reply{}, fmt.Errorf("%s: %w", op, err)
+			return nil, fmt.Errorf("%s: %w", op, err)
 		}
 		request.Args = b
 	}
 	pending := &call{reply: make(chan reply, 1)}
-	if progress != nil {
+	if progress {
 		pending.progress = make(chan Progress, 1)
 	}
 	if err := c.register(&request, pending); err != nil {
-		return reply{}, fmt.Errorf("%s: %w", op, err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	defer c.forget(request.ID)
 	if err := c.wire.Send(request, files...); err != nil {
-		return reply{}, fmt.Errorf("%s: %w: %w", op, ErrDisconnected, err)
+		c.forget(request.ID)
+		if errors.Is(err, ErrMessage) {
+			return nil, fmt.Errorf("%s: %w", op, err)
+		}
+		return nil, fmt.Errorf("%s: %w: %w", op, ErrDisconnected, err)
 	}
+	return pending, nil
+}
+
+// finish waits for a request's reply. Progress is called from here.
+func (c *Client) finish(ctx context.Context, op Op, pending *call, progress func(Progress)) (reply, error) {
 	r, err := c.await(ctx, pending, progress)
 	if err != nil {
 		return reply{}, fmt.Errorf("%s: %w", op, err)
@@ -309,7 +341,7 @@ func (c *Client) register(r *Request, pending *call) error {
 		return c.err
 	}
 	c.nextID++
-	r.ID = c.nextID
+	r.ID, pending.id = c.nextID, c.nextID
 	c.pending[r.ID] = pending
 	return nil
 }

@@ -117,8 +117,12 @@ type Welcome struct {
 	// VMMPID is 0 before a launch.
 	VMMPID int        `json:"vmmPid,omitempty"`
 	Plan   *plan.Plan `json:"plan,omitempty"`
+	// Launching: a launch is under way.
+	Launching bool `json:"launching,omitempty"`
 	// Saving: a save has not been committed yet.
 	Saving bool `json:"saving,omitempty"`
+	// Exit: the VMM has ended, and the shim is about to.
+	Exit *Exit `json:"exit,omitempty"`
 }
 
 // Launch starts the VMM. The reply comes when its monitor answers and, with
