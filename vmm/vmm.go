@@ -6,6 +6,7 @@ package vmm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"time"
 
@@ -13,6 +14,10 @@ import (
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 )
+
+// ErrNoGuestAgent means that no agent in the guest answers: it has none, it is
+// not connected, or it hangs.
+var ErrNoGuestAgent = errors.New("no guest agent answers")
 
 // VMM is one virtual machine monitor program on this node.
 type VMM interface {
@@ -68,6 +73,9 @@ type PlanRequest struct {
 	MemoryPath string
 	// StateDir of the VM: firmware variables, the cloud-init seed.
 	StateDir string
+	// BlockDevices are those paths among the disks and backing files that are
+	// block devices and not files: VMMs treat the two differently.
+	BlockDevices []string
 	// Taps says, for each interface, which descriptor sent with the plan is
 	// its tap; -1: none.
 	Taps []int

@@ -88,6 +88,9 @@ type File struct {
 	// "disks[0].path".
 	Field string `json:"field,omitempty"`
 	Path  string `json:"path,omitempty"`
+	// Template of a FilePath: where there is nothing at Path, it is first made
+	// as a copy of this file, mode 0600 and owned by User.
+	Template string `json:"template,omitempty"`
 	// Index into the descriptors sent with the plan (FileReceived).
 	Index int `json:"index,omitempty"`
 
