@@ -1,6 +1,8 @@
 package output
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -31,9 +33,11 @@ func Printable(s string, keepLines bool) string {
 	return b.String()
 }
 
-// Columns writes rows as an aligned table. The first is the header.
+// Columns writes rows of equal length as an aligned table. The first is the
+// header.
 func Columns(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
@@ -42,12 +46,17 @@ func Columns(w io.Writer, rows [][]string) error {
 				cells[i] = "-"
 			}
 		}
-		line := strings.TrimRight(strings.Join(cells, "\t"), "\t")
-		if _, err := io.WriteString(t, line+"\n"); err != nil {
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
 			return err
 		}
 	}
-	return t.Flush()
+	return nil
 }
 
 // Age returns the time between two moments, with one or two units: "5s",
