@@ -34,16 +34,15 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 // byte, for getfd and add-fd. The files stay the caller's, who may close them as
 // soon as it returns.
 func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, result any, files ...*os.File) error {
-	id := c.idPrefix + strconv.FormatUint(c.newID(), 10)
-	line, err := encodeRequest(id, command, args)
-	if err != nil {
-		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
-	}
-	replies, err := c.expect(id)
+	id, replies, err := c.register()
 	if err != nil {
 		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
 	}
 	defer c.forget(id)
+	line, err := encodeRequest(id, command, args)
+	if err != nil {
+		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
+	}
 	if err := c.send(ctx, line, files); err != nil {
 		return fmt.Errorf("QMP command %s: %w", command, err)
 	}
@@ -67,29 +66,25 @@ func (m message) result(command string, result any) error {
 	return nil
 }
 
-func (c *Client) newID() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nextID++
-	return c.nextID
-}
-
-// expect must come before the command is sent, or its reply might be missed.
-func (c *Client) expect(id string) (<-chan message, error) {
-	replies := make(chan message, 1)
+// register makes an id and the place for its reply. It comes before the command is
+// sent, or the reply might be missed.
+func (c *Client) register() (id string, replies <-chan message, err error) {
+	reply := make(chan message, 1) // so that the reader never waits for a caller
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return nil, c.err
+		return "", nil, c.err
 	}
-	c.pending[strconv.Quote(id)] = replies
-	return replies, nil
+	c.lastID++
+	id = c.idPrefix + strconv.FormatUint(c.lastID, 10)
+	c.pending[id] = reply
+	return id, reply, nil
 }
 
 func (c *Client) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.pending, strconv.Quote(id))
+	delete(c.pending, id)
 }
 
 func (c *Client) await(ctx context.Context, replies <-chan message) (message, error) {

@@ -20,7 +20,8 @@ const DefaultMaxMessageSize = 32 << 20
 type Option func(*Client)
 
 // WithMaxMessageSize bounds a received message to n bytes. A longer one ends the
-// connection with ErrMessageTooLong.
+// connection with ErrMessageTooLong. A process that must stay small and asks for no
+// schema does well with 64 KiB.
 func WithMaxMessageSize(n int) Option { return func(c *Client) { c.maxMessage = n } }
 
 // WithEventCapacity sets how many events a subscription made by
@@ -41,8 +42,8 @@ type Client struct {
 	unsent  []byte        // rest of a message whose writer was interrupted; guarded by writing
 
 	mu      sync.Mutex
-	nextID  uint64
-	pending map[string]chan<- message // by id as it stands in JSON
+	lastID  uint64
+	pending map[string]chan<- message // by id
 	subs    []*Subscription
 	closing bool
 	err     error
@@ -53,7 +54,8 @@ type Client struct {
 // Greeting is what QEMU says first.
 type Greeting struct {
 	Version Version
-	// Capabilities that QEMU offers; this client enables none of them.
+	// Capabilities that QEMU offers. This client enables none: out-of-band execution
+	// is for a handful of commands, and files can be sent without it.
 	Capabilities []string
 	// Raw is the whole of it, with the members that this package doesn't know.
 	Raw json.RawMessage
@@ -253,11 +255,17 @@ func (c *Client) readMessages() error {
 	}
 }
 
-// deliver hands a reply to its caller, if that still waits.
+// deliver hands a reply to its caller, if that still waits. Ids of ours are strings
+// of which JSON escapes nothing.
 func (c *Client) deliver(m message) {
+	n := len(m.ID)
+	if n < 2 || m.ID[0] != '"' {
+		return
+	}
+	id := string(m.ID[1 : n-1])
 	c.mu.Lock()
-	reply := c.pending[string(m.ID)]
-	delete(c.pending, string(m.ID))
+	reply := c.pending[id]
+	delete(c.pending, id)
 	c.mu.Unlock()
 	if reply != nil {
 		reply <- m // has room for the one reply it can get

@@ -75,9 +75,9 @@ func TestEventTimestamps(t *testing.T) {
 // TestSlowSubscriber: the slow one keeps the newest events and is told how many it
 // lost, and the others have them all.
 func TestSlowSubscriber(t *testing.T) {
-	server, client := startServer(t)
 	const capacity, events = 4, 100
-	slow, quick := client.SubscribeWithCapacity(capacity), client.Subscribe()
+	server, client := startServer(t, qmp.WithEventCapacity(capacity))
+	slow, quick := client.Subscribe(), client.SubscribeWithCapacity(0)
 	for n := range events {
 		server.Emit(fmt.Sprint("E", n), nil)
 		if event := next(t, quick); event.Name != fmt.Sprint("E", n) {

@@ -86,7 +86,8 @@ type variant struct {
 	Type string `json:"type"`
 }
 
-// Schema asks QEMU for its schema. The reply has 200 to 300 KiB.
+// Schema asks QEMU for its schema. The reply has 200 to 300 KiB, and to read it
+// takes some 4 MiB for a moment.
 func (c *Client) Schema(ctx context.Context) (*Schema, error) {
 	var raw json.RawMessage
 	if err := c.Execute(ctx, "query-qmp-schema", nil, &raw); err != nil {
