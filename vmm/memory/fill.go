@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fill copies the image's RAM into a fresh file: of MemorySize bytes, all hole,
+// Fill copies the image's RAM into a fresh file: of MemorySize bytes, none allocated,
 // open for reading and writing, on tmpfs, hugetlbfs or a memfd. Each chunk is
 // checked before any of it is written. Pages that are zero stay holes. The
 // errors are DamagedErrors, ErrStreamLayout, or the system's; after one the
@@ -21,8 +21,11 @@ func (img *Image) Fill(ctx context.Context, ram *os.File, progress Progress) err
 	if err := checkSize(ram, size); err != nil {
 		return err
 	}
-	if at, err := nextData(ram, 0, size); err != nil || at < size {
-		return fmt.Errorf("guest RAM %s: not a fresh file: it has data at offset %d (%w)", ram.Name(), at, orInvalid(err))
+	// By allocation, as hugetlbfs calls even its holes data.
+	if n, err := TouchedBytes(ram); err != nil {
+		return err
+	} else if n > 0 {
+		return fmt.Errorf("guest RAM %s: not a fresh file: %d bytes of it are allocated: %w", ram.Name(), n, os.ErrInvalid)
 	}
 	dst, err := newRAMWriter(ram, size)
 	if err != nil {
@@ -44,13 +47,6 @@ func (img *Image) Fill(ctx context.Context, ram *os.File, progress Progress) err
 		t.add(uint64(len(b)))
 		return nil
 	})
-}
-
-func orInvalid(err error) error {
-	if err == nil {
-		return os.ErrInvalid
-	}
-	return err
 }
 
 // ramWriter writes to a RAM file: by pwrite(2), or through a mapping if the

@@ -146,7 +146,8 @@ func (d *folder) noManifest() error {
 // Remove deletes an image, or the remains of an unfinished save, and its
 // folder: the manifest first, so that no half of it looks like an image. It
 // refuses, wrapping ErrInUse, an image that is being written or run from, and
-// one whose filesystem can't tell. A folder with other files keeps those.
+// one whose filesystem can't tell. A folder that is a mount point, or has other
+// files beside the image's, stays.
 func Remove(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -172,5 +173,8 @@ func Remove(dir string) error {
 			return err
 		}
 	}
-	return d.rmdir()
+	if err := d.rmdir(); !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	return d.dir.Sync()
 }

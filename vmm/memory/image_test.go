@@ -266,6 +266,18 @@ func TestRemoveKeepsStrangers(t *testing.T) {
 	}
 }
 
+// TestRemoveFromMount: the folder of a filesystem's root stays.
+func TestRemoveFromMount(t *testing.T) {
+	base := mount(t, "tmpfs", "size=16m")
+	dir, _ := saveIn(t, base, someRAM(t), Options{})
+	if err := Remove(dir); err != nil {
+		t.Error(err)
+	}
+	if names, err := os.ReadDir(base); err != nil || len(names) > 0 {
+		t.Errorf("left: %v, %v", names, err)
+	}
+}
+
 func TestVerifyCancelled(t *testing.T) {
 	dir, _ := save(t, someRAM(t), Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,11 +7,16 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 )
 
 // maxManifestSize is the largest manifest.json in bytes: the sums of maxChunks
 // take 11 MiB of it.
 const maxManifestSize = 32 << 20
+
+// maxElements bounds the fields and list elements of a manifest, each of which
+// takes more memory than text. They are counted by their commas: base64 has none.
+const maxElements = 1 << 18
 
 // ReadManifest reads and checks the content of manifest.json. Path is for
 // errors, which are FormatErrors, DamagedErrors or r's own. It reads no more
@@ -23,6 +28,9 @@ func ReadManifest(r io.Reader, path string) (*Manifest, error) {
 	}
 	if len(b) > maxManifestSize {
 		return nil, &FormatError{Path: path, What: fmt.Sprintf("larger than %d bytes", maxManifestSize)}
+	}
+	if n := bytes.Count(b, []byte(",")); n > maxElements {
+		return nil, &FormatError{Path: path, What: fmt.Sprintf("%d commas: it can't have more than %d fields and elements", n, maxElements)}
 	}
 	// The version comes first: a newer format may not decode at all.
 	var v struct {
@@ -72,6 +80,10 @@ func decodeJSON(b []byte, into any, path string) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
 		return &DamagedError{path, syntax.Offset, -1, "not JSON: " + err.Error(), err}
+	}
+	var date *time.ParseError
+	if errors.As(err, &date) {
+		return &FormatError{path, "createdAt", err.Error(), err}
 	}
 	return &FormatError{Path: path, What: err.Error(), Err: err}
 }

@@ -106,6 +106,7 @@ func TestManifestSenseless(t *testing.T) {
 		{"version is text", "formatVersion", set("formatVersion", "1")},
 		{"no id", "id", set("id", "")},
 		{"id is a path", "id", set("id", "../../etc")},
+		{"no date", "createdAt", set("createdAt", "yesterday")},
 		{"unknown layout", "layout", set("layout", "mapped")},
 		{"no VMM", "vmm.name", func(f map[string]any) { delete(f, "vmm") }},
 		{"unknown sum", "sum", set("sum", "md5")},
@@ -183,10 +184,14 @@ func TestManifestBitFlips(t *testing.T) {
 }
 
 func TestManifestTooLarge(t *testing.T) {
-	b := bytes.Repeat([]byte(" "), maxManifestSize+1)
-	var format *FormatError
-	if _, err := ReadManifest(bytes.NewReader(b), ManifestName); !errors.As(err, &format) {
-		t.Error(err)
+	for name, b := range map[string][]byte{
+		"bytes":    bytes.Repeat([]byte(" "), maxManifestSize+1),
+		"elements": []byte(`{"formatVersion":1,"regions":[` + strings.Repeat("{},", 1<<20) + "{}]}"),
+	} {
+		var format *FormatError
+		if _, err := ReadManifest(bytes.NewReader(b), ManifestName); !errors.As(err, &format) || format.Field != "" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
