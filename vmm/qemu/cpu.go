@@ -1,0 +1,133 @@
+package qemu
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// Models that are not the same everywhere: "host" is the node's CPU and "max"
+// all that this QEMU can do on it.
+const (
+	modelHost = "host"
+	modelMax  = "max"
+)
+
+func openModel(model string) bool { return model == modelHost || model == modelMax }
+
+func (b *builder) cpuArgs() {
+	b.checkModel()
+	cpu := b.spec.GetCpu()
+	features := make([]string, 0, 2*len(cpu.GetFeatures()))
+	for _, name := range b.withoutFeatures() {
+		features = append(features, name, "off")
+	}
+	for _, f := range cpu.GetFeatures() {
+		value := "on"
+		if f.GetPolicy() == spec.PolicyDisable {
+			value = "off"
+		}
+		features = append(features, f.GetName(), value)
+	}
+	b.arg("-cpu", keyValues(cpu.GetModel(), features...))
+	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+	b.arg("-smp", keyValues("",
+		"cpus", number(cpu.GetSockets()*cpu.GetCores()*cpu.GetThreads()),
+		"sockets", number(cpu.GetSockets()), "cores", number(cpu.GetCores()), "threads", number(cpu.GetThreads())))
+}
+
+func (b *builder) checkModel() {
+	model := b.spec.GetCpu().GetModel()
+	if _, known := b.accel.Models[model]; !known {
+		b.faults.Add("cpu.model", "%q is not a CPU model of QEMU %s", model, b.req.Info.Version)
+	} else if model == modelHost && b.req.Hypervisor == spec.HypervisorEmulation {
+		b.faults.Add("cpu.model", "host needs a hypervisor, and this VM runs under emulation: want max or a named model")
+	}
+	if len(b.accel.Known) == 0 {
+		return // this architecture doesn't tell
+	}
+	for i, f := range b.spec.GetCpu().GetFeatures() {
+		field := "cpu.features[" + strconv.Itoa(i) + "].name"
+		if !contains(b.accel.Known, f.GetName()) {
+			b.faults.Add(field, "%q is not a CPU feature of QEMU %s", f.GetName(), b.req.Info.Version)
+		} else if f.GetPolicy() != spec.PolicyDisable && !contains(b.accel.Available, f.GetName()) {
+			b.faults.Add(field, "%s is required and can't be had on this node with %s", f.GetName(), b.req.Hypervisor)
+		}
+	}
+}
+
+// withoutFeatures are those that the model is to go without, beside what the
+// specification says: what this node's hypervisor chokes on, and, on a restore,
+// what the guest did not have when it was saved.
+func (b *builder) withoutFeatures() []string {
+	model := b.spec.GetCpu().GetModel()
+	if !openModel(model) {
+		return nil
+	}
+	var out []string
+	for _, quirk := range b.req.CPUQuirks {
+		if name, off := strings.CutPrefix(quirk, "-"); off {
+			out = append(out, name)
+		}
+	}
+	if image := b.req.Image; image != nil && len(image.Manifest.CPU.Features) > 0 {
+		for _, name := range b.modelFeatures() {
+			if !slices.Contains(image.Manifest.CPU.Features, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(out, func(name string) bool {
+		for _, f := range b.spec.GetCpu().GetFeatures() {
+			if f.GetName() == name {
+				return true // said explicitly
+			}
+		}
+		return false
+	})
+}
+
+// modelFeatures are those of an open model as this QEMU expands it.
+func (b *builder) modelFeatures() []string {
+	switch b.spec.GetCpu().GetModel() {
+	case modelHost:
+		return b.accel.HostFeatures
+	case modelMax:
+		return b.accel.MaxFeatures
+	}
+	return nil
+}
+
+// guestFeatures are the features that the guest sees, as far as they do not
+// follow from the model's name, sorted.
+func (b *builder) guestFeatures() []string {
+	have := make(map[string]bool)
+	for _, name := range b.modelFeatures() {
+		have[name] = true
+	}
+	for _, name := range b.withoutFeatures() {
+		delete(have, name)
+	}
+	for _, f := range b.spec.GetCpu().GetFeatures() {
+		if f.GetPolicy() == spec.PolicyDisable {
+			delete(have, f.GetName())
+		} else {
+			have[f.GetName()] = true
+		}
+	}
+	out := make([]string, 0, len(have))
+	for name := range have {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func contains(sorted []string, s string) bool {
+	_, found := slices.BinarySearch(sorted, s)
+	return found
+}

@@ -1,0 +1,129 @@
+package qemu
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// Details are what QEMU said of itself; vmm.Info.Details holds a *Details.
+// They are plain data, and kept on disk between runs.
+type Details struct {
+	// Arch is Go's name for the guest's architecture: "amd64", "arm64".
+	Arch string `json:"arch"`
+	// Package is the distributor's version: "Debian 1:7.2+dfsg-7+deb12u14".
+	Package  string    `json:"package,omitempty"`
+	Machines []Machine `json:"machines"`
+	// Accelerators that were tried, by the hypervisor's name: "kvm".
+	Accelerators map[string]Accelerator `json:"accelerators"`
+	// Devices that vmlet uses and this QEMU has, sorted.
+	Devices []string `json:"devices"`
+	// KVMDevice: -accel kvm has the property device, so that /dev/kvm may be
+	// opened for it.
+	KVMDevice bool `json:"kvmDevice"`
+	// ReadOnlyMemory: memory-backend-file has the property rom, so that RAM can
+	// be mapped privately from a file opened read-only.
+	ReadOnlyMemory bool `json:"readOnlyMemory"`
+	// MigrateFile: migrate takes channels that lead to a file.
+	MigrateFile bool       `json:"migrateFile"`
+	Firmware    []Firmware `json:"firmware,omitempty"`
+}
+
+// Machine is a machine type.
+type Machine struct {
+	Name       string `json:"name"`
+	Alias      string `json:"alias,omitempty"`
+	Deprecated bool   `json:"deprecated,omitempty"`
+	MaxCPUs    int    `json:"maxCpus"`
+}
+
+// Accelerator is what QEMU can do with one.
+type Accelerator struct {
+	// Failure is why it can't be used here; empty: it can.
+	Failure string `json:"failure,omitempty"`
+	// Models by name.
+	Models map[string]Model `json:"models,omitempty"`
+	// Features that a guest gets with the models "host" and "max".
+	HostFeatures []string `json:"hostFeatures,omitempty"`
+	MaxFeatures  []string `json:"maxFeatures,omitempty"`
+	// Available are all features that a guest may be given, those too that
+	// stand in the way of migration; Known all that there are.
+	Available []string `json:"available,omitempty"`
+	Known     []string `json:"known,omitempty"`
+}
+
+// Model is a CPU model.
+type Model struct {
+	// Unavailable features belong to the model and can't be had here.
+	Unavailable []string `json:"unavailable,omitempty"`
+	Deprecated  bool     `json:"deprecated,omitempty"`
+}
+
+// Firmware is a UEFI build for flash, from a firmware descriptor
+// (docs/interop/firmware.json of QEMU).
+type Firmware struct {
+	Code     string   `json:"code"`
+	Vars     string   `json:"vars"`
+	Machines []string `json:"machines"`
+}
+
+// machine returns the versioned machine type for a name or an alias.
+func (d *Details) machine(name string) (Machine, bool) {
+	i := slices.IndexFunc(d.Machines, func(m Machine) bool { return m.Name == name || m.Alias == name })
+	if i < 0 {
+		return Machine{}, false
+	}
+	return d.Machines[i], true
+}
+
+func (d *Details) has(device string) bool {
+	_, found := slices.BinarySearch(d.Devices, device)
+	return found
+}
+
+// firmwareFor returns the first firmware that fits a versioned machine type.
+func (d *Details) firmwareFor(machine string) (Firmware, bool) {
+	for _, f := range d.Firmware {
+		for _, pattern := range f.Machines {
+			if fits, err := path.Match(pattern, machine); err == nil && fits {
+				return f, true
+			}
+		}
+	}
+	return Firmware{}, false
+}
+
+// family is what kind of machine a versioned type is.
+type family int
+
+const (
+	familyUnknown family = iota
+	familyQ35
+	familyPC
+	familyMicroVM
+	familyVirt
+)
+
+func familyOf(machine string) family {
+	switch {
+	case strings.HasPrefix(machine, "pc-q35-"):
+		return familyQ35
+	case strings.HasPrefix(machine, "pc-i440fx-"):
+		return familyPC
+	case machine == "microvm":
+		return familyMicroVM
+	case strings.HasPrefix(machine, "virt-"):
+		return familyVirt
+	}
+	return familyUnknown
+}
+
+// acceleratorName is QEMU's name for a hypervisor.
+func acceleratorName(hypervisor string) string {
+	if hypervisor == spec.HypervisorEmulation {
+		return "tcg"
+	}
+	return hypervisor
+}

@@ -1,0 +1,114 @@
+package qemu
+
+import (
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// usbPorts is how many USB 3 ports the controller gets; each has a USB 2 port of
+// the same number beside it (hw/usb/hcd-xhci.h allows 15).
+const usbPorts = 15
+
+// controllers adds those that disks need.
+func (b *builder) controllers() {
+	buses := make(map[string]bool)
+	for _, d := range b.spec.GetDisks() {
+		buses[d.GetBus()] = true
+	}
+	if buses[spec.BusSCSI] {
+		b.device("disks", b.bus.place(b.bus.virtio("scsi", options{"id": "scsi"}), slotSCSI(), 0))
+	}
+	if buses[spec.BusUSB] && !b.onMicroVM() {
+		b.device("disks", b.bus.place(options{"driver": "qemu-xhci", "id": "usb", "p2": usbPorts, "p3": usbPorts}, slotUSB(), 0))
+	}
+	if b.family == familyPC && (buses[spec.BusSATA] || b.spec.GetCloudInit() != nil) {
+		b.device("disks", b.bus.place(options{"driver": "ich9-ahci", "id": "sata"}, slotAHCI(), 0))
+	}
+}
+
+// standardDevices are those that a specification switches on and off.
+func (b *builder) standardDevices() {
+	d := b.spec.GetDevices()
+	if d.GetConsole() {
+		b.console()
+	}
+	if d.GetGuestAgent() {
+		b.guestAgent()
+	}
+	if d.GetEntropy() {
+		b.object(options{"qom-type": "rng-builtin", "id": "entropy"})
+		b.device("devices.entropy", b.bus.place(b.bus.virtio("rng", options{"id": "entropy-device", "rng": "entropy"}), slotEntropy(), 0))
+	}
+	if d.GetBalloon() {
+		o := options{"id": "balloon", "free-page-reporting": true}
+		b.device("devices.balloon", b.bus.place(b.bus.virtio("balloon", o), slotBalloon(), 0))
+	}
+	if d.GetWatchdog() != nil {
+		b.watchdog()
+	}
+	if d.GetVsock() != nil {
+		b.vsock()
+	}
+	b.panicAndGeneration()
+}
+
+// console is the machine's first serial port, at the other end of which is the
+// shim: a 16550A on amd64, a PL011 on arm64.
+func (b *builder) console() {
+	fd := b.file(plan.File{Kind: plan.FileConsole})
+	b.arg("-chardev", keyValues("socket", "id", "console", "fd", fd))
+	b.arg("-serial", "chardev:console")
+}
+
+func (b *builder) guestAgent() {
+	b.device("devices.guestAgent", b.bus.place(b.bus.virtio("serial", options{"id": "serial"}), slotSerial(), 0))
+	b.listener("guest-agent", GuestAgent)
+	b.device("devices.guestAgent", options{
+		"driver": "virtserialport", "id": guestAgentPort, "bus": "serial.0", "nr": 1,
+		"chardev": "guest-agent", "name": "org.qemu.guest_agent.0",
+	})
+}
+
+// guestAgentPort is the id by which VSERPORT_CHANGE speaks of the port.
+const guestAgentPort = "guest-agent-port"
+
+func (b *builder) watchdog() {
+	w := b.spec.GetDevices().GetWatchdog()
+	switch {
+	case b.onMicroVM():
+		b.faults.Add("devices.watchdog", "the machine type microvm has none")
+		return
+	case w.GetModel() == spec.WatchdogITCO && b.family != familyQ35:
+		b.faults.Add("devices.watchdog.model", "itco is a part of q35, and this machine is %s: want i6300esb", b.machine.Name)
+		return
+	case w.GetModel() == spec.WatchdogITCO:
+		// It is always there; without this a strap keeps it from acting.
+		b.arg("-global", "ICH9-LPC.noreboot=off")
+	default:
+		b.device("devices.watchdog.model", b.bus.place(options{"driver": "i6300esb", "id": "watchdog"}, slotWatchdog(), 0))
+	}
+	b.arg("-action", keyValues("", "watchdog", w.GetAction()))
+}
+
+func (b *builder) vsock() {
+	fd := b.file(plan.File{Kind: plan.FilePath, Field: "devices.vsock", Path: vhostVsock, Write: true})
+	o := options{"driver": "vhost-vsock-" + b.bus.transport, "id": "vsock", "guest-cid": b.spec.GetDevices().GetVsock().GetCid(), "vhostfd": fd}
+	if b.bus.root != "" {
+		o["disable-legacy"] = "on"
+	}
+	b.device("devices.vsock", b.bus.place(o, slotVsock(), 0))
+}
+
+// vhostVsock is the kernel's half of the device (drivers/vhost/vsock.c).
+const vhostVsock = "/dev/vhost-vsock"
+
+// panicAndGeneration lets the guest tell of its panic, and tells the guest when
+// it has been restored: the generation id is another in every process.
+func (b *builder) panicAndGeneration() {
+	if b.bus.root != "" {
+		b.device("machineType", b.bus.place(options{"driver": "pvpanic-pci", "id": "panic"}, slotPanic(), 0))
+	}
+	if b.family == familyQ35 || b.family == familyPC {
+		b.device("machineType", options{"driver": "vmgenid", "id": "generation", "guid": "auto"})
+	}
+}

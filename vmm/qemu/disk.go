@@ -1,0 +1,233 @@
+package qemu
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/cloudinit"
+	"github.com/vmlet/vmlet/vmm/disk"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// disks adds every disk, then the cloud-init seed.
+func (b *builder) disks() {
+	for i, d := range b.spec.GetDisks() {
+		node := b.diskNodes(i, d)
+		b.diskDevice(i, d, node)
+	}
+	if b.spec.GetCloudInit() != nil {
+		b.seed()
+	}
+}
+
+// diskNodes opens a disk's files and returns the name of its topmost node.
+func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
+	field := fmt.Sprintf("disks[%d]", index)
+	top := fmt.Sprintf("disk%d", index)
+	images := []disk.Image{{Path: d.GetPath(), Format: disk.Format(d.GetFormat())}}
+	for _, backing := range d.GetBackingFiles() {
+		images = append(images, disk.Image{Path: backing.GetPath(), Format: disk.Format(backing.GetFormat())})
+	}
+	// A node has to be there before one that refers to it: the deepest first.
+	below := ""
+	for depth := len(images) - 1; depth > 0; depth-- {
+		at := fmt.Sprintf("%s.backingFiles[%d].path", field, depth-1)
+		file := plan.File{Kind: plan.FilePath, Field: at, Disk: expectation(at, images[depth], images[depth+1:])}
+		name := fmt.Sprintf("%s-backing%d", top, depth-1)
+		b.image(name, d, file, below)
+		below = name
+	}
+	at := field + ".path"
+	file := plan.File{Kind: plan.FilePath, Field: at, Write: !d.GetReadOnly(), Disk: expectation(at, images[0], images[1:])}
+	if !d.GetReadOnly() {
+		file.DiskName = d.GetName()
+		file.Identity = b.identity(d.GetName())
+	}
+	b.image(top, d, file, below)
+	return top
+}
+
+// identity is what a disk was when the image was saved that is restored.
+func (b *builder) identity(name string) *disk.Identity {
+	if b.req.Image == nil || b.req.Image.AllowChangedDisks {
+		return nil
+	}
+	for _, saved := range b.req.Image.Manifest.Disks {
+		if saved.Name == name {
+			return &disk.Identity{
+				Device: saved.Device, Inode: saved.Inode, Size: int64(saved.Size),
+				ModTimeNs: saved.ModTime, HeaderSum: saved.HeaderSum,
+			}
+		}
+	}
+	return nil
+}
+
+// image adds the two nodes of one file: how it is read, and what it means.
+func (b *builder) image(name string, d *vmletv1.Disk, file plan.File, below string) {
+	cache := cacheOf(d.GetCache())
+	file.Path = file.Disk.Path
+	file.Direct = cache.direct
+	driver := "file"
+	if slices.Contains(b.req.BlockDevices, file.Path) {
+		driver = "host_device"
+	}
+	common := func(o options) options {
+		o["read-only"] = !file.Write
+		o["cache"] = options{"direct": cache.direct, "no-flush": cache.noFlush}
+		o["discard"] = "unmap"
+		return o
+	}
+	b.blockdev(common(options{"driver": driver, "node-name": name + "-file", "filename": b.fdset(file)}))
+	format := options{"driver": string(file.Disk.Format), "node-name": name, "file": name + "-file"}
+	switch {
+	case below != "":
+		format["backing"] = below
+	case file.Disk.Format == disk.QCOW2:
+		format["backing"] = nil // whatever its header names
+	}
+	b.blockdev(common(format))
+}
+
+// caching is what a cache mode means, as in qemu-system(1) under -drive cache.
+type caching struct {
+	direct, noFlush, writeCache bool
+}
+
+func cacheOf(mode string) caching {
+	switch mode {
+	case spec.CacheWriteback:
+		return caching{writeCache: true}
+	case spec.CacheWritethrough:
+		return caching{}
+	case spec.CacheUnsafe:
+		return caching{noFlush: true, writeCache: true}
+	}
+	return caching{direct: true, writeCache: true}
+}
+
+// diskDevice is what the guest sees of a disk.
+func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
+	field := fmt.Sprintf("disks[%d].bus", index)
+	o := options{"id": node + "-device", "drive": node}
+	if d.GetSerial() != "" {
+		o["serial"] = d.GetSerial()
+	}
+	if d.GetBootOrder() != 0 {
+		o["bootindex"] = d.GetBootOrder()
+	}
+	if d.GetType() != spec.DiskTypeCDROM {
+		o["write-cache"] = onOff(cacheOf(d.GetCache()).writeCache)
+	}
+	switch d.GetBus() {
+	case spec.BusVirtio:
+		b.device(field, b.bus.place(b.bus.virtio("blk", o), slotsDisk(), index))
+	case spec.BusSCSI:
+		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", index, 0
+		b.device(field, o)
+	case spec.BusSATA:
+		b.sata(field, "ide-"+unit(d), b.sataPort(index), o)
+	case spec.BusUSB:
+		b.usb(field, index, d, o)
+	}
+}
+
+func unit(d *vmletv1.Disk) string {
+	if d.GetType() == spec.DiskTypeCDROM {
+		return "cd"
+	}
+	return "hd"
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+// sataPorts is what an AHCI controller of QEMU's has.
+const sataPorts = 6
+
+// sataPort counts the SATA disks before this one.
+func (b *builder) sataPort(index int) int {
+	port := 0
+	for _, d := range b.spec.GetDisks()[:index] {
+		if d.GetBus() == spec.BusSATA {
+			port++
+		}
+	}
+	return port
+}
+
+func (b *builder) sata(field, driver string, port int, o options) {
+	switch {
+	case b.family == familyMicroVM || b.family == familyVirt:
+		b.faults.Add(field, "the machine type %s has no SATA: want %s", b.machine.Name, b.otherBuses())
+		return
+	case port >= sataPorts:
+		b.faults.Add(field, "is SATA disk number %d: there are %d ports, the last of which is cloud-init's where there is a seed", port+1, sataPorts)
+		return
+	}
+	o["driver"] = driver
+	o["bus"] = fmt.Sprintf("%s.%d", b.sataBus(), port)
+	b.device(field, o)
+}
+
+func (b *builder) sataBus() string {
+	if b.family == familyQ35 {
+		return "ide" // of the controller that the machine has
+	}
+	return "sata"
+}
+
+func (b *builder) otherBuses() string {
+	if b.onMicroVM() {
+		return "virtio or scsi"
+	}
+	return "virtio, scsi or usb"
+}
+
+func (b *builder) usb(field string, index int, d *vmletv1.Disk, o options) {
+	if b.onMicroVM() {
+		b.faults.Add(field, "the machine type microvm has no USB: want %s", b.otherBuses())
+		return
+	}
+	port := 1
+	for _, other := range b.spec.GetDisks()[:index] {
+		if other.GetBus() == spec.BusUSB {
+			port++
+		}
+	}
+	if port > usbPorts {
+		b.faults.Add(field, "is USB disk number %d: there are %d ports", port, usbPorts)
+		return
+	}
+	// usb-storage takes hard disks only, so its two halves are put together.
+	bot := fmt.Sprintf("disk%d-bot", index)
+	b.device(field, options{"driver": "usb-bot", "id": bot, "bus": "usb.0", "port": fmt.Sprint(port)})
+	o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), bot+".0", 0, 0
+	b.device(field, o)
+}
+
+// seed is the cloud-init image, which the agent wrote: a CD-ROM, or where there
+// is no SATA a read-only virtio disk.
+func (b *builder) seed() {
+	path := filepath.Join(b.req.StateDir, cloudinit.SeedName)
+	filename := b.fdset(plan.File{Kind: plan.FilePath, Field: "cloudInit", Path: path})
+	b.rawNode("seed", filename, true)
+	o := options{"id": "seed-device", "drive": "seed"}
+	if b.family == familyMicroVM || b.family == familyVirt {
+		b.device("cloudInit", b.bus.place(b.bus.virtio("blk", o), slotSeed(), 0))
+		return
+	}
+	if b.sataPort(len(b.spec.GetDisks())) >= sataPorts {
+		b.faults.Add("cloudInit", "its seed needs a SATA port, and disks have all %d", sataPorts)
+		return
+	}
+	// The last port: a disk more moves nothing.
+	b.sata("cloudInit", "ide-cd", sataPorts-1, o)
+}

@@ -1,0 +1,70 @@
+package qemu
+
+import "fmt"
+
+// layout is where devices sit. Addresses are fixed by role and index, never by
+// what else there is: a device state is loaded by address.
+type layout struct {
+	// root is the bus that PCI devices are plugged into; empty: there is no PCI
+	// and virtio devices sit on virtio-mmio, in the order of the command line.
+	root string
+	// transport ends the names of virtio devices: "pci", "device" (mmio).
+	transport string
+}
+
+func layoutOf(f family) layout {
+	switch f {
+	case familyMicroVM:
+		return layout{transport: "device"}
+	case familyPC:
+		return layout{root: "pci.0", transport: "pci"}
+	}
+	return layout{root: "pcie.0", transport: "pci"}
+}
+
+// slots is a range of PCI slots for devices of one kind. Slots 0 (host bridge),
+// 1 (PIIX on pc) and 31 (ICH9 on q35) are the machine's.
+type slots struct {
+	first, count int
+}
+
+// A slot has eight functions (PCI Local Bus Specification 3.0, 6.2.1), so that
+// these hold at least spec.MaxInterfaces and spec.MaxDisks.
+const functions = 8
+
+func slotSCSI() slots     { return slots{0x02, 1} }
+func slotSerial() slots   { return slots{0x03, 1} }
+func slotEntropy() slots  { return slots{0x04, 1} }
+func slotBalloon() slots  { return slots{0x05, 1} }
+func slotPanic() slots    { return slots{0x06, 1} }
+func slotWatchdog() slots { return slots{0x07, 1} }
+func slotVsock() slots    { return slots{0x08, 1} }
+func slotUSB() slots      { return slots{0x09, 1} }
+func slotAHCI() slots     { return slots{0x0a, 1} }
+func slotSeed() slots     { return slots{0x0f, 1} }
+func slotsNetwork() slots { return slots{0x0b, 4} }
+func slotsDisk() slots    { return slots{0x10, 8} }
+
+// place puts the device with this index among its kind on the bus.
+func (l layout) place(o options, s slots, index int) options {
+	if l.root == "" {
+		return o
+	}
+	slot, function := s.first+index%s.count, index/s.count
+	o["bus"] = l.root
+	o["addr"] = fmt.Sprintf("0x%x.0x%x", slot, function)
+	if s.count > 1 {
+		o["multifunction"] = true
+	}
+	return o
+}
+
+// virtio returns a virtio device of the kind: "blk" is virtio-blk-pci or
+// virtio-blk-device.
+func (l layout) virtio(kind string, o options) options {
+	o["driver"] = "virtio-" + kind + "-" + l.transport
+	if l.root != "" {
+		o["disable-legacy"] = "on" // version 1 only: no I/O ports, one way to fail less
+	}
+	return o
+}

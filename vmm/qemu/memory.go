@@ -1,0 +1,61 @@
+package qemu
+
+import (
+	"strconv"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// memoryPlan says what RAM the shim is to make.
+func (b *builder) memoryPlan() (plan.Memory, error) {
+	size, err := spec.ParseQuantity(b.spec.GetMemory().GetSize())
+	if err != nil {
+		return plan.Memory{}, spec.FieldErrors{{Field: "memory.size", Message: err.Error()}}
+	}
+	page, err := spec.HugePageSize(b.spec.GetMemory())
+	if err != nil {
+		return plan.Memory{}, spec.FieldErrors{{Field: "memory.hugePages.pageSize", Message: err.Error()}}
+	}
+	if !b.lazy() {
+		return plan.Memory{Size: size, Path: b.req.MemoryPath, PageSize: page}, nil
+	}
+	switch {
+	case page != 0:
+		b.faults.Add("memory.hugePages", "an image can't be mapped as huge pages: restore it eagerly (without --lazy)")
+	case !b.details.ReadOnlyMemory:
+		b.faults.Add("vmm", "QEMU %s at %s can't map an image read-only: restore it eagerly (without --lazy)", b.req.Info.Version, b.req.Info.Binary)
+	}
+	return plan.Memory{Size: size}, nil
+}
+
+func (b *builder) lazy() bool { return b.req.Image != nil && b.req.Image.Lazy }
+
+// memoryArgs backs RAM with the file that the shim opened.
+//
+// A lazily restored VM maps its image privately from a descriptor without the
+// right to write, so that nothing, and no balloon, can change the image. The
+// balloon stays where it is, as the device state would not load without it; when
+// the guest hands back pages QEMU then finds that it can't punch a hole and says
+// so, a line for each range (free page reporting hands back 2 MiB or more at a
+// time), and the page stays. See docs/architecture.md.
+func (b *builder) memoryArgs(m plan.Memory) {
+	fd := b.file(plan.File{Kind: plan.FileMemory, Write: !b.lazy()})
+	backend := options{
+		"qom-type": "memory-backend-file",
+		"id":       RAM,
+		"size":     m.Size,
+		"mem-path": "/proc/self/fd/" + fd,
+		"share":    !b.lazy(),
+		"dump":     false,
+	}
+	if b.lazy() {
+		backend["readonly"] = true
+		backend["rom"] = "off"
+	}
+	b.object(backend)
+	b.arg("-m", keyValues("", "size", formatBytes(m.Size)))
+}
+
+// formatBytes has the suffix B because -m takes a bare number for MiB.
+func formatBytes(n uint64) string { return strconv.FormatUint(n, 10) + "B" }

@@ -1,0 +1,66 @@
+package qemu
+
+import (
+	"fmt"
+	"net/netip"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+func (b *builder) networks() {
+	for i, n := range b.spec.GetNetworks() {
+		field := fmt.Sprintf("networks[%d]", i)
+		backend := fmt.Sprintf("net%d", i)
+		if n.GetTap() != nil {
+			b.tap(field, backend, i)
+		} else {
+			b.userNetwork(field, backend, n.GetUser())
+		}
+		// No boot ROM: nothing here boots from the network, and it would be a
+		// part of every saved state.
+		o := options{"id": backend + "-device", "netdev": backend, "mac": n.GetMac()}
+		if b.bus.root != "" {
+			o["romfile"] = ""
+		}
+		switch {
+		case n.GetModel() != spec.NetE1000E:
+			o = b.bus.virtio("net", o)
+		case b.onMicroVM():
+			b.faults.Add(field+".model", "the machine type microvm has no PCI for an e1000e: want virtio")
+			continue
+		default:
+			o["driver"] = "e1000e"
+		}
+		b.device(field+".model", b.bus.place(o, slotsNetwork(), i))
+	}
+}
+
+// tap is opened by whoever may: QEMU gets the descriptor.
+func (b *builder) tap(field, id string, index int) {
+	if index >= len(b.req.Taps) || b.req.Taps[index] < 0 {
+		b.faults.Add(field+".tap", "no tap device was opened for it")
+		return
+	}
+	fd := b.file(plan.File{Kind: plan.FileReceived, Field: field + ".tap", Index: b.req.Taps[index]})
+	b.netdev(options{"type": "tap", "id": id, "fd": fd})
+}
+
+// userNetwork is QEMU's own NAT.
+func (b *builder) userNetwork(field, id string, user *vmletv1.UserNetwork) {
+	o := options{"type": "user", "id": id}
+	var forwards []options
+	for i, p := range user.GetPorts() {
+		address, err := netip.ParseAddr(p.GetHostAddress())
+		if err != nil || !address.Is4() {
+			b.faults.Add(fmt.Sprintf("%s.user.ports[%d].hostAddress", field, i), "%q is not an IPv4 address: QEMU forwards no other", p.GetHostAddress())
+			continue
+		}
+		forwards = append(forwards, options{"str": fmt.Sprintf("%s:%s:%d-:%d", p.GetProtocol(), address, p.GetHostPort(), p.GetGuestPort())})
+	}
+	if forwards != nil {
+		o["hostfwd"] = forwards
+	}
+	b.netdev(o)
+}

@@ -1,0 +1,124 @@
+package qemu
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// Sockets that a QEMU listens on, by their names in the VM's run folder. A
+// monitor serves one client, so the agent and the shim have one each.
+const (
+	AgentMonitor = "qmp.sock"
+	ShimMonitor  = "qmp-shim.sock"
+	GuestAgent   = "agent.sock"
+)
+
+// VarsName is the file in a VM's state folder that keeps its UEFI variables.
+const VarsName = "uefi-vars.fd"
+
+// RAM is the id of the memory backend, and so the name of the RAM block.
+const RAM = "ram0"
+
+// Plan turns a complete specification into a command line. What is wrong with
+// the specification, or what this QEMU can't do, are spec.FieldErrors.
+func (q *QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
+	if err := spec.Validate(req.Spec).Err(); err != nil {
+		return nil, err
+	}
+	b, err := newBuilder(req)
+	if err != nil {
+		return nil, err
+	}
+	return b.plan()
+}
+
+func newBuilder(req vmm.PlanRequest) (*builder, error) {
+	details, ok := req.Info.Details.(*Details)
+	if !ok {
+		return nil, fmt.Errorf("planning a VM for QEMU: the information on %s is of type %T, not QEMU's", req.Info.Binary, req.Info.Details)
+	}
+	b := &builder{req: req, spec: req.Spec, details: details}
+	if b.chooseMachine() {
+		b.chooseAccelerator()
+	}
+	return b, b.faults.Err()
+}
+
+func (b *builder) plan() (*plan.Plan, error) {
+	memory, err := b.memoryPlan()
+	if err != nil {
+		return nil, err
+	}
+	b.process()
+	b.monitors()
+	b.machineArgs()
+	b.cpuArgs()
+	b.memoryArgs(memory)
+	b.bootArgs()
+	b.controllers()
+	b.standardDevices()
+	b.disks()
+	b.networks()
+	if b.req.Paused || b.req.Image != nil {
+		// Whoever restores lets it go on when memory is there.
+		b.arg("-S")
+	}
+	if b.req.Image != nil {
+		b.arg("-incoming", "defer")
+	}
+	if err := b.faults.Err(); err != nil {
+		return nil, err
+	}
+	return &plan.Plan{
+		Name:    b.spec.GetName(),
+		ID:      b.req.ID,
+		VMM:     spec.VMMQEMU,
+		Program: b.req.Info.Binary,
+		Args:    slices.Clip(b.args),
+		User:    b.req.User,
+		Files:   b.files,
+		Memory:  memory,
+		Restore: b.restore(),
+		Paused:  b.req.Paused,
+	}, nil
+}
+
+func (b *builder) restore() *plan.Restore {
+	if b.req.Image == nil {
+		return nil
+	}
+	return &plan.Restore{
+		Directory: b.req.Image.Directory,
+		ImageID:   b.req.Image.Manifest.ID,
+		Lazy:      b.req.Image.Lazy,
+	}
+}
+
+// process is what concerns QEMU as a process.
+func (b *builder) process() {
+	b.arg("-no-user-config", "-nodefaults", "-display", "none", "-vga", "none")
+	b.arg("-name", keyValues("", "guest", b.spec.GetName(), "debug-threads", "on"))
+	b.arg("-uuid", b.req.ID)
+	b.arg("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+	// The clock of the machine is the host's: after a restore it is right at
+	// once, and a guest that reads it needs no agent.
+	b.arg("-rtc", "base=utc,clock=host")
+}
+
+// monitors are listening sockets, bound before QEMU starts: there is no moment
+// at which connecting fails.
+func (b *builder) monitors() {
+	for _, m := range []struct{ id, socket string }{{"monitor-agent", AgentMonitor}, {"monitor-shim", ShimMonitor}} {
+		b.listener(m.id, m.socket)
+		b.arg("-mon", keyValues("", "chardev", m.id, "mode", "control"))
+	}
+}
+
+func (b *builder) listener(id, socket string) {
+	fd := b.file(plan.File{Kind: plan.FileListen, Path: socket})
+	b.arg("-chardev", keyValues("socket", "id", id, "fd", fd, "server", "on", "wait", "off"))
+}

@@ -1,0 +1,100 @@
+package qemu
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// Config is what a QEMU needs to know of the node.
+type Config struct {
+	// Binary is the program's absolute path.
+	Binary string
+	// KVMDevice and MSHVDevice default to /dev/kvm and /dev/mshv.
+	KVMDevice, MSHVDevice string
+	// FirmwareDirs hold firmware descriptors; of two with the same file name the
+	// one in the earlier folder counts. Default: DefaultFirmwareDirs.
+	FirmwareDirs []string
+	// CacheFile keeps what was asked of the program from one start of the agent
+	// to the next; empty: it isn't kept.
+	CacheFile string
+	// Log defaults to slog.Default().
+	Log *slog.Logger
+}
+
+// DefaultFirmwareDirs returns the folders of QEMU's convention
+// (docs/interop/firmware.json), the administrator's before the distribution's.
+func DefaultFirmwareDirs() []string {
+	return []string{"/etc/qemu/firmware", "/usr/share/qemu/firmware"}
+}
+
+// QEMU is one QEMU program on this node; it implements vmm.VMM. Its methods may
+// be called concurrently.
+type QEMU struct {
+	config Config
+
+	// mu is held while the program is asked: who comes meanwhile waits for the
+	// answer instead of asking too.
+	mu    chan struct{}
+	known *answer
+}
+
+var _ vmm.VMM = (*QEMU)(nil)
+
+// New returns the QEMU of this configuration. Nothing is run yet.
+func New(config Config) *QEMU {
+	config.KVMDevice = orElse(config.KVMDevice, "/dev/kvm")
+	config.MSHVDevice = orElse(config.MSHVDevice, "/dev/mshv")
+	if config.FirmwareDirs == nil {
+		config.FirmwareDirs = DefaultFirmwareDirs()
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	return &QEMU{config: config, mu: make(chan struct{}, 1)}
+}
+
+// Name returns "qemu".
+func (q *QEMU) Name() string { return spec.VMMQEMU }
+
+// Info asks the program, unless the program, the hypervisors' devices and the
+// firmware descriptors are those of the last time.
+func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
+	select {
+	case q.mu <- struct{}{}:
+		defer func() { <-q.mu }()
+	case <-ctx.Done():
+		return vmm.Info{}, ctx.Err()
+	}
+	key, err := q.key()
+	if err != nil {
+		return vmm.Info{}, err
+	}
+	if q.known != nil && q.known.Key == key {
+		return q.info(q.known), nil
+	}
+	if kept := q.load(key); kept != nil {
+		q.known = kept
+		return q.info(kept), nil
+	}
+	fresh, err := q.probe(ctx)
+	if err != nil {
+		return vmm.Info{}, err
+	}
+	fresh.Key = key
+	q.known = fresh
+	q.store(fresh)
+	return q.info(fresh), nil
+}
+
+func (q *QEMU) info(a *answer) vmm.Info {
+	return vmm.Info{
+		Name:        q.Name(),
+		Version:     a.Version,
+		Binary:      q.config.Binary,
+		LazyRestore: a.Details.ReadOnlyMemory,
+		Details:     &a.Details,
+	}
+}
