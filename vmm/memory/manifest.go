@@ -149,9 +149,6 @@ func (m *Manifest) encode() ([]byte, error) {
 	}
 	b = b[:len(b)-len("\n}")]
 	b = append(b, sumTrailer(sumOf(b))...)
-	if len(b) > maxManifestSize {
-		return nil, &FormatError{Path: ManifestName, What: fmt.Sprintf("%d bytes are more than the %d that are read back", len(b), maxManifestSize)}
-	}
 	return b, nil
 }
 
