@@ -41,14 +41,14 @@ type machine struct {
 	ctx     context.Context
 	cmd     *exec.Cmd
 	console net.Conn
-	lines   *bufio.Reader
+	lines   <-chan string
 	monitor net.Conn
 	replies *json.Decoder
 }
 
 // patience bounds every test of a guest; nothing waits for as long as this
 // unless it is broken.
-const patience = 3 * time.Minute
+const patience = 40 * time.Second
 
 // boot starts QEMU with an ELF file or a kernel; args come last.
 func boot(t *testing.T, qemu string, args ...string) *machine {
@@ -59,7 +59,7 @@ func boot(t *testing.T, qemu string, args ...string) *machine {
 	console, consoleFile := socketpair(t)
 	monitor, monitorFile := socketpair(t)
 	m.console, m.monitor = console, monitor
-	m.lines, m.replies = bufio.NewReader(console), json.NewDecoder(monitor)
+	m.lines, m.replies = readLines(console), json.NewDecoder(monitor)
 
 	m.cmd = exec.CommandContext(ctx, qemu, append([]string{
 		"-nodefaults", "-no-user-config", "-display", "none",
@@ -127,23 +127,47 @@ func (m *machine) execute(command string) {
 	}
 }
 
+// event waits for an event of the monitor.
+func (m *machine) event(name string) {
+	m.t.Helper()
+	for {
+		var message struct{ Event string }
+		if err := m.replies.Decode(&message); err != nil {
+			m.t.Fatalf("waiting for %s: %v", name, err)
+		}
+		if message.Event == name {
+			return
+		}
+	}
+}
+
 // expect reads console lines up to one that matches, and returns its
 // submatches.
 func (m *machine) expect(pattern string) []string {
 	m.t.Helper()
 	re := regexp.MustCompile("^" + pattern + "$")
 	var seen []string
-	for {
-		line, err := m.lines.ReadString('\n')
-		line = strings.TrimRight(line, "\r\n")
+	for line := range m.lines {
 		seen = append(seen, line)
 		if found := re.FindStringSubmatch(line); found != nil {
 			return found
 		}
-		if err != nil {
-			m.t.Fatalf("console: %v while waiting for %q; it said:\n%s", err, pattern, strings.Join(tail(seen, 50), "\n"))
-		}
 	}
+	m.t.Fatalf("the console ended without %q; it said:\n%s", pattern, strings.Join(tail(seen, 50), "\n"))
+	return nil
+}
+
+// readLines reads a console to its end, whether or not anyone wants the lines
+// yet: a guest stops when nobody takes what it writes.
+func readLines(console io.Reader) <-chan string {
+	lines := make(chan string, 1<<16)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(console); in.Scan(); {
+			lines <- strings.TrimRight(in.Text(), "\r")
+		}
+	}()
+	return lines
 }
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
@@ -159,7 +183,8 @@ func (m *machine) send(text string) {
 // gone waits for QEMU to end by itself.
 func (m *machine) gone() {
 	m.t.Helper()
-	io.Copy(io.Discard, m.lines)
+	for range m.lines {
+	}
 	if err := m.cmd.Wait(); err != nil {
 		m.t.Errorf("QEMU ended with %v", err)
 	}
