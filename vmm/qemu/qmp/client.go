@@ -153,16 +153,10 @@ func (c *Client) Close() error {
 }
 
 func (c *Client) readGreeting(ctx context.Context) error {
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		c.conn.SetReadDeadline(time.Unix(1, 0))
-		close(interrupted)
-	})
+	// The deadline is never taken back: once ctx has ended New fails anyway.
+	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	raw, err := c.awaitGreeting()
-	if !stop() {
-		<-interrupted
-		c.conn.SetReadDeadline(time.Time{})
-	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w: %w: a monitor serves one client at a time and lets another wait in silence, so another client may hold it, or the VMM is stuck, or this is no QMP monitor",

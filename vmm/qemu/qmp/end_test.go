@@ -24,6 +24,9 @@ func TestNothingIsLeft(t *testing.T) {
 		p.receive() // one call waits for its reply, the others to be sent
 		synctest.Wait()
 		client.Close()
+		if err := client.Err(); !errors.Is(err, net.ErrClosed) || !errors.Is(err, qmp.ErrDisconnected) {
+			t.Errorf("Err: %v", err)
+		}
 	})
 }
 

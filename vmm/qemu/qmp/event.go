@@ -76,6 +76,7 @@ func (c *Client) SubscribeWithCapacity(capacity int, filter ...string) *Subscrip
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
 	for {
 		if err := ctx.Err(); err != nil {
+			s.passOn()
 			return Event{}, err
 		}
 		// Asked for before the queue is: nothing is put there once it has ended.
@@ -123,9 +124,19 @@ func (s *Subscription) take() (event Event, ok bool, err error) {
 		event, ok = s.pop(), true
 	}
 	if len(s.queue) > 0 {
-		s.signal() // for another goroutine that waits in Next
+		s.signal() // two puts may have woken one goroutine only
 	}
 	return event, ok, err
+}
+
+// passOn wakes another goroutine, if there is something to read, in place of one
+// that was woken and leaves without it.
+func (s *Subscription) passOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) > 0 {
+		s.signal()
+	}
 }
 
 func (s *Subscription) put(event Event) {
