@@ -131,6 +131,12 @@ func TestFiles(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	first, other := writeFile(t, filepath.Join(dir, "first"), "first"), writeFile(t, filepath.Join(dir, "other"), "other")
+	defer first.Close()
+	defer other.Close()
+	if err := client.ExecuteWithFiles(testContext(t), "getfd", map[string]string{"fdname": "first"}, nil, first, other, other); err != nil {
+		t.Errorf("three files, of which QEMU takes the first: %v", err)
+	}
 	if err := client.Execute(testContext(t), "getfd", map[string]string{"fdname": "x"}, nil); !errors.Is(err, qmp.GenericError) {
 		t.Errorf("getfd without a file: %v", err)
 	}
