@@ -86,8 +86,10 @@ usage of the command line; 3 no such VM; 4 the agent cannot be reached.`,
 		Version:       buildVersion(a.Version),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          a.unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, // cobra's own, where it makes suggestions itself
+		Args:                       a.unknownCommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)

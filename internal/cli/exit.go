@@ -13,8 +13,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/vmlet/vmlet/internal/cli/output"
 )
 
 // Exit codes.
@@ -88,7 +86,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	code := exitOK
 	for _, err := range several {
-		c, text := a.explain(err)
+		c, text := a.explain(cmd.Context(), err)
 		a.notef("vmlet: %s", text)
 		if code != exitOK && code != c {
 			c = exitFailed
@@ -102,7 +100,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 }
 
 // explain returns an error's exit code and its text without gRPC's words.
-func (a *app) explain(err error) (code int, text string) {
+func (a *app) explain(ctx context.Context, err error) (code int, text string) {
 	if errors.As(err, new(*noAgentError)) || errors.As(err, new(*lostAgentError)) {
 		return exitNoAgent, err.Error()
 	}
@@ -110,21 +108,21 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitUsage, err.Error()
 	}
 	var s interface{ GRPCStatus() *status.Status }
-	if !errors.As(err, &s) {
-		if errors.Is(err, context.Canceled) {
-			return exitFailed, "interrupted"
-		}
-		return exitFailed, err.Error()
+	isStatus := errors.As(err, &s)
+	cancelled := errors.Is(err, context.Canceled) || isStatus && s.GRPCStatus().Code() == codes.Canceled
+	switch {
+	case cancelled && ctx.Err() != nil:
+		return exitFailed, "interrupted"
+	case isStatus:
+		return a.explainStatus(s.GRPCStatus())
 	}
-	return a.explainStatus(s.GRPCStatus())
+	return exitFailed, err.Error()
 }
 
 func (a *app) explainStatus(s *status.Status) (code int, text string) {
 	switch s.Code() {
 	case codes.NotFound:
 		return exitNoVM, s.Message()
-	case codes.Canceled:
-		return exitFailed, "interrupted"
 	case codes.DeadlineExceeded:
 		if a.timeout > 0 {
 			return exitFailed, fmt.Sprintf("no reply within %v (--timeout): the agent may still do it; see: vmlet list", a.timeout)
@@ -135,19 +133,27 @@ func (a *app) explainStatus(s *status.Status) (code int, text string) {
 	return exitFailed, withViolations(s)
 }
 
-// withViolations adds the faults of fields to the message, one a line.
+// withViolations lists the faults of fields, one a line. They may be all that
+// the message says, too.
 func withViolations(s *status.Status) string {
-	lines := []string{s.Message()}
+	var faults []string
 	for _, d := range s.Details() {
 		bad, ok := d.(*errdetails.BadRequest)
 		if !ok {
 			continue
 		}
 		for _, v := range bad.GetFieldViolations() {
-			lines = append(lines, fmt.Sprintf("  %s: %s", v.GetField(), v.GetDescription()))
+			faults = append(faults, v.GetField()+": "+v.GetDescription())
 		}
 	}
-	return output.Printable(strings.Join(lines, "\n"), true)
+	head := s.Message()
+	switch {
+	case len(faults) == 0 || len(faults) == 1 && strings.HasSuffix(head, faults[0]):
+		return head
+	case head == strings.Join(faults, "\n"):
+		head = fmt.Sprintf("%d faults:", len(faults))
+	}
+	return head + "\n  " + strings.Join(faults, "\n  ")
 }
 
 // joined returns those of the errors that are.

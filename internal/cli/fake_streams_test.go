@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -24,6 +25,9 @@ func (n *fakeNode) WatchEvents(r *vmletv1.WatchEventsRequest, s grpc.ServerStrea
 	}
 	if r.Follow {
 		n.watchers = append(n.watchers, w)
+		if len(n.watchers) == 1 {
+			close(n.watched)
+		}
 	} else {
 		close(w)
 	}
@@ -94,10 +98,29 @@ type result struct {
 	stdout, stderr string
 }
 
+// syncBuffer may be written to while it is read: a console's last output comes
+// when it comes.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 // env returns surroundings in which the node is the one there is.
-func (n *fakeNode) env(stdin string) (Env, *bytes.Buffer, *bytes.Buffer) {
+func (n *fakeNode) env(stdin string) (env Env, stdout, stderr *syncBuffer) {
 	e := SystemEnv("v0.0.0-test")
-	var out, err bytes.Buffer
+	var out, err syncBuffer
 	e.Stdin, e.Stdout, e.Stderr = strings.NewReader(stdin), &out, &err
 	e.Now = testNow
 	e.Getenv = func(key string) string {
@@ -174,3 +197,5 @@ func deafSocket(t *testing.T) string {
 	}()
 	return path
 }
+
+func imageAt(path string) *vmletv1.ImageReference { return &vmletv1.ImageReference{Path: path} }

@@ -49,20 +49,21 @@ type fakeNode struct {
 	// events of the past; watchers get those of the future.
 	events   []*vmletv1.Event
 	watchers []chan *vmletv1.WatchEventsResponse
+	watched  chan struct{} // closed when there is a watcher
 	// console is the guest's end of a console.
 	console func(in <-chan []byte, out func(string))
 	// save is called in the middle of a save.
 	save func(ctx context.Context) error
-	// refuseNext is what StopVM says of killing.
+	// guestIgnoresButton makes StopVM kill.
 	guestIgnoresButton bool
-	logs               map[string]string
+	logs               map[string]string // by kind
 }
 
 func newFakeNode(t *testing.T, vms ...*vmletv1.VirtualMachine) *fakeNode {
 	t.Helper()
 	n := &fakeNode{
 		socket: filepath.Join(t.TempDir(), "s"), vms: map[string]*vmletv1.VirtualMachine{},
-		fail: map[string]error{}, logs: map[string]string{},
+		fail: map[string]error{}, logs: map[string]string{}, watched: make(chan struct{}),
 	}
 	for _, vm := range vms {
 		n.vms[vm.Spec.Name] = vm

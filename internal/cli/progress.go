@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/vmlet/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/internal/cli/terminal"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
@@ -24,7 +26,7 @@ type progress struct {
 func (a *app) newProgress(title string) *progress {
 	p := &progress{title: title}
 	if terminal.Is(a.Stderr) && a.Getenv("TERM") != "dumb" {
-		p.bars = mpb.New(mpb.WithOutput(a.Stderr), mpb.WithWidth(80))
+		p.bars = mpb.New(mpb.WithOutput(a.Stderr))
 	}
 	return p
 }
@@ -42,13 +44,26 @@ func (p *progress) update(step string, done, total uint64) {
 		return
 	}
 	if p.bar == nil {
-		p.bar = p.bars.AddBar(int64(total),
+		// A bar that begins with a total could only end by reaching it.
+		p.bar = p.bars.AddBar(0,
 			mpb.PrependDecorators(decor.Name(fmt.Sprintf("%s: %-7s ", p.title, step))),
-			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f "), decor.AverageSpeed(decor.SizeB1024(0), "% .1f")),
+			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f"), decor.Any(speed())),
 		)
 	}
 	p.bar.SetTotal(int64(total), false)
 	p.bar.SetCurrent(int64(done))
+}
+
+// speed returns a decorator: bytes a second since now. mpb's own says nothing
+// of a step that has ended by the first refresh.
+func speed() decor.DecorFunc {
+	start, text := time.Now(), ""
+	return func(s decor.Statistics) string {
+		if elapsed := time.Since(start).Seconds(); elapsed > 0 && (text == "" || !s.Completed) {
+			text = "  " + output.Bytes(uint64(float64(s.Current)/elapsed)) + "/s"
+		}
+		return text
+	}
 }
 
 // complete ends the bar of the present step.

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCompletion(t *testing.T) {
+	n := newFakeNode(t, machine("web", runs), machine("halted", isPaused), machine("off", stopped))
+	for _, test := range []struct{ args, want string }{
+		{"stop|", "halted\tpaused web\trunning :4"},
+		{"stop|web|", "halted\tpaused :4"},
+		{"start|", "off\tstopped :4"},
+		{"resume|", "halted\tpaused :4"},
+		{"delete|", "halted\tpaused off\tstopped web\trunning :4"},
+		{"get|web|", ":4"},
+		{"console|", "halted\tpaused web\trunning :4"},
+		{"save|", "halted\tpaused web\trunning :4"},
+		{"save|web|", ":16"},
+		{"restore|", ":16"},
+		{"image|verify|", ":16"},
+		{"list|-o|", "table wide json yaml name :4"},
+		{"run|a|--hypervisor|", "auto kvm mshv emulation :4"},
+		{"run|a|--kernel|", ":0"},
+		{"--socket|/nonexistent/s|stop|", ":4"},
+	} {
+		r := n.run(t, append([]string{"__complete"}, strings.Split(test.args, "|")...)...)
+		if got := strings.Join(strings.Split(strings.TrimSpace(r.stdout), "\n"), " "); r.code != 0 || got != test.want {
+			t.Errorf("%s: %q (code %d, %s), want %q", test.args, got, r.code, r.stderr, test.want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if r := n.run(t, "completion", shell); r.code != 0 || !strings.Contains(r.stdout, "vmlet") {
+			t.Errorf("%s: code %d", shell, r.code)
+		}
+	}
+}

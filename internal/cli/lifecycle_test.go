@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestLifecycleCommands(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args   string
+		calls  []string
+		stdout string
+	}{
+		{"start off off2", []string{`StartVM name:"off"`, `StartVM name:"off2"`}, "off started\noff2 started\n"},
+		{"start --cold --paused off", []string{`StartVM name:"off" cold:true paused:true`}, "off started\n"},
+		{"stop web", []string{`StopVM name:"web"`}, "web stopped\n"},
+		{"stop --grace 1m30s web", []string{`StopVM name:"web" grace_period_ms:90000`}, "web stopped\n"},
+		{"stop --grace 0 web", []string{`StopVM name:"web" grace_period_ms:0`}, "web stopped\n"},
+		{"kill web", []string{`KillVM name:"web"`}, "web killed\n"},
+		{"pause web", []string{`PauseVM name:"web"`}, "web paused\n"},
+		{"resume halted", []string{`ResumeVM name:"halted"`}, "halted resumed\n"},
+		{"reset web", []string{`ResetVM name:"web"`}, "web reset\n"},
+		{"delete off", []string{`DeleteVM name:"off"`}, "off deleted\n"},
+		{"delete --force web", []string{`KillVM name:"web"`, `DeleteVM name:"web"`}, "web deleted\n"},
+		{"rm --force off", []string{`KillVM name:"off"`, `DeleteVM name:"off"`}, "off deleted\n"},
+		{"save web img", []string{`SaveVM name:"web" directory:"` + dir + `/img"`},
+			"web saved to " + dir + "/img (100 MiB of memory, 300 KiB of state; the guest stood still for 1.2s)\n"},
+		{"save --keep-running web /img", []string{`SaveVM name:"web" directory:"/img" keep_running:true`},
+			"web saved to /img (100 MiB of memory, 300 KiB of state; the guest stood still for 1.2s)\n"},
+		{"restore img", []string{`RestoreVM directory:"` + dir + `/img"`}, "from-image restored from " + dir + "/img (running)\n"},
+		{"restore /img --name n --lazy --paused --allow-changed-disks --new-identity",
+			[]string{`RestoreVM directory:"/img" name:"n" lazy:true paused:true allow_changed_disks:true new_identity:true`},
+			"n restored from /img (paused)\n"},
+		{"logs --vmm --tail 2 web", []string{`ReadLogs name:"web" log:"vmm" tail_lines:2`}, "one\ntwo\n"},
+		{"logs --shim -f web", []string{`ReadLogs name:"web" log:"shim" follow:true`}, ""},
+		{"logs web", []string{`ReadLogs name:"web" log:"console"`}, "\x1b[1mraw"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			n := newFakeNode(t, machine("web", runs), machine("halted", isPaused), machine("off", stopped), machine("off2", created))
+			n.logs = map[string]string{"vmm": "one\ntwo\n", "console": "\x1b[1mraw"}
+			r := n.run(t, strings.Fields(test.args)...)
+			if r.code != 0 || r.stderr != "" || r.stdout != test.stdout {
+				t.Errorf("%+v, want %q", r, test.stdout)
+			}
+			if calls := n.takeCalls(); !reflect.DeepEqual(calls, test.calls) {
+				t.Errorf("calls %q, want %q", calls, test.calls)
+			}
+		})
+	}
+}
+
+func TestGoesOnAfterAFailure(t *testing.T) {
+	n := newFakeNode(t, machine("a", runs), machine("c", runs))
+	r := n.run(t, "kill", "a", "b", "c")
+	if r.code != exitNoVM || r.stdout != "a killed\nc killed\n" || !strings.Contains(r.stderr, `no vm "b"`) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestStopSaysThatItKilled(t *testing.T) {
+	n := newFakeNode(t, machine("a", runs))
+	n.guestIgnoresButton = true
+	if r := n.run(t, "stop", "a"); r.code != 0 || !strings.Contains(r.stdout, "a killed: the guest did not shut down") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "vm.yaml")
+	text := "name: a\nboot: {kernel: {path: k, initrd: /i}}\ndisks: [{path: d.img, backingFiles: [{path: ../b}]}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newFakeNode(t)
+	r := n.runInput(t, `{"name": "b", "boot": {"kernel": {"path": "k"}}}`, "create", "-f", file, "-f", "-")
+	if r.code != 0 || r.stdout != "a created\nb created\n" {
+		t.Errorf("%+v", r)
+	}
+	want := []string{
+		`CreateVM spec:{name:"a" boot:{kernel:{path:"` + dir + `/k" initrd:"/i"}} disks:{path:"` + dir + `/d.img" backing_files:{path:"` + filepath.Dir(dir) + `/b"}}}`,
+		`CreateVM spec:{name:"b" boot:{kernel:{path:"` + cwd + `/k"}}}`,
+	}
+	if calls := n.takeCalls(); !reflect.DeepEqual(calls, want) {
+		t.Errorf("calls\n%q want\n%q", calls, want)
+	}
+}
+
+func TestCreateReadsAllFilesFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vm.yaml")
+	if err := os.WriteFile(file, []byte("name: a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := newFakeNode(t)
+	if r := n.runInput(t, "nmae: b", "create", "-f", file, "-f", "-"); r.code != exitFailed || !strings.Contains(r.stderr, "standard input:1") {
+		t.Errorf("%+v", r)
+	}
+	if calls := n.takeCalls(); len(calls) > 0 {
+		t.Errorf("calls %q", calls)
+	}
+}
+
+// An interrupted save is cancelled at the agent, and the client finds out what
+// became of the guest.
+func TestInterruptedSave(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		tooLate bool
+		want    string
+	}{
+		{"in time", false, `vmlet: save of "web" interrupted: nothing was saved, the guest goes on (running)`},
+		{"too late", true, `vmlet: save of "web" interrupted too late: it is saved in /img`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := newFakeNode(t, machine("web", runs))
+			ctx, interrupt := context.WithCancel(t.Context())
+			n.save = func(ctx context.Context) error {
+				interrupt()
+				<-ctx.Done()
+				if test.tooLate {
+					n.mu.Lock()
+					n.vms["web"].Status.Image = imageAt("/img")
+					n.mu.Unlock()
+					return nil
+				}
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			env, out, errOut := n.env("")
+			code := Main(ctx, env, []string{"save", "web", "/img"})
+			if code != exitFailed || out.String() != "" || errOut.String() != test.want+"\n" {
+				t.Errorf("code %d, stdout %q, stderr %q, want %q", code, out, errOut, test.want)
+			}
+		})
+	}
+}
+
+func TestFailedStartLeavesNoMachine(t *testing.T) {
+	n := newFakeNode(t)
+	n.fail = map[string]error{"StartVM": status.Error(codes.InvalidArgument, "no kernel there")}
+	r := n.run(t, "run", "a")
+	if r.code != exitFailed || r.stderr != "vmlet: no kernel there\n" {
+		t.Errorf("%+v", r)
+	}
+	if calls := n.takeCalls(); !slices.Contains(calls, `DeleteVM name:"a"`) {
+		t.Errorf("calls %q", calls)
+	}
+	// One that was there before stays.
+	n = newFakeNode(t, machine("a", stopped))
+	n.fail = map[string]error{"StartVM": errors.New("no")}
+	n.run(t, "run", "a")
+	if calls := n.takeCalls(); slices.Contains(calls, `DeleteVM name:"a"`) {
+		t.Errorf("calls %q", calls)
+	}
+}
