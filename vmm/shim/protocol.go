@@ -121,6 +121,8 @@ type Welcome struct {
 	Launching bool `json:"launching,omitempty"`
 	// Saving: a save has not been committed yet.
 	Saving bool `json:"saving,omitempty"`
+	// Damaged: what is wrong with the image that RAM is mapped from.
+	Damaged string `json:"damaged,omitempty"`
 	// Exit: the VMM has ended, and the shim is about to.
 	Exit *Exit `json:"exit,omitempty"`
 }

@@ -1,0 +1,133 @@
+// Command vmlet-shim stands between vmlet's agent and one VMM. The agent starts
+// it; see package shim.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// Exit codes, as those of the vmlet command.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+const (
+	// gcPercent keeps the heap close to what is in use: at rest that is less
+	// than 1 MiB, and the default lets it grow to 4 MiB before it is looked at.
+	gcPercent = 25
+	// maxProcs bounds the threads, and with them their stacks and caches, on
+	// nodes with many CPUs. Copying RAM gains nothing from more.
+	maxProcs = 4
+)
+
+func main() {
+	options, level, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vmlet-shim:", err)
+		os.Exit(exitUsage)
+	}
+	options.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("run", options.RunID)
+	if err := run(options); err != nil {
+		options.Log.Error("shim failed", "error", err)
+		os.Exit(exitFailed)
+	}
+}
+
+func parse(args []string, output io.Writer) (server.Options, slog.Level, error) {
+	var o server.Options
+	flags := flag.NewFlagSet("vmlet-shim", flag.ContinueOnError)
+	flags.SetOutput(output)
+	flags.StringVar(&o.RunDir, "run-dir", "", "folder for the sockets, `DIR`")
+	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the logs and exit.json, `DIR`")
+	flags.StringVar(&o.RunID, "run-id", "", "what exit.json is to name this run, `ID`")
+	flags.DurationVar(&o.Grace, "grace", 30*time.Second, "how long the guest may take to shut down after SIGTERM or SIGINT")
+	verbose := flags.Bool("verbose", false, "log more")
+	if err := flags.Parse(args); err != nil {
+		return o, 0, err
+	}
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	switch {
+	case flags.NArg() > 0:
+		return o, 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case o.RunDir == "" || o.StateDir == "" || o.RunID == "":
+		return o, 0, errors.New("--run-dir, --state-dir and --run-id are needed: vmlet's agent starts this program")
+	case o.Grace <= 0:
+		return o, 0, fmt.Errorf("--grace %v is not positive", o.Grace)
+	}
+	return o, level, nil
+}
+
+func run(o server.Options) error {
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
+	debug.SetGCPercent(gcPercent)
+	if err := confine(); err != nil {
+		return err
+	}
+	listener, err := inherited()
+	if err != nil {
+		return err
+	}
+	o.Listener = listener
+	o.Drivers = map[string]server.Driver{driver.Name: driver.QEMU{}}
+	s, err := server.New(o)
+	if err != nil {
+		return err
+	}
+	// A terminal that goes away is none of the guest's business.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	return s.Run(ctx)
+}
+
+// confine sets what the VMM inherits: no core files, which would have the
+// guest's memory in them, and nothing made for others to read.
+func confine() error {
+	unix.Umask(0o077)
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("setrlimit RLIMIT_CORE: %w", err)
+	}
+	return nil
+}
+
+// inherited returns the socket that the agent has bound.
+func inherited() (*net.UnixListener, error) {
+	unix.CloseOnExec(shim.ListenerFile)
+	file := os.NewFile(shim.ListenerFile, shim.SocketName)
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d is no listening socket: vmlet's agent starts this program with one: %w", shim.ListenerFile, err)
+	}
+	listener, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, fmt.Errorf("descriptor %d listens on %v, not on a unix socket", shim.ListenerFile, l.Addr())
+	}
+	// The agent has made the file, and the shim removes it by its folder.
+	listener.SetUnlinkOnClose(false)
+	return listener, nil
+}

@@ -1,0 +1,168 @@
+// Package driver is QEMU as the shim sees it: what stops, saves, loads and ends
+// a machine, over QMP.
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// Name is the name that a plan gives this VMM.
+const Name = "qemu"
+
+// maxMessage bounds what QEMU may send at once, in bytes: none of the commands
+// used here has a reply of more than a few KiB.
+const maxMessage = 1 << 20
+
+// QEMU is the driver; it has no state.
+type QEMU struct{}
+
+var _ server.Driver = QEMU{}
+
+// Connect negotiates on the monitor that is the shim's.
+func (QEMU) Connect(ctx context.Context, dial server.Dialer) (server.Machine, error) {
+	conn, err := dial(ctx, server.MonitorSocket)
+	if err != nil {
+		return nil, err
+	}
+	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMessage))
+	if err != nil {
+		return nil, wrap(err)
+	}
+	m := &machine{qmp: client, ended: make(chan struct{})}
+	go m.follow(client.Subscribe("SHUTDOWN", "GUEST_PANICKED"))
+	return m, nil
+}
+
+// machine is one QEMU.
+type machine struct {
+	qmp    *qmp.Client
+	ending server.Ending // complete when ended is closed
+	ended  chan struct{}
+}
+
+// follow notes what QEMU says of its end.
+func (m *machine) follow(events *qmp.Subscription) {
+	defer close(m.ended)
+	defer events.Close()
+	for {
+		event, err := events.Next(context.Background())
+		var missed *qmp.MissedError
+		if errors.As(err, &missed) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		m.note(event)
+	}
+}
+
+// note reads ShutdownCause of QEMU's qapi/run-state.json.
+func (m *machine) note(event qmp.Event) {
+	if event.Name == "GUEST_PANICKED" {
+		m.ending.Panicked = true
+		return
+	}
+	var data struct {
+		Guest  bool   `json:"guest"`
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal(event.Data, &data) != nil {
+		return // it stays unknown, and the VM counts as crashed
+	}
+	switch {
+	case data.Reason == "guest-panic":
+		m.ending.Panicked = true
+	case data.Guest:
+		m.ending.Shutdown = true
+	case data.Reason == "host-qmp-quit":
+		m.ending.Told = true
+	}
+}
+
+// Ending implements server.Machine.
+func (m *machine) Ending(ctx context.Context) server.Ending {
+	select {
+	case <-m.ended:
+		return m.ending
+	case <-ctx.Done():
+		return server.Ending{}
+	}
+}
+
+// Close implements server.Machine.
+func (m *machine) Close() error { return m.qmp.Close() }
+
+// status is StatusInfo of qapi/run-state.json.
+type status struct {
+	Running bool   `json:"running"`
+	Status  string `json:"status"`
+}
+
+func (m *machine) status(ctx context.Context) (status, error) {
+	var s status
+	err := m.execute(ctx, "query-status", nil, &s)
+	return s, err
+}
+
+// Stop implements server.Machine. QEMU's stop drains all block devices.
+func (m *machine) Stop(ctx context.Context) (bool, error) {
+	before, err := m.status(ctx)
+	if err != nil || !before.Running {
+		return false, err
+	}
+	if err := m.execute(ctx, "stop", nil, nil); err != nil {
+		return true, err
+	}
+	after, err := m.status(ctx)
+	if err == nil && after.Running {
+		err = fmt.Errorf("QEMU is %q after stop", after.Status)
+	}
+	return true, err
+}
+
+// Continue implements server.Machine. QEMU answers cont with OK also where it
+// does nothing, so its status is what counts.
+func (m *machine) Continue(ctx context.Context) error {
+	if err := m.execute(ctx, "cont", nil, nil); err != nil {
+		return err
+	}
+	s, err := m.status(ctx)
+	// A guest that sleeps (ACPI S3) doesn't run and is not held up either.
+	if err == nil && !s.Running && s.Status != "suspended" {
+		err = fmt.Errorf("QEMU is %q after cont", s.Status)
+	}
+	return err
+}
+
+// PowerDown implements server.Machine.
+func (m *machine) PowerDown(ctx context.Context) error {
+	return m.execute(ctx, "system_powerdown", nil, nil)
+}
+
+// Quit implements server.Machine.
+func (m *machine) Quit(ctx context.Context) error {
+	err := m.execute(ctx, "quit", nil, nil)
+	if errors.Is(err, server.ErrMonitorClosed) {
+		return nil // QEMU may be gone before it has answered
+	}
+	return err
+}
+
+func (m *machine) execute(ctx context.Context, command string, args, result any) error {
+	return wrap(m.qmp.Execute(ctx, command, args, result))
+}
+
+// wrap tells the shim of the end of a connection in its own words.
+func wrap(err error) error {
+	if errors.Is(err, qmp.ErrDisconnected) {
+		return fmt.Errorf("%w: %w", server.ErrMonitorClosed, err)
+	}
+	return err
+}

@@ -1,0 +1,242 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+)
+
+const (
+	// maxBandwidth replaces the default of 128 MiB/s, in bytes a second: faster
+	// than any disk, so no limit.
+	maxBandwidth = 64 << 30
+	// cancelTime is how long QEMU may take to give up writing.
+	cancelTime = 20 * time.Second
+	// stateName names the descriptor of the state within QEMU.
+	stateName = "vmlet-state"
+)
+
+type object = map[string]any
+
+// SaveState implements server.Machine.
+func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) error {
+	if err := m.configure(ctx, sharedRAM); err != nil {
+		return err
+	}
+	if err := m.execute(ctx, "migrate-set-parameters", object{"max-bandwidth": int64(maxBandwidth)}, nil); err != nil {
+		return err
+	}
+	// A description of its own, with the access mode that QEMU's file: asks
+	// for, and whose offset nobody else moves.
+	out, err := reopen(f, os.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	return m.transfer(ctx, out, "migrate", nil)
+}
+
+// LoadState implements server.Machine.
+func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) error {
+	if err := m.configure(ctx, sharedRAM); err != nil {
+		return err
+	}
+	in, err := reopen(f, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	// Told so, QEMU stays when the state is damaged, and says what is wrong. One
+	// that doesn't know the argument exits and says it with its last words.
+	err = m.transfer(ctx, in, "migrate-incoming", object{"exit-on-error": false})
+	if refused(err) {
+		err = m.transfer(ctx, in, "migrate-incoming", nil)
+	}
+	return err
+}
+
+func reopen(f *os.File, flags int) (*os.File, error) {
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s again: %w", f.Name(), err)
+	}
+	return again, nil
+}
+
+// configure sets the capabilities. events and x-ignore-shared are as old as
+// QEMU 4.0; one without them says so by refusing.
+func (m *machine) configure(ctx context.Context, sharedRAM bool) error {
+	capability := func(name string, on bool) object { return object{"capability": name, "state": on} }
+	return m.execute(ctx, "migrate-set-capabilities", object{"capabilities": []object{
+		capability("events", true),
+		capability("x-ignore-shared", sharedRAM),
+	}}, nil)
+}
+
+// refused tells an error reply from any other failure: the command was
+// understood to the end, or not at all, and nothing has come of it.
+func refused(err error) bool {
+	var reply *qmp.Error
+	return errors.As(err, &reply)
+}
+
+// transfer moves state by file:, or by fd: where QEMU refuses that: one before
+// 8.2 doesn't know it, and later ones deprecate fd: to a file. Trying is what
+// tells them apart for less than asking for the schema costs (236 KiB).
+func (m *machine) transfer(ctx context.Context, f *os.File, command string, args object) error {
+	err := m.byFile(ctx, f, command, args)
+	if !refused(err) {
+		return err
+	}
+	if fdErr := m.byDescriptor(ctx, f, command, args); fdErr != nil {
+		if refused(fdErr) {
+			return fmt.Errorf("%w (and before that: %w)", fdErr, err)
+		}
+		return fdErr
+	}
+	return nil
+}
+
+func (m *machine) byFile(ctx context.Context, f *os.File, command string, args object) error {
+	var set struct {
+		ID int64 `json:"fdset-id"`
+	}
+	if err := m.qmp.ExecuteWithFiles(ctx, "add-fd", object{"opaque": stateName}, &set, f); err != nil {
+		return wrap(err)
+	}
+	err := m.start(ctx, command, args, fmt.Sprintf("file:/dev/fdset/%d", set.ID))
+	return m.cleanUp(ctx, err, "remove-fd", object{"fdset-id": set.ID})
+}
+
+func (m *machine) byDescriptor(ctx context.Context, f *os.File, command string, args object) error {
+	if err := m.qmp.ExecuteWithFiles(ctx, "getfd", object{"fdname": stateName}, nil, f); err != nil {
+		return wrap(err)
+	}
+	err := m.start(ctx, command, args, "fd:"+stateName)
+	if !refused(err) {
+		return err // QEMU has taken it
+	}
+	return m.cleanUp(ctx, err, "closefd", object{"fdname": stateName})
+}
+
+// cleanUp takes QEMU's descriptor away, also when ctx has ended. A fault there
+// matters only if nothing else is wrong.
+func (m *machine) cleanUp(ctx context.Context, err error, command string, args object) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer cancel()
+	if cleanErr := m.execute(ctx, command, args, nil); err == nil && cleanErr != nil {
+		return cleanErr
+	}
+	return err
+}
+
+// start gives the command and waits until the state has moved. What an earlier
+// attempt has reported is not heard: the subscription is new.
+func (m *machine) start(ctx context.Context, command string, args object, uri string) error {
+	events := m.qmp.Subscribe("MIGRATION")
+	defer events.Close()
+	arguments := object{"uri": uri}
+	for name, value := range args {
+		arguments[name] = value
+	}
+	if err := m.execute(ctx, command, arguments, nil); err != nil {
+		if ctx.Err() != nil {
+			return m.cancel(ctx, command, events, err)
+		}
+		return err
+	}
+	err := m.settled(ctx, events)
+	if err != nil && ctx.Err() != nil {
+		return m.cancel(ctx, command, events, err)
+	}
+	return err
+}
+
+// settled waits for the end of a migration. QEMU finishes the file before it
+// reports "completed" (migration_completion in its migration/migration.c).
+func (m *machine) settled(ctx context.Context, events *qmp.Subscription) error {
+	for {
+		event, err := events.Next(ctx)
+		var missed *qmp.MissedError
+		if err != nil && !errors.As(err, &missed) {
+			return wrap(err)
+		}
+		status := ""
+		if err == nil {
+			status = statusOf(event)
+		} else if status, err = m.migrationStatus(ctx); err != nil {
+			return err
+		}
+		switch status {
+		case "completed":
+			return nil
+		case "failed", "cancelled":
+			return m.failure(ctx, status)
+		}
+	}
+}
+
+func statusOf(event qmp.Event) string {
+	var data struct {
+		Status string `json:"status"`
+	}
+	_ = json.Unmarshal(event.Data, &data) // what can't be read is no end
+	return data.Status
+}
+
+// migration is MigrationInfo of qapi/migration.json.
+type migration struct {
+	Status string `json:"status"`
+	Error  string `json:"error-desc"`
+}
+
+func (m *machine) migrationStatus(ctx context.Context) (string, error) {
+	var info migration
+	err := m.execute(ctx, "query-migrate", nil, &info)
+	return info.Status, err
+}
+
+// failure asks for the reason.
+func (m *machine) failure(ctx context.Context, status string) error {
+	var info migration
+	if err := m.execute(ctx, "query-migrate", nil, &info); err != nil {
+		return fmt.Errorf("QEMU says %q, and not why: %w", status, err)
+	}
+	if info.Error == "" {
+		return fmt.Errorf("QEMU says %q, and not why", status)
+	}
+	return fmt.Errorf("QEMU says %q: %s", status, info.Error)
+}
+
+// cancel makes QEMU stop writing, and returns when it has, or when whether it
+// has is unknown.
+func (m *machine) cancel(ctx context.Context, command string, events *qmp.Subscription, why error) error {
+	if command != "migrate" {
+		return why // the caller ends a QEMU that was to load
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer cancel()
+	if err := m.execute(ctx, "migrate_cancel", nil, nil); err != nil {
+		return errors.Join(why, err)
+	}
+	for {
+		status, err := m.migrationStatus(ctx)
+		if err != nil {
+			return errors.Join(why, err)
+		}
+		switch status {
+		case "", "none", "completed", "failed", "cancelled":
+			return why
+		}
+		if _, err := events.Next(ctx); err != nil && ctx.Err() != nil {
+			return errors.Join(why, fmt.Errorf("QEMU is still %q after %v: whether it writes is unknown", status, cancelTime))
+		} else if errors.Is(err, qmp.ErrDisconnected) {
+			return why
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// Package server is the shim itself: it carries out one plan, keeps what the
+// VMM needs, saves and restores it, and writes down how it ended.
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+)
+
+// MonitorSocket is the name, in the run folder, of the VMM's control socket
+// that is the shim's own.
+const MonitorSocket = "qmp-shim.sock"
+
+// ErrMonitorClosed is wrapped by a Machine's errors when the VMM has closed its
+// monitor: it has ended, or is about to.
+var ErrMonitorClosed = errors.New("the VMM has closed its monitor")
+
+// Dialer connects to the unix socket with this name in the VM's run folder.
+type Dialer func(ctx context.Context, name string) (net.Conn, error)
+
+// Driver speaks to one kind of VMM.
+type Driver interface {
+	// Connect returns when the VMM answers. The context is for that only.
+	Connect(ctx context.Context, dial Dialer) (Machine, error)
+}
+
+// Machine is a VMM that runs. Its methods may be called concurrently, but of
+// those that move state only one at a time.
+type Machine interface {
+	// Stop stops the vCPUs and says whether they ran before, also if it then
+	// fails. It returns when all I/O has been completed.
+	Stop(ctx context.Context) (ran bool, err error)
+	// Continue lets the vCPUs run, also after SaveState. That they run already
+	// is no error; that they don't in the end is.
+	Continue(ctx context.Context) error
+	// SaveState writes the state of a stopped machine to a file that is open
+	// for writing and empty, without the RAM if that is in a shared file. When
+	// it returns, also with an error, the VMM writes there no more. After
+	// success it has let go of its disks, until Continue.
+	SaveState(ctx context.Context, f *os.File, sharedRAM bool) error
+	// LoadState is the other direction, for a VMM that was started to wait for
+	// it. Whether the vCPUs run afterwards is open.
+	LoadState(ctx context.Context, f *os.File, sharedRAM bool) error
+	// PowerDown presses the power button and does not wait.
+	PowerDown(ctx context.Context) error
+	// Quit asks the VMM to end and does not wait for that.
+	Quit(ctx context.Context) error
+	// Ending waits until the VMM has closed its monitor, and returns what it
+	// said of its end.
+	Ending(ctx context.Context) Ending
+	// Close ends the connection.
+	Close() error
+}
+
+// Ending is what a VMM says before it ends.
+type Ending struct {
+	// Shutdown: the guest powered off, or was to reset and may not.
+	Shutdown bool
+	// Panicked: the guest did.
+	Panicked bool
+	// Told: someone told the VMM to end, through a monitor.
+	Told bool
+}

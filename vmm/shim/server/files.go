@@ -1,0 +1,294 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/disk"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
+)
+
+// watchedDisk is a writable disk whose identity goes into images.
+type watchedDisk struct {
+	name, path, format string
+	file               *os.File // read-only, without O_DIRECT
+}
+
+// opener opens the files of one plan.
+type opener struct {
+	plan     *plan.Plan
+	run      *rundir.Dir
+	received []*os.File
+	ram      *os.File // shared RAM, or the image's memory
+	console  *os.File
+	undo     *undoStack // what stays for as long as the VMM runs
+
+	files []*os.File    // the VMM's, in order
+	own   []*os.File    // those of them that are closed here once it runs
+	disks []watchedDisk // stay open
+}
+
+// all opens every file; errors name its field and path.
+func (o *opener) all() error {
+	for i := range o.plan.Files {
+		f := &o.plan.Files[i]
+		file, err := o.one(f)
+		if err != nil {
+			var known *shim.Error
+			if errors.As(err, &known) {
+				return err
+			}
+			return invalid(f.Field, err)
+		}
+		o.files = append(o.files, file)
+	}
+	return nil
+}
+
+// release closes what only the VMM needs.
+func (o *opener) release() {
+	for _, f := range o.own {
+		f.Close()
+	}
+	o.own = nil
+}
+
+func (o *opener) one(f *plan.File) (*os.File, error) {
+	switch f.Kind {
+	case plan.FilePath:
+		return o.path(f)
+	case plan.FileMemory:
+		if o.ram == nil {
+			return nil, errors.New("the plan has a file of kind memory, but no memory.path and no image with a memory file")
+		}
+		return o.ram, nil
+	case plan.FileListen:
+		return o.listen(f)
+	case plan.FileConsole:
+		if o.console == nil {
+			return nil, errors.New("the plan has two consoles")
+		}
+		file := o.console
+		o.console = nil
+		return file, nil
+	case plan.FileReceived:
+		if f.Index < 0 || f.Index >= len(o.received) {
+			return nil, fmt.Errorf("the plan wants received descriptor %d, and %d came with it", f.Index, len(o.received))
+		}
+		return o.received[f.Index], nil
+	}
+	return nil, fmt.Errorf("%s: a file of kind %q is unknown to this shim", f.Path, f.Kind)
+}
+
+func (o *opener) listen(f *plan.File) (*os.File, error) {
+	file, err := o.run.Listen(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, file)
+	o.undo.push(func() error { return o.run.Remove(f.Path) })
+	return file, nil
+}
+
+func (o *opener) path(f *plan.File) (*os.File, error) {
+	file, err := openPath(f)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, file)
+	if err := o.checkDisk(f, file); err != nil {
+		return nil, err
+	}
+	if f.Direct {
+		// Where the filesystem refuses it the file goes through the page cache.
+		_ = setFlag(file, unix.O_DIRECT, true)
+	}
+	if !f.Reopened {
+		return file, nil
+	}
+	readable, err := canRead(file, o.plan.User)
+	if err != nil || readable {
+		return file, err
+	}
+	sealed, err := sealedCopy(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: copy it for user %d, who can't read it: %w", f.Path, o.plan.User.UID, err)
+	}
+	o.own = append(o.own, sealed)
+	return sealed, nil
+}
+
+// openPath opens a regular file or a device. Symbolic links are followed, the
+// links of /proc that lead to this process's own descriptors are not.
+func openPath(f *plan.File) (*os.File, error) {
+	if !filepath.IsAbs(f.Path) {
+		return nil, fmt.Errorf("%q is not an absolute path", f.Path)
+	}
+	flags := unix.O_RDONLY
+	if f.Write {
+		flags = unix.O_RDWR
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, f.Path, &unix.OpenHow{
+		// O_NONBLOCK: a FIFO would make the open wait.
+		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK),
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: f.Path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), f.Path)
+	if err := checkKind(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func checkKind(file *os.File) error {
+	st, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if kind := st.Mode().Type(); kind != 0 && kind&os.ModeDevice == 0 {
+		return fmt.Errorf("%s is neither a regular file nor a device (%v)", file.Name(), st.Mode())
+	}
+	return setFlag(file, unix.O_NONBLOCK, false)
+}
+
+func setFlag(file *os.File, flag int, on bool) error {
+	fd := file.Fd()
+	flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+	if err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	if flags &^= flag; on {
+		flags |= flag
+	}
+	if _, err := unix.FcntlInt(fd, unix.F_SETFL, flags); err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	return nil
+}
+
+// checkDisk examines an image by the descriptor that the VMM is going to have.
+func (o *opener) checkDisk(f *plan.File, file *os.File) error {
+	if f.Disk != nil {
+		info, err := disk.Probe(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err := disk.Check(info, *f.Disk); err != nil {
+			return diskFault(f, err)
+		}
+	}
+	if f.Identity != nil {
+		if err := checkIdentity(f, file); err != nil {
+			return err
+		}
+	}
+	if f.DiskName == "" {
+		return nil
+	}
+	return o.watch(f, file)
+}
+
+// diskFault lets the fields that the faults name stand if they are others.
+func diskFault(f *plan.File, err error) error {
+	var fault *disk.Fault
+	if errors.As(err, &fault) && fault.Field != "" && fault.Field != f.Field {
+		return invalid("", err)
+	}
+	text := strings.ReplaceAll(err.Error(), f.Field+": ", "")
+	return &shim.Error{Code: shim.CodeInvalid, Field: f.Field, Message: text}
+}
+
+func checkIdentity(f *plan.File, file *os.File) error {
+	now, err := disk.Identify(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	if changes := disk.Changed(*f.Identity, now); len(changes) > 0 {
+		return fault(shim.CodeChangedDisk, f.Field,
+			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
+			f.Path, strings.Join(changes, "; "))
+	}
+	return nil
+}
+
+// watch keeps the disk open by a descriptor of its own: its path may lead to
+// another file when the VM is saved.
+func (o *opener) watch(f *plan.File, file *os.File) error {
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil {
+		return fmt.Errorf("%s: open again: %w", f.Path, err)
+	}
+	o.undo.push(again.Close)
+	format := ""
+	if f.Disk != nil {
+		format = string(f.Disk.Format)
+	}
+	o.disks = append(o.disks, watchedDisk{f.DiskName, f.Path, format, again})
+	return nil
+}
+
+// canRead tells by owner and mode whether a user could open the file. With an
+// access control list it says no: a copy always works.
+func canRead(file *os.File, user *plan.User) (bool, error) {
+	if user == nil {
+		return true, nil // this process's own user has just opened it
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
+	}
+	if n, err := unix.Fgetxattr(int(file.Fd()), "system.posix_acl_access", nil); err == nil && n > 0 {
+		return false, nil
+	}
+	member := st.Gid == user.GID
+	for _, gid := range user.Groups {
+		member = member || st.Gid == gid
+	}
+	switch {
+	case st.Uid == user.UID:
+		return st.Mode&0o400 != 0, nil
+	case member:
+		return st.Mode&0o040 != 0, nil
+	}
+	return st.Mode&0o004 != 0, nil
+}
+
+// maxCopy bounds what is copied into memory: a kernel or an initrd, in bytes.
+const maxCopy = 4 << 30
+
+// sealedCopy copies a file to memory that nobody can change any more.
+func sealedCopy(file *os.File) (*os.File, error) {
+	st, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxCopy {
+		return nil, fmt.Errorf("it is %v of %d bytes, and only regular files up to %d are copied", st.Mode(), st.Size(), int64(maxCopy))
+	}
+	fd, err := unix.MemfdCreate(filepath.Base(file.Name()), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	sealed := os.NewFile(uintptr(fd), file.Name())
+	_, err = io.Copy(sealed, io.NewSectionReader(file, 0, st.Size()))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		sealed.Close()
+		return nil, err
+	}
+	return sealed, nil
+}

@@ -1,0 +1,336 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/internal/console"
+	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
+)
+
+const opLaunch = "launch"
+
+// beginLaunch takes the files that came with the request; they stay the request's.
+func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.File) (work, error) {
+	driver, err := s.checkPlan(args.Plan)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.vm != nil:
+		return nil, precondition("a shim has one VMM, and this one has had it")
+	case s.closing:
+		return nil, precondition("the shim is ending")
+	}
+	op, err := s.begin(opLaunch, c)
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{
+		s: s, driver: driver, received: files, progress: c.progress(id),
+		vm:  &vm{plan: args.Plan},
+		log: s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
+	}
+	return func() (any, error) { return s.launch(op, l) }, nil
+}
+
+func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
+	if p == nil {
+		return nil, fault(shim.CodeInvalid, "plan", "missing")
+	}
+	driver := s.o.Drivers[p.VMM]
+	switch {
+	case driver == nil:
+		return nil, fault(shim.CodeInvalid, "vmm", "%q is unknown to this shim", p.VMM)
+	case !filepath.IsAbs(p.Program):
+		return nil, fault(shim.CodeInvalid, "program", "%q is not an absolute path", p.Program)
+	case p.Memory.Path != "" && !filepath.IsAbs(p.Memory.Path):
+		return nil, fault(shim.CodeInvalid, "memory.path", "%q is not an absolute path", p.Memory.Path)
+	case p.Memory.Size == 0 || p.Memory.Size > 1<<62:
+		return nil, fault(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
+	}
+	return driver, nil
+}
+
+func (s *Server) launch(op *operation, l *launch) (any, error) {
+	start := time.Now()
+	err := l.run(op.ctx)
+	if undo := l.meanwhile.run(); undo != nil {
+		l.log.Error("clean up after the launch", "error", undo)
+	}
+	if err == nil && op.ctx.Err() != nil {
+		err = context.Cause(op.ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, l.vm.undo.run())
+		s.recordFailure(l.vm, err)
+		l.log.Error("launch failed", "error", err)
+		s.finish(op, func() {})
+		return nil, err
+	}
+	s.finish(op, func() { s.vm, s.log = l.vm, l.log })
+	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
+	if l.lazyImage != nil {
+		l.vm.background.Go(func() { s.verify(l.verifying, l.vm, l.lazyImage) })
+	}
+	go s.watch(l.vm)
+	debug.FreeOSMemory()
+	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
+}
+
+// recordFailure writes down the end of a VMM that never came up.
+func (s *Server) recordFailure(v *vm, err error) {
+	if v.proc == nil {
+		return
+	}
+	exit := &shim.Exit{Reason: shim.ReasonFailed, Time: time.Now().UTC(), RunID: s.o.RunID, LastWords: v.proc.words.Lines(lastWords)}
+	exit.Code, exit.Signal = v.proc.status()
+	s.record(exit)
+}
+
+// launch is one try to start a VMM.
+type launch struct {
+	s        *Server
+	driver   Driver
+	received []*os.File
+	progress func(shim.Progress)
+	log      *slog.Logger
+	vm       *vm
+
+	meanwhile undoStack // of the launch alone, whether or not it fails
+	image     *memory.Image
+	filling   *filling      // nil: RAM isn't filled from here
+	lazyImage *memory.Image // nil: RAM isn't mapped from it
+	verifying context.Context
+}
+
+// run leaves in vm.undo what takes back what it did, also if it fails.
+func (l *launch) run(ctx context.Context) error {
+	opener, err := l.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	l.meanwhile.push(func() error { opener.release(); return nil })
+	if err := opener.all(); err != nil {
+		return err
+	}
+	l.vm.disks = opener.disks
+	if err := l.startFilling(ctx); err != nil {
+		return err
+	}
+	if err := l.start(opener); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-l.vm.proc.done:
+			cancel(l.vm.proc.failure())
+		case <-ctx.Done():
+		}
+	}()
+	return l.explain(ctx, l.bringUp(ctx))
+}
+
+// prepare makes all that the VMM's files are made of.
+func (l *launch) prepare(ctx context.Context) (*opener, error) {
+	v := l.vm
+	imageUndo := &l.meanwhile
+	if v.plan.Restore != nil && v.plan.Restore.Lazy {
+		imageUndo = &v.undo
+	}
+	var err error
+	if l.image, err = openImage(ctx, v.plan, imageUndo); err != nil {
+		return nil, err
+	}
+	ram, err := l.makeRAM()
+	if err != nil {
+		return nil, err
+	}
+	vmmEnd, err := l.makeConsole()
+	if err != nil {
+		return nil, err
+	}
+	return &opener{
+		plan: v.plan, run: l.s.run, received: l.received, ram: ram,
+		console: vmmEnd, own: []*os.File{vmmEnd}, undo: &v.undo,
+	}, nil
+}
+
+// makeRAM returns the file that the VMM maps.
+func (l *launch) makeRAM() (*os.File, error) {
+	v := l.vm
+	if v.plan.Memory.Path != "" {
+		ram, err := makeRAM(v.plan, &v.undo)
+		v.ram = ram
+		return ram, err
+	}
+	if l.image == nil {
+		return nil, nil
+	}
+	l.lazyImage = l.image
+	v.imageBytes = l.image.Manifest().DataBytes
+	verifying, cancel := context.WithCancel(context.Background())
+	v.undo.push(func() error { cancel(); v.background.Wait(); return nil })
+	l.verifying = verifying
+	// The VMM opens it once: the access is taken back when it is up.
+	return l.image.MemoryFile(), grantRead(v.plan, l.image.MemoryFile(), &l.meanwhile)
+}
+
+func (l *launch) makeConsole() (*os.File, error) {
+	v := l.vm
+	log, err := logfile.Open(l.s.state, shim.ConsoleLogName, l.s.o.ConsoleLog)
+	if err != nil {
+		return nil, err
+	}
+	v.undo.push(log.Close)
+	var vmmEnd *os.File
+	v.console, vmmEnd, err = console.New(log)
+	if err != nil {
+		return nil, err
+	}
+	v.undo.push(func() error { v.console.Close(); return nil })
+	return vmmEnd, nil
+}
+
+// startFilling begins to fill RAM, and returns when the VMM may map it.
+func (l *launch) startFilling(ctx context.Context) error {
+	v := l.vm
+	if l.image == nil || v.ram == nil || l.image.Manifest().Layout != memory.LayoutRaw {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l.filling = fill(ctx, l.image, v.ram, l.progress)
+	l.meanwhile.push(func() error { cancel(); <-l.filling.done; return nil })
+	select {
+	case <-l.filling.started:
+		return nil
+	case <-l.filling.done:
+		return l.filling.err
+	}
+}
+
+// start starts the VMM's process.
+func (l *launch) start(o *opener) error {
+	v := l.vm
+	log, err := logfile.Open(l.s.state, shim.VMMLogName, l.s.o.VMMLog)
+	if err != nil {
+		return err
+	}
+	v.undo.push(log.Close)
+	if v.proc, err = startProcess(v.plan, o.files, log); err != nil {
+		return err
+	}
+	v.undo.push(func() error {
+		err := v.proc.kill()
+		<-v.proc.done
+		return err
+	})
+	// From here their other ends see it if the VMM ends.
+	o.release()
+	return nil
+}
+
+// bringUp connects to the VMM and has it run, or stand still, as planned.
+func (l *launch) bringUp(ctx context.Context) (err error) {
+	v := l.vm
+	l.progress(shim.Progress{Step: "starting " + v.proc.name})
+	dial := func(ctx context.Context, name string) (net.Conn, error) { return l.s.run.Dial(ctx, name) }
+	if v.machine, err = l.driver.Connect(ctx, dial); err != nil {
+		return err
+	}
+	v.undo.push(v.machine.Close)
+	if err := l.load(ctx); err != nil {
+		return err
+	}
+	if v.plan.Paused {
+		_, err = v.machine.Stop(ctx)
+		return err
+	}
+	return v.machine.Continue(ctx)
+}
+
+// load brings an image's state back.
+func (l *launch) load(ctx context.Context) error {
+	if l.image == nil {
+		return nil
+	}
+	if l.filling != nil {
+		select {
+		case <-l.filling.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if l.filling.err != nil {
+			return l.filling.err
+		}
+	}
+	l.progress(shim.Progress{Step: "loading device state"})
+	shared := l.image.Manifest().Layout == memory.LayoutRaw
+	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
+		return fmt.Errorf("load the device state in %s: %w", l.image.Path(), err)
+	}
+	return nil
+}
+
+// dying is how long a VMM that has closed its monitor may take to end by itself.
+const dying = time.Second
+
+// explain prefers the VMM's own words about its end to an error that is only a
+// consequence of it.
+func (l *launch) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	proc := l.vm.proc
+	if errors.Is(err, ErrMonitorClosed) {
+		timer := time.NewTimer(dying)
+		defer timer.Stop()
+		select {
+		case <-proc.done:
+		case <-timer.C:
+		}
+	}
+	if proc.ended() {
+		return proc.failure()
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w (%v)", context.Cause(ctx), err)
+	}
+	return err
+}
+
+// verify looks through a lazily restored VM's image, and stops the guest if it
+// is damaged: what it reads from there may be anything.
+func (s *Server) verify(ctx context.Context, v *vm, img *memory.Image) {
+	err := verifyLazily(ctx, img, s.log)
+	debug.FreeOSMemory()
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	s.log.Error("the image that guest RAM is mapped from is damaged: pausing the guest", "error", err)
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if _, err := v.machine.Stop(call); err != nil {
+		s.log.Error("pause the guest", "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.damaged = err.Error()
+	for c := range s.conns {
+		c.event(shim.Event{Damaged: s.damaged})
+	}
+}

@@ -1,0 +1,183 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
+)
+
+const (
+	lastWords     = 20      // lines
+	lastWordBytes = 4 << 10 // at most
+	// afterwards bounds what is read of a VMM's output after its end.
+	afterwards = 1 << 20
+)
+
+// process is a running VMM.
+type process struct {
+	name  string
+	pid   int
+	words *logfile.Tail
+	done  chan struct{} // closed when it was reaped and its output is read
+	state *os.ProcessState
+	pidfd *os.Process
+}
+
+// startProcess starts the VMM with its descriptors, which stay the caller's.
+// Its output goes to log.
+func startProcess(p *plan.Plan, files []*os.File, log io.Writer) (*process, error) {
+	output, input, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd := command(p, files, input)
+	proc := &process{
+		name:  filepath.Base(p.Program),
+		words: logfile.NewTail(lastWordBytes),
+		done:  make(chan struct{}),
+	}
+	started := make(chan error)
+	go proc.run(cmd, started, output, io.MultiWriter(log, proc.words))
+	err = <-started
+	input.Close()
+	if err != nil {
+		output.Close()
+		return nil, fmt.Errorf("start %s: %w", p.Program, err)
+	}
+	return proc, nil
+}
+
+func command(p *plan.Plan, files []*os.File, output *os.File) *exec.Cmd {
+	cmd := exec.Command(p.Program, p.Args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.ExtraFiles = files // from plan.FirstFile on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if u := p.User; u != nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
+	return cmd
+}
+
+// run starts the VMM and waits for its end on one thread: the kernel sends the
+// parent-death signal when the thread that forked ends, not the process
+// (prctl(2), PR_SET_PDEATHSIG). The thread ends with this goroutine, since it
+// stays locked, and so does its no_new_privs, which the VMM inherits.
+func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink io.Writer) {
+	runtime.LockOSThread()
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		started <- err
+		return
+	}
+	p.pid, p.pidfd = cmd.Process.Pid, cmd.Process
+	started <- nil
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.CopyBuffer(onlyWriter{sink}, onlyReader{output}, make([]byte, 4<<10))
+	}()
+	_ = cmd.Wait() // its state tells the same
+	p.state = cmd.ProcessState
+	// Something that the VMM started may hold the pipe: don't wait for its end.
+	_ = output.SetReadDeadline(time.Unix(1, 0))
+	<-copied
+	drain(output, sink)
+	output.Close()
+	close(p.done)
+}
+
+// onlyReader and onlyWriter hide methods by which io.Copy would make a buffer
+// of its own.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
+
+// drain reads what is in the pipe, without waiting.
+func drain(pipe *os.File, sink io.Writer) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		buf := make([]byte, 4<<10)
+		for total := 0; total < afterwards; {
+			n, err := unix.Read(int(fd), buf)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if n <= 0 || err != nil {
+				return
+			}
+			_, _ = sink.Write(buf[:n])
+			total += n
+		}
+	})
+}
+
+// kill sends SIGKILL; that it has ended already is no error.
+func (p *process) kill() error {
+	if err := p.pidfd.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s, process %d: %w", p.name, p.pid, err)
+	}
+	return nil
+}
+
+// ended reports whether done is closed.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// status returns the exit code, -1 with the signal's name if one ended it. Only
+// after done.
+func (p *process) status() (code int, signal string) {
+	ws, ok := p.state.Sys().(syscall.WaitStatus)
+	if ok && ws.Signaled() {
+		return -1, unix.SignalName(ws.Signal())
+	}
+	return p.state.ExitCode(), ""
+}
+
+// failure says how it ended, with its last words. Only after done.
+func (p *process) failure() error {
+	code, signal := p.status()
+	how := fmt.Sprintf("ended with exit status %d", code)
+	if signal != "" {
+		how = "was ended by " + signal
+	}
+	return fmt.Errorf("%s %s%s", p.name, how, p.said())
+}
+
+// said returns the last words as the end of a message.
+func (p *process) said() string {
+	words := p.words.Lines(lastWords)
+	switch {
+	case words == "":
+		return ", without a word"
+	case strings.Contains(words, "\n"):
+		return ", saying:\n" + words
+	}
+	return ", saying: " + words
+}

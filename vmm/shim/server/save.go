@@ -1,0 +1,281 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/disk"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+const (
+	// stateRoom is added to the space that a save needs, in bytes: device state
+	// of less than 1 MiB, a display's memory, the manifest, the filesystem's own.
+	stateRoom = 32 << 20
+	// streamPerPage is what a VMM's stream has for each page besides its
+	// content: a 64-bit header (QEMU's migration/ram.c), rounded up.
+	streamPerPage = 16
+)
+
+// prepared is a save, of which only the manifest is missing.
+type prepared struct {
+	owner    *conn
+	image    *memory.Writer
+	manifest *memory.Manifest
+	ran      bool        // the guest ran before
+	since    time.Time   // when it was stopped
+	expire   *time.Timer // for an agent that does nothing any more
+}
+
+func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
+	if !filepath.IsAbs(args.Directory) {
+		return nil, fault(shim.CodeInvalid, "directory", "%q is not an absolute path", args.Directory)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.prepared != nil:
+		return nil, precondition("a save into %s is under way", s.prepared.image.Path())
+	case v.stopping != nil, s.closing:
+		return nil, precondition("the VM is being stopped")
+	}
+	op, err := s.begin("save", c)
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) { return s.save(op, v, args, c.progress(id)) }, nil
+}
+
+func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
+	p := &prepared{owner: op.owner, manifest: &args.Manifest}
+	err := p.prepare(op.ctx, v, args.Directory, progress)
+	debug.FreeOSMemory()
+	if err == nil {
+		if reply := s.keep(op, p); reply != nil {
+			return reply, nil
+		}
+	}
+	if op.ctx.Err() != nil {
+		err = fmt.Errorf("%w (%v)", context.Cause(op.ctx), err)
+	}
+	s.log.Error("save failed", "directory", args.Directory, "error", err)
+	err = errors.Join(err, s.undoSave(v, p))
+	s.finish(op, func() {})
+	return nil, err
+}
+
+// keep holds what was saved until its commit; nil: it was aborted just now.
+func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op.ctx.Err() != nil {
+		return nil
+	}
+	s.prepared = p
+	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.expired(p) })
+	s.over(op)
+	m := p.manifest
+	s.log.Info("saved, waiting for the commit", "directory", p.image.Path(), "bytes", m.DataBytes, "state", m.StateSize, "stopped", time.Since(p.since))
+	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize}
+}
+
+// prepare stops the guest and writes all but the manifest. After an error
+// undoSave has to follow.
+func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func(shim.Progress)) (err error) {
+	if p.image, err = memory.Create(dir, memory.Options{}); err != nil {
+		return err
+	}
+	if err := v.checkSpace(dir); err != nil {
+		return err
+	}
+	state, err := p.image.StateFile()
+	if err != nil {
+		return err
+	}
+	progress(shim.Progress{Step: "saving device state"})
+	p.since = time.Now()
+	if p.ran, err = v.machine.Stop(ctx); err != nil {
+		return fmt.Errorf("stop the guest: %w", err)
+	}
+	if err := v.machine.SaveState(ctx, state, v.ram != nil); err != nil {
+		return fmt.Errorf("save the device state: %w", err)
+	}
+	// RAM comes after it: what devices had under way when the guest stopped may
+	// have been written there until now.
+	if err := p.copyMemory(ctx, v, progress); err != nil {
+		return err
+	}
+	if err := p.image.SealState(ctx); err != nil {
+		return err
+	}
+	return p.complete(v, state)
+}
+
+func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
+	p.manifest.Layout, p.manifest.MemorySize = memory.LayoutStream, v.plan.Memory.Size
+	if v.ram == nil {
+		return nil
+	}
+	stats, err := p.image.CopyMemory(ctx, v.ram, v.plan.Memory.Size, func(done, total uint64) {
+		progress(shim.Progress{Step: "saving memory", Done: done, Total: total})
+	})
+	p.manifest.Layout, p.manifest.DataBytes = memory.LayoutRaw, stats.DataBytes
+	return err
+}
+
+// complete fills in what the shim knows better than the agent.
+func (p *prepared) complete(v *vm, state *os.File) error {
+	st, err := state.Stat()
+	if err != nil {
+		return err
+	}
+	m := p.manifest
+	m.StateSize = uint64(st.Size())
+	if m.ID == "" {
+		m.ID = newID()
+	}
+	if len(m.Regions) == 0 {
+		m.Regions = []memory.Region{{Name: "ram", Size: v.plan.Memory.Size}}
+	}
+	m.Disks, err = identities(v.disks)
+	return err
+}
+
+// newID returns a random UUID (version 4, RFC 9562).
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// identities are those of the disks as the VMM has left them.
+func identities(disks []watchedDisk) ([]memory.DiskIdentity, error) {
+	var all []memory.DiskIdentity
+	for _, d := range disks {
+		id, err := disk.Identify(d.file)
+		if err != nil {
+			return nil, fmt.Errorf("disk %s, %s: %w", d.name, d.path, err)
+		}
+		all = append(all, memory.DiskIdentity{
+			Name: d.name, Path: d.path, Format: d.format,
+			Device: id.Device, Inode: id.Inode, Size: uint64(id.Size), ModTime: id.ModTimeNs, HeaderSum: id.HeaderSum,
+		})
+	}
+	return all, nil
+}
+
+// checkSpace refuses a save that has no chance before the guest is stopped.
+func (v *vm) checkSpace(dir string) error {
+	need := v.plan.Memory.Size/memory.PageSize*streamPerPage + stateRoom
+	if v.ram != nil {
+		touched, err := memory.TouchedBytes(v.ram)
+		if err != nil {
+			return err
+		}
+		return memory.CheckSpace(dir, touched+stateRoom)
+	}
+	// Private RAM is what the image has and what has been changed since.
+	changed, err := residentAnonymous(v.proc.pid)
+	if err != nil {
+		return err
+	}
+	return memory.CheckSpace(dir, need+min(v.imageBytes+changed, v.plan.Memory.Size))
+}
+
+// undoSave lets the guest go on if it ran, and removes what was written.
+func (s *Server) undoSave(v *vm, p *prepared) error {
+	err := s.resume(v, p)
+	if p.image == nil {
+		return err
+	}
+	return errors.Join(err, p.image.Abort())
+}
+
+// resumeTries are made to let a guest go on: a disk may be locked by another
+// process for a moment.
+const resumeTries = 3
+
+func (s *Server) resume(v *vm, p *prepared) (err error) {
+	if !p.ran {
+		return nil
+	}
+	for try := range resumeTries {
+		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		err = v.machine.Continue(ctx)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, ErrMonitorClosed) {
+			return nil // it has ended, which is told elsewhere
+		}
+		s.log.Error("let the guest go on", "error", err, "try", try+1)
+	}
+	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
+}
+
+// takePrepared makes the save that waits for its commit the business of a new
+// operation; s.mu is held and no other operation is under way.
+func (s *Server) takePrepared() *operation {
+	s.prepared.expire.Stop()
+	s.prepared = nil
+	op, _ := s.begin("abort", nil)
+	return op
+}
+
+// discard undoes a save that took waited for its commit.
+func (s *Server) discard(op *operation, v *vm, p *prepared) {
+	if err := s.undoSave(v, p); err != nil {
+		s.log.Error("abort a save", "error", err)
+	}
+	s.finish(op, func() {})
+}
+
+func (s *Server) expired(p *prepared) {
+	s.mu.Lock()
+	if s.prepared != p || s.op != nil {
+		s.mu.Unlock()
+		return
+	}
+	op, v := s.takePrepared(), s.vm
+	s.mu.Unlock()
+	s.log.Warn("no commit has come: the guest goes on", "directory", p.image.Path(), "after", s.o.CommitWithin)
+	s.discard(op, v, p)
+}
+
+// beginAbort ends what the connection has under way.
+func (s *Server) beginAbort(c *conn) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op := s.op; op != nil && op.owner == c {
+		return func() (any, error) {
+			op.cancel(errAborted)
+			<-op.done
+			return nil, nil
+		}, nil
+	}
+	p, v := s.prepared, s.vm
+	if p == nil || p.owner != c || s.op != nil {
+		return func() (any, error) { return nil, nil }, nil
+	}
+	op := s.takePrepared()
+	return func() (any, error) {
+		err := s.undoSave(v, p)
+		s.finish(op, func() {})
+		return nil, err
+	}, nil
+}

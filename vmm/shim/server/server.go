@@ -1,0 +1,321 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
+	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
+)
+
+// Options are what a shim is started with.
+type Options struct {
+	RunDir, StateDir, RunID string
+	// Listener is the socket SocketName in RunDir, bound by the agent.
+	Listener *net.UnixListener
+	// Drivers by the name that a plan gives its VMM.
+	Drivers map[string]Driver
+	Log     *slog.Logger
+	// Grace that the guest has to shut down when Run's context ends.
+	Grace time.Duration
+	// ConsoleLog and VMMLog bound these logs; zero: logfile.Default.
+	ConsoleLog, VMMLog logfile.Limits
+	// FirstConnection is how long an agent may take to connect; 0: half a minute.
+	FirstConnection time.Duration
+	// CommitWithin is how long a saved guest stands still for an agent that
+	// neither commits nor aborts; 0: two minutes.
+	CommitWithin time.Duration
+	// Linger is how long the shim waits for agents to read how the VMM ended;
+	// 0: 3 seconds.
+	Linger time.Duration
+}
+
+// callTime bounds one word with a VMM where nobody else sets a limit.
+const callTime = 10 * time.Second
+
+// Server is a shim.
+type Server struct {
+	o          Options
+	log        *slog.Logger
+	run, state *rundir.Dir
+	requests   sync.WaitGroup
+	ended      chan struct{} // closed when the VMM has ended and that is written down
+	released   chan struct{} // closed when there is nothing to stay for
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	greeted  bool       // an agent has connected
+	closing  bool       // no more requests
+	op       *operation // under way; nil: none
+	vm       *vm        // nil: none was launched
+	prepared *prepared  // a save that waits for its commit
+	damaged  string     // what is wrong with the image that RAM is mapped from
+	exit     *shim.Exit // set before ended is closed
+}
+
+// operation is a launch, a save, a commit or an abort: there is one at a time.
+type operation struct {
+	name   string
+	owner  *conn // whose end cancels it; nil: nobody's
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+// New prepares a shim.
+func New(o Options) (*Server, error) {
+	setDefault(&o.FirstConnection, 30*time.Second)
+	setDefault(&o.CommitWithin, 2*time.Minute)
+	setDefault(&o.Linger, 3*time.Second)
+	setDefault(&o.Grace, 30*time.Second)
+	setDefault(&o.ConsoleLog, logfile.Default())
+	setDefault(&o.VMMLog, logfile.Default())
+	run, err := rundir.Open(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	state, err := rundir.Open(o.StateDir)
+	if err != nil {
+		run.Close()
+		return nil, err
+	}
+	return &Server{
+		o: o, log: o.Log, run: run, state: state,
+		conns:    make(map[*conn]struct{}),
+		ended:    make(chan struct{}),
+		released: make(chan struct{}),
+	}, nil
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// Run serves until the VMM has ended, or there is none and no agent that could
+// launch one. When ctx ends the guest is asked to shut down, and has Grace.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.run.Close()
+	defer s.state.Close()
+	if err := s.writeProcess(); err != nil {
+		return err
+	}
+	first := time.AfterFunc(s.o.FirstConnection, s.giveUpWaiting)
+	defer first.Stop()
+	accepting := make(chan error, 1)
+	go func() { accepting <- s.accept() }()
+	select {
+	case <-s.ended:
+	case <-s.released:
+	case <-ctx.Done():
+		s.terminate()
+	}
+	s.o.Listener.Close()
+	err := <-accepting
+	s.linger()
+	return errors.Join(err, s.run.Remove(shim.SocketName), s.run.Remove(shim.PIDName))
+}
+
+func (s *Server) writeProcess() error {
+	self, err := shim.Self(s.o.RunID)
+	if err != nil {
+		return err
+	}
+	return writeJSON(s.run, shim.PIDName, self)
+}
+
+func writeJSON(dir *rundir.Dir, name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir.Path(name), err)
+	}
+	return dir.WriteFile(name, append(b, '\n'), 0o600)
+}
+
+func (s *Server) accept() error {
+	for {
+		c, err := s.o.Listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			// Out of descriptors, most likely: those who wait are served when
+			// there are some again.
+			s.log.Error("accept", "error", err)
+			if !errors.Is(err, unix.ECONNABORTED) && !s.pause(time.Second) {
+				return nil
+			}
+			continue
+		}
+		if err := checkPeer(c); err != nil {
+			s.log.Warn("connection refused", "error", err)
+			c.Close()
+			continue
+		}
+		s.serve(c)
+	}
+}
+
+// pause waits, unless the shim ends.
+func (s *Server) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.ended:
+	case <-s.released:
+	}
+	return false
+}
+
+// checkPeer lets in root and this process's own user.
+func checkPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	err = raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, peerErr); err != nil {
+		return fmt.Errorf("peer's credentials: %w", err)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("process %d of user %d is neither root nor of user %d", peer.Pid, peer.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// begin starts an operation; s.mu is held.
+func (s *Server) begin(name string, owner *conn) (*operation, error) {
+	if s.op != nil {
+		return nil, precondition("a %s is under way", s.op.name)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.op = &operation{name, owner, ctx, cancel, make(chan struct{})}
+	return s.op, nil
+}
+
+// finish ends the operation after last, which runs with s.mu held.
+func (s *Server) finish(op *operation, last func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last()
+	s.over(op)
+}
+
+// over ends the operation; s.mu is held.
+func (s *Server) over(op *operation) {
+	s.op = nil
+	op.cancel(nil)
+	close(op.done)
+	s.checkIdle()
+}
+
+// checkIdle ends a shim that nobody can give anything to do; s.mu is held.
+func (s *Server) checkIdle() {
+	if s.greeted && len(s.conns) == 0 && s.op == nil && s.vm == nil {
+		s.release()
+	}
+}
+
+// release ends a shim without a VMM; s.mu is held.
+func (s *Server) release() {
+	if !s.closing {
+		s.closing = true
+		close(s.released)
+	}
+}
+
+func (s *Server) giveUpWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.greeted {
+		s.log.Warn("no agent has connected: ending", "after", s.o.FirstConnection)
+		s.greeted = true
+		s.checkIdle()
+	}
+}
+
+// terminate ends everything in good order.
+func (s *Server) terminate() {
+	s.log.Info("asked to end", "grace", s.o.Grace)
+	v := s.abortAll(errSignal)
+	if v == nil {
+		return
+	}
+	s.mu.Lock()
+	s.stopWithin(v, s.o.Grace)
+	s.mu.Unlock()
+	s.press(v)
+	<-s.ended
+}
+
+// abortAll ends what is under way, so that nothing else begins either, and
+// returns the VMM that runs, nil if there is none.
+func (s *Server) abortAll(why error) *vm {
+	for {
+		s.mu.Lock()
+		s.closing = true
+		op := s.op
+		if op == nil {
+			v, p := s.vm, s.prepared
+			if p == nil {
+				s.mu.Unlock()
+				return v
+			}
+			op = s.takePrepared()
+			s.mu.Unlock()
+			s.discard(op, v, p)
+			continue
+		}
+		s.mu.Unlock()
+		op.cancel(why)
+		<-op.done
+	}
+}
+
+// linger lets those who are connected read what there is for them.
+func (s *Server) linger() {
+	timer := time.NewTimer(s.o.Linger)
+	defer timer.Stop()
+	answered := make(chan struct{})
+	go func() {
+		s.requests.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-timer.C:
+	}
+	s.mu.Lock()
+	s.closing = true
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		c.flush()
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		select {
+		case <-c.done:
+		case <-timer.C:
+			timer.Reset(0) // for the others
+		}
+	}
+}

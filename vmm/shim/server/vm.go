@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/internal/console"
+)
+
+// vm is a VMM that was launched, with all that belongs to it.
+type vm struct {
+	plan    *plan.Plan
+	proc    *process
+	machine Machine
+	console *console.Console
+	ram     *os.File // nil: private to the VMM
+	disks   []watchedDisk
+	// imageBytes of data in the image that private RAM is mapped from.
+	imageBytes uint64
+	undo       undoStack
+	background sync.WaitGroup // what uses the image
+
+	// The rest is guarded by Server.mu.
+	ended     bool // nothing can be begun with it any more
+	killed    bool
+	graceOver bool
+	saved     *savedIn
+	stopping  *stopping
+}
+
+// savedIn is the image that a VM ended in.
+type savedIn struct{ directory, id string }
+
+// lastRead is how long a VMM's closed sockets may take to be read to their ends.
+const lastRead = 2 * time.Second
+
+// watch waits for the VMM's end, cleans up after it and writes down how it was.
+func (s *Server) watch(v *vm) {
+	<-v.proc.done
+	s.mu.Lock()
+	v.ended = true
+	op := s.op
+	s.mu.Unlock()
+	if op != nil {
+		op.cancel(v.proc.failure())
+		<-op.done
+	}
+	s.dropPrepared()
+
+	ctx, cancel := context.WithTimeout(context.Background(), lastRead)
+	defer cancel()
+	select {
+	case <-v.console.Done():
+	case <-ctx.Done():
+	}
+	exit := s.classify(v, v.machine.Ending(ctx))
+	if err := v.undo.run(); err != nil {
+		s.log.Error("clean up after the VMM", "error", err)
+	}
+	s.record(exit)
+	s.log.Info("VMM ended", "reason", exit.Reason, "code", exit.Code, "signal", exit.Signal)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.stopping != nil {
+		v.stopping.timer.Stop()
+	}
+	s.exit = exit
+	s.closing = true
+	for c := range s.conns {
+		c.event(shim.Event{Exit: exit})
+	}
+	close(s.ended)
+}
+
+// dropPrepared removes what a save has written whose VMM is gone.
+func (s *Server) dropPrepared() {
+	s.mu.Lock()
+	p := s.prepared
+	s.prepared = nil
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.expire.Stop()
+	if err := p.image.Abort(); err != nil {
+		s.log.Error("remove an unfinished image", "error", err)
+	}
+}
+
+func (s *Server) classify(v *vm, ending Ending) *shim.Exit {
+	code, signal := v.proc.status()
+	exit := &shim.Exit{
+		Reason:    shim.ReasonCrashed,
+		Time:      time.Now().UTC(),
+		Code:      code,
+		Signal:    signal,
+		LastWords: v.proc.words.Lines(lastWords),
+		RunID:     s.o.RunID,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case v.saved != nil:
+		exit.Reason = shim.ReasonSaved
+		exit.ImageDirectory, exit.ImageID = v.saved.directory, v.saved.id
+	case ending.Panicked && signal == "":
+		exit.Reason = shim.ReasonPanicked
+	case ending.Shutdown && code == 0:
+		exit.Reason = shim.ReasonShutdown
+	case v.killed, ending.Told && code == 0:
+		exit.Reason = shim.ReasonKilled
+		exit.GraceOver = v.graceOver
+	}
+	return exit
+}
+
+// record writes exit.json.
+func (s *Server) record(exit *shim.Exit) {
+	if err := writeJSON(s.state, shim.ExitName, exit); err != nil {
+		s.log.Error("write down how the VMM ended", "error", err, "reason", exit.Reason)
+	}
+}
+
+func (s *Server) welcome() shim.Welcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := shim.Welcome{
+		Major:     shim.VersionMajor,
+		Minor:     shim.VersionMinor,
+		PID:       os.Getpid(),
+		Launching: s.op != nil && s.op.name == opLaunch,
+		Saving:    s.prepared != nil || s.op != nil && s.op.name != opLaunch,
+		Damaged:   s.damaged,
+		Exit:      s.exit,
+	}
+	if s.vm != nil {
+		w.VMMPID, w.Plan = s.vm.proc.pid, s.vm.plan
+	}
+	return w
+}
+
+// running returns the VM, or an error if none runs; s.mu is held.
+func (s *Server) running() (*vm, error) {
+	switch {
+	case s.vm == nil && s.op != nil:
+		return nil, precondition("the VMM is still being started")
+	case s.vm == nil:
+		return nil, precondition("no VMM was started")
+	case s.vm.ended:
+		return nil, precondition("the VMM has ended")
+	}
+	return s.vm, nil
+}
+
+// lost aborts what only the agent of a connection that has ended could have
+// brought to its end.
+func (s *Server) lost(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	if s.op != nil && s.op.owner == c {
+		s.op.cancel(errGone)
+	}
+	p, v := s.prepared, s.vm
+	if p == nil || p.owner != c || s.op != nil {
+		s.checkIdle()
+		s.mu.Unlock()
+		return
+	}
+	op := s.takePrepared()
+	s.mu.Unlock()
+	s.log.Warn("agent lost before it has committed a save: the guest goes on", "directory", p.image.Path())
+	s.discard(op, v, p)
+}
+
+func (s *Server) attach(args *shim.Console) (work, error) {
+	s.mu.Lock()
+	v, err := s.running()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) {
+		f, err := v.console.Attach(args.Backlog)
+		if err != nil {
+			return nil, precondition("%v", err)
+		}
+		return f, nil
+	}, nil
+}
+
+func (s *Server) beginRelease() (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.op != nil || s.vm != nil && s.exit == nil {
+		return nil, precondition("the shim has a VMM: stop or kill it")
+	}
+	return func() (any, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.op == nil && s.vm == nil {
+			s.release()
+		}
+		return nil, nil
+	}, nil
+}
