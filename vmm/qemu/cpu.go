@@ -50,9 +50,10 @@ func (b *builder) checkModel() {
 	}
 	for i, f := range b.spec.GetCpu().GetFeatures() {
 		field := "cpu.features[" + strconv.Itoa(i) + "].name"
-		if !contains(b.accel.Known, f.GetName()) {
+		name := canonical(f.GetName())
+		if !contains(b.accel.Known, name) {
 			b.faults.Add(field, "%q is not a CPU feature of QEMU %s", f.GetName(), b.req.Info.Version)
-		} else if f.GetPolicy() != spec.PolicyDisable && !contains(b.accel.Available, f.GetName()) {
+		} else if f.GetPolicy() != spec.PolicyDisable && !contains(b.accel.Available, name) {
 			b.faults.Add(field, "%s is required and can't be had on this node with %s", f.GetName(), b.req.Hypervisor)
 		}
 	}
@@ -83,7 +84,7 @@ func (b *builder) withoutFeatures() []string {
 	out = slices.Compact(out)
 	return slices.DeleteFunc(out, func(name string) bool {
 		for _, f := range b.spec.GetCpu().GetFeatures() {
-			if f.GetName() == name {
+			if canonical(f.GetName()) == name {
 				return true // said explicitly
 			}
 		}
@@ -113,10 +114,10 @@ func (b *builder) guestFeatures() []string {
 		delete(have, name)
 	}
 	for _, f := range b.spec.GetCpu().GetFeatures() {
-		if f.GetPolicy() == spec.PolicyDisable {
-			delete(have, f.GetName())
+		if name := canonical(f.GetName()); f.GetPolicy() == spec.PolicyDisable {
+			delete(have, name)
 		} else {
-			have[f.GetName()] = true
+			have[name] = true
 		}
 	}
 	out := make([]string, 0, len(have))
@@ -131,3 +132,7 @@ func contains(sorted []string, s string) bool {
 	_, found := slices.BinarySearch(sorted, s)
 	return found
 }
+
+// canonical is the spelling that QEMU's answers are kept in; it takes both, and
+// Linux and libvirt write "lahf_lm".
+func canonical(feature string) string { return strings.ReplaceAll(feature, "_", "-") }

@@ -129,6 +129,9 @@ func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", index, 0
 		b.device(field, o)
 	case spec.BusSATA:
+		if d.GetReadOnly() && d.GetType() != spec.DiskTypeCDROM {
+			b.faults.Add(fmt.Sprintf("disks[%d].readOnly", index), "QEMU has no read-only SATA disk: want the bus virtio, scsi or usb")
+		}
 		b.sata(field, "ide-"+unit(d), b.sataPort(index), o)
 	case spec.BusUSB:
 		b.usb(field, index, d, o)

@@ -28,10 +28,6 @@ type slots struct {
 	first, count int
 }
 
-// A slot has eight functions (PCI Local Bus Specification 3.0, 6.2.1), so that
-// these hold at least spec.MaxInterfaces and spec.MaxDisks.
-const functions = 8
-
 func slotSCSI() slots     { return slots{0x02, 1} }
 func slotSerial() slots   { return slots{0x03, 1} }
 func slotEntropy() slots  { return slots{0x04, 1} }

@@ -1,0 +1,238 @@
+package qemu
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// TestRealQEMUAccepts starts every command line that this machine has the devices
+// for, and asks the monitor whether the machine is there.
+func TestRealQEMUAccepts(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		for _, c := range planCases() {
+			if c.unreal || c.info == "10.0" && !info.LazyRestore {
+				continue
+			}
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				ctx := testContext(t)
+				r := c.request(info)
+				r.User, r.Paused = nil, true
+				if r.Image != nil {
+					r.Image.Manifest.MachineType = oldMachine(t, info)
+				}
+				p, err := q.Plan(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Contains(p.Args, "-S") {
+					t.Fatal("a paused machine's command line has no -S")
+				}
+				m := launch(t, p, resources{files: standIns(t, p)})
+				client := m.shim(ctx)
+				var status struct{ Status string }
+				if err := client.Execute(ctx, "query-status", nil, &status); err != nil {
+					t.Fatal(err)
+				}
+				want := "prelaunch"
+				if r.Image != nil {
+					want = "inmigrate"
+				}
+				if status.Status != want {
+					t.Errorf("QEMU is in state %q, want %q", status.Status, want)
+				}
+				if said := m.quit(ctx, client); said != "" {
+					t.Errorf("QEMU complained: %s", said)
+				}
+			})
+		}
+	})
+}
+
+// oldMachine is an earlier version of q35, so that restoring shows whether the
+// image's counts or the specification's.
+func oldMachine(t *testing.T, info vmm.Info) string {
+	for _, m := range slices.Backward(info.Details.(*Details).Machines) {
+		if strings.HasPrefix(m.Name, "pc-q35-") && m.Alias == "" && !m.Deprecated {
+			return m.Name
+		}
+	}
+	t.Fatal("this QEMU has no q35 but the latest")
+	return ""
+}
+
+// standIns makes a file for each that a plan opens by its path.
+func standIns(t *testing.T, p *plan.Plan) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	made := make(map[string]string)
+	for _, f := range p.Files {
+		if f.Kind != plan.FilePath {
+			continue
+		}
+		path := filepath.Join(dir, filepath.Base(f.Path))
+		switch {
+		case f.Template != "":
+			copyFile(t, f.Template, path)
+		case f.Field == "boot.firmware":
+			path = f.Path
+		case f.Field == "boot.kernel.path":
+			kernel, err := guest.PVH(guest.PVHOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, path, kernel)
+		case f.Disk != nil && f.Disk.Format == "qcow2":
+			if out, err := exec.Command("qemu-img", "create", "-f", "qcow2", path, "1M").CombinedOutput(); err != nil {
+				t.Fatalf("qemu-img: %v: %s", err, out)
+			}
+		default:
+			writeFile(t, path, make([]byte, 1<<20))
+		}
+		made[f.Path] = path
+	}
+	return made
+}
+
+func writeFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, to, content)
+}
+
+// TestBlockGraph asks QEMU itself what it made of caches, backing files and
+// read-only disks.
+func TestBlockGraph(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		ctx := testContext(t)
+		r := planCase{yaml: `
+disks:
+- {path: /images/top.qcow2, format: qcow2, cache: unsafe, backingFiles: [{path: /images/base.img}]}
+- {path: /images/ro.img, readOnly: true, cache: writethrough}
+- {path: /images/direct.img}
+`, change: func(r *vmm.PlanRequest) { r.Paused = true }}.request(info)
+		r.User = nil
+		p, err := q.Plan(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := launch(t, p, resources{files: standIns(t, p)})
+		client := m.shim(ctx)
+		type node struct {
+			Name  string `json:"node-name"`
+			RO    bool   `json:"ro"`
+			Depth int    `json:"backing_file_depth"`
+			Cache struct {
+				Direct  bool `json:"direct"`
+				NoFlush bool `json:"no-flush"`
+			} `json:"cache"`
+		}
+		var nodes []node
+		if err := client.Execute(ctx, "query-named-block-nodes", nil, &nodes); err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]node)
+		for _, n := range nodes {
+			got[n.Name] = n
+		}
+		want := map[string]node{
+			"disk0":          {Name: "disk0", Depth: 1},
+			"disk0-backing0": {Name: "disk0-backing0", RO: true},
+			"disk1":          {Name: "disk1", RO: true},
+			"disk2":          {Name: "disk2"},
+		}
+		for name, w := range want {
+			switch name {
+			case "disk0", "disk0-backing0":
+				w.Cache.NoFlush = true
+			case "disk2":
+				w.Cache.Direct = true
+			}
+			if got[name] != w {
+				t.Errorf("node %s is %+v, want %+v", name, got[name], w)
+			}
+		}
+	})
+}
+
+// TestManifestAndCheckImage go together: what Manifest says passes where it was
+// made, and each thing that doesn't fit is refused by its name.
+func TestManifestAndCheckImage(t *testing.T) {
+	info := fixture(t, "7.2")
+	request := planCase{yaml: kernelBoot + "cpu: {model: Skylake-Server-v4, features: [{name: umip}, {name: avx2, policy: disable}]}\n"}.request(info)
+	m, err := New(Config{}).Manifest(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.MachineType != "pc-q35-7.2" || m.Accelerator != "emulation" || m.MemorySize != 512<<20 || m.Layout != memory.LayoutRaw ||
+		!slices.Equal(m.CPU.Features, []string{"umip"}) || len(m.Regions) != 1 || m.Regions[0].Size != 512<<20 {
+		t.Errorf("manifest %+v", m)
+	}
+	if back, err := spec.Parse(m.Specification, "manifest"); err != nil || back.GetName() != "web-1" {
+		t.Errorf("the manifest's specification: %v, %v", back, err)
+	}
+	for name, c := range map[string]struct {
+		info   string
+		change func(m *memory.Manifest, info *vmm.Info)
+		want   []string // in the error, in order; none: there is no error
+	}{
+		"where it was made": {change: func(*memory.Manifest, *vmm.Info) {}},
+		"a later QEMU":      {info: "10.0", change: func(*memory.Manifest, *vmm.Info) {}},
+		"another VMM":       {change: func(m *memory.Manifest, _ *vmm.Info) { m.VMM.Name = "cloud-hypervisor" }, want: []string{"cloud-hypervisor"}},
+		"an older QEMU":     {change: func(m *memory.Manifest, _ *vmm.Info) { m.VMM.Version = "10.0.2" }, want: []string{"10.0.2", "7.2.22"}},
+		"no version":        {change: func(m *memory.Manifest, _ *vmm.Info) { m.VMM.Version = "x" }, want: []string{`"x"`}},
+		"an alias":          {change: func(m *memory.Manifest, _ *vmm.Info) { m.MachineType = "q35" }, want: []string{`machine type "q35"`}},
+		"no hypervisor":     {change: func(m *memory.Manifest, _ *vmm.Info) { m.Accelerator = "mshv" }, want: []string{`hypervisor "mshv"`, "kvm"}},
+		"a broken hypervisor": {change: func(m *memory.Manifest, info *vmm.Info) {
+			m.Accelerator = "kvm"
+			info.Details.(*Details).Accelerators["kvm"] = Accelerator{Failure: "permission denied"}
+		}, want: []string{"kvm", "permission denied"}},
+		"an unknown model": {change: func(m *memory.Manifest, _ *vmm.Info) { m.CPU.Model = "Pentium9" }, want: []string{"Pentium9"}},
+		"a feature less":   {change: func(m *memory.Manifest, _ *vmm.Info) { m.CPU.Features = []string{"umip", "frob"} }, want: []string{"frob"}},
+		"a model with less": {change: func(m *memory.Manifest, _ *vmm.Info) { m.VMM.Extra = nil },
+			want: []string{"Skylake-Server-v4", "avx512f", "pcid"}},
+		"all at once": {change: func(m *memory.Manifest, _ *vmm.Info) {
+			m.VMM.Version, m.MachineType, m.CPU.Model = "99.0.0", "pc-q35-99.0", "Pentium9"
+		}, want: []string{"99.0.0", "pc-q35-99.0", "Pentium9"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, changed := fixture(t, orElse(c.info, "7.2")), m
+			c.change(&changed, &here)
+			err := checkImage(here, &changed)
+			if (err != nil) != (c.want != nil) {
+				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			for _, part := range c.want {
+				_, after, found := strings.Cut(text, part)
+				if !found {
+					t.Fatalf("error %v, want one with %q", err, c.want)
+				}
+				text = after
+			}
+		})
+	}
+}
