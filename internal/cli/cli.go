@@ -37,9 +37,7 @@ func SystemEnv(version string) Env {
 		Version: version,
 		Getenv:  os.Getenv,
 		Now:     time.Now,
-		Dial: func(ctx context.Context, socket string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
+		Dial:    dialUnix,
 	}
 }
 

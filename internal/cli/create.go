@@ -32,7 +32,7 @@ input to the current one. Creating the same again changes nothing.`,
 		var specs []*vmletv1.VirtualMachineSpec
 		var failed failures
 		for _, file := range files {
-			s, err := a.readSpec(file)
+			s, err := a.readSpec(cmd.Context(), file)
 			if err != nil {
 				failed = append(failed, err)
 				continue
@@ -65,11 +65,11 @@ func (a *app) create(ctx context.Context, specs []*vmletv1.VirtualMachineSpec) e
 }
 
 // readSpec reads a specification and makes its paths absolute.
-func (a *app) readSpec(file string) (*vmletv1.VirtualMachineSpec, error) {
+func (a *app) readSpec(ctx context.Context, file string) (*vmletv1.VirtualMachineSpec, error) {
 	read, name, dir := func() ([]byte, error) { return machineflags.ReadFile(file) }, file, filepath.Dir(file)
 	if file == "-" {
 		name, dir = "standard input", "."
-		read = func() ([]byte, error) { return machineflags.ReadAll(a.Stdin, name) }
+		read = func() ([]byte, error) { return a.readStdin(ctx, name) }
 	}
 	b, err := read()
 	if err != nil {
@@ -84,6 +84,25 @@ func (a *app) readSpec(file string) (*vmletv1.VirtualMachineSpec, error) {
 	}
 	absolutePaths(s, dir)
 	return s, nil
+}
+
+// readStdin ends with the context, which a terminal's Read does not.
+func (a *app) readStdin(ctx context.Context, name string) ([]byte, error) {
+	type content struct {
+		b   []byte
+		err error
+	}
+	done := make(chan content, 1)
+	go func() {
+		b, err := machineflags.ReadAll(a.Stdin, name)
+		done <- content{b, err}
+	}()
+	select {
+	case c := <-done:
+		return c.b, c.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // absolutePaths makes the paths that a specification names absolute.

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -40,6 +44,7 @@ func (a *app) connect(ctx context.Context) (*client, error) {
 		grpc.WithContextDialer(link.next),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0), // hanging up is for the agent, see link
 		grpc.WithUnaryInterceptor(a.unary(link)),
 		grpc.WithStreamInterceptor(link.stream),
 	)
@@ -55,6 +60,21 @@ func (a *app) close() {
 	if a.client != nil {
 		a.client.conn.Close()
 	}
+}
+
+// dialUnix connects to a unix socket, by way of its folder if the path is too
+// long for a socket address (unix(7): 108 bytes with the NUL at its end).
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	if len(path) < len(unix.RawSockaddrUnix{}.Path) {
+		return d.DialContext(ctx, "unix", path)
+	}
+	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
 // unary gives every call its deadline and tells a lost agent from one that

@@ -135,3 +135,20 @@ func TestTimeout(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestLongSocketPath(t *testing.T) {
+	n := newFakeNode(t, machine("web", runs))
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 120))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(n.socket, filepath.Join(long, "vmlet.sock")); err != nil {
+		t.Fatal(err)
+	}
+	if r := n.run(t, "list", "-o", "name", "--socket", filepath.Join(long, "vmlet.sock")); r.code != 0 || r.stdout != "web\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := n.run(t, "list", "--socket", filepath.Join(long, "none", "vmlet.sock")); r.code != exitNoAgent || !strings.Contains(r.stderr, "no such file; start one with") {
+		t.Errorf("%+v", r)
+	}
+}

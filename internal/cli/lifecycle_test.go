@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -116,6 +117,19 @@ func TestCreateReadsAllFilesFirst(t *testing.T) {
 	}
 	if calls := n.takeCalls(); len(calls) > 0 {
 		t.Errorf("calls %q", calls)
+	}
+}
+
+func TestInterruptedReadingOfStandardInput(t *testing.T) {
+	n := newFakeNode(t)
+	env, _, errOut := n.env("")
+	r, w := io.Pipe()
+	defer w.Close()
+	env.Stdin = r
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if code := Main(ctx, env, []string{"create", "-f", "-"}); code != exitFailed || errOut.String() != "vmlet: interrupted\n" {
+		t.Errorf("code %d, %s", code, errOut)
 	}
 }
 

@@ -92,7 +92,7 @@ func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runO
 	base := &vmletv1.VirtualMachineSpec{}
 	if opts.file != "" {
 		var err error
-		if base, err = a.readSpec(opts.file); err != nil {
+		if base, err = a.readSpec(cmd.Context(), opts.file); err != nil {
 			return nil, err
 		}
 	}
