@@ -1,0 +1,362 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// adoptPatience is how long a shim and its VMM may take to answer an agent that
+// has come back.
+const adoptPatience = 15 * time.Second
+
+// adopters is how many VMs are adopted at a time: most of it is waiting.
+const adopters = 16
+
+// adopt reads the folders and takes up what runs. What is wrong with one VM
+// costs that VM only.
+func (a *agent) adopt(ctx context.Context) error {
+	names, err := a.store.Names()
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(adopters)
+	for _, name := range names {
+		group.Go(func() error {
+			a.adoptOne(ctx, name)
+			return nil
+		})
+	}
+	_ = group.Wait() // it has none
+	a.sweep()
+	return ctx.Err()
+}
+
+func (a *agent) adoptOne(ctx context.Context, name string) {
+	gone, err := a.store.Sweep(name)
+	if err != nil {
+		a.log.Error("tidying a VM's folder", "vm", name, "error", err)
+	}
+	if gone {
+		return
+	}
+	vm, err := a.store.Load(name)
+	if err != nil {
+		a.log.Error("a VM's record can't be read", "vm", name, "error", err)
+		a.enterBroken(name, err)
+		return
+	}
+	if vm.Status == nil {
+		vm.Status = &vmletv1.VirtualMachineStatus{State: lifecycle.Created}
+	}
+	m, _ := a.add(vm)
+	ad := &adoption{agent: a, m: m}
+	ad.run(ctx)
+}
+
+// enterBroken lists a VM whose record can't be read.
+func (a *agent) enterBroken(name string, err error) {
+	m, _ := a.add(&vmletv1.VirtualMachine{
+		Spec: &vmletv1.VirtualMachineSpec{Name: name},
+		Status: &vmletv1.VirtualMachineStatus{
+			State:   lifecycle.Crashed,
+			Message: fmt.Sprintf("its record can't be read: %v", err),
+		},
+	})
+	m.broken = err
+	if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
+		m.lost = process // it runs, and is to be ended before it is deleted
+	}
+	if l, err := readLease(a.store.RunDir(name)); err == nil && m.lost != nil {
+		_ = a.host.ClaimUser(l.UID, name)
+	}
+}
+
+// adoption finds out what has become of one VM while no agent was there.
+type adoption struct {
+	agent *agent
+	m     *machine
+	lease *lease // nil: it has nothing of the host
+}
+
+func (ad *adoption) run(ctx context.Context) {
+	a, m := ad.agent, ad.m
+	runDir := a.store.RunDir(m.name)
+	var err error
+	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.log.Error("reading what the VM has of the host", "error", err)
+	}
+	process, err := a.shims.Process(runDir)
+	switch {
+	case err == nil:
+		ad.alive(ctx, process)
+		return
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, os.ErrProcessDone):
+	default:
+		m.log.Error("looking for the VM's shim", "error", err)
+	}
+	ad.ended()
+}
+
+// alive takes up a VM whose shim runs.
+func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
+	a, m := ad.agent, ad.m
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	if ad.lease != nil {
+		if err := a.host.ClaimUser(ad.lease.UID, m.name); err != nil {
+			m.log.Warn("adopting", "error", err)
+		}
+	}
+	conn, err := a.shims.Dial(ctx, a.store.RunDir(m.name))
+	if err != nil {
+		if !process.Alive() {
+			process.Close()
+			ad.ended() // it was about to
+			return
+		}
+		ad.lost(process, err)
+		return
+	}
+	defer process.Close()
+	if conn.Welcome().VMMPID == 0 || ad.lease == nil {
+		ad.neverLaunched(ctx, conn, process)
+		return
+	}
+	ad.takeUp(ctx, conn)
+}
+
+// lost notes a shim that runs and does not answer; see giveUp.
+func (ad *adoption) lost(process ShimProcess, err error) {
+	ad.m.mu.Lock()
+	ad.m.lost = process
+	ad.m.mu.Unlock()
+	ad.observe(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
+}
+
+// neverLaunched ends a shim whose agent died before it had it start a VMM.
+func (ad *adoption) neverLaunched(ctx context.Context, conn Shim, process ShimProcess) {
+	err := conn.Release(ctx)
+	conn.Close()
+	if errWait := process.Wait(ctx); errWait != nil {
+		ad.m.log.Error("a shim that has launched nothing does not end", "error", errors.Join(err, errWait))
+	}
+	ad.ended()
+}
+
+// takeUp makes a VM that runs the agent's again.
+func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
+	a, m := ad.agent, ad.m
+	welcome := conn.Welcome()
+	dial := dialer(a.shims, a.store.RunDir(m.name))
+	l := newLive(ad.lease, conn, nil, dial, nil)
+	v, err := a.node.vmm(ad.lease.VMM)
+	var status vmm.Status
+	if err == nil {
+		l.vmm = v
+		status, err = ad.connect(ctx, l)
+	}
+	state, message := lifecycle.Running, "adopted by a new agent"
+	switch {
+	case err != nil:
+		m.log.Error("the VMM's monitor does not answer", "error", err)
+		message = fmt.Sprintf("running, but its VMM's monitor does not answer: %v", err)
+	case !status.Running:
+		state = lifecycle.Paused
+	}
+	if m.state() == lifecycle.Saving {
+		message = "the agent was lost while it was being saved: the save was given up"
+	}
+	m.mu.Lock()
+	m.live = l
+	m.mu.Unlock()
+	ad.observe(state, message, func(vm *vmletv1.VirtualMachine) {
+		ad.catchUp(vm)
+		vm.Status.Image = nil
+		vm.Status.EndedAt = nil
+		vm.Status.Process = &vmletv1.ProcessStatus{
+			ShimPid: int64(welcome.PID), VmmPid: int64(welcome.VMMPID), Uid: ad.lease.UID, Cgroup: ad.lease.Cgroup.Path(),
+		}
+		agentThere := vm.Status.GetGuest().GetAgentConnected()
+		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
+	})
+	a.watch(m, l)
+}
+
+// catchUp fills in what a record does not say of a run that was started just
+// before the agent was lost.
+func (ad *adoption) catchUp(vm *vmletv1.VirtualMachine) {
+	if runIDOf(vm) == ad.lease.RunID {
+		return
+	}
+	m := ad.lease.Manifest
+	if s, err := spec.Parse(m.Specification, leaseName); err == nil {
+		vm.Status.EffectiveSpec = s
+	}
+	vm.Status.Hypervisor = m.Accelerator
+	vm.Status.Vmm = &vmletv1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
+	vm.Status.StartedAt = timestamppb.New(ad.lease.Start)
+	vm.Status.BootId = ad.agent.bootID
+}
+
+func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
+	monitor, err := l.vmm.Connect(ctx, l.dial)
+	if err != nil {
+		return vmm.Status{}, err
+	}
+	status, err := monitor.Status(ctx)
+	if err != nil {
+		return vmm.Status{}, errors.Join(err, monitor.Close())
+	}
+	l.swap(monitor)
+	return status, nil
+}
+
+// ended finds out how a VM ended that does not run, and sweeps what it left.
+func (ad *adoption) ended() {
+	a, m := ad.agent, ad.m
+	vm := m.snapshot()
+	switch state := vm.GetStatus().GetState(); {
+	case !lifecycle.Live(state):
+	case state == lifecycle.Starting || state == lifecycle.Restoring:
+		ad.interrupted(vm)
+	default:
+		ad.classify(vm)
+	}
+	if ad.lease == nil {
+		if err := a.store.RemoveRunDir(m.name); err != nil {
+			m.log.Error("removing the VM's run folder", "error", err)
+		}
+		return
+	}
+	if err := a.release(m.name, ad.lease); err != nil {
+		m.log.Error("taking back what the VM had of the host", "error", err)
+	}
+}
+
+// interrupted is a start that the agent did not live to see through.
+func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
+	message := "the agent was lost while the VM was being started"
+	if vm.GetStatus().GetImage() != nil {
+		ad.observe(lifecycle.Saved, message)
+		return
+	}
+	ad.observe(lifecycle.Stopped, message)
+}
+
+// classify finds out how a VM that ran has ended.
+func (ad *adoption) classify(vm *vmletv1.VirtualMachine) {
+	a := ad.agent
+	exit, err := shim.ReadExit(a.store.StateDir(ad.m.name))
+	rebooted := vm.GetStatus().GetBootId() != a.bootID
+	switch intent := vm.GetStatus().GetImage(); {
+	case err == nil && exit.RunID == runIDOf(vm):
+		ad.observeExit(exit)
+	case intent != nil && imageIs(intent):
+		ad.observe(lifecycle.Saved, "saved to "+intent.GetPath())
+	case rebooted:
+		ad.observe(lifecycle.Stopped, "the machine was rebooted", endNow, noImage)
+	default:
+		ad.observeExit(&shim.Exit{Reason: shim.ReasonCrashed, LastWords: "its shim ended without a word while no agent was there: was it killed?"})
+	}
+}
+
+func (ad *adoption) observeExit(exit *shim.Exit) {
+	ad.agent.noteEnd(ad.m, exit)
+}
+
+// imageIs says whether the image that a save was about to make is there.
+func imageIs(ref *vmletv1.ImageReference) bool {
+	i, err := memory.Open(ref.GetPath())
+	if err != nil {
+		return false
+	}
+	defer i.Close()
+	return i.Manifest().ID == ref.GetImageId()
+}
+
+func endNow(vm *vmletv1.VirtualMachine) {
+	vm.Status.EndedAt, vm.Status.Process = timestamppb.Now(), nil
+}
+
+func noImage(vm *vmletv1.VirtualMachine) { vm.Status.Image = nil }
+
+// observe sets the state to what was found, which need not follow what was
+// written down: any number of steps may lie between.
+func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) {
+	m := ad.m
+	m.mu.Lock()
+	after := proto.CloneOf(m.record)
+	after.Status.State = s
+	m.record = after
+	m.mu.Unlock()
+	m.note(s, message, mutate...)
+	m.log.Info("found", "state", lifecycle.Name(s), "message", message)
+}
+
+// sweep takes back what belongs to no VM that runs.
+func (a *agent) sweep() {
+	keep := make(map[string]bool)
+	for _, m := range a.all() {
+		m.mu.Lock()
+		keep[m.name] = m.live != nil || m.lost != nil
+		m.mu.Unlock()
+	}
+	for _, name := range a.orphans() {
+		keep[name] = true
+	}
+	swept, err := a.host.Sweep(func(vm string) bool { return keep[vm] })
+	if len(swept) > 0 {
+		a.log.Info("swept what VMs left that don't run", "vms", swept)
+	}
+	if err != nil {
+		a.log.Error("sweeping", "error", err)
+	}
+}
+
+// orphans are shims that run though nothing is known of their VM. They are
+// left alone; other run folders without a VM are removed.
+func (a *agent) orphans() (running []string) {
+	names, err := a.store.RunNames()
+	if err != nil {
+		a.log.Error("listing run folders", "error", err)
+		return nil
+	}
+	for _, name := range names {
+		if _, err := a.machine(name); err == nil {
+			continue
+		}
+		if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
+			a.log.Error("a shim runs whose VM has no record: end it by hand", "vm", name, "pid", process.PID())
+			process.Close()
+			running = append(running, name)
+			continue
+		}
+		a.sweepRunDir(name)
+	}
+	return running
+}
+
+func (a *agent) sweepRunDir(name string) {
+	err := error(nil)
+	if l, errLease := readLease(a.store.RunDir(name)); errLease == nil {
+		err = a.release(name, l)
+	}
+	if err := errors.Join(err, a.store.RemoveRunDir(name)); err != nil {
+		a.log.Error("removing a run folder without a VM", "vm", name, "error", err)
+	}
+}

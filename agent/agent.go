@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/store"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// history is how many events are kept in memory for those who come later.
+const history = 1000
+
+// agent is the VMs of a node and what they are run with.
+type agent struct {
+	cfg    Config
+	log    *slog.Logger
+	store  *store.Store
+	hub    *events.Hub
+	node   *node
+	host   Host
+	shims  Shims
+	layers spec.Layers
+	arch   string
+	bootID string
+
+	// ctx lives as long as the agent serves; watches end with it.
+	ctx     context.Context
+	watches sync.WaitGroup
+
+	mu       sync.Mutex
+	machines map[string]*machine
+}
+
+func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) *agent {
+	return &agent{
+		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
+		layers: spec.StandardLayers(), arch: runtime.GOARCH, bootID: bootID,
+		ctx: ctx, machines: make(map[string]*machine),
+	}
+}
+
+// machine finds a VM by its name.
+func (a *agent) machine(name string) (*machine, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m, ok := a.machines[name]
+	if !ok {
+		return nil, notFound(name)
+	}
+	return m, nil
+}
+
+// all are the VMs, by name.
+func (a *agent) all() []*machine {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := make([]*machine, 0, len(a.machines))
+	for _, m := range a.machines {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(x, y *machine) int { return strings.Compare(x.name, y.name) })
+	return list
+}
+
+// add enters a new VM, unless one of that name is there, which is returned.
+func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := vm.GetSpec().GetName()
+	if there, ok := a.machines[name]; ok {
+		return there, false
+	}
+	m = newMachine(vm, a.store, a.hub, a.log)
+	a.machines[name] = m
+	return m, true
+}
+
+// drop forgets a VM.
+func (a *agent) drop(m *machine) {
+	m.mu.Lock()
+	m.gone = true
+	m.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.machines[m.name] == m {
+		delete(a.machines, m.name)
+	}
+}

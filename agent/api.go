@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/selector"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// api is the NodeService: it translates between messages and the agent.
+// Errors get their codes in the interceptors.
+type api struct {
+	vmletv1.UnimplementedNodeServiceServer
+	agent *agent
+}
+
+func (s *api) CreateVM(ctx context.Context, r *vmletv1.CreateVMRequest) (*vmletv1.CreateVMResponse, error) {
+	vm, err := s.agent.create(ctx, r.GetSpec())
+	return &vmletv1.CreateVMResponse{Vm: vm}, err
+}
+
+func (s *api) GetVM(_ context.Context, r *vmletv1.GetVMRequest) (*vmletv1.GetVMResponse, error) {
+	m, err := s.agent.machine(r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &vmletv1.GetVMResponse{Vm: m.snapshot()}, nil
+}
+
+func (s *api) ListVMs(_ context.Context, r *vmletv1.ListVMsRequest) (*vmletv1.ListVMsResponse, error) {
+	wanted, err := selector.Parse(r.GetLabelSelector())
+	if err != nil {
+		return nil, invalid("label_selector", "%v", err)
+	}
+	list := new(vmletv1.ListVMsResponse)
+	for _, m := range s.agent.all() {
+		if vm := m.snapshot(); wanted.Matches(vm.GetSpec().GetLabels()) {
+			list.Vms = append(list.Vms, vm)
+		}
+	}
+	return list, nil
+}
+
+func (s *api) StartVM(r *vmletv1.StartVMRequest, stream grpc.ServerStreamingServer[vmletv1.StartVMResponse]) error {
+	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.StartVMResponse{Progress: p}) }
+	vm, err := s.agent.start(stream.Context(), r.GetName(), startOptions{cold: r.GetCold(), paused: r.GetPaused()}, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&vmletv1.StartVMResponse{Vm: vm})
+}
+
+func (s *api) SaveVM(r *vmletv1.SaveVMRequest, stream grpc.ServerStreamingServer[vmletv1.SaveVMResponse]) error {
+	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.SaveVMResponse{Progress: p}) }
+	options := saveOptions{directory: r.GetDirectory(), keep: r.GetKeepRunning()}
+	vm, result, err := s.agent.save(stream.Context(), r.GetName(), options, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&vmletv1.SaveVMResponse{Vm: vm, Result: result})
+}
+
+func (s *api) RestoreVM(r *vmletv1.RestoreVMRequest, stream grpc.ServerStreamingServer[vmletv1.RestoreVMResponse]) error {
+	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.RestoreVMResponse{Progress: p}) }
+	vm, err := s.agent.restore(stream.Context(), restoreOptions{
+		directory: r.GetDirectory(), name: r.GetName(), lazy: r.GetLazy(), paused: r.GetPaused(),
+		allowChangedDisks: r.GetAllowChangedDisks(), newIdentity: r.GetNewIdentity(),
+	}, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&vmletv1.RestoreVMResponse{Vm: vm})
+}
+
+// reporter hands progress on. That a caller doesn't take it any more is no
+// reason to stop: the end of the call's context is.
+func reporter(send func(*vmletv1.Progress) error) func(shim.Progress) {
+	return func(p shim.Progress) {
+		_ = send(&vmletv1.Progress{Step: p.Step, BytesDone: p.Done, BytesTotal: p.Total})
+	}
+}
+
+func (s *api) PauseVM(ctx context.Context, r *vmletv1.PauseVMRequest) (*vmletv1.PauseVMResponse, error) {
+	vm, err := s.agent.pause(ctx, r.GetName())
+	return &vmletv1.PauseVMResponse{Vm: vm}, err
+}
+
+func (s *api) ResumeVM(ctx context.Context, r *vmletv1.ResumeVMRequest) (*vmletv1.ResumeVMResponse, error) {
+	vm, err := s.agent.resume(ctx, r.GetName())
+	return &vmletv1.ResumeVMResponse{Vm: vm}, err
+}
+
+func (s *api) ResetVM(ctx context.Context, r *vmletv1.ResetVMRequest) (*vmletv1.ResetVMResponse, error) {
+	vm, err := s.agent.reset(ctx, r.GetName())
+	return &vmletv1.ResetVMResponse{Vm: vm}, err
+}
+
+func (s *api) StopVM(ctx context.Context, r *vmletv1.StopVMRequest) (*vmletv1.StopVMResponse, error) {
+	var grace *time.Duration
+	if r.GracePeriodMs != nil {
+		d := time.Duration(r.GetGracePeriodMs()) * time.Millisecond
+		grace = &d
+	}
+	vm, killed, err := s.agent.stop(ctx, r.GetName(), grace)
+	return &vmletv1.StopVMResponse{Vm: vm, Killed: killed}, err
+}
+
+func (s *api) KillVM(ctx context.Context, r *vmletv1.KillVMRequest) (*vmletv1.KillVMResponse, error) {
+	vm, err := s.agent.kill(ctx, r.GetName())
+	return &vmletv1.KillVMResponse{Vm: vm}, err
+}
+
+func (s *api) DeleteVM(ctx context.Context, r *vmletv1.DeleteVMRequest) (*vmletv1.DeleteVMResponse, error) {
+	return &vmletv1.DeleteVMResponse{}, s.agent.delete(ctx, r.GetName())
+}
+
+func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.GetNodeResponse, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	node := &vmletv1.GetNodeResponse{Name: name, AgentVersion: s.agent.cfg.Version}
+	for _, h := range s.agent.node.hypervisors.All() {
+		status := h.Check(ctx)
+		node.Hypervisors = append(node.Hypervisors, &vmletv1.HypervisorStatus{
+			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
+		})
+	}
+	for _, v := range s.agent.node.vmms {
+		// One that can't be asked is listed all the same, without a version.
+		info, err := v.Info(ctx)
+		if err != nil {
+			s.agent.log.Warn("asking a VMM", "vmm", v.Name(), "error", err)
+		}
+		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary})
+	}
+	return node, ctx.Err()
+}
+
+func (s *api) GetVmmName(context.Context, *vmletv1.GetVmmNameRequest) (*vmletv1.GetVmmNameResponse, error) {
+	v, err := s.agent.node.vmm("")
+	if err != nil {
+		return nil, err
+	}
+	return &vmletv1.GetVmmNameResponse{Name: v.Name()}, nil
+}
+
+func (s *api) GetVmmVersion(ctx context.Context, r *vmletv1.GetVmmVersionRequest) (*vmletv1.GetVmmVersionResponse, error) {
+	v, err := s.agent.node.vmm(r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	info, err := v.Info(ctx)
+	if err != nil {
+		return nil, failf(codes.Unavailable, "VMM %s: %w", v.Name(), err)
+	}
+	return &vmletv1.GetVmmVersionResponse{Version: info.Version}, nil
+}

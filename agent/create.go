@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// create keeps a specification. The same one again changes nothing.
+func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+	if s == nil {
+		return nil, invalid("spec", "it is missing")
+	}
+	if err := spec.Validate(s).Err(); err != nil {
+		return nil, err
+	}
+	m, added := a.add(newRecord(s, uuid.NewString()))
+	if !added {
+		return sameSpec(m, s)
+	}
+	if err := m.persist(); err != nil {
+		a.drop(m)
+		return nil, fmt.Errorf("keeping vm %s: %w", m.name, err)
+	}
+	m.publish(&vmletv1.Event{Type: "state", Message: "created"})
+	return m.snapshot(), nil
+}
+
+func newRecord(s *vmletv1.VirtualMachineSpec, id string) *vmletv1.VirtualMachine {
+	return &vmletv1.VirtualMachine{
+		Id:     id,
+		Spec:   proto.CloneOf(s),
+		Status: &vmletv1.VirtualMachineStatus{State: lifecycle.Created, CreatedAt: timestamppb.Now()},
+	}
+}
+
+func sameSpec(m *machine, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+	vm := m.snapshot()
+	if proto.Equal(vm.GetSpec(), s) {
+		return vm, nil
+	}
+	return nil, failf(codes.AlreadyExists, "vm %s exists, with another specification: delete it first, or choose another name", m.name)
+}
+
+// delete forgets a VM that does not run.
+func (a *agent) delete(ctx context.Context, name string) error {
+	m, err := a.machine(name)
+	if err != nil {
+		return err
+	}
+	_, done, err := m.begin(ctx, lifecycle.Delete)
+	if err != nil {
+		return err
+	}
+	defer done()
+	m.persisting.Lock() // nothing is to write into the folder any more
+	defer m.persisting.Unlock()
+	if err := a.store.Delete(name); err != nil {
+		return fmt.Errorf("deleting vm %s: %w", name, err)
+	}
+	m.publish(&vmletv1.Event{Type: "deleted"})
+	a.drop(m)
+	return nil
+}

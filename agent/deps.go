@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// Shim is the agent's connection to one shim: a *shim.Client.
+type Shim interface {
+	Welcome() shim.Welcome
+	Events() <-chan shim.Event
+	Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error)
+	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)
+	Commit(ctx context.Context, c shim.Commit) (*shim.Committed, error)
+	Abort(ctx context.Context) error
+	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
+	Kill(ctx context.Context) (*shim.Exit, error)
+	Release(ctx context.Context) error
+	Console(ctx context.Context, backlog int) (net.Conn, error)
+	Close() error
+}
+
+// Shims starts shims and finds those that run.
+type Shims interface {
+	Start(ctx context.Context, o shim.StartOptions) (Shim, int, error)
+	Dial(ctx context.Context, runDir string) (Shim, error)
+	// DialSocket connects to a socket of a VM's run folder by its name.
+	DialSocket(ctx context.Context, runDir, name string) (net.Conn, error)
+	// Process is the shim that a run folder speaks of. The error wraps
+	// fs.ErrNotExist if it speaks of none, os.ErrProcessDone if it has ended.
+	Process(runDir string) (ShimProcess, error)
+}
+
+// ShimProcess is one very process, which another with its pid is not taken for.
+type ShimProcess interface {
+	PID() int
+	Alive() bool
+	// Wait returns when it has ended.
+	Wait(ctx context.Context) error
+	Kill() error
+	Close() error
+}
+
+// Host is what the agent makes of the machine for a VM: a *host.Host.
+type Host interface {
+	TakeUser(vm string) (uint32, error)
+	ClaimUser(uid uint32, vm string) error
+	ReleaseUser(uid uint32)
+	PlanCgroup(vm string) host.Cgroup
+	MakeCgroup(c host.Cgroup) error
+	JoinCgroup(c host.Cgroup, pid int) error
+	RemoveCgroup(c host.Cgroup) error
+	GrantDevice(path string, uid uint32) (bool, error)
+	RevokeDevice(path string, uid uint32) error
+	OpenTap(r host.TapRequest) (*os.File, string, error)
+	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
+	// ordinary pages.
+	MemoryPath(vm, id string, pageSize uint64) (string, error)
+	RemoveMemory(path string) error
+	// Sweep takes back what no VM has; keep says which have something.
+	Sweep(keep func(vm string) bool) ([]string, error)
+	Close() error
+}

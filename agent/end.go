@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// ended notes how a VMM ended and gives back what it had. When it returns the
+// VM can be started again.
+func (a *agent) ended(m *machine, l *live, exit *shim.Exit) {
+	l.swap(nil)
+	a.giveBack(m, l.lease)
+	l.shim.Close()
+	m.mu.Lock()
+	m.live = nil
+	m.mu.Unlock()
+	a.noteEnd(m, exit)
+	l.exit = exit
+	close(l.over)
+}
+
+// noteEnd writes down how a VM ended.
+func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
+	state, message := verdict(exit)
+	at := exit.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	m.note(state, message, func(vm *vmletv1.VirtualMachine) {
+		vm.Status.EndedAt = timestamppb.New(at)
+		vm.Status.Process = nil
+		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
+		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: panicked}
+		vm.Status.Image = nil
+		if state == lifecycle.Saved {
+			vm.Status.Image = &vmletv1.ImageReference{Path: exit.ImageDirectory, ImageId: exit.ImageID}
+		}
+	})
+}
+
+// verdict says what a VM is after it has ended so, and why.
+func verdict(exit *shim.Exit) (lifecycle.State, string) {
+	how := fmt.Sprintf("exit status %d", exit.Code)
+	if exit.Signal != "" {
+		how = "signal " + exit.Signal
+	}
+	switch exit.Reason {
+	case shim.ReasonShutdown:
+		return lifecycle.Stopped, "the guest shut down"
+	case shim.ReasonKilled:
+		if exit.GraceOver {
+			return lifecycle.Stopped, "killed: the guest did not shut down within its grace period"
+		}
+		return lifecycle.Stopped, "killed"
+	case shim.ReasonSaved:
+		return lifecycle.Saved, "saved to " + exit.ImageDirectory
+	case shim.ReasonPanicked:
+		return lifecycle.Crashed, "the guest panicked"
+	}
+	message := "the VMM ended unexpectedly, " + how
+	if exit.LastWords != "" {
+		message = fmt.Sprintf("the VMM ended unexpectedly (%s): %s", how, exit.LastWords)
+	}
+	return lifecycle.Crashed, message
+}
+
+// giveBack waits for the shim's process to end and takes back what a run had
+// of the host. What can't be is logged; the next start of the agent sweeps.
+func (a *agent) giveBack(m *machine, l *lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), endPatience)
+	defer cancel()
+	err := a.waitForShim(ctx, m.name)
+	err = errors.Join(err, a.release(m.name, l))
+	if err != nil {
+		m.log.Error("taking back what the VM had of the host", "error", err)
+	}
+}
+
+// waitForShim returns when no shim of a VM runs.
+func (a *agent) waitForShim(ctx context.Context, name string) error {
+	process, err := a.shims.Process(a.store.RunDir(name))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	return process.Wait(ctx)
+}
+
+// release takes back all of a lease, and the run folder it is written in at
+// last, unless something could not be taken back.
+func (a *agent) release(name string, l *lease) error {
+	var errs []error
+	if l.Device != "" {
+		errs = append(errs, a.host.RevokeDevice(l.Device, l.UID))
+	}
+	errs = append(errs, a.host.RemoveCgroup(l.Cgroup), a.host.RemoveMemory(l.Memory))
+	a.host.ReleaseUser(l.UID)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return a.store.RemoveRunDir(name)
+}

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+)
+
+// Where the agent's part of the cgroups begins.
+const (
+	cgroupMount  = "/sys/fs/cgroup"
+	cgroupFolder = "vmlet"
+	// delegated cgroups have a folder for VMs and one for the agent itself:
+	// cgroup v2 has no processes in a cgroup that has children.
+	delegatedVMs   = "vms"
+	delegatedAgent = "agent"
+)
+
+// Cgroup says where a VM's processes are, so that an agent that comes later
+// finds it. In v2 there is one path, under the key "".
+type Cgroup struct {
+	Version int `json:"version"`
+	// Paths by controller, from the root of its hierarchy.
+	Paths map[string]string `json:"paths"`
+}
+
+// Path is one path, for people: in v1 that of the memory controller if it has one.
+func (c Cgroup) Path() string {
+	for _, key := range []string{"", "memory"} {
+		if p, ok := c.Paths[key]; ok {
+			return p
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Paths)) {
+		return c.Paths[key]
+	}
+	return ""
+}
+
+// Cgroups makes a cgroup for each VM.
+type Cgroups interface {
+	// Plan says where a VM's cgroup will be, touching nothing.
+	Plan(vm string) Cgroup
+	// Make makes it. What the machine does not have of it is left out.
+	Make(Cgroup) error
+	// Add moves a process into it, and all that the process starts later.
+	Add(c Cgroup, pid int) error
+	// Remove deletes it. That it is not there is no error, that a process is
+	// still in it is one.
+	Remove(Cgroup) error
+	// Sweep removes the cgroups of VMs that keep does not want, and names them.
+	Sweep(keep func(vm string) bool) (removed []string, err error)
+}
+
+// ErrNoCgroups says that the machine has none that can be used.
+var ErrNoCgroups = errors.New("no cgroups: nothing is mounted at " + cgroupMount)
+
+// NewCgroups finds out what the machine has. parent is a path from the root of
+// the cgroups, empty for the agent's own choice; see OpenV2 and openV1.
+func NewCgroups(parent string) (Cgroups, error) {
+	switch cgroups.Mode() {
+	case cgroups.Unified:
+		if parent != "" {
+			return OpenV2(cgroupMount, parent)
+		}
+		return ownV2(cgroupMount)
+	case cgroups.Hybrid, cgroups.Legacy:
+		return openV1(parent)
+	}
+	return nil, ErrNoCgroups
+}
+
+// ownV2 uses the agent's own cgroup if systemd has delegated it, else one
+// below the root, where systemd leaves alone what it did not make.
+func ownV2(mount string) (Cgroups, error) {
+	own, err := ownPath("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	if !delegated(filepath.Join(mount, own)) {
+		return OpenV2(mount, "/"+cgroupFolder)
+	}
+	if err := moveSelf(mount, filepath.Join(own, delegatedAgent)); err != nil {
+		return nil, err
+	}
+	return OpenV2(mount, filepath.Join(own, delegatedVMs))
+}
+
+func ownPath(file string) (string, error) {
+	_, unified, err := cgroups.ParseCgroupFileUnified(file)
+	if err != nil {
+		return "", fmt.Errorf("finding the agent's own cgroup: %w", err)
+	}
+	return unified, nil
+}
+
+// sweep calls remove for each folder in a cgroup, but for those to keep.
+func sweep(folder string, keep func(string) bool, remove func(vm string) error) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	var errs []error
+	for _, e := range entries {
+		if !e.IsDir() || keep(e.Name()) {
+			continue
+		}
+		removed = append(removed, e.Name())
+		errs = append(errs, remove(e.Name()))
+	}
+	return removed, errors.Join(errs...)
+}
+
+func wrapCgroup(do string, c Cgroup, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s cgroup %s: %w", do, strings.TrimPrefix(c.Path(), "/"), err)
+}

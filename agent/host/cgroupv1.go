@@ -1,0 +1,126 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// v1 has one hierarchy for each controller.
+type v1 struct {
+	hierarchy []cgroup1.Subsystem
+	parents   map[string]string // by controller
+}
+
+// openV1 has each VM's cgroup at parent/VM in every controller's hierarchy;
+// with an empty parent at vmlet/VM below the agent's own, so that what the
+// agent is limited to holds for its VMs.
+func openV1(parent string) (Cgroups, error) {
+	all, err := cgroup1.Default()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoCgroups, err)
+	}
+	where := cgroup1.NestedPath(cgroupFolder)
+	if parent != "" {
+		where = cgroup1.StaticPath(parent)
+	}
+	v := &v1{parents: make(map[string]string)}
+	for _, s := range all {
+		path, err := where(s.Name())
+		if errors.Is(err, cgroup1.ErrControllerNotActive) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cgroup of controller %s: %w", s.Name(), err)
+		}
+		v.hierarchy = append(v.hierarchy, s)
+		v.parents[string(s.Name())] = path
+	}
+	if len(v.hierarchy) == 0 {
+		return nil, ErrNoCgroups
+	}
+	return v, nil
+}
+
+func (v *v1) Plan(vm string) Cgroup {
+	c := Cgroup{Version: 1, Paths: make(map[string]string)}
+	for name, parent := range v.parents {
+		c.Paths[name] = filepath.Join(parent, vm)
+	}
+	return c
+}
+
+func (v *v1) subsystems() ([]cgroup1.Subsystem, error) { return v.hierarchy, nil }
+
+func path1(c Cgroup) cgroup1.Path {
+	return func(name cgroup1.Name) (string, error) {
+		if p, ok := c.Paths[string(name)]; ok {
+			return p, nil
+		}
+		return "", cgroup1.ErrControllerNotActive
+	}
+}
+
+func (v *v1) Make(c Cgroup) error {
+	_, err := cgroup1.New(path1(c), &specs.LinuxResources{},
+		cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
+	return wrapCgroup("make", c, err)
+}
+
+func (v *v1) Add(c Cgroup, pid int) error {
+	group, err := cgroup1.Load(path1(c), cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
+	if err == nil {
+		err = group.AddProc(uint64(pid))
+	}
+	return wrapCgroup("join", c, err)
+}
+
+func (v *v1) Remove(c Cgroup) error {
+	var errs []error
+	for _, s := range v.hierarchy {
+		folder, ok := v.folder(s, c)
+		if !ok {
+			continue
+		}
+		if err := os.Remove(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("controller %s: %w", s.Name(), err))
+		}
+	}
+	return wrapCgroup("remove", c, errors.Join(errs...))
+}
+
+// folder is where a controller has a VM's cgroup.
+func (v *v1) folder(s cgroup1.Subsystem, c Cgroup) (string, bool) {
+	p, placed := s.(interface{ Path(string) string })
+	path, has := c.Paths[string(s.Name())]
+	if !placed || !has || path == "" || path == "/" {
+		return "", false
+	}
+	return p.Path(path), true
+}
+
+func (v *v1) Sweep(keep func(string) bool) ([]string, error) {
+	gone := make(map[string]bool)
+	var removed []string
+	var errs []error
+	for _, s := range v.hierarchy {
+		folder, ok := v.folder(s, Cgroup{Paths: v.parents})
+		if !ok {
+			continue
+		}
+		names, err := sweep(folder, keep, func(vm string) error { return v.Remove(v.Plan(vm)) })
+		errs = append(errs, err)
+		for _, n := range names {
+			if !gone[n] {
+				gone[n] = true
+				removed = append(removed, n)
+			}
+		}
+	}
+	return removed, errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+)
+
+// Options say how a Host is set up.
+type Options struct {
+	// FirstUser and Users are the range of user ids for VMs.
+	FirstUser, Users uint32
+	// RAMDir is where the tmpfs for guest RAM is mounted; RAMSize and RAMHuge
+	// are its options.
+	RAMDir, RAMSize, RAMHuge string
+	// HugePages are folders on hugetlbfs by page size in bytes, to be used
+	// instead of those that are found.
+	HugePages map[uint64]string
+	// CgroupParent and CgroupRequired: see NewCgroups; a machine without
+	// cgroups is an error only if they are required.
+	CgroupParent   string
+	CgroupRequired bool
+	Log            *slog.Logger
+}
+
+// Host is this machine. Its methods may be called concurrently.
+type Host struct {
+	Devices
+	users     *Users
+	ram       *RAM
+	cgroups   Cgroups // nil: the machine has none
+	hugePages map[uint64]string
+	required  bool
+	log       *slog.Logger
+}
+
+// New prepares the machine: the mount for RAM, the parent of the cgroups.
+func New(o Options) (*Host, error) {
+	h := &Host{users: NewUsers(o.FirstUser, o.Users), hugePages: o.HugePages, required: o.CgroupRequired, log: o.Log}
+	var err error
+	if h.cgroups, err = NewCgroups(o.CgroupParent); err != nil {
+		if o.CgroupRequired {
+			return nil, err
+		}
+		h.log.Warn("VMs get no cgroups of their own", "error", err)
+	}
+	if h.ram, err = MountRAM(o.RAMDir, o.RAMSize, o.RAMHuge); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// TakeUser gives a VM a user id that no other has.
+func (h *Host) TakeUser(vm string) (uint32, error) { return h.users.Take(vm) }
+
+// ClaimUser notes the user id of a VM that runs already.
+func (h *Host) ClaimUser(uid uint32, vm string) error { return h.users.Claim(uid, vm) }
+
+// ReleaseUser takes a user id back.
+func (h *Host) ReleaseUser(uid uint32) { h.users.Release(uid) }
+
+// PlanCgroup says where a VM's cgroup will be.
+func (h *Host) PlanCgroup(vm string) Cgroup {
+	if h.cgroups == nil {
+		return Cgroup{}
+	}
+	return h.cgroups.Plan(vm)
+}
+
+// MakeCgroup makes it. What can't be made is a warning in the log, unless
+// cgroups are required.
+func (h *Host) MakeCgroup(c Cgroup) error {
+	return h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
+}
+
+// JoinCgroup moves a process into it; errors are as MakeCgroup's.
+func (h *Host) JoinCgroup(c Cgroup, pid int) error {
+	return h.cgroup(c, "the VM is not in its cgroup", func() error { return h.cgroups.Add(c, pid) })
+}
+
+func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {
+	if h.cgroups == nil {
+		return nil
+	}
+	err := do()
+	if err != nil && !h.required {
+		h.log.Warn(warning, "cgroup", c.Path(), "error", err)
+		return nil
+	}
+	return err
+}
+
+// RemoveCgroup deletes it. That a process is still in it is an error.
+func (h *Host) RemoveCgroup(c Cgroup) error {
+	if h.cgroups == nil {
+		return nil
+	}
+	return h.cgroups.Remove(c)
+}
+
+// GrantDevice lets a user open a device; see Devices.Grant.
+func (h *Host) GrantDevice(path string, uid uint32) (bool, error) { return h.Devices.Grant(path, uid) }
+
+// RevokeDevice takes that back.
+func (h *Host) RevokeDevice(path string, uid uint32) error { return h.Devices.Revoke(path, uid) }
+
+// OpenTap opens a tap; see OpenTap.
+func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(r) }
+
+// MemoryPath is where a VM's RAM file is made. pageSize is in bytes, 0 for
+// ordinary pages; huge pages need a hugetlbfs of that size.
+func (h *Host) MemoryPath(vm, id string, pageSize uint64) (string, error) {
+	if pageSize == 0 {
+		return h.ram.Path(vm), nil
+	}
+	dir, ok := h.hugePages[pageSize]
+	if !ok {
+		found, err := mountedHugePages()
+		if err != nil {
+			return "", err
+		}
+		if dir, ok = found[pageSize]; !ok {
+			return "", fmt.Errorf("no hugetlbfs with pages of %d bytes is mounted: mount -t hugetlbfs -o pagesize=%d none /dev/hugepages, and reserve pages in /sys/kernel/mm/hugepages", pageSize, pageSize)
+		}
+	}
+	return filepath.Join(dir, "vmlet-"+id), nil
+}
+
+func mountedHugePages() (map[uint64]string, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return HugePageMounts(f)
+}
+
+// RemoveMemory deletes a RAM file, if it is there.
+func (h *Host) RemoveMemory(path string) error {
+	if path == "" {
+		return nil
+	}
+	return removeIfThere(path)
+}
+
+// Sweep takes back RAM files and cgroups that no VM has, and names their VMs.
+func (h *Host) Sweep(keep func(vm string) bool) ([]string, error) {
+	swept, err := h.ram.Sweep(keep)
+	if h.cgroups == nil {
+		return swept, err
+	}
+	groups, errGroups := h.cgroups.Sweep(keep)
+	return append(swept, groups...), errors.Join(err, errGroups)
+}
+
+// Close unmounts what RAM is in, if no VM's is.
+func (h *Host) Close() error {
+	_, err := h.ram.Unmount()
+	return err
+}

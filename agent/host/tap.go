@@ -1,0 +1,108 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunDevice is what taps are opened through (Documentation/networking/tuntap).
+const tunDevice = "/dev/net/tun"
+
+// TapRequest says which tap a VM's interface gets.
+type TapRequest struct {
+	// Device is the name of one that is there; empty: one is made, which the
+	// kernel removes when its last descriptor is closed.
+	Device string
+	// Bridge that a made one is attached to; empty: none.
+	Bridge string
+	// MAC of the guest's side.
+	MAC string
+}
+
+// OpenTap opens a tap for a VMM. The file is the caller's.
+func OpenTap(r TapRequest) (f *os.File, name string, err error) {
+	if r.Device != "" {
+		if _, err := net.InterfaceByName(r.Device); err != nil {
+			return nil, "", fmt.Errorf("tap %q: %w: make it (ip tuntap add %s mode tap vnet_hdr), or leave the name out to have one made", r.Device, err, r.Device)
+		}
+	}
+	name = r.Device
+	if name == "" {
+		name = "vmlet%d" // the kernel puts a free number in
+	}
+	f, name, err = attachTap(name)
+	if err != nil || r.Device != "" {
+		return f, name, err
+	}
+	if err := setUpTap(name, r); err != nil {
+		return nil, "", errors.Join(fmt.Errorf("tap %s: %w", name, err), f.Close())
+	}
+	return f, name, nil
+}
+
+// attachTap opens a tap by TUNSETIFF (linux/if_tun.h), without a header of
+// packet information and with that of virtio, which QEMU takes.
+func attachTap(name string) (*os.File, string, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w: load the module tun", tunDevice, err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		unix.Close(fd)
+		hint := ""
+		if errors.Is(err, unix.EBUSY) {
+			hint = ": another program, or another VM, has it open"
+		}
+		return nil, "", fmt.Errorf("tap %q: TUNSETIFF: %w%s", name, err, hint)
+	}
+	return os.NewFile(uintptr(fd), tunDevice), req.Name(), nil
+}
+
+func setUpTap(name string, r TapRequest) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if mac := hostMAC(r.MAC); mac != nil {
+		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("setting its address %s: %w", mac, err)
+		}
+	}
+	if r.Bridge != "" {
+		bridge, err := netlink.LinkByName(r.Bridge)
+		if err != nil {
+			return fmt.Errorf("bridge %q: %w", r.Bridge, err)
+		}
+		if bridge.Type() != "bridge" {
+			return fmt.Errorf("bridge %q: it is not a bridge but of type %s", r.Bridge, bridge.Type())
+		}
+		if err := netlink.LinkSetMTU(link, bridge.Attrs().MTU); err != nil {
+			return fmt.Errorf("setting the MTU of bridge %s, %d: %w", r.Bridge, bridge.Attrs().MTU, err)
+		}
+		if err := netlink.LinkSetMaster(link, bridge); err != nil {
+			return fmt.Errorf("attaching it to bridge %q: %w", r.Bridge, err)
+		}
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// hostMAC is the guest's address with a first byte of 0xfe: a bridge takes the
+// lowest of its ports' addresses for its own, and so never a VM's.
+func hostMAC(guest string) net.HardwareAddr {
+	mac, err := net.ParseMAC(guest)
+	if err != nil || len(mac) != 6 {
+		return nil
+	}
+	mac[0] = 0xfe
+	return mac
+}

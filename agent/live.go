@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// leaseName is the file in a VM's run folder with what the run has of the host.
+const leaseName = "lease.json"
+
+// lease is what one run of a VM has of the host. It is written down before
+// anything of it is made, so that whatever happens to the agent, the next one
+// knows what to take back.
+type lease struct {
+	// RunID tells this run's exit.json from an earlier one's.
+	RunID  string      `json:"runId"`
+	Start  time.Time   `json:"start"`
+	VMM    string      `json:"vmm"`
+	UID    uint32      `json:"uid"`
+	Cgroup host.Cgroup `json:"cgroup"`
+	// Device that the user was given access to; empty: none.
+	Device string `json:"device,omitempty"`
+	// Memory is the path of the RAM file.
+	Memory string `json:"memory,omitempty"`
+	// Manifest of an image of this run, as far as it is known beforehand. The
+	// VMM's program may be replaced while it runs: it is not asked again.
+	Manifest memory.Manifest `json:"manifest"`
+}
+
+func (l *lease) write(runDir string) error {
+	content, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return store.WriteFile(filepath.Join(runDir, leaseName), content, 0o600)
+}
+
+// readLease reads a run folder's lease. The error wraps fs.ErrNotExist if it
+// has none.
+func readLease(runDir string) (*lease, error) {
+	path := filepath.Join(runDir, leaseName)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	l := new(lease)
+	if err := json.Unmarshal(content, l); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return l, nil
+}
+
+// live is a VM's VMM while it runs.
+type live struct {
+	lease *lease
+	shim  Shim
+	vmm   vmm.VMM
+	dial  vmm.Dialer
+	// over is closed when the VMM has ended and all of the lease is given back.
+	over chan struct{}
+	exit *shim.Exit // set before over is closed
+
+	mu      sync.Mutex
+	monitor vmm.Monitor // nil: not connected
+}
+
+func newLive(l *lease, s Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
+	return &live{lease: l, shim: s, vmm: v, dial: dial, monitor: monitor, over: make(chan struct{})}
+}
+
+// connected returns the monitor. The watch connects it anew when it is lost.
+func (l *live) connected() (vmm.Monitor, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.monitor == nil {
+		return nil, failf(codes.Unavailable, "the VMM's monitor does not answer: try again, or kill the VM")
+	}
+	return l.monitor, nil
+}
+
+// swap replaces the monitor and closes the one that was there.
+func (l *live) swap(m vmm.Monitor) {
+	l.mu.Lock()
+	old := l.monitor
+	l.monitor = m
+	l.mu.Unlock()
+	if old != nil && old != m {
+		old.Close()
+	}
+}
+
+// dialer reaches the sockets of a run folder.
+func dialer(s Shims, runDir string) vmm.Dialer {
+	return func(ctx context.Context, name string) (net.Conn, error) { return s.DialSocket(ctx, runDir, name) }
+}

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/store"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// errKilled is the cause with which kill ends a start or a restore under way.
+var errKilled = errors.New("the VM was killed meanwhile")
+
+// machine is one VM: its record, the operation under way, and what runs.
+type machine struct {
+	name  string
+	store *store.Store
+	hub   *events.Hub
+	log   *slog.Logger
+
+	// slot is taken by the operation under way: there is one at a time.
+	slot chan struct{}
+
+	// persisting is held while the record is written, so that the latest is
+	// what ends up on disk.
+	persisting sync.Mutex
+
+	mu sync.Mutex
+	// record is replaced, never changed: whoever has one may keep it.
+	record *vmletv1.VirtualMachine
+	// broken says why the record could not be read; then record is a stand-in.
+	broken error
+	// gone: it was deleted.
+	gone bool
+	// interrupt ends the start or restore under way; nil: there is none.
+	interrupt context.CancelCauseFunc
+	// live is what runs; nil: nothing does.
+	live *live
+	// lost is a shim that runs and does not answer; nil: there is none.
+	lost ShimProcess
+}
+
+func newMachine(record *vmletv1.VirtualMachine, st *store.Store, hub *events.Hub, log *slog.Logger) *machine {
+	name := record.GetSpec().GetName()
+	return &machine{
+		name: name, store: st, hub: hub, record: record,
+		log:  log.With("vm", name, "id", record.GetId()),
+		slot: make(chan struct{}, 1),
+	}
+}
+
+// snapshot is the VM as it is now; it is not to be changed.
+func (m *machine) snapshot() *vmletv1.VirtualMachine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record
+}
+
+func (m *machine) state() lifecycle.State { return m.snapshot().GetStatus().GetState() }
+
+// running is what runs, or nil.
+func (m *machine) running() *live {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live
+}
+
+// change replaces the record by a changed copy and tells those who watch. It
+// refuses a state that can't follow the present one.
+func (m *machine) change(mutate func(*vmletv1.VirtualMachine)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changeLocked(mutate)
+}
+
+func (m *machine) changeLocked(mutate func(*vmletv1.VirtualMachine)) error {
+	before := m.record
+	after := proto.CloneOf(before)
+	if after.Status == nil {
+		after.Status = new(vmletv1.VirtualMachineStatus)
+	}
+	mutate(after)
+	from, to := before.GetStatus().GetState(), after.GetStatus().GetState()
+	if !lifecycle.May(from, to) {
+		return failf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
+	}
+	m.record = after
+	if from != to {
+		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", after.Status.Message)
+		m.hub.Publish(&vmletv1.Event{
+			Time: timestamppb.Now(), Vm: m.name, VmId: after.Id, Type: "state", State: to, Message: after.Status.Message,
+		})
+	}
+	return nil
+}
+
+// persist writes the record as it is now.
+func (m *machine) persist() error {
+	m.persisting.Lock()
+	defer m.persisting.Unlock()
+	m.mu.Lock()
+	record, gone := m.record, m.gone || m.broken != nil
+	m.mu.Unlock()
+	if gone {
+		return nil
+	}
+	return m.store.Save(record)
+}
+
+// become changes the state and persists it.
+func (m *machine) become(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) error {
+	err := m.change(func(vm *vmletv1.VirtualMachine) {
+		vm.Status.State, vm.Status.Message = s, message
+		for _, f := range mutate {
+			f(vm)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return m.persist()
+}
+
+// note is become for what has happened already: that it can't be written down
+// is logged, and the record in memory is right all the same.
+func (m *machine) note(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) {
+	if err := m.become(s, message, mutate...); err != nil {
+		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
+	}
+}
+
+// publish tells those who watch of something that is not a change of state.
+func (m *machine) publish(e *vmletv1.Event) {
+	vm := m.snapshot()
+	if e.Time == nil {
+		e.Time = timestamppb.Now()
+	}
+	e.Vm, e.VmId, e.State = m.name, vm.GetId(), vm.GetStatus().GetState()
+	m.hub.Publish(e)
+}
+
+// begin takes the VM for an operation, waiting for another that is short. The
+// verdict is Do, with the VM taken until done is called, or Already.
+func (m *machine) begin(ctx context.Context, op lifecycle.Operation) (verdict lifecycle.Verdict, done func(), err error) {
+	// Looked at twice: an operation that takes long is not waited for, and one
+	// that was waited for has changed the state.
+	if _, err := m.check(op); err != nil {
+		return lifecycle.Refuse, nil, err
+	}
+	select {
+	case m.slot <- struct{}{}:
+	case <-ctx.Done():
+		return lifecycle.Refuse, nil, context.Cause(ctx)
+	}
+	verdict, err = m.check(op)
+	if verdict == lifecycle.Wait {
+		// Nobody is at it any more, as when the agent came back in the middle.
+		verdict = lifecycle.Do
+	}
+	if verdict != lifecycle.Do {
+		<-m.slot
+		return verdict, nil, err
+	}
+	return verdict, func() { <-m.slot }, nil
+}
+
+func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.gone:
+		return lifecycle.Refuse, notFound(m.name)
+	case m.lost != nil && op != lifecycle.Kill:
+		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: its shim, process %d, runs but does not answer: kill the VM first", m.name, m.lost.PID())
+	case m.lost != nil:
+		return lifecycle.Do, nil
+	case m.broken != nil && op != lifecycle.Delete:
+		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", m.name, m.broken)
+	case m.broken != nil:
+		return lifecycle.Do, nil
+	}
+	return lifecycle.Check(m.name, op, m.record.GetStatus().GetState())
+}
+
+// interruptible makes a context for a start or a restore that kill may end.
+func (m *machine) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	m.mu.Lock()
+	m.interrupt = cancel
+	m.mu.Unlock()
+	return ctx, func() {
+		m.mu.Lock()
+		m.interrupt = nil
+		m.mu.Unlock()
+		cancel(nil)
+	}
+}

@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// operate does something short with a VM's monitor.
+func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *machine, vmm.Monitor) error) (*vmletv1.VirtualMachine, error) {
+	m, err := a.machine(name)
+	if err != nil {
+		return nil, err
+	}
+	verdict, done, err := m.begin(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if verdict == lifecycle.Already {
+		return m.snapshot(), nil
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return nil, endedMeanwhile(m)
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	if err := do(ctx, m, monitor); err != nil {
+		return nil, failf(codes.Unavailable, "vm %s: %s: %w", name, op, err)
+	}
+	return m.snapshot(), nil
+}
+
+// endedMeanwhile is what an operation says of a VM that has ended since it was
+// looked at.
+func endedMeanwhile(m *machine) error {
+	return failf(codes.Aborted, "vm %s has ended meanwhile", m.name)
+}
+
+func (a *agent) pause(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+		if err := monitor.Pause(ctx); err != nil {
+			return err
+		}
+		return m.become(lifecycle.Paused, "paused")
+	})
+}
+
+func (a *agent) resume(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+		if err := monitor.Resume(ctx); err != nil {
+			return err
+		}
+		return m.become(lifecycle.Running, "")
+	})
+}
+
+func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, _ *machine, monitor vmm.Monitor) error {
+		return monitor.Reset(ctx)
+	})
+}
+
+// stop presses the power button, and kills the VM after its grace period;
+// killed says that it came to that.
+func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm *vmletv1.VirtualMachine, killed bool, err error) {
+	m, err := a.machine(name)
+	if err != nil {
+		return nil, false, err
+	}
+	if grace != nil && *grace < 0 {
+		return nil, false, invalid("grace_period_ms", "%d is negative", grace.Milliseconds())
+	}
+	verdict, done, err := m.begin(ctx, lifecycle.Stop)
+	if err != nil {
+		return nil, false, err
+	}
+	if verdict == lifecycle.Already {
+		return m.snapshot(), false, nil
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return m.snapshot(), false, nil // it has ended by itself
+	}
+	wait := m.snapshot().GetStatus().GetEffectiveSpec().GetStopGracePeriod().AsDuration()
+	if grace != nil {
+		wait = *grace
+	}
+	before := m.state()
+	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
+	if err := a.press(ctx, m, l, before, wait); err != nil {
+		return nil, false, err
+	}
+	exit := l.exit
+	return m.snapshot(), exit != nil && exit.Reason == shim.ReasonKilled, nil
+}
+
+// press presses the power button and waits until the VM has ended.
+func (a *agent) press(ctx context.Context, m *machine, l *live, before lifecycle.State, grace time.Duration) error {
+	if before == lifecycle.Paused {
+		// A guest that stands still can't shut down.
+		if monitor, err := l.connected(); err == nil {
+			if err := monitor.Resume(ctx); err != nil {
+				m.log.Warn("a paused guest could not be resumed to shut down", "error", err)
+			}
+		}
+	}
+	_, err := l.shim.Stop(ctx, grace)
+	if err := over(ctx, l, err); err != nil {
+		if ctx.Err() == nil {
+			m.note(before, "")
+		} // else the shim goes on stopping, and so does the state
+		return fmt.Errorf("stopping vm %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// over waits until a VM has ended and all is given back, after a request that
+// ends it. That the shim went away before it replied is no error then.
+func over(ctx context.Context, l *live, err error) error {
+	if err != nil && !errors.Is(err, shim.ErrDisconnected) {
+		return err
+	}
+	select {
+	case <-l.over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// kill ends a VM at once, whatever is being done with it.
+func (a *agent) kill(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+	m, err := a.machine(name)
+	if err != nil {
+		return nil, err
+	}
+	verdict, err := m.check(lifecycle.Kill)
+	if err != nil || verdict == lifecycle.Already {
+		return m.snapshot(), err
+	}
+	// A start or a restore under way takes itself back; all else is ended
+	// under the feet of whoever is at it.
+	m.mu.Lock()
+	interrupt, l, lost := m.interrupt, m.live, m.lost
+	m.mu.Unlock()
+	if interrupt != nil {
+		interrupt(errKilled)
+	}
+	if lost != nil {
+		return a.killLost(ctx, m, lost)
+	}
+	if l == nil {
+		if l, err = a.settled(ctx, m); l == nil {
+			return m.snapshot(), err
+		}
+	}
+	_, err = l.shim.Kill(ctx)
+	if err := over(ctx, l, err); err != nil {
+		return nil, fmt.Errorf("killing vm %s: %w", name, err)
+	}
+	return m.snapshot(), nil
+}
+
+// settled waits until nothing is under way and returns what runs then.
+func (a *agent) settled(ctx context.Context, m *machine) (*live, error) {
+	select {
+	case m.slot <- struct{}{}:
+		defer func() { <-m.slot }()
+		return m.running(), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// killLost ends a shim that does not answer. It is that very process, by its
+// pidfd, and its VMM dies with it.
+func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*vmletv1.VirtualMachine, error) {
+	if err := process.Kill(); err != nil {
+		return nil, err
+	}
+	if err := process.Wait(ctx); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.lost = nil
+	m.mu.Unlock()
+	process.Close()
+	if l, err := readLease(a.store.RunDir(m.name)); err == nil {
+		if err := a.release(m.name, l); err != nil {
+			m.log.Error("taking back what the VM had of the host", "error", err)
+		}
+	}
+	m.note(lifecycle.Stopped, "killed: its shim did not answer")
+	return m.snapshot(), nil
+}

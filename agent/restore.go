@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"google.golang.org/grpc/codes"
+)
+
+// restoreOptions say what is restored, and as what.
+type restoreOptions struct {
+	directory         string
+	name              string // empty: the image's
+	lazy, paused      bool
+	allowChangedDisks bool
+	newIdentity       bool
+}
+
+// image is what the agent reads of an image before it restores it.
+type image struct {
+	manifest *memory.Manifest
+	spec     *vmletv1.VirtualMachineSpec // complete, as it ran
+	id       string
+}
+
+// readImage reads an image's manifest and sees that its files are there.
+func readImage(dir string) (*image, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, invalid("directory", "%q is not an absolute path", dir)
+	}
+	opened, err := memory.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	i := &image{manifest: opened.Manifest()}
+	source := filepath.Join(dir, memory.ManifestName)
+	if i.spec, err = spec.Parse(i.manifest.Specification, source); err != nil {
+		return nil, failf(codes.DataLoss, "%s: specification: %w", source, err)
+	}
+	var extras imageExtras
+	if err := json.Unmarshal(i.manifest.PlanExtras, &extras); err != nil {
+		return nil, failf(codes.DataLoss, "%s: planExtras: %w", source, err)
+	}
+	if _, err := uuid.Parse(extras.ID); err != nil {
+		return nil, failf(codes.DataLoss, "%s: planExtras.id: %.80q is not a UUID", source, extras.ID)
+	}
+	i.id = extras.ID
+	// What the guest sees is what it saw, whatever the defaults are by now.
+	i.spec.MachineType = i.manifest.MachineType
+	i.spec.Hypervisor = i.manifest.Accelerator
+	i.spec.Vmm = i.manifest.VMM.Name
+	return i, nil
+}
+
+// restore makes a VM of an image and lets it go on.
+func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	i, err := readImage(o.directory)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.identify(i, o); err != nil {
+		return nil, err
+	}
+	m, added := a.add(newRecord(i.spec, i.id))
+	if !added && m.snapshot().GetId() != i.id {
+		return nil, failf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
+	}
+	vm, err := a.restoreAs(ctx, m, i, o, progress)
+	if err != nil && added {
+		err = errors.Join(err, a.forget(m))
+	}
+	return vm, err
+}
+
+// identify gives an image's VM the name and the identity that were asked for.
+func (a *agent) identify(i *image, o restoreOptions) error {
+	if o.name != "" {
+		i.spec.Name = o.name
+	}
+	if o.newIdentity {
+		i.id = uuid.NewString()
+		for _, n := range i.spec.GetNetworks() {
+			n.Mac = "" // made from the id
+		}
+	}
+	return spec.Validate(i.spec).Err()
+}
+
+func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	_, done, err := m.begin(ctx, lifecycle.Restore)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, end := m.interruptible(ctx)
+	defer end()
+	if err := a.launchImage(ctx, m, i, o, progress); err != nil {
+		return nil, err
+	}
+	return m.snapshot(), nil
+}
+
+// startSaved restores a saved VM from its image.
+func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	ref := m.snapshot().GetStatus().GetImage()
+	advice := func(err error) error {
+		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, or start the VM afresh with a cold start", m.name, ref.GetPath(), err)
+	}
+	i, err := readImage(ref.GetPath())
+	if err != nil {
+		return nil, advice(err)
+	}
+	if i.manifest.ID != ref.GetImageId() {
+		return nil, advice(failf(codes.FailedPrecondition, "it has another image, %s instead of %s", i.manifest.ID, ref.GetImageId()))
+	}
+	i.spec.Name = m.name
+	err = a.launchImage(ctx, m, i, restoreOptions{directory: ref.GetPath(), paused: o.paused}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return m.snapshot(), nil
+}
+
+// launchImage checks an image and starts a VMM with it.
+func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) error {
+	v, err := a.node.vmm(i.manifest.VMM.Name)
+	if err != nil {
+		return failf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
+	}
+	if err := v.CheckImage(ctx, i.manifest); err != nil {
+		return failf(codes.FailedPrecondition, "%s: %w", o.directory, err)
+	}
+	if err := checkLazy(ctx, v, i, o); err != nil {
+		return err
+	}
+	l := &launch{
+		agent: a, m: m, spec: i.spec, paused: o.paused, progress: progress,
+		image: &vmm.Image{Directory: o.directory, Manifest: i.manifest, Lazy: o.lazy, AllowChangedDisks: o.allowChangedDisks},
+	}
+	if err := l.run(ctx, "restored from "+o.directory); err != nil {
+		return err
+	}
+	a.setGuestTime(m)
+	return nil
+}
+
+func checkLazy(ctx context.Context, v vmm.VMM, i *image, o restoreOptions) error {
+	if !o.lazy {
+		return nil
+	}
+	if i.manifest.Layout == memory.LayoutStream {
+		return failf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", o.directory)
+	}
+	info, err := v.Info(ctx)
+	if err != nil {
+		return failf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
+	}
+	if !info.LazyRestore {
+		return failf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly, or use a newer one", info.Name, info.Version, info.Binary)
+	}
+	return nil
+}
+
+// forget takes back a VM that was only entered to be restored.
+func (a *agent) forget(m *machine) error {
+	a.drop(m)
+	m.persisting.Lock()
+	defer m.persisting.Unlock()
+	return a.store.Delete(m.name)
+}
+
+// guestTimePatience is how long a guest's agent has to come back to its senses
+// after a restore.
+const guestTimePatience = 30 * time.Second
+
+// setGuestTime puts a restored guest's clock right, in the background: many
+// guests have no agent, and none is to wait for that.
+func (a *agent) setGuestTime(m *machine) {
+	l := m.running()
+	if l == nil || m.state() != lifecycle.Running {
+		return
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return
+	}
+	a.watches.Go(func() {
+		ctx, cancel := context.WithTimeout(a.ctx, guestTimePatience)
+		defer cancel()
+		if err := monitor.SetGuestTime(ctx, time.Now()); err != nil {
+			m.log.Debug("the guest was not told the time", "error", err)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"google.golang.org/grpc"
+)
+
+// leavePatience is how long calls under way may take to end when the agent
+// ends. They are told to: what they were doing takes itself back.
+const leavePatience = 20 * time.Second
+
+// Run serves the API until ctx ends; VMs go on after that. The error is nil if
+// it was ctx that ended it, and wraps a *store.LockedError if another agent
+// has the folders.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return err
+	}
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	st, err := store.Open(cfg.StateDir, cfg.RunDir)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	h, err := newHost(cfg)
+	if err != nil {
+		return err
+	}
+	n, err := newNode(hypervisor.Standard(hypervisor.Roots{}), vmms(cfg))
+	if err != nil {
+		return err
+	}
+	bootID, err := host.BootID("/proc")
+	if err != nil {
+		return err
+	}
+	err = serve(ctx, cfg, st, n, h, systemShims{}, bootID)
+	// Whoever's RAM is in the mount goes on with it.
+	if errHost := h.Close(); errHost != nil {
+		cfg.Log.Warn("leaving", "error", errHost)
+	}
+	return err
+}
+
+// vmms are the VMMs of this node, the preferred one first.
+func vmms(cfg Config) []vmm.VMM {
+	return []vmm.VMM{
+		qemu.New(qemu.Config{
+			Binary:    cfg.QEMU.Binary,
+			CacheFile: filepath.Join(cfg.StateDir, "qemu.json"),
+			Log:       cfg.Log,
+		}),
+	}
+}
+
+func newHost(cfg Config) (*host.Host, error) {
+	pages := make(map[uint64]string)
+	for i, h := range cfg.HugePages {
+		size, err := spec.ParseQuantity(h.PageSize)
+		if err != nil {
+			return nil, fmt.Errorf("configuration: hugePages[%d].pageSize: %w", i, err)
+		}
+		pages[size] = h.Path
+	}
+	return host.New(host.Options{
+		FirstUser: cfg.Users.First, Users: cfg.Users.Count,
+		RAMDir: filepath.Join(cfg.RunDir, "ram"), RAMSize: cfg.RAM.Size, RAMHuge: cfg.RAM.Huge,
+		HugePages:    pages,
+		CgroupParent: cfg.Cgroup.Parent, CgroupRequired: cfg.Cgroup.Required,
+		Log: cfg.Log,
+	})
+}
+
+// serve adopts what runs and serves the API until ctx ends.
+func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) error {
+	// The agent's own life is longer than ctx: calls end before the watches.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	a := newAgent(life, cfg, st, n, h, s, bootID)
+	defer a.watches.Wait()
+	defer end()
+	a.watches.Go(func() { n.warm(life) })
+	if err := a.adopt(ctx); err != nil {
+		return err
+	}
+	l, err := listen(cfg.Socket, cfg.AllowedUsers)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(cfg.Socket)
+	server := newServer(cfg.AllowedUsers, cfg.Log)
+	vmletv1.RegisterNodeServiceServer(server, &api{agent: a})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.all()))
+	a.ready()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving the API: %w", err)
+	case <-ctx.Done():
+	}
+	cfg.Log.Info("leaving; VMs go on")
+	leave(server)
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// leave ends the calls under way. Those that don't end at once are cancelled,
+// and waited for: a start or a save takes itself back.
+func leave(server *grpc.Server) {
+	done := make(chan struct{})
+	go func() {
+		server.Stop() // returns when every handler has
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(leavePatience):
+	}
+}
+
+// ready tells whoever waits that the API is served.
+func (a *agent) ready() {
+	if a.cfg.Ready != nil {
+		a.cfg.Ready()
+	}
+	if err := notifySystemd(os.Getenv("NOTIFY_SOCKET")); err != nil {
+		a.log.Warn("telling systemd that the agent is ready", "error", err)
+	}
+}
+
+// notifySystemd says READY=1, as sd_notify(3) does.
+func notifySystemd(socket string) error {
+	if socket == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte("READY=1"))
+	return err
+}

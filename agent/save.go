@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// saveOptions say how and where to a VM is saved.
+type saveOptions struct {
+	directory string
+	keep      bool
+}
+
+// save writes a VM's memory and device state to a folder. If ctx ends before
+// the image is there, the guest goes on and the save has failed.
+func (a *agent) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, *vmletv1.SaveResult, error) {
+	m, err := a.machine(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.checkTarget(o.directory); err != nil {
+		return nil, nil, err
+	}
+	_, done, err := m.begin(ctx, lifecycle.Save)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return nil, nil, endedMeanwhile(m)
+	}
+	s := &saving{agent: a, m: m, l: l, options: o, before: m.state()}
+	result, err := s.run(ctx, progress)
+	if err != nil {
+		return nil, nil, fmt.Errorf("saving vm %s to %s: %w", name, o.directory, err)
+	}
+	return m.snapshot(), result, nil
+}
+
+// checkTarget refuses folders that an image can't be in. Whether it is empty,
+// and not in use, is for whoever writes it to find out.
+func (a *agent) checkTarget(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return invalid("directory", "%q is not an absolute path", dir)
+	}
+	clean := filepath.Clean(dir)
+	if real, err := filepath.EvalSymlinks(filepath.Dir(clean)); err == nil {
+		clean = filepath.Join(real, filepath.Base(clean))
+	}
+	for _, own := range []string{a.cfg.StateDir, a.cfg.RunDir} {
+		if real, err := filepath.EvalSymlinks(own); err == nil {
+			own = real
+		}
+		if clean == own || strings.HasPrefix(clean, own+"/") {
+			return invalid("directory", "%s is in the agent's own folder %s: choose one outside of it", dir, own)
+		}
+	}
+	return nil
+}
+
+// saving is one save under way.
+type saving struct {
+	agent   *agent
+	m       *machine
+	l       *live
+	options saveOptions
+	before  lifecycle.State
+}
+
+func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv1.SaveResult, error) {
+	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.directory); err != nil {
+		s.back(err)
+		return nil, err
+	}
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: s.l.lease.Manifest}, progress)
+	if err != nil {
+		s.back(err)
+		return nil, err
+	}
+	if err := s.intend(ctx, prepared); err != nil {
+		// The guest is to go on whatever has become of the caller.
+		err = errors.Join(err, s.l.shim.Abort(context.WithoutCancel(ctx)))
+		s.back(err)
+		return nil, err
+	}
+	// From here on the image may be there at any moment: a caller who goes away
+	// does not undo it.
+	ctx = context.WithoutCancel(ctx)
+	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.keep})
+	if err != nil {
+		return nil, s.doubt(ctx, err)
+	}
+	if err := s.settle(ctx, committed); err != nil {
+		return nil, err
+	}
+	return &vmletv1.SaveResult{
+		ImageId:     prepared.ImageID,
+		MemoryBytes: prepared.MemoryBytes,
+		StateBytes:  prepared.StateBytes,
+		StoppedMs:   committed.Stopped.Milliseconds(),
+	}, nil
+}
+
+// intend writes down which image is about to be there, so that an agent that
+// comes after this one knows where to look.
+func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if s.options.keep {
+		return nil
+	}
+	return s.m.become(lifecycle.Saving, "saving to "+s.options.directory, func(vm *vmletv1.VirtualMachine) {
+		vm.Status.Image = &vmletv1.ImageReference{Path: s.options.directory, ImageId: p.ImageID}
+	})
+}
+
+// settle brings the record up to what the shim has done.
+func (s *saving) settle(ctx context.Context, c *shim.Committed) error {
+	if c.Exit == nil {
+		s.m.note(s.before, "saved to "+s.options.directory+" and kept running")
+		return nil
+	}
+	return over(ctx, s.l, nil) // the watch notes how it ended
+}
+
+// back is after a save that failed: the guest goes on as before, if it is
+// still there.
+func (s *saving) back(cause error) {
+	select {
+	case <-s.l.over:
+		return
+	default:
+	}
+	if s.m.state() != lifecycle.Saving {
+		return
+	}
+	s.m.note(s.before, fmt.Sprintf("the save to %s failed: %v", s.options.directory, cause), func(vm *vmletv1.VirtualMachine) {
+		vm.Status.Image = nil
+	})
+}
+
+// doubt is after a commit that brought an error: a shim that answered says
+// what is so; else its end, which the watch is about to note, will tell.
+func (s *saving) doubt(ctx context.Context, err error) error {
+	var refused *shim.Error
+	if errors.As(err, &refused) {
+		s.back(err)
+		return err
+	}
+	if over(ctx, s.l, nil) == nil && s.m.state() == lifecycle.Saved {
+		return failf(codes.Unavailable, "the shim went away, but the image is there and the VM is saved: %w", err)
+	}
+	return err
+}

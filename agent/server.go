@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"slices"
+
+	"github.com/vmlet/vmlet/internal/posixacl"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// maxRequest bounds a request, in bytes: a specification with cloud-init's
+// user-data is the largest.
+const maxRequest = 16 << 20
+
+// errLeaving ends what follows or watches when the agent ends.
+var errLeaving = failf(codes.Unavailable, "the agent is shutting down; VMs go on")
+
+// newSocketSuffix ends the name under which the socket is bound.
+const newSocketSuffix = ".new"
+
+// listen makes the API's socket. The caller holds the lock on the run folder,
+// so a socket that is there is nobody's.
+func listen(path string, allowed []uint32) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing the socket of an earlier agent: %w", err)
+	}
+	// Bound under another name, and renamed when it is only ours: nobody else
+	// finds it open for a moment, and a bind of a process at large needs no umask.
+	temp := path + newSocketSuffix
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
+	}
+	l.SetUnlinkOnClose(false)
+	err = os.Chmod(temp, 0o600)
+	for _, uid := range allowed {
+		if err == nil {
+			err = posixacl.Grant(temp, uid, posixacl.Read|posixacl.Write)
+		}
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making the socket %s: %w", path, err), l.Close(), os.Remove(temp))
+	}
+	return l, nil
+}
+
+// peerCredentials finds out who connects to a unix socket. There is nothing to
+// encrypt on one.
+type peerCredentials struct{}
+
+// caller is who is at the other end (SO_PEERCRED, unix(7)).
+type caller struct {
+	credentials.CommonAuthInfo
+	uid uint32
+	pid int32
+}
+
+func (caller) AuthType() string { return "unix-peer" }
+
+func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, nil, fmt.Errorf("a connection of type %T, not over a unix socket", conn)
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var cred *unix.Ucred
+	var errOpt error
+	err = raw.Control(func(fd uintptr) {
+		cred, errOpt = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, errOpt); err != nil {
+		return nil, nil, fmt.Errorf("asking who connects: %w", err)
+	}
+	info := caller{uid: cred.Uid, pid: cred.Pid}
+	info.SecurityLevel = credentials.PrivacyAndIntegrity
+	return conn, info, nil
+}
+
+func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("these credentials are a server's")
+}
+
+func (peerCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "unix-peer"}
+}
+func (peerCredentials) Clone() credentials.TransportCredentials { return peerCredentials{} }
+func (peerCredentials) OverrideServerName(string) error         { return nil }
+
+// gate lets users in, keeps panics from ending the agent and gives errors
+// their codes.
+type gate struct {
+	allowed []uint32
+	log     *slog.Logger
+}
+
+func (g *gate) check(ctx context.Context) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return status.Error(codes.PermissionDenied, "who calls is not known")
+	}
+	c, ok := p.AuthInfo.(caller)
+	if !ok {
+		return status.Error(codes.PermissionDenied, "who calls is not known")
+	}
+	if c.uid == 0 || c.uid == uint32(os.Getuid()) || slices.Contains(g.allowed, c.uid) {
+		return nil
+	}
+	return status.Errorf(codes.PermissionDenied, "user %d may not use this agent: be root, or have the id added to allowedUsers in the agent's configuration", c.uid)
+}
+
+func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	if err := g.check(ctx); err != nil {
+		return nil, err
+	}
+	defer g.recover(info.FullMethod, &err)
+	resp, err = handler(ctx, req)
+	return resp, toStatus(err)
+}
+
+func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	if err := g.check(stream.Context()); err != nil {
+		return err
+	}
+	defer g.recover(info.FullMethod, &err)
+	return toStatus(handler(srv, stream))
+}
+
+// recover turns a panic into an error: one faulty call is not to cost the node
+// its agent.
+func (g *gate) recover(method string, err *error) {
+	if r := recover(); r != nil {
+		g.log.Error("panic", "method", method, "panic", r, "stack", string(debug.Stack()))
+		*err = status.Errorf(codes.Internal, "%s failed inside the agent: its log says where", method)
+	}
+}
+
+func newServer(allowed []uint32, log *slog.Logger) *grpc.Server {
+	g := &gate{allowed: allowed, log: log}
+	return grpc.NewServer(
+		grpc.Creds(peerCredentials{}),
+		grpc.UnaryInterceptor(g.unary),
+		grpc.StreamInterceptor(g.stream),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.WaitForHandlers(true),
+	)
+}

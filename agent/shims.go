@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sys/unix"
+)
+
+// systemShims are processes of this machine.
+type systemShims struct{}
+
+func (systemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, error) {
+	client, pid, err := shim.Start(ctx, o)
+	if err != nil {
+		return nil, 0, err
+	}
+	return client, pid, nil
+}
+
+func (systemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
+	client, err := shim.Dial(ctx, runDir)
+	if err != nil {
+		return nil, err
+	}
+	return client, nil
+}
+
+func (systemShims) DialSocket(ctx context.Context, runDir, name string) (net.Conn, error) {
+	conn, err := shim.DialSocket(ctx, runDir, name)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (systemShims) Process(runDir string) (ShimProcess, error) {
+	p, err := shim.ReadShimProcess(runDir)
+	if err != nil {
+		return nil, err
+	}
+	pidfd, err := shim.OpenProcess(*p)
+	if err != nil {
+		return nil, err
+	}
+	return &systemProcess{*p, pidfd}, nil
+}
+
+// systemProcess is a process by its pidfd (pidfd_open(2)).
+type systemProcess struct {
+	id    shim.ShimProcess
+	pidfd *os.File
+}
+
+func (p *systemProcess) PID() int     { return p.id.PID }
+func (p *systemProcess) Alive() bool  { return shim.ProcessAlive(p.id) }
+func (p *systemProcess) Close() error { return p.pidfd.Close() }
+
+func (p *systemProcess) Kill() error {
+	if err := unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil {
+		return fmt.Errorf("killing process %d: %w", p.id.PID, err)
+	}
+	return nil
+}
+
+// Wait polls the pidfd, which becomes readable when the process ends. A pipe
+// wakes the poll when ctx ends.
+func (p *systemProcess) Wait(ctx context.Context) error {
+	wake, waker, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer wake.Close()
+	defer waker.Close()
+	stop := context.AfterFunc(ctx, func() { waker.Write([]byte{0}) })
+	defer stop()
+	fds := []unix.PollFd{
+		{Fd: int32(p.pidfd.Fd()), Events: unix.POLLIN},
+		{Fd: int32(wake.Fd()), Events: unix.POLLIN},
+	}
+	for {
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("waiting for process %d: %w", p.id.PID, err)
+		case fds[0].Revents != 0:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("process %d has not ended yet: %w", p.id.PID, context.Cause(ctx))
+		}
+	}
+}

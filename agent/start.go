@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// startOptions say how a VM is started.
+type startOptions struct {
+	cold, paused bool
+}
+
+// start boots a VM, or restores one that is saved.
+func (a *agent) start(ctx context.Context, name string, o startOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	m, err := a.machine(name)
+	if err != nil {
+		return nil, err
+	}
+	_, done, err := m.begin(ctx, lifecycle.Start)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, end := m.interruptible(ctx)
+	defer end()
+	vm := m.snapshot()
+	saved := vm.GetStatus().GetImage()
+	if vm.GetStatus().GetState() == lifecycle.Saved && !o.cold && saved != nil {
+		return a.startSaved(ctx, m, o, progress)
+	}
+	message := ""
+	if saved != nil {
+		message = "booted afresh: the image in " + saved.GetPath() + " is no longer its"
+	}
+	boot := &launch{agent: a, m: m, spec: vm.GetSpec(), paused: o.paused, progress: progress}
+	if err := boot.run(ctx, message); err != nil {
+		return nil, err
+	}
+	return m.snapshot(), nil
+}

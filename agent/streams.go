@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/logs"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc"
+)
+
+const (
+	// eventBuffer is how many events may wait for a caller who is slow.
+	eventBuffer = 256
+	// consoleBacklog is how many bytes of what was printed before come first:
+	// a screenful or two.
+	consoleBacklog = 8 << 10
+	// pieceSize is how many bytes of a console or a log go into one message.
+	pieceSize = 32 << 10
+)
+
+// WatchEvents sends the last events and then, with follow, those that come.
+func (s *api) WatchEvents(r *vmletv1.WatchEventsRequest, stream grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
+	sub := s.agent.hub.Subscribe(r.GetName(), int(min(r.GetTail(), history)), eventBuffer)
+	defer sub.Close()
+	if r.GetFollow() {
+		// The caller is told that the subscription stands: what happens from
+		// now on is sent.
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
+	for {
+		for _, item := range sub.Take() {
+			if err := stream.Send(&vmletv1.WatchEventsResponse{Event: item.Event, Dropped: item.Dropped}); err != nil {
+				return err
+			}
+		}
+		if !r.GetFollow() {
+			return nil
+		}
+		select {
+		case <-sub.Ready():
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-s.agent.ctx.Done():
+			return errLeaving
+		}
+	}
+}
+
+// ReadLogs sends a log and then, with follow, what is added to it.
+func (s *api) ReadLogs(r *vmletv1.ReadLogsRequest, stream grpc.ServerStreamingServer[vmletv1.ReadLogsResponse]) error {
+	m, err := s.agent.machine(r.GetName())
+	if err != nil {
+		return err
+	}
+	var file string
+	switch r.GetLog() {
+	case "", "console":
+		file = shim.ConsoleLogName
+	case "vmm":
+		file = shim.VMMLogName
+	case "shim":
+		file = shim.ShimLogName
+	default:
+		return invalid("log", "%q: choose console, vmm or shim", r.GetLog())
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.agent.ctx, func() { cancel(errLeaving) })()
+	err = logs.Read(ctx, logs.Options{
+		Dir: s.agent.store.StateDir(m.name), Name: file,
+		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
+	}, func(b []byte) error { return stream.Send(&vmletv1.ReadLogsResponse{Data: b}) })
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// AttachConsole joins the caller and the serial console until either ends.
+func (s *api) AttachConsole(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	conn, err := s.console(stream.Context(), first.GetName())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(stream.Context(), func() { conn.Close() })()
+	defer context.AfterFunc(s.agent.ctx, func() { conn.Close() })()
+	go keyboard(stream, conn, first.GetData())
+	return screen(stream, conn)
+}
+
+func (s *api) console(ctx context.Context, name string) (net.Conn, error) {
+	m, err := s.agent.machine(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.check(lifecycle.Console); err != nil {
+		return nil, err
+	}
+	l := m.running()
+	if l == nil {
+		return nil, endedMeanwhile(m)
+	}
+	return l.shim.Console(ctx, consoleBacklog)
+}
+
+// keyboard sends what the caller types. When they are done typing, what the
+// console prints still comes: it is the stream's end that detaches.
+func keyboard(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse], conn net.Conn, data []byte) {
+	for {
+		if len(data) > 0 {
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		data = r.GetData()
+	}
+}
+
+// screen sends what the console prints until it is closed.
+func screen(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse], conn net.Conn) error {
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 {
+			if err := stream.Send(&vmletv1.AttachConsoleResponse{Data: buf[:n]}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+			return stream.Context().Err()
+		default:
+			return err
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+const (
+	// endPatience is how long a shim may take to end after its VMM has: it has
+	// a RAM file to remove, of any size.
+	endPatience = 30 * time.Second
+	// monitorPatience is how long a VMM may take to answer a new connection.
+	monitorPatience = 10 * time.Second
+)
+
+// watch follows a running VM until it has ended or the agent ends.
+func (a *agent) watch(m *machine, l *live) {
+	a.watches.Go(func() {
+		monitor, _ := l.connected()
+		w := &watcher{agent: a, m: m, l: l}
+		w.listen(monitor)
+		w.run()
+	})
+}
+
+type watcher struct {
+	agent  *agent
+	m      *machine
+	l      *live
+	events <-chan vmm.Event // nil: no monitor
+}
+
+func (w *watcher) listen(monitor vmm.Monitor) {
+	w.events = nil
+	if monitor != nil {
+		w.events = monitor.Events()
+	}
+}
+
+func (w *watcher) run() {
+	fromShim := w.l.shim.Events()
+	for {
+		select {
+		case <-w.agent.ctx.Done():
+			w.leave()
+			return
+		case e, ok := <-fromShim:
+			if w.agent.ctx.Err() != nil {
+				w.leave()
+				return
+			}
+			if !ok {
+				w.agent.lostShim(w.m, w.l)
+				return
+			}
+			if w.shimEvent(e) {
+				return
+			}
+		case e, ok := <-w.events:
+			if !ok {
+				w.reconnect()
+				continue
+			}
+			w.monitorEvent(e)
+		}
+	}
+}
+
+// leave closes the agent's connections; the VM goes on.
+func (w *watcher) leave() {
+	w.l.swap(nil)
+	w.l.shim.Close()
+}
+
+// shimEvent reports whether it was the last.
+func (w *watcher) shimEvent(e shim.Event) (last bool) {
+	if e.Damaged != "" {
+		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
+		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
+		w.paused(e.Damaged)
+	}
+	if e.Exit != nil {
+		w.agent.ended(w.m, w.l, e.Exit)
+	}
+	return e.Exit != nil
+}
+
+// reconnect connects a monitor that was lost anew. If the VMM has ended the
+// shim is about to say so.
+func (w *watcher) reconnect() {
+	w.l.swap(nil)
+	w.events = nil
+	ctx, cancel := context.WithTimeout(w.agent.ctx, monitorPatience)
+	defer cancel()
+	// A VMM that ended takes its socket along, and this fails at once; else the
+	// exit is waited for at the same time as for the monitor.
+	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
+	if err != nil {
+		w.m.log.Debug("the VMM's monitor is gone", "error", err)
+		return
+	}
+	w.l.swap(monitor)
+	w.listen(monitor)
+	w.m.log.Warn("the VMM's monitor was lost and is connected again: events may be missing")
+}
+
+func (w *watcher) monitorEvent(e vmm.Event) {
+	if e.Dropped > 0 {
+		w.m.log.Warn("events of the VMM were dropped", "count", e.Dropped)
+	}
+	switch e.Change {
+	case vmm.ChangePaused:
+		w.paused("")
+	case vmm.ChangeResumed:
+		w.moved(lifecycle.Paused, lifecycle.Running, "")
+	case vmm.ChangePanicked:
+		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = true })
+	case vmm.ChangeReset:
+		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = false })
+	case vmm.ChangeAgentConnected:
+		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = true })
+	case vmm.ChangeAgentDisconnected:
+		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = false })
+	}
+	w.m.publish(&vmletv1.Event{Time: timestamppb.New(e.Time), Type: e.Name, Data: string(e.Data)})
+}
+
+func (w *watcher) paused(message string) { w.moved(lifecycle.Running, lifecycle.Paused, message) }
+
+// moved notes a change that nobody asked for, or that was asked for just now.
+// In other states, such as saving, pauses are part of what is being done.
+func (w *watcher) moved(from, to lifecycle.State, message string) {
+	changed := false
+	err := w.m.change(func(vm *vmletv1.VirtualMachine) {
+		if changed = vm.Status.State == from; changed {
+			vm.Status.State, vm.Status.Message = to, message
+		}
+	})
+	if err == nil && changed {
+		err = w.m.persist()
+	}
+	if err != nil {
+		w.m.log.Error("keeping the record", "error", err)
+	}
+}
+
+// guest notes what the guest has reported. It is worth no write of its own: an
+// agent that comes back asks again.
+func (w *watcher) guest(set func(*vmletv1.GuestStatus)) {
+	_ = w.m.change(func(vm *vmletv1.VirtualMachine) {
+		if vm.Status.Guest == nil {
+			vm.Status.Guest = new(vmletv1.GuestStatus)
+		}
+		set(vm.Status.Guest)
+	})
+}
+
+// lostShim is called when the connection to a shim ended without an exit.
+func (a *agent) lostShim(m *machine, l *live) {
+	process, err := a.shims.Process(a.store.RunDir(m.name))
+	if err == nil {
+		if err := a.again(m, l, process); err == nil {
+			process.Close()
+			return
+		} else if process.Alive() {
+			a.giveUp(m, l, process, err)
+			return
+		}
+		process.Close()
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, fs.ErrNotExist) {
+		m.log.Error("looking for the VM's shim", "error", err)
+	}
+	a.ended(m, l, exitOf(a.store.StateDir(m.name), l.lease.RunID))
+}
+
+// again connects to a shim that has dropped the connection and still runs.
+func (a *agent) again(m *machine, l *live, process ShimProcess) error {
+	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
+	defer cancel()
+	conn, err := a.shims.Dial(ctx, a.store.RunDir(m.name))
+	if err != nil {
+		// It may be ending just now, which closes the connection first.
+		if process.Wait(ctx) == nil {
+			return os.ErrProcessDone
+		}
+		return err
+	}
+	m.log.Warn("the connection to the shim was lost and is there again")
+	monitor, _ := l.connected()
+	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
+	m.mu.Lock()
+	m.live = next
+	m.mu.Unlock()
+	close(l.over) // for those who waited: they look at the state
+	a.watch(m, next)
+	return nil
+}
+
+// giveUp notes a shim that runs and does not answer. It is not killed: its
+// guest may be well, and only a person can tell.
+func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
+	l.swap(nil)
+	m.mu.Lock()
+	m.live, m.lost = nil, process
+	m.mu.Unlock()
+	close(l.over)
+	m.note(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
+}
+
+// exitOf reads how a run ended, as its shim wrote it down.
+func exitOf(stateDir, run string) *shim.Exit {
+	exit, err := shim.ReadExit(stateDir)
+	if err == nil && exit.RunID == run {
+		return exit
+	}
+	return &shim.Exit{Reason: shim.ReasonCrashed, Time: time.Now(), RunID: run, LastWords: "the VM's shim ended without a word: was it killed?"}
+}
