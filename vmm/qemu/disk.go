@@ -135,6 +135,8 @@ func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 		b.sata(field, "ide-"+unit(d), b.sataPort(index), o)
 	case spec.BusUSB:
 		b.usb(field, index, d, o)
+	default:
+		b.faults.Add(field, "%.80q is not known", d.GetBus())
 	}
 }
 

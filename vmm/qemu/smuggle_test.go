@@ -1,0 +1,220 @@
+package qemu
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// everything has every string field that there is.
+const everything = `
+labels: {app: web}
+hypervisor: emulation
+vmm: qemu
+machineType: q35
+cpu: {model: max, features: [{name: avx2, policy: require}]}
+memory: {size: 512Mi, hugePages: {pageSize: 2Mi}}
+boot: {firmware: bios, kernel: {path: /boot/vmlinuz, initrd: /boot/initrd, cmdline: quiet}}
+disks:
+- name: root
+  path: /images/root.qcow2
+  format: qcow2
+  type: disk
+  bus: virtio
+  serial: S1
+  bootOrder: 1
+  cache: none
+  backingFiles: [{path: /images/base.img, format: raw}]
+cloudInit: {userData: "#", metaData: "a: b", networkConfig: "version: 2"}
+networks:
+- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
+- {name: b, mac: "52:54:00:00:00:02", model: virtio, tap: {device: tap0, bridge: br0}}
+devices: {watchdog: {model: i6300esb, action: reset}}
+`
+
+// TestNothingIsSmuggled puts hostile text into every string of a specification,
+// past validation, and wants a refusal or a command line with the same options.
+func TestNothingIsSmuggled(t *testing.T) {
+	info := fixture(t, "10.0")
+	request := planCase{yaml: everything, change: func(r *vmm.PlanRequest) { r.Taps = []int{-1, 0} }}.request(info)
+	want := shape(t, mustPlan(t, request))
+	fields := 0
+	eachString(request.Spec.ProtoReflect(), "", func(path string, set func(s *vmSpec, value string)) {
+		fields++
+		for _, hostile := range []string{
+			"x,readonly=off", ",,x", "x=y,z", "a b -S", "a\n-S\n", "-S", `x","driver":"pc-testdev","y":"`, "{}", "", "%n\\", "é\u2028", "x,id=ram0,",
+		} {
+			r := request
+			r.Spec = proto.Clone(request.Spec).(*vmSpec)
+			set(r.Spec, hostile)
+			b, err := newBuilder(r)
+			if err != nil {
+				continue
+			}
+			p, err := b.plan()
+			if err != nil {
+				continue
+			}
+			got := shape(t, p.Args)
+			if hostile == "" {
+				continue // an option may be absent then
+			}
+			if !reflect.DeepEqual(got, want) {
+				at := 0
+				for at < min(len(got), len(want)) && got[at] == want[at] {
+					at++
+				}
+				t.Errorf("%s = %q changes the options: %q, want %q", path, hostile, rest(got, at), rest(want, at))
+			}
+		}
+	})
+	if fields < 35 {
+		t.Errorf("only %d string fields were tried: the specification isn't what it was", fields)
+	}
+}
+
+func rest(s []string, at int) []string { return s[at:min(at+4, len(s))] }
+
+func mustPlan(t *testing.T, r vmm.PlanRequest) []string {
+	t.Helper()
+	p, err := New(Config{}).Plan(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Args
+}
+
+// eachString calls f with each string field that is set, and with how to set it
+// in a copy.
+func eachString(m protoreflect.Message, path string, f func(path string, set func(*vmSpec, string))) {
+	visit(m, path, func(s *vmSpec) protoreflect.Message { return s.ProtoReflect() }, f)
+}
+
+func visit(m protoreflect.Message, path string, find func(*vmSpec) protoreflect.Message, f func(string, func(*vmSpec, string))) {
+	m.Range(func(d protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		at := path + "." + d.JSONName()
+		switch {
+		case d.IsMap():
+		case d.IsList() && d.Kind() == protoreflect.MessageKind:
+			for i := range value.List().Len() {
+				visit(value.List().Get(i).Message(), at, func(s *vmSpec) protoreflect.Message {
+					return find(s).Mutable(d).List().Get(i).Message()
+				}, f)
+			}
+		case d.Kind() == protoreflect.MessageKind:
+			visit(value.Message(), at, func(s *vmSpec) protoreflect.Message { return find(s).Mutable(d).Message() }, f)
+		case d.Kind() == protoreflect.StringKind:
+			f(at, func(s *vmSpec, v string) { find(s).Set(d, protoreflect.ValueOfString(v)) })
+		}
+		return true
+	})
+}
+
+// shape is what a command line says without the values: the options, and the keys
+// of each as QEMU will read them.
+func shape(t *testing.T, args []string) []string {
+	t.Helper()
+	var out []string
+	for i := 0; i < len(args); i++ {
+		option := args[i]
+		out = append(out, option)
+		switch option {
+		case "-no-user-config", "-nodefaults", "-S":
+			continue
+		}
+		i++
+		switch value := args[i]; option {
+		case "-append", "-uuid", "-kernel", "-initrd", "-display", "-vga":
+			// One value, in which nothing has a meaning to QEMU.
+		case "-device", "-object", "-blockdev", "-netdev":
+			var o map[string]any
+			if err := json.Unmarshal([]byte(value), &o); err != nil {
+				t.Fatalf("%s %s: %v", option, value, err)
+			}
+			out = append(out, slices.Sorted(maps.Keys(o))...)
+		default:
+			out = append(out, keys(value)...)
+		}
+	}
+	return out
+}
+
+// keys reads key=value,… as QEMU does: a doubled comma is a comma.
+func keys(value string) []string {
+	var out []string
+	for _, part := range strings.Split(strings.ReplaceAll(value, ",,", "\x00"), ",") {
+		key, _, _ := strings.Cut(part, "=")
+		if len(out) == 0 && key == part {
+			key = "(the first)"
+		}
+		out = append(out, key)
+	}
+	return out
+}
+
+// TestPlanRefuses wants each thing that QEMU can't do refused with its field.
+func TestPlanRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		c      planCase
+		fields []string
+	}{
+		"validation":        {planCase{yaml: "disks: [{path: relative}]"}, []string{"disks[0].path"}},
+		"machine type":      {planCase{yaml: small + "machineType: pc-q35-99.0"}, []string{"machineType"}},
+		"other machine":     {planCase{yaml: small + "machineType: isapc"}, []string{"machineType"}},
+		"no hypervisor":     {planCase{yaml: small, hypervisor: "mshv"}, []string{"hypervisor"}},
+		"cpu model":         {planCase{yaml: small + "cpu: {model: Pentium9}"}, []string{"cpu.model"}},
+		"host, emulated":    {planCase{yaml: small + "cpu: {model: host}"}, []string{"cpu.model"}},
+		"cpu feature":       {planCase{yaml: small + "cpu: {features: [{name: frob}, {name: kvm-pv-eoi}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
+		"vCPUs":             {planCase{yaml: small + "cpu: {cores: 300}"}, []string{"cpu"}},
+		"microvm's buses":   {planCase{yaml: small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
+		"microvm's boot":    {planCase{yaml: "machineType: microvm"}, []string{"boot.kernel"}},
+		"microvm's network": {planCase{yaml: small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
+		"IPv6 forward":      {planCase{yaml: small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
+		"no tap":            {planCase{yaml: small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
+		"read-only SATA":    {planCase{yaml: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
+		"SATA ports":        {planCase{yaml: sixSATA + "cloudInit: {userData: x}"}, []string{"cloudInit"}},
+		"SATA disks":        {planCase{yaml: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
+		"lazy huge pages": {planCase{info: "10.0", yaml: small + "memory: {hugePages: {pageSize: 2Mi}}",
+			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"memory.hugePages"}},
+		"lazy on 7.2":     {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"vmm"}},
+		"no UEFI":         {planCase{yaml: "boot: {firmware: uefi}", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = nil }}, []string{"boot.firmware"}},
+		"arm64 BIOS":      {planCase{info: "arm64", arch: "arm64", yaml: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
+		"no such device":  {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Devices = nil }}, []string{"machineType", "machineType"}},
+		"watchdog on pc":  {planCase{yaml: kernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
+		"several at once": {planCase{yaml: small + "cpu: {model: host, features: [{name: frob}]}\nnetworks: [{tap: {}}]"}, []string{"cpu.model", "cpu.features[0].name", "networks[0].tap"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(Config{}).Plan(c.c.request(fixture(t, orElse(c.c.info, "7.2"))))
+			faults, ok := err.(spec.FieldErrors)
+			if !ok {
+				t.Fatalf("error %v (%T), want faults of the fields %q", err, err, c.fields)
+			}
+			var fields []string
+			for _, f := range faults {
+				fields = append(fields, f.Field)
+			}
+			if !slices.Equal(fields, c.fields) {
+				t.Errorf("faults\n%v\nwant them of the fields %q", faults, c.fields)
+			}
+		})
+	}
+}
+
+const sixSATA = `
+disks:
+- {path: /1, bus: sata}
+- {path: /2, bus: sata}
+- {path: /3, bus: sata}
+- {path: /4, bus: sata}
+- {path: /5, bus: sata}
+- {path: /6, bus: sata}
+`
