@@ -99,6 +99,11 @@ func (o *opener) listen(f *plan.File) (*os.File, error) {
 }
 
 func (o *opener) path(f *plan.File) (*os.File, error) {
+	if f.Template != "" {
+		if err := o.fromTemplate(f); err != nil {
+			return nil, err
+		}
+	}
 	file, err := openPath(f)
 	if err != nil {
 		return nil, err
@@ -124,6 +129,34 @@ func (o *opener) path(f *plan.File) (*os.File, error) {
 	}
 	o.own = append(o.own, sealed)
 	return sealed, nil
+}
+
+// fromTemplate makes a file that isn't there as a copy of its template. It gets
+// its name when it is whole.
+func (o *opener) fromTemplate(f *plan.File) error {
+	if _, err := os.Lstat(f.Path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	template, err := openPath(&plan.File{Path: f.Template})
+	if err != nil {
+		return err
+	}
+	defer template.Close()
+	dir, err := rundir.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	owner := func(file *os.File) error {
+		if u := o.plan.User; u != nil {
+			return file.Chown(int(u.UID), int(u.GID))
+		}
+		return nil
+	}
+	if err := dir.WriteFrom(filepath.Base(f.Path), io.LimitReader(template, maxCopy), 0o600, owner); err != nil {
+		return fmt.Errorf("copy %s to %s: %w", f.Template, f.Path, err)
+	}
+	return nil
 }
 
 // openPath opens a regular file or a device. Symbolic links are followed, the

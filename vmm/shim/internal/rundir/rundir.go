@@ -4,9 +4,11 @@
 package rundir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -92,7 +94,13 @@ func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 }
 
 // WriteFile replaces a file: whole or not at all, also after a power failure.
-func (d *Dir) WriteFile(name string, content []byte, mode uint32) (err error) {
+func (d *Dir) WriteFile(name string, content []byte, mode uint32) error {
+	return d.WriteFrom(name, bytes.NewReader(content), mode, func(*os.File) error { return nil })
+}
+
+// WriteFrom is WriteFile with content that is read from somewhere; prepare is
+// called with the file before it gets its name.
+func (d *Dir) WriteFrom(name string, content io.Reader, mode uint32, prepare func(*os.File) error) (err error) {
 	temp := "." + name + ".tmp"
 	if err := d.Remove(temp); err != nil {
 		return err
@@ -107,7 +115,10 @@ func (d *Dir) WriteFile(name string, content []byte, mode uint32) (err error) {
 			err = errors.Join(err, d.Remove(temp))
 		}
 	}()
-	if _, err := f.Write(content); err != nil {
+	if _, err := io.Copy(f, content); err != nil {
+		return err
+	}
+	if err := prepare(f); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/disk"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+func TestBootTypePowerOff(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q qemu) {
+		s := newScene(t)
+		s.launch(s.plan(q))
+		one, other := s.console(1<<20), s.console(0)
+		one.expect(".*" + guest.UpLine)
+		one.expect("count 1")
+		one.send("x")
+		one.expect("echo x")
+		other.expect("echo x")
+
+		exit, err := s.client.Stop(s.ctx, time.Minute)
+		s.check(err)
+		if exit.Reason != shim.ReasonShutdown || exit.Code != 0 || exit.GraceOver {
+			t.Errorf("stop: %+v", exit)
+		}
+		one.expect(guest.PowerLine)
+		select {
+		case event := <-s.client.Events():
+			if event.Exit == nil || event.Exit.Reason != shim.ReasonShutdown {
+				t.Errorf("event %+v", event)
+			}
+		case <-s.ctx.Done():
+			t.Error("no event")
+		}
+		s.client.Close()
+		s.gone(shim.ReasonShutdown)
+		log, err := os.ReadFile(filepath.Join(s.state, shim.ConsoleLogName))
+		s.check(err)
+		for _, want := range []string{guest.UpLine, "echo x", guest.PowerLine} {
+			if !strings.Contains(string(log), want) {
+				t.Errorf("console.log does not have %q:\n%s", want, log)
+			}
+		}
+	})
+}
+
+func TestGuestPowersOff(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	s.console(0).send(string(guest.KeyPowerOff))
+	s.gone(shim.ReasonShutdown)
+}
+
+func TestStopPausedGuest(t *testing.T) {
+	s := newScene(t)
+	p := s.plan(anyQEMU(t))
+	p.Paused = true
+	s.launch(p)
+	if got := string(s.monitor("query-status")); !strings.Contains(got, `"running": false`) {
+		t.Errorf("launched paused, and it is %s", got)
+	}
+	_, err := s.client.Stop(s.ctx, time.Minute)
+	s.check(err)
+	s.gone(shim.ReasonShutdown)
+}
+
+func TestStopGraceOver(t *testing.T) {
+	s := newScene(t)
+	s.writeKernel(guest.PVHOptions{IgnorePowerButton: true})
+	s.launch(s.plan(anyQEMU(t)))
+	s.console(1 << 20).count()
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.client.Stop(s.ctx, time.Hour)
+		first <- err
+	}()
+	s.console(1 << 20).expect(guest.PowerLine)
+	exit, err := s.client.Stop(s.ctx, time.Millisecond) // joins, and shortens
+	s.check(err)
+	s.check(<-first)
+	if exit.Reason != shim.ReasonKilled || !exit.GraceOver || exit.Signal != "SIGKILL" || exit.Code != -1 {
+		t.Errorf("exit %+v", exit)
+	}
+	s.gone(shim.ReasonKilled)
+}
+
+func TestKill(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	exit, err := s.client.Kill(s.ctx)
+	s.check(err)
+	if exit.Reason != shim.ReasonKilled || exit.GraceOver || exit.Signal != "SIGKILL" {
+		t.Errorf("exit %+v", exit)
+	}
+	s.gone(shim.ReasonKilled)
+}
+
+func TestCrash(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	s.check(unix.Kill(s.vmmPID, unix.SIGSEGV))
+	if exit := s.gone(shim.ReasonCrashed); exit.Signal != "SIGSEGV" {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+func TestTerminatedShimStopsGuest(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	s.console(1 << 20).count()
+	s.check(unix.Kill(s.shimPID, unix.SIGTERM))
+	s.gone(shim.ReasonShutdown)
+}
+
+func TestKilledShimTakesVMM(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	vmm, err := unix.PidfdOpen(s.vmmPID, 0)
+	s.check(err)
+	defer unix.Close(vmm)
+	s.check(unix.Kill(s.shimPID, unix.SIGKILL))
+	ended := []unix.PollFd{{Fd: int32(vmm), Events: unix.POLLIN}}
+	s.waitFor(func() bool {
+		n, _ := unix.Poll(ended, 0)
+		return n == 1
+	})
+	<-s.client.Done()
+	s.waitFor(func() bool { return !shim.ProcessAlive(shim.ShimProcess{PID: s.shimPID}) })
+	if p := s.process(); shim.ProcessAlive(p) {
+		t.Errorf("the shim %+v counts as alive", p)
+	}
+}
+
+func TestAgentComesBack(t *testing.T) {
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	s.client.Close()
+	client, err := shim.Dial(s.ctx, s.run)
+	s.check(err)
+	s.client = client
+	if w := client.Welcome(); w.VMMPID != s.vmmPID || w.PID != s.shimPID || w.Plan == nil || w.Plan.Name != "test" || w.Saving || w.Launching {
+		t.Errorf("welcome %+v", w)
+	}
+	s.goesOn()
+	wantCode(t, client.Release(s.ctx), shim.CodePrecondition)
+	_, err = client.Kill(s.ctx)
+	s.check(err)
+	s.gone(shim.ReasonKilled)
+}
+
+func TestReleaseUnused(t *testing.T) {
+	s := newScene(t)
+	s.startShim()
+	s.check(s.client.Release(s.ctx))
+	<-s.client.Done()
+	s.waitFor(func() bool { return !alive(s.shimPID) })
+	s.nothingLeft()
+}
+
+func TestUnusedShimEndsWithItsAgent(t *testing.T) {
+	s := newScene(t)
+	s.startShim()
+	s.client.Close()
+	s.waitFor(func() bool { return !alive(s.shimPID) })
+	s.nothingLeft()
+}
+
+// A launch that fails leaves nothing and may be tried again.
+func TestLaunchFails(t *testing.T) {
+	q := anyQEMU(t)
+	s := newScene(t)
+	s.startShim()
+	text := filepath.Join(s.root, "text")
+	s.check(os.WriteFile(text, []byte("QFI\xfb\x00\x00\x00\x03"), 0o600))
+	fifo := filepath.Join(s.root, "fifo")
+	s.check(unix.Mkfifo(fifo, 0o600))
+	file := func(f plan.File) func(*plan.Plan) {
+		return func(p *plan.Plan) { p.Files = append(p.Files, f) }
+	}
+	for _, test := range []struct {
+		name  string
+		spoil func(*plan.Plan)
+		code  shim.Code
+		texts []string
+	}{
+		{"VMM refuses", func(p *plan.Plan) { p.Args = append(p.Args, "-device", "nonesuch") }, shim.CodeInternal, []string{"exit status 1", "nonesuch"}},
+		{"no program", func(p *plan.Plan) { p.Program = "/nonesuch/qemu" }, shim.CodeInternal, []string{"/nonesuch/qemu", "no such file"}},
+		{"other driver", func(p *plan.Plan) { p.VMM = "bochs" }, shim.CodeInvalid, []string{`"bochs"`}},
+		{"missing file", file(plan.File{Kind: plan.FilePath, Field: "disks[1].path", Path: "/nonesuch/disk"}), shim.CodeInvalid, []string{"disks[1].path", "/nonesuch/disk"}},
+		{"relative file", file(plan.File{Kind: plan.FilePath, Field: "disks[1].path", Path: "disk"}), shim.CodeInvalid, []string{"disks[1].path", "absolute"}},
+		{"FIFO", file(plan.File{Kind: plan.FilePath, Field: "boot.initrd", Path: fifo}), shim.CodeInvalid, []string{"boot.initrd", "neither a regular file"}},
+		{"our own descriptors", file(plan.File{Kind: plan.FilePath, Field: "disks[0].path", Path: "/proc/self/fd/0"}), shim.CodeInvalid, []string{"disks[0].path"}},
+		{"other format", file(plan.File{Kind: plan.FilePath, Field: "disks[0].path", Path: text,
+			Disk: &disk.Expectation{Field: "disks[0].path", Image: disk.Image{Path: text, Format: disk.Raw}}}), shim.CodeInvalid, []string{"disks[0].path", text}},
+		{"changed disk", file(plan.File{Kind: plan.FilePath, Field: "disks[0].path", Path: s.kernel, Identity: &disk.Identity{Size: 1}}),
+			shim.CodeChangedDisk, []string{"disks[0].path", s.kernel, "--allow-changed-disks"}},
+		{"socket elsewhere", file(plan.File{Kind: plan.FileListen, Path: "../x.sock"}), shim.CodeInvalid, []string{"../x.sock"}},
+		{"descriptor not sent", file(plan.File{Kind: plan.FileReceived, Field: "networks[0]", Index: 3}), shim.CodeInvalid, []string{"networks[0]", "descriptor 3"}},
+		{"unknown kind", file(plan.File{Kind: "teapot", Field: "tea"}), shim.CodeInvalid, []string{"tea", "teapot"}},
+		{"RAM is no huge pages", func(p *plan.Plan) { p.Memory.PageSize = 2 << 20 }, shim.CodeInvalid, []string{"memory.hugePages", "hugetlbfs"}},
+		{"no such image", func(p *plan.Plan) { p.Restore = &plan.Restore{Directory: s.root, ImageID: "x"} }, shim.CodeInvalid, []string{"not a memory image"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := s.plan(q)
+			test.spoil(p)
+			_, err := s.client.Launch(s.ctx, p, nil, nil)
+			wantCode(t, err, test.code, test.texts...)
+			if _, err := os.Stat(s.ram); err == nil {
+				t.Error("guest RAM is left")
+			}
+			if _, err := os.Stat(filepath.Join(s.run, "qmp.sock")); err == nil {
+				t.Error("a socket is left")
+			}
+		})
+	}
+	launched, err := s.client.Launch(s.ctx, s.plan(q), nil, nil)
+	s.check(err)
+	s.vmmPID = launched.VMMPID
+	s.goesOn()
+	_, err = s.client.Launch(s.ctx, s.plan(q), nil, nil)
+	wantCode(t, err, shim.CodePrecondition)
+	_, err = s.client.Kill(s.ctx)
+	s.check(err)
+	s.gone(shim.ReasonKilled)
+}
+
+func TestLaunchRefusesUsedRAM(t *testing.T) {
+	s := newScene(t)
+	s.check(os.WriteFile(s.ram, []byte("another VM's"), 0o600))
+	s.startShim()
+	_, err := s.client.Launch(s.ctx, s.plan(anyQEMU(t)), nil, nil)
+	wantCode(t, err, shim.CodeInternal, s.ram, "left over")
+	if b, err := os.ReadFile(s.ram); string(b) != "another VM's" {
+		t.Errorf("the file that was there: %q, %v", b, err)
+	}
+}
+
+// The VMM's process has no more than it needs.
+func TestConfinement(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to start the VMM as another user")
+	}
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	status, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "status"))
+	s.check(err)
+	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "Groups:\t \n", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("status of the VMM does not have %q", want)
+		}
+	}
+	limits, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "limits"))
+	s.check(err)
+	if want := "Max core file size        0                    0"; !strings.Contains(string(limits), want) {
+		t.Errorf("limits of the VMM do not have %q", want)
+	}
+	env, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "environ"))
+	s.check(err)
+	if strings.Contains(string(env), "HOME=") {
+		t.Errorf("the VMM's environment has ours: %q", env)
+	}
+	if st, err := os.Stat(s.ram); err != nil || st.Mode().Perm() != 0o600 || st.Sys().(*sysStat).Uid != 65534 {
+		t.Errorf("guest RAM: %v, %v", st, err)
+	}
+}
