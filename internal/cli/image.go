@@ -65,7 +65,7 @@ func (a *app) describeImage(path string, m *memory.Manifest) [][]string {
 		{"VMM:", strings.TrimSpace(m.VMM.Name + " " + m.VMM.Version)},
 		{"Accelerator:", m.Accelerator},
 		{"Machine type:", m.MachineType},
-		{"CPU:", strings.TrimSpace(m.CPU.Model + " " + strings.Join(m.CPU.Features, ","))},
+		{"CPU:", cpuText(m.CPU)},
 		{"Memory:", output.Bytes(m.MemorySize) + memoryNote(m)},
 		{"State:", output.Bytes(m.StateSize)},
 	}
@@ -73,6 +73,14 @@ func (a *app) describeImage(path string, m *memory.Manifest) [][]string {
 		rows = append(rows, []string{"Disk " + d.Name + ":", fmt.Sprintf("%s (%s, %s)", d.Path, d.Format, output.Bytes(d.Size))})
 	}
 	return rows
+}
+
+// cpuText leaves the features to -o json: with them all it would fill a page.
+func cpuText(c memory.CPU) string {
+	if n := len(c.Features); n > 0 {
+		return fmt.Sprintf("%s, with %d features (-o json has them)", c.Model, n)
+	}
+	return c.Model
 }
 
 func memoryNote(m *memory.Manifest) string {

@@ -39,7 +39,7 @@ func TestLifecycleCommands(t *testing.T) {
 		{"delete --force web", []string{`KillVM name:"web"`, `DeleteVM name:"web"`}, "web deleted\n"},
 		{"rm --force off", []string{`KillVM name:"off"`, `DeleteVM name:"off"`}, "off deleted\n"},
 		{"save web img", []string{`SaveVM name:"web" directory:"` + dir + `/img"`},
-			"web saved to " + dir + "/img (100 MiB of memory, 300 KiB of state; the guest stood still for 1.2s)\n"},
+			"web saved to " + dir + "/img (100 MiB of memory, 300 KiB of state)\n"},
 		{"save --keep-running web /img", []string{`SaveVM name:"web" directory:"/img" keep_running:true`},
 			"web saved to /img (100 MiB of memory, 300 KiB of state; the guest stood still for 1.2s)\n"},
 		{"restore img", []string{`RestoreVM directory:"` + dir + `/img"`}, "from-image restored from " + dir + "/img (running)\n"},

@@ -47,8 +47,12 @@ the save up; the guest then goes on.`,
 			return err
 		}
 		r := last.GetResult()
-		a.printf("%s saved to %s (%s of memory, %s of state; the guest stood still for %s)\n", req.Name, dir,
-			output.Bytes(r.GetMemoryBytes()), output.Bytes(r.GetStateBytes()), output.Milliseconds(r.GetStoppedMs()))
+		still := ""
+		if req.KeepRunning {
+			still = "; the guest stood still for " + output.Milliseconds(r.GetStoppedMs())
+		}
+		a.printf("%s saved to %s (%s of memory, %s of state%s)\n", req.Name, dir,
+			output.Bytes(r.GetMemoryBytes()), output.Bytes(r.GetStateBytes()), still)
 		return nil
 	}
 	return cmd
