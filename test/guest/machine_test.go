@@ -48,7 +48,7 @@ type machine struct {
 
 // patience bounds every test of a guest; nothing waits for as long as this
 // unless it is broken.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // boot starts QEMU with an ELF file or a kernel; args come last.
 func boot(t *testing.T, qemu string, args ...string) *machine {
@@ -66,6 +66,7 @@ func boot(t *testing.T, qemu string, args ...string) *machine {
 		"-chardev", "socket,id=console,fd=3", "-serial", "chardev:console",
 		"-chardev", "socket,id=monitor,fd=4", "-mon", "chardev=monitor,mode=control",
 	}, args...)...)
+	m.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	m.cmd.ExtraFiles = []*os.File{consoleFile, monitorFile}
 	m.cmd.Stderr = &testWriter{t}
 	if err := m.cmd.Start(); err != nil {
@@ -75,7 +76,7 @@ func boot(t *testing.T, qemu string, args ...string) *machine {
 	monitorFile.Close()
 	t.Cleanup(func() {
 		cancel()
-		m.cmd.Wait()
+		m.cmd.Wait() // killed, or ended and looked at in gone
 		console.Close()
 		monitor.Close()
 	})

@@ -88,18 +88,26 @@ func formatGUID(b []byte) string {
 		binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint16(b[6:]), b[8:10], b[10:16])
 }
 
-// readPhysical reads memory that firmware keeps for itself.
+const pageSize = 4096
+
+// readPhysical reads memory that firmware keeps for itself, within one page.
+// Mapped, since the kernel has no address of its own for it to read through.
 func readPhysical(address int64, size int) ([]byte, error) {
 	f, err := os.Open("/dev/mem")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	content := make([]byte, size)
-	if _, err := f.ReadAt(content, address); err != nil {
-		return nil, err
+	at := int(address % pageSize)
+	page, err := unix.Mmap(int(f.Fd()), address-int64(at), pageSize, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("/dev/mem at %#x: %w", address, err)
 	}
-	return content, nil
+	defer unix.Munmap(page)
+	if at+size > pageSize {
+		return nil, fmt.Errorf("/dev/mem: %d bytes at %#x are not within a page", size, address)
+	}
+	return bytes.Clone(page[at : at+size]), nil
 }
 
 // Registers of the Intel 6300ESB watchdog (datasheet 300641, chapter 20).
@@ -149,32 +157,43 @@ func armESB(device string, ticks uint32) error {
 		return err
 	}
 	defer f.Close()
-	page, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	page, err := unix.Mmap(int(f.Fd()), 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return err
 	}
 	defer unix.Munmap(page)
+	// The registers are fewer than a page, and anywhere within theirs.
+	var start uint64
+	if _, err := fmt.Sscanf(attribute(device, "resource"), "0x%x", &start); err != nil {
+		return fmt.Errorf("%s/resource: %w", device, err)
+	}
+	registers := page[start%pageSize:]
 	for _, timer := range []struct {
 		offset int
 		ticks  uint32
 	}{{esbTimer1, 1}, {esbTimer2, ticks}} {
-		// A register takes one access of its own width, not four of a byte.
-		*(*uint16)(unsafe.Pointer(&page[esbReload])) = 0x80 // the unlocking
-		*(*uint16)(unsafe.Pointer(&page[esbReload])) = 0x86 // sequence
-		*(*uint32)(unsafe.Pointer(&page[timer.offset])) = timer.ticks
+		store(&registers[esbReload], uint16(0x80)) // the unlocking
+		store(&registers[esbReload], uint16(0x86)) // sequence
+		store(&registers[timer.offset], timer.ticks)
 	}
 	config, err := os.OpenFile(device+"/config", os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer config.Close()
-	_, err = config.WriteAt([]byte{0, 0}, esbConfig) // slow clock, reboot at the end
+	_, err = config.WriteAt([]byte{3, 0}, esbConfig) // slow clock, no interrupt halfway, reboot at the end
 	if err != nil {
 		return err
 	}
 	_, err = config.WriteAt([]byte{esbEnable}, esbLock)
 	return err
 }
+
+// store writes to a register with one access of its own width. It is not inlined,
+// for the compiler would leave out a store that another one follows.
+//
+//go:noinline
+func store[T uint16 | uint32](register *byte, value T) { *(*T)(unsafe.Pointer(register)) = value }
 
 // getLocalCID is IOCTL_VM_SOCKETS_GET_LOCAL_CID of linux/vm_sockets.h.
 const getLocalCID = 0x7b9

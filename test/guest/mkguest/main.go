@@ -1,9 +1,12 @@
-// Command mkguest writes the guests that vmlet's demo boots to a folder.
+// Command mkguest writes the guests that vmlet's demo boots to a folder:
+// Debian's kernel (vmlinuz) with an initramfs that counts (initrd), and the
+// tiny PVH guest (pvh.elf).
 //
 //	go run ./test/guest/mkguest DIR
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,19 +19,32 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: mkguest DIR")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "mkguest:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir string) error {
+func run(ctx context.Context, dir string) error {
+	kernel, initrd, err := guest.Linux(ctx)
+	if err != nil {
+		return err
+	}
 	pvh, err := guest.PVH(guest.PVHOptions{})
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	for name, from := range map[string]string{"vmlinuz": kernel, "initrd": initrd} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(filepath.Join(dir, "pvh.elf"), pvh, 0o644)
 }
