@@ -213,3 +213,12 @@ func complaints(stderr string) string {
 	}
 	return strings.Join(lines, "")
 }
+
+func dupFile(t *testing.T, fd int) *os.File {
+	t.Helper()
+	again, err := unix.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(again), "again")
+}

@@ -108,7 +108,7 @@ func (c *Client) synchronise() error {
 		if c.decode("guest-sync-delimited", line, &echo) == nil && echo == id {
 			return nil
 		}
-		stale += skipped + len(line) + 1 // to an earlier client
+		stale += skipped + len(line) + len("\xff\n") // to an earlier client
 	}
 	return fmt.Errorf("%w: more than %d bytes and no answer among them", ErrProtocol, maxStale)
 }

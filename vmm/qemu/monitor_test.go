@@ -1,0 +1,272 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+)
+
+// running is a guest of a few hundred bytes, and the agent's monitor of it.
+func running(t *testing.T, q *QEMU, info vmm.Info) (vmm.Monitor, *machine) {
+	t.Helper()
+	r := planCase{yaml: "memory: {size: 16Mi}\nboot: {kernel: {path: /boot/vmlinuz}}\n"}.request(info)
+	r.User = nil
+	p, err := q.Plan(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := launch(t, p, resources{files: standIns(t, p)})
+	go io.Copy(io.Discard, m.console)
+	monitor, err := q.Connect(testContext(t), m.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { monitor.Close() })
+	return monitor, m
+}
+
+// await returns the next event that means this.
+func await(t *testing.T, ctx context.Context, m vmm.Monitor, want vmm.Change) {
+	t.Helper()
+	for {
+		select {
+		case event, open := <-m.Events():
+			if !open {
+				t.Fatalf("the events ended before change %d", want)
+			}
+			if event.Time.IsZero() || event.Name == "" {
+				t.Errorf("event without a name or time: %+v", event)
+			}
+			if event.Change == want {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatalf("no event of change %d", want)
+		}
+	}
+}
+
+func TestMonitorOfRealQEMU(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		ctx := testContext(t)
+		monitor, m := running(t, q, info)
+		check := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		state := func(want bool) {
+			t.Helper()
+			status, err := monitor.Status(ctx)
+			if err != nil || status.Running != want || status.Panicked || status.Detail == "" {
+				t.Fatalf("status %+v, %v; want running %v", status, err, want)
+			}
+		}
+		check("resume what runs", monitor.Resume(ctx))
+		state(true)
+		check("pause", monitor.Pause(ctx))
+		await(t, ctx, monitor, vmm.ChangePaused)
+		check("pause again", monitor.Pause(ctx))
+		state(false)
+		check("resume", monitor.Resume(ctx))
+		await(t, ctx, monitor, vmm.ChangeResumed)
+		state(true)
+		check("reset", monitor.Reset(ctx))
+		await(t, ctx, monitor, vmm.ChangeReset)
+
+		// QEMU dies: the events end, and calls fail instead of waiting.
+		m.cmd.Process.Kill()
+		for range monitor.Events() {
+		}
+		if _, err := monitor.Status(ctx); !errors.Is(err, qmp.ErrDisconnected) {
+			t.Errorf("status of a dead QEMU: %v", err)
+		}
+	})
+}
+
+// TestResumeOfWhatIsBeingRestored: QEMU would say yes and do nothing.
+func TestResumeOfWhatIsBeingRestored(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		ctx := testContext(t)
+		r := planCase{yaml: small}.request(info)
+		r.User = nil
+		r.Image = &vmm.Image{Manifest: &memory.Manifest{MachineType: latest(t, info)}}
+		p, err := q.Plan(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := launch(t, p, resources{files: standIns(t, p)})
+		monitor, err := q.Connect(ctx, m.dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer monitor.Close()
+		var state *StateError
+		if err := monitor.Resume(ctx); !errors.As(err, &state) || state.State != "inmigrate" {
+			t.Errorf("resume: %v, want a StateError that says inmigrate", err)
+		}
+	})
+}
+
+func latest(t *testing.T, info vmm.Info) string {
+	t.Helper()
+	machine, found := info.Details.(*Details).machine("q35")
+	if !found {
+		t.Fatal("this QEMU has no q35")
+	}
+	return machine.Name
+}
+
+func TestChange(t *testing.T) {
+	for _, c := range []struct {
+		name, data string
+		want       vmm.Change
+	}{
+		{"STOP", "", vmm.ChangePaused},
+		{"RESUME", "", vmm.ChangeResumed},
+		{"RESET", `{"guest": true}`, vmm.ChangeReset},
+		{"GUEST_PANICKED", `{"action": "pause"}`, vmm.ChangePanicked},
+		{"VSERPORT_CHANGE", `{"id": "guest-agent-port", "open": true}`, vmm.ChangeAgentConnected},
+		{"VSERPORT_CHANGE", `{"id": "guest-agent-port", "open": false}`, vmm.ChangeAgentDisconnected},
+		{"VSERPORT_CHANGE", `{"id": "another", "open": true}`, vmm.ChangeNone},
+		{"VSERPORT_CHANGE", `[]`, vmm.ChangeNone},
+		{"VSERPORT_CHANGE", "", vmm.ChangeNone},
+		{"WATCHDOG", `{"action": "reset"}`, vmm.ChangeNone},
+		{"FROM_THE_FUTURE", `{}`, vmm.ChangeNone},
+	} {
+		if got := change(qmp.Event{Name: c.name, Data: json.RawMessage(c.data)}); got != c.want {
+			t.Errorf("%s %s means %d, want %d", c.name, c.data, got, c.want)
+		}
+	}
+}
+
+// TestSetGuestTimeWithoutAgent: nobody has opened the port, so nothing answers.
+func TestSetGuestTimeWithoutAgent(t *testing.T) {
+	silent := func(context.Context, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { theirs.Close() })
+		go io.Copy(io.Discard, theirs)
+		return ours, nil
+	}
+	none := func(context.Context, string) (net.Conn, error) { return nil, errors.New("no such socket") }
+	for name, dial := range map[string]vmm.Dialer{"silent": silent, "none": none} {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &monitor{dial: func(ctx context.Context, name string) (net.Conn, error) {
+			if name != GuestAgent {
+				t.Errorf("dialed %q", name)
+			}
+			conn, err := dial(ctx, name)
+			cancel() // whoever waits from now on has waited too long
+			return conn, err
+		}, agent: make(chan struct{}, 1)}
+		if err := m.SetGuestTime(ctx, time.Now()); !errors.Is(err, vmm.ErrNoGuestAgent) {
+			t.Errorf("%s: error %v, want ErrNoGuestAgent", name, err)
+		}
+	}
+}
+
+// TestClockAfterRestore: the machine's clock is the host's, however long the
+// machine was saved for.
+func TestClockAfterRestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits three seconds: a clock must have time to be wrong")
+	}
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		t.Parallel()
+		ctx := testContext(t)
+		r := planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Paused = true }}.request(info)
+		r.User = nil
+		p, err := q.Plan(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := launch(t, p, resources{files: standIns(t, p)})
+		saver := source.shim(ctx)
+		state := memoryFile(t, 0)
+		migrate(t, ctx, saver, "migrate", state)
+		source.quit(ctx, saver)
+
+		select {
+		case <-time.After(3 * time.Second):
+		case <-ctx.Done():
+		}
+		if _, err := state.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		r.Image = &vmm.Image{Manifest: &memory.Manifest{MachineType: latest(t, info)}}
+		if p, err = q.Plan(r); err != nil {
+			t.Fatal(err)
+		}
+		target := launch(t, p, resources{files: standIns(t, p), memory: source.memory})
+		loader := target.shim(ctx)
+		migrate(t, ctx, loader, "migrate-incoming", state)
+
+		before := time.Now().UTC().Truncate(time.Second)
+		rtc := realTimeClock(t, ctx, loader)
+		after := time.Now().UTC()
+		// It counts whole seconds, from a moment of its own in each.
+		if rtc.Before(before.Add(-time.Second)) || rtc.After(after.Add(time.Second)) {
+			t.Errorf("after the restore the machine's clock says %v, and it is %v", rtc, after)
+		}
+		target.quit(ctx, loader)
+	})
+}
+
+// migrate moves device state through a file, RAM staying where it is.
+func migrate(t *testing.T, ctx context.Context, c *qmp.Client, command string, state interface{ Fd() uintptr }) {
+	t.Helper()
+	file := dupFile(t, int(state.Fd()))
+	defer file.Close()
+	events := c.Subscribe("MIGRATION")
+	defer events.Close()
+	capabilities := []map[string]any{{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true}}
+	if err := c.Execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": capabilities}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ExecuteWithFiles(ctx, "getfd", map[string]string{"fdname": "state"}, nil, file); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Execute(ctx, command, map[string]string{"uri": "fd:state"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		event, err := events.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(event.Data), "completed") {
+			return
+		}
+		if strings.Contains(string(event.Data), "failed") {
+			t.Fatalf("%s: %s", command, event.Data)
+		}
+	}
+}
+
+// realTimeClock reads the MC146818's date: tm_year counts from 1900 and tm_mon
+// from 0, as in mktime(3).
+func realTimeClock(t *testing.T, ctx context.Context, c *qmp.Client) time.Time {
+	t.Helper()
+	var tm struct {
+		Year   int `json:"tm_year"`
+		Month  int `json:"tm_mon"`
+		Day    int `json:"tm_mday"`
+		Hour   int `json:"tm_hour"`
+		Minute int `json:"tm_min"`
+		Second int `json:"tm_sec"`
+	}
+	if err := c.Execute(ctx, "qom-get", map[string]string{"path": "/machine", "property": "rtc-time"}, &tm); err != nil {
+		t.Fatal(err)
+	}
+	return time.Date(1900+tm.Year, time.Month(1+tm.Month), tm.Day, tm.Hour, tm.Minute, tm.Second, 0, time.UTC)
+}
