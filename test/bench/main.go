@@ -1,0 +1,105 @@
+// Command bench times vmlet beside bare QEMU and virsh, in one run on one
+// machine, and prints a table: medians, and ratios of medians.
+//
+//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory]
+//
+// It runs as root, from the module's folder, after make build, and needs what
+// test/setup bench installs. Each system boots the same kernel and initramfs
+// with the same QEMU and accelerator, and its console goes to a file; a step
+// ends when the guest's next byte is in that file. Everything it makes is in a
+// temporary folder. libvirt runs in a mount namespace of its own, so that a
+// libvirt that the machine already has is not touched.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+func main() {
+	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
+	only := flag.String("only", "start,save,lazy,memory", "which rows")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	if err := run(ctx, *runs, strings.Split(*only, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, runs int, rows []string) error {
+	work, err := os.MkdirTemp("", "vmlet-bench.")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	// QEMU runs as a user of its own and must reach its consoles.
+	if err := os.Chmod(work, 0o711); err != nil {
+		return err
+	}
+	kernel, initrd, err := guest.Linux(ctx)
+	if err != nil {
+		return err
+	}
+	g := machine{
+		kernel: kernel, initrd: initrd,
+		cmdline: "console=ttyS0 vmlet.interval=10ms",
+		memory:  1 << 30,
+	}
+	b := &bench{ctx: ctx, work: work, runs: runs, machine: g, table: newTable(os.Stdout)}
+	for _, row := range rows {
+		var err error
+		switch row {
+		case "start":
+			err = b.start()
+		case "save":
+			err = b.saveAndRestore()
+		case "lazy":
+			err = b.lazy()
+		case "memory":
+			err = b.resident()
+		default:
+			err = fmt.Errorf("no rows named %q", row)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", row, err)
+		}
+	}
+	return b.table.flush()
+}
+
+// machine is the guest that every system runs.
+type machine struct {
+	kernel, initrd, cmdline string
+	memory                  uint64 // bytes
+}
+
+// system is what is measured.
+type system interface {
+	name() string
+	// boot starts a guest that is not running and returns when the command
+	// does; destroy ends it.
+	boot(ctx context.Context) error
+	destroy(ctx context.Context) error
+	// console is the file that the guest prints to.
+	console() string
+	// save ends the guest; restore lets it go on.
+	save(ctx context.Context, to string) error
+	restore(ctx context.Context, from string) error
+	// processes are the system's own that are not QEMU.
+	processes() ([]int, error)
+	close() error
+}
+
+// image is where run n of a save goes.
+func (b *bench) image(system string, n int) string {
+	return filepath.Join(b.work, fmt.Sprintf("%s-image-%d", system, n))
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+type bench struct {
+	ctx     context.Context
+	work    string
+	runs    int
+	machine machine
+	table   *table
+}
+
+// start: from the command until the guest's first byte on its console.
+func (b *bench) start() error {
+	var systems []system
+	defer func() { closeAll(systems) }()
+	for _, make := range []func() (system, error){b.vmlet(""), b.virsh, b.bare} {
+		s, err := make()
+		if err != nil {
+			return err
+		}
+		systems = append(systems, s)
+	}
+	samples := make([]sample, len(systems))
+	for n := -1; n < b.runs; n++ {
+		for i, s := range systems {
+			took, err := b.untilNextByte(s.console(), func() error { return s.boot(b.ctx) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name(), err)
+			}
+			if n >= 0 {
+				samples[i] = append(samples[i], took)
+			}
+			if err := s.destroy(b.ctx); err != nil {
+				return fmt.Errorf("%s: %w", s.name(), err)
+			}
+		}
+	}
+	over := samples[0].median() - samples[2].median()
+	b.table.row("start until the guest's first byte", samples[0].String(), samples[1].String(), samples[2].String(),
+		fmt.Sprintf("%s of virsh's; %s over bare QEMU", ratio(samples[0], samples[1]), ms(over)))
+	return nil
+}
+
+// saveAndRestore: the save until the command returns, and from the command to
+// restore until the guest's next byte.
+func (b *bench) saveAndRestore() error {
+	vmlet, err := b.vmlet("")()
+	if err != nil {
+		return err
+	}
+	virsh, err := b.virsh()
+	if err != nil {
+		return err
+	}
+	defer closeAll([]system{vmlet, virsh})
+	var saves, restores [2]sample
+	for i, s := range []system{vmlet, virsh} {
+		if err := b.bootAndSettle(s); err != nil {
+			return fmt.Errorf("%s: %w", s.name(), err)
+		}
+		for n := -1; n < b.runs; n++ {
+			save, restore, err := b.once(s, n)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name(), err)
+			}
+			if n >= 0 {
+				saves[i], restores[i] = append(saves[i], save), append(restores[i], restore)
+			}
+		}
+		if err := s.destroy(b.ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name(), err)
+		}
+	}
+	b.table.row(fmt.Sprintf("save, %d MiB guest", b.machine.memory>>20), saves[0].String(), saves[1].String(), "–",
+		ratio(saves[1], saves[0])+" times faster than virsh")
+	b.table.row("restore until the guest's next byte", restores[0].String(), restores[1].String(), "–",
+		ratio(restores[1], restores[0])+" times faster than virsh")
+	return nil
+}
+
+// once saves and restores s.
+func (b *bench) once(s system, n int) (save, restore time.Duration, err error) {
+	to := b.image(s.name(), n)
+	defer os.RemoveAll(to)
+	begin := time.Now()
+	if err := s.save(b.ctx, to); err != nil {
+		return 0, 0, err
+	}
+	save = time.Since(begin)
+	restore, err = b.untilNextByte(s.console(), func() error { return s.restore(b.ctx, to) })
+	return save, restore, err
+}
+
+// lazy: restores whose time must not depend on the size of memory.
+func (b *bench) lazy() error {
+	qemu, err := guest.QEMU10()
+	if err != nil {
+		b.table.row("lazy restore", "no QEMU here that can: "+err.Error(), "–", "–", "–")
+		return nil
+	}
+	var first, last sample
+	for _, size := range []uint64{512 << 20, 2 << 30, 16 << 30} {
+		b := *b
+		b.machine.memory = size
+		s, err := b.vmlet(qemu, "--lazy")()
+		if err != nil {
+			return err
+		}
+		restores, err := b.lazyRestores(s)
+		if cerr := s.close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = restores
+		}
+		last = restores
+		b.table.row(fmt.Sprintf("lazy restore until the next byte, %d MiB", size>>20), restores.String(), "–", "–",
+			ratio(last, first)+" of the smallest's")
+	}
+	return nil
+}
+
+// lazyRestores saves once and restores from that image again and again: it has
+// no disks.
+func (b *bench) lazyRestores(s system) (sample, error) {
+	if err := b.bootAndSettle(s); err != nil {
+		return nil, err
+	}
+	to := b.image(s.name(), 0)
+	defer os.RemoveAll(to)
+	if err := s.save(b.ctx, to); err != nil {
+		return nil, err
+	}
+	var restores sample
+	for n := -1; n < b.runs; n++ {
+		took, err := b.untilNextByte(s.console(), func() error { return s.restore(b.ctx, to) })
+		if err != nil {
+			return nil, err
+		}
+		if n >= 0 {
+			restores = append(restores, took)
+		}
+		if err := s.destroy(b.ctx); err != nil {
+			return nil, err
+		}
+	}
+	return restores, nil
+}
+
+// resident: the memory of all that is not QEMU, with one guest running.
+func (b *bench) resident() error {
+	cells := []string{"resident memory beside QEMU, one VM"}
+	for _, make := range []func() (system, error){b.vmlet(""), b.virsh} {
+		s, err := make()
+		if err != nil {
+			return err
+		}
+		cell, err := b.residentOf(s)
+		if cerr := s.close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name(), err)
+		}
+		cells = append(cells, cell)
+	}
+	b.table.row(append(cells, "–", "–")...)
+	return nil
+}
+
+func (b *bench) residentOf(s system) (string, error) {
+	if err := b.bootAndSettle(s); err != nil {
+		return "", err
+	}
+	pids, err := s.processes()
+	if err != nil {
+		return "", err
+	}
+	var parts []string
+	for _, pid := range pids {
+		name, kib, err := residentKiB(pid)
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, fmt.Sprintf("%s %.1f MiB", name, float64(kib)/1024))
+	}
+	return strings.Join(parts, ", "), s.destroy(b.ctx)
+}
+
+// residentKiB reads a process's name and resident memory (VmRSS of proc(5)).
+func residentKiB(pid int) (name string, kib int, err error) {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return "", 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); key {
+		case "Name":
+			name = value
+		case "VmRSS":
+			kib, err = strconv.Atoi(strings.TrimSuffix(value, " kB"))
+		}
+	}
+	return name, kib, err
+}
+
+// bootAndSettle boots the guest and waits until it counts.
+func (b *bench) bootAndSettle(s system) error {
+	if err := s.boot(b.ctx); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(time.Minute)
+	for {
+		text, err := os.ReadFile(s.console())
+		if err == nil && strings.Contains(string(text), "count 50 ") {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the guest did not count within a minute; its console is %s", s.console())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// untilNextByte runs do and returns how long it was until the file at path had
+// changed, looking every 200 µs.
+func (b *bench) untilNextByte(path string, do func() error) (time.Duration, error) {
+	size := func() int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	before, begin := size(), time.Now()
+	seen := make(chan time.Duration, 1)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	go func() {
+		for ctx.Err() == nil {
+			if now := size(); now != before && now != 0 {
+				seen <- time.Since(begin)
+				return
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	if err := do(); err != nil {
+		return 0, err
+	}
+	select {
+	case took := <-seen:
+		return took, nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("nothing came on the console %s within a minute", path)
+	}
+}
+
+func closeAll(systems []system) {
+	for _, s := range systems {
+		if err := s.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
+}
