@@ -1,0 +1,438 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// world is a machine: what outlives an agent.
+type world struct {
+	t        *testing.T
+	stateDir string
+	runDir   string
+	bootID   string
+
+	mu      sync.Mutex
+	nextPID int
+	procs   map[string]*fakeProc // by run folder
+	fail    map[string]error     // by step
+	held    map[string]bool      // of the host
+	steps   []string
+	vmm     *fakeVMM
+}
+
+func newWorld(t *testing.T) *world {
+	dir := t.TempDir()
+	w := &world{
+		t: t, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(dir, "run"), bootID: "boot-1",
+		nextPID: 100, procs: make(map[string]*fakeProc), fail: make(map[string]error), held: make(map[string]bool),
+	}
+	w.vmm = &fakeVMM{w: w}
+	return w
+}
+
+// step notes that something is done, or fails as the test wants.
+func (w *world) step(name string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.steps = append(w.steps, name)
+	return w.fail[name]
+}
+
+func (w *world) hold(what string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[what] {
+		return fmt.Errorf("%s is held already", what)
+	}
+	w.held[what] = true
+	return nil
+}
+
+func (w *world) drop(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, what)
+}
+
+// holding lists what is taken of the host, processes included.
+func (w *world) holding() (list []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for what := range w.held {
+		list = append(list, what)
+	}
+	for dir, p := range w.procs {
+		if p.alive() {
+			list = append(list, "process of "+filepath.Base(dir))
+		}
+	}
+	return list
+}
+
+func (w *world) proc(vm string) *fakeProc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.procs[filepath.Join(w.runDir, "vms", vm)]
+}
+
+// testAgent is an agent in a world; leave ends it as a lost one, without a word.
+type testAgent struct {
+	*agent
+	store *store.Store
+	end   context.CancelFunc
+}
+
+func (w *world) start() *testAgent {
+	w.t.Helper()
+	cfg, err := Config{
+		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Log: slog.New(slog.DiscardHandler),
+	}.complete()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	st, err := store.Open(w.stateDir, w.runDir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	known, err := hypervisor.New(fakeKVM{}, hypervisor.Emulation{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n, err := newNode(known, []vmm.VMM{w.vmm})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a := &testAgent{agent: newAgent(ctx, cfg, st, n, &fakeHost{w: w}, fakeShims{w}, w.bootID), store: st}
+	a.end = sync.OnceFunc(func() {
+		cancel()
+		a.watches.Wait()
+		st.Close()
+	})
+	w.t.Cleanup(a.end)
+	if err := a.adopt(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+// fakeKVM works.
+type fakeKVM struct{}
+
+func (fakeKVM) Name() string        { return "kvm" }
+func (fakeKVM) Device() string      { return "/dev/fake-kvm" }
+func (fakeKVM) Accelerator() string { return "kvm" }
+func (fakeKVM) VirtType() string    { return "kvm" }
+func (fakeKVM) Check(context.Context) hypervisor.Status {
+	return hypervisor.Status{Level: hypervisor.Works, CPUQuirks: []string{"-quirk"}}
+}
+
+// fakeHost keeps count of what is taken; taking twice is an error.
+type fakeHost struct{ w *world }
+
+func (h *fakeHost) TakeUser(vm string) (uint32, error) {
+	if err := h.w.step("user"); err != nil {
+		return 0, err
+	}
+	for uid := uint32(1000); ; uid++ {
+		if h.w.hold(fmt.Sprint("user ", uid)) == nil {
+			return uid, nil
+		}
+	}
+}
+func (h *fakeHost) ClaimUser(uid uint32, vm string) error {
+	_ = h.w.hold(fmt.Sprint("user ", uid)) // the agent that was lost had it
+	return nil
+}
+func (h *fakeHost) ReleaseUser(uid uint32) { h.w.drop(fmt.Sprint("user ", uid)) }
+func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
+	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
+}
+func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
+	if err := h.w.step("cgroup"); err != nil {
+		return err
+	}
+	return h.w.hold("cgroup " + c.Path())
+}
+func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) error { return h.w.step("join") }
+func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
+	if p := h.w.proc(filepath.Base(c.Path())); p != nil && p.alive() {
+		return errors.New("a process is in the cgroup")
+	}
+	h.w.drop("cgroup " + c.Path())
+	return nil
+}
+func (h *fakeHost) GrantDevice(path string, uid uint32) (bool, error) {
+	if err := h.w.step("device"); err != nil {
+		return false, err
+	}
+	return true, h.w.hold(fmt.Sprint("device ", path, " ", uid))
+}
+func (h *fakeHost) RevokeDevice(path string, uid uint32) error {
+	h.w.drop(fmt.Sprint("device ", path, " ", uid))
+	return nil
+}
+func (h *fakeHost) OpenTap(r host.TapRequest) (*os.File, string, error) {
+	if err := h.w.step("tap"); err != nil {
+		return nil, "", err
+	}
+	f, err := os.Open(os.DevNull)
+	return f, "tap0", err
+}
+func (h *fakeHost) MemoryPath(vm, id string, pageSize uint64) (string, error) {
+	return "/ram/" + vm, h.w.step("memory path")
+}
+func (h *fakeHost) RemoveMemory(path string) error {
+	h.w.drop("memory " + path)
+	return nil
+}
+func (h *fakeHost) Sweep(keep func(string) bool) ([]string, error) { return nil, nil }
+func (h *fakeHost) Close() error                                   { return nil }
+
+// fakeVMM plans anything.
+type fakeVMM struct {
+	w        *world
+	checkErr error
+	lazy     bool
+}
+
+func (v *fakeVMM) Name() string { return "qemu" }
+func (v *fakeVMM) Info(context.Context) (vmm.Info, error) {
+	return vmm.Info{Name: "qemu", Version: "7.2.0", Binary: "/bin/qemu", LazyRestore: v.lazy}, v.w.step("info")
+}
+func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
+	if err := v.w.step("plan"); err != nil {
+		return nil, err
+	}
+	p := &plan.Plan{
+		Name: r.Spec.GetName(), ID: r.ID, VMM: "qemu", User: r.User, Paused: r.Paused,
+		Memory: plan.Memory{Size: 4096, Path: r.MemoryPath},
+	}
+	if r.Image != nil {
+		p.Restore = &plan.Restore{Directory: r.Image.Directory, ImageID: r.Image.Manifest.ID, Lazy: r.Image.Lazy}
+	}
+	return p, nil
+}
+func (v *fakeVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
+	return memory.Manifest{
+		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: "7.2.0"}, Accelerator: r.Hypervisor,
+		MachineType: "pc-q35-7.2", MemorySize: 4096, Regions: []memory.Region{{Name: "ram0", Size: 4096}},
+	}, v.w.step("manifest")
+}
+func (v *fakeVMM) CheckImage(context.Context, *memory.Manifest) error { return v.checkErr }
+func (v *fakeVMM) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+	if err := v.w.step("connect"); err != nil {
+		return nil, err
+	}
+	conn, err := dial(ctx, "qmp.sock")
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*fakeConn).proc.newMonitor()
+}
+
+// fakeMonitor is a connection to a fakeProc's VMM.
+type fakeMonitor struct {
+	proc   *fakeProc
+	events chan vmm.Event
+	once   sync.Once
+}
+
+func (m *fakeMonitor) Status(context.Context) (vmm.Status, error) {
+	if err := m.proc.w.step("status"); err != nil {
+		return vmm.Status{}, err
+	}
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	return vmm.Status{Running: !m.proc.paused}, nil
+}
+func (m *fakeMonitor) setPaused(paused bool) error {
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	m.proc.paused = paused
+	return nil
+}
+func (m *fakeMonitor) Pause(context.Context) error  { return m.setPaused(true) }
+func (m *fakeMonitor) Resume(context.Context) error { return m.setPaused(false) }
+func (m *fakeMonitor) Reset(context.Context) error  { return nil }
+func (m *fakeMonitor) SetGuestTime(context.Context, time.Time) error {
+	return m.proc.w.step("guest time")
+}
+func (m *fakeMonitor) Events() <-chan vmm.Event { return m.events }
+func (m *fakeMonitor) Close() error {
+	m.once.Do(func() { close(m.events) })
+	return nil
+}
+
+// fakeProc is a shim and its VMM.
+type fakeProc struct {
+	w        *world
+	pid      int
+	options  shim.StartOptions
+	mu       sync.Mutex
+	launched *plan.Plan
+	paused   bool
+	saving   *shim.Save
+	deaf     bool // answers no connection
+	conns    []*fakeShim
+	monitors []*fakeMonitor
+	dead     chan struct{}
+}
+
+func (p *fakeProc) alive() bool {
+	select {
+	case <-p.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *fakeProc) newMonitor() (vmm.Monitor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := &fakeMonitor{proc: p, events: make(chan vmm.Event, 16)}
+	p.monitors = append(p.monitors, m)
+	return m, nil
+}
+
+// end ends shim and VMM, with a word (exit.json) or without.
+func (p *fakeProc) end(e *shim.Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.alive() {
+		return
+	}
+	if e != nil {
+		e.RunID, e.Time = p.options.RunID, time.Now()
+		b, err := json.Marshal(e)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.options.StateDir, shim.ExitName), b, 0o600)
+		}
+		if err != nil {
+			p.w.t.Error(err)
+		}
+	}
+	for _, m := range p.monitors {
+		m.Close()
+	}
+	if p.launched != nil {
+		p.w.drop("memory " + p.launched.Memory.Path)
+	}
+	close(p.dead)
+	for _, c := range p.conns {
+		if e != nil {
+			c.events <- shim.Event{Exit: e}
+		}
+		c.hangUp()
+	}
+	p.conns = nil
+}
+
+// fakeShims are the processes of a world.
+type fakeShims struct{ w *world }
+
+func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, error) {
+	if err := s.w.step("shim"); err != nil {
+		return nil, 0, err
+	}
+	for _, dir := range []string{o.RunDir, o.StateDir} {
+		if _, err := os.Stat(dir); err != nil {
+			s.w.t.Errorf("the shim's folder: %v", err)
+		}
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if p := s.w.procs[o.RunDir]; p != nil && p.alive() {
+		s.w.t.Errorf("a second shim in %s", o.RunDir)
+	}
+	s.w.nextPID++
+	p := &fakeProc{w: s.w, pid: s.w.nextPID, options: o, dead: make(chan struct{})}
+	s.w.procs[o.RunDir] = p
+	return p.connect(), p.pid, nil
+}
+
+func (p *fakeProc) connect() *fakeShim {
+	c := &fakeShim{proc: p, events: make(chan shim.Event, 8)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = append(p.conns, c)
+	return c
+}
+
+func (s fakeShims) find(runDir string) (*fakeProc, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	p := s.w.procs[runDir]
+	switch {
+	case p == nil:
+		return nil, fs.ErrNotExist
+	case !p.alive():
+		return nil, os.ErrProcessDone
+	}
+	return p, nil
+}
+
+func (s fakeShims) Dial(_ context.Context, runDir string) (Shim, error) {
+	p, err := s.find(runDir)
+	if err != nil {
+		return nil, err
+	}
+	if p.deaf {
+		return nil, errors.New("no answer")
+	}
+	return p.connect(), nil
+}
+
+// fakeConn only says which process it leads to.
+type fakeConn struct {
+	net.Conn
+	proc *fakeProc
+}
+
+func (s fakeShims) DialSocket(_ context.Context, runDir, name string) (net.Conn, error) {
+	p, err := s.find(runDir)
+	return &fakeConn{proc: p}, err
+}
+
+func (s fakeShims) Process(runDir string) (ShimProcess, error) {
+	p, err := s.find(runDir)
+	if err != nil {
+		return nil, err
+	}
+	return fakeProcess{p}, nil
+}
+
+type fakeProcess struct{ p *fakeProc }
+
+func (f fakeProcess) PID() int     { return f.p.pid }
+func (f fakeProcess) Alive() bool  { return f.p.alive() }
+func (f fakeProcess) Close() error { return nil }
+func (f fakeProcess) Kill() error  { f.p.end(nil); return nil }
+func (f fakeProcess) Wait(ctx context.Context) error {
+	select {
+	case <-f.p.dead:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
