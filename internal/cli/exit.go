@@ -57,7 +57,7 @@ type lostAgentError struct {
 }
 
 func (e *lostAgentError) Error() string {
-	return fmt.Sprintf("the agent on %s closed the connection: it has stopped, or refuses uid %d; its machines run on (see: systemctl status vmlet)", e.socket, os.Geteuid())
+	return fmt.Sprintf("the agent on %s closed the connection: it has stopped, its machines run on; see: systemctl status vmlet", e.socket)
 }
 
 func (e *lostAgentError) Unwrap() error { return e.err }

@@ -78,7 +78,7 @@ func (a *app) describeImage(path string, m *memory.Manifest) [][]string {
 // cpuText leaves the features to -o json: with them all it would fill a page.
 func cpuText(c memory.CPU) string {
 	if n := len(c.Features); n > 0 {
-		return fmt.Sprintf("%s, with %d features (-o json has them)", c.Model, n)
+		return fmt.Sprintf("%s (features: %d, listed by -o json)", c.Model, n)
 	}
 	return c.Model
 }
