@@ -58,7 +58,8 @@ type QEMUConfig struct {
 }
 
 // UserRange is a range of user ids, and of group ids of the same numbers, of
-// which each running VM is given one.
+// which each running VM is given one. Agents side by side on a machine should
+// have ranges of their own.
 //
 // The default, 65536 from 2100000000 (0x7D2B7500), is free by systemd's table
 // (UIDs-GIDs.md: nothing is assigned from 0x70000000 up to the foreign range at
@@ -90,8 +91,10 @@ type HugePageDir struct {
 // CgroupConfig is where VMs' cgroups are.
 type CgroupConfig struct {
 	// Parent is the path of the cgroup below which each VM has its own.
-	// Default: the agent's own where that is delegated to it (systemd's
-	// Delegate=), else /vmlet; with cgroup v1, vmlet below the agent's own.
+	// All that is in it is this agent's. Default: the agent's own where that is
+	// delegated to it (systemd's Delegate=), else /vmlet; with cgroup v1, vmlet
+	// below the agent's own. An agent with another run folder than the usual has
+	// vmlet-XXXXXXXX instead.
 	Parent string `yaml:"parent"`
 	// Required refuses to start a VM that can't have a cgroup. Default: it
 	// starts, with a warning.

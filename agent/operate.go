@@ -134,6 +134,9 @@ func over(ctx context.Context, l *live, err error) error {
 	}
 	select {
 	case <-l.over:
+		if l.exit == nil {
+			return failf(codes.Unavailable, "the connection to its shim was lost: look at the VM's state")
+		}
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

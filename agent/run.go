@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,9 +84,19 @@ func newHost(cfg Config) (*host.Host, error) {
 		FirstUser: cfg.Users.First, Users: cfg.Users.Count,
 		RAMDir: filepath.Join(cfg.RunDir, "ram"), RAMSize: cfg.RAM.Size, RAMHuge: cfg.RAM.Huge,
 		HugePages:    pages,
+		Instance:     instance(cfg.RunDir),
 		CgroupParent: cfg.Cgroup.Parent, CgroupRequired: cfg.Cgroup.Required,
 		Log: cfg.Log,
 	})
+}
+
+// instance tells the agent of a run folder from others on the machine; the
+// agent of the usual one needs no name.
+func instance(runDir string) string {
+	if runDir == DefaultRunDir {
+		return ""
+	}
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(runDir)))
 }
 
 // serve adopts what runs and serves the API until ctx ends.

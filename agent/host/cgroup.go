@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
+	"golang.org/x/sys/unix"
 )
 
-// Where the agent's part of the cgroups begins.
 const (
-	cgroupMount  = "/sys/fs/cgroup"
-	cgroupFolder = "vmlet"
+	cgroupMount = "/sys/fs/cgroup"
 	// delegated cgroups have a folder for VMs and one for the agent itself:
 	// cgroup v2 has no processes in a cgroup that has children.
 	delegatedVMs   = "vms"
@@ -56,35 +56,38 @@ type Cgroups interface {
 	Remove(Cgroup) error
 	// Sweep removes the cgroups of VMs that keep does not want, and names them.
 	Sweep(keep func(vm string) bool) (removed []string, err error)
+	// Close removes the cgroup that those of the VMs are in, if there are none.
+	Close()
 }
 
 // ErrNoCgroups says that the machine has none that can be used.
 var ErrNoCgroups = errors.New("no cgroups: nothing is mounted at " + cgroupMount)
 
 // NewCgroups finds out what the machine has. parent is a path from the root of
-// the cgroups, empty for the agent's own choice; see OpenV2 and openV1.
-func NewCgroups(parent string) (Cgroups, error) {
+// the cgroups, empty for the agent's own choice, which ends in the name folder;
+// see OpenV2 and openV1. All that is in there is this agent's.
+func NewCgroups(parent, folder string) (Cgroups, error) {
 	switch cgroups.Mode() {
 	case cgroups.Unified:
 		if parent != "" {
 			return OpenV2(cgroupMount, parent)
 		}
-		return ownV2(cgroupMount)
+		return ownV2(cgroupMount, folder)
 	case cgroups.Hybrid, cgroups.Legacy:
-		return openV1(parent)
+		return openV1(parent, folder)
 	}
 	return nil, ErrNoCgroups
 }
 
 // ownV2 uses the agent's own cgroup if systemd has delegated it, else one
 // below the root, where systemd leaves alone what it did not make.
-func ownV2(mount string) (Cgroups, error) {
+func ownV2(mount, folder string) (Cgroups, error) {
 	own, err := ownPath("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
 	if !delegated(filepath.Join(mount, own)) {
-		return OpenV2(mount, "/"+cgroupFolder)
+		return OpenV2(mount, "/"+folder)
 	}
 	if err := moveSelf(mount, filepath.Join(own, delegatedAgent)); err != nil {
 		return nil, err
@@ -119,6 +122,30 @@ func sweep(folder string, keep func(string) bool, remove func(vm string) error) 
 		errs = append(errs, remove(e.Name()))
 	}
 	return removed, errors.Join(errs...)
+}
+
+// A cgroup stays busy for a moment after its last process has ended, and the
+// kernel tells nobody when that is over (only v2 does, of other things): it is
+// tried again this often, and this long.
+const (
+	retryEvery = 5 * time.Millisecond
+	retryLimit = 3 * time.Second
+)
+
+// rmdir removes a cgroup: the folder as a whole, files and all, if nobody is
+// in it. That it is not there is no error.
+func rmdir(folder string) error {
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
+	for deadline := time.Now().Add(retryLimit); ; <-again.C {
+		err := unix.Rmdir(folder)
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT):
+			return nil
+		case !errors.Is(err, unix.EBUSY) || time.Now().After(deadline):
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+	}
 }
 
 func wrapCgroup(do string, c Cgroup, err error) error {

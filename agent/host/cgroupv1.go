@@ -3,12 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // v1 has one hierarchy for each controller.
@@ -18,14 +17,14 @@ type v1 struct {
 }
 
 // openV1 has each VM's cgroup at parent/VM in every controller's hierarchy;
-// with an empty parent at vmlet/VM below the agent's own, so that what the
+// with an empty parent at folder/VM below the agent's own, so that what the
 // agent is limited to holds for its VMs.
-func openV1(parent string) (Cgroups, error) {
+func openV1(parent, folder string) (Cgroups, error) {
 	all, err := cgroup1.Default()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoCgroups, err)
 	}
-	where := cgroup1.NestedPath(cgroupFolder)
+	where := cgroup1.NestedPath(folder)
 	if parent != "" {
 		where = cgroup1.StaticPath(parent)
 	}
@@ -87,11 +86,20 @@ func (v *v1) Remove(c Cgroup) error {
 		if !ok {
 			continue
 		}
-		if err := os.Remove(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := rmdir(folder); err != nil {
 			errs = append(errs, fmt.Errorf("controller %s: %w", s.Name(), err))
 		}
 	}
 	return wrapCgroup("remove", c, errors.Join(errs...))
+}
+
+// Close leaves cgroups that are not empty as they are.
+func (v *v1) Close() {
+	for _, s := range v.hierarchy {
+		if folder, ok := v.folder(s, Cgroup{Paths: v.parents}); ok {
+			_ = unix.Rmdir(folder)
+		}
+	}
 }
 
 // folder is where a controller has a VM's cgroup.

@@ -1,9 +1,7 @@
 package host
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,13 +87,11 @@ func (v v2) Remove(c Cgroup) error {
 	if path == "" {
 		return nil
 	}
-	// rmdir takes a cgroup as a whole, files and all, if nobody is in it.
-	err := os.Remove(filepath.Join(v.mount, path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return wrapCgroup("remove", c, err)
+	return wrapCgroup("remove", c, rmdir(filepath.Join(v.mount, path)))
 }
+
+// Close leaves a cgroup that is not empty, or not its own, as it is.
+func (v v2) Close() { _ = unix.Rmdir(filepath.Join(v.mount, v.parent)) }
 
 func (v v2) Sweep(keep func(string) bool) ([]string, error) {
 	return sweep(filepath.Join(v.mount, v.parent), keep, func(vm string) error { return v.Remove(v.Plan(vm)) })

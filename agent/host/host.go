@@ -18,6 +18,9 @@ type Options struct {
 	// HugePages are folders on hugetlbfs by page size in bytes, to be used
 	// instead of those that are found.
 	HugePages map[uint64]string
+	// Instance tells this agent from others on the machine: it ends the name of
+	// its cgroup and says at which user id it begins. Empty for the machine's own.
+	Instance string
 	// CgroupParent and CgroupRequired: see NewCgroups; a machine without
 	// cgroups is an error only if they are required.
 	CgroupParent   string
@@ -38,9 +41,13 @@ type Host struct {
 
 // New prepares the machine: the mount for RAM, the parent of the cgroups.
 func New(o Options) (*Host, error) {
-	h := &Host{users: NewUsers(o.FirstUser, o.Users), hugePages: o.HugePages, required: o.CgroupRequired, log: o.Log}
+	folder := "vmlet"
+	if o.Instance != "" {
+		folder += "-" + o.Instance
+	}
+	h := &Host{users: NewUsers(o.FirstUser, o.Users, o.Instance), hugePages: o.HugePages, required: o.CgroupRequired, log: o.Log}
 	var err error
-	if h.cgroups, err = NewCgroups(o.CgroupParent); err != nil {
+	if h.cgroups, err = NewCgroups(o.CgroupParent, folder); err != nil {
 		if o.CgroupRequired {
 			return nil, err
 		}
@@ -125,7 +132,7 @@ func (h *Host) MemoryPath(vm, id string, pageSize uint64) (string, error) {
 			return "", fmt.Errorf("no hugetlbfs with pages of %d bytes is mounted: mount -t hugetlbfs -o pagesize=%d none /dev/hugepages, and reserve pages in /sys/kernel/mm/hugepages", pageSize, pageSize)
 		}
 	}
-	return filepath.Join(dir, "vmlet-"+id), nil
+	return filepath.Join(dir, "vmlet-"+id+"-"+vm), nil
 }
 
 func mountedHugePages() (map[uint64]string, error) {
@@ -157,6 +164,9 @@ func (h *Host) Sweep(keep func(vm string) bool) ([]string, error) {
 
 // Close unmounts what RAM is in, if no VM's is.
 func (h *Host) Close() error {
+	if h.cgroups != nil {
+		h.cgroups.Close()
+	}
 	_, err := h.ram.Unmount()
 	return err
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"hash/crc32"
 	"sync"
 )
 
@@ -15,9 +16,15 @@ type Users struct {
 	taken map[uint32]string
 }
 
-// NewUsers hands out count ids from first on.
-func NewUsers(first, count uint32) *Users {
-	return &Users{first: first, count: count, taken: make(map[uint32]string)}
+// NewUsers hands out count ids from first on. Another instance than "" begins
+// somewhere in between, so that agents side by side, which know nothing of each
+// other, are unlikely to hand out the same.
+func NewUsers(first, count uint32, instance string) *Users {
+	u := &Users{first: first, count: count, taken: make(map[uint32]string)}
+	if instance != "" {
+		u.next = crc32.ChecksumIEEE([]byte(instance)) % count
+	}
+	return u
 }
 
 // Take gives a VM an id that no other has.
