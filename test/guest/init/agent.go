@@ -54,13 +54,7 @@ func serveAgent(out *console) {
 		return
 	}
 	defer f.Close()
-	port := &patientReader{f}
-	for {
-		if err := serveRequests(out, port, f); err != nil {
-			out.printf("error: guest agent: %v", err)
-			return
-		}
-	}
+	out.printf("error: guest agent: %v", serveRequests(out, &patientReader{f}, f))
 }
 
 func agentDevice() (string, error) {
@@ -90,9 +84,8 @@ func (r *patientReader) Read(b []byte) (int, error) {
 	}
 }
 
-// serveRequests answers until something comes that isn't JSON, as half a
-// request does that a host which went away has left. It returns an error only
-// if the port fails.
+// serveRequests answers requests, a line each, until the port fails. Unlike the
+// real agent it wants the line end.
 func serveRequests(out *console, in io.Reader, to io.Writer) error {
 	lines := bufio.NewReaderSize(in, 64<<10)
 	for {

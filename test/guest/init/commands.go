@@ -92,11 +92,11 @@ func cat(args []string) (string, error) {
 	return fmt.Sprintf("%s\ncat %d bytes", bytes.TrimRight(content[:n], "\n"), n), nil
 }
 
-// write takes "PATH WORD...", writes the words and a line end, and waits until
+// write takes "PATH WORDS", writes the words and a line end, and waits until
 // they are on the disk.
 func write(args []string) (string, error) {
 	if len(args) < 2 {
-		return "", errors.New("usage: write PATH WORD...")
+		return "", errors.New("usage: write PATH WORDS")
 	}
 	f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
