@@ -1,0 +1,264 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func testSpec(name string) *vmletv1.VirtualMachineSpec {
+	return &vmletv1.VirtualMachineSpec{
+		Name: name, Labels: map[string]string{"app": "web"},
+		Boot: &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: "/kernel"}},
+		Networks: []*vmletv1.NetworkInterface{
+			{Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Bridge: "br0"}}},
+		},
+	}
+}
+
+func (a *testAgent) mustCreate(t *testing.T, name string) {
+	t.Helper()
+	if _, err := a.create(t.Context(), testSpec(name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *testAgent) mustStart(t *testing.T, name string) {
+	t.Helper()
+	if _, err := a.agent.start(t.Context(), name, startOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(toStatus(err)); got != want {
+		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
+	}
+}
+
+func (a *testAgent) wantState(t *testing.T, name string, want lifecycle.State) {
+	t.Helper()
+	m, err := a.machine(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.state(); got != want {
+		t.Errorf("vm %s is %s (%s), want %s", name, lifecycle.Name(got), m.snapshot().GetStatus().GetMessage(), lifecycle.Name(want))
+	}
+	if want == lifecycle.Starting || want == lifecycle.Restoring {
+		return
+	}
+	kept, err := a.store.Load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kept.GetStatus().GetState(); got != want {
+		t.Errorf("vm %s is kept as %s, want %s", name, lifecycle.Name(got), lifecycle.Name(want))
+	}
+}
+
+// waitForState waits for what the watch is about to note.
+func (a *testAgent) waitForState(t *testing.T, name string, want lifecycle.State) {
+	t.Helper()
+	sub := a.hub.Subscribe(name, history, history)
+	defer sub.Close()
+	for {
+		for _, item := range sub.Take() {
+			if item.Event.GetType() == "state" && item.Event.GetState() == want {
+				return
+			}
+		}
+		select {
+		case <-sub.Ready():
+		case <-t.Context().Done():
+			t.Fatalf("vm %s does not become %s", name, lifecycle.Name(want))
+		}
+	}
+}
+
+func (w *world) wantNothingHeld(t *testing.T) {
+	t.Helper()
+	if held := w.holding(); len(held) > 0 {
+		t.Errorf("still held: %q", held)
+	}
+	left, err := os.ReadDir(filepath.Join(w.runDir, "vms"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("run folders are left: %v %v", left, err)
+	}
+}
+
+// TestLife goes through what a user does, in order.
+func TestLife(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	ctx := t.Context()
+	second := 5 * time.Second
+	steps := []struct {
+		name string
+		do   func() error
+		code codes.Code
+		want lifecycle.State // 0: there is no VM
+	}{
+		{"start of none", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.NotFound, 0},
+		{"create without a name", func() error { _, err := a.create(ctx, &vmletv1.VirtualMachineSpec{}); return err }, codes.InvalidArgument, 0},
+		{"create", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
+		{"create the same", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
+		{"create another", func() error {
+			s := testSpec("web")
+			s.Labels = nil
+			_, err := a.create(ctx, s)
+			return err
+		}, codes.AlreadyExists, lifecycle.Created},
+		{"pause what is not there", func() error { _, err := a.pause(ctx, "web"); return err }, codes.FailedPrecondition, lifecycle.Created},
+		{"stop what never ran", func() error { _, _, err := a.stop(ctx, "web", nil); return err }, codes.OK, lifecycle.Created},
+		{"save what never ran", func() error {
+			_, _, err := a.save(ctx, "web", saveOptions{directory: "/nowhere"}, nil)
+			return err
+		}, codes.FailedPrecondition, lifecycle.Created},
+		{"start", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.OK, lifecycle.Running},
+		{"start again", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.FailedPrecondition, lifecycle.Running},
+		{"delete while it runs", func() error { return a.delete(ctx, "web") }, codes.FailedPrecondition, lifecycle.Running},
+		{"resume what runs", func() error { _, err := a.resume(ctx, "web"); return err }, codes.OK, lifecycle.Running},
+		{"pause", func() error { _, err := a.pause(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
+		{"pause again", func() error { _, err := a.pause(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
+		{"reset", func() error { _, err := a.reset(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
+		{"stop", func() error {
+			_, killed, err := a.stop(ctx, "web", &second)
+			if killed {
+				t.Error("a paused guest was killed instead of resumed and stopped")
+			}
+			return err
+		}, codes.OK, lifecycle.Stopped},
+		{"stop again", func() error { _, _, err := a.stop(ctx, "web", nil); return err }, codes.OK, lifecycle.Stopped},
+		{"kill what is stopped", func() error { _, err := a.kill(ctx, "web"); return err }, codes.OK, lifecycle.Stopped},
+		{"start paused", func() error { _, err := a.agent.start(ctx, "web", startOptions{paused: true}, nil); return err }, codes.OK, lifecycle.Paused},
+		{"kill", func() error { _, err := a.kill(ctx, "web"); return err }, codes.OK, lifecycle.Stopped},
+		{"delete", func() error { return a.delete(ctx, "web") }, codes.OK, 0},
+		{"delete again", func() error { return a.delete(ctx, "web") }, codes.NotFound, 0},
+	}
+	for _, step := range steps {
+		wantCode(t, step.name, step.do(), step.code)
+		if step.want != 0 {
+			a.wantState(t, "web", step.want)
+		}
+	}
+	w.wantNothingHeld(t)
+	if left, _ := a.store.Names(); len(left) > 0 {
+		t.Errorf("folders are left: %v", left)
+	}
+}
+
+// TestStartTakesItselfBack fails every step of a start, and of a restore.
+func TestStartTakesItselfBack(t *testing.T) {
+	for _, step := range []string{
+		"info", "user", "memory path", "plan", "manifest", "cgroup", "device", "tap", "shim", "join", "launch", "connect", "status",
+	} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start()
+			a.mustCreate(t, "web")
+			broken := errors.New("broken")
+			w.fail[step] = broken
+			_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+			if !errors.Is(err, broken) {
+				t.Fatalf("start: %v", err)
+			}
+			a.wantState(t, "web", lifecycle.Created)
+			w.wantNothingHeld(t)
+			delete(w.fail, step)
+			a.mustStart(t, "web")
+			a.wantState(t, "web", lifecycle.Running)
+			if _, err := a.kill(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+			w.wantNothingHeld(t)
+		})
+	}
+}
+
+func TestStartOfCallerThatGoes(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := a.agent.start(ctx, "web", startOptions{}, nil)
+	wantCode(t, "start", err, codes.Canceled)
+	a.wantState(t, "web", lifecycle.Created)
+	w.wantNothingHeld(t)
+}
+
+// TestEnds are the ways in which a VM ends by itself.
+func TestEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		exit *shim.Exit
+		want lifecycle.State
+	}{
+		{"shutdown", &shim.Exit{Reason: shim.ReasonShutdown}, lifecycle.Stopped},
+		{"panic", &shim.Exit{Reason: shim.ReasonPanicked}, lifecycle.Crashed},
+		{"crash", &shim.Exit{Reason: shim.ReasonCrashed, Code: 1, LastWords: "out of luck"}, lifecycle.Crashed},
+		{"shim killed", nil, lifecycle.Crashed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start()
+			a.mustCreate(t, "web")
+			a.mustStart(t, "web")
+			w.proc("web").end(c.exit)
+			a.waitForState(t, "web", c.want)
+			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
+				t.Errorf("starting again: %v", err)
+			}
+			if _, err := a.kill(t.Context(), "web"); err != nil {
+				t.Error(err)
+			}
+			w.wantNothingHeld(t)
+		})
+	}
+}
+
+// TestMonitorEvents changes the state as the VMM says.
+func TestMonitorEvents(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	sub := a.hub.Subscribe("web", 0, 16)
+	defer sub.Close()
+	p := w.proc("web")
+	for _, e := range []vmm.Event{
+		{Name: "STOP", Change: vmm.ChangePaused},
+		{Name: "GUEST_PANICKED", Change: vmm.ChangePanicked, Data: []byte(`{"action":"pause"}`)},
+		{Name: "VSERPORT_CHANGE", Change: vmm.ChangeAgentConnected},
+	} {
+		p.monitors[0].events <- e
+	}
+	var seen []string
+	for len(seen) < 4 {
+		<-sub.Ready()
+		for _, item := range sub.Take() {
+			seen = append(seen, item.Event.GetType())
+		}
+	}
+	if want := []string{"state", "STOP", "GUEST_PANICKED", "VSERPORT_CHANGE"}; !slices.Equal(seen, want) {
+		t.Errorf("events %q, want %q", seen, want)
+	}
+	a.wantState(t, "web", lifecycle.Paused)
+	m, _ := a.machine("web")
+	if g := m.snapshot().GetStatus().GetGuest(); !g.GetPanicked() || !g.GetAgentConnected() {
+		t.Errorf("guest: %v", g)
+	}
+}
