@@ -4,6 +4,7 @@
 package cloudinit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,8 +64,13 @@ func Seed(id string, spec *vmletv1.VirtualMachineSpec) (seed []byte, err error) 
 func contents(id string, spec *vmletv1.VirtualMachineSpec) (map[string]string, error) {
 	c := spec.GetCloudInit()
 	out := map[string]string{
-		"user-data": c.GetUserData(), // must be there, if only empty
+		"user-data": c.GetUserData(),
 		"meta-data": c.GetMetaData(),
+	}
+	if out["user-data"] == "" {
+		// The file must be there for NoCloud to take the volume, and the library
+		// writes an empty file over what comes after it.
+		out["user-data"] = "#cloud-config\n"
 	}
 	if out["meta-data"] == "" {
 		defaults, err := yaml.Marshal(map[string]string{"instance-id": id, "local-hostname": spec.GetName()})
@@ -108,7 +114,7 @@ func build(folder string, content map[string]string) (seed []byte, err error) {
 	if rest := len(seed) % sectorSize; rest != 0 {
 		seed = append(seed, make([]byte, sectorSize-rest)...)
 	}
-	return seed, setVolumeDates(seed)
+	return seed, finishDescriptors(seed)
 }
 
 func writeFiles(workspace string, content map[string]string) error {
@@ -127,27 +133,43 @@ func writeFiles(workspace string, content map[string]string) error {
 	return os.Chtimes(workspace, epoch(), epoch())
 }
 
-// setVolumeDates puts the epoch into every volume descriptor, which the library
-// dates with the current time.
-func setVolumeDates(image []byte) error {
+// finishDescriptors puts the epoch into every volume descriptor, which the library
+// dates with the current time, and spaces where it leaves zeros after the label.
+func finishDescriptors(image []byte) error {
 	const (
+		label      = 40 // ECMA-119, 8.4.7
+		labelEnd   = 72
 		creation   = 813 // ECMA-119, 8.4.26 to 8.4.29: four dates of 17 bytes
 		dates      = 4
 		dateLength = 17
-		primary    = 1
-		extra      = 2
-		terminator = 255
+
+		primary       = 1
+		supplementary = 2
+		terminator    = 255
 	)
 	stamp := append([]byte(epoch().Format("20060102150405")+"00"), 0)
 	for at := systemArea; at+sectorSize <= len(image); at += sectorSize {
-		switch descriptor := image[at : at+sectorSize]; descriptor[0] {
-		case primary, extra:
-			for i := range dates {
-				copy(descriptor[creation+i*dateLength:], stamp)
-			}
+		descriptor := image[at : at+sectorSize]
+		switch descriptor[0] {
 		case terminator:
 			return nil
+		case primary:
+			padLabel(descriptor[label:labelEnd], " ")
+		case supplementary:
+			padLabel(descriptor[label:labelEnd], "\x00 ") // UCS-2, big-endian
+		}
+		for i := range dates {
+			copy(descriptor[creation+i*dateLength:], stamp)
 		}
 	}
 	return &fs.PathError{Op: "read", Path: SeedName, Err: errors.New("has no volume descriptor set terminator")}
+}
+
+// padLabel fills the zeros at the end of a label with spaces.
+func padLabel(field []byte, space string) {
+	for at := 0; at+len(space) <= len(field); at += len(space) {
+		if character := field[at : at+len(space)]; len(bytes.Trim(character, "\x00")) == 0 {
+			copy(character, space)
+		}
+	}
 }

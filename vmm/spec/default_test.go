@@ -1,0 +1,160 @@
+package spec
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+const full = `
+name: web-1
+labels: {b: "2", a: "1", c: "3"}
+boot: {kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
+disks: [{path: /a}, {path: /b.iso, type: cdrom}, {path: /c.qcow2, format: qcow2, backingFiles: [{path: /d}]}]
+networks: [{}, {tap: {}}, {user: {ports: [{hostPort: 1, guestPort: 2}]}}]
+cloudInit: {userData: "#cloud-config\n"}
+devices: {watchdog: {}, vsock: {cid: 3}}
+`
+
+func parse(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
+	t.Helper()
+	s, err := Parse([]byte(text), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func target() Target {
+	return Target{ID: "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11", Hypervisor: HypervisorKVM, VMM: VMMQEMU, Arch: ArchAMD64}
+}
+
+func complete(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
+	t.Helper()
+	return Default(parse(t, text), target(), StandardLayers())
+}
+
+func TestDefault(t *testing.T) {
+	original := parse(t, full)
+	before := proto.Clone(original)
+	s := Default(original, target(), StandardLayers())
+	if !proto.Equal(original, before) {
+		t.Fatal("Default changed what it was given")
+	}
+	if again := Default(s, target(), StandardLayers()); !proto.Equal(again, s) {
+		t.Errorf("Default of its own result is\n%v\nwant\n%v", again, s)
+	}
+	if faults := Validate(s); faults != nil {
+		t.Errorf("the completed specification has faults: %v", faults)
+	}
+	want := parse(t, `
+name: web-1
+labels: {b: "2", a: "1", c: "3"}
+hypervisor: kvm
+vmm: qemu
+machineType: q35
+cpu: {model: host, sockets: 1, cores: 1, threads: 1}
+memory: {size: 512Mi}
+boot: {firmware: bios, kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
+disks:
+- {name: disk0, path: /a, format: raw, type: disk, bus: virtio, cache: none}
+- {name: disk1, path: /b.iso, format: raw, type: cdrom, bus: sata, cache: none, readOnly: true}
+- {name: disk2, path: /c.qcow2, format: qcow2, type: disk, bus: virtio, cache: none, backingFiles: [{path: /d, format: raw}]}
+cloudInit: {userData: "#cloud-config\n"}
+devices: {console: true, guestAgent: true, entropy: true, balloon: true, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}}
+stopGracePeriod: 30s
+`)
+	networks := s.Networks
+	s.Networks = nil
+	if !proto.Equal(s, want) {
+		t.Errorf("completed:\n%v\nwant\n%v", s, want)
+	}
+	for i, n := range networks {
+		if n.Mac != MAC(target().ID, i) || n.Model != NetVirtio || n.Backend == nil {
+			t.Errorf("networks[%d] is %v", i, n)
+		}
+	}
+	if p := networks[2].GetUser().GetPorts()[0]; p.Protocol != ProtocolTCP || p.HostAddress != "127.0.0.1" {
+		t.Errorf("port %v", p)
+	}
+}
+
+func TestDefaultsByTarget(t *testing.T) {
+	for _, c := range []struct {
+		hypervisor, arch, yaml string
+		check                  func(s *vmletv1.VirtualMachineSpec) bool
+	}{
+		{"emulation", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "max" && s.MachineType == "q35" }},
+		{"mshv", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "host" }},
+		{"kvm", "arm64", "disks: [{path: /a, type: cdrom}]", func(s *vmletv1.VirtualMachineSpec) bool {
+			return s.MachineType == "virt" && s.Boot.Firmware == FirmwareUEFI && s.Disks[0].Bus == BusSCSI
+		}},
+		{"kvm", "amd64", "hypervisor: auto", func(s *vmletv1.VirtualMachineSpec) bool { return s.Hypervisor == "kvm" }},
+		{"kvm", "amd64", "hypervisor: emulation", func(s *vmletv1.VirtualMachineSpec) bool { return s.Hypervisor == "emulation" }},
+		{"kvm", "amd64", "cpu: {model: Nehalem, cores: 4}", func(s *vmletv1.VirtualMachineSpec) bool {
+			return s.Cpu.Model == "Nehalem" && s.Cpu.Cores == 4 && s.Cpu.Sockets == 1
+		}},
+		{"kvm", "amd64", "devices: {console: false}", func(s *vmletv1.VirtualMachineSpec) bool {
+			return !s.Devices.GetConsole() && s.Devices.GetEntropy() && s.Devices.Watchdog == nil
+		}},
+		{"kvm", "amd64", "memory: {hugePages: {pageSize: 2Mi}}", func(s *vmletv1.VirtualMachineSpec) bool {
+			return !s.Devices.GetBalloon() && s.Devices.Balloon != nil && s.Memory.Size == "512Mi"
+		}},
+		{"kvm", "amd64", "disks: [{path: /a}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
+			return s.Disks[0].BootOrder == 1 && s.Disks[1].BootOrder == 2
+		}},
+		{"kvm", "amd64", "disks: [{path: /a}, {path: /b, bootOrder: 1}]", func(s *vmletv1.VirtualMachineSpec) bool {
+			return s.Disks[0].BootOrder == 0 && s.Disks[1].BootOrder == 1
+		}},
+		{"kvm", "amd64", "disks: [{path: /a, name: disk1}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
+			return s.Disks[0].Name == "disk1" && s.Disks[1].Name == "disk1-1"
+		}},
+		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *vmletv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
+	} {
+		where := target()
+		where.Hypervisor, where.Arch = c.hypervisor, c.arch
+		s := Default(parse(t, "name: a\n"+c.yaml), where, StandardLayers())
+		if !c.check(s) {
+			t.Errorf("%s/%s %q became %v", c.hypervisor, c.arch, c.yaml, s)
+		}
+	}
+}
+
+// TestLayerOrder: the most specific wins, each fills what is unset, and the user
+// before them all.
+func TestLayerOrder(t *testing.T) {
+	layer := func(machine, model, size string) *vmletv1.VirtualMachineSpec {
+		return &vmletv1.VirtualMachineSpec{MachineType: machine, Cpu: &vmletv1.CPU{Model: model}, Memory: &vmletv1.Memory{Size: size}}
+	}
+	layers := Layers{
+		"kvm/amd64": layer("composite", "", ""),
+		"amd64":     layer("arch", "arch", ""),
+		"kvm":       layer("hypervisor", "hypervisor", "2Gi"),
+		"":          {MachineType: "base", Memory: &vmletv1.Memory{Size: "1Gi"}, Labels: map[string]string{"a": "b"}, Hypervisor: "base"},
+		"arm64":     layer("wrong", "wrong", "wrong"),
+	}
+	s := Default(parse(t, "name: a\nhypervisor: kvm\n"), target(), layers)
+	if s.MachineType != "composite" || s.Cpu.Model != "arch" || s.Memory.Size != "2Gi" || s.Labels["a"] != "b" || s.Hypervisor != "kvm" {
+		t.Errorf("filled to %v", s)
+	}
+	s.Labels["a"] = "changed"
+	s.Memory.Size = "changed"
+	if layers[""].Labels["a"] != "b" || layers["kvm"].Memory.Size != "2Gi" {
+		t.Error("the result shares memory with the layers")
+	}
+}
+
+func TestMAC(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, id := range []string{"a", "b"} {
+		for i := range MaxInterfaces {
+			mac := MAC(id, i)
+			if seen[mac] || mac[:9] != "52:54:00:" || mac != MAC(id, i) {
+				t.Errorf("MAC(%q, %d) is %s", id, i, mac)
+			}
+			seen[mac] = true
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package spec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func TestParse(t *testing.T) {
+	for name, text := range map[string]string{
+		"YAML": `
+name: web-1
+labels: {app: "on", example.com/x: 1.0}
+cpu: {cores: 2, features: [{name: avx2}]}
+memory: {size: 1024}
+disks:
+- path: /images/a.img   # comment
+  readOnly: true
+networks: [{tap: {device: "0x10"}}]
+devices: {balloon: false}
+stopGracePeriod: 90s
+`,
+		"JSON": `{"name":"web-1","labels":{"app":"on","example.com/x":"1.0"},"cpu":{"cores":2,"features":[{"name":"avx2"}]},
+"memory":{"size":"1024"},"disks":[{"path":"/images/a.img","readOnly":true}],"networks":[{"tap":{"device":"0x10"}}],
+"devices":{"balloon":false},"stopGracePeriod":"90s"}`,
+		"other spelling": `
+name: web-1
+labels: {app: on, example.com/x: 1.0}
+cpu: {cores: 2, features: [{name: avx2}], model: null}
+memory: {size: "1024"}
+disks: [{path: /images/a.img, read_only: true, serial: }]
+networks: [{tap: {device: 0x10}}]
+devices: {balloon: false}
+stop_grace_period: 90s
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Parse([]byte(text), "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := &vmletv1.VirtualMachineSpec{
+				Name: "web-1", Labels: map[string]string{"app": "on", "example.com/x": "1.0"},
+				Cpu:    &vmletv1.CPU{Cores: 2, Features: []*vmletv1.CPUFeature{{Name: "avx2"}}},
+				Memory: &vmletv1.Memory{Size: "1024"},
+				Disks:  []*vmletv1.Disk{{Path: "/images/a.img", ReadOnly: true}},
+				Networks: []*vmletv1.NetworkInterface{{Backend: &vmletv1.NetworkInterface_Tap{
+					Tap: &vmletv1.TapNetwork{Device: "0x10"}}}},
+				Devices:         &vmletv1.Devices{Balloon: proto.Bool(false)},
+				StopGracePeriod: s.GetStopGracePeriod(),
+			}
+			if !proto.Equal(s, want) || s.GetStopGracePeriod().GetSeconds() != 90 {
+				t.Errorf("read %v, want %v", s, want)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		line       int
+		want       string
+	}{
+		{"empty", "", 0, "empty"},
+		{"only a comment", "# nothing\n", 0, "empty"},
+		{"not a mapping", "- name: a\n", 1, "list where fields"},
+		{"unknown field", "name: a\ndisks:\n- path: /a\n  sise: 1\n", 4, "disks[0].sise: no such field"},
+		{"unknown at the top", "nam: a\n", 1, "nam: no such field: there are boot, cloudInit"},
+		{"twice", "name: a\nname: b\n", 2, "name: is there twice"},
+		{"twice in two spellings", "stopGracePeriod: 1s\nstop_grace_period: 2s\n", 2, "twice"},
+		{"a label twice", "labels:\n  a: b\n  a: c\n", 3, "labels[a]: is there twice"},
+		{"two documents", "name: a\n---\nname: b\n", 2, "second document"},
+		{"both backends", "networks:\n- user: {}\n  tap: {}\n", 3, "networks[0].tap: can't be beside user"},
+		{"text for a number", "cpu: {cores: two}\n", 1, `cpu.cores: "two" where a whole number`},
+		{"negative", "cpu: {cores: -1}\n", 1, "whole number"},
+		{"too large", "cpu: {cores: 4294967296}\n", 1, "whole number"},
+		{"quoted number", "cpu: {cores: '2'}\n", 1, "whole number"},
+		{"text for a switch", "devices: {console: yes}\n", 1, `"yes" where true or false`},
+		{"a list for text", "name: [a]\n", 1, "name: a list where text"},
+		{"text for a list", "disks: /a\n", 1, "where a list is wanted"},
+		{"nothing in a list", "disks:\n- \n", 2, "disks[0]: nothing where fields"},
+		{"alias", "name: &a x\nhypervisor: *a\n", 2, "aliases"},
+		{"merge", "cpu: &a {cores: 1}\n<<: *a\n", 2, "where a field's name"},
+		{"a bad duration", "stopGracePeriod: soon\n", 1, ""},
+		{"bad YAML", "name: [\n", 0, ""},
+		{"too long", strings.Repeat("#", MaxSize+1), 0, "at most"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Parse([]byte(c.text), "vm.yaml")
+			var syntax *SyntaxError
+			if !errors.As(err, &syntax) {
+				t.Fatalf("error %v, want a SyntaxError", err)
+			}
+			if c.line != 0 && syntax.Line != c.line || !strings.Contains(syntax.Message, c.want) || !strings.HasPrefix(err.Error(), "vm.yaml:") {
+				t.Errorf("error %v, want line %d and %q", err, c.line, c.want)
+			}
+		})
+	}
+}
+
+func TestMarshal(t *testing.T) {
+	s := complete(t, full)
+	for range 20 { // protojson varies its white space from build to build, maps their order
+		yaml, err := Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		json, err := MarshalJSON(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range [][]byte{yaml, json} {
+			back, err := Parse(text, "f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !proto.Equal(back, s) {
+				t.Fatalf("read back %v, want %v", back, s)
+			}
+		}
+		again, err := Marshal(proto.Clone(s).(*vmletv1.VirtualMachineSpec))
+		if err != nil || string(again) != string(yaml) {
+			t.Fatalf("two writings differ (%v)", err)
+		}
+		if !strings.Contains(string(yaml), "\nstopGracePeriod: 30s\n") || strings.ContainsAny(string(json), "\n") {
+			t.Fatalf("YAML:\n%s\nJSON: %s", yaml, json)
+		}
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"0": 0, "1": 1, "1048576": 1 << 20, "512Mi": 512 << 20, "1.5Gi": 3 << 29, "4G": 4e9, "1k": 1000, "1K": 1000,
+		"2Ki": 2048, "1Ti": 1 << 40, "0.5Ki": 512, ".5Ki": 512, "1.Ki": 1024, "8191Pi": 8191 << 50,
+	} {
+		if got, err := ParseQuantity(text); err != nil || got != want {
+			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "Mi", "-1", "+1", "1e3", "1 Mi", "1mi", "1MiB", "1Mii", "0.3", "0x10", "1_000", "1/2", "NaN", "8192Pi", "99999999999999999999",
+		"1.2.3", ".", strings.Repeat("1", 40), "١",
+	} {
+		if got, err := ParseQuantity(text); err == nil {
+			t.Errorf("%q is %d, want an error", text, got)
+		}
+	}
+	for bytes, want := range map[uint64]string{0: "0", 1: "1", 1 << 10: "1Ki", 512 << 20: "512Mi", 3 << 29: "1536Mi", 1 << 60: "1024Pi"} {
+		if got := FormatQuantity(bytes); got != want {
+			t.Errorf("%d is %q, want %q", bytes, got, want)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package spec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+)
+
+func TestValidateAccepts(t *testing.T) {
+	for _, text := range []string{"name: a", full, `
+name: a-1
+labels: {example.com/app: web, empty: ""}
+cpu: {model: Skylake-Server-v4, sockets: 2, cores: 8, threads: 2, features: [{name: sse4.2, policy: disable}]}
+memory: {size: 2Gi, hugePages: {pageSize: 1Gi}}
+networks: [{tap: {device: tap0, bridge: br-lan.1}, mac: "02:00:00:00:00:01"}, {user: {ports: [{protocol: udp, hostAddress: "::1", hostPort: 1, guestPort: 65535}]}}]
+disks: [{path: "/images/with space, comma=x.img", name: root_1.x, serial: "S 1.2+3"}]
+stopGracePeriod: 0s
+`} {
+		if faults := Validate(parse(t, text)); faults.Err() != nil {
+			t.Errorf("%s\nhas faults: %v", text, faults)
+		}
+	}
+}
+
+// TestValidate gives each faulty text and the fields that must be named, no more
+// and no less.
+func TestValidate(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for _, c := range []struct{ text, fields string }{
+		{"{}", "name"},
+		{"name: Web", "name"},
+		{"name: " + long, "name"},
+		{"name: a-", "name"},
+		{"name: \"a\\n\"", "name"},
+		{"name: a\nlabels: {'a b': c, d: 'e f', 'UP/x': y, '/x': y, 'a/': y, ok: ok}", "labels[/x] labels[UP/x] labels[a b] labels[a/] labels[d]"},
+		{"name: a\nhypervisor: xen\nvmm: bochs", "hypervisor vmm"},
+		{"name: a\nmachineType: 'q35,usb=on'", "machineType"},
+		{"name: a\ncpu: {model: 'host,+x', features: [{name: a}, {name: a}, {}, {name: '+b'}, {name: c, policy: force}]}",
+			"cpu.model cpu.features[1].name cpu.features[2].name cpu.features[3].name cpu.features[4].policy"},
+		{"name: a\ncpu: {sockets: 4294967295, cores: 4294967295, threads: 4294967295}", "cpu"},
+		{"name: a\ncpu: {sockets: 1025}", "cpu"},
+		{"name: a\nmemory: {size: lots}", "memory.size"},
+		{"name: a\nmemory: {size: 1Ki}", "memory.size"},
+		{"name: a\nmemory: {size: 1G}", "memory.size"},
+		{"name: a\nmemory: {size: 65Ti}", "memory.size"},
+		{"name: a\nmemory: {size: 0}", "memory.size"},
+		{"name: a\nmemory: {size: 3Mi, hugePages: {pageSize: 2Mi}}", "memory.size"},
+		{"name: a\nmemory: {hugePages: {}}", "memory.hugePages.pageSize"},
+		{"name: a\nmemory: {hugePages: {pageSize: 4Ki}}", "memory.hugePages.pageSize"},
+		{"name: a\nboot: {firmware: coreboot, kernel: {initrd: i, cmdline: \"a\\nb\"}}", "boot.firmware boot.kernel.path boot.kernel.initrd boot.kernel.cmdline"},
+		{"name: a\nboot: {kernel: {path: /k, cmdline: " + strings.Repeat("x", 2048) + "}}", "boot.kernel.cmdline"},
+		{"name: a\ndisks: [{}, {path: a}, {path: /a/../b}, {path: /a//b}, {path: /a/}, {path: /}, {path: \"/a\\0b\"}, {path: \"/a\\nb\"}]",
+			"disks[0].path disks[1].path disks[2].path disks[3].path disks[4].path disks[5].path disks[6].path disks[7].path"},
+		{"name: a\ndisks: [{path: /a, name: x}, {path: /a, name: x}, {path: /b, name: 'a b'}, {path: /b, name: '-x'}]", "disks[1].name disks[2].name disks[3].name"},
+		{"name: a\ndisks: [{path: /a, format: vmdk, type: floppy, bus: ide, cache: maybe, serial: '012345678901234567890'}]",
+			"disks[0].format disks[0].type disks[0].bus disks[0].cache disks[0].serial"},
+		{"name: a\ndisks: [{path: /a, serial: 'a,b'}, {path: /b, type: cdrom, bus: virtio}]", "disks[0].serial disks[1].bus"},
+		{"name: a\ndisks: [{path: /a, bootOrder: 1}, {path: /b, bootOrder: 1}, {path: /c, bootOrder: 65}]", "disks[1].bootOrder disks[2].bootOrder"},
+		{"name: a\ndisks: [{path: /a, backingFiles: [{path: b}]}, {path: /a, format: qcow2, backingFiles: [{path: /b}, {path: /c}]}]",
+			"disks[0].backingFiles disks[0].backingFiles[0].path disks[1].backingFiles[0].format"},
+		{"name: a\ndisks: [" + strings.Repeat("{path: /a},", 65) + "]", "disks"},
+		{"name: a\ncloudInit: {userData: " + strings.Repeat("x", MaxCloudInit+1) + "}", "cloudInit.userData"},
+		{"name: a\nnetworks: [{mac: x}, {mac: '01:00:00:00:00:01'}, {mac: '00:00:00:00:00:00'}, {mac: '52:54:00:00:00:01:02:03'}, {mac: 5254.0000.0001}]",
+			"networks[0].mac networks[1].mac networks[2].mac networks[3].mac networks[4].mac"},
+		{"name: a\nnetworks: [{mac: '52:54:00:00:00:0a', name: n}, {mac: '52:54:00:00:00:0A', name: n, model: ne2k}]", "networks[1].name networks[1].model networks[1].mac"},
+		{"name: a\nnetworks: [{tap: {device: 0123456789012345, bridge: 'a/b'}}, {tap: {device: 'a b', bridge: '..'}}, {tap: {device: 'tap%d'}}]",
+			"networks[0].tap.device networks[0].tap.bridge networks[1].tap.device networks[1].tap.bridge networks[2].tap.device"},
+		{"name: a\nnetworks: [{user: {ports: [{protocol: sctp, hostAddress: localhost, guestPort: 65536}]}}]",
+			"networks[0].user.ports[0].protocol networks[0].user.ports[0].hostAddress networks[0].user.ports[0].hostPort networks[0].user.ports[0].guestPort"},
+		{"name: a\ndevices: {watchdog: {model: x, action: y}, vsock: {cid: 2}}", "devices.watchdog.model devices.watchdog.action devices.vsock.cid"},
+		{"name: a\ndevices: {vsock: {cid: 4294967295}}", "devices.vsock.cid"},
+		{"name: a\nstopGracePeriod: -1s", "stopGracePeriod"},
+		{"name: a\nstopGracePeriod: 86401s", "stopGracePeriod"},
+	} {
+		faults := Validate(parse(t, c.text))
+		var fields []string
+		for _, f := range faults {
+			fields = append(fields, f.Field)
+			if f.Message == "" {
+				t.Errorf("%.100s: a fault of %s without a message", c.text, f.Field)
+			}
+		}
+		if got := strings.Join(fields, " "); got != c.fields {
+			t.Errorf("%.100s\nhas faults of %q, want %q:\n%v", c.text, got, c.fields, faults)
+		}
+	}
+}
+
+func TestFieldErrors(t *testing.T) {
+	var none FieldErrors
+	if none.Err() != nil {
+		t.Error("no faults are an error")
+	}
+	faults := FieldErrors{{Field: "a", Message: "b"}, {Field: "c", Message: "d"}}
+	var got FieldErrors
+	if err := faults.Err(); !errors.As(err, &got) || err.Error() != "a: b\nc: d" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestEnumerationsAreListed: a message about a wrong word says the right ones.
+func TestEnumerationsAreListed(t *testing.T) {
+	faults := Validate(parse(t, "name: a\nhypervisor: xen"))
+	if len(faults) != 1 || !strings.Contains(faults[0].Message, "auto, kvm, mshv or emulation") {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{full, "name: a", "{}", "a: &b [*b]", "name: !!binary aGk=", "? {a: b} : c", "stopGracePeriod: 1e9s"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse(data, "fuzz")
+		if err != nil {
+			return
+		}
+		text, err := Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := Parse(text, "again"); err != nil || !proto.Equal(back, s) {
+			t.Fatalf("read back %v, %v, want %v", back, err, s)
+		}
+		valid := Validate(s).Err() == nil
+		for _, where := range []Target{target(), {ID: "x", Hypervisor: HypervisorEmulation, VMM: VMMCloudHypervisor, Arch: ArchARM64}} {
+			d := Default(s, where, StandardLayers())
+			if faults := Validate(d); valid && faults != nil {
+				t.Fatalf("%v is valid and completed has faults: %v", s, faults)
+			}
+			if again := Default(d, where, StandardLayers()); !proto.Equal(again, d) {
+				t.Fatalf("completed twice %v, once %v", again, d)
+			}
+		}
+	})
+}
+
+// TestMessagesAreBounded: a fault quotes little of what is wrong.
+func TestMessagesAreBounded(t *testing.T) {
+	s := parse(t, "name: "+strings.Repeat("x", 100000)+"\nmachineType: "+strings.Repeat("y", 100000))
+	for _, f := range Validate(s) {
+		if len(f.Message) > 500 {
+			t.Errorf("%s: a message of %d bytes", f.Field, len(f.Message))
+		}
+	}
+}
