@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -375,9 +374,6 @@ func (c *Client) readMessages() error {
 		if err == nil && len(files) != m.Files {
 			closeAll(files)
 			err = fmt.Errorf("%w: %d files came with a message that says %d", ErrMessage, len(files), m.Files)
-		}
-		if errors.Is(err, io.EOF) {
-			err = io.EOF
 		}
 		if err != nil {
 			return err

@@ -164,6 +164,9 @@ type rightsReader struct{ *net.UnixConn }
 func (r rightsReader) readRights(b []byte) (int, []*os.File, error) {
 	oob := make([]byte, unix.CmsgSpace(MaxFiles*4))
 	n, oobn, flags, _, err := r.ReadMsgUnix(b, oob)
+	if errors.Is(err, io.EOF) {
+		return 0, nil, io.EOF // as io.Reader says it
+	}
 	if err != nil {
 		return 0, nil, err
 	}
