@@ -179,8 +179,9 @@ func (r *reader) more(ctx context.Context) error {
 		if !rotated {
 			return nil
 		}
+		next := r.next()
 		r.closeFile()
-		r.file, err = os.Open(r.path())
+		r.file, err = os.Open(next)
 		if errors.Is(err, fs.ErrNotExist) {
 			r.file = nil
 			return nil
@@ -189,6 +190,31 @@ func (r *reader) more(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// next is the path of the file after the one that is open: it may have been
+// rotated more than once.
+func (r *reader) next() string {
+	if r.file == nil {
+		return r.path()
+	}
+	open, err := r.file.Stat()
+	if err != nil {
+		return r.path()
+	}
+	newer := r.path()
+	for i := range maxRotated {
+		path := fmt.Sprintf("%s.%d", r.path(), i+1)
+		st, err := os.Stat(path)
+		if err != nil {
+			break
+		}
+		if os.SameFile(st, open) {
+			return newer
+		}
+		newer = path
+	}
+	return r.path()
 }
 
 // rotated says whether another file than the one that is open has the name.
@@ -223,11 +249,13 @@ func skip(files []*os.File, lines int) error {
 	if lines <= 0 {
 		return nil
 	}
+	newest := true
 	for i := len(files) - 1; i >= 0; i-- {
-		found, err := seekTail(files[i], &lines, i == len(files)-1)
+		found, empty, err := seekTail(files[i], &lines, newest)
 		if err != nil {
 			return err
 		}
+		newest = newest && empty
 		if !found {
 			continue
 		}
@@ -244,17 +272,17 @@ func skip(files []*os.File, lines int) error {
 // seekTail looks for the beginning of the last lines, backwards, and counts
 // down those that it passes. newest: a newline at the very end ends the last
 // line and begins none.
-func seekTail(f *os.File, lines *int, newest bool) (found bool, err error) {
+func seekTail(f *os.File, lines *int, newest bool) (found, empty bool, err error) {
 	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return false, err
+	if err != nil || end == 0 {
+		return false, true, err
 	}
 	buf := make([]byte, 16<<10)
 	limit := end
-	if newest && end > 0 {
+	if newest {
 		var last [1]byte
 		if _, err := f.ReadAt(last[:], end-1); err != nil {
-			return false, err
+			return false, false, err
 		}
 		if last[0] == '\n' {
 			limit--
@@ -264,7 +292,7 @@ func seekTail(f *os.File, lines *int, newest bool) (found bool, err error) {
 		n := min(at, int64(len(buf)))
 		at -= n
 		if _, err := f.ReadAt(buf[:n], at); err != nil {
-			return false, err
+			return false, false, err
 		}
 		for piece := buf[:n]; ; {
 			i := bytes.LastIndexByte(piece, '\n')
@@ -273,13 +301,13 @@ func seekTail(f *os.File, lines *int, newest bool) (found bool, err error) {
 			}
 			if *lines--; *lines == 0 {
 				_, err := f.Seek(at+int64(i)+1, io.SeekStart)
-				return true, err
+				return true, false, err
 			}
 			piece = piece[:i]
 		}
 	}
 	_, err = f.Seek(0, io.SeekStart)
-	return false, err
+	return false, false, err
 }
 
 // watch wakes when something changes in a folder (inotify(7)).

@@ -1,0 +1,66 @@
+package events
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+func publish(h *Hub, vm string, from, to int) {
+	for i := from; i < to; i++ {
+		h.Publish(&vmletv1.Event{Vm: vm, Type: strconv.Itoa(i)})
+	}
+}
+
+func types(items []Item) (list []string) {
+	for _, i := range items {
+		list = append(list, i.Event.GetType())
+	}
+	return list
+}
+
+func TestHistory(t *testing.T) {
+	h := NewHub(4)
+	publish(h, "a", 0, 3)
+	publish(h, "b", 3, 6)
+	for _, c := range []struct {
+		vm   string
+		tail int
+		want []string
+	}{
+		{"", 10, []string{"2", "3", "4", "5"}},
+		{"", 2, []string{"4", "5"}},
+		{"a", 10, []string{"2"}},
+		{"b", 1, []string{"5"}},
+		{"", 0, nil},
+	} {
+		s := h.Subscribe(c.vm, c.tail, 1)
+		if got := types(s.Take()); !slices.Equal(got, c.want) {
+			t.Errorf("%q, %d: %q, want %q", c.vm, c.tail, got, c.want)
+		}
+		s.Close()
+	}
+}
+
+func TestSlowSubscriber(t *testing.T) {
+	h := NewHub(0)
+	slow, quick := h.Subscribe("a", 0, 2), h.Subscribe("", 0, 100)
+	defer slow.Close()
+	defer quick.Close()
+	publish(h, "a", 0, 5)
+	publish(h, "b", 5, 6)
+	<-slow.Ready()
+	if got := types(slow.Take()); !slices.Equal(got, []string{"0", "1"}) {
+		t.Errorf("slow: %q", got)
+	}
+	publish(h, "a", 6, 7)
+	items := slow.Take()
+	if len(items) != 1 || items[0].Dropped != 3 {
+		t.Errorf("slow: %+v, want one event after three that were dropped", items)
+	}
+	if got := len(quick.Take()); got != 7 {
+		t.Errorf("quick: %d events, want 7", got)
+	}
+}

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+func open(t *testing.T) *Store {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := Open(filepath.Join(dir, "state"), filepath.Join(dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func record(name string) *vmletv1.VirtualMachine {
+	return &vmletv1.VirtualMachine{
+		Id:     "id-" + name,
+		Spec:   &vmletv1.VirtualMachineSpec{Name: name},
+		Status: &vmletv1.VirtualMachineStatus{State: vmletv1.State_STATE_RUNNING},
+	}
+}
+
+func TestSaveAndLoad(t *testing.T) {
+	s := open(t)
+	want := record("web")
+	for range 2 {
+		if err := s.Save(want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.Load("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("loaded %v, want %v", got, want)
+	}
+	if err := s.Delete("web"); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := s.Names(); err != nil || len(names) > 0 {
+		t.Errorf("after the deletion: %q, %v", names, err)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	s := open(t)
+	for name, content := range map[string]string{
+		"half":    `{"id": "a", "spec": {"na`,
+		"empty":   ``,
+		"another": `{"spec": {"name": "someone-else"}}`,
+		"huge":    string(make([]byte, maxRecord+1)),
+	} {
+		if err := os.Mkdir(s.StateDir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(s.StateDir(name), recordName)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if vm, err := s.Load(name); err == nil {
+			t.Errorf("%s: loaded %v", name, vm)
+		}
+	}
+}
+
+// TestLoadNewer reads what a newer agent has written.
+func TestLoadNewer(t *testing.T) {
+	s := open(t)
+	if err := s.Save(record("web")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.StateDir("web"), recordName)
+	if err := os.WriteFile(path, []byte(`{"spec": {"name": "web", "colour": "red"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load("web"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	s := open(t)
+	if err := s.Save(record("web")); err != nil {
+		t.Fatal(err)
+	}
+	temp := filepath.Join(s.StateDir("web"), recordName+tempSuffix)
+	if err := os.WriteFile(temp, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Sweep("web"); err != nil || gone {
+		t.Errorf("sweeping a VM: %v, %v", gone, err)
+	}
+	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a half-written file is left: %v", err)
+	}
+	if err := os.Mkdir(s.StateDir("half"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := s.Sweep("half"); err != nil || !gone {
+		t.Errorf("sweeping a folder without a record: %v, %v", gone, err)
+	}
+}
+
+func TestSecondAgent(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	first, err := Open(state, filepath.Join(dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(state, filepath.Join(dir, "other-run"))
+	var locked *LockedError
+	if !errors.As(err, &locked) || locked.PID != os.Getpid() || locked.Folder != state {
+		t.Fatalf("a second agent: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The one that was refused must not have kept its other folder.
+	again, err := Open(state, filepath.Join(dir, "other-run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+func TestWriteFileKeepsOldContent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A folder in the way of the temporary file makes the write fail.
+	if err := os.Mkdir(path+tempSuffix, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("new"), 0o600); err == nil {
+		t.Fatal("the write succeeded")
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "old" {
+		t.Errorf("content %q, %v", got, err)
+	}
+}
