@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// patience bounds every wait; nothing takes as long unless it is broken.
+const patience = 90 * time.Second
+
+// bin is the folder with the programs under test, and the guests that they run.
+var bin string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if why := unfit(); why != "" {
+		// Each test says so for itself.
+		return m.Run()
+	}
+	var err error
+	if bin, err = os.MkdirTemp("", "vmlet-e2e-bin-"); err == nil {
+		defer os.RemoveAll(bin)
+		err = build()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// unfit says why nothing can be tested here; empty: it can.
+func unfit() string {
+	if os.Geteuid() != 0 {
+		return "vmlet's agent needs root: run the tests as root"
+	}
+	if _, err := ownQEMU(); err != nil {
+		return "no qemu-system-x86_64: run test/setup test"
+	}
+	return ""
+}
+
+// build makes the programs: the agent with the race detector where there is a
+// C compiler for it, the shim as it is shipped.
+func build() error {
+	race := []string{"-race"}
+	cc, err := exec.Command("go", "env", "CC").Output()
+	if err == nil {
+		_, err = exec.LookPath(strings.TrimSpace(string(cc)))
+	}
+	if err != nil {
+		race = nil
+	}
+	for _, program := range []struct {
+		name  string
+		flags []string
+	}{{"vmlet", race}, {"vmlet-shim", []string{"-trimpath", "-ldflags=-s -w"}}} {
+		args := append([]string{"build", "-o", filepath.Join(bin, program.name)}, program.flags...)
+		cmd := exec.Command("go", append(args, "github.com/vmlet/vmlet/cmd/"+program.name)...)
+		cmd.Env = os.Environ()
+		if program.name == "vmlet-shim" {
+			cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building %s: %w\n%s", program.name, err, out)
+		}
+	}
+	return nil
+}
+
+func ownQEMU() (string, error) { return exec.LookPath("qemu-system-x86_64") }
+
+// qemu is one that this machine has.
+type qemu struct{ name, binary string }
+
+// qemus are the machine's own and, where test/setup has unpacked one, a newer.
+func qemus(t *testing.T) []qemu {
+	t.Helper()
+	own, err := ownQEMU()
+	if err != nil {
+		t.Skip(unfit())
+	}
+	found := []qemu{{"own", own}}
+	if newer, err := guest.QEMU10(); err == nil {
+		found = append(found, qemu{"10", newer})
+	}
+	return found
+}
+
+// newest is the one that can do most.
+func newest(t *testing.T) qemu {
+	t.Helper()
+	all := qemus(t)
+	return all[len(all)-1]
+}
+
+// hypervisors are those that the tiny guest runs under here.
+func hypervisors(t *testing.T) []string {
+	t.Helper()
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		t.Logf("not under KVM: %v", err)
+		return []string{"emulation"}
+	}
+	kvm.Close()
+	return []string{"emulation", "kvm"}
+}

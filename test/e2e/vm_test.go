@@ -1,0 +1,367 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/memory"
+)
+
+// vm is a VM of a node, with what it has printed.
+type vm struct {
+	*node
+	name  string
+	lines *journal[string]
+	read  int // lines before it have been looked at
+
+	screen   *grpcConsole // nil: nobody types
+	unfollow context.CancelFunc
+	seen     int // bytes of the console's log
+	partial  string
+}
+
+type grpcConsole struct {
+	grpc.BidiStreamingClient[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]
+	hangUp context.CancelFunc
+	shown  *journal[byte]
+}
+
+// pvh is the specification of a tiny guest.
+func pvh(t *testing.T, name, hypervisor string, o guest.PVHOptions) *vmletv1.VirtualMachineSpec {
+	t.Helper()
+	elf, err := guest.PVH(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "pvh")
+	if err := os.WriteFile(path, elf, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &vmletv1.VirtualMachineSpec{
+		Name: name, Hypervisor: hypervisor,
+		Memory: &vmletv1.Memory{Size: "64Mi"},
+		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: path}},
+	}
+}
+
+// create makes a VM and follows its console.
+func (n *node) create(spec *vmletv1.VirtualMachineSpec) *vm {
+	n.t.Helper()
+	_, err := n.api.CreateVM(n.ctx, &vmletv1.CreateVMRequest{Spec: spec})
+	n.must(err)
+	return n.vm(spec.GetName())
+}
+
+// vm follows the console of a VM that is there.
+func (n *node) vm(name string) *vm {
+	n.t.Helper()
+	v := &vm{node: n, name: name, lines: newJournal[string]()}
+	v.follow()
+	return v
+}
+
+// boot makes a VM and starts it.
+func (n *node) boot(spec *vmletv1.VirtualMachineSpec) *vm {
+	n.t.Helper()
+	v := n.create(spec)
+	v.must(v.start(false))
+	v.is(running)
+	return v
+}
+
+// The states, shorter.
+const (
+	created = vmletv1.State_STATE_CREATED
+	running = vmletv1.State_STATE_RUNNING
+	paused  = vmletv1.State_STATE_PAUSED
+	saving  = vmletv1.State_STATE_SAVING
+	saved   = vmletv1.State_STATE_SAVED
+	stopped = vmletv1.State_STATE_STOPPED
+	crashed = vmletv1.State_STATE_CRASHED
+)
+
+func (v *vm) get() *vmletv1.VirtualMachine {
+	v.t.Helper()
+	r, err := v.api.GetVM(v.ctx, &vmletv1.GetVMRequest{Name: v.name})
+	v.must(err)
+	return r.GetVm()
+}
+
+func (v *vm) is(want vmletv1.State) *vmletv1.VirtualMachineStatus {
+	v.t.Helper()
+	s := v.get().GetStatus()
+	if s.GetState() != want {
+		v.t.Fatalf("%s is %v (%s), want %v", v.name, s.GetState(), s.GetMessage(), want)
+	}
+	return s
+}
+
+// becomes waits until the VM is in a state. The place is one in the journal of
+// events, from before the change.
+func (v *vm) becomes(from int, want vmletv1.State) *vmletv1.VirtualMachineStatus {
+	v.t.Helper()
+	v.event(from, fmt.Sprintf("%s becomes %v", v.name, want), func(e *vmletv1.Event) bool {
+		return e.GetVm() == v.name && e.GetType() == "state" && e.GetState() == want
+	})
+	return v.is(want)
+}
+
+func (v *vm) now() int { return len(v.events.all()) }
+
+func (v *vm) start(paused bool) error {
+	_, err := last(v.api.StartVM(v.ctx, &vmletv1.StartVMRequest{Name: v.name, Paused: paused}))
+	return err
+}
+
+// save saves to a folder and, unless the VM is kept running, sees that its VMM
+// is gone.
+func (v *vm) save(dir string, keep bool) *vmletv1.SaveResult {
+	v.t.Helper()
+	pid := int(v.get().GetStatus().GetProcess().GetVmmPid())
+	if !keep {
+		v.hangUp()
+	}
+	r, err := last(v.api.SaveVM(v.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: keep}))
+	v.must(err)
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); keep != (err == nil) {
+		v.t.Errorf("after a save with keepRunning=%v looking for the VMM gives %v", keep, err)
+	}
+	v.verify(dir)
+	return r.GetResult()
+}
+
+// verify sees that an image is whole.
+func (n *node) verify(dir string) *memory.Manifest {
+	n.t.Helper()
+	img, err := memory.Open(dir)
+	n.must(err)
+	defer img.Close()
+	n.must(img.Verify(n.ctx, func(uint64, uint64) {}))
+	return img.Manifest()
+}
+
+func (n *node) restore(r *vmletv1.RestoreVMRequest) error {
+	_, err := last(n.api.RestoreVM(n.ctx, r))
+	return err
+}
+
+func (v *vm) pause() {
+	v.t.Helper()
+	_, err := v.api.PauseVM(v.ctx, &vmletv1.PauseVMRequest{Name: v.name})
+	v.must(err)
+	v.is(paused)
+}
+
+func (v *vm) resume() {
+	v.t.Helper()
+	_, err := v.api.ResumeVM(v.ctx, &vmletv1.ResumeVMRequest{Name: v.name})
+	v.must(err)
+	v.is(running)
+}
+
+func (v *vm) kill() {
+	v.t.Helper()
+	v.hangUp()
+	_, err := v.api.KillVM(v.ctx, &vmletv1.KillVMRequest{Name: v.name})
+	v.must(err)
+	v.is(stopped)
+}
+
+func (v *vm) delete() {
+	v.t.Helper()
+	v.unfollow()
+	_, err := v.api.DeleteVM(v.ctx, &vmletv1.DeleteVMRequest{Name: v.name})
+	v.must(err)
+}
+
+// follow reads the console's log, from where an earlier agent left.
+func (v *vm) follow() {
+	v.t.Helper()
+	ctx, cancel := context.WithCancel(v.ctx)
+	if v.unfollow != nil {
+		v.unfollow()
+	}
+	stream, err := v.api.ReadLogs(ctx, &vmletv1.ReadLogsRequest{Name: v.name, Follow: true})
+	v.must(err)
+	done := make(chan struct{})
+	v.unfollow = sync.OnceFunc(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for skip := v.seen; ; {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			b := m.GetData()
+			known := min(skip, len(b))
+			skip -= known
+			v.printed(b[known:])
+		}
+	}()
+}
+
+func (v *vm) printed(b []byte) {
+	v.seen += len(b)
+	lines := strings.Split(v.partial+string(b), "\n")
+	v.partial = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		v.lines.add(strings.TrimRight(line, "\r"))
+	}
+}
+
+// expect waits for a line that matches as a whole, but for what firmware or
+// others left before it, and returns its submatches.
+func (v *vm) expect(pattern string) []string {
+	v.t.Helper()
+	re := regexp.MustCompile(pattern + "$")
+	var found []string
+	ctx, cancel := v.patient()
+	defer cancel()
+	from := v.read
+	var err error
+	v.read, err = v.lines.next(ctx, from, func(line string) bool {
+		found = re.FindStringSubmatch(line)
+		return found != nil
+	})
+	if err != nil {
+		all := v.lines.all()
+		v.t.Fatalf("the console of %s did not say %q: %v; it said %q", v.name, pattern, err, all[max(min(from, len(all)), len(all)-20):])
+	}
+	return found
+}
+
+// count waits for the guest's next count.
+func (v *vm) count() int {
+	v.t.Helper()
+	n, err := strconv.Atoi(v.expect(`count (\d+)( \d+)?`)[1])
+	v.must(err)
+	return n
+}
+
+// countsOn sees that the guest counts on without a gap or a new boot, from the
+// first line of its console to what comes now.
+func (v *vm) countsOn() {
+	v.t.Helper()
+	v.read = len(v.lines.all())
+	for range 3 {
+		v.count()
+	}
+	next := 0
+	for i, line := range v.lines.all() {
+		text, isCount := strings.CutPrefix(line, guest.CountPrefix)
+		if !isCount {
+			continue
+		}
+		number, _, _ := strings.Cut(text, " ")
+		if number != strconv.Itoa(next) {
+			v.t.Fatalf("line %d on the console of %s is %q, want count %d", i, v.name, line, next)
+		}
+		next++
+	}
+}
+
+// type sends characters to the guest.
+func (v *vm) typeIn(text string) {
+	v.t.Helper()
+	if v.screen == nil {
+		v.attach()
+	}
+	v.must(v.screen.Send(&vmletv1.AttachConsoleRequest{Data: []byte(text)}))
+}
+
+// attach joins the console, until the VM's end is asked for.
+func (v *vm) attach() {
+	v.t.Helper()
+	ctx, cancel := context.WithCancel(v.ctx)
+	stream, err := v.api.AttachConsole(ctx)
+	v.must(err)
+	v.must(stream.Send(&vmletv1.AttachConsoleRequest{Name: v.name}))
+	c := &grpcConsole{stream, cancel, newJournal[byte]()}
+	v.screen = c
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			c.shown.add(m.GetData()...)
+		}
+	}()
+}
+
+func (v *vm) hangUp() {
+	if v.screen != nil {
+		v.screen.hangUp()
+		v.screen = nil
+	}
+}
+
+// refused sees that an error has a code and says all of these.
+func refused(t *testing.T, err error, code codes.Code, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %v that says %q", code, words)
+		return
+	}
+	if got := status.Code(err); got != code {
+		t.Errorf("the error has the code %v, want %v: %v", got, code, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
+	}
+}
+
+// process is a handle on a process, by which its end can be waited for.
+type process struct {
+	t  *testing.T
+	fd int // of pidfd_open(2)
+}
+
+func handle(t *testing.T, pid int64) process {
+	t.Helper()
+	fd, err := unix.PidfdOpen(int(pid), 0)
+	if err != nil {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return process{t, fd}
+}
+
+func (p process) kill() {
+	p.t.Helper()
+	if err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// gone waits until the process has ended.
+func (p process) gone() {
+	p.t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 {
+			p.t.Fatalf("a process has not ended within %v: %v", patience, err)
+		}
+		return
+	}
+}
