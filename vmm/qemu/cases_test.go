@@ -109,6 +109,13 @@ networks:
 		{name: "restore", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
 		{name: "restore-lazy", info: "10.0", yaml: kernelBoot + "disks: [{path: /images/a.img, readOnly: true}]\n",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
+		{name: "restore-named-cpu", info: "10.0", yaml: small + "cpu: {model: Skylake-Server-v4, features: [{name: avx2}]}\n",
+			change: func(r *vmm.PlanRequest) {
+				r.Image = testImage(false)
+				// What this QEMU could give it now; what it was given by name; and
+				// what nobody knows.
+				r.Image.Manifest.VMM.Extra = map[string]string{unavailableKey: "x2apic,avx2,rdseed,frob,model-id=x"}
+			}},
 		{name: "arm64", info: "arm64", arch: spec.ArchARM64, unreal: true, yaml: `
 disks: [{path: /images/root.img}, {path: /images/a.iso, type: cdrom}]
 networks: [{user: {}}]

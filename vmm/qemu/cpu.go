@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -63,11 +64,18 @@ func (b *builder) checkModel() {
 // specification says: what this node's hypervisor chokes on, and, on a restore,
 // what the guest did not have when it was saved.
 func (b *builder) withoutFeatures() []string {
-	model := b.spec.GetCpu().GetModel()
-	if !openModel(model) {
-		return nil
-	}
 	var out []string
+	if !openModel(b.spec.GetCpu().GetModel()) {
+		// QEMU would leave out what it can't do by itself, with a warning for
+		// each; this way the command line says what the guest goes without.
+		for _, name := range b.unavailable() {
+			// Names from an image become options only if QEMU knows them.
+			if contains(b.accel.Known, canonical(name)) {
+				out = append(out, name)
+			}
+		}
+		return b.unlessSaid(out)
+	}
 	for _, quirk := range b.req.CPUQuirks {
 		if name, off := strings.CutPrefix(quirk, "-"); off {
 			out = append(out, name)
@@ -80,16 +88,26 @@ func (b *builder) withoutFeatures() []string {
 			}
 		}
 	}
-	slices.Sort(out)
-	out = slices.Compact(out)
-	return slices.DeleteFunc(out, func(name string) bool {
-		for _, f := range b.spec.GetCpu().GetFeatures() {
-			if canonical(f.GetName()) == name {
-				return true // said explicitly
-			}
-		}
-		return false
+	return b.unlessSaid(out)
+}
+
+// unlessSaid sorts the names and leaves out those that the specification speaks of.
+func (b *builder) unlessSaid(names []string) []string {
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
+		return slices.ContainsFunc(b.spec.GetCpu().GetFeatures(), func(f *vmletv1.CPUFeature) bool {
+			return canonical(f.GetName()) == canonical(name)
+		})
 	})
+}
+
+// savedWithout are the features of a named model that the guest lacked when the
+// image was saved that it is restored from.
+func (b *builder) savedWithout() []string {
+	if b.req.Image == nil {
+		return nil
+	}
+	return strings.FieldsFunc(b.req.Image.Manifest.VMM.Extra[unavailableKey], func(r rune) bool { return r == ',' })
 }
 
 // modelFeatures are those of an open model as this QEMU expands it.

@@ -60,14 +60,16 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 }
 
 // unavailable are the features that the guest's named model has and the guest
-// goes without: what the image says that it is restored from, as the guest keeps
-// what it had, else what this node lacks.
+// goes without: what this node lacks, and what it lacked where it was saved
+// before, as a guest's CPU does not change under it.
 func (b *builder) unavailable() []string {
 	model := b.spec.GetCpu().GetModel()
 	if openModel(model) {
 		return nil
 	}
-	return b.accel.Models[model].Unavailable
+	out := slices.Concat(b.accel.Models[model].Unavailable, b.savedWithout())
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // CheckImage refuses what QEMU would only refuse, or worse, take, when the guest's

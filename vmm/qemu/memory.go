@@ -37,8 +37,10 @@ func (b *builder) lazy() bool { return b.req.Image != nil && b.req.Image.Lazy }
 // right to write, so that nothing, and no balloon, can change the image. The
 // balloon stays where it is, as the device state would not load without it; when
 // the guest hands back pages QEMU then finds that it can't punch a hole and says
-// so, a line for each range (free page reporting hands back 2 MiB or more at a
-// time), and the page stays. See docs/architecture.md.
+// so, a line for each range, and the page stays: free page reporting hands back
+// 2 MiB or more at a time, so a Linux guest of 1 GiB made 37 such lines in its
+// first ten seconds on QEMU 10.0. Turning the feature off instead is no way, as a
+// guest that has taken it up fails to load.
 func (b *builder) memoryArgs(m plan.Memory) {
 	fd := b.file(plan.File{Kind: plan.FileMemory, Write: !b.lazy()})
 	backend := options{

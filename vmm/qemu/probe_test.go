@@ -1,0 +1,184 @@
+package qemu
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// wrapper is a program that counts its runs, refuses an accelerator, and is a
+// QEMU for the rest.
+type wrapper struct {
+	path, log string
+}
+
+func wrap(t *testing.T, binary, refused string) wrapper {
+	t.Helper()
+	dir := t.TempDir()
+	w := wrapper{path: filepath.Join(dir, "qemu"), log: filepath.Join(dir, "log")}
+	script := fmt.Sprintf("#!/bin/sh\necho run >>%s\ncase \"$*\" in *\"-accel %s\"*) echo 'no such accelerator today' >&2; exit 1;; esac\nexec %s \"$@\"\n", w.log, refused, binary)
+	if err := os.WriteFile(w.path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w wrapper) runs(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(w.log)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "run")
+}
+
+func TestProbeOfRealQEMU(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		d := info.Details.(*Details)
+		emulation := d.Accelerators[spec.HypervisorEmulation]
+		if info.Version == "" || d.Arch != spec.ArchAMD64 || emulation.Failure != "" || len(emulation.Models) < 50 ||
+			!contains(emulation.MaxFeatures, "sse2") || contains(emulation.Known, "migratable") || contains(emulation.MaxFeatures, "kvm-pv-eoi") {
+			t.Errorf("version %q, %s, emulation: %q, %d models, max %q", info.Version, d.Arch, emulation.Failure, len(emulation.Models), emulation.MaxFeatures)
+		}
+		if len(emulation.Models["Skylake-Server-v4"].Unavailable) == 0 {
+			t.Error("emulation can do all of Skylake-Server-v4")
+		}
+		if len(d.Devices) != len(usedDevices()) {
+			t.Errorf("devices %q, want all of %q", d.Devices, usedDevices())
+		}
+		q35, found := d.machine("q35")
+		if !found || familyOf(q35.Name) != familyQ35 || q35.MaxCPUs < 2 {
+			t.Errorf("q35 is %+v", q35)
+		}
+		// Both came with QEMU 8.2 and 9.0 or thereabouts.
+		if newer := !strings.HasPrefix(info.Version, "7."); newer != d.ReadOnlyMemory || newer != d.KVMDevice || newer != info.LazyRestore || newer != d.MigrateFile {
+			t.Errorf("version %s: %+v", info.Version, struct{ ROM, KVMDevice, File bool }{d.ReadOnlyMemory, d.KVMDevice, d.MigrateFile})
+		}
+	})
+}
+
+// TestAnswersAreKept: the program is run again only when there is a reason.
+func TestAnswersAreKept(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+		w := wrap(t, q.config.Binary, "kvm")
+		device := filepath.Join(t.TempDir(), "kvm")
+		if err := os.WriteFile(device, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config := Config{Binary: w.path, KVMDevice: device, MSHVDevice: device + "-none", CacheFile: filepath.Join(t.TempDir(), "answers", "qemu.json"), Log: slog.New(slog.DiscardHandler)}
+		if err := os.Mkdir(filepath.Dir(config.CacheFile), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(q *QEMU, why string, wantRuns int) *Details {
+			t.Helper()
+			info, err := q.Info(testContext(t))
+			if err != nil {
+				t.Fatalf("%s: %v", why, err)
+			}
+			if got := w.runs(t); got != wantRuns {
+				t.Errorf("%s: %d runs until now, want %d", why, got, wantRuns)
+			}
+			return info.Details.(*Details)
+		}
+		first := New(config)
+		d := ask(first, "at first", 2)
+		if failure := d.Accelerators["kvm"].Failure; !strings.Contains(failure, "no such accelerator today") {
+			t.Errorf("the failure of KVM is %q", failure)
+		}
+		if _, tried := d.Accelerators["mshv"]; tried {
+			t.Error("MSHV was tried without a device")
+		}
+		ask(first, "again", 2)
+		if kept := ask(New(config), "after a restart", 2); encode(t, kept) != encode(t, d) {
+			t.Error("what was kept differs from what was said")
+		}
+		if err := os.WriteFile(config.CacheFile, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ask(New(config), "after damage to the file", 4)
+		if err := os.Chtimes(w.path, time.Time{}, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		ask(first, "after an upgrade", 6)
+		if err := os.Remove(device); err != nil {
+			t.Fatal(err)
+		}
+		ask(first, "after a device has gone", 7)
+		if left, _ := filepath.Glob(config.CacheFile + ".*"); left != nil {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestNotQEMU(t *testing.T) {
+	dir := t.TempDir()
+	says := filepath.Join(dir, "says")
+	if err := os.WriteFile(says, []byte("#!/bin/sh\necho 'what is this' >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		says:                          "what is this",
+		filepath.Join(dir, "missing"): "no such file",
+		dir:                           "not a file",
+	} {
+		_, err := New(Config{Binary: path, KVMDevice: dir + "/none", MSHVDevice: dir + "/none"}).Info(testContext(t))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v, want one with %q and the path", path, err, want)
+		}
+	}
+}
+
+func TestFirmware(t *testing.T) {
+	dirs := []string{t.TempDir(), t.TempDir()}
+	write := func(dir int, name, text string) {
+		if err := os.WriteFile(filepath.Join(dirs[dir], name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	describe := func(file, features, arch string) string {
+		return fmt.Sprintf(`{"interface-types": ["uefi"], "features": [%s],
+"mapping": {"device": "flash", "executable": {"filename": "%s", "format": "raw"}, "nvram-template": {"filename": "/vars", "format": "raw"}},
+"targets": [{"architecture": "%s", "machines": ["pc-q35-*"]}]}`, features, file, arch)
+	}
+	write(1, "50-hidden.json", describe("/hidden", "", "x86_64"))
+	write(0, "50-hidden.json", "") // the administrator's way to hide it
+	write(1, "60-second.json", describe("/second", `"acpi-s3"`, "x86_64"))
+	write(0, "55-first.json", describe("/first", "", "x86_64"))
+	write(1, "10-secure.json", describe("/secure", `"requires-smm", "secure-boot"`, "x86_64"))
+	write(1, "10-arm.json", describe("/arm", "", "aarch64"))
+	write(1, "10-relative.json", describe("relative", "", "x86_64"))
+	write(1, "10-broken.json", "{")
+	q := New(Config{FirmwareDirs: append(dirs, "/nonexistent"), Log: slog.New(slog.DiscardHandler)})
+	var got []string
+	for _, f := range q.firmware(spec.ArchAMD64) {
+		got = append(got, f.Code)
+	}
+	if !reflect.DeepEqual(got, []string{"/first", "/second"}) {
+		t.Errorf("firmware %q", got)
+	}
+	d := &Details{Firmware: q.firmware(spec.ArchAMD64)}
+	if f, found := d.firmwareFor("pc-q35-7.2"); !found || f.Code != "/first" || f.Vars != "/vars" {
+		t.Errorf("firmware for q35: %+v", f)
+	}
+	if f, found := d.firmwareFor("pc-i440fx-7.2"); found {
+		t.Errorf("firmware for pc: %+v", f)
+	}
+}
