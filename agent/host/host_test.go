@@ -1,0 +1,262 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+func TestUsers(t *testing.T) {
+	u := NewUsers(1000, 3, "")
+	if err := u.Claim(1001, "old"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := u.Take("a")
+	if err != nil || first != 1000 {
+		t.Fatalf("took %d, %v", first, err)
+	}
+	if got, err := u.Take("b"); err != nil || got != 1002 {
+		t.Fatalf("took %d, %v", got, err)
+	}
+	if got, err := u.Take("c"); err == nil {
+		t.Fatalf("took %d of none", got)
+	}
+	if err := u.Claim(1002, "old"); err == nil {
+		t.Error("two VMs have one id")
+	}
+	u.Release(1001)
+	if got, err := u.Take("c"); err != nil || got != 1001 {
+		t.Fatalf("took %d, %v", got, err)
+	}
+	// Another agent's ids begin elsewhere, and end where they should.
+	other := NewUsers(1000, 3, "x")
+	for range 3 {
+		if got, err := other.Take("vm"); err != nil || !other.Contains(got) {
+			t.Errorf("took %d, %v", got, err)
+		}
+	}
+}
+
+func TestHugePageMounts(t *testing.T) {
+	const mountinfo = `22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+35 22 0:30 / /dev/hugepages rw,relatime shared:15 - hugetlbfs hugetlbfs rw,pagesize=2M
+36 22 0:31 / /mnt/huge1G rw,relatime - hugetlbfs none rw,gid=4,pagesize=1024M
+37 22 0:32 / /mnt/again rw,relatime - hugetlbfs none rw,pagesize=2M
+38 22 0:33 / /mnt/strange rw,relatime - hugetlbfs none rw,pagesize=M
+39 22 0:34 / /mnt/short
+`
+	got, err := HugePageMounts(strings.NewReader(mountinfo))
+	want := map[uint64]string{2 << 20: "/dev/hugepages", 1 << 30: "/mnt/huge1G"}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("found %v, %v; want %v", got, err, want)
+	}
+}
+
+// TestCgroups makes, fills and removes a cgroup in each hierarchy that this
+// machine has.
+func TestCgroups(t *testing.T) {
+	needRoot(t)
+	hierarchies := map[string]func() (Cgroups, error){
+		"own": func() (Cgroups, error) { return NewCgroups("", "vmlet-test-"+t.Name()) },
+	}
+	if cgroups.Mode() == cgroups.Hybrid {
+		hierarchies["v2"] = func() (Cgroups, error) { return OpenV2(cgroupMount+"/unified", "/vmlet-test") }
+	}
+	for name, open := range hierarchies {
+		t.Run(name, func(t *testing.T) {
+			groups, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer groups.Close()
+			cgroupLife(t, groups)
+		})
+	}
+}
+
+func cgroupLife(t *testing.T, groups Cgroups) {
+	c := groups.Plan("web")
+	if err := groups.Make(c); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	process := exec.CommandContext(ctx, "cat")
+	stdin, err := process.StdinPipe()
+	if err == nil {
+		err = process.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := groups.Add(c, process.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.ReadFile("/proc/" + strconv.Itoa(process.Process.Pid) + "/cgroup")
+	if err != nil || !strings.Contains(string(in), c.Path()) {
+		t.Errorf("the process is in %s, want %s: %v", in, c.Path(), err)
+	}
+	stdin.Close()
+	if err := process.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if swept, err := groups.Sweep(func(vm string) bool { return vm == "web" }); err != nil || len(swept) > 0 {
+		t.Errorf("swept %q, %v", swept, err)
+	}
+	if err := groups.Remove(c); err != nil {
+		t.Error(err)
+	}
+	if err := groups.Remove(c); err != nil {
+		t.Errorf("removing what is not there: %v", err)
+	}
+	if err := groups.Make(groups.Plan("lost")); err != nil {
+		t.Fatal(err)
+	}
+	if swept, err := groups.Sweep(func(string) bool { return false }); err != nil || len(swept) != 1 || swept[0] != "lost" {
+		t.Errorf("swept %q, %v", swept, err)
+	}
+}
+
+func TestRAM(t *testing.T) {
+	needRoot(t)
+	dir := filepath.Join(t.TempDir(), "ram")
+	r, err := MountRAM(dir, "1m", "never")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, 0)
+	if again, err := MountRAM(dir, "2m", "never"); err != nil || again.dir != dir {
+		t.Fatalf("mounting what is mounted: %v", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks*uint64(st.Bsize) != 2<<20 {
+		t.Errorf("the mount: %+v, %v", st, err)
+	}
+	for _, vm := range []string{"lives", "gone"} {
+		if err := os.WriteFile(r.Path(vm), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if swept, err := r.Sweep(func(vm string) bool { return vm == "lives" }); err != nil || len(swept) != 1 || swept[0] != "gone" {
+		t.Errorf("swept %q, %v", swept, err)
+	}
+	if done, err := r.Unmount(); err != nil || done {
+		t.Errorf("unmounted under a VM: %v, %v", done, err)
+	}
+	if err := r.Remove("lives"); err != nil {
+		t.Error(err)
+	}
+	if done, err := r.Unmount(); err != nil || !done {
+		t.Errorf("unmounting: %v, %v", done, err)
+	}
+	if mounted, err := isMount(dir); err != nil || mounted {
+		t.Errorf("still mounted: %v, %v", mounted, err)
+	}
+}
+
+func TestTap(t *testing.T) {
+	needRoot(t)
+	if _, err := os.Stat(tunDevice); err != nil {
+		t.Skip("no " + tunDevice)
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "vmlettest0", MTU: 1400}}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		t.Skipf("no bridge can be made here: %v", err)
+	}
+	defer netlink.LinkDel(bridge)
+	f, name, err := OpenTap(TapRequest{Bridge: "vmlettest0", MAC: "52:54:00:01:02:03"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := netlink.LinkByName("vmlettest0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := link.Attrs()
+	if a.MasterIndex != master.Attrs().Index || a.HardwareAddr.String() != "fe:54:00:01:02:03" || a.MTU != 1400 || a.Flags&net.FlagUp == 0 {
+		t.Errorf("the tap is %+v", a)
+	}
+	if _, _, err := OpenTap(TapRequest{Device: name}); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("a tap for two: %v", err)
+	}
+	f.Close()
+	if _, err := net.InterfaceByName(name); err == nil {
+		t.Error("the tap outlives its descriptor")
+	}
+	if _, _, err := OpenTap(TapRequest{Device: "vmletnone"}); err == nil {
+		t.Error("a tap that is not there was opened")
+	}
+	before := interfaces(t)
+	if _, _, err := OpenTap(TapRequest{Bridge: "lo"}); err == nil {
+		t.Error("lo is a bridge")
+	}
+	if after := interfaces(t); after != before {
+		t.Errorf("a tap that could not be set up is left: %d interfaces, were %d", after, before)
+	}
+}
+
+func interfaces(t *testing.T) int {
+	t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestDevice(t *testing.T) {
+	needRoot(t)
+	var d Devices
+	path := filepath.Join(t.TempDir(), "device")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	granted, err := d.Grant(path, 4242)
+	if errors.Is(err, unix.ENOTSUP) {
+		t.Skip(err)
+	}
+	if err != nil || !granted {
+		t.Fatalf("granting: %v, %v", granted, err)
+	}
+	if err := d.Revoke(path, 4242); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the mode is %v, %v", st.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if granted, err := d.Grant(path, 4242); err != nil || granted {
+		t.Errorf("granting what all have: %v, %v", granted, err)
+	}
+	if _, err := d.Grant(path+"x", 4242); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("granting what is not there: %v", err)
+	}
+	if err := d.Revoke(path+"x", 4242); err != nil {
+		t.Errorf("revoking on what is gone: %v", err)
+	}
+}
