@@ -174,7 +174,7 @@ func (b *builder) sata(field, driver string, port int, o options) {
 		b.faults.Add(field, "the machine type %s has no SATA: want %s", b.machine.Name, b.otherBuses())
 		return
 	case port >= sataPorts:
-		b.faults.Add(field, "is SATA disk number %d: there are %d ports, the last of which is cloud-init's where there is a seed", port+1, sataPorts)
+		b.faults.Add(field, "is SATA disk number %d: there are %d ports", port+1, sataPorts)
 		return
 	}
 	o["driver"] = driver
@@ -218,21 +218,13 @@ func (b *builder) usb(field string, index int, d *vmletv1.Disk, o options) {
 	b.device(field, o)
 }
 
-// seed is the cloud-init image, which the agent wrote: a CD-ROM, or where there
-// is no SATA a read-only virtio disk.
+// seed is the cloud-init image, which the agent wrote: a read-only virtio disk
+// and not a CD-ROM, because kernels made for clouds (Debian's) have no SATA
+// driver. cloud-init looks for the volume's label on any block device.
 func (b *builder) seed() {
 	path := filepath.Join(b.req.StateDir, cloudinit.SeedName)
 	filename := b.fdset(plan.File{Kind: plan.FilePath, Field: "cloudInit", Path: path})
 	b.rawNode("seed", filename, true)
 	o := options{"id": "seed-device", "drive": "seed"}
-	if b.family == familyMicroVM || b.family == familyVirt {
-		b.device("cloudInit", b.bus.place(b.bus.virtio("blk", o), slotSeed(), 0))
-		return
-	}
-	if b.sataPort(len(b.spec.GetDisks())) >= sataPorts {
-		b.faults.Add("cloudInit", "its seed needs a SATA port, and disks have all %d", sataPorts)
-		return
-	}
-	// The last port: a disk more moves nothing.
-	b.sata("cloudInit", "ide-cd", sataPorts-1, o)
+	b.device("cloudInit", b.bus.place(b.bus.virtio("blk", o), slotSeed(), 0))
 }

@@ -707,7 +707,7 @@ func (x *BackingFile) GetFormat() string {
 }
 
 // CloudInit makes a NoCloud seed, an ISO 9660 image named CIDATA, that the
-// guest finds as a CD-ROM.
+// guest finds as a read-only virtio disk.
 type CloudInit struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	UserData string                 `protobuf:"bytes,1,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
