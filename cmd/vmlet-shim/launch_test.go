@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,56 @@ func TestLaunchRefusesUsedRAM(t *testing.T) {
 	if b, err := os.ReadFile(s.ram); string(b) != "another VM's" {
 		t.Errorf("the file that was there: %q, %v", b, err)
 	}
+}
+
+// hugePage is x86's, in bytes.
+const hugePage = 2 << 20
+
+func TestHugePages(t *testing.T) {
+	info, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err != nil {
+		t.Skipf("no huge pages: %v", err)
+	}
+	free, err := strconv.Atoi(strings.TrimSpace(string(info)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := t.TempDir()
+	if err := unix.Mount("hugetlbfs", mount, "hugetlbfs", 0, "pagesize=2M"); err != nil {
+		t.Skipf("can't mount a hugetlbfs: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })
+	s := newScene(t)
+	s.ram = filepath.Join(mount, "ram")
+	s.startShim()
+	q := anyQEMU(t)
+	p := s.plan(q)
+	p.Memory.PageSize = hugePage
+	p.Memory.Size = uint64(free+1) * hugePage
+	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	wantCode(t, err, shim.CodeInvalid, "memory.hugePages", "nr_hugepages")
+	p.Memory.Size = ramSize + 4096
+	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	wantCode(t, err, shim.CodeInvalid, "memory.size")
+	p.Memory.PageSize, p.Memory.Size = 0, ramSize
+	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	wantCode(t, err, shim.CodeInvalid, "memory.hugePages")
+	if free < ramSize/hugePage {
+		t.Skipf("only %d huge pages are free", free)
+	}
+	p.Memory.PageSize = hugePage
+	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	s.check(err)
+	s.console(1 << 20).expect("filled 8")
+	dir := filepath.Join(s.root, "image")
+	_, err = s.save(dir, false)
+	s.check(err)
+	s.client.Close()
+	s.gone(shim.ReasonSaved)
+	p = s.restorePlan(q, dir, false)
+	p.Memory.PageSize = hugePage
+	s.again(p)
+	s.console(0).verify()
 }
 
 // The VMM's process has no more than it needs.

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/vmm/disk"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -75,6 +77,12 @@ func (s *scene) restoreLazily(q qemu, dir string, before int) {
 		s.t.Errorf("the image's memory is %v after the launch: access was not taken back", st.Mode())
 	}
 	stream := filepath.Join(s.root, "stream")
+	ctx, cancel := context.WithCancel(s.ctx)
+	if _, err := s.client.Save(ctx, s.saveArgs(stream), func(shim.Progress) { cancel() }); !errors.Is(err, context.Canceled) {
+		s.t.Errorf("cancelled save: %v", err)
+	}
+	s.noImage(stream)
+	s.goesOn()
 	_, err = s.save(stream, false)
 	s.check(err)
 	s.client.Close()
@@ -375,6 +383,56 @@ func TestLazyDamage(t *testing.T) {
 	if got := string(s.monitor("query-status")); !strings.Contains(got, `"running": false`) {
 		t.Errorf("the guest is %s", got)
 	}
+}
+
+// A disk that was written to since the save is refused.
+func TestDiskBelongsToTheImage(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q qemu) {
+		if q.accel == "kvm" {
+			t.Skip("the accelerator makes no difference")
+		}
+		s := newScene(t)
+		path := filepath.Join(s.root, "disk")
+		s.check(os.WriteFile(path, make([]byte, 1<<20), 0o600)) // not for the VMM's user to open
+		withDisk := func(p *plan.Plan, id *disk.Identity) *plan.Plan {
+			p.Files = append(p.Files, plan.File{
+				Kind: plan.FilePath, Path: path, Field: "disks[0].path", Write: true, Direct: true,
+				DiskName: "root", Identity: id,
+				Disk: &disk.Expectation{Field: "disks[0].path", Image: disk.Image{Path: path, Format: disk.Raw}},
+			})
+			p.Args = append(p.Args, "-add-fd", "fd=8,set=1",
+				"-blockdev", "driver=file,filename=/dev/fdset/1,node-name=file,cache.direct=on",
+				"-blockdev", "driver=raw,file=file,node-name=raw", "-device", "virtio-blk-device,drive=raw")
+			return p
+		}
+		s.launch(withDisk(s.plan(q), nil))
+		dir := filepath.Join(s.root, "image")
+		_, err := s.save(dir, false)
+		s.check(err)
+		s.client.Close()
+		s.gone(shim.ReasonSaved)
+		img, err := memory.Open(dir)
+		s.check(err)
+		defer img.Close()
+		d := img.Manifest().Disks
+		if len(d) != 1 || d[0].Name != "root" || d[0].Path != path || d[0].Format != "raw" || d[0].Size != 1<<20 {
+			t.Fatalf("disks %+v", d)
+		}
+		id := &disk.Identity{Device: d[0].Device, Inode: d[0].Inode, Size: int64(d[0].Size), ModTimeNs: d[0].ModTime, HeaderSum: d[0].HeaderSum}
+
+		s.again(withDisk(s.restorePlan(q, dir, false), id))
+		s.goesOn()
+		_, err = s.client.Kill(s.ctx)
+		s.check(err)
+		s.client.Close()
+		s.gone(shim.ReasonKilled)
+
+		s.check(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)))
+		s.newFolders()
+		s.startShim()
+		_, err = s.client.Launch(s.ctx, withDisk(s.restorePlan(q, dir, false), id), nil, nil)
+		wantCode(t, err, shim.CodeChangedDisk, "disks[0].path", path, "modified at", "--allow-changed-disks")
+	})
 }
 
 // maxResident is what a shim at rest may take, in KiB: VmRSS of proc(5), which

@@ -133,16 +133,15 @@ func pattern() guest.Pattern { return guest.Pattern{Address: 16 << 20, MiB: 8, S
 
 // scene is a VM's folders, and what else a test needs for it.
 type scene struct {
-	t             *testing.T
-	ctx           context.Context
-	root          string
-	run, state    string
-	ram           string
-	kernel        string
-	ignoresButton bool
-	client        *shim.Client
-	shimPID       int
-	vmmPID        int
+	t          *testing.T
+	ctx        context.Context
+	root       string
+	run, state string
+	ram        string
+	kernel     string
+	client     *shim.Client
+	shimPID    int
+	vmmPID     int
 }
 
 func newScene(t *testing.T) *scene {

@@ -66,7 +66,11 @@ func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
 
 func (s *Server) launch(op *operation, l *launch) (any, error) {
 	start := time.Now()
-	err := l.run(op.ctx)
+	// A failed launch has left one, and this run is not to be taken for ended.
+	err := s.state.Remove(shim.ExitName)
+	if err == nil {
+		err = l.run(op.ctx)
+	}
 	if undo := l.meanwhile.run(); undo != nil {
 		l.log.Error("clean up after the launch", "error", undo)
 	}
@@ -86,7 +90,7 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 		l.vm.background.Go(func() { s.verify(l.verifying, l.vm, l.lazyImage) })
 	}
 	go s.watch(l.vm)
-	debug.FreeOSMemory()
+	go debug.FreeOSMemory() // the agent need not wait for it
 	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
 }
 
@@ -281,7 +285,7 @@ func (l *launch) load(ctx context.Context) error {
 	l.progress(shim.Progress{Step: "loading device state"})
 	shared := l.image.Manifest().Layout == memory.LayoutRaw
 	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
-		return fmt.Errorf("load the device state in %s: %w", l.image.Path(), err)
+		return fmt.Errorf("load the device state in %s: %w%s", l.image.Path(), err, l.vm.proc.said())
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
 	p := &prepared{owner: op.owner, manifest: &args.Manifest}
 	err := p.prepare(op.ctx, v, args.Directory, progress)
-	debug.FreeOSMemory()
+	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
 			return reply, nil

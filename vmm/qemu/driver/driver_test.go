@@ -1,0 +1,213 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// forEachQEMU runs a test under all QEMUs of this machine.
+func forEachQEMU(t *testing.T, test func(t *testing.T, binary string)) {
+	binaries := map[string]string{}
+	if path, err := exec.LookPath("qemu-system-x86_64"); err == nil {
+		binaries["own"] = path
+	}
+	if path, err := guest.QEMU10(); err == nil {
+		binaries["10"] = path
+	}
+	if len(binaries) == 0 {
+		t.Skip("no qemu-system-x86_64: run test/setup test")
+	}
+	for name, binary := range binaries {
+		t.Run(name, func(t *testing.T) { test(t, binary) })
+	}
+}
+
+// patience bounds a test; nothing waits for as long unless it is broken.
+func patience(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// start runs a QEMU that counts in its firmware, and returns its machine.
+func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.Cmd) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other := os.NewFile(uintptr(fds[0]), "own"), os.NewFile(uintptr(fds[1]), "other")
+	cmd := exec.Command(binary, append([]string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-machine", "q35", "-m", "64",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-chardev", "socket,id=shim,fd=3", "-mon", "chardev=shim,mode=control",
+	}, args...)...)
+	cmd.ExtraFiles = []*os.File{other}
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	other.Close()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	conn, err := net.FileConn(own)
+	own.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := driver.QEMU{}.Connect(patience(t), func(_ context.Context, name string) (net.Conn, error) {
+		if name != server.MonitorSocket {
+			return nil, fmt.Errorf("the driver wants %s", name)
+		}
+		return conn, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m, cmd
+}
+
+func running(t *testing.T, m server.Machine) {
+	t.Helper()
+	ran, err := m.Stop(patience(t))
+	if err != nil || !ran {
+		t.Errorf("it ran: %t, %v", ran, err)
+	}
+	if err := m.Continue(patience(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSaveFailsAndGoesOn(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		m, _ := start(t, binary)
+		ctx := patience(t)
+		full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		good, err := os.Create(filepath.Join(t.TempDir(), "state"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer good.Close()
+
+		if ran, err := m.Stop(ctx); !ran || err != nil {
+			t.Fatal(ran, err)
+		}
+		if ran, err := m.Stop(ctx); ran || err != nil {
+			t.Errorf("stopped, and it ran: %t, %v", ran, err)
+		}
+		if err := m.SaveState(ctx, full, false); err == nil {
+			t.Error("saved to a full disk")
+		} else {
+			t.Log(err)
+		}
+		if err := m.Continue(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancelled, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := m.SaveState(cancelled, good, false); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		running(t, m)
+		if _, err := m.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.SaveState(ctx, good, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Continue(ctx); err != nil { // from postmigrate
+			t.Fatal(err)
+		}
+		running(t, m)
+
+		other, _ := start(t, binary, "-S", "-incoming", "defer")
+		if err := other.LoadState(ctx, good, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Continue(ctx); err != nil {
+			t.Fatal(err)
+		}
+		running(t, other)
+	})
+}
+
+func TestLoadRefusesGarbage(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		m, _ := start(t, binary, "-S", "-incoming", "defer")
+		path := filepath.Join(t.TempDir(), "state")
+		if err := os.WriteFile(path, []byte(strings.Repeat("garbage", 1000)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		err = m.LoadState(patience(t), f, false)
+		if err == nil {
+			t.Fatal("loaded")
+		}
+		t.Log(err)
+		// QEMU stays and tells why, or it is gone.
+		if errors.Is(err, server.ErrMonitorClosed) {
+			return
+		}
+		if err := m.Continue(patience(t)); err == nil {
+			t.Error("a QEMU that could not load runs")
+		}
+	})
+}
+
+func TestEnding(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		ctx := patience(t)
+		m, cmd := start(t, binary)
+		if err := m.Quit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Ending(ctx); got != (server.Ending{Told: true}) {
+			t.Errorf("after quit: %+v", got)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		if err := m.PowerDown(ctx); !errors.Is(err, server.ErrMonitorClosed) {
+			t.Errorf("error %v", err)
+		}
+
+		m, cmd = start(t, binary)
+		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Ending(ctx); got != (server.Ending{}) {
+			t.Errorf("after SIGTERM: %+v", got)
+		}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		m, _ = start(t, binary)
+		if got := m.Ending(gone); got != (server.Ending{}) {
+			t.Errorf("while it runs: %+v", got)
+		}
+	})
+}
