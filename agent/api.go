@@ -137,7 +137,7 @@ func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.
 		if err != nil {
 			s.agent.log.Warn("asking a VMM", "vmm", v.Name(), "error", err)
 		}
-		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary})
+		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore})
 	}
 	return node, ctx.Err()
 }

@@ -166,7 +166,7 @@ func (c *choice) describe(vm *vmletv1.VirtualMachine) {
 	vm.Status.EffectiveSpec = c.spec
 	vm.Status.Hypervisor = c.spec.GetHypervisor()
 	vm.Status.HypervisorReason = c.reason
-	vm.Status.Vmm = &vmletv1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary}
+	vm.Status.Vmm = &vmletv1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
 	vm.Status.StartedAt = timestamppb.New(c.start)
 }
 

@@ -179,8 +179,6 @@ func standstill(state string) string {
 		return "it is still being restored, or its image could not be loaded"
 	case "finish-migrate":
 		return "it is being saved: wait for the end"
-	case "postmigrate":
-		return "it has been saved: restore the image instead"
 	case "internal-error":
 		return "the hypervisor gave up on it: reset or kill it"
 	case "shutdown":

@@ -181,7 +181,6 @@ func TestPlanRefuses(t *testing.T) {
 		"IPv6 forward":      {planCase{yaml: small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
 		"no tap":            {planCase{yaml: small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
 		"read-only SATA":    {planCase{yaml: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
-		"SATA ports":        {planCase{yaml: sixSATA + "cloudInit: {userData: x}"}, []string{"cloudInit"}},
 		"SATA disks":        {planCase{yaml: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
 		"lazy huge pages": {planCase{info: "10.0", yaml: small + "memory: {hugePages: {pageSize: 2Mi}}",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"memory.hugePages"}},

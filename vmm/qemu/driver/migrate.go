@@ -25,6 +25,9 @@ type object = map[string]any
 
 // SaveState implements server.Machine.
 func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) error {
+	if err := m.leavePostmigrate(ctx); err != nil {
+		return err
+	}
 	if err := m.configure(ctx, sharedRAM); err != nil {
 		return err
 	}
@@ -39,6 +42,20 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	}
 	defer out.Close()
 	return m.transfer(ctx, out, "migrate", nil)
+}
+
+// leavePostmigrate makes a guest that stood still at an earlier save, and does
+// so still, one that can be saved again: QEMU refuses a second migration until
+// it has gone on. So it does, for as long as a stop takes.
+func (m *machine) leavePostmigrate(ctx context.Context) error {
+	s, err := m.status(ctx)
+	if err != nil || s.Status != "postmigrate" {
+		return err
+	}
+	if err := m.execute(ctx, "cont", nil, nil); err != nil {
+		return err
+	}
+	return m.execute(ctx, "stop", nil, nil)
 }
 
 // LoadState implements server.Machine.
