@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+func qemuImg(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.Command("qemu-img", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("qemu-img %q: %v: %s (test/setup test installs it)", args, err, out)
+	}
+}
+
+// newDisk makes an empty disk image of 8 MiB.
+func newDisk(t *testing.T, format string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk."+format)
+	qemuImg(t, "create", "-q", "-f", format, path, "8M")
+	return path
+}
+
+// TestDisksBelongToTheState has a guest write to its disks between saves.
+func TestDisksBelongToTheState(t *testing.T) {
+	t.Parallel()
+	if why := unfit(); why != "" {
+		t.Skip(why)
+	}
+	spec := linux(t, "disks")
+	raw, qcow2 := newDisk(t, "raw"), newDisk(t, "qcow2")
+	spec.Disks = []*vmletv1.Disk{{Path: raw, Format: "raw"}, {Path: qcow2, Format: "qcow2"}}
+	n := newNode(t, nodeOptions{})
+	v := n.boot(spec)
+	v.expect("count 1 .*")
+	for _, disk := range []string{"vda", "vdb"} {
+		v.ask("write /dev/"+disk+" first on "+disk, "written .* bytes")
+	}
+	image := func(name string) string { return filepath.Join(filepath.Dir(raw), name) }
+
+	t.Log("unchanged disks")
+	v.save(image("unchanged"), false)
+	v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image("unchanged")}))
+	v.countsOn()
+	for _, disk := range []string{"vda", "vdb"} {
+		v.ask("write /dev/"+disk+" second on "+disk, "written .* bytes")
+	}
+
+	t.Log("an image that was restored once")
+	v.save(image("again"), false)
+	err := n.restore(&vmletv1.RestoreVMRequest{Directory: image("unchanged")})
+	refused(t, err, codes.FailedPrecondition, "disks[0]", raw, "modified", "--allow-changed-disks")
+	v.is(saved)
+	v.must(v.start(false))
+	v.countsOn()
+
+	for _, disk := range []struct{ field, path string }{{"disks[0]", raw}, {"disks[1]", qcow2}} {
+		t.Logf("a disk that was touched: %s", disk.field)
+		touched := image("touched-" + filepath.Base(disk.path))
+		v.save(touched, false)
+		v.must(os.Chtimes(disk.path, time.Time{}, time.Now().Add(time.Second)))
+		refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: touched}), codes.FailedPrecondition, disk.field, disk.path, "modified")
+		refused(t, v.start(false), codes.FailedPrecondition, disk.field, disk.path, "modified")
+		v.is(saved)
+		v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: touched, AllowChangedDisks: true}))
+		v.countsOn()
+	}
+
+	t.Log("kept running")
+	v.save(image("kept"), true)
+	v.ask("write /dev/vdb third", "written .* bytes")
+	v.kill()
+	refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: image("kept")}), codes.FailedPrecondition, "disks[1]", qcow2)
+	v.is(stopped)
+}
+
+func TestReadOnlyDiskSideBySide(t *testing.T) {
+	n := newNode(t, nodeOptions{})
+	spec := pvh(t, "origin", "emulation", guest.PVHOptions{})
+	spec.Disks = []*vmletv1.Disk{{Path: newDisk(t, "qcow2"), Format: "qcow2", ReadOnly: true}}
+	v := n.boot(spec)
+	v.count()
+	image := filepath.Join(t.TempDir(), "image")
+	v.save(image, false)
+	ids := make(map[string]string)
+	for _, name := range []string{"first", "second"} {
+		v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: name, NewIdentity: true, Lazy: n.lazy()}))
+		clone := n.vm(name)
+		clone.is(running)
+		clone.count()
+		id := clone.get().GetId()
+		if other, there := ids[id]; there {
+			t.Errorf("%s and %s have the same id", name, other)
+		}
+		ids[id] = name
+	}
+	v.must(v.start(false)) // and the origin beside them
+	v.countsOn()
+	refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "first", NewIdentity: true}), codes.AlreadyExists, "first")
+}
+
+func TestDisksRefused(t *testing.T) {
+	n := newNode(t, nodeOptions{})
+	dir := t.TempDir()
+	base, overlay := newDisk(t, "raw"), filepath.Join(dir, "overlay")
+	qemuImg(t, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay)
+	for name, c := range map[string]struct {
+		disk  *vmletv1.Disk
+		words []string
+	}{
+		"backing-file":   {&vmletv1.Disk{Path: overlay, Format: "qcow2"}, []string{"disks[0]", overlay, base}},
+		"not-raw":        {&vmletv1.Disk{Path: overlay, Format: "raw"}, []string{"disks[0]", overlay, "qcow2"}},
+		"not-qcow2":      {&vmletv1.Disk{Path: base, Format: "qcow2"}, []string{"disks[0]", base, "qcow2"}},
+		"no-such-file":   {&vmletv1.Disk{Path: filepath.Join(dir, "none"), Format: "raw"}, []string{"disks[0].path", "none"}},
+		"other-backing":  {&vmletv1.Disk{Path: overlay, Format: "qcow2", BackingFiles: []*vmletv1.BackingFile{{Path: newDisk(t, "raw"), Format: "raw"}}}, []string{"disks[0]", base}},
+		"folder-as-disk": {&vmletv1.Disk{Path: dir, Format: "raw"}, []string{"disks[0].path", dir}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := n.in(t)
+			spec := pvh(t, name, "emulation", guest.PVHOptions{})
+			spec.Disks = []*vmletv1.Disk{c.disk}
+			v := n.create(spec)
+			refused(t, v.start(false), codes.InvalidArgument, c.words...)
+			v.is(created)
+			v.delete()
+		})
+	}
+	for pid, what := range n.processes() {
+		if pid != n.cmd.Process.Pid {
+			t.Errorf("left of a start that was refused: process %d, %s", pid, what)
+		}
+	}
+}
