@@ -44,7 +44,8 @@ func (w *Wire) Close() error { return w.conn.Close() }
 func (w *Wire) Conn() *net.UnixConn { return w.conn }
 
 // Send sends a message, with the files, which stay the caller's. After an error
-// the connection is closed: half a message may have gone.
+// nothing more can be sent, as half a message may have gone; what the peer has
+// sent before it left can still be received.
 func (w *Wire) Send(v any, files ...*os.File) error {
 	frame, err := encodeFrame(v)
 	if err != nil {
@@ -64,7 +65,7 @@ func (w *Wire) Send(v any, files ...*os.File) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	if err := w.write(frame, rights); err != nil {
-		w.conn.Close()
+		_ = w.conn.CloseWrite() // fails if the connection has ended, which is as good
 		return err
 	}
 	return nil
@@ -73,8 +74,8 @@ func (w *Wire) Send(v any, files ...*os.File) error {
 // write sends the rights with the first byte, and then what one sendmsg(2) left.
 func (w *Wire) write(frame, rights []byte) error {
 	n, _, err := w.conn.WriteMsgUnix(frame, rights, nil)
-	if err != nil {
-		return err
+	if err != nil || n == len(frame) {
+		return err // a write of nothing would fail if the peer has left by now
 	}
 	_, err = w.conn.Write(frame[n:])
 	return err

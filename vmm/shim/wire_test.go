@@ -174,3 +174,23 @@ func FuzzReadFrame(f *testing.F) {
 		}
 	})
 }
+
+// What a peer has sent before it left is not lost to one who writes to it.
+func TestReceiveAfterSendFailed(t *testing.T) {
+	a, b := pair(t)
+	if err := NewWire(a).Send(Request{ID: 1, Op: OpCommit}); err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	w := NewWire(b)
+	if err := w.Send(Message{ID: 7}); err == nil {
+		t.Error("sent to nobody")
+	}
+	var r Request
+	if _, err := w.Receive(&r); err != nil || r.Op != OpCommit {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := w.Receive(&r); err != io.EOF {
+		t.Errorf("error %v", err)
+	}
+}

@@ -41,7 +41,31 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 		return err
 	}
 	defer out.Close()
-	return m.transfer(ctx, out, "migrate", nil)
+	err = m.transfer(ctx, out, "migrate", nil)
+	return errors.Join(err, m.finalized(ctx))
+}
+
+// finalizing is how long QEMU may take to put a migration away.
+const finalizing = 10 * time.Second
+
+// finalized waits until QEMU has put the migration away: it reports the end a
+// little earlier, and refuses cont until then. No event tells of it.
+func (m *machine) finalized(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalizing)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := m.status(ctx)
+		if err != nil || s.Status != "finish-migrate" {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("QEMU is still %q after %v: whether it writes is unknown", s.Status, finalizing)
+		}
+	}
 }
 
 // leavePostmigrate makes a guest that stood still at an earlier save, and does

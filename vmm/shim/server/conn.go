@@ -113,6 +113,7 @@ func (c *conn) handle(r shim.Request, files []*os.File) {
 	c.s.requests.Add(1)
 	rest, err := c.dispatch(r, files)
 	if err != nil {
+		c.s.log.Info("request refused", "op", r.Op, "error", err)
 		closeFiles(files)
 		c.reply(r.ID, nil, err)
 		c.finished()
@@ -220,12 +221,18 @@ func (c *conn) send(m outgoing) {
 	}
 }
 
+// write sends what is queued. When the agent has gone it sends nothing more, but
+// leaves the connection to the reader: a commit may have come before the end.
 func (c *conn) write() {
+	dead := false
 	for {
 		select {
 		case m := <-c.out:
-			if !c.put(m) {
-				c.close()
+			if !dead {
+				dead = !c.put(m)
+			}
+			if m.file != nil {
+				m.file.Close()
 			}
 		case <-c.done:
 			return
@@ -240,7 +247,6 @@ func (c *conn) put(m outgoing) bool {
 	}
 	var files []*os.File
 	if m.file != nil {
-		defer m.file.Close()
 		files = append(files, m.file)
 	}
 	return c.wire.Send(m.Message, files...) == nil

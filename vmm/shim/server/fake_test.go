@@ -68,13 +68,24 @@ func stranger(path string) {
 
 // fakeDriver has machines that do as the test says.
 type fakeDriver struct {
-	connect func(ctx context.Context) error // nil: as ever
 	machine *fakeMachine
+
+	mu      sync.Mutex
+	connect func(ctx context.Context) error // nil: as ever
+}
+
+func (d *fakeDriver) onConnect(connect func(context.Context) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.connect = connect
 }
 
 func (d *fakeDriver) Connect(ctx context.Context, dial Dialer) (Machine, error) {
-	if d.connect != nil {
-		if err := d.connect(ctx); err != nil {
+	d.mu.Lock()
+	connect := d.connect
+	d.mu.Unlock()
+	if connect != nil {
+		if err := connect(ctx); err != nil {
 			return nil, err
 		}
 	}

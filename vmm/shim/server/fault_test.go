@@ -44,7 +44,7 @@ func TestLaunchIsUndone(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := newScene(t, nil)
 			reached := make(chan struct{})
-			s.driver.connect = hang(reached)
+			s.driver.onConnect(hang(reached))
 			ctx, cancel := context.WithCancel(s.ctx)
 			defer cancel()
 			launched := make(chan error)
@@ -73,10 +73,10 @@ func TestLaunchIsUndone(t *testing.T) {
 // A VMM that dies is not waited for, and its words are the error.
 func TestVMMDiesInLaunch(t *testing.T) {
 	s := newScene(t, nil)
-	s.driver.connect = func(ctx context.Context) error {
+	s.driver.onConnect(func(ctx context.Context) error {
 		<-ctx.Done() // a monitor that would never answer
 		return ctx.Err()
-	}
+	})
 	_, err := s.client.Launch(s.ctx, s.plan("dead"), nil, nil)
 	wantCode(t, err, shim.CodeInternal)
 	for _, want := range []string{"exit status 3", "fake VMM: dead"} {
@@ -86,7 +86,7 @@ func TestVMMDiesInLaunch(t *testing.T) {
 	}
 	s.noFile(s.ram)
 	s.noFile(filepath.Join(s.options.RunDir, MonitorSocket))
-	s.driver.connect = nil
+	s.driver.onConnect(nil)
 	s.launch()
 }
 
