@@ -106,10 +106,10 @@ func TestRepliesOutOfOrder(t *testing.T) {
 // An abort is sent after what it aborts, and waited for.
 func TestCancelledSaveIsAborted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	var ops []Op
+	ops := make(chan Op, 8)
 	var save Request
 	c := answer(t, welcome, func(w *Wire, r Request) {
-		ops = append(ops, r.Op)
+		ops <- r.Op
 		if r.Op == OpSave {
 			save = r
 			cancel()
@@ -123,9 +123,8 @@ func TestCancelledSaveIsAborted(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &e) || e.Code != CodeCancelled {
 		t.Errorf("error %v", err)
 	}
-	c.Close()
-	if len(ops) != 2 || ops[0] != OpSave || ops[1] != OpAbort {
-		t.Errorf("requests %v", ops)
+	if first, then := <-ops, <-ops; first != OpSave || then != OpAbort || len(ops) > 0 {
+		t.Errorf("requests %s, %s and %d more", first, then, len(ops))
 	}
 }
 
