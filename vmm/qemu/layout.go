@@ -37,7 +37,7 @@ func slotWatchdog() slots { return slots{0x07, 1} }
 func slotVsock() slots    { return slots{0x08, 1} }
 func slotUSB() slots      { return slots{0x09, 1} }
 func slotAHCI() slots     { return slots{0x0a, 1} }
-func slotSeed() slots     { return slots{0x0f, 1} }
+func slotSeed() slots     { return slots{0x18, 1} } // after the disks: the first of those stays vda
 func slotsNetwork() slots { return slots{0x0b, 4} }
 func slotsDisk() slots    { return slots{0x10, 8} }
 
