@@ -47,7 +47,8 @@ func (c Cgroup) Path() string {
 type Cgroups interface {
 	// Plan says where a VM's cgroup will be, touching nothing.
 	Plan(vm string) Cgroup
-	// Make makes it. What the machine does not have of it is left out.
+	// Make makes it, and gets the kernel ready for Add. What the machine does
+	// not have of it is left out.
 	Make(Cgroup) error
 	// Add moves a process into it, and all that the process starts later.
 	Add(c Cgroup, pid int) error
@@ -122,6 +123,15 @@ func sweep(folder string, keep func(string) bool, remove func(vm string) error) 
 		errs = append(errs, remove(e.Name()))
 	}
 	return removed, errors.Join(errs...)
+}
+
+// warm moves the agent to where it is. To move a process the kernel waits for an
+// RCU grace period, up to 20 ms, but not if another move was just before
+// (rcu_sync_enter in kernel/rcu/sync.c): so the wait can go on beside other
+// things, and the move that counts takes none. procs is the agent's own cgroup.procs.
+func warm(procs string) {
+	// Nothing depends on it.
+	_ = os.WriteFile(procs, []byte("0"), 0)
 }
 
 // A cgroup stays busy for a moment after its last process has ended, and the

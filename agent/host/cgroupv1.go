@@ -68,7 +68,22 @@ func path1(c Cgroup) cgroup1.Path {
 func (v *v1) Make(c Cgroup) error {
 	_, err := cgroup1.New(path1(c), &specs.LinuxResources{},
 		cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
+	v.warm()
 	return wrapCgroup("make", c, err)
+}
+
+// warm does it in one hierarchy: the lock is the same for all.
+func (v *v1) warm() {
+	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return
+	}
+	for _, s := range v.hierarchy {
+		if folder, ok := v.folder(s, Cgroup{Paths: own}); ok {
+			warm(filepath.Join(folder, "cgroup.procs"))
+			return
+		}
+	}
 }
 
 func (v *v1) Add(c Cgroup, pid int) error {
@@ -83,7 +98,7 @@ func (v *v1) Remove(c Cgroup) error {
 	var errs []error
 	for _, s := range v.hierarchy {
 		folder, ok := v.folder(s, c)
-		if !ok {
+		if !ok || c.Paths[string(s.Name())] == "/" {
 			continue
 		}
 		if err := rmdir(folder); err != nil {
@@ -106,7 +121,7 @@ func (v *v1) Close() {
 func (v *v1) folder(s cgroup1.Subsystem, c Cgroup) (string, bool) {
 	p, placed := s.(interface{ Path(string) string })
 	path, has := c.Paths[string(s.Name())]
-	if !placed || !has || path == "" || path == "/" {
+	if !placed || !has || path == "" {
 		return "", false
 	}
 	return p.Path(path), true

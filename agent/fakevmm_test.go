@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+)
+
+// fakeVMM plans anything.
+type fakeVMM struct {
+	w        *world
+	checkErr error
+	lazy     bool
+}
+
+func (v *fakeVMM) Name() string { return "qemu" }
+func (v *fakeVMM) Info(context.Context) (vmm.Info, error) {
+	return vmm.Info{Name: "qemu", Version: "7.2.0", Binary: "/bin/qemu", LazyRestore: v.lazy}, v.w.step("info")
+}
+func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
+	if err := v.w.step("plan"); err != nil {
+		return nil, err
+	}
+	p := &plan.Plan{
+		Name: r.Spec.GetName(), ID: r.ID, VMM: "qemu", User: r.User, Paused: r.Paused,
+		Memory: plan.Memory{Size: 4096, Path: r.MemoryPath},
+	}
+	if r.Image != nil {
+		p.Restore = &plan.Restore{Directory: r.Image.Directory, ImageID: r.Image.Manifest.ID, Lazy: r.Image.Lazy}
+	}
+	return p, nil
+}
+func (v *fakeVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
+	return memory.Manifest{
+		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: "7.2.0"}, Accelerator: r.Hypervisor,
+		MachineType: "pc-q35-7.2", MemorySize: 4096, Regions: []memory.Region{{Name: "ram0", Size: 4096}},
+	}, v.w.step("manifest")
+}
+func (v *fakeVMM) CheckImage(context.Context, *memory.Manifest) error { return v.checkErr }
+func (v *fakeVMM) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+	if err := v.w.step("connect"); err != nil {
+		return nil, err
+	}
+	conn, err := dial(ctx, "qmp.sock")
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*fakeConn).proc.newMonitor()
+}
+
+// fakeMonitor is a connection to a fakeProc's VMM.
+type fakeMonitor struct {
+	proc   *fakeProc
+	events chan vmm.Event
+	once   sync.Once
+}
+
+func (m *fakeMonitor) Status(context.Context) (vmm.Status, error) {
+	if err := m.proc.w.step("status"); err != nil {
+		return vmm.Status{}, err
+	}
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	return vmm.Status{Running: !m.proc.paused}, nil
+}
+func (m *fakeMonitor) setPaused(paused bool) error {
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	m.proc.paused = paused
+	return nil
+}
+func (m *fakeMonitor) Pause(context.Context) error  { return m.setPaused(true) }
+func (m *fakeMonitor) Resume(context.Context) error { return m.setPaused(false) }
+func (m *fakeMonitor) Reset(context.Context) error  { return nil }
+func (m *fakeMonitor) SetGuestTime(context.Context, time.Time) error {
+	return m.proc.w.step("guest time")
+}
+func (m *fakeMonitor) Events() <-chan vmm.Event { return m.events }
+func (m *fakeMonitor) Close() error {
+	m.once.Do(func() { close(m.events) })
+	return nil
+}
