@@ -32,9 +32,7 @@ func newDisk(t *testing.T, format string) string {
 // TestDisksBelongToTheState has a guest write to its disks between saves.
 func TestDisksBelongToTheState(t *testing.T) {
 	t.Parallel()
-	if why := unfit(); why != "" {
-		t.Skip(why)
-	}
+	qemusOrSkip(t)
 	spec := linux(t, "disks")
 	raw, qcow2 := newDisk(t, "raw"), newDisk(t, "qcow2")
 	spec.Disks = []*vmletv1.Disk{{Path: raw, Format: "raw"}, {Path: qcow2, Format: "qcow2"}}

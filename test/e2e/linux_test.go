@@ -49,14 +49,7 @@ const (
 
 func TestLinux(t *testing.T) {
 	t.Parallel()
-	if why := unfit(); why != "" {
-		t.Skip(why)
-	}
-	all := qemus(t)
-	if testing.Short() {
-		all = all[len(all)-1:]
-	}
-	for _, q := range all {
+	for _, q := range qemusOrSkip(t) {
 		t.Run("qemu "+q.name, func(t *testing.T) {
 			spec := linux(t, "linux")
 			n := newNode(t, nodeOptions{qemu: q})
@@ -143,9 +136,7 @@ func TestCloudInit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a whole Debian under emulation")
 	}
-	if why := unfit(); why != "" {
-		t.Skip(why)
-	}
+	qemusOrSkip(t)
 	base, err := guest.CloudDisk(t.Context())
 	skipIfMissing(t, err)
 	overlay := filepath.Join(t.TempDir(), "overlay.qcow2")

@@ -99,6 +99,19 @@ func qemus(t *testing.T) []qemu {
 	return found
 }
 
+// qemusOrSkip skips a test where nothing can be tested.
+func qemusOrSkip(t *testing.T) []qemu {
+	t.Helper()
+	if why := unfit(); why != "" {
+		t.Skip(why)
+	}
+	all := qemus(t)
+	if testing.Short() {
+		return all[len(all)-1:]
+	}
+	return all
+}
+
 // newest is the one that can do most.
 func newest(t *testing.T) qemu {
 	t.Helper()

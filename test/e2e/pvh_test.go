@@ -22,12 +22,9 @@ import (
 // that a tiny guest runs under; in short mode with the newest and one.
 func eachWay(t *testing.T, test func(t *testing.T, n *node, hypervisor string)) {
 	t.Helper()
-	if why := unfit(); why != "" {
-		t.Skip(why)
-	}
-	all, under := qemus(t), hypervisors(t)
+	all, under := qemusOrSkip(t), hypervisors(t)
 	if testing.Short() {
-		all, under = all[len(all)-1:], under[len(under)-1:]
+		under = under[len(under)-1:]
 	}
 	for _, q := range all {
 		t.Run("qemu "+q.name, func(t *testing.T) {
@@ -39,11 +36,12 @@ func eachWay(t *testing.T, test func(t *testing.T, n *node, hypervisor string)) 
 	}
 }
 
-// in is the same node for a subtest.
+// in lends the node to a subtest, which must not be parallel.
 func (n *node) in(t *testing.T) *node {
-	sub := *n
-	sub.t = t
-	return &sub
+	outer := n.t
+	n.t = t
+	t.Cleanup(func() { n.t = outer })
+	return n
 }
 
 // lazy says whether the node's QEMU can map an image.

@@ -344,9 +344,9 @@ func handle(t *testing.T, pid int64) process {
 	return process{t, fd}
 }
 
-func (p process) kill() {
+func (p process) signal(s unix.Signal) {
 	p.t.Helper()
-	if err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0); err != nil {
+	if err := unix.PidfdSendSignal(p.fd, s, nil, 0); err != nil {
 		p.t.Fatal(err)
 	}
 }
