@@ -47,7 +47,8 @@ func (q *QEMU) key() (string, error) {
 }
 
 // fingerprint tells two files of one name apart. A device node's dates change
-// with every use, so that of a device counts only what it is and whose.
+// with every use and its mode with every VM that is given access to it, so that
+// of a device counts only what it is and whose.
 func fingerprint(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -58,7 +59,7 @@ func fingerprint(path string) string {
 		return path
 	}
 	if stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
-		return fmt.Sprintf("%s device %d mode %o owner %d:%d", path, stat.Rdev, stat.Mode, stat.Uid, stat.Gid)
+		return fmt.Sprintf("%s device %d owner %d:%d", path, stat.Rdev, stat.Uid, stat.Gid)
 	}
 	return fmt.Sprintf("%s file %d:%d size %d mtime %d", path, stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano())
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/disk"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sys/unix"
 )
 
 // Causes of cancelled operations.
@@ -51,16 +52,21 @@ func codeOf(err error) shim.Code {
 		image   *disk.Fault
 	)
 	switch {
-	case errors.As(err, &space):
+	case errors.As(err, &space), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return shim.CodeSpace
 	case errors.As(err, &damaged):
 		return shim.CodeDamaged
-	case errors.As(err, &format), errors.As(err, &image), errors.Is(err, memory.ErrNotImage), errors.Is(err, memory.ErrNotEmpty):
+	case errors.As(err, &format), errors.As(err, &image), errors.Is(err, memory.ErrNotImage):
 		return shim.CodeInvalid
-	case errors.Is(err, memory.ErrInUse):
+	case errors.Is(err, memory.ErrInUse), errors.Is(err, memory.ErrNotEmpty):
 		return shim.CodePrecondition
 	case errors.Is(err, errAborted), errors.Is(err, errGone), errors.Is(err, errKilled), errors.Is(err, errSignal), errors.Is(err, context.Canceled):
 		return shim.CodeCancelled
+	}
+	for _, world := range []error{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM, unix.EROFS} {
+		if errors.Is(err, world) { // the administrator's to mend, not ours
+			return shim.CodePrecondition
+		}
 	}
 	return shim.CodeInternal
 }

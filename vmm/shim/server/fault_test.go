@@ -211,7 +211,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	s.machine.onSave(func(context.Context, *os.File) error { fill(); return nil })
 	image := filepath.Join(dir, "image")
 	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil)
-	wantCode(t, err, shim.CodeInternal)
+	wantCode(t, err, shim.CodeSpace)
 	if !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		t.Errorf("error %v", err)
 	}
@@ -230,7 +230,7 @@ func TestDiskFullAtCommit(t *testing.T) {
 	s.check(err)
 	fill()
 	_, err = s.client.Commit(s.ctx, shim.Commit{})
-	wantCode(t, err, shim.CodeInternal)
+	wantCode(t, err, shim.CodeSpace)
 	s.noFile(image)
 	if !s.machine.isRunning() {
 		t.Error("the guest stands still")

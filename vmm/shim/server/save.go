@@ -19,6 +19,8 @@ const (
 	// stateRoom is added to the space that a save needs, in bytes: device state
 	// of less than 1 MiB, a display's memory, the manifest, the filesystem's own.
 	stateRoom = 32 << 20
+	// leastRoom, in bytes: a filesystem with less was full when device state was written.
+	leastRoom = 1 << 20
 	// streamPerPage is what a VMM's stream has for each page besides its
 	// content: a 64-bit header (QEMU's migration/ram.c), rounded up.
 	streamPerPage = 16
@@ -108,7 +110,8 @@ func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func
 		return fmt.Errorf("stop the guest: %w", err)
 	}
 	if err := v.machine.SaveState(ctx, state, v.ram != nil); err != nil {
-		return fmt.Errorf("save the device state: %w", err)
+		// A VMM says of a full disk no more than "Input/output error".
+		return fmt.Errorf("save the device state: %w", errors.Join(err, memory.CheckSpace(dir, leastRoom)))
 	}
 	// RAM comes after it: what devices had under way when the guest stopped may
 	// have been written there until now.
