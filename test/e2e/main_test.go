@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -32,7 +33,7 @@ func run(m *testing.M) int {
 	var err error
 	if bin, err = os.MkdirTemp("", "vmlet-e2e-bin-"); err == nil {
 		defer os.RemoveAll(bin)
-		err = build()
+		err = errors.Join(os.Chmod(bin, 0o755), build()) // a stranger runs the client, too
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -119,7 +119,7 @@ func TestImagesRefused(t *testing.T) {
 		"manifest not sealed": {func(t *testing.T, dir string) { editManifest(t, dir, false, set("pc-q35-0.1", "machineType")) },
 			codes.DataLoss, []string{"manifest.json", "manifestSum"}},
 		"newer format":         {sealed([]string{"formatVersion"}, 99), codes.FailedPrecondition, []string{"manifest.json", "formatVersion", "99", "newer"}},
-		"foreign VMM":          {sealed([]string{"vmm", "name"}, "other-vmm"), codes.FailedPrecondition, []string{"other-vmm"}},
+		"foreign VMM":          {sealed([]string{"vmm", "name"}, "cloud-hypervisor"), codes.FailedPrecondition, []string{"cloud-hypervisor"}},
 		"newer VMM":            {sealed([]string{"vmm", "version"}, "99.1.0"), codes.FailedPrecondition, []string{"99.1.0"}},
 		"unknown machine type": {sealed([]string{"machineType"}, "pc-q35-99.1"), codes.FailedPrecondition, []string{"machine type", "pc-q35-99.1"}},
 		"no such accelerator":  {sealed([]string{"accelerator"}, "mshv"), codes.FailedPrecondition, []string{"mshv"}},

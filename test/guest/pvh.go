@@ -35,6 +35,8 @@ type PVHOptions struct {
 	// IgnorePowerButton makes a guest that reports an ACPI power button press
 	// and goes on, as one does that hangs while shutting down.
 	IgnorePowerButton bool
+	// Flood makes a guest that counts as fast as it can.
+	Flood bool
 }
 
 // Pattern is a stretch of guest memory with known contents: pages of 4 KiB,

@@ -70,7 +70,11 @@ func (p *program) main() {
 	p.Call("put decimal")
 	p.Call("put newline")
 	p.Inc(x86.EBP)
-	p.Call("pause")
+	if p.options.Flood {
+		p.Call("poll")
+	} else {
+		p.Call("pause")
+	}
 	p.Jmp("main loop")
 }
 
