@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -167,6 +168,7 @@ func (l *launch) startShim(ctx context.Context) (Shim, int, error) {
 		StateDir: l.agent.store.StateDir(l.m.name),
 		RunID:    l.choice.lease.RunID,
 		Grace:    l.choice.spec.GetStopGracePeriod().AsDuration(),
+		Verbose:  l.m.log.Enabled(ctx, slog.LevelDebug),
 	})
 }
 

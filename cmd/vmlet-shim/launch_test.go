@@ -193,7 +193,7 @@ func TestLaunchFails(t *testing.T) {
 		texts []string
 	}{
 		{"VMM refuses", func(p *plan.Plan) { p.Args = append(p.Args, "-device", "nonesuch") }, shim.CodeInternal, []string{"exit status 1", "nonesuch"}},
-		{"no program", func(p *plan.Plan) { p.Program = "/nonesuch/qemu" }, shim.CodeInternal, []string{"/nonesuch/qemu", "no such file"}},
+		{"no program", func(p *plan.Plan) { p.Program = "/nonesuch/qemu" }, shim.CodePrecondition, []string{"/nonesuch/qemu", "no such file"}},
 		{"other driver", func(p *plan.Plan) { p.VMM = "bochs" }, shim.CodeInvalid, []string{`"bochs"`}},
 		{"missing file", file(plan.File{Kind: plan.FilePath, Field: "disks[1].path", Path: "/nonesuch/disk"}), shim.CodeInvalid, []string{"disks[1].path", "/nonesuch/disk"}},
 		{"relative file", file(plan.File{Kind: plan.FilePath, Field: "disks[1].path", Path: "disk"}), shim.CodeInvalid, []string{"disks[1].path", "absolute"}},

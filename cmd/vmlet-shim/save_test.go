@@ -169,8 +169,8 @@ func TestSaveFails(t *testing.T) {
 		code      shim.Code
 		texts     []string
 	}{
-		{"not empty", full, shim.CodeInvalid, []string{full, "precious"}},
-		{"no parent", filepath.Join(s.root, "none", "image"), shim.CodeInternal, []string{"none/image"}},
+		{"not empty", full, shim.CodePrecondition, []string{full, "precious"}},
+		{"no parent", filepath.Join(s.root, "none", "image"), shim.CodePrecondition, []string{"none/image"}},
 		{"relative", "image", shim.CodeInvalid, []string{"directory", "absolute"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

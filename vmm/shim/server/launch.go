@@ -253,10 +253,12 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 	v := l.vm
 	l.progress(shim.Progress{Step: "starting " + v.proc.name})
 	dial := func(ctx context.Context, name string) (net.Conn, error) { return l.s.run.Dial(ctx, name) }
+	start := time.Now()
 	if v.machine, err = l.driver.Connect(ctx, dial); err != nil {
 		return err
 	}
 	v.undo.push(v.machine.Close)
+	l.log.Debug("the VMM answers", "took", time.Since(start))
 	if err := l.load(ctx); err != nil {
 		return err
 	}
@@ -272,6 +274,7 @@ func (l *launch) load(ctx context.Context) error {
 	if l.image == nil {
 		return nil
 	}
+	start := time.Now()
 	if l.filling != nil {
 		select {
 		case <-l.filling.done:
@@ -282,6 +285,7 @@ func (l *launch) load(ctx context.Context) error {
 			return l.filling.err
 		}
 	}
+	l.log.Debug("RAM is filled", "waited", time.Since(start))
 	l.progress(shim.Progress{Step: "loading device state"})
 	shared := l.image.Manifest().Layout == memory.LayoutRaw
 	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
