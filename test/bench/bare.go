@@ -29,9 +29,12 @@ func (q *bare) boot(context.Context) error {
 	}
 	q.cmd = exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel=tcg", "-cpu", "max", "-m", strconv.FormatUint(q.machine.memory>>20, 10),
-		"-kernel", q.machine.kernel, "-initrd", q.machine.initrd, "-append", q.machine.cmdline,
+		"-kernel", q.machine.kernel,
 		"-chardev", "file,id=console,path="+q.log, "-device", "isa-serial,chardev=console",
 		"-device", "virtio-rng-pci", "-device", "virtio-balloon-pci", "-device", "virtio-serial-pci")
+	if q.machine.initrd != "" {
+		q.cmd.Args = append(q.cmd.Args, "-initrd", q.machine.initrd, "-append", q.machine.cmdline)
+	}
 	q.cmd.Stderr = os.Stderr
 	return q.cmd.Start()
 }

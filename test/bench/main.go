@@ -4,11 +4,11 @@
 //	go run ./test/bench [-runs 5] [-only start,save,lazy,memory]
 //
 // It runs as root, from the module's folder, after make build, and needs what
-// test/setup bench installs. Each system boots the same kernel and initramfs
-// with the same QEMU and accelerator, and its console goes to a file; a step
-// ends when the guest's next byte is in that file. Everything it makes is in a
-// temporary folder. libvirt runs in a mount namespace of its own, so that a
-// libvirt that the machine already has is not touched.
+// test/setup bench installs. Each system boots the same guest with the same
+// QEMU and accelerator, and its console goes to a file; a step ends when the
+// guest's next byte is in that file. Everything it makes is in a temporary
+// folder. libvirt runs in a mount namespace of its own, so that a libvirt that
+// the machine already has is not touched.
 package main
 
 import (

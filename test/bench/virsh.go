@@ -77,11 +77,18 @@ func (v *virsh) define(ctx context.Context) error {
 }
 
 func (v *virsh) domain() string {
-	text := func(s string) string {
+	boot := ""
+	element := func(name, text string) {
+		if text == "" {
+			return
+		}
 		var b strings.Builder
-		_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
-		return b.String()
+		_ = xml.EscapeText(&b, []byte(text)) // a Builder never fails
+		boot += fmt.Sprintf("<%s>%s</%s>", name, b.String(), name)
 	}
+	element("kernel", v.machine.kernel)
+	element("initrd", v.machine.initrd)
+	element("cmdline", v.machine.cmdline)
 	return fmt.Sprintf(`<domain type='qemu'>
   <name>bench</name>
   <memory unit='b'>%d</memory>
@@ -89,7 +96,7 @@ func (v *virsh) domain() string {
   <cpu mode='maximum'/>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>%s</kernel><initrd>%s</initrd><cmdline>%s</cmdline>
+    %s
   </os>
   <features><acpi/></features>
   <seclabel type='none'/>
@@ -99,7 +106,7 @@ func (v *virsh) domain() string {
     <memballoon model='virtio'/>
     <controller type='usb' model='none'/>
   </devices>
-</domain>`, v.machine.memory, text(v.machine.kernel), text(v.machine.initrd), text(v.machine.cmdline), v.console())
+</domain>`, v.machine.memory, boot, v.console())
 }
 
 // virsh runs the command over the daemon's socket, which is in its namespace.

@@ -73,11 +73,14 @@ func (v *vmlet) create(ctx context.Context) error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	kernel := map[string]any{"path": v.machine.kernel}
+	if v.machine.initrd != "" {
+		kernel["initrd"], kernel["cmdline"] = v.machine.initrd, v.machine.cmdline
+	}
 	spec := map[string]any{
 		"name": "bench", "hypervisor": "emulation",
 		"memory": map[string]any{"size": strconv.FormatUint(v.machine.memory, 10)},
-		"boot": map[string]any{"kernel": map[string]any{
-			"path": v.machine.kernel, "initrd": v.machine.initrd, "cmdline": v.machine.cmdline}},
+		"boot":   map[string]any{"kernel": kernel},
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // success has done equal to total. It should return soon: workers wait for it.
 type Progress func(done, total uint64)
 
-// defaultWorkers are enough to keep a disk busy; more than four gain nothing.
-func defaultWorkers() int { return min(max(runtime.NumCPU(), 2), 4) }
+// defaultWorkers are enough to keep a disk busy: one more than can compute, for
+// the one that waits. More than four gain nothing.
+func defaultWorkers() int { return min(runtime.NumCPU()+1, 4) }
 
 // tracker calls a Progress as it promises.
 type tracker struct {
