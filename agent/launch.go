@@ -83,6 +83,11 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	if err := l.announce(); err != nil {
 		return err
 	}
+	// The shim wants the folder at once, which a VM that is only now restored
+	// does not have yet.
+	if err := l.agent.store.MakeStateDir(l.m.name); err != nil {
+		return fmt.Errorf("making the VM's folder: %w", err)
+	}
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()

@@ -86,8 +86,10 @@ func (w *watcher) leave() {
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
 	if e.Damaged != "" {
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
-		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
 		w.paused(e.Damaged)
+		// The VMM may have said before that it is paused, but not why.
+		w.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
+		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
 	if e.Exit != nil {
 		w.agent.ended(w.m, w.l, e.Exit)

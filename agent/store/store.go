@@ -87,22 +87,30 @@ func (s *Store) MakeRunDir(name string) error {
 // RemoveRunDir removes a VM's run folder, if it is there.
 func (s *Store) RemoveRunDir(name string) error { return os.RemoveAll(s.RunDir(name)) }
 
+// MakeStateDir makes a VM's folder that survives a reboot, if it is not there.
+// Without a record it is no VM's yet, and is swept.
+func (s *Store) MakeStateDir(name string) error {
+	dir := s.StateDir(name)
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
 // Save writes a VM's record, making its folder if need be.
 func (s *Store) Save(vm *vmletv1.VirtualMachine) error {
 	content, err := protojson.MarshalOptions{Multiline: true}.Marshal(vm)
 	if err != nil {
 		return err
 	}
-	dir := s.StateDir(vm.GetSpec().GetName())
-	err = os.Mkdir(dir, 0o700)
-	switch {
-	case err == nil:
-		if err := syncDir(filepath.Dir(dir)); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
+	if err := s.MakeStateDir(vm.GetSpec().GetName()); err != nil {
 		return err
 	}
+	dir := s.StateDir(vm.GetSpec().GetName())
 	return WriteFile(filepath.Join(dir, recordName), append(content, '\n'), 0o600)
 }
 
