@@ -95,7 +95,7 @@ func (n *node) patient() (context.Context, context.CancelFunc) {
 // command is a program of ours, with the socket of this node's agent.
 func (n *node) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(n.ctx, filepath.Join(bin, "vmlet"), args...)
-	cmd.Env = append(os.Environ(), "VMLET_SOCKET="+n.socket(), "GORACE=halt_on_error=0")
+	cmd.Env = append(os.Environ(), "VMLET_SOCKET="+n.socket(), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
