@@ -22,6 +22,7 @@ import (
 // that a tiny guest runs under; in short mode with the newest and one.
 func eachWay(t *testing.T, test func(t *testing.T, n *node, hypervisor string)) {
 	t.Helper()
+	t.Parallel()
 	all, under := qemusOrSkip(t), hypervisors(t)
 	if testing.Short() {
 		under = under[len(under)-1:]
@@ -170,13 +171,21 @@ func TestGuestThatDoesNotShutDown(t *testing.T) {
 	})
 }
 
-// pattern is hundreds of MiB that the guest has touched, and of which it can
-// check a little of each page under any hypervisor.
-var pattern = guest.Pattern{Address: 16 << 20, MiB: 256, Seed: 0x5eed, Words: 2}
+// patternFor is hundreds of MiB that the guest has touched. Of each page it
+// checks as much as it can in a second or two: a KVM that emulates each
+// instruction is a hundred times slower than QEMU's own emulation.
+func patternFor(hypervisor string) guest.Pattern {
+	p := guest.Pattern{Address: 16 << 20, MiB: 256, Seed: 0x5eed, Words: 256}
+	if hypervisor == "kvm" {
+		p.Words = 1
+	}
+	return p
+}
 
 func TestSaveAndRestore(t *testing.T) {
 	eachWay(t, func(t *testing.T, n *node, hypervisor string) {
-		s := &saves{dir: t.TempDir()}
+		pattern := patternFor(hypervisor)
+		s := &saves{dir: t.TempDir(), pattern: pattern}
 		spec := pvh(t, "saves-"+hypervisor, hypervisor, guest.PVHOptions{Memory: pattern})
 		spec.Memory.Size = "384Mi"
 		s.vm = n.boot(spec)
@@ -200,7 +209,8 @@ func TestSaveAndRestore(t *testing.T) {
 // saves are those of one VM, from which it goes on each time.
 type saves struct {
 	*vm
-	dir string
+	dir     string
+	pattern guest.Pattern
 }
 
 func (s *saves) image(name string) string { return filepath.Join(s.dir, name) }
@@ -211,7 +221,7 @@ func (s *saves) wentOn() {
 	s.is(running)
 	s.countsOn()
 	s.typeIn(string(guest.KeyVerify))
-	s.expect(fmt.Sprintf("verified %08x", pattern.Sum()))
+	s.expect(fmt.Sprintf("verified %08x", s.pattern.Sum()))
 }
 
 func (s *saves) keepRunning() {
@@ -220,7 +230,7 @@ func (s *saves) keepRunning() {
 	from := s.now()
 	r := s.save(s.image("kept"), true)
 	s.wentOn()
-	if least := uint64(pattern.MiB) << 20; r.GetMemoryBytes() < least || r.GetStateBytes() == 0 {
+	if least := uint64(s.pattern.MiB) << 20; r.GetMemoryBytes() < least || r.GetStateBytes() == 0 {
 		t.Errorf("the image has %d bytes of memory and %d of state, want %d and some", r.GetMemoryBytes(), r.GetStateBytes(), least)
 	}
 	for _, e := range s.events.all()[from:] {
@@ -252,12 +262,12 @@ func (s *saves) comparePattern(dir string) {
 	f, err := os.Open(filepath.Join(dir, memory.MemoryName))
 	s.must(err)
 	defer f.Close()
-	page := make([]byte, 4*pattern.Words)
-	for n := range pattern.MiB << 20 / memory.PageSize {
-		at := int64(pattern.Address) + int64(n)*memory.PageSize
+	page := make([]byte, 4*s.pattern.Words)
+	for n := range s.pattern.MiB << 20 / memory.PageSize {
+		at := int64(s.pattern.Address) + int64(n)*memory.PageSize
 		_, err := f.ReadAt(page, at)
 		s.must(err)
-		for i, want := range pattern.Page(n) {
+		for i, want := range s.pattern.Page(n) {
 			if got := binary.LittleEndian.Uint32(page[4*i:]); got != want {
 				s.t.Fatalf("%s: word %d at %#x is %08x, want %08x", f.Name(), i, at, got, want)
 			}
