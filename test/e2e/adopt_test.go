@@ -42,13 +42,15 @@ func TestAgentKilled(t *testing.T) {
 			}
 
 			n.signal(unix.SIGKILL)
-			ended := handle(t, before["shut-down"].GetShimPid())
+			var ended []process
+			for _, name := range []string{"shut-down", "vmm-dies", "shim-dies"} {
+				ended = append(ended, handle(t, before[name].GetShimPid()), handle(t, before[name].GetVmmPid()))
+			}
 			n.powerDown("shut-down")
-			ended.gone()
-			for _, victim := range []int64{before["vmm-dies"].GetVmmPid(), before["shim-dies"].GetShimPid()} {
-				v := handle(t, victim)
-				v.signal(unix.SIGKILL)
-				v.gone()
+			handle(t, before["vmm-dies"].GetVmmPid()).signal(unix.SIGKILL)
+			handle(t, before["shim-dies"].GetShimPid()).signal(unix.SIGKILL)
+			for _, p := range ended {
+				p.gone()
 			}
 			handle(t, before["goes-on"].GetVmmPid()) // still there
 			n.start()
@@ -124,6 +126,7 @@ func TestReboot(t *testing.T) {
 	n.signal(unix.SIGKILL)
 	shim := handle(t, process.GetShimPid())
 	shim.signal(unix.SIGKILL)
+	shim.gone()
 	vmm.gone()
 	n.must(unix.Unmount(n.path("run", "ram"), 0))
 	n.must(os.RemoveAll(n.path("run")))
