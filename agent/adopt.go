@@ -186,7 +186,9 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	m.mu.Unlock()
 	ad.observe(state, message, func(vm *vmletv1.VirtualMachine) {
 		ad.catchUp(vm)
-		vm.Status.Image = nil
+		if !welcome.Saving { // else the shim may be at the commit
+			vm.Status.Image = nil
+		}
 		vm.Status.EndedAt = nil
 		vm.Status.Process = &vmletv1.ProcessStatus{
 			ShimPid: int64(welcome.PID), VmmPid: int64(welcome.VMMPID), Uid: ad.lease.UID, Cgroup: ad.lease.Cgroup.Path(),

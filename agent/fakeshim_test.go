@@ -95,6 +95,10 @@ func (c *fakeShim) Commit(ctx context.Context, o shim.Commit) (*shim.Committed, 
 	if err := writeImage(s.Directory, s.Manifest, c.imageID); err != nil {
 		return nil, err
 	}
+	if err := c.proc.w.step("after the image"); err != nil {
+		c.proc.end(nil) // it was killed
+		return nil, err
+	}
 	done := &shim.Committed{Stopped: 7 * time.Millisecond}
 	if !o.KeepRunning {
 		done.Exit = &shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: s.Directory, ImageID: c.imageID}

@@ -112,6 +112,24 @@ func TestSaveCallerGoes(t *testing.T) {
 	}
 }
 
+// TestSaveShimDies kills the shim when the image is there and nothing says so.
+func TestSaveShimDies(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	w.fail["after the image"] = shim.ErrDisconnected
+	dir := filepath.Join(t.TempDir(), "image")
+	_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
+	wantCode(t, "save", err, codes.Unavailable)
+	a.wantState(t, "web", lifecycle.Saved)
+	m, _ := a.machine("web")
+	if got := m.snapshot().GetStatus().GetImage().GetPath(); got != dir {
+		t.Errorf("the image is in %q, want %s", got, dir)
+	}
+	a.mustStart(t, "web")
+}
+
 func TestSaveTargets(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()

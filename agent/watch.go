@@ -183,7 +183,7 @@ func (a *agent) lostShim(m *machine, l *live) {
 	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("looking for the VM's shim", "error", err)
 	}
-	a.ended(m, l, exitOf(a.store.StateDir(m.name), l.lease.RunID))
+	a.ended(m, l, a.exitOf(m, l.lease.RunID))
 }
 
 // again connects to a shim that has dropped the connection and still runs.
@@ -220,11 +220,18 @@ func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
 	m.note(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
 }
 
-// exitOf reads how a run ended, as its shim wrote it down.
-func exitOf(stateDir, run string) *shim.Exit {
-	exit, err := shim.ReadExit(stateDir)
+// exitOf reads how a run ended, as its shim wrote it down. A shim that was
+// killed just after a commit has written nothing, but the image is there.
+func (a *agent) exitOf(m *machine, run string) *shim.Exit {
+	exit, err := shim.ReadExit(a.store.StateDir(m.name))
 	if err == nil && exit.RunID == run {
 		return exit
+	}
+	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && imageIs(intent) {
+		return &shim.Exit{
+			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
+			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),
+		}
 	}
 	return &shim.Exit{Reason: shim.ReasonCrashed, Time: time.Now(), RunID: run, LastWords: "the VM's shim ended without a word: was it killed?"}
 }
