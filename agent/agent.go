@@ -69,24 +69,34 @@ func (a *agent) all() []*machine {
 	return list
 }
 
-// add enters a new VM, unless one of that name is there, which is returned.
+// add enters a VM, unless one of that name is there, which is returned.
 func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
+	m, done := a.enter(vm)
+	if done == nil {
+		return m, false
+	}
+	done()
+	return m, true
+}
+
+// enter is add, with a new VM taken until done is called: nobody gets hold of
+// one that may be taken back. done is nil if the VM was there.
+func (a *agent) enter(vm *vmletv1.VirtualMachine) (m *machine, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := vm.GetSpec().GetName()
 	if there, ok := a.machines[name]; ok {
-		return there, false
+		return there, nil
 	}
 	m = newMachine(vm, a.store, a.hub, a.log)
+	m.slot <- struct{}{}
 	a.machines[name] = m
-	return m, true
+	return m, func() { <-m.slot }
 }
 
 // drop forgets a VM.
 func (a *agent) drop(m *machine) {
-	m.mu.Lock()
-	m.gone = true
-	m.mu.Unlock()
+	m.leave()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.machines[m.name] == m {

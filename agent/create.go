@@ -21,10 +21,11 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 	if err := spec.Validate(s).Err(); err != nil {
 		return nil, err
 	}
-	m, added := a.add(newRecord(s, uuid.NewString()))
-	if !added {
+	m, done := a.enter(newRecord(s, uuid.NewString()))
+	if done == nil {
 		return sameSpec(m, s)
 	}
+	defer done()
 	if err := m.persist(); err != nil {
 		a.drop(m)
 		return nil, fmt.Errorf("keeping vm %s: %w", m.name, err)
@@ -42,6 +43,9 @@ func newRecord(s *vmletv1.VirtualMachineSpec, id string) *vmletv1.VirtualMachine
 }
 
 func sameSpec(m *machine, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+	if m.left() {
+		return nil, failf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
+	}
 	vm := m.snapshot()
 	if proto.Equal(vm.GetSpec(), s) {
 		return vm, nil

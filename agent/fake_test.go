@@ -34,6 +34,7 @@ type world struct {
 	procs   map[string]*fakeProc // by run folder
 	fail    map[string]error     // by step
 	held    map[string]bool      // of the host
+	hooks   map[string]func()    // by step, called once
 	steps   []string
 	vmm     *fakeVMM
 }
@@ -43,6 +44,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(dir, "run"), bootID: "boot-1",
 		nextPID: 100, procs: make(map[string]*fakeProc), fail: make(map[string]error), held: make(map[string]bool),
+		hooks: make(map[string]func()),
 	}
 	w.vmm = &fakeVMM{w: w}
 	return w
@@ -50,6 +52,13 @@ func newWorld(t *testing.T) *world {
 
 // step notes that something is done, or fails as the test wants.
 func (w *world) step(name string) error {
+	w.mu.Lock()
+	hook := w.hooks[name]
+	delete(w.hooks, name)
+	w.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.steps = append(w.steps, name)

@@ -56,6 +56,19 @@ func newMachine(record *vmletv1.VirtualMachine, st *store.Store, hub *events.Hub
 	}
 }
 
+// leave has every operation find that the VM is no more.
+func (m *machine) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gone = true
+}
+
+func (m *machine) left() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone
+}
+
 // snapshot is the VM as it is now; it is not to be changed.
 func (m *machine) snapshot() *vmletv1.VirtualMachine {
 	m.mu.Lock()

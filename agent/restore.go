@@ -73,15 +73,29 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 	if err := a.identify(i, o); err != nil {
 		return nil, err
 	}
-	m, added := a.add(newRecord(i.spec, i.id))
-	if !added && m.snapshot().GetId() != i.id {
-		return nil, failf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
+	m, done := a.enter(newRecord(i.spec, i.id))
+	if done == nil {
+		return a.restoreThere(ctx, m, i, o, progress)
 	}
+	defer done()
 	vm, err := a.restoreAs(ctx, m, i, o, progress)
-	if err != nil && added {
+	if err != nil {
 		err = errors.Join(err, a.forget(m))
 	}
 	return vm, err
+}
+
+// restoreThere restores a VM that the agent has already.
+func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	if m.snapshot().GetId() != i.id {
+		return nil, failf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
+	}
+	_, done, err := m.begin(ctx, lifecycle.Restore)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return a.restoreAs(ctx, m, i, o, progress)
 }
 
 // identify gives an image's VM the name and the identity that were asked for.
@@ -98,12 +112,8 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 	return spec.Validate(i.spec).Err()
 }
 
+// restoreAs is for a VM that is taken.
 func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
-	_, done, err := m.begin(ctx, lifecycle.Restore)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
 	ctx, end := m.interruptible(ctx)
 	defer end()
 	if err := a.launchImage(ctx, m, i, o, progress); err != nil {
@@ -173,9 +183,11 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *image, o restoreOptions) error
 	return nil
 }
 
-// forget takes back a VM that was only entered to be restored.
+// forget takes back a VM that was only entered to be restored. Its name is
+// free when its folder is gone: another's record is not to be deleted.
 func (a *agent) forget(m *machine) error {
-	a.drop(m)
+	defer a.drop(m)
+	m.leave()
 	m.persisting.Lock()
 	defer m.persisting.Unlock()
 	return a.store.Delete(m.name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -155,6 +156,39 @@ func TestColdStart(t *testing.T) {
 	}
 	if want := "booted afresh: the image in " + dir + " is no longer its"; vm.GetStatus().GetMessage() != want {
 		t.Errorf("message %q", vm.GetStatus().GetMessage())
+	}
+}
+
+// TestRestoreFailsBesideStart has a client start a VM that a restore has only
+// just entered and takes back. If the client is told that it runs, it does.
+func TestRestoreFailsBesideStart(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	dir := w.saved(t, a, "web")
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		started := make(chan error, 1)
+		w.hooks["info"] = func() { // before the state says that it is being restored
+			go func() {
+				_, err := a.agent.start(t.Context(), "copy", startOptions{}, nil)
+				started <- err
+			}()
+			runtime.Gosched()
+		}
+		w.hooks["join"] = cancel
+		if _, err := a.restore(ctx, restoreOptions{directory: dir, name: "copy", newIdentity: true}, nil); err == nil {
+			t.Fatal("it was restored")
+		}
+		if err := <-started; err == nil {
+			a.wantState(t, "copy", lifecycle.Running)
+			break
+		}
+		if _, err := a.machine("copy"); err == nil {
+			t.Fatal("what was taken back is there")
+		}
+	}
+	if held := w.holding(); len(held) > 0 {
+		t.Errorf("held by a VM that nobody knows: %q", held)
 	}
 }
 
