@@ -2,6 +2,8 @@
 # make, install the packages that are missing and do everything.
 
 GO      ?= go
+# Where Go's own instructions put it, and what sudo leaves out.
+export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
@@ -11,7 +13,7 @@ help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/vmlet and bin/vmlet-shim
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo
@@ -25,13 +27,15 @@ test: ## every check and every test
 	$(GO) test -race -timeout 40m ./...
 	@echo "vmlet: every check and test passed"
 
-lint: ## gofmt, go vet, staticcheck, buf lint, generated code up to date
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date
+	test/setup lint
+	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) || exit 1; \
 	  if [ -n "$$unformatted" ]; then echo "not gofmt-clean: $$unformatted" >&2; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
+	shellcheck .ci/run test/setup test/demo test/generated test/guest/disk/recipe
 
 generate: ## the code that is made from proto/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
