@@ -23,6 +23,10 @@ import (
 // has come back.
 const adoptPatience = 15 * time.Second
 
+// endingPatience is how long a shim that refuses a connection may take to end:
+// it has nothing left to do but that.
+const endingPatience = 2 * time.Second
+
 // adopters is how many VMs are adopted at a time: most of it is waiting.
 const adopters = 16
 
@@ -123,21 +127,31 @@ func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
 		}
 	}
 	conn, err := a.shims.Dial(ctx, a.store.RunDir(m.name))
-	if err != nil {
-		if !process.Alive() {
-			process.Close()
-			ad.ended() // it was about to
-			return
-		}
-		ad.lost(process, err)
+	switch {
+	case err != nil:
+		// One that ends closes its socket a moment before.
+		ad.awaitEnd(ctx, process, endingPatience, err)
+	case conn.Welcome().VMMPID == 0:
+		ad.awaitEnd(ctx, process, adoptPatience, release(ctx, conn))
+	case ad.lease == nil:
+		ad.lost(process, errors.Join(fmt.Errorf("without a %s it can't be adopted", leaseName), conn.Close()))
+	default:
+		process.Close()
+		ad.takeUp(ctx, conn)
+	}
+}
+
+// awaitEnd is for a shim that is about to end. What it has is not touched
+// before it has.
+func (ad *adoption) awaitEnd(ctx context.Context, process ShimProcess, patience time.Duration, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := process.Wait(ctx); err != nil {
+		ad.lost(process, errors.Join(cause, err))
 		return
 	}
-	defer process.Close()
-	if conn.Welcome().VMMPID == 0 || ad.lease == nil {
-		ad.neverLaunched(ctx, conn, process)
-		return
-	}
-	ad.takeUp(ctx, conn)
+	process.Close()
+	ad.ended()
 }
 
 // lost notes a shim that runs and does not answer; see giveUp.
@@ -148,14 +162,10 @@ func (ad *adoption) lost(process ShimProcess, err error) {
 	ad.observe(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
 }
 
-// neverLaunched ends a shim whose agent died before it had it start a VMM.
-func (ad *adoption) neverLaunched(ctx context.Context, conn Shim, process ShimProcess) {
-	err := conn.Release(ctx)
-	conn.Close()
-	if errWait := process.Wait(ctx); errWait != nil {
-		ad.m.log.Error("a shim that has launched nothing does not end", "error", errors.Join(err, errWait))
-	}
-	ad.ended()
+// release ends a shim whose agent died before it had it start a VMM.
+func release(ctx context.Context, conn Shim) error {
+	defer conn.Close()
+	return conn.Release(ctx)
 }
 
 // takeUp makes a VM that runs the agent's again.

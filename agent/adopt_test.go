@@ -75,6 +75,15 @@ func TestAdopt(t *testing.T) {
 		{"started, record old", func(_ *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Created, nil)
 		}, lifecycle.Running, true},
+		{"lease lost", func(w *world, _ *fakeProc, _ *testAgent) {
+			if err := os.WriteFile(filepath.Join(w.runDir, "vms/web", leaseName), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, lifecycle.Crashed, true},
+		{"shim about to end", func(_ *world, p *fakeProc, _ *testAgent) {
+			p.deaf = true
+			p.w.hooks["dial"] = func() { go p.end(&shim.Exit{Reason: shim.ReasonShutdown}) }
+		}, lifecycle.Stopped, false},
 		{"shim deaf", func(_ *world, p *fakeProc, _ *testAgent) { p.deaf = true }, lifecycle.Crashed, true},
 		{"stopping", func(_ *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Stopping, nil)

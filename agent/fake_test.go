@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -213,8 +214,18 @@ func (h *fakeHost) RemoveMemory(path string) error {
 	h.w.drop("memory " + path)
 	return nil
 }
-func (h *fakeHost) Sweep(keep func(string) bool) ([]string, error) { return nil, nil }
-func (h *fakeHost) Close() error                                   { return nil }
+func (h *fakeHost) Sweep(keep func(string) bool) (swept []string, err error) {
+	for _, what := range h.w.holding() {
+		for _, kind := range []string{"cgroup /vmlet/", "memory /ram/"} {
+			if vm, found := strings.CutPrefix(what, kind); found && !keep(vm) {
+				h.w.drop(what)
+				swept = append(swept, vm)
+			}
+		}
+	}
+	return swept, nil
+}
+func (h *fakeHost) Close() error { return nil }
 
 // fakeProc is a shim and its VMM.
 type fakeProc struct {
@@ -331,6 +342,7 @@ func (s fakeShims) Dial(_ context.Context, runDir string) (Shim, error) {
 		return nil, err
 	}
 	if p.deaf {
+		_ = s.w.step("dial")
 		return nil, errors.New("no answer")
 	}
 	return p.connect(), nil
