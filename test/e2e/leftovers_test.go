@@ -129,7 +129,12 @@ func (n *node) files() []string {
 // sweep removes everything, also after a test that went wrong.
 func (n *node) sweep() {
 	for pid := range n.processes() {
-		_ = unix.Kill(pid, unix.SIGKILL)
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			// Nothing can be removed from under it.
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+			_ = unix.Close(fd)
+		}
 	}
 	for _, m := range n.mounts() {
 		_ = unix.Unmount(m, unix.MNT_DETACH)

@@ -175,13 +175,6 @@ func (n *node) alive() bool {
 	}
 }
 
-// restart kills the agent with -9 and starts the next one.
-func (n *node) restart() {
-	n.t.Helper()
-	n.signal(unix.SIGKILL)
-	n.start()
-}
-
 // event waits for an event from the given place in the journal on.
 func (n *node) event(from int, what string, matches func(*vmletv1.Event) bool) int {
 	n.t.Helper()
@@ -205,6 +198,8 @@ func (n *node) cleanUp() {
 		for _, left := range n.leftovers() {
 			n.t.Errorf("left behind: %s", left)
 		}
+	} else if !n.t.Failed() {
+		n.t.Errorf("the agent has ended before its time: %v", n.cmd.ProcessState)
 	}
 	log, err := os.ReadFile(n.path("agent.log"))
 	if err == nil && strings.Contains(string(log), "DATA RACE") {

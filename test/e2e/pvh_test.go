@@ -64,6 +64,7 @@ func TestLife(t *testing.T) {
 		n.pauseAndResume(v)
 		n.bothWays(v)
 		n.reset(v)
+		v.shimIsSmall()
 		process := handle(t, v.get().GetStatus().GetProcess().GetVmmPid())
 		v.hangUp()
 		r, err := n.api.StopVM(n.ctx, &vmletv1.StopVMRequest{Name: v.name})
@@ -98,6 +99,20 @@ func (n *node) pauseAndResume(v *vm) {
 	v.resume()
 	v.resume()
 	v.countsOn()
+}
+
+// shimIsSmall holds the shim to its bound of 8 MiB, after whatever it has done.
+func (v *vm) shimIsSmall() {
+	v.t.Helper()
+	const most = 8 << 10 // kB
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.get().GetStatus().GetProcess().GetShimPid()))
+	v.must(err)
+	var resident int
+	_, after, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscanf(after, "%d kB", &resident); err != nil || resident > most {
+		v.t.Errorf("the shim has %d kB resident (%v), want %d at most", resident, err, most)
+	}
+	v.t.Logf("the shim has %d kB resident", resident)
 }
 
 func (n *node) consoleLog(name string) string {
@@ -201,6 +216,7 @@ func TestSaveAndRestore(t *testing.T) {
 		} else {
 			s.lazyRefused()
 		}
+		s.shimIsSmall()
 		s.kill()
 		s.delete()
 	})
