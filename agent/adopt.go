@@ -85,8 +85,20 @@ func (a *agent) enterBroken(name string, err error) {
 	if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
 		m.lost = process // it runs, and is to be ended before it is deleted
 	}
-	if l, err := readLease(a.store.RunDir(name)); err == nil && m.lost != nil {
-		_ = a.host.ClaimUser(l.UID, name)
+	if m.lost != nil {
+		a.claimUser(name)
+	}
+}
+
+// claimUser sees that nobody else gets the user id of a VM that can't be
+// adopted and runs.
+func (a *agent) claimUser(name string) {
+	l, err := readLease(a.store.RunDir(name))
+	if err == nil {
+		err = a.host.ClaimUser(l.UID, name)
+	}
+	if err != nil {
+		a.log.Error("claiming a VM's user id", "vm", name, "error", err)
 	}
 }
 
@@ -355,6 +367,7 @@ func (a *agent) orphans() (running []string) {
 		if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
 			a.log.Error("a shim runs whose VM has no record: end it by hand", "vm", name, "pid", process.PID())
 			process.Close()
+			a.claimUser(name)
 			running = append(running, name)
 			continue
 		}

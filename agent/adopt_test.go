@@ -180,6 +180,26 @@ func TestAdoptBroken(t *testing.T) {
 	}
 }
 
+// TestOrphan keeps what a shim has whose VM's record is gone.
+func TestOrphan(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	a.end()
+	w.drop("user 1000") // only a new agent's own count matters
+	if err := os.RemoveAll(filepath.Join(w.stateDir, "vms/web")); err != nil {
+		t.Fatal(err)
+	}
+	b := w.start()
+	b.mustCreate(t, "other")
+	b.mustStart(t, "other")
+	m, _ := b.machine("other")
+	if got := m.snapshot().GetStatus().GetProcess().GetUid(); got == 1000 {
+		t.Errorf("another VM has the orphan's user id %d", got)
+	}
+}
+
 // TestAdoptMany adopts a node full of VMs.
 func TestAdoptMany(t *testing.T) {
 	w := newWorld(t)

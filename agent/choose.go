@@ -48,7 +48,7 @@ func (l *launch) choose(ctx context.Context) error {
 		return failf(codes.ResourceExhausted, "%w", err)
 	}
 	if err := l.plan(&c, req, uid); err != nil {
-		l.agent.host.ReleaseUser(uid)
+		l.agent.host.ReleaseUser(uid, l.m.name)
 		return err
 	}
 	l.choice = c

@@ -51,7 +51,7 @@ type ShimProcess interface {
 type Host interface {
 	TakeUser(vm string) (uint32, error)
 	ClaimUser(uid uint32, vm string) error
-	ReleaseUser(uid uint32)
+	ReleaseUser(uid uint32, vm string)
 	PlanCgroup(vm string) host.Cgroup
 	MakeCgroup(c host.Cgroup) error
 	JoinCgroup(c host.Cgroup, pid int) error

@@ -106,7 +106,7 @@ func (a *agent) release(name string, l *lease) error {
 		errs = append(errs, a.host.RevokeDevice(l.Device, l.UID))
 	}
 	errs = append(errs, a.host.RemoveCgroup(l.Cgroup), a.host.RemoveMemory(l.Memory))
-	a.host.ReleaseUser(l.UID)
+	a.host.ReleaseUser(l.UID, name)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

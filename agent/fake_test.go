@@ -172,7 +172,7 @@ func (h *fakeHost) ClaimUser(uid uint32, vm string) error {
 	_ = h.w.hold(fmt.Sprint("user ", uid)) // the agent that was lost had it
 	return nil
 }
-func (h *fakeHost) ReleaseUser(uid uint32) { h.w.drop(fmt.Sprint("user ", uid)) }
+func (h *fakeHost) ReleaseUser(uid uint32, vm string) { h.w.drop(fmt.Sprint("user ", uid)) }
 func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
 	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
 }

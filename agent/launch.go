@@ -77,7 +77,7 @@ func (l *launch) word() string {
 
 func (l *launch) steps(ctx context.Context, message string) error {
 	l.undo.Push("release the user id", func(context.Context) error {
-		l.agent.host.ReleaseUser(l.choice.lease.UID)
+		l.agent.host.ReleaseUser(l.choice.lease.UID, l.m.name)
 		return nil
 	})
 	if err := l.announce(); err != nil {

@@ -65,8 +65,8 @@ func (h *Host) TakeUser(vm string) (uint32, error) { return h.users.Take(vm) }
 // ClaimUser notes the user id of a VM that runs already.
 func (h *Host) ClaimUser(uid uint32, vm string) error { return h.users.Claim(uid, vm) }
 
-// ReleaseUser takes a user id back.
-func (h *Host) ReleaseUser(uid uint32) { h.users.Release(uid) }
+// ReleaseUser takes a user id back from a VM.
+func (h *Host) ReleaseUser(uid uint32, vm string) { h.users.Release(uid, vm) }
 
 // PlanCgroup says where a VM's cgroup will be.
 func (h *Host) PlanCgroup(vm string) Cgroup {

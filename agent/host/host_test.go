@@ -43,7 +43,11 @@ func TestUsers(t *testing.T) {
 	if err := u.Claim(1002, "old"); err == nil {
 		t.Error("two VMs have one id")
 	}
-	u.Release(1001)
+	u.Release(1001, "a")
+	if got, err := u.Take("c"); err == nil {
+		t.Fatalf("took %d, which another VM's lease has given back", got)
+	}
+	u.Release(1001, "old")
 	if got, err := u.Take("c"); err != nil || got != 1001 {
 		t.Fatalf("took %d, %v", got, err)
 	}

@@ -53,11 +53,14 @@ func (u *Users) Claim(uid uint32, vm string) error {
 	return nil
 }
 
-// Release takes an id back.
-func (u *Users) Release(uid uint32) {
+// Release takes an id back from a VM. One that is another's stays that one's: a
+// lease that could not be given back may be found when its id is in use again.
+func (u *Users) Release(uid uint32, vm string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.taken, uid)
+	if u.taken[uid] == vm {
+		delete(u.taken, uid)
+	}
 }
 
 // Contains says whether an id is in the range.
