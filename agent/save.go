@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -136,17 +137,39 @@ func (s *saving) settle(ctx context.Context, c *shim.Committed) error {
 // back is after a save that failed: the guest goes on as before, if it is
 // still there.
 func (s *saving) back(cause error) {
-	select {
-	case <-s.l.over:
-		return
-	default:
-	}
 	if s.m.state() != lifecycle.Saving {
 		return
 	}
-	s.m.note(s.before, fmt.Sprintf("the save to %s failed: %v", s.options.directory, cause), func(vm *vmletv1.VirtualMachine) {
+	state := s.before
+	var refused *shim.Error
+	if errors.As(cause, &refused) { // and has undone it
+		state = s.actual()
+	}
+	s.m.note(state, fmt.Sprintf("the save to %s failed: %v", s.options.directory, cause), func(vm *vmletv1.VirtualMachine) {
 		vm.Status.Image = nil
 	})
+}
+
+// statusPatience is how long a VMM may take to say whether its guest runs.
+const statusPatience = 10 * time.Second
+
+// actual is the state of a guest after a save that failed: as a rule that of
+// before, but a guest may have stopped for a reason of its own, or not go on.
+func (s *saving) actual() lifecycle.State {
+	monitor, err := s.l.connected()
+	if err != nil {
+		return s.before
+	}
+	ctx, cancel := context.WithTimeout(s.agent.ctx, statusPatience)
+	defer cancel()
+	status, err := monitor.Status(ctx)
+	switch {
+	case err != nil:
+		return s.before
+	case status.Running:
+		return lifecycle.Running
+	}
+	return lifecycle.Paused
 }
 
 // doubt is after a commit that brought an error: a shim that answered says
@@ -157,7 +180,14 @@ func (s *saving) doubt(ctx context.Context, err error) error {
 		s.back(err)
 		return err
 	}
-	if over(ctx, s.l, nil) == nil && s.m.state() == lifecycle.Saved {
+	if errOver := over(ctx, s.l, nil); errOver != nil {
+		// It still runs: if the image is there, it is about to end as saved.
+		if s.m.state() == lifecycle.Saving {
+			s.m.note(s.before, fmt.Sprintf("the shim was lost at the end of the save to %s: whether the image is there is unknown: %v", s.options.directory, err))
+		}
+		return errors.Join(err, errOver)
+	}
+	if s.m.state() == lifecycle.Saved {
 		return failf(codes.Unavailable, "the shim went away, but the image is there and the VM is saved: %w", err)
 	}
 	return err

@@ -113,6 +113,47 @@ func TestSaveCallerGoes(t *testing.T) {
 	}
 }
 
+// TestSaveLosesConnection drops the connection to a shim that runs on.
+func TestSaveLosesConnection(t *testing.T) {
+	for _, step := range []string{"save", "commit"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start()
+			a.mustCreate(t, "web")
+			a.mustStart(t, "web")
+			m, _ := a.machine("web")
+			l := m.running()
+			w.hooks[step] = func() {
+				l.shim.(*fakeShim).hangUp()
+				<-l.over // the agent has another connection
+			}
+			w.fail[step] = shim.ErrDisconnected
+			dir := filepath.Join(t.TempDir(), "image")
+			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
+			wantCode(t, "save", err, codes.Unavailable)
+			a.wantState(t, "web", lifecycle.Running)
+		})
+	}
+}
+
+// TestSaveFailsAndGuestStands is a guest that could not be continued.
+func TestSaveFailsAndGuestStands(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	w.hooks["commit"] = func() { w.proc("web").paused = true }
+	w.fail["commit"] = &shim.Error{Code: shim.CodeInternal, Message: "the guest stands still"}
+	dir := filepath.Join(t.TempDir(), "image")
+	if _, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {}); err == nil {
+		t.Fatal("it was saved")
+	}
+	a.wantState(t, "web", lifecycle.Paused)
+	if _, err := a.resume(t.Context(), "web"); err != nil || w.proc("web").paused {
+		t.Errorf("it can't be resumed: %v", err)
+	}
+}
+
 // TestSaveShimDies kills the shim when the image is there and nothing says so.
 func TestSaveShimDies(t *testing.T) {
 	w := newWorld(t)
