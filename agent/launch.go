@@ -33,6 +33,8 @@ type launch struct {
 	image    *vmm.Image
 	paused   bool
 	progress func(shim.Progress)
+	// unrecorded: there is no record of the VM on disk yet.
+	unrecorded bool
 
 	choice  choice
 	undo    undo.Stack
@@ -92,10 +94,15 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()
 	err := l.acquire(ctx)
+	if err == nil && l.unrecorded {
+		// Without any record an agent that comes back could not adopt it.
+		err = <-kept
+		kept <- err
+	}
 	if err == nil {
 		err = l.start(ctx)
 	}
-	if errKept := <-kept; err == nil && errKept != nil {
+	if errKept := <-kept; errKept != nil && (err == nil || err == errKept) {
 		err = fmt.Errorf("keeping the VM's record: %w", errKept)
 	}
 	if err != nil {

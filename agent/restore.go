@@ -25,6 +25,7 @@ type restoreOptions struct {
 	lazy, paused      bool
 	allowChangedDisks bool
 	newIdentity       bool
+	entered           bool // by this restore: no record is on disk yet
 }
 
 // image is what the agent reads of an image before it restores it.
@@ -78,6 +79,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 		return a.restoreThere(ctx, m, i, o, progress)
 	}
 	defer done()
+	o.entered = true
 	vm, err := a.restoreAs(ctx, m, i, o, progress)
 	if err != nil {
 		err = errors.Join(err, a.forget(m))
@@ -156,7 +158,7 @@ func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restore
 		return err
 	}
 	l := &launch{
-		agent: a, m: m, spec: i.spec, paused: o.paused, progress: progress,
+		agent: a, m: m, spec: i.spec, paused: o.paused, progress: progress, unrecorded: o.entered,
 		image: &vmm.Image{Directory: o.directory, Manifest: i.manifest, Lazy: o.lazy, AllowChangedDisks: o.allowChangedDisks},
 	}
 	if err := l.run(ctx, "restored from "+o.directory); err != nil {

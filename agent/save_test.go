@@ -261,6 +261,21 @@ func TestRestoreFails(t *testing.T) {
 	}
 }
 
+// TestRestoreIsRecorded sees that no VMM runs of which no record is kept.
+func TestRestoreIsRecorded(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	dir := w.saved(t, a, "web")
+	w.hooks["launch"] = func() {
+		if _, err := a.store.Load("copy"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := a.restore(t.Context(), restoreOptions{directory: dir, name: "copy", newIdentity: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRestore(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
