@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
@@ -149,6 +150,48 @@ func TestSaveFailsAndGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		running(t, other)
+	})
+}
+
+// TestSaveGivenUpStandsStill gives up the second save of a guest that stands
+// still when it goes on for a moment.
+func TestSaveGivenUpStandsStill(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		ctx, cancel := context.WithCancel(patience(t))
+		defer cancel()
+		path := filepath.Join(t.TempDir(), "watch.sock")
+		m, _ := start(t, binary, "-chardev", "socket,id=watch,server=on,wait=off,path="+path, "-mon", "chardev=watch,mode=control")
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch, err := qmp.New(ctx, conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watch.Close()
+		resumes := watch.Subscribe("RESUME")
+		go func() {
+			_, _ = resumes.Next(ctx)
+			cancel()
+		}()
+		if _, err := m.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := m.SaveState(ctx, f, false); err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		<-ctx.Done()
+		if ran, err := m.Stop(patience(t)); ran || err != nil {
+			t.Errorf("it runs: %t, %v", ran, err)
+		}
 	})
 }
 

@@ -76,10 +76,11 @@ func (m *machine) leavePostmigrate(ctx context.Context) error {
 	if err != nil || s.Status != "postmigrate" {
 		return err
 	}
-	if err := m.execute(ctx, "cont", nil, nil); err != nil {
-		return err
-	}
-	return m.execute(ctx, "stop", nil, nil)
+	// Also if ctx ends now: it must not be left running.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalizing)
+	defer cancel()
+	err = m.execute(ctx, "cont", nil, nil)
+	return errors.Join(err, m.execute(ctx, "stop", nil, nil))
 }
 
 // LoadState implements server.Machine.
