@@ -655,7 +655,7 @@ func (x *Event) GetData() string {
 
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "space", "stop", "state", "memory", "verify", "commit", "vmm".
+	// What is being done, in words: "saving memory".
 	Step          string `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
 	BytesDone     uint64 `protobuf:"varint,2,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
 	BytesTotal    uint64 `protobuf:"varint,3,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
