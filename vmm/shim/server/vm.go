@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -41,15 +42,7 @@ const lastRead = 2 * time.Second
 // watch waits for the VMM's end, cleans up after it and writes down how it was.
 func (s *Server) watch(v *vm) {
 	<-v.proc.done
-	s.mu.Lock()
-	v.ended = true
-	op := s.op
-	s.mu.Unlock()
-	if op != nil {
-		op.cancel(v.proc.failure())
-		<-op.done
-	}
-	s.dropPrepared()
+	s.settle(v)
 
 	ctx, cancel := context.WithTimeout(context.Background(), lastRead)
 	defer cancel()
@@ -77,18 +70,33 @@ func (s *Server) watch(v *vm) {
 	close(s.ended)
 }
 
-// dropPrepared removes what a save has written whose VMM is gone.
-func (s *Server) dropPrepared() {
-	s.mu.Lock()
-	p := s.prepared
-	s.prepared = nil
-	s.mu.Unlock()
+// settle waits for the end of what is under way with a VM whose VMM is gone,
+// and removes what a save has written that waited for its commit.
+func (s *Server) settle(v *vm) {
+	for {
+		s.mu.Lock()
+		v.ended = true
+		op, p := s.op, s.prepared
+		if op == nil {
+			s.prepared = nil
+		}
+		s.mu.Unlock()
+		if op == nil {
+			dropPrepared(s.log, p)
+			return
+		}
+		op.cancel(v.proc.failure())
+		<-op.done // another may have begun since: to abort a save
+	}
+}
+
+func dropPrepared(log *slog.Logger, p *prepared) {
 	if p == nil {
 		return
 	}
 	p.expire.Stop()
 	if err := p.image.Abort(); err != nil {
-		s.log.Error("remove an unfinished image", "error", err)
+		log.Error("remove an unfinished image", "error", err)
 	}
 }
 
