@@ -330,6 +330,10 @@ func (s *Server) verify(ctx context.Context, v *vm, img *memory.Image) {
 		return
 	}
 	s.log.Error("the image that guest RAM is mapped from is damaged: pausing the guest", "error", err)
+	// Noted before, so that a save under way does not let it go on.
+	s.mu.Lock()
+	s.damaged, s.damagedAt = err.Error(), time.Now()
+	s.mu.Unlock()
 	call, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if _, err := v.machine.Stop(call); err != nil {
@@ -337,7 +341,6 @@ func (s *Server) verify(ctx context.Context, v *vm, img *memory.Image) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.damaged = err.Error()
 	for c := range s.conns {
 		c.event(shim.Event{Damaged: s.damaged})
 	}

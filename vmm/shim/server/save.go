@@ -210,7 +210,7 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *Server) resume(v *vm, p *prepared) (err error) {
-	if !p.ran {
+	if !p.ran || s.damagedSince(p) {
 		return nil
 	}
 	for try := range resumeTries {
@@ -221,7 +221,7 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 		err = v.machine.Continue(ctx)
 		cancel()
 		if err == nil {
-			return nil
+			return s.stopDamaged(v, p)
 		}
 		if errors.Is(err, ErrMonitorClosed) {
 			return nil // it has ended, which is told elsewhere
@@ -229,6 +229,24 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 		s.log.Error("let the guest go on", "error", err, "try", try+1)
 	}
 	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
+}
+
+// damagedSince says whether the guest was to be paused for good during a save.
+func (s *Server) damagedSince(p *prepared) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damagedAt.After(p.since)
+}
+
+// stopDamaged stops a guest again that went on just when it was to be paused.
+func (s *Server) stopDamaged(v *vm, p *prepared) error {
+	if !s.damagedSince(p) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	_, err := v.machine.Stop(ctx)
+	return err
 }
 
 // takePrepared makes the save that waits for its commit the business of a new

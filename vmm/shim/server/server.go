@@ -61,6 +61,8 @@ type Server struct {
 	prepared *prepared  // a save that waits for its commit
 	damaged  string     // what is wrong with the image that RAM is mapped from
 	exit     *shim.Exit // set before ended is closed
+
+	damagedAt time.Time // when that was found
 }
 
 // operation is a launch, a save, a commit or an abort: there is one at a time.
