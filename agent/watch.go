@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -21,6 +22,11 @@ const (
 	endPatience = 30 * time.Second
 	// monitorPatience is how long a VMM may take to answer a new connection.
 	monitorPatience = 10 * time.Second
+	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
+	// event: QEMU's have less, and one of a VMM that was taken over may have
+	// as much as a message of its monitor.
+	maxEventName = 64
+	maxEventData = 16 << 10
 )
 
 // watch follows a running VM until it has ended or the agent ends.
@@ -134,7 +140,11 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangeAgentDisconnected:
 		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = false })
 	}
-	w.m.publish(&vmletv1.Event{Time: timestamppb.New(e.Time), Type: e.Name, Data: string(e.Data)})
+	if len(e.Name) > maxEventName || len(e.Data) > maxEventData {
+		w.m.log.Warn("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
+		e.Name, e.Data = e.Name[:min(len(e.Name), maxEventName)], nil
+	}
+	w.m.publish(&vmletv1.Event{Time: timestamppb.New(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
 }
 
 func (w *watcher) paused(message string) { w.moved(lifecycle.Running, lifecycle.Paused, message) }
