@@ -274,6 +274,11 @@ func (ad *adoption) ended() {
 
 // interrupted is a start that the agent did not live to see through.
 func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
+	exit, err := shim.ReadExit(ad.agent.store.StateDir(ad.m.name))
+	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
+		ad.observeExit(exit) // its VMM came up all the same, and has ended since
+		return
+	}
 	message := "the agent was lost while the VM was being started"
 	if vm.GetStatus().GetImage() != nil {
 		ad.observe(lifecycle.Saved, message)

@@ -62,6 +62,14 @@ func TestAdopt(t *testing.T) {
 		{"starting, launched", func(_ *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Starting, nil)
 		}, lifecycle.Running, true},
+		{"starting, launched, shut down", func(_ *world, p *fakeProc, a *testAgent) {
+			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
+			p.end(&shim.Exit{Reason: shim.ReasonShutdown})
+		}, lifecycle.Stopped, false},
+		{"starting, given up", func(_ *world, p *fakeProc, a *testAgent) {
+			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
+			p.end(&shim.Exit{Reason: shim.ReasonFailed})
+		}, lifecycle.Saved, false},
 		{"starting, not launched", func(w *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Starting, nil)
 			w.drop("memory /ram/web")
