@@ -54,12 +54,12 @@ func codeOf(err error) shim.Code {
 	switch {
 	case errors.As(err, &space), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return shim.CodeSpace
-	case errors.As(err, &damaged):
-		return shim.CodeDamaged
-	case errors.As(err, &format), errors.As(err, &image), errors.Is(err, memory.ErrNotImage):
-		return shim.CodeInvalid
-	case errors.Is(err, memory.ErrInUse), errors.Is(err, memory.ErrNotEmpty):
+	case errors.Is(err, memory.ErrInUse), errors.Is(err, memory.ErrNotEmpty), errors.Is(err, memory.ErrNewerFormat):
 		return shim.CodePrecondition
+	case errors.As(err, &damaged), errors.As(err, &format):
+		return shim.CodeDamaged
+	case errors.As(err, &image), errors.Is(err, memory.ErrNotImage):
+		return shim.CodeInvalid
 	case errors.Is(err, errAborted), errors.Is(err, errGone), errors.Is(err, errKilled), errors.Is(err, errSignal), errors.Is(err, context.Canceled):
 		return shim.CodeCancelled
 	}
