@@ -81,11 +81,11 @@ func TestDamage(t *testing.T) {
 		{"flip in a hole of a chunk", flip(MemoryName, 900<<10), false, MemoryName, 0},
 		{"data in a chunk that is a hole", write(MemoryName, 3<<20+77, 1), false, MemoryName, 3 << 20},
 		{"data lost", func(dir string) error {
-			if err := truncate(MemoryName, 2<<20)(dir); err != nil {
+			if err := truncate(MemoryName, 5<<20)(dir); err != nil {
 				return err
 			}
 			return truncate(MemoryName, 5<<20+PageSize)(dir)
-		}, false, MemoryName, 2 << 20},
+		}, false, MemoryName, 5 << 20},
 		{"memory truncated", truncate(MemoryName, 5<<20), true, MemoryName, anywhere},
 		{"memory longer", truncate(MemoryName, 6<<20), true, MemoryName, anywhere},
 		{"state flipped", flip(StateName, 3), false, StateName, anywhere},
