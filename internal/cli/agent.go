@@ -36,15 +36,15 @@ func (a *app) agentCommand() (*cobra.Command, *agentFlags) {
 		Short: "Run the agent that the other commands talk to",
 		Long: `Run the agent that the other commands talk to, until SIGTERM or Ctrl-C. Its
 machines outlive it: the next agent on the same folders goes on with them.
-Flags come before the configuration file.`,
+What a flag says counts, not the configuration file.`,
 		Example: "  vmlet agent\n  vmlet agent --config /etc/vmlet/agent.yaml --log-format json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	f := &agentFlags{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
-	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot (default "+agent.DefaultStateDir+")")
-	flags.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not, the socket for one (default "+agent.DefaultRunDir+")")
+	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+agent.DefaultStateDir+")")
+	flags.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+agent.DefaultRunDir+")")
 	flags.StringVar(&f.logLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	fixed(cmd, "log-level", "debug", "info", "warn", "error")

@@ -82,7 +82,7 @@ func TestAgentRefuses(t *testing.T) {
 		{"--log-level loud", exitUsage, `--log-level "loud"`},
 		{"--log-format xml", exitUsage, `--log-format "xml"`},
 		{"--config /nonexistent", exitFailed, "/nonexistent"},
-		{"extra", exitUsage, "extra"},
+		{"extra", exitUsage, "want vmlet agent [flags]"},
 	} {
 		r := n.run(t, append([]string{"agent"}, strings.Fields(test.args)...)...)
 		if r.code != test.code || !strings.Contains(r.stderr, test.want) {

@@ -25,7 +25,7 @@ works if --escape asks for it, and its end leaves the console connected until
 the machine ends.`,
 		Example: "  vmlet console web-1\n" +
 			`  printf 'uptime\n' | vmlet console web-1 >console.txt`,
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeNames(running, false),
 	}
 	escape := escapeFlag(cmd)

@@ -20,7 +20,7 @@ func (a *app) createCmd() *cobra.Command {
 Relative paths in a file are relative to the file's folder, those from standard
 input to the current one. Creating the same again changes nothing.`,
 		Example: "  vmlet create -f web-1.yaml -f web-2.yaml\n  vmlet run web-3 --memory 1Gi --dry-run | vmlet create -f -",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	var files []string
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a specification's `FILE`, - for standard input (may be repeated)")

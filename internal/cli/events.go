@@ -18,7 +18,7 @@ func (a *app) eventsCmd() *cobra.Command {
 		Short:             "Print what has happened to machines",
 		Long:              "Print what has happened to machines, or to one. With -o json each event is one line.",
 		Example:           "  vmlet events -f web-1\n  vmlet events --tail 1000 -o json | jq -c 'select(.type==\"RESET\")'",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1),
 		ValidArgsFunction: a.completeNames(nil, false),
 	}
 	follow := cmd.Flags().BoolP("follow", "f", false, "go on with what happens")

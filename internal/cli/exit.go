@@ -29,6 +29,16 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// arguments wants at least minimum and at most maximum of them.
+func arguments(minimum, maximum int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= minimum && len(args) <= maximum {
+			return nil
+		}
+		return usagef("wrong number of arguments (%d): want %s", len(args), cmd.UseLine())
+	}
+}
+
 // noAgentError: there was no way to the agent.
 type noAgentError struct {
 	socket string

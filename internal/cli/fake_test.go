@@ -206,7 +206,10 @@ func (n *fakeNode) ListVMs(_ context.Context, _ *vmletv1.ListVMsRequest) (*vmlet
 }
 
 func (n *fakeNode) StopVM(_ context.Context, r *vmletv1.StopVMRequest) (*vmletv1.StopVMResponse, error) {
-	vm, err := n.change(r.Name, stopped)
+	vm, err := n.change(r.Name, stopped, runs, isPaused)
+	if status.Code(err) == codes.FailedPrecondition { // nothing runs: the agent changes nothing
+		vm, err = n.change(r.Name, stateUnset)
+	}
 	return &vmletv1.StopVMResponse{Vm: vm, Killed: n.guestIgnoresButton}, err
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ func (a *app) imageInspectCmd() *cobra.Command {
 		Use:               "inspect DIR",
 		Short:             "Show what an image is; its data is not read",
 		Example:           "  vmlet image inspect /srv/images/web-1\n  vmlet image inspect /srv/images/web-1 -o json | jq .specification",
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: completeDir,
 	}
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
@@ -107,7 +108,7 @@ func (a *app) imageVerifyCmd() *cobra.Command {
 		Use:               "verify DIR...",
 		Short:             "Read whole images and compare them with their checksums",
 		Example:           "  vmlet image verify /srv/images/*",
-		Args:              cobra.MinimumNArgs(1),
+		Args:              arguments(1, math.MaxInt),
 		ValidArgsFunction: completeDirs,
 		RunE: func(cmd *cobra.Command, dirs []string) error {
 			var failed failures

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ func (a *app) machineCmd(verb, short, example string, complete func(vmletv1.Stat
 		Use:               verb + " NAME...",
 		Short:             short,
 		Example:           example,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              arguments(1, math.MaxInt),
 		ValidArgsFunction: a.completeNames(complete, true),
 	}
 }
@@ -110,7 +111,7 @@ func (a *app) stopCmd() *cobra.Command {
 			if r.GetKilled() {
 				return "killed: the guest did not shut down within its grace period", err
 			}
-			return "stopped", err
+			return ended(r.GetVm(), "stopped"), err
 		})
 	}
 	return cmd
@@ -120,11 +121,21 @@ func (a *app) killCmd() *cobra.Command {
 	cmd := a.machineCmd("kill", "End machines at once, as if the power failed", "  vmlet kill web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
-			return "killed", err
+			r, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+			return ended(r.GetVm(), "killed"), err
 		})
 	}
 	return cmd
+}
+
+// ended is the word for what was done to a machine that was to end; for one of
+// which nothing ran, that nothing was.
+func ended(vm *vmletv1.VirtualMachine, done string) string {
+	switch state := vm.GetStatus().GetState(); state {
+	case vmletv1.State_STATE_CREATED, vmletv1.State_STATE_SAVED:
+		return "is " + stateName(state) + ": nothing of it ran"
+	}
+	return done
 }
 
 func (a *app) pauseCmd() *cobra.Command {

@@ -31,6 +31,7 @@ func TestLifecycleCommands(t *testing.T) {
 		{"stop web", []string{`StopVM name:"web"`}, "web stopped\n"},
 		{"stop --grace 1m30s web", []string{`StopVM name:"web" grace_period_ms:90000`}, "web stopped\n"},
 		{"stop --grace 0 web", []string{`StopVM name:"web" grace_period_ms:0`}, "web stopped\n"},
+		{"stop off2", []string{`StopVM name:"off2"`}, "off2 is created: nothing of it ran\n"},
 		{"kill web", []string{`KillVM name:"web"`}, "web killed\n"},
 		{"pause web", []string{`PauseVM name:"web"`}, "web paused\n"},
 		{"resume halted", []string{`ResumeVM name:"halted"`}, "halted resumed\n"},

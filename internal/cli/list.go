@@ -16,7 +16,7 @@ func (a *app) listCmd() *cobra.Command {
 		Aliases: []string{"ps", "ls"},
 		Short:   "List the machines",
 		Example: "  vmlet list -o wide\n  vmlet stop $(vmlet list -l app=web -o name)",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	format := outputFlag(cmd, output.Table, output.Wide, output.JSON, output.YAML, output.Name)
 	selector := cmd.Flags().StringP("selector", "l", "", "only machines with these `LABELS`: a=b,c!=d,e")
@@ -39,7 +39,7 @@ func (a *app) getCmd() *cobra.Command {
 		Use:               "get NAME",
 		Short:             "Show all that is known of a machine",
 		Example:           "  vmlet get web-1\n  vmlet get web-1 -o json | jq .status",
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeNames(nil, false),
 	}
 	format := outputFlag(cmd, output.YAML, output.JSON, output.Table, output.Wide, output.Name)

@@ -15,7 +15,7 @@ func (a *app) logsCmd() *cobra.Command {
 		Use:               "logs NAME",
 		Short:             "Print what a machine wrote to its console",
 		Example:           "  vmlet logs -f web-1\n  vmlet logs --vmm --tail 20 web-1",
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeNames(nil, false),
 	}
 	flags := cmd.Flags()

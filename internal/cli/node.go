@@ -20,7 +20,7 @@ func (a *app) nodeCmd() *cobra.Command {
 		Use:     "node",
 		Short:   "Show what this node can virtualise, and with what",
 		Example: "  vmlet node\n  vmlet node -o json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +92,7 @@ func (a *app) versionCmd() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this program, and of the agent if it is there",
 		Example: "  vmlet version -o json",
-		Args:    cobra.NoArgs,
+		Args:    arguments(0, 0),
 	}
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

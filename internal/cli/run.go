@@ -38,7 +38,7 @@ disks, networks and labels are added to them.`,
   vmlet run web-1 --disk web.qcow2,format=qcow2 --cloud-init user-data \
     --memory 2Gi --cpus 2 --net user,hostfwd=tcp:127.0.0.1:2222:22 --detach
   vmlet run -f web-1.yaml --name web-2 --dry-run`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              arguments(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	var machine machineflags.Flags

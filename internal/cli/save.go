@@ -21,7 +21,7 @@ func (a *app) saveCmd() *cobra.Command {
 restore lets it go on from there. DIR must not exist or be empty. Ctrl-C gives
 the save up; the guest then goes on.`,
 		Example: "  vmlet save web-1 /srv/images/web-1\n  vmlet save --keep-running web-1 /srv/images/web-1.$(date +%s)",
-		Args:    cobra.ExactArgs(2),
+		Args:    arguments(2, 2),
 	}
 	cmd.ValidArgsFunction = a.nameThenDir()
 	keep := cmd.Flags().Bool("keep-running", false, "let the guest go on afterwards")
@@ -103,7 +103,7 @@ func (a *app) restoreCmd() *cobra.Command {
 		Short: "Make a machine of a saved image and let it go on",
 		Example: `  vmlet restore /srv/images/web-1
   vmlet restore /srv/images/golden --name web-7 --new-identity --lazy`,
-		Args:              cobra.ExactArgs(1),
+		Args:              arguments(1, 1),
 		ValidArgsFunction: completeDir,
 	}
 	var req vmletv1.RestoreVMRequest

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // converter turns YAML nodes into values for protojson, following the message
@@ -45,7 +48,7 @@ func (c *converter) count(n *yaml.Node, field string) error {
 
 func (c *converter) message(n *yaml.Node, d protoreflect.MessageDescriptor, path string) (any, error) {
 	if d.FullName() == "google.protobuf.Duration" {
-		return c.text(n, path, "a duration such as 30s")
+		return c.duration(n, path)
 	}
 	out := make(map[string]any)
 	err := c.entries(n, path, func(key, value *yaml.Node) error {
@@ -172,6 +175,20 @@ func (c *converter) text(n *yaml.Node, path, wanted string) (any, error) {
 		return nil, c.errorf(n, path, "binary data where %s is wanted", wanted)
 	}
 	return n.Value, nil
+}
+
+// duration takes Go's and Kubernetes' way of writing them, of which protojson
+// knows seconds only.
+func (c *converter) duration(n *yaml.Node, path string) (any, error) {
+	if err := c.scalar(n, path, "a duration such as 30s"); err != nil {
+		return nil, err
+	}
+	d, err := time.ParseDuration(n.Value)
+	if err != nil {
+		return nil, c.errorf(n, path, "%.40q is not a duration: want a number with s, m or h after it, such as 30s or 2m", n.Value)
+	}
+	encoded, err := protojson.Marshal(durationpb.New(d))
+	return json.RawMessage(encoded), err
 }
 
 func (c *converter) boolean(n *yaml.Node, path string) (any, error) {

@@ -35,7 +35,7 @@ memory: {size: "1024"}
 disks: [{path: /images/a.img, read_only: true, serial: }]
 networks: [{tap: {device: 0x10}}]
 devices: {balloon: false}
-stop_grace_period: 90s
+stop_grace_period: 1m30s
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,8 @@ func TestParseRefuses(t *testing.T) {
 		{"nothing in a list", "disks:\n- \n", 2, "disks[0]: nothing where fields"},
 		{"alias", "name: &a x\nhypervisor: *a\n", 2, "aliases"},
 		{"merge", "cpu: &a {cores: 1}\n<<: *a\n", 2, "where a field's name"},
-		{"a bad duration", "stopGracePeriod: soon\n", 1, ""},
+		{"a bad duration", "name: a\nstopGracePeriod: soon\n", 2, "stopGracePeriod: \"soon\" is not a duration"},
+		{"a duration without a unit", "stopGracePeriod: 30\n", 1, "want a number with s, m or h"},
 		{"bad YAML", "name: [\n", 0, ""},
 		{"too long", strings.Repeat("#", MaxSize+1), 0, "at most"},
 	} {
