@@ -126,7 +126,19 @@ func (l *launch) memoryPath(c *choice) (string, error) {
 	if err != nil {
 		return "", failf(codes.FailedPrecondition, "memory.hugePages: %w", err)
 	}
+	if room, size := l.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !l.lazy() && size > room {
+		return "", invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
+			spec.FormatQuantity(size), spec.FormatQuantity(room))
+	}
 	return path, nil
+}
+
+func (l *launch) lazy() bool { return l.image != nil && l.image.Lazy }
+
+// plannedMemory is the guest's memory in bytes; the specification is valid.
+func (c *choice) plannedMemory() uint64 {
+	size, _ := spec.ParseQuantity(c.spec.GetMemory().GetSize())
+	return size
 }
 
 // runID tells one run of a VM from another.

@@ -63,6 +63,8 @@ type Host interface {
 	// ordinary pages.
 	MemoryPath(vm, id string, pageSize uint64) (string, error)
 	RemoveMemory(path string) error
+	// MemoryRoom is the size in bytes of what ordinary RAM files are in.
+	MemoryRoom() uint64
 	// Sweep takes back what no VM has; keep says which have something.
 	Sweep(keep func(vm string) bool) ([]string, error)
 	Close() error

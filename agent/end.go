@@ -67,7 +67,10 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 		return lifecycle.Crashed, "the guest panicked"
 	}
 	message := "the VMM ended unexpectedly, " + how
-	if exit.LastWords != "" {
+	switch {
+	case exit.Code == 0 && exit.Signal == "" && exit.LastWords != "":
+		message = "the VMM ended unexpectedly: " + exit.LastWords
+	case exit.LastWords != "":
 		message = fmt.Sprintf("the VMM ended unexpectedly (%s): %s", how, exit.LastWords)
 	}
 	return lifecycle.Crashed, message

@@ -210,6 +210,8 @@ func (h *fakeHost) OpenTap(r host.TapRequest) (*os.File, string, error) {
 func (h *fakeHost) MemoryPath(vm, id string, pageSize uint64) (string, error) {
 	return "/ram/" + vm, h.w.step("memory path")
 }
+func (h *fakeHost) MemoryRoom() uint64 { return 1 << 40 }
+
 func (h *fakeHost) RemoveMemory(path string) error {
 	h.w.drop("memory " + path)
 	return nil

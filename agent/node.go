@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -79,13 +80,17 @@ func newNode(known *hypervisor.Registry, vmms []vmm.VMM) (*node, error) {
 }
 
 // warm asks everything once, so that the first VM need not wait for it.
-func (n *node) warm(ctx context.Context) {
+func (n *node) warm(ctx context.Context, log *slog.Logger) {
 	var all sync.WaitGroup
 	for _, h := range n.hypervisors.All() {
 		all.Go(func() { h.Check(ctx) })
 	}
 	for _, v := range n.vmms {
-		all.Go(func() { _, _ = v.Info(ctx) }) // who needs it gets the error
+		all.Go(func() {
+			if _, err := v.Info(ctx); err != nil && ctx.Err() == nil {
+				log.Warn("no VM can be started with this VMM", "vmm", v.Name(), "error", err)
+			}
+		})
 	}
 	all.Wait()
 }

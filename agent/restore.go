@@ -180,7 +180,7 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *image, o restoreOptions) error
 		return failf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
 	}
 	if !info.LazyRestore {
-		return failf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly, or use a newer one", info.Name, info.Version, info.Binary)
+		return failf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly (without --lazy), or use a newer %s", info.Name, info.Version, info.Binary, info.Name)
 	}
 	return nil
 }

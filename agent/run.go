@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -34,6 +35,10 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := cfg.validate(); err != nil {
 		return err
+	}
+	// Without it nothing can ever run. A VMM may still be installed.
+	if _, err := exec.LookPath(cfg.Shim); err != nil {
+		return fmt.Errorf("shim: %w: it is installed beside vmlet, or named in the configuration (shim:)", err)
 	}
 	st, err := store.Open(cfg.StateDir, cfg.RunDir)
 	if err != nil {
@@ -106,7 +111,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	a := newAgent(life, cfg, st, n, h, s, bootID)
 	defer a.watches.Wait()
 	defer end()
-	a.watches.Go(func() { n.warm(life) })
+	a.watches.Go(func() { n.warm(life, cfg.Log) })
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}

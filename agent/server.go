@@ -30,11 +30,33 @@ var errLeaving = failf(codes.Unavailable, "the agent is shutting down; VMs go on
 // newSocketSuffix ends the name under which the socket is bound.
 const newSocketSuffix = ".new"
 
-// listen makes the API's socket. The caller holds the lock on the run folder,
-// so a socket that is there is nobody's.
+// clearSocket removes the socket that an earlier agent has left. The caller's lock is
+// on its run folder, and the socket may be anywhere: another agent may serve it.
+func clearSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is no socket: remove it, or name another", path)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("%s: another agent serves it: stop that one, or give this one a socket of its own", path), conn.Close())
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("whether another agent serves it is unknown: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// listen makes the API's socket.
 func listen(path string, allowed []uint32) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("removing the socket of an earlier agent: %w", err)
+	if err := clearSocket(path); err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	// Bound under another name, and renamed when it is only ours: nobody else
 	// finds it open for a moment, and a bind of a process at large needs no umask.

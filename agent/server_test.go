@@ -265,3 +265,31 @@ func TestPanic(t *testing.T) {
 		t.Errorf("a panic became %v", err)
 	}
 }
+
+// TestListenLeavesAnotherAgent wants the socket of one that serves left alone,
+// a stale one replaced, and what is no socket refused.
+func TestListenLeavesAnotherAgent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vmlet.sock")
+	first, err := listen(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := listen(path, nil); err == nil {
+		second.Close()
+		t.Fatal("a second agent took the socket of one that serves")
+	}
+	first.Close() // and leaves its file, as a killed agent does
+	third, err := listen(path, nil)
+	if err != nil {
+		t.Fatalf("a stale socket is in the way: %v", err)
+	}
+	third.Close()
+	file := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := listen(file, nil); err == nil {
+		l.Close()
+		t.Fatal("a file was replaced by a socket")
+	}
+}

@@ -144,6 +144,9 @@ func mountedHugePages() (map[uint64]string, error) {
 	return HugePageMounts(f)
 }
 
+// MemoryRoom is the size of the tmpfs for RAM, in bytes.
+func (h *Host) MemoryRoom() uint64 { return h.ram.Room() }
+
 // RemoveMemory deletes a RAM file, if it is there.
 func (h *Host) RemoveMemory(path string) error {
 	if path == "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -60,6 +61,16 @@ func isMount(dir string) (bool, error) {
 
 // Path of a VM's RAM file, which the shim makes.
 func (r *RAM) Path(vm string) string { return filepath.Join(r.dir, vm) }
+
+// Room is the size of the tmpfs in bytes, also of what is taken; all there is
+// if it can't be asked.
+func (r *RAM) Room() uint64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(r.dir, &st); err != nil {
+		return math.MaxUint64
+	}
+	return st.Blocks * uint64(st.Bsize)
+}
 
 // Remove deletes a VM's RAM file, if it is there.
 func (r *RAM) Remove(vm string) error { return removeIfThere(r.Path(vm)) }

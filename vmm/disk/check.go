@@ -71,6 +71,8 @@ func (c *checker) format(info Info) {
 		c.fault("format %q can't be given to a VM: use raw or qcow2 (qemu-img convert makes them)", want)
 	case want == Raw && info.Format == LUKS:
 		// A guest that encrypts its whole disk leaves exactly this; as raw it is its own affair.
+	case info.Format == Raw && want != Raw:
+		c.fault("it is said to be %s and has no such header: if it is a raw disk, say format: raw", want)
 	case info.Format != want:
 		c.fault("it is said to be %s and has the header of %s: say so if that is right; a guest can write a foreign header into a raw disk to reach other files",
 			want, info.Format)

@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 		{"raw that a guest encrypted", Info{Format: LUKS}, Expectation{Image: Image{Format: Raw}}, ""},
 		{"raw said, qcow2 found", qcow2(nil), Expectation{Image: Image{Format: Raw}}, "said to be raw and has the header of qcow2"},
 		{"raw said, vmdk found", Info{Format: VMDK}, Expectation{Image: Image{Format: Raw}}, "the header of vmdk"},
-		{"qcow2 said, raw found", Info{Format: Raw}, Expectation{}, "said to be qcow2 and has the header of raw"},
+		{"qcow2 said, raw found", Info{Format: Raw}, Expectation{}, "said to be qcow2 and has no such header"},
 		{"qcow2 said, luks found", Info{Format: LUKS}, Expectation{}, "the header of luks"},
 		{"vmdk said and found", Info{Format: VMDK}, Expectation{Image: Image{Format: VMDK}}, "raw or qcow2"},
 		{"nothing said", Info{Format: Raw}, Expectation{Image: Image{Format: "probe"}}, "raw or qcow2"},

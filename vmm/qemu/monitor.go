@@ -83,6 +83,11 @@ func (m *monitor) pump(ctx context.Context, s *qmp.Subscription) {
 		if err != nil {
 			return
 		}
+		// The shim's business, which tries several ways: one that failed is no
+		// news of the VM.
+		if event.Name == "MIGRATION" || event.Name == "MIGRATION_PASS" {
+			continue
+		}
 		out := vmm.Event{Time: event.Timestamp, Name: event.Name, Data: event.Data, Change: change(event), Dropped: dropped}
 		dropped = 0
 		if out.Time.IsZero() {
