@@ -161,6 +161,11 @@ func TestSaveFaults(t *testing.T) {
 		}
 		s.client = other
 		goesOn(t)
+		s.waitFor(func() bool { // nobody is told when it is over
+			c := s.dial()
+			defer c.Close()
+			return !c.Welcome().Saving
+		})
 	})
 	t.Run("the VMM dies in the middle", func(t *testing.T) {
 		s.machine.onSave(func(ctx context.Context, _ *os.File) error {
