@@ -35,6 +35,7 @@ func TestPrintable(t *testing.T) {
 		{"\u009b2J", false, `\u009b2J`},
 		{"bidi \u202e", false, `bidi \u202e`},
 		{"bad \xff", false, "bad \ufffd"},
+		{"proto:\u00a0no", false, "proto: no"},
 	} {
 		if got := Printable(test.in, test.lines); got != test.want {
 			t.Errorf("Printable(%q) = %q, want %q", test.in, got, test.want)

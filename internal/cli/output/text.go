@@ -14,8 +14,8 @@ import (
 )
 
 // Printable escapes what could move the cursor or change the terminal: much of
-// what is shown comes from a guest or its VMM. Line feeds stay only if keep
-// says so.
+// what is shown comes from a guest or its VMM. Spaces of any width become plain
+// ones. Line feeds stay only if keepLines says so.
 func Printable(s string, keepLines bool) string {
 	clean := func(r rune) bool { return unicode.IsPrint(r) || keepLines && r == '\n' }
 	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) || r == unicode.ReplacementChar }) < 0 {
@@ -25,6 +25,10 @@ func Printable(s string, keepLines bool) string {
 	for _, r := range s {
 		if clean(r) {
 			b.WriteRune(r)
+			continue
+		}
+		if unicode.Is(unicode.Zs, r) { // as protobuf puts into its errors
+			b.WriteByte(' ')
 			continue
 		}
 		q := strconv.QuoteRune(r)
