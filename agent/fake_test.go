@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -122,7 +123,7 @@ func (w *world) start() *testAgent {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	known, err := hypervisor.New(fakeKVM{}, hypervisor.Emulation{})
+	known, err := hypervisor.New(fakeKVM{}, emulation.Emulation{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -382,4 +383,8 @@ func (f fakeProcess) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+func (fakeKVM) DeviceRequests() []hypervisor.DeviceRequest {
+	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
 }

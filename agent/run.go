@@ -13,8 +13,9 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
-	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -49,7 +50,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := newNode(hypervisor.Standard(hypervisor.Roots{}), vmms(cfg))
+	n, err := newNode(standard.Registry(sysfs.Roots{}), vmms(cfg))
 	if err != nil {
 		return err
 	}

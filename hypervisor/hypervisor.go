@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"syscall"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Names by which a VM's specification asks for a hypervisor.
@@ -30,8 +32,27 @@ type Hypervisor interface {
 	Accelerator() string
 	// VirtType is libvirt's domain type, under which administrators know it: kvm, hyperv, qemu.
 	VirtType() string
+	// DeviceRequests are what a VM's pod asks of Kubernetes to be given the devices that this hypervisor needs.
+	DeviceRequests() []DeviceRequest
 	// Check tries the hypervisor. It returns within about a second whatever the kernel does, sooner when ctx ends.
 	Check(ctx context.Context) Status
+}
+
+// DeviceRequest is a Kubernetes device resource, and the device node that it stands for.
+type DeviceRequest struct {
+	// Resource is its name: "devices.kubevirt.io/kvm".
+	Resource string
+	// Path of the device node on a node, whatever root this machine is read from: "/dev/kvm".
+	Path string
+	// Optional: VMs run without it, only worse.
+	Optional bool
+}
+
+// Discoverer is a hypervisor that can say more of itself than whether it works.
+type Discoverer interface {
+	// Discover fills in limits, extensions, Hyper-V features, the TSC, CPUID and MSRs, as far as the hypervisor has them. What
+	// could not be asked is returned; facts are named as in vmletv1.UnknownFact. It returns within seconds, sooner when ctx ends.
+	Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact
 }
 
 // Level says how far a hypervisor can be used.
@@ -84,19 +105,4 @@ func (s Status) Sentence() string {
 		return s.Reason
 	}
 	return s.Reason + ": " + s.Remedy
-}
-
-// Roots are the places that the system is read from. An empty one stands for the running system's own.
-type Roots struct {
-	Dev, Proc string
-}
-
-func (r Roots) dev() string  { return orElse(r.Dev, "/dev") }
-func (r Roots) proc() string { return orElse(r.Proc, "/proc") }
-
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }

@@ -117,12 +117,3 @@ func autoReason(h Hypervisor, passed []string) string {
 	}
 	return fmt.Sprintf("%s, because %s", h.Name(), strings.Join(passed, "; "))
 }
-
-// Standard is the Registry of everything that vmlet knows, in the order of preference: KVM, MSHV, emulation.
-func Standard(roots Roots) *Registry {
-	r, err := New(KVM{Roots: roots}, MSHV{Roots: roots}, Emulation{})
-	if err != nil {
-		panic(err) // the names above differ
-	}
-	return r
-}

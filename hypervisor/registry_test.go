@@ -37,29 +37,6 @@ func TestNewRefusesNames(t *testing.T) {
 	}
 }
 
-func TestStandard(t *testing.T) {
-	r := Standard(Roots{Dev: "/made/up"})
-	if got, want := r.Names(), []string{"kvm", "mshv", "emulation"}; !slices.Equal(got, want) {
-		t.Errorf("names %q, want %q", got, want)
-	}
-	want := map[string][3]string{
-		"kvm":       {"/made/up/kvm", "kvm", "kvm"},
-		"mshv":      {"/made/up/mshv", "mshv", "hyperv"},
-		"emulation": {"", "tcg", "qemu"},
-	}
-	for _, h := range r.All() {
-		if got := [3]string{h.Device(), h.Accelerator(), h.VirtType()}; got != want[h.Name()] {
-			t.Errorf("%s: device, accelerator, virt type %q, want %q", h.Name(), got, want[h.Name()])
-		}
-	}
-	if _, ok := r.Get("xen"); ok {
-		t.Error("there is a hypervisor called xen")
-	}
-	if (KVM{}).Device() != "/dev/kvm" {
-		t.Errorf("without a root the device is %s", KVM{}.Device())
-	}
-}
-
 func TestChoose(t *testing.T) {
 	works := Status{Level: Works}
 	slow := Status{Level: Degraded, Reason: "it is slow", Remedy: "buy another"}
@@ -109,7 +86,11 @@ func TestChoose(t *testing.T) {
 }
 
 func TestChooseUnknown(t *testing.T) {
-	_, _, err := Standard(Roots{}).Choose(t.Context(), "xen")
+	r, err := New(fake{name: "kvm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = r.Choose(t.Context(), "xen")
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) || unknown.Requested != "xen" || !slices.Contains(unknown.Known, "kvm") {
 		t.Errorf("error %v, want an UnknownError about xen that lists what there is", err)
@@ -120,7 +101,7 @@ func TestChooseUnknown(t *testing.T) {
 func TestChooseCancelled(t *testing.T) {
 	for _, requested := range []string{"auto", "kvm"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := New(fake{name: "kvm", status: Status{Level: Unusable, Reason: "cancelled"}, onTry: cancel}, Emulation{})
+		r, err := New(fake{name: "kvm", status: Status{Level: Unusable, Reason: "cancelled"}, onTry: cancel}, fake{name: "emulation", status: Status{Level: Works}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,5 +120,12 @@ func TestStatusSentence(t *testing.T) {
 		if got := s.Sentence(); got != want {
 			t.Errorf("%+v: %q, want %q", s, got, want)
 		}
+	}
+}
+
+func TestLevelString(t *testing.T) {
+	got := []string{Unusable.String(), Degraded.String(), Works.String(), Level(9).String()}
+	if want := []string{"unusable", "degraded", "works", "level 9"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

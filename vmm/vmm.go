@@ -51,6 +51,9 @@ type Info struct {
 	Binary  string
 	// LazyRestore: it can map an image's memory read-only.
 	LazyRestore bool
+	// Capabilities is all that the program said of itself, as the node's
+	// document has it.
+	Capabilities *vmletv1.VmmCapabilities
 	// Details are the VMM's own (what its planner needs); opaque to the agent.
 	Details any
 }

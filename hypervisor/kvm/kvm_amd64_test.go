@@ -1,4 +1,4 @@
-package hypervisor
+package kvm
 
 import (
 	"context"
@@ -10,18 +10,20 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
 	"golang.org/x/sys/unix"
 )
 
 // realMachine makes a virtual machine on the real /dev/kvm with the trial guest in it, and skips where there is none.
 func realMachine(t *testing.T) *machine {
 	t.Helper()
-	kvm, fail := openDevice(KVM{}.Device(), func() string { return "" })
+	kvm, fail := device.Open(KVM{}.Device(), func() string { return "" })
 	if fail != nil {
 		t.Skip(fail)
 	}
 	t.Cleanup(func() { unix.Close(kvm) })
-	vm, err := ioctlInt(kvm, kvmCreateVM, 0)
+	vm, err := device.IoctlInt(kvm, kvmCreateVM, 0)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -60,24 +62,14 @@ func TestRealKVM(t *testing.T) {
 	realMachine(t)
 	s := KVM{}.Check(t.Context())
 	t.Logf("%+v", s)
-	if s.Level == Unusable {
+	if s.Level == hypervisor.Unusable {
 		t.Fatalf("unusable, though the same steps worked just now: %s", s.Sentence())
 	}
-	if (s.Level == Works) != (s.Reason == "") {
+	if (s.Level == hypervisor.Works) != (s.Reason == "") {
 		t.Errorf("%v with reason %q", s.Level, s.Reason)
 	}
-	if s.Level == Works && s.InstructionsPerSecond < speedFloor {
+	if s.Level == hypervisor.Works && s.InstructionsPerSecond < speedFloor {
 		t.Errorf("works, at %d instructions a second", s.InstructionsPerSecond)
-	}
-	h, reason, err := Standard(Roots{}).Choose(t.Context(), NameAuto)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if (h.Name() == NameKVM) != (s.Level == Works) {
-		t.Errorf("auto chose %s: %s", h.Name(), reason)
-	}
-	if h, _, err := Standard(Roots{}).Choose(t.Context(), NameKVM); err != nil || h.Name() != NameKVM {
-		t.Errorf("kvm by name: %v", err)
 	}
 }
 
@@ -130,7 +122,7 @@ func TestTrialFailures(t *testing.T) {
 			if o.failure == nil || !strings.Contains(o.failure.Error(), tt.says) {
 				t.Errorf("%v doesn't say %q", o.failure, tt.says)
 			}
-			if s := verdict(o); s.Level != Unusable {
+			if s := verdict(o); s.Level != hypervisor.Unusable {
 				t.Errorf("%+v, want unusable", s)
 			}
 		})

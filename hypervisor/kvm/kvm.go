@@ -1,16 +1,19 @@
-package hypervisor
+// Package kvm is the Linux kernel's hypervisor, driven through /dev/kvm by ioctl.
+package kvm
 
 import (
 	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,16 +23,16 @@ const trialLimit = time.Second
 
 // KVM is the Linux kernel's hypervisor, driven through /dev/kvm.
 type KVM struct {
-	Roots Roots
+	Roots sysfs.Roots
 }
 
-var _ Hypervisor = KVM{}
+var _ hypervisor.Hypervisor = KVM{}
 
 // Name returns "kvm".
-func (KVM) Name() string { return NameKVM }
+func (KVM) Name() string { return hypervisor.NameKVM }
 
 // Device returns the path of /dev/kvm under the root.
-func (k KVM) Device() string { return filepath.Join(k.Roots.dev(), "kvm") }
+func (k KVM) Device() string { return k.Roots.DevPath("kvm") }
 
 // Accelerator returns "kvm".
 func (KVM) Accelerator() string { return "kvm" }
@@ -41,26 +44,26 @@ func (KVM) VirtType() string { return "kvm" }
 // that a Linux kernel takes, in 64-bit mode with paging, and measures how fast it ran. A KVM without hardware under it (nested,
 // paravirtual) may do everything that is asked of it and yet emulate each instruction, which makes it slower than emulation in the
 // VMM: that is Degraded.
-func (k KVM) Check(ctx context.Context) Status {
-	return bounded(ctx, k.Device(), k.try)
+func (k KVM) Check(ctx context.Context) hypervisor.Status {
+	return device.Bounded(ctx, k.Device(), k.try)
 }
 
-func (k KVM) try(ctx context.Context) Status {
-	fd, fail := openDevice(k.Device(), k.absentRemedy)
+func (k KVM) try(ctx context.Context) hypervisor.Status {
+	fd, fail := device.Open(k.Device(), k.absentRemedy)
 	if fail != nil {
-		return fail.status()
+		return fail.Status()
 	}
 	defer unix.Close(fd)
-	version, err := ioctlInt(fd, kvmGetAPIVersion, 0)
+	version, err := device.IoctlInt(fd, kvmGetAPIVersion, 0)
 	if err != nil {
-		return failed(k.Device()+": KVM_GET_API_VERSION", errnoOf(err), "the device is not KVM's: look what made it").status()
+		return device.Failed(k.Device()+": KVM_GET_API_VERSION", device.Errno(err), "the device is not KVM's: look what made it").Status()
 	}
 	if version != kvmAPIVersion {
-		return Status{Level: Unusable, Reason: fmt.Sprintf("%s speaks KVM API version %d and only %d is known", k.Device(), version, kvmAPIVersion)}
+		return hypervisor.Status{Level: hypervisor.Unusable, Reason: fmt.Sprintf("%s speaks KVM API version %d and only %d is known", k.Device(), version, kvmAPIVersion)}
 	}
-	vm, err := ioctlInt(fd, kvmCreateVM, 0)
+	vm, err := device.IoctlInt(fd, kvmCreateVM, 0)
 	if err != nil {
-		return failed(k.Device()+": KVM_CREATE_VM", errnoOf(err), createRemedy(errnoOf(err))).status()
+		return device.Failed(k.Device()+": KVM_CREATE_VM", device.Errno(err), createRemedy(device.Errno(err))).Status()
 	}
 	defer unix.Close(vm)
 	ctx, cancel := context.WithTimeout(ctx, trialLimit)
@@ -82,7 +85,7 @@ func createRemedy(errno syscall.Errno) string {
 
 // absentRemedy says how to get a /dev/kvm, as far as the processor's flags tell.
 func (k KVM) absentRemedy() string {
-	flags, err := cpuFlags(filepath.Join(k.Roots.proc(), "cpuinfo"))
+	flags, err := cpuFlags(k.Roots.ProcPath("cpuinfo"))
 	switch {
 	case err != nil:
 		return "load the kvm module; if that fails, enable virtualisation in firmware"
@@ -111,4 +114,13 @@ func cpuFlags(path string) ([]string, error) {
 		}
 	}
 	return nil, lines.Err()
+}
+
+// DeviceRequests are /dev/kvm and, optionally, the vhost devices that make its guests' networks and sockets fast.
+func (KVM) DeviceRequests() []hypervisor.DeviceRequest {
+	return []hypervisor.DeviceRequest{
+		{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"},
+		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
+		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
+	}
 }

@@ -1,4 +1,4 @@
-package hypervisor
+package kvm
 
 // From linux/kvm.h; the number in the middle is the size of the argument.
 const (

@@ -1,11 +1,15 @@
-package hypervisor
+// Package mshv is the Microsoft Hypervisor, driven from a root partition through
+// /dev/mshv by ioctl.
+package mshv
 
 import (
 	"context"
-	"path/filepath"
 	"syscall"
 	"unsafe"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,16 +25,16 @@ const (
 
 // MSHV is the Microsoft Hypervisor, driven from a root partition through /dev/mshv (Linux 6.15 and later).
 type MSHV struct {
-	Roots Roots
+	Roots sysfs.Roots
 }
 
-var _ Hypervisor = MSHV{}
+var _ hypervisor.Hypervisor = MSHV{}
 
 // Name returns "mshv".
-func (MSHV) Name() string { return NameMSHV }
+func (MSHV) Name() string { return hypervisor.NameMSHV }
 
 // Device returns the path of /dev/mshv under the root.
-func (m MSHV) Device() string { return filepath.Join(m.Roots.dev(), "mshv") }
+func (m MSHV) Device() string { return m.Roots.DevPath("mshv") }
 
 // Accelerator returns "mshv", which QEMU has from 10.2.
 func (MSHV) Accelerator() string { return "mshv" }
@@ -39,29 +43,29 @@ func (MSHV) Accelerator() string { return "mshv" }
 func (MSHV) VirtType() string { return "hyperv" }
 
 // Check opens the device and makes a partition, which is the least that only a root partition may do. No guest is run.
-func (m MSHV) Check(ctx context.Context) Status {
-	return bounded(ctx, m.Device(), m.try)
+func (m MSHV) Check(ctx context.Context) hypervisor.Status {
+	return device.Bounded(ctx, m.Device(), m.try)
 }
 
-func (m MSHV) try(context.Context) Status {
-	fd, fail := openDevice(m.Device(), func() string {
+func (m MSHV) try(context.Context) hypervisor.Status {
+	fd, fail := device.Open(m.Device(), func() string {
 		return "this kernel is no Hyper-V root partition with the mshv module: load mshv_root, or use another hypervisor"
 	})
 	if fail != nil {
-		return fail.status()
+		return fail.Status()
 	}
 	defer unix.Close(fd)
 	// struct mshv_create_partition {pt_flags, pt_isolation}; isolation 0 is MSHV_PT_ISOLATION_NONE.
 	args := struct{ flags, isolation uint64 }{flags: mshvFlagLAPIC | mshvFlagX2APIC | mshvFlagGPASuperPages}
-	partition, err := ioctl(fd, mshvCreatePartition, unsafe.Pointer(&args))
+	partition, err := device.Ioctl(fd, mshvCreatePartition, unsafe.Pointer(&args))
 	if err != nil {
-		return mshvFailure(m.Device(), errnoOf(err)).status()
+		return createFailure(m.Device(), device.Errno(err)).Status()
 	}
 	unix.Close(partition)
-	return Status{Level: Works}
+	return hypervisor.Status{Level: hypervisor.Works}
 }
 
-func mshvFailure(device string, errno syscall.Errno) *failure {
+func createFailure(path string, errno syscall.Errno) *device.Failure {
 	remedy := ""
 	switch errno {
 	case unix.ENOTTY:
@@ -71,5 +75,14 @@ func mshvFailure(device string, errno syscall.Errno) *failure {
 	case unix.ENOMEM:
 		remedy = "the hypervisor has no memory left for a partition: stop a VM"
 	}
-	return failed(device+": MSHV_CREATE_PARTITION", errno, remedy)
+	return device.Failed(path+": MSHV_CREATE_PARTITION", errno, remedy)
+}
+
+// DeviceRequests are /dev/mshv and, optionally, the devices that make its guests' networks fast.
+func (MSHV) DeviceRequests() []hypervisor.DeviceRequest {
+	return []hypervisor.DeviceRequest{
+		{Resource: "devices.kubevirt.io/mshv", Path: "/dev/mshv"},
+		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
+		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
+	}
 }

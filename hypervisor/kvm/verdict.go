@@ -1,9 +1,11 @@
-package hypervisor
+package kvm
 
 import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/vmlet/vmlet/hypervisor"
 )
 
 // A round of the trial guest adds the numbers from trialIterations down to 1 to a word of memory, three instructions a number. It
@@ -47,11 +49,11 @@ func (o outcome) fast() bool { return o.speed() >= speedFloor }
 func (o outcome) enough() bool { return o.atomic && (o.fast() || len(o.long) >= trialRounds) }
 
 // verdict says what a trial's outcome means for real guests.
-func verdict(o outcome) Status {
-	s := Status{Level: Degraded, InstructionsPerSecond: o.speed()}
+func verdict(o outcome) hypervisor.Status {
+	s := hypervisor.Status{Level: hypervisor.Degraded, InstructionsPerSecond: o.speed()}
 	switch {
 	case len(o.protected) == 0:
-		s.Level = Unusable
+		s.Level = hypervisor.Unusable
 		s.Reason = fmt.Sprintf("KVM makes virtual machines but doesn't run a trial guest: %v", o.failure)
 		s.Remedy = "look at the kernel's log (dmesg); if this machine is itself a guest, at nested virtualisation in the outer hypervisor"
 	case len(o.long) == 0:
@@ -68,7 +70,7 @@ func verdict(o outcome) Status {
 		s.Remedy = "look at the kernel's log (dmesg); if this machine is itself a guest, at nested virtualisation in the outer hypervisor"
 		s.Limits = o.atomicLimit()
 	default:
-		s.Level = Works
+		s.Level = hypervisor.Works
 	}
 	return s
 }

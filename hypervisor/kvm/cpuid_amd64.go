@@ -1,7 +1,9 @@
-package hypervisor
+package kvm
 
 import (
 	"unsafe"
+
+	"github.com/vmlet/vmlet/hypervisor/device"
 )
 
 const (
@@ -15,14 +17,14 @@ const (
 
 // setCPUID gives the vCPU every feature that KVM offers, as QEMU's host model does, and returns the features that have to
 // be switched off for that model to work.
-func (m *machine) setCPUID(kvm int) ([]string, *failure) {
+func (m *machine) setCPUID(kvm int) ([]string, *device.Failure) {
 	var id kvmCPUID
 	id.count = uint32(len(id.entries))
-	if _, err := ioctl(kvm, kvmGetSupportedCPUID, unsafe.Pointer(&id)); err != nil {
-		return nil, failed("KVM_GET_SUPPORTED_CPUID", errnoOf(err), "")
+	if _, err := device.Ioctl(kvm, kvmGetSupportedCPUID, unsafe.Pointer(&id)); err != nil {
+		return nil, device.Failed("KVM_GET_SUPPORTED_CPUID", device.Errno(err), "")
 	}
-	if _, err := ioctl(m.vcpu, kvmSetCPUID2, unsafe.Pointer(&id)); err != nil {
-		return nil, failed("KVM_SET_CPUID2", errnoOf(err), "")
+	if _, err := device.Ioctl(m.vcpu, kvmSetCPUID2, unsafe.Pointer(&id)); err != nil {
+		return nil, device.Failed("KVM_SET_CPUID2", device.Errno(err), "")
 	}
 	if m.refusesArchCapabilities(kvm, &id) {
 		return []string{quirkNoArchCapabilities}, nil
@@ -38,10 +40,10 @@ func (m *machine) refusesArchCapabilities(kvm int, id *kvmCPUID) bool {
 	}
 	// KVM_GET_MSRS on /dev/kvm, not on a vCPU, gives the value that KVM supports; it returns how many it had.
 	msr := kvmMSR{count: 1, index: msrArchCapabilities}
-	if n, err := ioctl(kvm, kvmGetMSRs, unsafe.Pointer(&msr)); err != nil || n != 1 {
+	if n, err := device.Ioctl(kvm, kvmGetMSRs, unsafe.Pointer(&msr)); err != nil || n != 1 {
 		return false
 	}
-	n, err := ioctl(m.vcpu, kvmSetMSRs, unsafe.Pointer(&msr))
+	n, err := device.Ioctl(m.vcpu, kvmSetMSRs, unsafe.Pointer(&msr))
 	return err != nil || n != 1
 }
 

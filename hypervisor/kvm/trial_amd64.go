@@ -1,4 +1,4 @@
-package hypervisor
+package kvm
 
 import (
 	"context"
@@ -9,22 +9,24 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
 	"golang.org/x/sys/unix"
 )
 
 // tryGuest runs the trial guest in a fresh virtual machine and says what came of it.
-func tryGuest(ctx context.Context, kvm, vm int) Status {
+func tryGuest(ctx context.Context, kvm, vm int) hypervisor.Status {
 	m, fail := newMachine(kvm, vm)
 	if fail != nil {
-		return fail.status()
+		return fail.Status()
 	}
 	defer m.close()
 	quirks, fail := m.setCPUID(kvm)
 	if fail != nil {
-		return fail.status()
+		return fail.Status()
 	}
 	if fail := m.setRegisters(); fail != nil {
-		return fail.status()
+		return fail.Status()
 	}
 	s := verdict(m.trial(ctx))
 	s.CPUQuirks = quirks
@@ -38,7 +40,7 @@ type machine struct {
 	mem  []byte
 }
 
-func newMachine(kvm, vm int) (*machine, *failure) {
+func newMachine(kvm, vm int) (*machine, *device.Failure) {
 	m := &machine{vcpu: -1}
 	if fail := m.make(kvm, vm); fail != nil {
 		m.close()
@@ -47,34 +49,34 @@ func newMachine(kvm, vm int) (*machine, *failure) {
 	return m, nil
 }
 
-func (m *machine) make(kvm, vm int) *failure {
+func (m *machine) make(kvm, vm int) *device.Failure {
 	// Older Intel processors can't run without paging and need three pages and a TSS set aside below 4 GiB; any place outside
 	// the guest's memory does, and others ignore it.
 	identity := uint64(0xFFFBC000)
-	if _, err := ioctl(vm, kvmSetIdentityMapAddr, unsafe.Pointer(&identity)); err != nil {
-		return failed("KVM_SET_IDENTITY_MAP_ADDR", errnoOf(err), "")
+	if _, err := device.Ioctl(vm, kvmSetIdentityMapAddr, unsafe.Pointer(&identity)); err != nil {
+		return device.Failed("KVM_SET_IDENTITY_MAP_ADDR", device.Errno(err), "")
 	}
-	if _, err := ioctlInt(vm, kvmSetTSSAddr, 0xFFFBD000); err != nil {
-		return failed("KVM_SET_TSS_ADDR", errnoOf(err), "")
+	if _, err := device.IoctlInt(vm, kvmSetTSSAddr, 0xFFFBD000); err != nil {
+		return device.Failed("KVM_SET_TSS_ADDR", device.Errno(err), "")
 	}
 	var err error
 	if m.mem, err = unix.Mmap(-1, 0, trialMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANONYMOUS|unix.MAP_PRIVATE); err != nil {
-		return failed("mapping memory for the trial guest", errnoOf(err), "")
+		return device.Failed("mapping memory for the trial guest", device.Errno(err), "")
 	}
 	copy(m.mem, trialImage())
 	region := kvmUserspaceMemoryRegion{memorySize: trialMemory, hvAddr: uint64(uintptr(unsafe.Pointer(&m.mem[0])))}
-	if _, err := ioctl(vm, kvmSetUserMemoryRegion, unsafe.Pointer(&region)); err != nil {
-		return failed("KVM_SET_USER_MEMORY_REGION", errnoOf(err), "")
+	if _, err := device.Ioctl(vm, kvmSetUserMemoryRegion, unsafe.Pointer(&region)); err != nil {
+		return device.Failed("KVM_SET_USER_MEMORY_REGION", device.Errno(err), "")
 	}
-	if m.vcpu, err = ioctlInt(vm, kvmCreateVCPU, 0); err != nil {
-		return failed("KVM_CREATE_VCPU", errnoOf(err), createRemedy(errnoOf(err)))
+	if m.vcpu, err = device.IoctlInt(vm, kvmCreateVCPU, 0); err != nil {
+		return device.Failed("KVM_CREATE_VCPU", device.Errno(err), createRemedy(device.Errno(err)))
 	}
-	size, err := ioctlInt(kvm, kvmGetVCPUMmapSize, 0)
+	size, err := device.IoctlInt(kvm, kvmGetVCPUMmapSize, 0)
 	if err != nil || size < int(unsafe.Sizeof(kvmRunHeader{})) {
-		return failed(fmt.Sprintf("KVM_GET_VCPU_MMAP_SIZE (%d)", size), errnoOf(err), "")
+		return device.Failed(fmt.Sprintf("KVM_GET_VCPU_MMAP_SIZE (%d)", size), device.Errno(err), "")
 	}
 	if m.run, err = unix.Mmap(m.vcpu, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return failed("mapping the vCPU's state", errnoOf(err), "")
+		return device.Failed("mapping the vCPU's state", device.Errno(err), "")
 	}
 	return nil
 }
@@ -92,22 +94,22 @@ func (m *machine) close() {
 }
 
 // setRegisters puts the vCPU at the trial guest's start, in flat 32-bit protected mode.
-func (m *machine) setRegisters() *failure {
+func (m *machine) setRegisters() *device.Failure {
 	var s kvmSregs
-	if _, err := ioctl(m.vcpu, kvmGetSregs, unsafe.Pointer(&s)); err != nil {
-		return failed("KVM_GET_SREGS", errnoOf(err), "")
+	if _, err := device.Ioctl(m.vcpu, kvmGetSregs, unsafe.Pointer(&s)); err != nil {
+		return device.Failed("KVM_GET_SREGS", device.Errno(err), "")
 	}
 	s.cs = kvmSegment{limit: 0xFFFFFFFF, selector: selCode32, kind: 0xB, present: 1, db: 1, s: 1, g: 1}
 	data := kvmSegment{limit: 0xFFFFFFFF, selector: selData, kind: 0x3, present: 1, db: 1, s: 1, g: 1}
 	s.ds, s.es, s.fs, s.gs, s.ss = data, data, data, data, data
 	s.gdt = kvmDtable{base: trialGDT, limit: selCode64 + 7}
 	s.cr0 |= 1 // CR0.PE
-	if _, err := ioctl(m.vcpu, kvmSetSregs, unsafe.Pointer(&s)); err != nil {
-		return failed("KVM_SET_SREGS", errnoOf(err), "")
+	if _, err := device.Ioctl(m.vcpu, kvmSetSregs, unsafe.Pointer(&s)); err != nil {
+		return device.Failed("KVM_SET_SREGS", device.Errno(err), "")
 	}
 	regs := kvmRegs{rip: trialCode, rflags: 1 << 1} // bit 1 of RFLAGS is always set
-	if _, err := ioctl(m.vcpu, kvmSetRegs, unsafe.Pointer(&regs)); err != nil {
-		return failed("KVM_SET_REGS", errnoOf(err), "")
+	if _, err := device.Ioctl(m.vcpu, kvmSetRegs, unsafe.Pointer(&regs)); err != nil {
+		return device.Failed("KVM_SET_REGS", device.Errno(err), "")
 	}
 	return nil
 }

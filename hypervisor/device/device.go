@@ -1,0 +1,100 @@
+// Package device opens the kernel's character devices and words what comes of
+// it: the errno by name, and what an administrator can do.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	"golang.org/x/sys/unix"
+)
+
+// Failure is why a hypervisor can't be used, on its way to becoming a Status.
+type Failure struct {
+	Reason string
+	Remedy string
+	Errno  syscall.Errno
+}
+
+func (f *Failure) Error() string { return f.Reason }
+
+// Status is that of a hypervisor which can't be used for this reason.
+func (f *Failure) Status() hypervisor.Status {
+	return hypervisor.Status{Level: hypervisor.Unusable, Reason: f.Reason, Remedy: f.Remedy, Errno: f.Errno}
+}
+
+// Failed words what the kernel answered to an attempt: "/dev/kvm: permission denied (EACCES)".
+func Failed(what string, errno syscall.Errno, remedy string) *Failure {
+	name := unix.ErrnoName(errno)
+	if name == "" {
+		name = fmt.Sprintf("errno %d", int(errno))
+	}
+	return &Failure{Reason: fmt.Sprintf("%s: %s (%s)", what, errno.Error(), name), Remedy: remedy, Errno: errno}
+}
+
+// Open opens a hypervisor's character device for reading and writing. absent is the remedy when there is no such device.
+func Open(path string, absent func() string) (int, *Failure) {
+	// O_NONBLOCK: a FIFO put in the device's place must not hold us up.
+	fd, err := Retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
+	if err != nil {
+		return -1, Failed(path, Errno(err), openRemedy(path, Errno(err), absent))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, Failed(path+": fstat", Errno(err), "")
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		unix.Close(fd)
+		return -1, &Failure{
+			Reason: fmt.Sprintf("%s is not a character device (mode %#o)", path, st.Mode),
+			Remedy: "remove it and let the kernel's module make the device",
+			Errno:  unix.ENOTTY,
+		}
+	}
+	return fd, nil
+}
+
+func openRemedy(path string, errno syscall.Errno, absent func() string) string {
+	switch errno {
+	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR:
+		return absent()
+	case unix.EACCES:
+		return accessRemedy(path)
+	case unix.EPERM:
+		return "the device cgroup or a security module forbids it: allow the device for this container or unit (DeviceAllow=)"
+	case unix.EISDIR:
+		return "remove the folder and let the kernel's module make the device"
+	}
+	return ""
+}
+
+func accessRemedy(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "run as root or give this user access to the device"
+	}
+	return fmt.Sprintf("it has mode %04o, uid %d, gid %d and this process has uid %d: add the user to the group that owns it, or run as root",
+		st.Mode&0o7777, st.Uid, st.Gid, unix.Geteuid())
+}
+
+// Errno returns the errno in err; EIO if there is none, which unix's calls don't do.
+func Errno(err error) syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return unix.EIO
+}
+
+// Retry repeats a call that a signal broke off, as the Go runtime's own signals do.
+func Retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package kvm
+
+// From linux/kvm.h: KVMIO is 0xAE and these are _IO(KVMIO, nr), the same on every architecture.
+const (
+	kvmAPIVersion = 12 // KVM_API_VERSION, the only one since Linux 2.6.22
+
+	kvmGetAPIVersion   = 0xAE00 // KVM_GET_API_VERSION
+	kvmCreateVM        = 0xAE01 // KVM_CREATE_VM
+	kvmGetVCPUMmapSize = 0xAE04 // KVM_GET_VCPU_MMAP_SIZE
+	kvmCreateVCPU      = 0xAE41 // KVM_CREATE_VCPU
+	kvmRun             = 0xAE80 // KVM_RUN
+)

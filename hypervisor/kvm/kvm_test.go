@@ -1,0 +1,29 @@
+package kvm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+func TestAbsentRemedy(t *testing.T) {
+	for flags, want := range map[string]string{
+		"fpu vmx sse":        "modprobe kvm_intel",
+		"fpu svm sse":        "modprobe kvm_amd",
+		"fpu hypervisor sse": "nested virtualisation",
+		"fpu sse":            "VT-x or AMD-V in firmware",
+	} {
+		proc := t.TempDir()
+		info := "processor\t: 0\nmodel name\t: X\nflags\t\t: " + flags + "\nprocessor\t: 1\nflags\t\t: none\n"
+		if err := os.WriteFile(filepath.Join(proc, "cpuinfo"), []byte(info), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := KVM{sysfs.Roots{Dev: t.TempDir(), Proc: proc}}.Check(t.Context())
+		if !strings.Contains(s.Remedy, want) {
+			t.Errorf("%s: %q doesn't say %q", flags, s.Remedy, want)
+		}
+	}
+}
