@@ -1,0 +1,116 @@
+// Package hostdevice says which of a machine's PCI, mediated and USB devices an
+// administrator permits to be given to guests, and under which resource names.
+// The configuration is written as KubeVirt's permittedHostDevices is.
+package hostdevice
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Permitted are the devices that may be given to guests.
+type Permitted struct {
+	PCI      []PCI      `yaml:"pciHostDevices"`
+	Mediated []Mediated `yaml:"mediatedDevices"`
+	USB      []USB      `yaml:"usb"`
+}
+
+// PCI permits PCI devices: by what they are, or by where they are.
+type PCI struct {
+	// VendorSelector is VENDOR:DEVICE in hexadecimal, "10DE:1EB8".
+	VendorSelector string `yaml:"pciVendorSelector"`
+	// AddressSelector is an address, "0000:65:00.0". It is vmlet's own; one of the two is set.
+	AddressSelector string `yaml:"pciAddressSelector"`
+	// ResourceName is what pods ask for: "nvidia.com/TU104GL_Tesla_T4".
+	ResourceName string `yaml:"resourceName"`
+	// External: another device plugin offers it, vmlet only lets guests have it.
+	External bool `yaml:"externalResourceProvider"`
+}
+
+// Mediated permits mediated devices of a type.
+type Mediated struct {
+	// NameSelector is the type's name, "GRID T4-1Q", or its id, "nvidia-222".
+	NameSelector string `yaml:"mdevNameSelector"`
+	ResourceName string `yaml:"resourceName"`
+	External     bool   `yaml:"externalResourceProvider"`
+}
+
+// USB permits USB devices. A resource is one device for each selector.
+type USB struct {
+	ResourceName string        `yaml:"resourceName"`
+	Selectors    []USBSelector `yaml:"selectors"`
+	External     bool          `yaml:"externalResourceProvider"`
+}
+
+// USBSelector is a device's ids in hexadecimal, four digits at most: "46f4", "0001".
+type USBSelector struct {
+	Vendor  string `yaml:"vendor"`
+	Product string `yaml:"product"`
+}
+
+var (
+	// domain/name as Kubernetes has extended resources.
+	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	pciIDs       = regexp.MustCompile(`^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{4}$`)
+	pciAddress   = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
+	usbID        = regexp.MustCompile(`^[0-9A-Fa-f]{1,4}$`)
+)
+
+// Validate reports every fault; keys are below "permittedHostDevices".
+func (p Permitted) Validate(fault func(key, format string, args ...any)) {
+	v := validator{fault: fault, kinds: make(map[string]string)}
+	for i, d := range p.PCI {
+		key := fmt.Sprintf("permittedHostDevices.pciHostDevices[%d]", i)
+		v.resource(key, d.ResourceName, "pciHostDevices")
+		switch {
+		case (d.VendorSelector == "") == (d.AddressSelector == ""):
+			fault(key, "want one of pciVendorSelector (10DE:1EB8) and pciAddressSelector (0000:65:00.0)")
+		case d.VendorSelector != "" && !pciIDs.MatchString(d.VendorSelector):
+			fault(key+".pciVendorSelector", "%q: want VENDOR:DEVICE, four hexadecimal digits each, as lspci -n shows: 10DE:1EB8", d.VendorSelector)
+		case d.AddressSelector != "" && !pciAddress.MatchString(d.AddressSelector):
+			fault(key+".pciAddressSelector", "%q: want a PCI address with its domain, as lspci -D shows: 0000:65:00.0", d.AddressSelector)
+		}
+	}
+	for i, d := range p.Mediated {
+		key := fmt.Sprintf("permittedHostDevices.mediatedDevices[%d]", i)
+		v.resource(key, d.ResourceName, "mediatedDevices")
+		if d.NameSelector == "" {
+			fault(key+".mdevNameSelector", "is missing: want the name or the id of a type, as /sys/class/mdev_bus/*/mdev_supported_types has them")
+		}
+	}
+	for i, d := range p.USB {
+		key := fmt.Sprintf("permittedHostDevices.usb[%d]", i)
+		v.resource(key, d.ResourceName, "usb")
+		if len(d.Selectors) == 0 {
+			fault(key+".selectors", "is missing: want vendor and product of at least one device")
+		}
+		for j, s := range d.Selectors {
+			if !usbID.MatchString(s.Vendor) || !usbID.MatchString(s.Product) {
+				fault(fmt.Sprintf("%s.selectors[%d]", key, j), "vendor %q, product %q: want hexadecimal numbers in quotes, as lsusb shows: \"46f4\", \"0001\"", s.Vendor, s.Product)
+			}
+		}
+	}
+}
+
+type validator struct {
+	fault func(key, format string, args ...any)
+	kinds map[string]string // of a resource's name
+}
+
+func (v *validator) resource(key, name, kind string) {
+	key += ".resourceName"
+	domain, _, _ := strings.Cut(name, "/")
+	other := v.kinds[name]
+	switch {
+	case !resourceName.MatchString(name):
+		v.fault(key, "%q: want DOMAIN/NAME, as Kubernetes has extended resources: nvidia.com/TU104GL_Tesla_T4", name)
+	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
+		v.fault(key, "%q: kubernetes.io is Kubernetes' own: take another domain", name)
+	case domain == "devices.kubevirt.io":
+		v.fault(key, "%q: devices.kubevirt.io is for the node's own devices (kvm, tun, ...): take another domain", name)
+	case other != "" && other != kind:
+		v.fault(key, "%q is a resource of %s too: a resource is of one kind", name, other)
+	}
+	v.kinds[name] = kind
+}
