@@ -1,17 +1,17 @@
 package agent
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/hypervisor/profile"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/internal/strictyaml"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // The folders of an agent that is told no other.
@@ -42,6 +42,17 @@ type Config struct {
 	RAM       RAMConfig     `yaml:"ram"`
 	HugePages []HugePageDir `yaml:"hugePages"`
 	Cgroup    CgroupConfig  `yaml:"cgroup"`
+
+	// Hypervisor is that of specifications which name none; default: the first
+	// that works, as "auto" has it. An unknown name is kvm, with a warning.
+	Hypervisor string `yaml:"hypervisor"`
+	// VirtualizationProfile names the parts of the stack; default: vmlet's own.
+	VirtualizationProfile profile.Profile `yaml:"virtualizationProfile"`
+	// ObsoleteCPUModels are not offered, as KubeVirt has them: true adds a model
+	// to those that are obsolete by themselves (ObsoleteModels), false takes one away.
+	ObsoleteCPUModels map[string]bool `yaml:"obsoleteCPUModels"`
+	// PermittedHostDevices may be given to guests; default: none.
+	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
 
 	// Version of this program, for the API.
 	Version string `yaml:"-"`
@@ -101,24 +112,15 @@ type CgroupConfig struct {
 	Required bool `yaml:"required"`
 }
 
-// LoadConfig reads a configuration file. An unknown key is an error that names
-// its line. An empty path is the defaults.
+// LoadConfig reads a configuration file. All that is unknown or doesn't fit is
+// an error that names its line and its key. An empty path is the defaults.
 func LoadConfig(path string) (Config, error) {
 	var c Config
 	if path == "" {
 		return c, nil
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
+	if err := strictyaml.Load(path, &c); err != nil {
 		return Config{}, fmt.Errorf("the agent's configuration: %w", err)
-	}
-	d := yaml.NewDecoder(bytes.NewReader(content))
-	d.KnownFields(true)
-	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Config{}, fmt.Errorf("%s: it has a second document: an agent's configuration is one", path)
 	}
 	return c, nil
 }
@@ -134,6 +136,9 @@ func (c Config) complete() (Config, error) {
 	or(&c.RunDir, DefaultRunDir)
 	or(&c.Socket, filepath.Join(c.RunDir, SocketName))
 	or(&c.QEMU.Binary, "/usr/bin/qemu-system-"+qemuArch(runtime.GOARCH))
+	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok {
+		or(&c.Hypervisor, h)
+	}
 	or(&c.RAM.Size, "100%")
 	or(&c.RAM.Huge, "never")
 	if c.Shim == "" {
@@ -161,49 +166,4 @@ func qemuArch(arch string) string {
 		return "aarch64"
 	}
 	return arch
-}
-
-// maxSocketPath is what a socket's address holds (107 bytes and a NUL, unix(7)),
-// less the ending under which it is bound first.
-const maxSocketPath = 107 - len(newSocketSuffix)
-
-// validate reports every fault of a completed configuration.
-func (c Config) validate() error {
-	var errs []error
-	fault := func(key, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("configuration: "+key+": "+format, args...))
-	}
-	paths := []struct{ key, path string }{
-		{"stateDir", c.StateDir}, {"runDir", c.RunDir}, {"socket", c.Socket}, {"shim", c.Shim}, {"qemu.binary", c.QEMU.Binary},
-	}
-	for i, h := range c.HugePages {
-		paths = append(paths, struct{ key, path string }{fmt.Sprintf("hugePages[%d].path", i), h.Path})
-	}
-	for _, p := range paths {
-		if !filepath.IsAbs(p.path) || filepath.Clean(p.path) != p.path {
-			fault(p.key, "%q is not an absolute, clean path", p.path)
-		}
-	}
-	if len(c.Socket) > maxSocketPath {
-		fault("socket", "%q has %d bytes: a socket's path has %d at most", c.Socket, len(c.Socket), maxSocketPath)
-	}
-	if c.StateDir == c.RunDir {
-		fault("runDir", "%q is stateDir too: what doesn't survive a reboot needs a folder of its own", c.RunDir)
-	}
-	if last := uint64(c.Users.First) + uint64(c.Users.Count); c.Users.First < 1 || c.Users.Count < 1 || last > 1<<31 {
-		fault("users", "first %d and count %d: the range must have an id, be above 0 and end below 2147483648", c.Users.First, c.Users.Count)
-	}
-	// What follows goes into a mount option, where a comma begins another.
-	if !regexp.MustCompile(`^[0-9]+[kmgKMG%]?$`).MatchString(c.RAM.Size) {
-		fault("ram.size", "%q: a number of bytes, with k, m or g after it, or a percentage of the machine's memory", c.RAM.Size)
-	}
-	switch c.RAM.Huge {
-	case "never", "within_size", "advise", "always":
-	default:
-		fault("ram.huge", "%q: choose never, within_size, advise or always", c.RAM.Huge)
-	}
-	if p := c.Cgroup.Parent; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/") {
-		fault("cgroup.parent", "%q: an absolute path from the root of the cgroups, and not the root: /vmlet", p)
-	}
-	return errors.Join(errs...)
 }

@@ -3,8 +3,12 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/hypervisor/profile"
 )
 
 func load(t *testing.T, content string) (Config, error) {
@@ -31,9 +35,10 @@ func TestLoadConfig(t *testing.T) {
 		t.Errorf("loaded %+v", c)
 	}
 	for content, want := range map[string]string{
-		"stateDir: /a\nstatedir: /b\n": "line 2",
-		"users:\n  first: many\n":      "line 2",
-		"ram: {sise: 1g}\n":            "line 1",
+		"stateDir: /a\nstatedir: /b\n":                             `vmlet.yaml:2: unknown key "statedir": there are allowedUsers, `,
+		"users:\n  first: many\n":                                  `vmlet.yaml:2: users.first: "many": want a whole number`,
+		"ram: {sise: 1g}\n":                                        `vmlet.yaml:1: ram: unknown key "sise": there are huge, size`,
+		"virtualizationProfile:\n  virtLauncher:\n    overhead: 1": `vmlet.yaml:3: virtualizationProfile.virtLauncher: unknown key "overhead"`,
 		"a: [\n":                       "line",
 		"stateDir: /a\n---\nrunDir: /": "second document",
 	} {
@@ -53,19 +58,61 @@ func TestLoadConfig(t *testing.T) {
 func TestValidateNamesEveryFault(t *testing.T) {
 	c, err := Config{
 		StateDir: "relative", RunDir: "relative", Socket: "/" + strings.Repeat("s", 110), Shim: "/a/../b",
-		QEMU:      QEMUConfig{Binary: "qemu"},
-		Users:     UserRange{First: 2147483647, Count: 2},
-		RAM:       RAMConfig{Size: "1g,mode=777", Huge: "sometimes"},
-		HugePages: []HugePageDir{{PageSize: "2Mi", Path: "hugepages"}},
-		Cgroup:    CgroupConfig{Parent: "/"},
+		QEMU:                  QEMUConfig{Binary: "qemu"},
+		Users:                 UserRange{First: 2147483647, Count: 2},
+		RAM:                   RAMConfig{Size: "1g,mode=777", Huge: "sometimes"},
+		HugePages:             []HugePageDir{{PageSize: "2Mi", Path: "hugepages"}},
+		Cgroup:                CgroupConfig{Parent: "/"},
+		VirtualizationProfile: profile.Profile{Components: profile.Components{HypervisorDevice: "/dev/xen"}},
+		PermittedHostDevices:  hostdevice.Permitted{USB: []hostdevice.USB{{ResourceName: "a.b/c"}}},
 	}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = c.validate()
-	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent"} {
+	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
+		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors"} {
 		if err == nil || !strings.Contains(err.Error(), "configuration: "+key+": ") {
 			t.Errorf("%s is not complained about in: %v", key, err)
 		}
+	}
+}
+
+// TestKubeVirtKeys reads what an administrator brings along from KubeVirt.
+func TestKubeVirtKeys(t *testing.T) {
+	c, err := load(t, `
+obsoleteCPUModels: {"486": true, qemu64: false, Penryn: true}
+virtualizationProfile:
+  name: cloudhypervisor-mshv
+  virtualizationComponents: {hypervisorDevice: /dev/mshv, vmmProcessExecutable: cloud-hypervisor}
+  virtLauncher: {virtLauncherOverhead: 150Mi}
+permittedHostDevices:
+  pciHostDevices:
+  - {pciVendorSelector: "10DE:1EB8", resourceName: nvidia.com/T4, externalResourceProvider: true}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Hypervisor != "mshv" {
+		t.Errorf("the profile's device chooses %q", c.Hypervisor)
+	}
+	obsolete := c.ObsoleteModels()
+	for model, want := range map[string]bool{"486": true, "qemu64": false, "Penryn": true, "kvm64": true, "Haswell": false} {
+		if slices.Contains(obsolete, model) != want {
+			t.Errorf("%s is obsolete: %v", model, !want)
+		}
+	}
+	if !slices.IsSorted(obsolete) {
+		t.Errorf("%q is not sorted", obsolete)
+	}
+	c, err = Config{Hypervisor: "kvm", VirtualizationProfile: c.VirtualizationProfile}.complete()
+	if err != nil || c.Hypervisor != "kvm" {
+		t.Errorf("hypervisor: counts more than the profile, and is %q (%v)", c.Hypervisor, err)
 	}
 }
