@@ -8,25 +8,40 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 )
 
-// hangLimit bounds a whole check. A healthy one takes a few milliseconds and the slowest that is of any use under 200, so only
-// a kernel that doesn't answer reaches it.
+// hangLimit bounds all that is asked of one device. A healthy one takes a few milliseconds and the slowest that is of any use
+// under 200, so only a kernel that doesn't answer reaches it.
 const hangLimit = 2 * time.Second
 
-// Bounded runs try on a goroutine of its own and waits for it no longer than ctx and hangLimit allow. A system call that never
-// returns then costs one thread, and not the caller.
-func Bounded(ctx context.Context, device string, try func(context.Context) hypervisor.Status) hypervisor.Status {
+// Within runs ask on a goroutine of its own and waits for it no longer than ctx and hangLimit allow; the error is ctx's then. A
+// system call that never returns then costs one thread, and not the caller. As it may go on after that, ask must write to
+// nothing that the caller holds; what it returns late is dropped.
+func Within[T any](ctx context.Context, ask func(context.Context) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangLimit)
 	defer cancel()
-	done := make(chan hypervisor.Status, 1)
-	go func() { done <- try(ctx) }()
+	done := make(chan T, 1)
+	go func() { done <- ask(ctx) }()
 	select {
-	case s := <-done:
-		return s
+	case answer := <-done:
+		return answer, nil
 	case <-ctx.Done():
-		return hypervisor.Status{
-			Level:  hypervisor.Unusable,
-			Reason: fmt.Sprintf("%s didn't answer in time (%v)", device, ctx.Err()),
-			Remedy: "look at the kernel's log (dmesg)",
-		}
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// Bounded is Within for a check: one that doesn't end in time is a hypervisor that can't be used.
+func Bounded(ctx context.Context, device string, try func(context.Context) hypervisor.Status) hypervisor.Status {
+	s, err := Within(ctx, try)
+	if err != nil {
+		return NoAnswer(device, err).Status()
+	}
+	return s
+}
+
+// NoAnswer words an error of Within.
+func NoAnswer(device string, err error) *Failure {
+	return &Failure{
+		Reason: fmt.Sprintf("%s didn't answer in time (%v)", device, err),
+		Remedy: "look at the kernel's log (dmesg)",
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Failure is why a hypervisor can't be used, on its way to becoming a Status.
+// Failure is why a device can't be used, on its way to becoming a hypervisor's Status.
 type Failure struct {
 	Reason string
 	Remedy string
@@ -34,10 +34,16 @@ func Failed(what string, errno syscall.Errno, remedy string) *Failure {
 	return &Failure{Reason: fmt.Sprintf("%s: %s (%s)", what, errno.Error(), name), Remedy: remedy, Errno: errno}
 }
 
-// Open opens a hypervisor's character device for reading and writing. absent is the remedy when there is no such device.
+// Open opens a character device for reading and writing. absent is the remedy when there is no such device.
 func Open(path string, absent func() string) (int, *Failure) {
-	// O_NONBLOCK: a FIFO put in the device's place must not hold us up.
-	fd, err := Retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
+	return OpenFor(path, unix.O_RDWR, absent)
+}
+
+// OpenFor is Open with the access that is wanted: unix.O_RDONLY, unix.O_RDWR.
+func OpenFor(path string, access int, absent func() string) (int, *Failure) {
+	// O_NONBLOCK: a FIFO put in the device's place must not hold us up. O_NOCTTY: nor must a terminal become ours.
+	flags := access | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	fd, err := Retry(func() (int, error) { return unix.Open(path, flags, 0) })
 	if err != nil {
 		return -1, Failed(path, Errno(err), openRemedy(path, Errno(err), absent))
 	}
@@ -57,10 +63,20 @@ func Open(path string, absent func() string) (int, *Failure) {
 	return fd, nil
 }
 
-func openRemedy(path string, errno syscall.Errno, absent func() string) string {
+// Absent reports whether the errno of opening a device says that there is none: no node, or a node with nothing behind it.
+func Absent(errno syscall.Errno) bool {
 	switch errno {
 	case unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.ENOTDIR:
+		return true
+	}
+	return false
+}
+
+func openRemedy(path string, errno syscall.Errno, absent func() string) string {
+	if Absent(errno) {
 		return absent()
+	}
+	switch errno {
 	case unix.EACCES:
 		return accessRemedy(path)
 	case unix.EPERM:

@@ -6,6 +6,7 @@ const (
 
 	kvmGetAPIVersion   = 0xAE00 // KVM_GET_API_VERSION
 	kvmCreateVM        = 0xAE01 // KVM_CREATE_VM
+	kvmCheckExtension  = 0xAE03 // KVM_CHECK_EXTENSION
 	kvmGetVCPUMmapSize = 0xAE04 // KVM_GET_VCPU_MMAP_SIZE
 	kvmCreateVCPU      = 0xAE41 // KVM_CREATE_VCPU
 	kvmRun             = 0xAE80 // KVM_RUN

@@ -9,6 +9,10 @@ const (
 	kvmGetSregs            = 2<<30 | 312<<16 | 0xAE83 // _IOR(struct kvm_sregs)
 	kvmSetSregs            = 1<<30 | 312<<16 | 0xAE84 // _IOW(struct kvm_sregs)
 	kvmGetSupportedCPUID   = 3<<30 | 8<<16 | 0xAE05   // _IOWR(struct kvm_cpuid2)
+	kvmGetSupportedHVCPUID = 3<<30 | 8<<16 | 0xAEC1   // _IOWR(struct kvm_cpuid2)
+	kvmGetMSRIndexList     = 3<<30 | 4<<16 | 0xAE02   // _IOWR(struct kvm_msr_list)
+	kvmGetMSRFeatureList   = 3<<30 | 4<<16 | 0xAE0A   // KVM_GET_MSR_FEATURE_INDEX_LIST, _IOWR(struct kvm_msr_list)
+	kvmGetTSCKHz           = 0xAEA3                   // _IO
 	kvmSetCPUID2           = 1<<30 | 8<<16 | 0xAE90   // _IOW(struct kvm_cpuid2)
 	kvmGetMSRs             = 3<<30 | 8<<16 | 0xAE88   // _IOWR(struct kvm_msrs)
 	kvmSetMSRs             = 1<<30 | 8<<16 | 0xAE89   // _IOW(struct kvm_msrs)
