@@ -65,6 +65,9 @@ type Processor struct {
 	// the implementer's number ("0x41").
 	Vendor    string `json:"vendor,omitempty"`
 	ModelName string `json:"modelName,omitempty"`
+	// Family, Model and Stepping of x86. On arm64 the architecture, the part and
+	// the variant * 16 + revision, as MIDR_EL1 has them; on s390x the model is the
+	// machine's type.
 	Family    int    `json:"family,omitempty"`
 	Model     int    `json:"model,omitempty"`
 	Stepping  int    `json:"stepping,omitempty"`
@@ -79,7 +82,8 @@ type Processor struct {
 
 // Package is a processor in its socket.
 type Package struct {
-	// ID is the kernel's physical_package_id.
+	// ID is the kernel's physical_package_id; where that is -1 or another
+	// package's too, the lowest number that is free.
 	ID    int    `json:"id"`
 	CPUs  IDList `json:"cpus"`
 	Nodes IDList `json:"nodes"`
@@ -95,7 +99,8 @@ type Die struct {
 }
 
 // Cluster is a group of cores within a die that share something (cluster_id):
-// an L2 cache, an L3 tag.
+// an L2 cache, an L3 tag. Where each core would be a cluster of its own, there
+// are none.
 type Cluster struct {
 	ID       int    `json:"id"`
 	KernelID int    `json:"kernelId"`
@@ -189,6 +194,8 @@ type CPUSets struct {
 	// (Cpus_allowed_list and Mems_allowed_list of /proc/self/status).
 	AllowedCPUs  IDList `json:"allowedCpus"`
 	AllowedNodes IDList `json:"allowedNodes"`
+	// PossibleNodes are those that may ever be there; Host.Nodes has those that are.
+	PossibleNodes IDList `json:"possibleNodes"`
 }
 
 // Memory of the machine, in bytes. Nil: unknown.

@@ -11,23 +11,46 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxFile bounds what is read of one file, in bytes. A file of /sys has at most
-// a page, and the longest that is read of /proc, cpuinfo, is read by its head.
+// a page, a list of CPUs a few; the longest that is read of /proc, cpuinfo, is
+// read by its head.
 const maxFile = 256 << 10
 
 // maxEntries bounds what is listed of one folder.
 const maxEntries = MaxID
 
+// maxNotes bounds the notes: who gets a thousand has read enough.
+const maxNotes = 1000
+
+// maxListed bounds the numbers of all the different lists of a tree together.
+// The lists of one kind divide the CPUs among them, so real machines stay below
+// some ten times MaxID.
+const maxListed = 64 * MaxID
+
 // reader reads files and keeps the notes. It is not safe for concurrent use.
+// One that has its roots is ready; close it after use.
 type reader struct {
 	roots Roots
 	notes []Note
+	trees []tree
+	// buffer is for the files' content, one after the other.
+	buffer []byte
+	// lists are those read so far, by their text: most lists are said many times.
+	lists  map[string]IDList
+	listed int
 }
 
 func (r *reader) note(path, format string, args ...any) {
-	r.notes = append(r.notes, Note{Path: path, Message: fmt.Sprintf(format, args...)})
+	switch {
+	case len(r.notes) < maxNotes:
+		r.notes = append(r.notes, Note{Path: path, Message: fmt.Sprintf(format, args...)})
+	case len(r.notes) == maxNotes:
+		r.notes = append(r.notes, Note{Path: path, Message: fmt.Sprintf("and more: only %d notes are kept", maxNotes)})
+	}
 }
 
 // failed notes an error, unless it says that there is no such file: what isn't
@@ -36,6 +59,10 @@ func (r *reader) note(path, format string, args ...any) {
 func (r *reader) failed(path string, err error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) ||
 		errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EINVAL) {
+		return
+	}
+	if errors.Is(err, syscall.EXDEV) {
+		r.note(path, "a link leads out of the root; it is not followed")
 		return
 	}
 	var perr *fs.PathError
@@ -48,26 +75,73 @@ func (r *reader) failed(path string, err error) {
 // text returns a file's content without the white space around it; false if
 // there is none.
 func (r *reader) text(path string) (string, bool) {
-	content, err := readFile(path)
+	content, err := r.read(path, maxFile)
 	if err != nil {
 		r.failed(path, err)
 		return "", false
 	}
-	return strings.TrimSpace(content), true
-}
-
-// readFile doesn't wait for a pipe's other end, and reads no more than maxFile.
-func readFile(path string) (string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
+	if len(content) == maxFile {
+		r.note(path, "has more than %d bytes, which is too long to make sense", maxFile-1)
+		return "", false
 	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFile))
-	return string(content), err
+	return strings.TrimSpace(string(content)), true
 }
 
-// number reads a whole number; base 0 takes "0x" too.
+// head returns at most the first size bytes of a file; false if there is none.
+func (r *reader) head(path string, size int) (string, bool) {
+	content, err := r.read(path, size)
+	if err != nil {
+		r.failed(path, err)
+		return "", false
+	}
+	return string(content), true
+}
+
+// read reads at most limit bytes of a regular file; what it returns is good
+// until the next read. It reads with system calls of its own, because the
+// runtime's poller would wait for a pipe's other end, and for speed: there are
+// thousands of small files.
+func (r *reader) read(path string, limit int) ([]byte, error) {
+	fd, err := r.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, err
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		return nil, syscall.EISDIR
+	default:
+		return nil, errors.New("it is not a regular file")
+	}
+	if r.buffer == nil {
+		r.buffer = make([]byte, 4096)
+	}
+	length := 0
+	for length < limit {
+		if length == len(r.buffer) {
+			r.buffer = append(r.buffer, make([]byte, length)...)
+		}
+		n, err := unix.Read(fd, r.buffer[length:min(limit, len(r.buffer))])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		length += n
+	}
+	return r.buffer[:length], nil
+}
+
+// number reads a whole number; "0x" before it is taken too.
 func (r *reader) number(path string) (int64, bool) {
 	text, ok := r.text(path)
 	if !ok {
@@ -81,31 +155,61 @@ func (r *reader) number(path string) (int64, bool) {
 	return n, true
 }
 
-// list reads a list of CPUs or nodes.
+// count reads a number that can't be negative, and is 0 if it is not told.
+func (r *reader) count(path string) uint64 {
+	n, ok := r.number(path)
+	if ok && n < 0 {
+		r.note(path, "%d is negative", n)
+	}
+	return uint64(max(n, 0))
+}
+
+// list reads a list of CPUs or nodes, which is not to be changed: others may
+// have the same.
 func (r *reader) list(path string) (IDList, bool) {
 	text, ok := r.text(path)
 	if !ok {
 		return IDList{}, false
+	}
+	return r.parseList(path, text)
+}
+
+// parseList reads each list that is different once.
+func (r *reader) parseList(path, text string) (IDList, bool) {
+	if list, ok := r.lists[text]; ok {
+		return list, true
 	}
 	list, err := ParseIDList(text)
 	if err != nil {
 		r.note(path, "%v", err)
 		return IDList{}, false
 	}
+	if r.listed += len(list) + len(text)/8; r.listed > maxListed {
+		r.note(path, "there are too many different lists of this length to make sense")
+		return IDList{}, false
+	}
+	if r.lists == nil {
+		r.lists = map[string]IDList{}
+	}
+	r.lists[text] = list
 	return list, true
 }
 
 // names lists a folder, sorted; nil if there is none.
 func (r *reader) names(path string) []string {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY, 0)
+	fd, err := r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		r.failed(path, err)
 		return nil
 	}
+	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	names, err := f.Readdirnames(maxEntries)
 	if err != nil && err != io.EOF {
 		r.failed(path, err)
+	}
+	if len(names) == maxEntries {
+		r.note(path, "has more than %d entries; the rest is left out", maxEntries-1)
 	}
 	slices.Sort(names)
 	return names
@@ -114,10 +218,29 @@ func (r *reader) names(path string) []string {
 // link returns the last element of what a symbolic link points to, which is how
 // sysfs names a driver, a group, a parent; false if there is none.
 func (r *reader) link(path string) (string, bool) {
-	target, err := os.Readlink(path)
+	fd, err := r.open(path, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		r.failed(path, err)
 		return "", false
 	}
-	return filepath.Base(target), true
+	defer unix.Close(fd)
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", target)
+	if err != nil {
+		// ENOENT is what a descriptor of something else than a link gives.
+		r.failed(path, err)
+		return "", false
+	}
+	return filepath.Base(string(target[:n])), true
+}
+
+// exists reports whether there is something of that name, of whatever kind.
+func (r *reader) exists(path string) bool {
+	fd, err := r.open(path, unix.O_PATH)
+	if err != nil {
+		r.failed(path, err)
+		return false
+	}
+	unix.Close(fd)
+	return true
 }

@@ -1,0 +1,99 @@
+package sysfs
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxCPUInfo is how much of /proc/cpuinfo is read, in bytes: the first CPU's
+// part has some 3000 with all its flags.
+const maxCPUInfo = 16 << 10
+
+// cpuInfo is the first part of /proc/cpuinfo, by the words before the colons.
+type cpuInfo map[string]string
+
+// parseCPUInfo reads up to the first empty line. A line may be cut off at the
+// end of a long text; so may what it says.
+func parseCPUInfo(text string) cpuInfo {
+	info := cpuInfo{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			if len(info) > 0 {
+				break
+			}
+			continue
+		}
+		key, value, found := strings.Cut(line, ":")
+		key = strings.TrimSpace(key)
+		if _, known := info[key]; found && !known {
+			info[key] = strings.TrimSpace(value)
+		}
+	}
+	return info
+}
+
+// first returns the value of the first of the keys that is there.
+func (i cpuInfo) first(keys ...string) string {
+	for _, key := range keys {
+		if i[key] != "" {
+			return i[key]
+		}
+	}
+	return ""
+}
+
+func (i cpuInfo) words(key string) []string { return strings.Fields(i[key]) }
+
+// identify puts together what the formats of the architectures have in common.
+func (r *reader) identify(path string, p *Processor, info cpuInfo) {
+	p.Vendor = info.first("vendor_id", "CPU implementer", "mvendorid")
+	// POWER's "cpu" is "POWER9 (architected), altivec supported".
+	power, _, _ := strings.Cut(info.first("cpu"), ",")
+	p.ModelName = info.first("model name", "Model Name")
+	if p.ModelName == "" {
+		p.ModelName = power
+	}
+	p.Microcode = info.first("microcode")
+	number := func(keys ...string) int { return r.cpuNumber(path, info, keys...) }
+	p.Family = number("cpu family", "CPU architecture")
+	p.Model = number("model", "CPU part")
+	p.Stepping = number("stepping", "CPU revision")
+	if variant := number("CPU variant"); variant > 0 && variant < 16 {
+		p.Stepping |= variant << 4
+	}
+	if p.Vendor == "IBM/S390" {
+		p.Model = r.cpuNumber(path, cpuInfo{"machine": machine(info)}, "machine")
+	}
+	for _, key := range []string{"flags", "Features", "features"} {
+		p.Flags = append(p.Flags, info.words(key)...)
+	}
+	slices.Sort(p.Flags)
+	p.Flags = slices.Compact(p.Flags)
+}
+
+// cpuNumber reads a number as decimal or with "0x"; 0 if it is not told.
+func (r *reader) cpuNumber(path string, info cpuInfo, keys ...string) int {
+	text := info.first(keys...)
+	if text == "" || text == "unknown" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 0, 31)
+	if err != nil {
+		r.note(path, "%s: %.40q is not a number", keys, text)
+		return 0
+	}
+	return int(n)
+}
+
+// machine is the type of an s390x machine, which each of its processors' lines
+// ends with: "version = FF,  identification = 2733E8,  machine = 2964".
+func machine(info cpuInfo) string {
+	for n := range 10 {
+		if _, after, found := strings.Cut(info["processor "+strconv.Itoa(n)], "machine ="); found {
+			return strings.TrimSpace(after)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,144 @@
+package sysfs
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// cpus lists the CPUs that are there, online or not, and what their own files
+// say. Where "present" is missing, the folders tell.
+func (r *reader) cpus(h *Host) {
+	const base = "devices/system/cpu/"
+	sets := &h.CPUSets
+	sets.Possible, _ = r.list(r.sys(base + "possible"))
+	sets.Isolated, _ = r.list(r.sys(base + "isolated"))
+	sets.NoHZFull, _ = r.list(r.sys(base + "nohz_full"))
+	online, onlineTold := r.list(r.sys(base + "online"))
+	present, presentTold := r.list(r.sys(base + "present"))
+	if !presentTold || len(present) == 0 {
+		present = numbered(r.names(r.sys(base)), "cpu")
+	}
+	present = r.union(r.sys(base+"present"), present, online)
+
+	h.CPUs = make([]CPU, 0, len(present))
+	sets.Present, sets.Online, sets.Offline = present, IDList{}, IDList{}
+	for _, id := range present {
+		cpu := CPU{ID: id, Core: -1, Cluster: -1, Die: -1, Package: -1, Node: -1}
+		cpu.Online = online.Has(id)
+		if !onlineTold {
+			cpu.Online = r.online(id)
+		}
+		cpu.Isolated = sets.Isolated.Has(id)
+		if cpu.Online {
+			sets.Online = append(sets.Online, id)
+		} else {
+			sets.Offline = append(sets.Offline, id)
+		}
+		h.CPUs = append(h.CPUs, cpu)
+	}
+	r.speeds(h)
+	r.kinds(h)
+}
+
+// union is what is present and what is online, which is the same unless the
+// files make no sense.
+func (r *reader) union(path string, present, online IDList) IDList {
+	all := present
+	for _, id := range online {
+		if !present.Has(id) {
+			all = append(slices.Clip(all), id)
+		}
+	}
+	if len(all) != len(present) {
+		r.note(path, "CPUs are online that are not present: they are taken to be")
+		slices.Sort(all)
+	}
+	return all
+}
+
+// online is what a CPU says of itself. One that can't be taken offline has no
+// such file.
+func (r *reader) online(id int) bool {
+	text, told := r.text(r.cpuPath(id) + "online")
+	return !told || text == "1"
+}
+
+// cpuPath returns a CPU's folder, with a slash behind it.
+func (r *reader) cpuPath(id int) string {
+	return r.sys("devices/system/cpu/cpu" + strconv.Itoa(id) + "/")
+}
+
+// speeds reads what tells fast CPUs from slow ones.
+func (r *reader) speeds(h *Host) {
+	for i := range h.CPUs {
+		cpu := &h.CPUs[i]
+		if !cpu.Online {
+			continue
+		}
+		path := r.cpuPath(cpu.ID)
+		// The scheduler's scale, SCHED_CAPACITY_SCALE, ends at 1024; firmware is
+		// taken at its word a while above it.
+		if n := r.count(path + "cpu_capacity"); n <= MaxID {
+			cpu.Capacity = int(n)
+		} else {
+			r.note(path+"cpu_capacity", "%d is no capacity: the fastest has 1024", n)
+		}
+		// In kHz (Documentation/admin-guide/pm/cpufreq.rst).
+		cpu.MaxFrequency = r.scaled(path+"cpufreq/cpuinfo_max_freq", 1000)
+	}
+}
+
+// scaled reads a number and multiplies it; 0 if it is not told or makes no sense.
+func (r *reader) scaled(path string, unit uint64) uint64 {
+	n := r.count(path)
+	if n > 1<<63/unit {
+		r.note(path, "%d is too much to make sense", n)
+		return 0
+	}
+	return n * unit
+}
+
+// kinds of a hybrid x86 processor are told by its performance counters: one set
+// of them for each kind of core.
+func (r *reader) kinds(h *Host) {
+	kinds := []struct{ pmu, kind string }{
+		{"cpu_core", "performance"},
+		{"cpu_atom", "efficiency"},
+		{"cpu_lowpower", "efficiency"},
+	}
+	for _, k := range kinds {
+		list, _ := r.list(r.sys("devices/" + k.pmu + "/cpus"))
+		for i := range h.CPUs {
+			if cpu := &h.CPUs[i]; list.Has(cpu.ID) {
+				cpu.Kind = k.kind
+			}
+		}
+	}
+}
+
+// numbered returns the numbers of the names that are a word and a number.
+func numbered(names []string, word string) IDList {
+	list := IDList{}
+	for _, name := range names {
+		digits, ok := strings.CutPrefix(name, word)
+		if !ok {
+			continue
+		}
+		// The kernel writes no leading zeros: "cpu01" is none of its.
+		if id, err := parseID(digits); err == nil && strconv.Itoa(id) == digits {
+			list = append(list, id)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// byID finds a CPU; nil if there is none of that number.
+func (h *Host) byID(id int) *CPU {
+	i, found := slices.BinarySearchFunc(h.CPUs, id, func(c CPU, id int) int { return c.ID - id })
+	if !found {
+		return nil
+	}
+	return &h.CPUs[i]
+}

@@ -1,0 +1,109 @@
+package sysfs
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// memory reads what the machine has of it, and the kernel's ways with it.
+func (r *reader) memory(h *Host) {
+	r.meminfo(&h.Memory)
+	const mm = "kernel/mm/"
+	h.Memory.TransparentHugePages = r.chosen(r.sys(mm + "transparent_hugepage/enabled"))
+	h.Memory.TransparentHugePagesShmem = r.chosen(r.sys(mm + "transparent_hugepage/shmem_enabled"))
+	h.Memory.KSM = r.ksm(r.sys(mm + "ksm/"))
+	h.HugePages = r.pools(r.sys(mm + "hugepages"))
+}
+
+// meminfo reads /proc/meminfo with procfs. That opens the file by its path and
+// would wait for a pipe's other end or follow a link anywhere, so the file is
+// looked at first.
+func (r *reader) meminfo(m *Memory) {
+	path := r.proc("meminfo")
+	if _, ok := r.text(path); !ok {
+		return
+	}
+	proc, err := procfs.NewFS(r.roots.ProcPath())
+	if err != nil {
+		r.note(path, "%v", err)
+		return
+	}
+	info, err := proc.Meminfo()
+	if err != nil {
+		r.note(path, "%v", err)
+		return
+	}
+	m.Total, m.Available = r.told(path, "MemTotal", info.MemTotalBytes), r.told(path, "MemAvailable", info.MemAvailableBytes)
+	m.SwapTotal, m.SwapFree = r.told(path, "SwapTotal", info.SwapTotalBytes), r.told(path, "SwapFree", info.SwapFreeBytes)
+}
+
+// told returns a number that is a line of meminfo on every Linux since 3.14.
+func (r *reader) told(path, line string, value *uint64) uint64 {
+	if value == nil {
+		r.note(path, "it has no line %s", line)
+		return 0
+	}
+	return *value
+}
+
+// chosen returns the word in brackets: "always [madvise] never".
+func (r *reader) chosen(path string) string {
+	text, ok := r.text(path)
+	if !ok {
+		return ""
+	}
+	_, rest, opened := strings.Cut(text, "[")
+	word, _, closed := strings.Cut(rest, "]")
+	if !opened || !closed || strings.ContainsAny(word, " \t\n[") {
+		r.note(path, "%.40q has no word in brackets", text)
+		return ""
+	}
+	return word
+}
+
+// ksm is nil where the kernel has none.
+func (r *reader) ksm(path string) *KSM {
+	run, ok := r.number(path + "run")
+	if !ok {
+		return nil
+	}
+	if run < 0 || run > 2 {
+		r.note(path+"run", "%d is no state of KSM", run)
+		return nil
+	}
+	ksm := &KSM{Run: int(run), PagesShared: r.count(path + "pages_shared"), PagesSharing: r.count(path + "pages_sharing")}
+	// Without NUMA there is no such file, and nothing to cross.
+	across, told := r.number(path + "merge_across_nodes")
+	ksm.MergeAcrossNodes = !told || across != 0
+	return ksm
+}
+
+// pools reads the folders "hugepages-2048kB" of the machine or of a node
+// (Documentation/admin-guide/mm/hugetlbpage.rst).
+func (r *reader) pools(path string) []HugePages {
+	pools := []HugePages{}
+	for _, name := range r.names(path) {
+		digits, ok := strings.CutPrefix(name, "hugepages-")
+		digits, ok2 := strings.CutSuffix(digits, "kB")
+		size, err := strconv.ParseUint(digits, 10, 64)
+		// No page is larger than 16 GiB, on POWER; a pebibyte surely isn't one.
+		if !ok || !ok2 || err != nil || size == 0 || size > 1<<40 {
+			r.note(path+"/"+name, "the name is no size of pages")
+			continue
+		}
+		pool := path + "/" + name + "/"
+		pools = append(pools, HugePages{
+			PageSize: size << 10,
+			Total:    r.count(pool + "nr_hugepages"),
+			Free:     r.count(pool + "free_hugepages"),
+			Reserved: r.count(pool + "resv_hugepages"),
+			Surplus:  r.count(pool + "surplus_hugepages"),
+		})
+	}
+	slices.SortFunc(pools, func(a, b HugePages) int { return cmp.Compare(a.PageSize, b.PageSize) })
+	return pools
+}

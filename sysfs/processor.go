@@ -1,0 +1,81 @@
+package sysfs
+
+import (
+	"slices"
+	"strings"
+)
+
+// kernel reads what is known of the Linux that runs.
+func (r *reader) kernel(h *Host) {
+	k := &h.Kernel
+	k.Release, _ = r.text(r.proc("sys/kernel/osrelease"))
+	k.Version, _ = r.text(r.proc("sys/kernel/version"))
+	const clock = "devices/system/clocksource/clocksource0/"
+	k.Clocksource, _ = r.text(r.sys(clock + "current_clocksource"))
+	available, _ := r.text(r.sys(clock + "available_clocksource"))
+	k.Clocksources = strings.Fields(available)
+	if n, ok := r.number(r.proc("sys/kernel/sched_rt_runtime_us")); ok {
+		k.RealtimeRuntime = &n
+	}
+}
+
+// processor reads the first CPU's part of /proc/cpuinfo. Not with procfs: that
+// knows only the format of the architecture that it is built for, and reads the
+// parts of all CPUs, which takes the kernel long on a large machine.
+func (r *reader) processor(h *Host) {
+	p := &h.Processor
+	path := r.proc("cpuinfo")
+	text, _ := r.head(path, maxCPUInfo)
+	info := parseCPUInfo(text)
+	r.identify(path, p, info)
+	h.Architecture = r.architecture(info)
+	// Not in Linux itself, but in many distributions' kernels, in kHz. The
+	// frequencies of cpufreq are rounded and are not the TSC's.
+	p.TSCFrequency = r.scaled(r.sys("devices/system/cpu/cpu0/tsc_freq_khz"), 1000)
+	folder := r.sys("devices/system/cpu/vulnerabilities")
+	for _, name := range r.names(folder) {
+		if text, ok := r.text(folder + "/" + name); ok {
+			if p.Vulnerabilities == nil {
+				p.Vulnerabilities = map[string]string{}
+			}
+			p.Vulnerabilities[name] = text
+		}
+	}
+}
+
+// architectures are Linux's names (uname -m) in Go's.
+var architectures = map[string]string{
+	"x86_64": "amd64", "i686": "386", "aarch64": "arm64", "armv7l": "arm", "s390x": "s390x",
+	"ppc64le": "ppc64le", "ppc64": "ppc64", "riscv64": "riscv64", "loongarch64": "loong64",
+}
+
+// architecture is what the kernel says (since 6.1), or what cpuinfo looks like.
+func (r *reader) architecture(info cpuInfo) string {
+	if text, ok := r.text(r.proc("sys/kernel/arch")); ok && architectures[text] != "" {
+		return architectures[text]
+	}
+	switch {
+	case info.first("cpu family") != "" && slices.Contains(info.words("flags"), "lm"):
+		return "amd64"
+	case info.first("cpu family") != "" && info.first("flags") != "":
+		return "386"
+	// A 32-bit processor calls its vector unit "neon".
+	case info.first("CPU implementer") != "" && slices.Contains(info.words("Features"), "asimd"):
+		return "arm64"
+	case info.first("vendor_id") == "IBM/S390":
+		return "s390x"
+	case strings.HasPrefix(info.first("cpu"), "POWER"):
+		return r.power()
+	case strings.HasPrefix(info.first("isa"), "rv64"):
+		return "riscv64"
+	}
+	return ""
+}
+
+// power tells the two byte orders apart; what runs VMs today is little-endian.
+func (r *reader) power() string {
+	if text, _ := r.text(r.sys("kernel/cpu_byteorder")); text == "big" {
+		return "ppc64"
+	}
+	return "ppc64le"
+}
