@@ -657,7 +657,9 @@ type HypervisorCapabilities struct {
 	FeatureMsrs    []uint32         `protobuf:"varint,19,rep,packed,name=feature_msrs,json=featureMsrs,proto3" json:"feature_msrs,omitempty"`
 	DeviceRequests []*DeviceRequest `protobuf:"bytes,20,rep,name=device_requests,json=deviceRequests,proto3" json:"device_requests,omitempty"`
 	// Guests may have guests.
-	Nested        *bool `protobuf:"varint,21,opt,name=nested,proto3,oneof" json:"nested,omitempty"`
+	Nested *bool `protobuf:"varint,21,opt,name=nested,proto3,oneof" json:"nested,omitempty"`
+	// What KVM_GET_SUPPORTED_HV_CPUID says.
+	HypervCpuid   []*CpuidLeaf `protobuf:"bytes,22,rep,name=hyperv_cpuid,json=hypervCpuid,proto3" json:"hyperv_cpuid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -837,6 +839,13 @@ func (x *HypervisorCapabilities) GetNested() bool {
 		return *x.Nested
 	}
 	return false
+}
+
+func (x *HypervisorCapabilities) GetHypervCpuid() []*CpuidLeaf {
+	if x != nil {
+		return x.HypervCpuid
+	}
+	return nil
 }
 
 type HypervisorLimits struct {
@@ -2931,7 +2940,7 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\tdistances\x18\x05 \x03(\rR\tdistances\"L\n" +
 	"\fHugePagePool\x12&\n" +
 	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x04R\x05total\"\xd8\x06\n" +
+	"\x05total\x18\x02 \x01(\x04R\x05total\"\x90\a\n" +
 	"\x16HypervisorCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\tR\x06device\x12 \n" +
@@ -2958,7 +2967,8 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x04msrs\x18\x12 \x03(\rR\x04msrs\x12!\n" +
 	"\ffeature_msrs\x18\x13 \x03(\rR\vfeatureMsrs\x12@\n" +
 	"\x0fdevice_requests\x18\x14 \x03(\v2\x17.vmlet.v1.DeviceRequestR\x0edeviceRequests\x12\x1b\n" +
-	"\x06nested\x18\x15 \x01(\bH\x00R\x06nested\x88\x01\x01\x1a=\n" +
+	"\x06nested\x18\x15 \x01(\bH\x00R\x06nested\x88\x01\x01\x126\n" +
+	"\fhyperv_cpuid\x18\x16 \x03(\v2\x13.vmlet.v1.CpuidLeafR\vhypervCpuid\x1a=\n" +
 	"\x0fExtensionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\t\n" +
@@ -3207,48 +3217,49 @@ var file_vmlet_v1_capabilities_proto_depIdxs = []int32{
 	10, // 13: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
 	8,  // 14: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
 	9,  // 15: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
-	12, // 16: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
-	13, // 17: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
-	14, // 18: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
-	15, // 19: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
-	16, // 20: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
-	18, // 21: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 22: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 23: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 24: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 25: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
-	19, // 26: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
-	0,  // 27: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
-	12, // 28: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
-	14, // 29: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
-	15, // 30: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
-	10, // 31: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
-	17, // 32: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
-	41, // 33: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
-	1,  // 34: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
-	21, // 35: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
-	23, // 36: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
-	25, // 37: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
-	27, // 38: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
-	29, // 39: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
-	31, // 40: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
-	33, // 41: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
-	35, // 42: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
-	37, // 43: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
-	22, // 44: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
-	24, // 45: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
-	26, // 46: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
-	28, // 47: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
-	30, // 48: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
-	32, // 49: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
-	34, // 50: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
-	36, // 51: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
-	38, // 52: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
-	44, // [44:53] is the sub-list for method output_type
-	35, // [35:44] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	8,  // 16: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
+	12, // 17: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
+	13, // 18: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
+	14, // 19: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
+	15, // 20: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
+	16, // 21: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
+	18, // 22: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
+	18, // 23: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
+	18, // 24: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
+	18, // 25: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
+	18, // 26: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
+	19, // 27: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
+	0,  // 28: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
+	12, // 29: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
+	14, // 30: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
+	15, // 31: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
+	10, // 32: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
+	17, // 33: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
+	41, // 34: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+	1,  // 35: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
+	21, // 36: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
+	23, // 37: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
+	25, // 38: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
+	27, // 39: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
+	29, // 40: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
+	31, // 41: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
+	33, // 42: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
+	35, // 43: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
+	37, // 44: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
+	22, // 45: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
+	24, // 46: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
+	26, // 47: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
+	28, // 48: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
+	30, // 49: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
+	32, // 50: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
+	34, // 51: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
+	36, // 52: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
+	38, // 53: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
+	45, // [45:54] is the sub-list for method output_type
+	36, // [36:45] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_capabilities_proto_init() }
