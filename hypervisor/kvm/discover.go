@@ -20,6 +20,7 @@ const (
 	factExtensions  = factAll + ".extensions"
 	factLimits      = factAll + ".limits"
 	factHyperV      = factAll + ".hypervFeatures"
+	factHyperVCPUID = factAll + ".hypervCpuid"
 	factTSC         = factAll + ".tsc"
 	factCPUID       = factAll + ".cpuid"
 	factMSRs        = factAll + ".msrs"
@@ -40,7 +41,8 @@ func (k KVM) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities)
 	found := d.found
 	into.ApiVersion, into.Limits, into.Extensions = found.ApiVersion, found.Limits, found.Extensions
 	into.HypervFeatures, into.Tsc, into.Nested = found.HypervFeatures, found.Tsc, found.Nested
-	into.Cpuid, into.Msrs, into.FeatureMsrs = found.Cpuid, found.Msrs, found.FeatureMsrs
+	into.Cpuid, into.HypervCpuid = found.Cpuid, found.HypervCpuid
+	into.Msrs, into.FeatureMsrs = found.Msrs, found.FeatureMsrs
 	return d.unknown
 }
 

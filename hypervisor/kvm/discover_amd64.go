@@ -27,7 +27,49 @@ func (d *discovery) askProcessor() {
 			d.missing(factFeatureMSRs, err)
 		}
 	}
-	d.tsc()
+	d.processorOfVCPU()
+}
+
+// processorOfVCPU asks for what may need a vCPU, also where none can be made.
+func (d *discovery) processorOfVCPU() {
+	vcpu, err := d.createVCPU()
+	if err == nil {
+		defer unix.Close(vcpu)
+	}
+	d.tsc(vcpu, err)
+	d.hypervCPUID(vcpu, err)
+}
+
+func (d *discovery) createVCPU() (int, error) {
+	if d.vm < 0 {
+		return -1, d.noVM
+	}
+	vcpu, err := d.kernel.Call(d.vm, kvmCreateVCPU, 0)
+	if err != nil {
+		return -1, d.failed("KVM_CREATE_VCPU", err)
+	}
+	return vcpu, nil
+}
+
+// hypervCPUID asks for the CPUID leaves with which KVM looks like Hyper-V: /dev/kvm where it tells, as a vCPU's hang on the
+// others that it was given.
+func (d *discovery) hypervCPUID(vcpu int, noVCPU error) {
+	fd := d.kvm
+	if d.extension(capSysHyperVCPUID) == 0 {
+		if d.extension(capHyperVCPUID) == 0 {
+			return
+		}
+		if noVCPU != nil {
+			d.missing(factHyperVCPUID, noVCPU)
+			return
+		}
+		fd = vcpu
+	}
+	leaves, err := d.cpuid(fd, "KVM_GET_SUPPORTED_HV_CPUID", kvmGetSupportedHVCPUID)
+	if err != nil {
+		d.missing(factHyperVCPUID, err)
+	}
+	d.found.HypervCpuid = leaves
 }
 
 // hypervFeatures are KubeVirt's names of Hyper-V enlightenments: each stands for an extension of KVM or for a synthetic MSR
@@ -99,31 +141,24 @@ func (d *discovery) msrList(name string, request uintptr) ([]uint32, error) {
 
 // tsc asks for the frequency of a new vCPU's TSC, which is the host's own. Where KVM doesn't tell, the kernel's file or the
 // processor may.
-func (d *discovery) tsc() {
+func (d *discovery) tsc(vcpu int, noVCPU error) {
 	d.found.Tsc = &vmletv1.TscInfo{Scalable: d.extension(capTSCControl) > 0}
-	hz, err := d.tscOfVCPU()
-	if err == nil {
-		d.found.Tsc.FrequencyHz = hz
-		return
-	}
-	if hz = tscOfHost(d.roots); hz == 0 {
-		d.missing(factTSC, err)
+	hz, err := d.tscOf(vcpu, noVCPU)
+	if err != nil {
+		if hz = tscOfHost(d.roots); hz == 0 {
+			d.missing(factTSC, err)
+		}
 	}
 	d.found.Tsc.FrequencyHz = hz
 }
 
-func (d *discovery) tscOfVCPU() (uint64, error) {
-	if d.vm < 0 {
-		return 0, d.noVM
+func (d *discovery) tscOf(vcpu int, noVCPU error) (uint64, error) {
+	if noVCPU != nil {
+		return 0, noVCPU
 	}
 	if d.extension(capGetTSCKHz) == 0 {
 		return 0, fmt.Errorf("%s has no KVM_CAP_GET_TSC_KHZ", d.device)
 	}
-	vcpu, err := d.kernel.Call(d.vm, kvmCreateVCPU, 0)
-	if err != nil {
-		return 0, d.failed("KVM_CREATE_VCPU", err)
-	}
-	defer unix.Close(vcpu)
 	khz, err := d.kernel.Call(vcpu, kvmGetTSCKHz, 0)
 	if err != nil {
 		return 0, d.failed("KVM_GET_TSC_KHZ", err)

@@ -4,8 +4,8 @@ package mshv
 
 import (
 	"context"
+	"encoding/binary"
 	"syscall"
-	"unsafe"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
@@ -26,6 +26,8 @@ const (
 // MSHV is the Microsoft Hypervisor, driven from a root partition through /dev/mshv (Linux 6.15 and later).
 type MSHV struct {
 	Roots sysfs.Roots
+	// Kernel answers the ioctls; nil: the running one.
+	Kernel device.Kernel
 }
 
 var _ hypervisor.Hypervisor = MSHV{}
@@ -48,21 +50,39 @@ func (m MSHV) Check(ctx context.Context) hypervisor.Status {
 }
 
 func (m MSHV) try(context.Context) hypervisor.Status {
-	fd, fail := device.Open(m.Device(), func() string {
-		return "this kernel is no Hyper-V root partition with the mshv module: load mshv_root, or use another hypervisor"
-	})
+	fd, fail := device.Open(m.Device(), absentRemedy)
 	if fail != nil {
 		return fail.Status()
 	}
 	defer unix.Close(fd)
-	// struct mshv_create_partition {pt_flags, pt_isolation}; isolation 0 is MSHV_PT_ISOLATION_NONE.
-	args := struct{ flags, isolation uint64 }{flags: mshvFlagLAPIC | mshvFlagX2APIC | mshvFlagGPASuperPages}
-	partition, err := device.Ioctl(fd, mshvCreatePartition, unsafe.Pointer(&args))
-	if err != nil {
-		return createFailure(m.Device(), device.Errno(err)).Status()
+	partition, fail := m.createPartition(fd)
+	if fail != nil {
+		return fail.Status()
 	}
 	unix.Close(partition)
 	return hypervisor.Status{Level: hypervisor.Works}
+}
+
+func (m MSHV) kernel() device.Kernel {
+	if m.Kernel == nil {
+		return device.System{}
+	}
+	return m.Kernel
+}
+
+func (m MSHV) createPartition(fd int) (int, *device.Failure) {
+	// struct mshv_create_partition {pt_flags, pt_isolation}; isolation 0 is MSHV_PT_ISOLATION_NONE.
+	args := make([]byte, 16)
+	binary.NativeEndian.PutUint64(args, mshvFlagLAPIC|mshvFlagX2APIC|mshvFlagGPASuperPages)
+	partition, err := m.kernel().Fill(fd, mshvCreatePartition, args)
+	if err != nil {
+		return -1, createFailure(m.Device(), device.Errno(err))
+	}
+	return partition, nil
+}
+
+func absentRemedy() string {
+	return "this kernel is no Hyper-V root partition with the mshv module: load mshv_root, or use another hypervisor"
 }
 
 func createFailure(path string, errno syscall.Errno) *device.Failure {
