@@ -16,8 +16,6 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
-	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc"
 )
@@ -50,7 +48,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := newNode(standard.Registry(sysfs.Roots{}), vmms(cfg))
+	n, err := newNode(standard.Registry(sysfs.Roots{}), cfg.vmms(sysfs.Roots{}, cfg.StateDir))
 	if err != nil {
 		return err
 	}
@@ -64,17 +62,6 @@ func Run(ctx context.Context, cfg Config) error {
 		cfg.Log.Warn("leaving", "error", errHost)
 	}
 	return err
-}
-
-// vmms are the VMMs of this node, the preferred one first.
-func vmms(cfg Config) []vmm.VMM {
-	return []vmm.VMM{
-		qemu.New(qemu.Config{
-			Binary:    cfg.QEMU.Binary,
-			CacheFile: filepath.Join(cfg.StateDir, "qemu.json"),
-			Log:       cfg.Log,
-		}),
-	}
 }
 
 func newHost(cfg Config) (*host.Host, error) {

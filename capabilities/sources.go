@@ -5,6 +5,7 @@ package capabilities
 
 import (
 	"log/slog"
+	"path/filepath"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/sysfs"
@@ -25,8 +26,27 @@ type Sources struct {
 	DefaultHypervisor string
 	// ObsoleteCPUModels are not offered.
 	ObsoleteCPUModels []string
-	// CacheFile keeps what is dear to ask; empty: it isn't kept.
+	// CacheFile keeps what is dear to ask; empty: it isn't kept. That of a tree
+	// from another machine never is.
 	CacheFile string
+	// Refresh asks everything anew, whatever CacheFile has.
+	Refresh bool
+	// Version of vmlet: what another version kept is not believed.
+	Version string
 	// Log defaults to slog.Default().
 	Log *slog.Logger
+}
+
+// foreign says whether the files are those of another machine, on which no
+// program can be run. One whose devices alone are looked for elsewhere is.
+func (s Sources) foreign() bool {
+	own := func(root, usual string) bool { return root == "" || filepath.Clean(root) == usual }
+	return !own(s.Roots.Sys, "/sys") || !own(s.Roots.Proc, "/proc") || !own(s.Roots.Dev, "/dev")
+}
+
+func (s Sources) log() *slog.Logger {
+	if s.Log == nil {
+		return slog.Default()
+	}
+	return s.Log
 }

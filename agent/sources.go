@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"path/filepath"
+
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+)
+
+// Files in the state folder that keep what is dear to ask.
+const (
+	capabilitiesFile = "capabilities.json"
+	qemuFile         = "qemu.json"
+)
+
+// Sources are what this configuration makes of a machine with these roots: its
+// hypervisors and VMMs, and where the answers are kept. keepIn is the folder
+// for them; empty: nowhere. It is for a process that is no agent, too.
+func (c Config) Sources(roots sysfs.Roots, keepIn string) (capabilities.Sources, error) {
+	c, err := c.complete()
+	if err != nil {
+		return capabilities.Sources{}, err
+	}
+	return c.sources(roots, keepIn), nil
+}
+
+// sources is Sources of a configuration that is complete.
+func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
+	s := capabilities.Sources{
+		Roots:       roots,
+		Hypervisors: standard.Registry(roots),
+		VMMs:        c.vmms(roots, keepIn),
+
+		DefaultHypervisor: c.Hypervisor,
+		ObsoleteCPUModels: c.ObsoleteModels(),
+
+		Version: c.Version,
+		Log:     c.Log,
+	}
+	if keepIn != "" {
+		s.CacheFile = filepath.Join(keepIn, capabilitiesFile)
+	}
+	return s
+}
+
+// vmms are the VMMs of this node, the preferred one first.
+func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.VMM {
+	q := qemu.Config{
+		Binary: c.QEMU.Binary, KVMDevice: roots.DevPath("kvm"), MSHVDevice: roots.DevPath("mshv"), Log: c.Log,
+	}
+	if keepIn != "" {
+		q.CacheFile = filepath.Join(keepIn, qemuFile)
+	}
+	return []vmm.VMM{qemu.New(q)}
+}

@@ -1,0 +1,54 @@
+package capabilities
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	"golang.org/x/sys/unix"
+)
+
+func errnoName(e syscall.Errno) string {
+	if e == 0 {
+		return ""
+	}
+	if name := unix.ErrnoName(e); name != "" {
+		return name
+	}
+	return fmt.Sprintf("errno %d", int(e))
+}
+
+// maxErrno is above Linux's last (include/uapi/asm-generic/errno.h; MIPS goes
+// to 1133, and doesn't run vmlet).
+const maxErrno = 256
+
+// errnoOf is errnoName's inverse; 0 for what it never says.
+func errnoOf(name string) syscall.Errno {
+	for e := syscall.Errno(1); name != "" && e < maxErrno; e++ {
+		if unix.ErrnoName(e) == name {
+			return e
+		}
+	}
+	return 0
+}
+
+// passing are the kernel's answers that may be others in a moment.
+func passing() []syscall.Errno {
+	return []syscall.Errno{
+		unix.EAGAIN, unix.EBUSY, unix.EINTR, unix.EIO, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOSPC, unix.ETIMEDOUT, unix.ECANCELED,
+	}
+}
+
+// lasting says whether a check found out something of the machine: that it
+// works, that the kernel refuses, or how fast the trial guest runs. All else (a
+// time limit, a kernel short of memory) is asked again the next time.
+func lasting(s hypervisor.Status) bool {
+	switch {
+	case s.Level == hypervisor.Works:
+		return true
+	case s.Errno != 0:
+		return !slices.Contains(passing(), s.Errno)
+	}
+	return s.InstructionsPerSecond > 0
+}

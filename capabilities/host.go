@@ -1,0 +1,106 @@
+package capabilities
+
+import (
+	"maps"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"google.golang.org/protobuf/proto"
+)
+
+// hostCapabilities is what of a machine's files belongs in the document:
+// nothing that changes by itself.
+func hostCapabilities(h *sysfs.Host) *vmletv1.HostCapabilities {
+	out := &vmletv1.HostCapabilities{
+		KernelRelease:        h.Kernel.Release,
+		Cpu:                  hostCPU(h),
+		MemoryBytes:          h.Memory.Total,
+		SwapBytes:            h.Memory.SwapTotal,
+		NumaNodes:            numaNodes(h),
+		HugePages:            hugePages(h.HugePages),
+		Nested:               h.Virtualization.Nested,
+		TransparentHugePages: h.Memory.TransparentHugePages,
+		Clocksource:          h.Kernel.Clocksource,
+		Vulnerabilities:      maps.Clone(h.Processor.Vulnerabilities),
+	}
+	if ksm := h.Memory.KSM; ksm != nil {
+		out.KsmEnabled = proto.Bool(ksm.Run == 1)
+	}
+	if limit := h.Kernel.RealtimeRuntime; limit != nil {
+		out.Realtime = proto.Bool(*limit == -1)
+	}
+	return out
+}
+
+func hostCPU(h *sysfs.Host) *vmletv1.HostCpu {
+	out := &vmletv1.HostCpu{
+		Vendor:    vendor(h.Processor.Vendor),
+		ModelName: h.Processor.ModelName,
+		Family:    unsigned(h.Processor.Family),
+		Model:     unsigned(h.Processor.Model),
+		Stepping:  unsigned(h.Processor.Stepping),
+		Microcode: h.Processor.Microcode,
+		Online:    h.CPUSets.Online.String(),
+		Isolated:  h.CPUSets.Isolated.String(),
+	}
+	packages, cores := map[int]bool{}, map[int]bool{}
+	for _, c := range h.CPUs {
+		if !c.Online {
+			continue
+		}
+		out.Threads++
+		if c.Package >= 0 {
+			packages[c.Package] = true
+		}
+		if c.Core >= 0 {
+			cores[c.Core] = true
+		}
+	}
+	out.Packages, out.Cores = uint32(len(packages)), uint32(len(cores))
+	return out
+}
+
+// vendor is libvirt's word for a processor's maker; what it has none for stays
+// as the processor says it. 0x41 is ARM's implementer code (MIDR_EL1, Arm ARM).
+func vendor(said string) string {
+	switch said {
+	case "GenuineIntel":
+		return "Intel"
+	case "AuthenticAMD":
+		return "AMD"
+	case "HygonGenuine":
+		return "Hygon"
+	case "0x41":
+		return "ARM"
+	}
+	return said
+}
+
+// numaNodes are those online: another's memory and CPUs can't be had.
+func numaNodes(h *sysfs.Host) []*vmletv1.NumaNode {
+	var out []*vmletv1.NumaNode
+	for _, n := range h.Nodes {
+		if !n.Online {
+			continue
+		}
+		node := &vmletv1.NumaNode{
+			Id: unsigned(n.ID), MemoryBytes: n.Memory, Cpus: n.CPUs.String(), HugePages: hugePages(n.HugePages),
+		}
+		for _, d := range n.Distances {
+			node.Distances = append(node.Distances, unsigned(d))
+		}
+		out = append(out, node)
+	}
+	return out
+}
+
+func hugePages(pools []sysfs.HugePages) []*vmletv1.HugePagePool {
+	var out []*vmletv1.HugePagePool
+	for _, p := range pools {
+		out = append(out, &vmletv1.HugePagePool{PageSizeBytes: p.PageSize, Total: p.Total})
+	}
+	return out
+}
+
+// unsigned takes what the files call -1 for nothing.
+func unsigned(n int) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }

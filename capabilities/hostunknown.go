@@ -1,0 +1,95 @@
+package capabilities
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// hostFacts says of which fact the files below a path tell. The longest path
+// that fits counts.
+func hostFacts(roots sysfs.Roots) map[string]string {
+	return map[string]string{
+		roots.SysPath("kernel", "mm", "ksm"):                         "host.ksm",
+		roots.SysPath("kernel", "mm", "hugepages"):                   "host.hugePages",
+		roots.SysPath("kernel", "mm", "transparent_hugepage"):        "host.transparentHugePages",
+		roots.SysPath("devices", "system", "node"):                   "host.numaNodes",
+		roots.SysPath("devices", "system", "cpu"):                    "host.cpu",
+		roots.SysPath("devices", "system", "cpu", "vulnerabilities"): "host.vulnerabilities",
+		roots.SysPath("devices", "system", "clocksource"):            "host.clocksource",
+		roots.SysPath("module"):                                      "host.nested",
+		roots.ProcPath("sys", "kernel", "sched_rt_runtime_us"):       "host.realtime",
+		roots.ProcPath("sys", "kernel", "osrelease"):                 "host.kernelRelease",
+		roots.ProcPath("meminfo"):                                    "host.memory",
+		roots.ProcPath("cpuinfo"):                                    "host.cpu",
+		roots.SysPath():                                              "host",
+		roots.ProcPath():                                             "host",
+	}
+}
+
+// hostUnknown says which facts of the machine are missing, one entry a fact.
+func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*vmletv1.UnknownFact {
+	facts := hostFacts(roots)
+	reasons := map[string][]string{}
+	for _, n := range h.Notes {
+		if fact := factOf(n.Path, facts); fact != "" {
+			reasons[fact] = append(reasons[fact], n.Path+": "+n.Message)
+		}
+	}
+	missing := func(fact string, isMissing bool, reason string) {
+		if isMissing && len(reasons[fact]) == 0 && len(reasons["host"]) == 0 {
+			reasons[fact] = []string{reason}
+		}
+	}
+	ksm := roots.SysPath("kernel", "mm", "ksm", "run")
+	missing("host.ksm", h.Memory.KSM == nil, ksm+" is not there: this kernel has no KSM")
+	missing("host.realtime", h.Kernel.RealtimeRuntime == nil, roots.ProcPath("sys", "kernel", "sched_rt_runtime_us")+" is not there")
+	missing("host.nested", h.Virtualization.Nested == nil, "no module that is loaded has the parameter nested")
+	var out []*vmletv1.UnknownFact
+	for fact, why := range reasons {
+		out = append(out, &vmletv1.UnknownFact{Fact: fact, Reason: someOf(why)})
+	}
+	return sortFacts(out)
+}
+
+// factOf is the fact that a file tells of; empty: none of the document's. What
+// the files of one device say (PCI, USB) is not in it.
+func factOf(path string, facts map[string]string) string {
+	for at := path; ; at = filepath.Dir(at) {
+		fact, ok := facts[at]
+		switch {
+		case ok && fact == "host" && at != path:
+			return ""
+		case ok:
+			return fact
+		case at == filepath.Dir(at):
+			return ""
+		}
+	}
+}
+
+// maxReasons bounds what is listed for one fact.
+const maxReasons = 3
+
+func someOf(reasons []string) string {
+	slices.Sort(reasons)
+	reasons = slices.Compact(reasons)
+	if len(reasons) > maxReasons {
+		reasons = append(reasons[:maxReasons:maxReasons], "and more")
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// sortFacts puts facts in the document's order, each once.
+func sortFacts(facts []*vmletv1.UnknownFact) []*vmletv1.UnknownFact {
+	slices.SortFunc(facts, func(a, b *vmletv1.UnknownFact) int {
+		return cmp.Or(strings.Compare(a.GetFact(), b.GetFact()), strings.Compare(a.GetReason(), b.GetReason()))
+	})
+	return slices.CompactFunc(facts, func(a, b *vmletv1.UnknownFact) bool {
+		return a.GetFact() == b.GetFact() && a.GetReason() == b.GetReason()
+	})
+}

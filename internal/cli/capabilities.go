@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/capabilities"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// capabilitiesFlags are those of commands that read the machine's capabilities
+// themselves, without an agent.
+type capabilitiesFlags struct {
+	roots   *sysfs.Roots
+	config  string
+	refresh bool
+}
+
+func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
+	f := &capabilitiesFlags{roots: rootFlags(cmd.Flags())}
+	cmd.Flags().StringVar(&f.config, "config", "", "the agent's configuration `FILE`, YAML")
+	cmd.Flags().BoolVar(&f.refresh, "refresh", false, "ask everything anew, whatever is remembered")
+	return f
+}
+
+// capabilitiesDocument asks the machine. Nothing that it finds is an error: the
+// document says it.
+func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*vmletv1.Capabilities, error) {
+	cfg, err := agent.LoadConfig(f.config)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Version = buildVersion(a.Version)
+	cfg.Log = slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	sources, err := cfg.Sources(*f.roots, a.answersFolder(cfg.StateDir))
+	if err != nil {
+		return nil, err
+	}
+	sources.Refresh = f.refresh
+	return capabilities.Collect(ctx, sources)
+}
+
+// answersFolder is where answers are kept: the agent's folder, so that both
+// have the same, or else the user's own; empty: nowhere.
+func (a *app) answersFolder(stateDir string) string {
+	if stateDir == "" {
+		stateDir = agent.DefaultStateDir
+	}
+	if unix.Access(stateDir, unix.W_OK|unix.X_OK) == nil {
+		return stateDir
+	}
+	own := a.Getenv("XDG_CACHE_HOME")
+	if own == "" && a.Getenv("HOME") != "" {
+		own = filepath.Join(a.Getenv("HOME"), ".cache")
+	}
+	if !filepath.IsAbs(own) {
+		return ""
+	}
+	own = filepath.Join(own, "vmlet")
+	if err := os.MkdirAll(own, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return ""
+	}
+	return own
+}
