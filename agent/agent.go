@@ -41,9 +41,14 @@ type agent struct {
 func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) *agent {
 	return &agent{
 		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
-		layers: spec.StandardLayers(), arch: runtime.GOARCH, bootID: bootID,
+		layers: n.hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID,
 		ctx: ctx, machines: make(map[string]*machine),
 	}
+}
+
+// validate returns all faults of a specification that can be told before it is run.
+func (a *agent) validate(s *vmletv1.VirtualMachineSpec) error {
+	return a.node.hypervisors.Validate(s, a.arch).Err()
 }
 
 // machine finds a VM by its name.

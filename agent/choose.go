@@ -59,6 +59,10 @@ func (l *launch) choose(ctx context.Context) error {
 func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
 	var req vmm.PlanRequest
 	a := l.agent
+	// What an agent with other hypervisors took is not this one's to run.
+	if err := a.validate(l.spec); err != nil {
+		return req, err
+	}
 	h, reason, err := a.node.hypervisors.Choose(ctx, l.spec.GetHypervisor())
 	if err != nil {
 		return req, err
@@ -71,7 +75,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	}
 	c.reason = reason
 	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch}, a.layers)
-	if err := spec.Validate(c.spec).Err(); err != nil {
+	if err := a.validate(c.spec); err != nil {
 		return req, err
 	}
 	return vmm.PlanRequest{

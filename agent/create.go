@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -18,7 +17,7 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 	if s == nil {
 		return nil, invalid("spec", "it is missing")
 	}
-	if err := spec.Validate(s).Err(); err != nil {
+	if err := a.validate(s); err != nil {
 		return nil, err
 	}
 	m, done := a.enter(newRecord(s, uuid.NewString()))

@@ -45,6 +45,9 @@ func deviceOf(path string) deviceID {
 	return deviceID{true, st.Ino, st.Rdev}
 }
 
+// Unwrap is for hypervisor.As: all but Check is the hypervisor's own.
+func (t *tried) Unwrap() hypervisor.Hypervisor { return t.Hypervisor }
+
 // Check tries the hypervisor, or says what came of it the last time.
 func (t *tried) Check(ctx context.Context) hypervisor.Status {
 	t.mu.Lock()

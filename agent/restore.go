@@ -111,7 +111,7 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 			n.Mac = "" // made from the id
 		}
 	}
-	return spec.Validate(i.spec).Err()
+	return a.validate(i.spec)
 }
 
 // restoreAs is for a VM that is taken.

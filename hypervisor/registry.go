@@ -4,30 +4,44 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // Registry holds hypervisors by name, the preferred one first. It doesn't change once made, so it may be shared.
 type Registry struct {
 	ordered []Hypervisor
 	byName  map[string]Hypervisor
+	layers  spec.Layers
 }
 
-// New makes a Registry. The order is that in which automatic choice prefers them. An empty name, "auto" and a name given twice
-// are errors.
+// New makes a Registry. The order is that in which automatic choice prefers them. A name that is given twice, "auto", an
+// architecture's name, and one that is no single word are errors, and so are defaults under a key that is not the hypervisor's own.
 func New(ordered ...Hypervisor) (*Registry, error) {
-	r := &Registry{byName: make(map[string]Hypervisor, len(ordered))}
+	r := &Registry{byName: make(map[string]Hypervisor, len(ordered)), layers: spec.BaseLayers()}
 	for _, h := range ordered {
 		name := h.Name()
-		if name == "" || name == NameAuto {
-			return nil, fmt.Errorf("hypervisor: %q can't be a hypervisor's name", name)
+		if !canBeName(name) {
+			return nil, fmt.Errorf("hypervisor: %q can't be a hypervisor's name: want a word of lower-case letters, digits and '-' that is neither %q nor an architecture", name, NameAuto)
 		}
 		if r.byName[name] != nil {
 			return nil, fmt.Errorf("hypervisor: %s is registered twice", name)
+		}
+		if err := r.addLayers(h); err != nil {
+			return nil, err
 		}
 		r.byName[name] = h
 		r.ordered = append(r.ordered, h)
 	}
 	return r, nil
+}
+
+// canBeName keeps names apart from the other keys of defaults.
+func canBeName(name string) bool {
+	if name == "" || name == NameAuto || name == spec.ArchAMD64 || name == spec.ArchARM64 {
+		return false
+	}
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
 // Get returns the hypervisor of that name; false if there is none.
@@ -68,6 +82,24 @@ type UnusableError struct {
 
 func (e *UnusableError) Error() string {
 	return fmt.Sprintf("hypervisor %s can't be used here: %s", e.Name, e.Status.Sentence())
+}
+
+// Default is what a VM gets that says "auto", by the node's configuration: the name, for Choose. Where the configured one is not
+// known it is kvm, and the warning says so, for the log and the node's report. (A VM's own specification that names an unknown one is
+// refused instead.) An empty name and "auto" are left to automatic choice.
+func (r *Registry) Default(configured string) (name, warning string) {
+	if configured == "" || configured == NameAuto {
+		return NameAuto, ""
+	}
+	if _, known := r.byName[configured]; known {
+		return configured, ""
+	}
+	fallback := NameKVM
+	if _, known := r.byName[NameKVM]; !known {
+		fallback = NameAuto
+	}
+	unknown := &UnknownError{Requested: configured, Known: r.Names()}
+	return fallback, fmt.Sprintf("the configured default is an %v; %s is used instead", unknown, fallback)
 }
 
 // Choose picks a hypervisor. "auto" and "" take the first that works; a name takes that one, also when it is degraded.

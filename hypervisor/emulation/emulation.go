@@ -5,19 +5,20 @@ import (
 	"context"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // Emulation is QEMU's TCG: the VMM translates the guest's instructions itself. It needs nothing of the kernel, so it always works;
 // whether a given VMM has it is the VMM's to say.
-type Emulation struct{}
+type Emulation struct {
+	hypervisor.Base
+}
 
 var _ hypervisor.Hypervisor = Emulation{}
 
 // Name returns "emulation".
 func (Emulation) Name() string { return hypervisor.NameEmulation }
-
-// Device returns "": emulation needs no device.
-func (Emulation) Device() string { return "" }
 
 // Accelerator returns "tcg".
 func (Emulation) Accelerator() string { return "tcg" }
@@ -30,7 +31,24 @@ func (Emulation) Check(context.Context) hypervisor.Status {
 	return hypervisor.Status{Level: hypervisor.Works}
 }
 
-// DeviceRequests is what a tap needs; emulation itself needs nothing.
-func (Emulation) DeviceRequests() []hypervisor.DeviceRequest {
-	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true}}
+// Layers: the CPU has all that QEMU can emulate.
+func (Emulation) Layers() spec.Layers {
+	return spec.Layers{hypervisor.NameEmulation: {Cpu: &vmletv1.CPU{Model: "max"}}}
+}
+
+// Validate refuses what needs a processor that runs the guest itself.
+func (Emulation) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
+	var faults spec.FieldErrors
+	if s.GetVmm() == spec.VMMCloudHypervisor {
+		faults.Add("vmm", "cloud-hypervisor can't emulate a processor: want qemu, or a hypervisor such as kvm")
+	}
+	if s.GetCpu().GetModel() == "host" {
+		faults.Add("cpu.model", "host needs a hypervisor, and this VM runs under emulation: want max or a named model")
+	}
+	return faults
+}
+
+// Threads are named by QEMU's TCG (accel/tcg/tcg-accel-ops-mttcg.c), one for each virtual CPU.
+func (Emulation) Threads() hypervisor.ThreadNames {
+	return hypervisor.ThreadNames{VCPU: `^CPU (\d+)/TCG$`}
 }

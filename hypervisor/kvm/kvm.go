@@ -23,6 +23,7 @@ const trialLimit = time.Second
 
 // KVM is the Linux kernel's hypervisor, driven through /dev/kvm.
 type KVM struct {
+	hypervisor.Base
 	Roots sysfs.Roots
 }
 
@@ -116,11 +117,8 @@ func cpuFlags(path string) ([]string, error) {
 	return nil, lines.Err()
 }
 
-// DeviceRequests are /dev/kvm and, optionally, the vhost devices that make its guests' networks and sockets fast.
-func (KVM) DeviceRequests() []hypervisor.DeviceRequest {
-	return []hypervisor.DeviceRequest{
-		{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"},
-		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
-		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
-	}
+// DeviceRequests are /dev/kvm, and what every VM can use.
+func (k KVM) DeviceRequests() []hypervisor.DeviceRequest {
+	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
+	return append(own, k.Base.DeviceRequests()...)
 }

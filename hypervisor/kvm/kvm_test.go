@@ -21,7 +21,7 @@ func TestAbsentRemedy(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(proc, "cpuinfo"), []byte(info), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := KVM{sysfs.Roots{Dev: t.TempDir(), Proc: proc}}.Check(t.Context())
+		s := KVM{Roots: sysfs.Roots{Dev: t.TempDir(), Proc: proc}}.Check(t.Context())
 		if !strings.Contains(s.Remedy, want) {
 			t.Errorf("%s: %q doesn't say %q", flags, s.Remedy, want)
 		}

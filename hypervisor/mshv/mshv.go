@@ -25,6 +25,7 @@ const (
 
 // MSHV is the Microsoft Hypervisor, driven from a root partition through /dev/mshv (Linux 6.15 and later).
 type MSHV struct {
+	hypervisor.Base
 	Roots sysfs.Roots
 	// Kernel answers the ioctls; nil: the running one.
 	Kernel device.Kernel
@@ -98,11 +99,8 @@ func createFailure(path string, errno syscall.Errno) *device.Failure {
 	return device.Failed(path+": MSHV_CREATE_PARTITION", errno, remedy)
 }
 
-// DeviceRequests are /dev/mshv and, optionally, the devices that make its guests' networks fast.
-func (MSHV) DeviceRequests() []hypervisor.DeviceRequest {
-	return []hypervisor.DeviceRequest{
-		{Resource: "devices.kubevirt.io/mshv", Path: "/dev/mshv"},
-		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
-		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
-	}
+// DeviceRequests are /dev/mshv, and what every VM can use.
+func (m MSHV) DeviceRequests() []hypervisor.DeviceRequest {
+	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/mshv", Path: "/dev/mshv"}}
+	return append(own, m.Base.DeviceRequests()...)
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -153,7 +155,7 @@ func complete(yaml, arch, hypervisor string) *vmSpec {
 		panic(err) // a fault of the test's own
 	}
 	target := spec.Target{ID: testID, Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch}
-	return spec.Default(s, target, spec.StandardLayers())
+	return spec.Default(s, target, standard.Registry(sysfs.Roots{}).Layers())
 }
 
 // request makes the case's for a QEMU.

@@ -14,8 +14,8 @@ import (
 type Target struct {
 	// ID of the machine, a UUID; MAC addresses are made from it.
 	ID string
-	// Hypervisor is "kvm", "mshv" or "emulation", VMM "qemu" or
-	// "cloud-hypervisor": what was chosen where the specification says "auto".
+	// Hypervisor is the name of one ("kvm"), VMM "qemu" or "cloud-hypervisor":
+	// what was chosen where the specification says "auto".
 	Hypervisor string
 	VMM        string
 	// Arch is Go's name: "amd64", "arm64".
@@ -28,11 +28,10 @@ type Target struct {
 // counts only where the specification has none.
 type Layers map[string]*vmletv1.VirtualMachineSpec
 
-// StandardLayers returns the defaults that vmlet documents.
-func StandardLayers() Layers {
-	hardware := func() *vmletv1.VirtualMachineSpec {
-		return &vmletv1.VirtualMachineSpec{Cpu: &vmletv1.CPU{Model: "host"}}
-	}
+// BaseLayers returns the defaults that depend on no hypervisor: those for
+// everything and those of each architecture. A hypervisor brings its own, and
+// hypervisor.Registry puts them together.
+func BaseLayers() Layers {
 	return Layers{
 		ArchAMD64: {
 			MachineType: "q35",
@@ -42,9 +41,6 @@ func StandardLayers() Layers {
 			MachineType: "virt",
 			Boot:        &vmletv1.Boot{Firmware: FirmwareUEFI},
 		},
-		HypervisorKVM:       hardware(),
-		HypervisorMSHV:      hardware(),
-		HypervisorEmulation: {Cpu: &vmletv1.CPU{Model: "max"}},
 		"": {
 			Cpu:    &vmletv1.CPU{Sockets: 1, Cores: 1, Threads: 1},
 			Memory: &vmletv1.Memory{Size: "512Mi"},

@@ -33,17 +33,17 @@ func target() Target {
 
 func complete(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
 	t.Helper()
-	return Default(parse(t, text), target(), StandardLayers())
+	return Default(parse(t, text), target(), BaseLayers())
 }
 
 func TestDefault(t *testing.T) {
 	original := parse(t, full)
 	before := proto.Clone(original)
-	s := Default(original, target(), StandardLayers())
+	s := Default(original, target(), BaseLayers())
 	if !proto.Equal(original, before) {
 		t.Fatal("Default changed what it was given")
 	}
-	if again := Default(s, target(), StandardLayers()); !proto.Equal(again, s) {
+	if again := Default(s, target(), BaseLayers()); !proto.Equal(again, s) {
 		t.Errorf("Default of its own result is\n%v\nwant\n%v", again, s)
 	}
 	if faults := Validate(s); faults != nil {
@@ -55,7 +55,7 @@ labels: {b: "2", a: "1", c: "3"}
 hypervisor: kvm
 vmm: qemu
 machineType: q35
-cpu: {model: host, sockets: 1, cores: 1, threads: 1}
+cpu: {sockets: 1, cores: 1, threads: 1}
 memory: {size: 512Mi}
 boot: {firmware: bios, kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
 disks:
@@ -86,8 +86,7 @@ func TestDefaultsByTarget(t *testing.T) {
 		hypervisor, arch, yaml string
 		check                  func(s *vmletv1.VirtualMachineSpec) bool
 	}{
-		{"emulation", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "max" && s.MachineType == "q35" }},
-		{"mshv", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "host" }},
+		{"emulation", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "" && s.MachineType == "q35" }},
 		{"kvm", "arm64", "disks: [{path: /a, type: cdrom}]", func(s *vmletv1.VirtualMachineSpec) bool {
 			return s.MachineType == "virt" && s.Boot.Firmware == FirmwareUEFI && s.Disks[0].Bus == BusSCSI
 		}},
@@ -115,7 +114,7 @@ func TestDefaultsByTarget(t *testing.T) {
 	} {
 		where := target()
 		where.Hypervisor, where.Arch = c.hypervisor, c.arch
-		s := Default(parse(t, "name: a\n"+c.yaml), where, StandardLayers())
+		s := Default(parse(t, "name: a\n"+c.yaml), where, BaseLayers())
 		if !c.check(s) {
 			t.Errorf("%s/%s %q became %v", c.hypervisor, c.arch, c.yaml, s)
 		}

@@ -14,11 +14,15 @@ import (
 // Validate returns all faults of a specification, before or after Default: what
 // is not set is no fault if it has a default. It says what can be told from the
 // specification alone; whether a VMM or a node can do it is for those to say.
-func Validate(spec *vmletv1.VirtualMachineSpec) FieldErrors {
+//
+// hypervisors are the names that the field hypervisor may have beside "auto".
+// Without any, every name is taken: hypervisor.Registry.Validate knows them, and
+// what each of them can't do.
+func Validate(spec *vmletv1.VirtualMachineSpec, hypervisors ...string) FieldErrors {
 	v := new(validator)
 	v.name(spec.GetName())
 	v.labels(spec.GetLabels())
-	v.oneOf("hypervisor", spec.GetHypervisor(), hypervisors())
+	v.hypervisor(spec.GetHypervisor(), hypervisors)
 	v.oneOf("vmm", spec.GetVmm(), vmms())
 	v.word("machineType", spec.GetMachineType())
 	v.cpu(spec.GetCpu())
@@ -97,6 +101,14 @@ func (v *validator) oneOf(field, value string, allowed []string) {
 	}
 }
 
+func (v *validator) hypervisor(name string, known []string) {
+	if len(known) == 0 {
+		v.word("hypervisor", name)
+		return
+	}
+	v.oneOf("hypervisor", name, append([]string{Auto}, known...))
+}
+
 func alternatives(values []string) string {
 	last := len(values) - 1
 	return strings.Join(values[:last], ", ") + " or " + values[last]
@@ -128,14 +140,20 @@ func (v *validator) cpu(cpu *vmletv1.CPU) {
 		seen[f.GetName()] = true
 		v.oneOf(field+".policy", f.GetPolicy(), policies())
 	}
+	if VCPUs(cpu) > MaxVCPUs {
+		v.add("cpu", "%d sockets × %d cores × %d threads are more than %d vCPUs",
+			max(cpu.GetSockets(), 1), max(cpu.GetCores(), 1), max(cpu.GetThreads(), 1), MaxVCPUs)
+	}
+}
+
+// VCPUs returns how many virtual CPUs there are: sockets × cores × threads, each
+// of which is 1 where it is not set; no more than a uint32 holds.
+func VCPUs(cpu *vmletv1.CPU) uint64 {
 	vcpus := uint64(1)
 	for _, factor := range []uint32{cpu.GetSockets(), cpu.GetCores(), cpu.GetThreads()} {
 		vcpus = min(vcpus*max(uint64(factor), 1), math.MaxUint32)
 	}
-	if vcpus > MaxVCPUs {
-		v.add("cpu", "%d sockets × %d cores × %d threads are more than %d vCPUs",
-			max(cpu.GetSockets(), 1), max(cpu.GetCores(), 1), max(cpu.GetThreads(), 1), MaxVCPUs)
-	}
+	return vcpus
 }
 
 func (v *validator) memory(m *vmletv1.Memory) {

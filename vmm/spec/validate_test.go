@@ -74,7 +74,7 @@ func TestValidate(t *testing.T) {
 		{"name: a\nstopGracePeriod: -1s", "stopGracePeriod"},
 		{"name: a\nstopGracePeriod: 86401s", "stopGracePeriod"},
 	} {
-		faults := Validate(parse(t, c.text))
+		faults := Validate(parse(t, c.text), "kvm", "emulation")
 		var fields []string
 		for _, f := range faults {
 			fields = append(fields, f.Field)
@@ -102,9 +102,18 @@ func TestFieldErrors(t *testing.T) {
 
 // TestEnumerationsAreListed: a message about a wrong word says the right ones.
 func TestEnumerationsAreListed(t *testing.T) {
-	faults := Validate(parse(t, "name: a\nhypervisor: xen"))
+	faults := Validate(parse(t, "name: a\nhypervisor: xen"), "kvm", "mshv", "emulation")
 	if len(faults) != 1 || !strings.Contains(faults[0].Message, "auto, kvm, mshv or emulation") {
 		t.Errorf("faults %v", faults)
+	}
+}
+
+// TestHypervisorNames: whoever doesn't know the names takes any that could be one.
+func TestHypervisorNames(t *testing.T) {
+	for text, want := range map[string]int{"xen": 0, "auto": 0, "''": 0, "'a,b'": 1} {
+		if faults := Validate(parse(t, "name: a\nhypervisor: "+text)); len(faults) != want {
+			t.Errorf("%s: faults %v, want %d", text, faults, want)
+		}
 	}
 }
 
@@ -126,11 +135,11 @@ func FuzzParse(f *testing.F) {
 		}
 		valid := Validate(s).Err() == nil
 		for _, where := range []Target{target(), {ID: "x", Hypervisor: HypervisorEmulation, VMM: VMMCloudHypervisor, Arch: ArchARM64}} {
-			d := Default(s, where, StandardLayers())
+			d := Default(s, where, BaseLayers())
 			if faults := Validate(d); valid && faults != nil {
 				t.Fatalf("%v is valid and completed has faults: %v", s, faults)
 			}
-			if again := Default(d, where, StandardLayers()); !proto.Equal(again, d) {
+			if again := Default(d, where, BaseLayers()); !proto.Equal(again, d) {
 				t.Fatalf("completed twice %v, once %v", again, d)
 			}
 		}

@@ -67,9 +67,6 @@ const (
 	MaxGraceSecond = 24 * 60 * 60
 )
 
-func hypervisors() []string {
-	return []string{Auto, HypervisorKVM, HypervisorMSHV, HypervisorEmulation}
-}
 func vmms() []string      { return []string{Auto, VMMQEMU, VMMCloudHypervisor} }
 func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
 func formats() []string   { return []string{FormatRaw, FormatQCOW2} }

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// TestCreateRefuses: every fault at once, a hypervisor's own among them.
+func TestCreateRefuses(t *testing.T) {
+	a := newWorld(t).start()
+	for _, c := range []struct {
+		s    *vmletv1.VirtualMachineSpec
+		want string
+	}{
+		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "xen", MachineType: "a b"}, "name hypervisor machineType"},
+		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "emulation", Cpu: &vmletv1.CPU{Model: "host"}}, "name cpu.model"},
+	} {
+		_, err := a.create(t.Context(), c.s)
+		var faults spec.FieldErrors
+		if !errors.As(err, &faults) {
+			t.Fatalf("%v: error %v, want FieldErrors", c.s, err)
+		}
+		var fields []string
+		for _, f := range faults {
+			fields = append(fields, f.Field)
+		}
+		if got := strings.Join(fields, " "); got != c.want {
+			t.Errorf("%v: faults of %q, want %q", c.s, got, c.want)
+		}
+	}
+}
+
+// TestAutoIsValidatedAsChosen: what the hypervisor that is chosen can't do is found before anything is made.
+func TestAutoIsValidatedAsChosen(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	registry, err := hypervisor.New(emulation.Emulation{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.node.hypervisors = registry
+	if _, err := a.create(t.Context(), &vmletv1.VirtualMachineSpec{Name: "a", Cpu: &vmletv1.CPU{Model: "host"}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.start(t.Context(), "a", startOptions{}, nil)
+	var faults spec.FieldErrors
+	if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Field != "cpu.model" {
+		t.Errorf("starting: %v, want a fault of cpu.model", err)
+	}
+	if held := w.holding(); held != nil {
+		t.Errorf("still taken: %q", held)
+	}
+}

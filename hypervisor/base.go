@@ -1,0 +1,46 @@
+package hypervisor
+
+import (
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// Base is embedded by hypervisors for all that is the same under each. It has every optional part of the contract, and leaves open
+// only what a hypervisor must say for itself: Name, Accelerator, VirtType and Check.
+type Base struct{}
+
+var _ interface {
+	Defaulter
+	Validator
+	ThreadNamer
+	ResourceAdjuster
+	MemoryCoster
+} = Base{}
+
+// Device returns "": no device is needed.
+func (Base) Device() string { return "" }
+
+// DeviceRequests are what every VM can use of a node whatever it runs on, all optional: taps for its networks, the kernel's half of
+// virtio-net and of virtio-vsock.
+func (Base) DeviceRequests() []DeviceRequest {
+	return []DeviceRequest{
+		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
+		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
+		{Resource: "devices.kubevirt.io/vhost-vsock", Path: "/dev/vhost-vsock", Optional: true},
+	}
+}
+
+// Layers returns nil: only the common defaults hold.
+func (Base) Layers() spec.Layers { return nil }
+
+// Validate finds no fault.
+func (Base) Validate(*vmletv1.VirtualMachineSpec, string) spec.FieldErrors { return nil }
+
+// Threads returns the zero ThreadNames: no thread can be told from another.
+func (Base) Threads() ThreadNames { return ThreadNames{} }
+
+// AdjustResources returns what the kernel wants of every VMM.
+func (Base) AdjustResources(f ResourceFacts) Resources { return CommonResources(f) }
+
+// MemoryCosts returns the zero MemoryCosts.
+func (Base) MemoryCosts() MemoryCosts { return MemoryCosts{} }

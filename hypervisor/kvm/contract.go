@@ -1,0 +1,41 @@
+package kvm
+
+import (
+	"slices"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// maxVCPUsARM64 is KVM_MAX_VCPUS there: VGIC_V3_MAX_CPUS, 512 (include/kvm/arm_vgic.h). On x86 the kernel's own limit is no lower
+// than a specification's.
+const maxVCPUsARM64 = 512
+
+// Layers: the guest's CPU is the node's.
+func (KVM) Layers() spec.Layers {
+	return spec.Layers{hypervisor.NameKVM: {Cpu: &vmletv1.CPU{Model: "host"}}}
+}
+
+// Validate refuses what KVM has on no machine of the architecture. What this machine's KVM can't do is found by trying.
+func (KVM) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+	var faults spec.FieldErrors
+	if arch != spec.ArchARM64 {
+		return nil
+	}
+	if n := spec.VCPUs(s.GetCpu()); n > maxVCPUsARM64 {
+		faults.Add("cpu", "%d vCPUs: KVM on arm64 has at most %d", n, maxVCPUsARM64)
+	}
+	// KVM on arm64 runs guests on the very CPU that the node has; the two named models are for nodes that have those
+	// (kvm_target in QEMU's target/arm).
+	if model := s.GetCpu().GetModel(); model != "" && !slices.Contains([]string{"host", "max", "cortex-a53", "cortex-a57"}, model) {
+		faults.Add("cpu.model", "%.80q: KVM on arm64 can't show a guest another CPU than the node's: want host, or hypervisor emulation", model)
+	}
+	return faults
+}
+
+// Threads are named by QEMU (accel/kvm/kvm-accel-ops.c) and cloud-hypervisor (vmm/src/cpu.rs), the timer's by the kernel
+// (arch/x86/kvm/i8254.c).
+func (KVM) Threads() hypervisor.ThreadNames {
+	return hypervisor.ThreadNames{VCPU: `^(?:CPU (\d+)/KVM|vcpu(\d+))$`, PIT: "kvm-pit/"}
+}

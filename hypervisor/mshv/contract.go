@@ -1,0 +1,29 @@
+package mshv
+
+import (
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// maxVCPUs is MSHV_MAX_VPS (drivers/hv/mshv_root.h of Linux 6.15).
+const maxVCPUs = 256
+
+// Layers: the guest's CPU is the node's.
+func (MSHV) Layers() spec.Layers {
+	return spec.Layers{hypervisor.NameMSHV: {Cpu: &vmletv1.CPU{Model: "host"}}}
+}
+
+// Validate refuses what the kernel's driver has on no machine.
+func (MSHV) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
+	var faults spec.FieldErrors
+	if n := spec.VCPUs(s.GetCpu()); n > maxVCPUs {
+		faults.Add("cpu", "%d vCPUs: MSHV has at most %d: want fewer, or hypervisor kvm", n, maxVCPUs)
+	}
+	return faults
+}
+
+// Threads are named by QEMU (accel/mshv) and cloud-hypervisor (vmm/src/cpu.rs).
+func (MSHV) Threads() hypervisor.ThreadNames {
+	return hypervisor.ThreadNames{VCPU: `^(?:CPU (\d+)/MSHV|vcpu(\d+))$`}
+}
