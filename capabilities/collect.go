@@ -13,6 +13,7 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/protobuf/proto"
 )
 
 // Collect makes the document. What can't be asked is in it as that, and costs
@@ -20,16 +21,16 @@ import (
 // may be called concurrently. Every part bounds itself, so that a kernel or a
 // program that doesn't answer holds it up for some seconds at most.
 func Collect(ctx context.Context, s Sources) (*vmletv1.Capabilities, error) {
-	c := collection{Sources: s, doc: &vmletv1.Capabilities{Architecture: runtime.GOARCH}}
-	hypervisors, vmms := s.Hypervisors.All(), s.VMMs
+	c := newCollection(s)
+	hypervisors := s.Hypervisors.All()
 	c.doc.Hypervisors = make([]*vmletv1.HypervisorCapabilities, len(hypervisors))
-	c.doc.Vmms = make([]*vmletv1.VmmCapabilities, len(vmms))
+	c.doc.Vmms = make([]*vmletv1.VmmCapabilities, len(s.VMMs))
 	var all sync.WaitGroup
 	all.Go(c.host)
 	for i, h := range hypervisors {
 		all.Go(func() { c.doc.Hypervisors[i] = c.hypervisor(ctx, h) })
 	}
-	for i, v := range vmms {
+	for i, v := range s.VMMs {
 		all.Go(func() { c.doc.Vmms[i] = c.vmm(ctx, v) })
 	}
 	all.Wait()
@@ -37,13 +38,28 @@ func Collect(ctx context.Context, s Sources) (*vmletv1.Capabilities, error) {
 		return nil, fmt.Errorf("asking what this node can do: %w", err)
 	}
 	c.finish(ctx)
+	c.kept.save()
 	return c.doc, nil
+}
+
+func newCollection(s Sources) *collection {
+	c := &collection{Sources: s, doc: &vmletv1.Capabilities{Architecture: runtime.GOARCH}}
+	file := s.CacheFile
+	if s.foreign() {
+		file = "" // what another machine's tree says is never this one's
+	} else {
+		c.hostKey = HostKey(s.Roots, s.Version)
+	}
+	c.kept = openKept(file, s.log())
+	return c
 }
 
 // collection is one making of the document. Each part fills in its own fields.
 type collection struct {
 	Sources
-	doc *vmletv1.Capabilities
+	doc     *vmletv1.Capabilities
+	hostKey string
+	kept    *kept
 
 	mu      sync.Mutex
 	unknown []*vmletv1.UnknownFact
@@ -68,31 +84,81 @@ func (c *collection) host() {
 	c.miss(hostUnknown(h, c.Roots)...)
 }
 
-func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *vmletv1.HypervisorCapabilities {
-	found := []*vmletv1.HypervisorCapabilities{try(ctx, h).found}
-	if d, ok := h.(hypervisor.Discoverer); ok {
-		more := new(vmletv1.HypervisorCapabilities)
-		c.miss(d.Discover(ctx, more)...)
-		found = append(found, more)
+// remembered is the answer that is kept under a key, or else a new one. ask
+// says whether the answer will be the same the next time, and can be kept.
+func remembered[M any, P interface {
+	*M
+	proto.Message
+}](c *collection, name, key string, ask func() (P, bool)) P {
+	if kept := P(new(M)); !c.Refresh && c.kept.get(name, key, kept) {
+		return kept
 	}
-	return describe(h, found...)
+	answer, lasting := ask()
+	if lasting {
+		c.kept.put(name, key, answer)
+	}
+	return answer
+}
+
+func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *vmletv1.HypervisorCapabilities {
+	part, key := "hypervisors."+h.Name(), c.deviceKey(h)
+	found := remembered(c, part+".trial", key, func() (*vmletv1.HypervisorCapabilities, bool) {
+		s := h.Check(ctx)
+		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s)
+	})
+	more := remembered(c, part, key, func() (*vmletv1.HypervisorCapabilities, bool) {
+		more := new(vmletv1.HypervisorCapabilities)
+		d, ok := hypervisor.As[hypervisor.Discoverer](h)
+		if !ok {
+			return more, false
+		}
+		unknown := d.Discover(ctx, more)
+		c.miss(unknown...)
+		return more, ctx.Err() == nil && len(unknown) == 0
+	})
+	return describe(h, found, more)
+}
+
+// deviceKey is the key of what a hypervisor says.
+func (c *collection) deviceKey(h hypervisor.Hypervisor) string {
+	k := newKey("hypervisor", c.Version)
+	k.add("host", c.hostKey)
+	k.add(h.Device(), deviceState(h.Device()))
+	return k.String()
 }
 
 func (c *collection) vmm(ctx context.Context, v vmm.VMM) *vmletv1.VmmCapabilities {
+	part := "vmms." + v.Name()
 	if c.foreign() {
-		c.missf("vmms."+v.Name(), "it was not asked: the files are another machine's, on which no program can be run")
+		c.missf(part, "it was not asked: the files are another machine's, on which no program can be run")
 		return &vmletv1.VmmCapabilities{Name: v.Name()}
 	}
-	out, err := askVMM(ctx, v)
-	if err != nil {
-		c.missf("vmms."+v.Name(), "%v", err)
+	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
+		f.Forget()
+	}
+	out := remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool) {
+		out, err := askVMM(ctx, v)
+		return out, err == nil && ctx.Err() == nil && len(filesOf(v)) > 0
+	})
+	if out.GetState() == StateUnusable {
+		c.missf(part, "%s", out.GetReason())
 	}
 	for _, a := range out.GetAccelerators() {
 		if !a.GetUsable() {
-			c.missf("vmms."+v.Name()+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
+			c.missf(part+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
 		}
 	}
 	return out
+}
+
+// filesKey is the key of what a VMM says.
+func (c *collection) filesKey(v vmm.VMM) string {
+	k := newKey("vmm", c.Version)
+	k.add("host", c.hostKey)
+	for _, path := range filesOf(v) {
+		k.add(path, fileState(path))
+	}
+	return k.String()
 }
 
 // finish fills in what follows from the parts.

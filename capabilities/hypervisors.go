@@ -10,23 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// trial is what came of trying a hypervisor, and whether it will be the same
-// the next time: the kernel's "not now" (no memory, busy, too many files) and a
-// trial that was broken off say nothing of the machine.
-type trial struct {
-	found   *vmletv1.HypervisorCapabilities
-	lasting bool
-}
-
-// try checks a hypervisor.
-func try(ctx context.Context, h hypervisor.Hypervisor) trial {
-	s := h.Check(ctx)
-	return trial{
-		found: &vmletv1.HypervisorCapabilities{
-			State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: errnoName(s.Errno),
-			Limitations: s.Limits, CpuQuirks: s.CPUQuirks, InstructionsPerSecond: s.InstructionsPerSecond,
-		},
-		lasting: ctx.Err() == nil && lasting(s),
+// foundIn is what a Status says, as the document has it.
+func foundIn(s hypervisor.Status) *vmletv1.HypervisorCapabilities {
+	return &vmletv1.HypervisorCapabilities{
+		State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: errnoName(s.Errno),
+		Limitations: s.Limits, CpuQuirks: s.CPUQuirks, InstructionsPerSecond: s.InstructionsPerSecond,
 	}
 }
 
@@ -67,6 +55,9 @@ type answered struct {
 
 func (a answered) Check(context.Context) hypervisor.Status { return a.status }
 
+// Unwrap is for hypervisor.As.
+func (a answered) Unwrap() hypervisor.Hypervisor { return a.Hypervisor }
+
 // chooseDefault says what "auto" stands for on this node, and why.
 func chooseDefault(ctx context.Context, s Sources, found []*vmletv1.HypervisorCapabilities) (name, reason string) {
 	var all []hypervisor.Hypervisor
@@ -77,9 +68,15 @@ func chooseDefault(ctx context.Context, s Sources, found []*vmletv1.HypervisorCa
 	if err != nil {
 		return "", err.Error() // their names are those of a Registry: they differ
 	}
-	h, reason, err := known.Choose(ctx, s.DefaultHypervisor)
+	configured, warning := known.Default(s.DefaultHypervisor)
+	h, reason, err := known.Choose(ctx, configured)
 	if err != nil {
-		return "", fmt.Sprintf("none: %v", err)
+		reason = fmt.Sprintf("none: %v", err)
+	} else {
+		name = h.Name()
 	}
-	return h.Name(), reason
+	if warning != "" {
+		reason = warning + "; " + reason
+	}
+	return name, reason
 }

@@ -19,6 +19,15 @@ const (
 	StateUnusable = "unusable"
 )
 
+// filesOf are the files and folders that a VMM's answers hang on. One that
+// doesn't say is asked every time.
+func filesOf(v vmm.VMM) []string {
+	if f, ok := v.(interface{ Files() []string }); ok {
+		return f.Files()
+	}
+	return nil
+}
+
 // askVMM asks one VMM. One that can't be asked is in the document all the same,
 // with what to do about it.
 func askVMM(ctx context.Context, v vmm.VMM) (*vmletv1.VmmCapabilities, error) {

@@ -1,0 +1,153 @@
+package capabilities
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// maxKept bounds the file of kept answers, in bytes. Two VMMs with some hundred
+// CPU models each make half a MiB.
+const maxKept = 8 << 20
+
+// kept are answers of earlier, by the part of the document that they are of.
+type kept struct {
+	path string // empty: nothing is kept
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	old     map[string]answer // what the file has
+	current map[string]answer // what is to be in it
+	changed bool
+}
+
+// answer is one part, and what it depended on.
+type answer struct {
+	Key string `json:"key"`
+	// Message is a protobuf message: to read one takes a tenth of ProtoJSON's time.
+	Message []byte `json:"message"`
+	// Sum of all of it: a damaged message may still be read as another.
+	Sum string `json:"sum"`
+}
+
+func newAnswer(name, key string, message []byte) answer {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %x", name, key, message))
+	return answer{Key: key, Message: message, Sum: hex.EncodeToString(sum[:])}
+}
+
+// openKept reads the file. One that is damaged, not this user's, or too large is
+// as good as none: all is asked anew.
+func openKept(path string, log *slog.Logger) *kept {
+	k := &kept{path: path, log: log, current: map[string]answer{}}
+	if path == "" {
+		return k
+	}
+	content, err := readKept(path)
+	if err == nil {
+		err = json.Unmarshal(content, &k.old)
+	}
+	if err != nil {
+		k.old = nil
+		if !errors.Is(err, fs.ErrNotExist) {
+			log.Info("what was found out earlier can't be read: asking again", "file", path, "error", err)
+		}
+	}
+	return k
+}
+
+func readKept(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, errors.New("it is not a file")
+	case st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0:
+		return nil, fmt.Errorf("its owner is uid %d and its mode %04o: it could be another user's words", st.Uid, st.Mode&0o7777)
+	case st.Size > maxKept:
+		return nil, fmt.Errorf("it has %d bytes, and %d at most are expected", st.Size, maxKept)
+	}
+	return io.ReadAll(io.LimitReader(f, maxKept))
+}
+
+// get fills in the message that is kept under this name and key; false if there
+// is none, or it is damaged.
+func (k *kept) get(name, key string, into proto.Message) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a, ok := k.old[name]
+	if !ok || a.Key != key || a.Sum != newAnswer(name, key, a.Message).Sum {
+		return false
+	}
+	if err := proto.Unmarshal(a.Message, into); err != nil {
+		proto.Reset(into)
+		return false
+	}
+	k.current[name] = a
+	return true
+}
+
+// put keeps a message.
+func (k *kept) put(name, key string, m proto.Message) {
+	if k.path == "" {
+		return
+	}
+	message, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		k.log.Warn("an answer can't be kept", "part", name, "error", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.current[name] = newAnswer(name, key, message)
+	k.changed = true
+}
+
+// save writes what is to be kept, if it is something new. That it can't is no
+// reason not to go on.
+func (k *kept) save() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.path == "" || !k.changed {
+		return
+	}
+	content, err := json.Marshal(k.current)
+	if err == nil {
+		err = replace(k.path, content)
+	}
+	if err != nil {
+		k.log.Warn("what was found out can't be kept: it will be asked again", "file", k.path, "error", err)
+	}
+}
+
+// replace puts a new file of mode 0600 in a file's place. It isn't synced: one
+// that a power cut leaves damaged is asked for again.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // it is gone if it was renamed
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

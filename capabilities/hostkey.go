@@ -1,0 +1,161 @@
+package capabilities
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/sysfs"
+	"golang.org/x/sys/unix"
+)
+
+// keyFormat is a part of every key: answers that were kept in another form, or
+// asked for in another way, are not read.
+const keyFormat = 1
+
+// maxKeyFile bounds what is read of a file for the key, in bytes; the longest,
+// /proc/cpuinfo, is read by its head.
+const maxKeyFile = 16 << 10
+
+// HostKey changes whenever this machine might answer otherwise than before to
+// what a hypervisor or a VMM asks it: another kernel or command line, another
+// processor, microcode or flags, other parameters of KVM's and MSHV's modules,
+// another device node or right to open it, another vmlet. What firmware or an
+// outer hypervisor sets changes with a boot at the earliest, so the boot is in
+// it, too. It takes well under a millisecond and may be called concurrently.
+func HostKey(roots sysfs.Roots, version string) string {
+	k := newKey("host", version)
+	k.add("user", fmt.Sprint(os.Geteuid()))
+	for _, name := range []string{"random/boot_id", "osrelease", "version"} {
+		k.file(roots.ProcPath("sys", "kernel", name))
+	}
+	k.file(roots.ProcPath("cmdline"))
+	k.add("processor", processorIdentity(head(roots.ProcPath("cpuinfo"))))
+	for _, path := range moduleParameters(roots) {
+		k.file(path)
+	}
+	for _, name := range []string{"kvm", "mshv", "sev"} {
+		path := roots.DevPath(name)
+		k.add(path, deviceState(path))
+	}
+	return k.String()
+}
+
+// key takes parts in, each so that it can't be mistaken for others.
+type key struct{ hash.Hash }
+
+func newKey(kind, version string) key {
+	k := key{sha256.New()}
+	k.add(kind, fmt.Sprintf("format %d, vmlet %s", keyFormat, version))
+	return k
+}
+
+func (k key) add(name, value string) { fmt.Fprintf(k, "%q=%q\n", name, value) }
+func (k key) file(path string)       { k.add(path, head(path)) }
+func (k key) String() string         { return hex.EncodeToString(k.Sum(nil)) }
+
+// head is a file's content, up to maxKeyFile; of one that can't be read, why.
+func head(path string) string {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "?" + err.Error()
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	if err != nil {
+		return "?" + err.Error()
+	}
+	return string(content)
+}
+
+// processorIdentity is what /proc/cpuinfo says of the first CPU and doesn't
+// change by itself, as its frequency does. The words are those of x86, arm64,
+// s390x and POWER.
+func processorIdentity(cpuinfo string) string {
+	lasting := []string{
+		"vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "vmx flags", "bugs",
+		"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
+		"features", "facilities", "cpu", "revision", "machine",
+	}
+	seen := map[string]bool{}
+	var out []string
+	for line := range strings.Lines(cpuinfo) {
+		name, value, _ := strings.Cut(line, ":")
+		name = strings.TrimSpace(name)
+		if !seen[name] && slices.Contains(lasting, name) {
+			seen[name] = true
+			out = append(out, name+":"+strings.TrimSpace(value))
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+// maxParameters bounds how many parameters are read; KVM's modules have some 60.
+const maxParameters = 512
+
+// moduleParameters are the parameters of the modules that hypervisors and SEV
+// are made of. Those of a module that isn't loaded aren't there.
+func moduleParameters(roots sysfs.Roots) []string {
+	var paths []string
+	for _, module := range []string{"kvm", "kvm_*", "mshv*", "ccp"} {
+		found, err := filepath.Glob(roots.SysPath("module", module, "parameters", "*"))
+		if err == nil { // the only error is a pattern that makes none
+			paths = append(paths, found...)
+		}
+	}
+	slices.Sort(paths)
+	return paths[:min(len(paths), maxParameters)]
+}
+
+// deviceState is what a device node is, whose, and what comes of opening it. Its
+// mode isn't in it: that changes with every VM that is given access.
+func deviceState(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "?" + err.Error()
+	}
+	state := fmt.Sprintf("kind %o device %d owner %d:%d ", st.Mode&unix.S_IFMT, st.Rdev, st.Uid, st.Gid)
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return state
+	}
+	fd, err := device.Retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
+	if err != nil {
+		return state + err.Error()
+	}
+	unix.Close(fd)
+	return state + "opens"
+}
+
+// fileState tells two files of one name apart; of a folder, the descriptors
+// in it.
+func fileState(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "?" + err.Error()
+	}
+	state := fmt.Sprintf("mode %o file %d:%d size %d changed %d.%d", st.Mode, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec)
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return state
+	}
+	found, err := filepath.Glob(filepath.Join(path, "*.json"))
+	if err != nil {
+		return state
+	}
+	for _, f := range found[:min(len(found), maxDescriptors)] {
+		if unix.Stat(f, &st) == nil {
+			state += fmt.Sprintf("; %s file %d:%d size %d changed %d.%d", f, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec)
+		}
+	}
+	return state
+}
+
+// maxDescriptors bounds how many firmware descriptors count; a distribution has
+// some dozen.
+const maxDescriptors = 256
