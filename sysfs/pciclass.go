@@ -1,10 +1,8 @@
 package sysfs
 
-// pciSubclasses names base class and subclass, pciClasses the base class alone,
-// after the numbers in the PCI-SIG's "PCI Code and ID Assignment Specification".
-// They are functions, as a package has no variables.
-
-// pciClassName returns a few words for a 24-bit class code; empty: not known.
+// pciClassName returns a few words for a 24-bit class code, by base class and
+// subclass or by the base class alone; empty: not known. The numbers are those
+// of the PCI-SIG's "PCI Code and ID Assignment Specification".
 func pciClassName(class uint32) string {
 	// The programming interface tells NVM Express from other flash.
 	if class == 0x010802 {
@@ -19,7 +17,7 @@ func pciClassName(class uint32) string {
 func pciSubclassName(subclass uint16) string {
 	switch subclass {
 	case 0x0001:
-		return "VGA device of old"
+		return "VGA device without a class"
 	case 0x0100:
 		return "SCSI controller"
 	case 0x0101:
@@ -100,8 +98,8 @@ func pciOddSubclassName(subclass uint16) string {
 		return "IPMI interface"
 	case 0x0d11:
 		return "Bluetooth controller"
-	case 0x0280, 0x0d80:
-		return "wireless or other network controller"
+	case 0x0280:
+		return "other network controller"
 	case 0x1000:
 		return "network encryption accelerator"
 	case 0x1101:
