@@ -4,15 +4,23 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
 // CPUIDLeaf is what CPUID answers.
 type CPUIDLeaf struct{ EAX, EBX, ECX, EDX uint32 }
 
-// CPUIDReader reads CPUID of an x86 processor through the device of the kernel's module cpuid (/dev/cpu/N/cpuid), which is not
-// always loaded and is root's. The device is opened for each leaf.
-func CPUIDReader(path string) func(function, index uint32) (CPUIDLeaf, error) {
+// CPUIDReader answers CPUID of an x86 processor: of the one it runs on where the roots are this machine's, else what the file
+// /dev/cpu/0/cpuid under the root says, which the kernel's module cpuid makes.
+func CPUIDReader(roots sysfs.Roots) func(function, index uint32) (CPUIDLeaf, error) {
+	if roots == (sysfs.Roots{}) && hasCPUID {
+		return func(function, index uint32) (CPUIDLeaf, error) { return cpuid(function, index), nil }
+	}
+	return cpuidOfDevice(roots.DevPath("cpu/0/cpuid"))
+}
+
+func cpuidOfDevice(path string) func(function, index uint32) (CPUIDLeaf, error) {
 	return func(function, index uint32) (CPUIDLeaf, error) {
 		fd, fail := OpenFor(path, unix.O_RDONLY, func() string { return "load cpuid (modprobe cpuid)" })
 		if fail != nil {

@@ -1,5 +1,6 @@
-// Package device opens the kernel's character devices and words what comes of
-// it: the errno by name, and what an administrator can do.
+// Package device is how the kernel's character devices are opened and asked, for
+// no longer than a limit, and how what comes of it is worded: the errno by name,
+// and what an administrator can do.
 package device
 
 import (
@@ -20,6 +21,9 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Reason }
 
+// Sentence is the reason and the remedy in one line.
+func (f *Failure) Sentence() string { return f.Status().Sentence() }
+
 // Status is that of a hypervisor which can't be used for this reason.
 func (f *Failure) Status() hypervisor.Status {
 	return hypervisor.Status{Level: hypervisor.Unusable, Reason: f.Reason, Remedy: f.Remedy, Errno: f.Errno}
@@ -27,11 +31,18 @@ func (f *Failure) Status() hypervisor.Status {
 
 // Failed words what the kernel answered to an attempt: "/dev/kvm: permission denied (EACCES)".
 func Failed(what string, errno syscall.Errno, remedy string) *Failure {
-	name := unix.ErrnoName(errno)
-	if name == "" {
-		name = fmt.Sprintf("errno %d", int(errno))
+	return &Failure{Reason: fmt.Sprintf("%s: %s (%s)", what, errno.Error(), ErrnoName(errno)), Remedy: remedy, Errno: errno}
+}
+
+// ErrnoName is the errno's name: "EACCES", or "errno 4000" for one that has none; empty for 0.
+func ErrnoName(errno syscall.Errno) string {
+	if errno == 0 {
+		return ""
 	}
-	return &Failure{Reason: fmt.Sprintf("%s: %s (%s)", what, errno.Error(), name), Remedy: remedy, Errno: errno}
+	if name := unix.ErrnoName(errno); name != "" {
+		return name
+	}
+	return fmt.Sprintf("errno %d", int(errno))
 }
 
 // Open opens a character device for reading and writing. absent is the remedy when there is no such device.

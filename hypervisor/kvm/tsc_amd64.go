@@ -14,13 +14,13 @@ const (
 )
 
 // tscOfHost is the frequency in Hz as the kernel's file tells (a driver outside the kernel makes it), else the processor by
-// CPUID through /dev/cpu/0/cpuid; 0: neither tells.
+// CPUID; 0: neither tells.
 func tscOfHost(roots sysfs.Roots) uint64 {
 	text, err := device.Text(roots.SysPath("devices/system/cpu/cpu0/tsc_freq_khz"))
 	if khz, err2 := strconv.ParseUint(text, 10, 40); err == nil && err2 == nil && khz > 0 {
 		return khz * 1000
 	}
-	return tscOfCPUID(device.CPUIDReader(roots.DevPath("cpu/0/cpuid")))
+	return tscOfCPUID(device.CPUIDReader(roots))
 }
 
 func tscOfCPUID(read func(function, index uint32) (device.CPUIDLeaf, error)) uint64 {
