@@ -1,0 +1,159 @@
+package labels
+
+import (
+	"cmp"
+	"strconv"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// yes is the value of a label that says by being there.
+const yes = "true"
+
+// acceleratorFacts is where the document has what a VMM's guests can have.
+const acceleratorFacts = "vmms.{vmm}.accelerators.{hypervisor}."
+
+// kubevirt are the families of KubeVirt's node labeller, by its keys
+// (staging/src/kubevirt.io/api/core/v1/types.go) and with its values.
+func kubevirt() []family {
+	return append(cpuFamilies(), []family{
+		set("machine-type.node.kubevirt.io/", []string{"vmms.{vmm}.machine_types"}, machineTypes),
+		set("hyperv.node.kubevirt.io/", hypervisorFacts("hyperv", "hyperv_features", "extensions", "msrs"), hyperv),
+		whole("cpu-timer.node.kubevirt.io/", hypervisorFacts("tsc"), tsc),
+		whole("kubevirt.io/realtime", []string{"host.realtime"}, realtime),
+		whole("kubevirt.io/ksm-enabled", []string{"host.ksm", "host.ksm_enabled"}, ksm),
+		confidential("sev", (*vmletv1.ConfidentialComputing).GetSev),
+		confidential("sev-es", (*vmletv1.ConfidentialComputing).GetSevEs),
+		confidential("sev-snp", (*vmletv1.ConfidentialComputing).GetSevSnp),
+		confidential("tdx", (*vmletv1.ConfidentialComputing).GetTdx),
+		confidential("s390-pv", (*vmletv1.ConfidentialComputing).GetS390Pv),
+	}...)
+}
+
+func cpuFamilies() []family {
+	models := []string{acceleratorFacts + "cpu_models"}
+	host := []string{acceleratorFacts + "host_cpu_model"}
+	return []family{
+		set("cpu-feature.node.kubevirt.io/", []string{acceleratorFacts + "cpu_features"}, cpuFeatures),
+		set("cpu-model.node.kubevirt.io/", models, func(v *view, add adder) { cpuModels(v, add, (*vmletv1.CpuModel).GetUsable) }),
+		set("cpu-model-migration.node.kubevirt.io/", models, func(v *view, add adder) {
+			cpuModels(v, add, func(*vmletv1.CpuModel) bool { return true })
+		}),
+		whole("host-model-cpu.node.kubevirt.io/", host, hostModel),
+		set("host-model-required-features.node.kubevirt.io/", host, requiredFeatures),
+		whole("cpu-vendor.node.kubevirt.io/", append(host, "host.cpu.vendor"), cpuVendor),
+		whole("node-labeller.kubevirt.io/obsolete-host-model", host, obsoleteHostModel),
+	}
+}
+
+// hypervisorFacts are parts of the chosen hypervisor.
+func hypervisorFacts(parts ...string) []string {
+	var facts []string
+	for _, p := range parts {
+		facts = append(facts, "hypervisors.{hypervisor}."+p)
+	}
+	return facts
+}
+
+func cpuFeatures(v *view, add adder) {
+	if !v.traits.cpu {
+		return
+	}
+	for _, f := range v.accelerator.GetCpuFeatures() {
+		add(f, yes)
+	}
+}
+
+func cpuModels(v *view, add adder, wanted func(*vmletv1.CpuModel) bool) {
+	if !v.traits.cpu {
+		return
+	}
+	for _, m := range v.accelerator.GetCpuModels() {
+		if wanted(m) && !v.obsolete[m.GetName()] {
+			add(m.GetName(), yes)
+		}
+	}
+}
+
+func hostModel(v *view, add adder) {
+	if m := v.hostModel(); m != nil {
+		add(m.GetName(), yes)
+	}
+}
+
+func requiredFeatures(v *view, add adder) {
+	for _, f := range v.hostModel().GetRequiredFeatures() {
+		add(f, yes)
+	}
+}
+
+func obsoleteHostModel(v *view, add adder) {
+	if m := v.hostModel(); m != nil && v.obsolete[m.GetName()] {
+		add("", yes)
+	}
+}
+
+// cpuVendor is the host model's; a model may be nobody's in particular, and
+// then the guest sees the machine's.
+func cpuVendor(v *view, add adder) {
+	if !v.traits.cpu || v.accelerator == nil {
+		return
+	}
+	vendor := cmp.Or(v.hostModel().GetVendor(), v.traits.vendor)
+	if vendor == "" && v.hardware() {
+		vendor = v.doc.GetHost().GetCpu().GetVendor()
+	}
+	if vendor != "" {
+		add(vendor, yes)
+	}
+}
+
+// machineTypes have their aliases beside them: a VM may ask for either.
+func machineTypes(v *view, add adder) {
+	for _, m := range v.vmm.GetMachineTypes() {
+		add(m.GetName(), yes)
+		if m.GetAlias() != "" {
+			add(m.GetAlias(), yes)
+		}
+	}
+}
+
+func hyperv(v *view, add adder) {
+	if !v.traits.x86 {
+		return
+	}
+	for _, f := range v.hypervisor.GetHypervFeatures() {
+		add(f, yes)
+	}
+}
+
+func tsc(v *view, add adder) {
+	t := v.hypervisor.GetTsc()
+	if !v.traits.x86 || t.GetFrequencyHz() == 0 {
+		return
+	}
+	add("tsc-frequency", strconv.FormatUint(t.GetFrequencyHz(), 10))
+	add("tsc-scalable", strconv.FormatBool(t.GetScalable()))
+}
+
+func realtime(v *view, add adder) {
+	if v.doc.GetHost().GetRealtime() {
+		add("", yes)
+	}
+}
+
+func ksm(v *view, add adder) {
+	if host := v.doc.GetHost(); host != nil && host.KsmEnabled != nil {
+		add("", strconv.FormatBool(host.GetKsmEnabled()))
+	}
+}
+
+// confidential is there only where guests run on the machine's own CPUs.
+func confidential(name string, get func(*vmletv1.ConfidentialComputing) *vmletv1.ConfidentialFeature) family {
+	facts := []string{"confidential." + name, "confidential_computing." + name}
+	return whole("kubevirt.io/"+name, facts, func(v *view, add adder) {
+		if v.hardware() && get(v.doc.GetConfidentialComputing()).GetSupported() {
+			add("", yes)
+		}
+	})
+}

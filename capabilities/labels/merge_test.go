@@ -1,0 +1,195 @@
+package labels
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// forget takes facts out of a document, as if they could not be asked.
+func forget(doc *vmletv1.Capabilities, facts ...string) *vmletv1.Capabilities {
+	doc = proto.CloneOf(doc)
+	for _, fact := range facts {
+		doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: fact, Reason: "it hung"})
+		kvm, qemu := hypervisorNamed(doc, "kvm"), vmmNamed(doc, "qemu")
+		switch fact {
+		case "host":
+			doc.Host = nil
+		case "host.ksm":
+			doc.Host.KsmEnabled = nil
+		case "host.realtime":
+			doc.Host.Realtime = nil
+		case "host.numaNodes":
+			doc.Host.NumaNodes = nil
+		case "host.huge_pages":
+			doc.Host.HugePages = nil
+		case "host.cpu":
+			doc.Host.Cpu = nil
+		case "host.nested":
+			kvm.Nested = nil
+		case "confidential.sev", "confidentialComputing.sevEs", "confidential":
+			doc.ConfidentialComputing = nil
+		case "hypervisors.kvm.tsc":
+			kvm.Tsc = nil
+		case "hypervisors.kvm.hypervFeatures":
+			kvm.HypervFeatures = nil
+		case "hypervisors.kvm.msrs":
+			kvm.HypervFeatures = []string{"base", "time"}
+		case "hypervisors.kvm":
+			doc.Hypervisors = slices.DeleteFunc(doc.Hypervisors, func(h *vmletv1.HypervisorCapabilities) bool { return h == kvm })
+			doc.DefaultHypervisor = "emulation"
+		case "vmms.qemu", "vmms":
+			doc.Vmms[0] = &vmletv1.VmmCapabilities{Name: "qemu", State: unusable}
+		case "vmms.qemu.accelerators.kvm":
+			qemu.Accelerators[0] = &vmletv1.AcceleratorCapabilities{Hypervisor: "kvm"}
+		}
+	}
+	return doc
+}
+
+// TestMerge: what was asked once is not lost when it can't be asked again, and
+// nothing else stays.
+func TestMerge(t *testing.T) {
+	const domain = ".node.kubevirt.io/"
+	cpu := []string{"cpu-feature" + domain, "cpu-model" + domain, "cpu-model-migration" + domain, "cpu-vendor" + domain, "host-model-cpu" + domain, "host-model-required-features" + domain}
+	for _, test := range []struct {
+		doc, fact string
+		kept      []string // the beginnings of those labels, and of no others
+	}{
+		{"intel", "host.ksm", []string{"kubevirt.io/ksm-enabled"}},
+		{"intel", "host.realtime", []string{"kubevirt.io/realtime"}},
+		{"intel", "host.numaNodes", []string{"node.vmlet.io/numa-"}},
+		{"intel", "host.huge_pages", []string{"node.vmlet.io/hugepages-"}},
+		{"intel", "host.cpu", []string{"node.vmlet.io/isolated-cpus"}}, // the vendor is the host model's
+		{"intel", "host.nested", []string{"node.vmlet.io/nested"}},
+		{"intel", "host", []string{"kubevirt.io/ksm-enabled", "kubevirt.io/realtime", "node.vmlet.io/numa-", "node.vmlet.io/hugepages-", "node.vmlet.io/isolated-cpus"}},
+		{"intel", "host.clocksource", nil},
+		{"amd", "confidential.sev", []string{"kubevirt.io/sev"}},
+		{"intel", "hypervisors.kvm.tsc", []string{"cpu-timer" + domain}},
+		{"intel", "hypervisors.kvm.hypervFeatures", []string{"hyperv" + domain}},
+		{"intel", "hypervisors.kvm.msrs", []string{"hyperv" + domain}},
+		{"intel", "hypervisors.emulation.tsc", nil},
+		{"intel", "vmms.qemu.accelerators.kvm", cpu},
+		{"intel", "vmms.qemu.accelerators.emulation", nil},
+		{"intel", "vmms.qemu", append([]string{"machine-type" + domain, "vmm.node.vmlet.io/qemu", "node.vmlet.io/vmm", "node.vmlet.io/lazy-restore"}, cpu...)},
+		{"intel", "hypervisors.kvm", append([]string{"cpu-timer" + domain, "hyperv" + domain, "hypervisor.node.vmlet.io/kvm", "node.vmlet.io/hypervisor", "node.vmlet.io/max-vcpus", "node.vmlet.io/nested"}, cpu...)},
+		{"amd", "vmms.cloud-hypervisor", nil}, // it is not the default, and its version is known
+	} {
+		t.Run(test.fact, func(t *testing.T) {
+			whole := document(t, test.doc)
+			previous := of(t, whole, "").Labels
+			merged, kept := Merge(previous, of(t, forget(whole, test.fact), ""))
+			begins := func(key string) bool {
+				return slices.ContainsFunc(test.kept, func(s string) bool { return strings.HasPrefix(key, s) })
+			}
+			for key, value := range previous {
+				if begins(key) && merged[key] != value && key != "kubevirt.io/sev-es" && key != "kubevirt.io/sev-snp" {
+					t.Errorf("%s was %q and is %q", key, value, merged[key])
+				}
+			}
+			var stayed []string
+			for _, k := range kept {
+				stayed = append(stayed, k.Key)
+				if !begins(k.Key) || k.Fact != test.fact || k.Reason != "it hung" {
+					t.Errorf("kept: %+v", k)
+				}
+			}
+			if !slices.IsSorted(stayed) || len(test.kept) > 0 && len(stayed) == 0 {
+				t.Errorf("kept: %q", stayed)
+			}
+			for key := range merged {
+				if _, before := previous[key]; !before {
+					t.Errorf("%s was not there before", key)
+				}
+			}
+		})
+	}
+}
+
+// TestMergeIsAsNow where everything is known.
+func TestMergeIsAsNow(t *testing.T) {
+	now := of(t, document(t, "amd"), "")
+	previous := of(t, document(t, "intel"), "").Labels
+	previous["kubernetes.io/hostname"] = "node-a"
+	previous["kubevirt.io/schedulable"] = "true"
+	merged, kept := Merge(previous, now)
+	if !maps.Equal(merged, now.Labels) || len(kept) != 0 {
+		t.Errorf("merged %v, kept %v", merged, kept)
+	}
+	if merged, kept := Merge(nil, Set{}); len(merged) != 0 || merged == nil || kept != nil {
+		t.Errorf("of nothing %v, %v", merged, kept)
+	}
+	merged["x"] = "y"
+	if _, shared := now.Labels["x"]; shared {
+		t.Error("the set was changed")
+	}
+}
+
+// TestMergeSecondTime: what is kept once is kept on.
+func TestMergeSecondTime(t *testing.T) {
+	whole := document(t, "intel")
+	previous := of(t, whole, "").Labels
+	now := of(t, forget(whole, "vmms.qemu", "host.ksm", "hypervisors.kvm"), "")
+	first, _ := Merge(previous, now)
+	second, _ := Merge(first, now)
+	if !maps.Equal(first, second) {
+		t.Errorf("first %v, second %v", first, second)
+	}
+}
+
+// TestMergeStates: hypervisors that were tried are known, though not all of
+// what they could say is.
+func TestMergeStates(t *testing.T) {
+	doc := document(t, "emulation")
+	previous := map[string]string{
+		"hypervisor.node.vmlet.io/kvm":         "works",
+		"node.vmlet.io/hypervisor":             "kvm",
+		"node.vmlet.io/nested":                 "true",
+		"cpu-feature.node.kubevirt.io/avx512f": "true",
+		"hyperv.node.kubevirt.io/vpindex":      "true",
+	}
+	merged, kept := Merge(previous, of(t, doc, ""))
+	want := of(t, doc, "").Labels
+	want["hypervisor.node.vmlet.io/kvm"] = "works" // its state is one of the things that are not known
+	if !maps.Equal(merged, want) || len(kept) != 1 {
+		t.Errorf("kept %v", kept)
+	}
+}
+
+// TestMergeBadFile: a file changed by hand makes no label that is not valid.
+func TestMergeBadFile(t *testing.T) {
+	now := of(t, forget(document(t, "intel"), "vmms.qemu", "host.ksm"), "")
+	previous := map[string]string{
+		"cpu-feature.node.kubevirt.io/": "true", "cpu-feature.node.kubevirt.io/a b": "true",
+		"cpu-feature.node.kubevirt.io/aes": "yes it has", "cpu-feature.node.kubevirt.io/a/b": "true",
+		"kubevirt.io/ksm-enabled": strings.Repeat("x", 64),
+	}
+	merged, kept := Merge(previous, now)
+	checkValid(t, merged)
+	if len(kept) != 0 {
+		t.Errorf("kept %v", kept)
+	}
+}
+
+func FuzzMerge(f *testing.F) {
+	f.Add("kubevirt.io/ksm-enabled", "true", "host.ksm", "kvm")
+	f.Add("cpu-model.node.kubevirt.io/Haswell", "true", "vmms", "")
+	f.Add("vmm.node.vmlet.io/x", "1", "vmms.x.version", "emulation")
+	doc := document(f, "intel")
+	f.Fuzz(func(t *testing.T, key, value, fact, chosen string) {
+		doc := proto.CloneOf(doc)
+		doc.DefaultHypervisor = chosen
+		doc.Unknown = []*vmletv1.UnknownFact{{Fact: fact}}
+		now := of(t, doc, "")
+		merged, kept := Merge(map[string]string{key: value}, now)
+		checkValid(t, merged)
+		if len(kept) > 1 || len(kept) == 1 && merged[key] != value {
+			t.Errorf("merged %q, kept %v", merged, kept)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package labels
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxNFD is the largest file that Node Feature Discovery reads, in bytes; a
+// larger one it ignores as a whole (MaxFeatureFileSize in its source/local).
+const maxNFD = 64 << 10
+
+// FormatNFD writes labels as Node Feature Discovery's local source reads them:
+// one "key=value" a line, sorted.
+func FormatNFD(labels map[string]string) []byte {
+	var b bytes.Buffer
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		fmt.Fprintf(&b, "%s=%s\n", key, labels[key])
+	}
+	return b.Bytes()
+}
+
+// ParseNFD reads what FormatNFD wrote. Comments and empty lines are skipped; a
+// key alone means "true", as it does to NFD.
+func ParseNFD(content []byte) map[string]string {
+	labels := map[string]string{}
+	for line := range strings.Lines(string(content)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		key, value, given := strings.Cut(line, "=")
+		if !given {
+			value = yes
+		}
+		labels[key] = value
+	}
+	return labels
+}
+
+// ReadNFD reads a file of WriteNFD. That there is none yet is an error which is
+// fs.ErrNotExist.
+func ReadNFD(path string) (map[string]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%s is not a file: name one in a folder of features", path), err)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxNFD+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxNFD {
+		return nil, fmt.Errorf("%s has more than %d bytes, and was not written by vmlet: name another file", path, maxNFD)
+	}
+	return ParseNFD(content), nil
+}
+
+// WriteNFD replaces a file of Node Feature Discovery's local source. The file
+// is written beside it under a name with a dot, which NFD skips, and renamed, so
+// that NFD reads the old labels or the new. No other file is touched, and the
+// old one stays if anything fails. The folder must be there.
+func WriteNFD(path string, labels map[string]string) error {
+	dir, base := filepath.Split(path)
+	content := FormatNFD(labels)
+	switch {
+	case base == "" || strings.HasPrefix(base, "."):
+		return fmt.Errorf("%s: NFD reads no file of that name: one that doesn't begin with a dot is wanted", path)
+	case len(content) > maxNFD:
+		return fmt.Errorf("%s: the labels need %d bytes, and NFD ignores a file of more than %d: the old file stays", path, len(content), maxNFD)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	err := replace(dir, base, content)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: its folder is not there: make it (mkdir -p %s), or name the one that nfd-worker mounts: %w", path, dir, err)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// replace writes, fsyncs and renames.
+func replace(dir, base string, content []byte) (err error) {
+	f, err := os.CreateTemp(dir, "."+base+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644) // nfd-worker is another user
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, base))
+}

@@ -1,0 +1,118 @@
+package labels
+
+import (
+	"fmt"
+	"strconv"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
+func own() []family {
+	numa := []string{"host.numa", "host.numa_nodes"}
+	return []family{
+		whole("node.vmlet.io/hypervisor", hypervisorFacts("state"), chosenHypervisor),
+		whole("node.vmlet.io/vmm", []string{"vmms.{vmm}.state"}, chosenVMM),
+		whole("node.vmlet.io/lazy-restore", []string{"vmms.{vmm}.lazy_restore"}, lazyRestore),
+		whole("node.vmlet.io/max-vcpus", hypervisorFacts("limits"), maxVCPUs),
+		whole("node.vmlet.io/nested", hypervisorFacts("nested"), nested),
+		whole("node.vmlet.io/isolated-cpus", []string{"host.cpu.isolated"}, isolatedCPUs),
+		whole("node.vmlet.io/numa-nodes", numa, countNodes(func(*vmletv1.NumaNode) bool { return true })),
+		whole("node.vmlet.io/numa-cpuless-nodes", numa, countNodes(func(n *vmletv1.NumaNode) bool { return n.GetCpus() == "" })),
+		whole("node.vmlet.io/numa-memoryless-nodes", numa, countNodes(func(n *vmletv1.NumaNode) bool { return n.GetMemoryBytes() == 0 })),
+		set("node.vmlet.io/hugepages-", []string{"host.huge_pages"}, hugePages),
+		whole("hypervisor.node.vmlet.io/", []string{"hypervisors.{name}.state"}, hypervisors),
+		whole("vmm.node.vmlet.io/", []string{"vmms.{name}.version"}, vmms),
+	}
+}
+
+func chosenHypervisor(v *view, add adder) {
+	if v.hypervisor != nil {
+		add("", v.hypervisor.GetName())
+	}
+}
+
+func chosenVMM(v *view, add adder) {
+	if v.vmm.GetState() == works {
+		add("", v.vmm.GetName())
+	}
+}
+
+func lazyRestore(v *view, add adder) {
+	if v.vmm.GetState() == works {
+		add("", strconv.FormatBool(v.vmm.GetLazyRestore()))
+	}
+}
+
+func maxVCPUs(v *view, add adder) {
+	if n := v.hypervisor.GetLimits().GetMaxVcpus(); n > 0 {
+		add("", strconv.FormatUint(uint64(n), 10))
+	}
+}
+
+func nested(v *view, add adder) {
+	if v.hypervisor != nil && v.hypervisor.Nested != nil {
+		add("", strconv.FormatBool(v.hypervisor.GetNested()))
+	}
+}
+
+// isolatedCPUs is how many: their list has commas, which a label can't have.
+func isolatedCPUs(v *view, add adder) {
+	list, err := sysfs.ParseIDList(v.doc.GetHost().GetCpu().GetIsolated())
+	if err == nil && len(list) > 0 {
+		add("", strconv.Itoa(len(list)))
+	}
+}
+
+func countNodes(which func(*vmletv1.NumaNode) bool) func(*view, adder) {
+	return func(v *view, add adder) {
+		n := 0
+		for _, node := range v.doc.GetHost().GetNumaNodes() {
+			if which(node) {
+				n++
+			}
+		}
+		if n > 0 {
+			add("", strconv.Itoa(n))
+		}
+	}
+}
+
+// hugePages leaves out empty pools: a selector that asks whether the label is
+// there asks whether there are any.
+func hugePages(v *view, add adder) {
+	for _, p := range v.doc.GetHost().GetHugePages() {
+		if p.GetTotal() > 0 && p.GetPageSizeBytes() > 0 {
+			add(pageSize(p.GetPageSizeBytes()), strconv.FormatUint(p.GetTotal(), 10))
+		}
+	}
+}
+
+// pageSize is written as Kubernetes writes it in the name of the resource
+// hugepages-2Mi: without a fraction, in the largest unit that does.
+func pageSize(bytes uint64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
+	unit := 0
+	for bytes >= 1024 && bytes%1024 == 0 && unit < len(units)-1 {
+		bytes /= 1024
+		unit++
+	}
+	return fmt.Sprint(bytes, units[unit])
+}
+
+func hypervisors(v *view, add adder) {
+	for _, h := range v.doc.GetHypervisors() {
+		if h.GetState() != "" && h.GetState() != unusable {
+			add(h.GetName(), h.GetState())
+		}
+	}
+}
+
+func vmms(v *view, add adder) {
+	for _, m := range v.doc.GetVmms() {
+		if m.GetState() == works {
+			add(m.GetName(), m.GetVersion())
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package labels
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+const (
+	unusable = "unusable"
+	works    = "works"
+)
+
+// view is the document as seen by one hypervisor and the default VMM. Parts
+// that the document doesn't have are nil, which protobuf's getters stand.
+type view struct {
+	doc    *vmletv1.Capabilities
+	choice choice
+	// hypervisor is nil if guests can't run under it.
+	hypervisor *vmletv1.HypervisorCapabilities
+	vmm        *vmletv1.VmmCapabilities
+	// accelerator is the VMM under the hypervisor; nil: it can't be used.
+	accelerator *vmletv1.AcceleratorCapabilities
+	obsolete    map[string]bool
+	traits      traits
+}
+
+// traits of an architecture: which labels KubeVirt writes on it.
+type traits struct {
+	// cpu: features, models and the host model.
+	cpu bool
+	// x86: the Hyper-V enlightenments and the TSC.
+	x86 bool
+	// vendor of all its CPUs; empty: there are several.
+	vendor string
+}
+
+func traitsOf(architecture string) traits {
+	switch architecture {
+	case "amd64":
+		return traits{cpu: true, x86: true}
+	case "s390x":
+		return traits{cpu: true, vendor: "IBM"}
+	}
+	return traits{}
+}
+
+func newView(doc *vmletv1.Capabilities, wanted string) (*view, error) {
+	c := newChoice(doc, wanted)
+	v := &view{doc: doc, choice: c, traits: traitsOf(doc.GetArchitecture())}
+	h := hypervisorNamed(doc, c.hypervisor)
+	if h == nil && wanted != "" {
+		return nil, fmt.Errorf("hypervisor %q: this node has %s", wanted, knownHypervisors(doc))
+	}
+	if h.GetState() != unusable {
+		v.hypervisor = h
+	}
+	v.vmm = vmmNamed(doc, c.vmm)
+	for _, a := range v.vmm.GetAccelerators() {
+		if a.GetHypervisor() == c.hypervisor && a.GetUsable() && v.hypervisor != nil {
+			v.accelerator = a
+			break
+		}
+	}
+	v.obsolete = obsoleteModels(doc.GetObsoleteCpuModels(), v.accelerator.GetCpuModels())
+	return v, nil
+}
+
+// notes say why a whole group of labels is missing.
+func (v *view) notes() []string {
+	if v.hypervisor != nil {
+		return nil
+	}
+	if v.choice.hypervisor == "" {
+		return []string{"no hypervisor works here: there are no labels of what guests can have"}
+	}
+	why := "its state is not known"
+	if h := hypervisorNamed(v.doc, v.choice.hypervisor); h != nil {
+		why = h.GetReason()
+	}
+	return []string{fmt.Sprintf("%s can't be used, so there are no labels of what its guests can have: %s", v.choice.hypervisor, why)}
+}
+
+// hardware: guests run on the machine's own CPUs, not on a program's.
+func (v *view) hardware() bool {
+	return v.hypervisor != nil && v.hypervisor.GetName() != hypervisor.NameEmulation
+}
+
+// hostModel is nil where it isn't known.
+func (v *view) hostModel() *vmletv1.HostCpuModel {
+	if m := v.accelerator.GetHostCpuModel(); v.traits.cpu && m.GetName() != "" {
+		return m
+	}
+	return nil
+}
+
+// obsoleteModels are the names on the configuration's list, and what is another
+// name of the same model.
+func obsoleteModels(listed []string, models []*vmletv1.CpuModel) map[string]bool {
+	obsolete := map[string]bool{}
+	for _, name := range listed {
+		obsolete[name] = true
+	}
+	also := map[string]bool{}
+	for _, m := range models {
+		if m.GetAliasOf() == "" {
+			continue
+		}
+		if obsolete[m.GetName()] || obsolete[m.GetAliasOf()] {
+			also[m.GetName()], also[m.GetAliasOf()] = true, true
+		}
+	}
+	for name := range also {
+		obsolete[name] = true
+	}
+	return obsolete
+}
+
+func hypervisorNamed(doc *vmletv1.Capabilities, name string) *vmletv1.HypervisorCapabilities {
+	for _, h := range doc.GetHypervisors() {
+		if h.GetName() == name && name != "" {
+			return h
+		}
+	}
+	return nil
+}
+
+func vmmNamed(doc *vmletv1.Capabilities, name string) *vmletv1.VmmCapabilities {
+	for _, m := range doc.GetVmms() {
+		if m.GetName() == name && name != "" {
+			return m
+		}
+	}
+	return nil
+}
+
+func knownHypervisors(doc *vmletv1.Capabilities) string {
+	var names []string
+	for _, h := range doc.GetHypervisors() {
+		names = append(names, h.GetName())
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
