@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudinit"
@@ -63,7 +64,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	if err := a.validate(l.spec); err != nil {
 		return req, err
 	}
-	h, reason, err := a.node.hypervisors.Choose(ctx, l.spec.GetHypervisor())
+	h, reason, err := a.node.hypervisors.Choose(ctx, a.hypervisorFor(l.spec))
 	if err != nil {
 		return req, err
 	}
@@ -82,6 +83,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 		ID:               c.id,
 		Spec:             c.spec,
 		Hypervisor:       h.Name(),
+		Accelerator:      h.Accelerator(),
 		CPUQuirks:        h.Check(ctx).CPUQuirks,
 		Info:             c.info,
 		HypervisorDevice: h.Device(),
@@ -89,6 +91,14 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 		Image:            l.image,
 		Paused:           l.paused,
 	}, nil
+}
+
+// hypervisorFor is the specification's word, or the node's where it has none.
+func (a *agent) hypervisorFor(s *vmletv1.VirtualMachineSpec) string {
+	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
+		return name
+	}
+	return a.defaultHypervisor
 }
 
 // plan fills in what depends on the user and has the VMM make the plan.

@@ -49,7 +49,9 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 // vmms are the VMMs of this node, the preferred one first.
 func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.VMM {
 	q := qemu.Config{
-		Binary: c.QEMU.Binary, KVMDevice: roots.DevPath("kvm"), MSHVDevice: roots.DevPath("mshv"), Log: c.Log,
+		Binary: c.QEMU.Binary, Log: c.Log,
+		Hypervisors: standard.Registry(roots).All(),
+		HostKey:     func() string { return capabilities.HostKey(roots, c.Version) },
 	}
 	if keepIn != "" {
 		q.CacheFile = filepath.Join(keepIn, qemuFile)

@@ -19,13 +19,19 @@ import (
 // not connected, or it hangs.
 var ErrNoGuestAgent = errors.New("no guest agent answers")
 
-// VMM is one virtual machine monitor program on this node.
-type VMM interface {
+// Program is a VMM program that may be on this node, and can be asked about.
+type Program interface {
 	// Name is the specification's word for it: "qemu".
 	Name() string
 	// Info asks the program what it is and can do, by running it. It is asked
-	// again only when the program's file has changed.
+	// again only when its answer might be another. That the program is missing
+	// or can't be run is an error that names its file.
 	Info(ctx context.Context) (Info, error)
+}
+
+// VMM is one virtual machine monitor program on this node.
+type VMM interface {
+	Program
 	// Plan turns a specification, complete with its defaults, into a plan. It
 	// touches nothing; all it needs is in the request. What the VMM cannot do
 	// is an error that names the field.
@@ -65,6 +71,8 @@ type PlanRequest struct {
 	Spec *vmletv1.VirtualMachineSpec
 	// Hypervisor is "kvm", "mshv" or "emulation": chosen, never "auto".
 	Hypervisor string
+	// Accelerator is the VMM's name for it, as the hypervisor says: "kvm", "tcg".
+	Accelerator string
 	// CPUQuirks are features that host CPU models must go without on this
 	// node, "-arch-capabilities" for example.
 	CPUQuirks []string

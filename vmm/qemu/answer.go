@@ -21,7 +21,7 @@ type answer struct {
 
 // answerFormat is a part of the key: an answer that was kept by another version
 // of vmlet, which asked otherwise, is not read.
-const answerFormat = 1
+const answerFormat = 2
 
 // maxAnswer bounds the file that is read back, in bytes.
 const maxAnswer = 4 << 20
@@ -37,11 +37,18 @@ func (q *QEMU) key() (string, error) {
 		return "", fmt.Errorf("QEMU: %s is not a file", q.config.Binary)
 	}
 	parts = append(parts, fingerprint(q.config.Binary))
-	for _, device := range []string{q.config.KVMDevice, q.config.MSHVDevice} {
-		parts = append(parts, fingerprint(device))
+	for _, h := range q.config.Hypervisors {
+		part := h.Name() + " " + h.Accelerator()
+		if device := h.Device(); device != "" {
+			part += " " + fingerprint(device)
+		}
+		parts = append(parts, part)
 	}
 	for _, dir := range q.config.FirmwareDirs {
 		parts = append(parts, fingerprint(dir))
+	}
+	if q.config.HostKey != nil {
+		parts = append(parts, "host "+q.config.HostKey())
 	}
 	return strings.Join(parts, "; "), nil
 }

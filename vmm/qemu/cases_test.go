@@ -168,6 +168,11 @@ func (c planCase) request(info vmm.Info) vmm.PlanRequest {
 		MemoryPath: "/run/vmlet/memory/web-1",
 		StateDir:   "/var/lib/vmlet/vms/web-1",
 	}
+	for _, h := range hypervisors("") {
+		if h.Name() == hypervisor {
+			r.Accelerator = h.Accelerator()
+		}
+	}
 	if c.change != nil {
 		c.change(&r)
 	}
@@ -185,5 +190,5 @@ func fixture(t testing.TB, name string) vmm.Info {
 	if err := json.Unmarshal(text, &a); err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Binary: "/usr/bin/qemu-system"}).info(&a)
+	return New(Config{Binary: "/usr/bin/qemu-system", Hypervisors: hypervisors("")}).info(&a)
 }

@@ -14,6 +14,8 @@ import (
 const (
 	modelHost = "host"
 	modelMax  = "max"
+	// modelBase has no features at all: what others are made from.
+	modelBase = "base"
 )
 
 func openModel(model string) bool { return model == modelHost || model == modelMax }

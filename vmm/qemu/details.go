@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/hypervisor"
 )
 
 // Details are what QEMU said of itself; vmm.Info.Details holds a *Details.
@@ -14,10 +14,16 @@ type Details struct {
 	// Arch is Go's name for the guest's architecture: "amd64", "arm64".
 	Arch string `json:"arch"`
 	// Package is the distributor's version: "Debian 1:7.2+dfsg-7+deb12u14".
-	Package  string    `json:"package,omitempty"`
+	Package string `json:"package,omitempty"`
+	// Machines are all machine types, those too that vmlet can't use, by name.
 	Machines []Machine `json:"machines"`
 	// Accelerators that were tried, by the hypervisor's name: "kvm".
 	Accelerators map[string]Accelerator `json:"accelerators"`
+	// BuiltAccelerators are those that this QEMU was built with, of those that
+	// it was asked for, by its own names. Sorted.
+	BuiltAccelerators []string `json:"builtAccelerators,omitempty"`
+	// MigrationCapabilities by QEMU's names, sorted.
+	MigrationCapabilities []string `json:"migrationCapabilities,omitempty"`
 	// Devices that vmlet uses and this QEMU has, sorted.
 	Devices []string `json:"devices"`
 	// KVMDevice: -accel kvm has the property device, so that /dev/kvm may be
@@ -37,10 +43,18 @@ type Machine struct {
 	Alias      string `json:"alias,omitempty"`
 	Deprecated bool   `json:"deprecated,omitempty"`
 	MaxCPUs    int    `json:"maxCpus"`
+	// Default: QEMU takes it unless another is named.
+	Default bool `json:"default,omitempty"`
+	// CPUType is QEMU's type of the CPUs that it has by default.
+	CPUType string `json:"cpuType,omitempty"`
+	// HotplugCPUs: CPUs can be added while it runs.
+	HotplugCPUs bool `json:"hotplugCpus,omitempty"`
 }
 
 // Accelerator is what QEMU can do with one.
 type Accelerator struct {
+	// Name is QEMU's: "tcg" for the hypervisor "emulation".
+	Name string `json:"name,omitempty"`
 	// Failure is why it can't be used here; empty: it can.
 	Failure string `json:"failure,omitempty"`
 	// Models by name.
@@ -52,6 +66,27 @@ type Accelerator struct {
 	// stand in the way of migration; Known all that there are.
 	Available []string `json:"available,omitempty"`
 	Known     []string `json:"known,omitempty"`
+	// HostModel is Available, said by the nearest named model; nil: QEMU doesn't
+	// tell what its models are made of (arm64).
+	HostModel *HostModel `json:"hostModel,omitempty"`
+	// SEV is what a guest must know of AMD's memory encryption; nil: there is none.
+	SEV *SEV `json:"sev,omitempty"`
+}
+
+// HostModel is a CPU said as a named model and what differs, by QEMU's names.
+type HostModel struct {
+	Name string `json:"name"`
+	// Vendor as CPUID has it: "GenuineIntel".
+	Vendor string `json:"vendor,omitempty"`
+	// Required are to be added to the model, Disabled to be taken from it. Sorted.
+	Required []string `json:"required,omitempty"`
+	Disabled []string `json:"disabled,omitempty"`
+}
+
+// SEV is what query-sev-capabilities says.
+type SEV struct {
+	CBitPosition    uint32 `json:"cBitPosition"`
+	ReducedPhysBits uint32 `json:"reducedPhysBits"`
 }
 
 // Model is a CPU model.
@@ -59,6 +94,10 @@ type Model struct {
 	// Unavailable features belong to the model and can't be had here.
 	Unavailable []string `json:"unavailable,omitempty"`
 	Deprecated  bool     `json:"deprecated,omitempty"`
+	// AliasOf is the versioned model that the name stands for: "Haswell-v1".
+	AliasOf string `json:"aliasOf,omitempty"`
+	// Vendor as CPUID has it: "GenuineIntel"; empty: not known.
+	Vendor string `json:"vendor,omitempty"`
 }
 
 // Firmware is a UEFI build for flash, from a firmware descriptor
@@ -76,6 +115,18 @@ func (d *Details) machine(name string) (Machine, bool) {
 		return Machine{}, false
 	}
 	return d.Machines[i], true
+}
+
+// hypervisors are the names of those that were tried, in the order of the
+// configuration.
+func (d *Details) hypervisors(known []hypervisor.Hypervisor) []string {
+	var out []string
+	for _, h := range known {
+		if _, tried := d.Accelerators[h.Name()]; tried {
+			out = append(out, h.Name())
+		}
+	}
+	return out
 }
 
 func (d *Details) has(device string) bool {
@@ -106,6 +157,10 @@ const (
 	familyVirt
 )
 
+// hasNUMA tells whether such a machine's memory and CPUs can be in NUMA nodes.
+// QEMU doesn't say; those that can't refuse -numa (hw/core/numa.c).
+func (f family) hasNUMA() bool { return f == familyQ35 || f == familyPC || f == familyVirt }
+
 func familyOf(machine string) family {
 	switch {
 	case strings.HasPrefix(machine, "pc-q35-"):
@@ -118,12 +173,4 @@ func familyOf(machine string) family {
 		return familyVirt
 	}
 	return familyUnknown
-}
-
-// acceleratorName is QEMU's name for a hypervisor.
-func acceleratorName(hypervisor string) string {
-	if hypervisor == spec.HypervisorEmulation {
-		return "tcg"
-	}
-	return hypervisor
 }

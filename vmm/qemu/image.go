@@ -142,7 +142,7 @@ func parseVersion(s string) (version [2]int, ok bool) {
 
 func (c *imageCheck) machine() {
 	// By name only: an alias means another machine in another QEMU.
-	if !slices.ContainsFunc(c.details.Machines, func(m Machine) bool { return m.Name == c.image.MachineType }) {
+	if !slices.ContainsFunc(c.details.Machines, func(m Machine) bool { return m.Name == c.image.MachineType && familyOf(m.Name) != familyUnknown }) {
 		c.add("its machine type %.80q is not one of QEMU %s at %s", c.image.MachineType, c.info.Version, c.info.Binary)
 	}
 }

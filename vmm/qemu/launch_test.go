@@ -14,6 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -39,7 +42,7 @@ func forEachQEMU(t *testing.T, test func(t *testing.T, q *QEMU, info vmm.Info)) 
 			if err != nil {
 				t.Skipf("needs a real QEMU: %v; name one or more in %s", err, qemuVariable)
 			}
-			q := New(Config{Binary: binary})
+			q := New(Config{Binary: binary, Hypervisors: hypervisors("")})
 			info, err := q.Info(testContext(t))
 			if err != nil {
 				t.Fatal(err)
@@ -47,6 +50,11 @@ func forEachQEMU(t *testing.T, test func(t *testing.T, q *QEMU, info vmm.Info)) 
 			test(t, q, info)
 		})
 	}
+}
+
+// hypervisors are those of a machine with this /dev.
+func hypervisors(dev string) []hypervisor.Hypervisor {
+	return standard.Registry(sysfs.Roots{Dev: dev}).All()
 }
 
 func testContext(t *testing.T) context.Context {

@@ -38,7 +38,7 @@ func (b *builder) chooseMachine() bool {
 func (b *builder) machineNames() string {
 	var names []string
 	for _, m := range b.details.Machines {
-		if m.Alias != "" || familyOf(m.Name) == familyMicroVM {
+		if family := familyOf(m.Name); family == familyMicroVM || family != familyUnknown && m.Alias != "" {
 			names = append(names, orElse(m.Alias, m.Name))
 		}
 	}
@@ -82,9 +82,12 @@ func (b *builder) machineArgs() {
 	b.arg("-machine", keyValues(b.machine.Name, machine...))
 }
 
+// acceleratorKVM is the one whose device QEMU can be handed.
+const acceleratorKVM = "kvm"
+
 func (b *builder) acceleratorArgs() {
-	name := acceleratorName(b.req.Hypervisor)
-	if name == "kvm" && b.details.KVMDevice && b.req.HypervisorDevice != "" {
+	name := b.req.Accelerator
+	if name == acceleratorKVM && b.details.KVMDevice && b.req.HypervisorDevice != "" {
 		device := b.fdset(plan.File{Kind: plan.FilePath, Field: "hypervisor", Path: b.req.HypervisorDevice, Write: true})
 		b.arg("-accel", keyValues(name, "device", device))
 		return

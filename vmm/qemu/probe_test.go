@@ -70,11 +70,13 @@ func TestProbeOfRealQEMU(t *testing.T) {
 func TestAnswersAreKept(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
 		w := wrap(t, q.config.Binary, "kvm")
-		device := filepath.Join(t.TempDir(), "kvm")
+		dev := t.TempDir()
+		device := filepath.Join(dev, "kvm")
 		if err := os.WriteFile(device, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		config := Config{Binary: w.path, KVMDevice: device, MSHVDevice: device + "-none", CacheFile: filepath.Join(t.TempDir(), "answers", "qemu.json"), Log: slog.New(slog.DiscardHandler)}
+		host := "this machine"
+		config := Config{Binary: w.path, Hypervisors: hypervisors(dev), HostKey: func() string { return host }, CacheFile: filepath.Join(t.TempDir(), "answers", "qemu.json"), Log: slog.New(slog.DiscardHandler)}
 		if err := os.Mkdir(filepath.Dir(config.CacheFile), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -109,10 +111,12 @@ func TestAnswersAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		ask(first, "after an upgrade", 6)
+		host = "this machine with another kernel"
+		ask(first, "after a new kernel", 8)
 		if err := os.Remove(device); err != nil {
 			t.Fatal(err)
 		}
-		ask(first, "after a device has gone", 7)
+		ask(first, "after a device has gone", 9)
 		if left, _ := filepath.Glob(config.CacheFile + ".*"); left != nil {
 			t.Errorf("left behind: %q", left)
 		}
@@ -139,7 +143,7 @@ func TestNotQEMU(t *testing.T) {
 		filepath.Join(dir, "missing"): "no such file",
 		dir:                           "not a file",
 	} {
-		_, err := New(Config{Binary: path, KVMDevice: dir + "/none", MSHVDevice: dir + "/none"}).Info(testContext(t))
+		_, err := New(Config{Binary: path, Hypervisors: hypervisors(dir)}).Info(testContext(t))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v, want one with %q and the path", path, err, want)
 		}

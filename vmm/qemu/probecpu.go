@@ -1,23 +1,27 @@
 package qemu
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// accelerator asks what CPUs there are under the one that QEMU runs with.
-func (a *asker) accelerator() Accelerator {
-	out := Accelerator{Models: a.models()}
+// accelerator asks what CPUs there are under the one that QEMU runs with, and
+// what the best of them is made of.
+func (a *asker) accelerator(name string) (Accelerator, definition) {
+	out := Accelerator{Name: name, Models: a.models(), SEV: a.sev()}
 	host, _ := a.expand(modelHost, nil)
 	maximum, known := a.expand(modelMax, nil)
 	// "max" leaves out what could not be migrated, such as invtsc; a user may
 	// ask for that by name.
 	available, _ := a.expand(modelMax, map[string]any{"migratable": false})
-	if available == nil {
+	if available.features == nil {
 		available = maximum
 	}
-	out.HostFeatures, out.MaxFeatures, out.Available, out.Known = host, maximum, available, known
-	return out
+	out.HostFeatures, out.MaxFeatures, out.Available, out.Known = host.features, maximum.features, available.features, known
+	return out, available
 }
 
 func (a *asker) models() map[string]Model {
@@ -25,19 +29,76 @@ func (a *asker) models() map[string]Model {
 		Name        string   `json:"name"`
 		Unavailable []string `json:"unavailable-features"`
 		Deprecated  bool     `json:"deprecated"`
+		AliasOf     string   `json:"alias-of"`
 	}
 	a.ask("query-cpu-definitions", nil, &reply)
 	models := make(map[string]Model, len(reply))
 	for _, m := range reply {
 		slices.Sort(m.Unavailable)
-		models[m.Name] = Model{Unavailable: slices.Compact(m.Unavailable), Deprecated: m.Deprecated}
+		models[m.Name] = Model{Unavailable: slices.Compact(m.Unavailable), Deprecated: m.Deprecated, AliasOf: m.AliasOf}
 	}
 	return models
 }
 
-// expand returns the features that a model has and all that it might, both
-// sorted. Both are nil where QEMU doesn't tell (arm64's named models).
-func (a *asker) expand(model string, props map[string]any) (have, known []string) {
+// atOnce is how many questions may be under way: enough that QEMU never waits
+// for the next one.
+const atOnce = 8
+
+// definitions asks what each named model is made of. It is empty where QEMU
+// doesn't tell (arm64).
+func (a *asker) definitions(models map[string]Model, ownVendor bool) []definition {
+	found := make([]definition, 0, len(models))
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		if !openModel(name) && name != modelBase {
+			found = append(found, definition{model: name, named: models[name].AliasOf != ""})
+		}
+	}
+	errs := make([]error, len(found))
+	next := make(chan int, len(found))
+	for i := range found {
+		next <- i
+	}
+	close(next)
+	var group sync.WaitGroup
+	for range atOnce {
+		group.Go(func() {
+			for i := range next {
+				each := asker{ctx: a.ctx, client: a.client, err: a.err}
+				made, _ := each.expand(found[i].model, nil)
+				found[i].cpu, errs[i] = made.cpu, each.err
+			}
+		})
+	}
+	group.Wait()
+	if a.err == nil {
+		a.err = errors.Join(errs...)
+	}
+	for i := range found {
+		if !ownVendor {
+			found[i].vendor = ""
+		}
+	}
+	return slices.DeleteFunc(found, func(d definition) bool { return d.features == nil })
+}
+
+// definition is what a CPU model is made of.
+type definition struct {
+	model string
+	// named: it is not one of the versions of another (Haswell-v4).
+	named bool
+	cpu
+}
+
+// cpu is what CPUID says of a processor.
+type cpu struct {
+	vendor                   string // as CPUID has it; empty: not known
+	family, number, stepping int
+	features                 []string // by QEMU's names, sorted
+}
+
+// expand returns what a model is made of, and all features that it might have,
+// sorted. Both are empty where QEMU doesn't tell (arm64's named models).
+func (a *asker) expand(model string, props map[string]any) (made definition, known []string) {
 	query := map[string]any{"name": model}
 	if props != nil {
 		query["props"] = props
@@ -48,7 +109,7 @@ func (a *asker) expand(model string, props map[string]any) (have, known []string
 		} `json:"model"`
 	}
 	if !a.ask("query-cpu-model-expansion", map[string]any{"type": "full", "model": query}, &reply) {
-		return nil, nil
+		return definition{}, nil
 	}
 	for name, value := range reply.Model.Props {
 		on, isSwitch := value.(bool)
@@ -57,12 +118,17 @@ func (a *asker) expand(model string, props map[string]any) (have, known []string
 		}
 		known = append(known, name)
 		if on {
-			have = append(have, name)
+			made.features = append(made.features, name)
 		}
 	}
-	slices.Sort(have)
+	slices.Sort(made.features)
 	slices.Sort(known)
-	return have, known
+	made.vendor, _ = reply.Model.Props["vendor"].(string)
+	for name, into := range map[string]*int{"family": &made.family, "model": &made.number, "stepping": &made.stepping} {
+		number, _ := reply.Model.Props[name].(float64)
+		*into = int(number)
+	}
+	return made, known
 }
 
 // isFeature tells the features among a CPU's properties from the switches that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
@@ -12,8 +13,13 @@ import (
 type Config struct {
 	// Binary is the program's absolute path.
 	Binary string
-	// KVMDevice and MSHVDevice default to /dev/kvm and /dev/mshv.
-	KVMDevice, MSHVDevice string
+	// Hypervisors that the program is to be tried with. One whose device isn't
+	// there is not.
+	Hypervisors []hypervisor.Hypervisor
+	// HostKey returns what changes whenever the machine might make the program
+	// answer otherwise (the kernel, microcode, parameters of the hypervisors'
+	// modules, access to their devices), whoever's program it is; nil: none.
+	HostKey func() string
 	// FirmwareDirs hold firmware descriptors; of two with the same file name the
 	// one in the earlier folder counts. Default: DefaultFirmwareDirs.
 	FirmwareDirs []string
@@ -45,8 +51,6 @@ var _ vmm.VMM = (*QEMU)(nil)
 
 // New returns the QEMU of this configuration. Nothing is run yet.
 func New(config Config) *QEMU {
-	config.KVMDevice = orElse(config.KVMDevice, "/dev/kvm")
-	config.MSHVDevice = orElse(config.MSHVDevice, "/dev/mshv")
 	if config.FirmwareDirs == nil {
 		config.FirmwareDirs = DefaultFirmwareDirs()
 	}
@@ -59,8 +63,8 @@ func New(config Config) *QEMU {
 // Name returns "qemu".
 func (q *QEMU) Name() string { return spec.VMMQEMU }
 
-// Info asks the program, unless the program, the hypervisors' devices and the
-// firmware descriptors are those of the last time.
+// Info asks the program, unless the program, the hypervisors' devices, the
+// firmware descriptors and the machine are those of the last time.
 func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
 	select {
 	case q.mu <- struct{}{}:
@@ -96,5 +100,7 @@ func (q *QEMU) info(a *answer) vmm.Info {
 		Binary:      q.config.Binary,
 		LazyRestore: a.Details.ReadOnlyMemory,
 		Details:     &a.Details,
+
+		Capabilities: q.capabilities(a),
 	}
 }
