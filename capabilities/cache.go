@@ -22,13 +22,14 @@ import (
 const maxKept = 8 << 20
 
 // kept are answers of earlier, by the part of the document that they are of.
+// One collection at a time uses it.
 type kept struct {
-	path string // empty: nothing is kept
+	path string // of the file; empty: they are kept in memory alone
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	old     map[string]answer // what the file has
-	current map[string]answer // what is to be in it
+	old     map[string]answer // those of the collection before
+	current map[string]answer // those of the present one
 	changed bool
 }
 
@@ -106,9 +107,6 @@ func (k *kept) get(name, key string, into proto.Message) bool {
 
 // put keeps a message.
 func (k *kept) put(name, key string, m proto.Message) {
-	if k.path == "" {
-		return
-	}
 	message, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		k.log.Warn("an answer can't be kept", "part", name, "error", err)
@@ -120,15 +118,17 @@ func (k *kept) put(name, key string, m proto.Message) {
 	k.changed = true
 }
 
-// save writes what is to be kept, if it is something new. That it can't is no
-// reason not to go on.
-func (k *kept) save() {
+// done ends a collection: its answers are those of earlier from now on. They are
+// written if there is something new. That they can't is no reason not to go on.
+func (k *kept) done() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.path == "" || !k.changed {
+	changed := k.changed
+	k.old, k.current, k.changed = k.current, map[string]answer{}, false
+	if k.path == "" || !changed {
 		return
 	}
-	content, err := json.Marshal(k.current)
+	content, err := json.Marshal(k.old)
 	if err == nil {
 		err = replace(k.path, content)
 	}

@@ -2,7 +2,9 @@ package capabilities
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/confidential"
+	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -21,12 +25,17 @@ import (
 // may be called concurrently. Every part bounds itself, so that a kernel or a
 // program that doesn't answer holds it up for some seconds at most.
 func Collect(ctx context.Context, s Sources) (*vmletv1.Capabilities, error) {
-	c := newCollection(s)
+	return newCollection(s, openKept(s.cacheFile(), s.log())).run(ctx)
+}
+
+func (c *collection) run(ctx context.Context) (*vmletv1.Capabilities, error) {
+	s := c.Sources
 	hypervisors := s.Hypervisors.All()
 	c.doc.Hypervisors = make([]*vmletv1.HypervisorCapabilities, len(hypervisors))
 	c.doc.Vmms = make([]*vmletv1.VmmCapabilities, len(s.VMMs))
 	var all sync.WaitGroup
-	all.Go(c.host)
+	all.Go(func() { c.host(ctx) })
+	all.Go(func() { c.doc.Devices = nodedevice.Discover(ctx, s.Roots) })
 	for i, h := range hypervisors {
 		all.Go(func() { c.doc.Hypervisors[i] = c.hypervisor(ctx, h) })
 	}
@@ -38,19 +47,15 @@ func Collect(ctx context.Context, s Sources) (*vmletv1.Capabilities, error) {
 		return nil, fmt.Errorf("asking what this node can do: %w", err)
 	}
 	c.finish(ctx)
-	c.kept.save()
+	c.kept.done()
 	return c.doc, nil
 }
 
-func newCollection(s Sources) *collection {
-	c := &collection{Sources: s, doc: &vmletv1.Capabilities{Architecture: runtime.GOARCH}}
-	file := s.CacheFile
-	if s.foreign() {
-		file = "" // what another machine's tree says is never this one's
-	} else {
+func newCollection(s Sources, k *kept) *collection {
+	c := &collection{Sources: s, kept: k, doc: &vmletv1.Capabilities{Architecture: runtime.GOARCH}}
+	if !s.foreign() {
 		c.hostKey = HostKey(s.Roots, s.Version)
 	}
-	c.kept = openKept(file, s.log())
 	return c
 }
 
@@ -75,13 +80,25 @@ func (c *collection) missf(fact, format string, args ...any) {
 	c.miss(&vmletv1.UnknownFact{Fact: fact, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (c *collection) host() {
+// host reads the machine's files, and what hangs on them.
+func (c *collection) host(ctx context.Context) {
 	h := sysfs.Read(c.Roots)
 	c.doc.Host = hostCapabilities(h)
 	if h.Architecture != "" {
 		c.doc.Architecture = h.Architecture
 	}
 	c.miss(hostUnknown(h, c.Roots)...)
+	key := newKey("confidential computing", c.Version)
+	key.add("host", c.hostKey)
+	key.add("misc controller", fmt.Sprint(h.Virtualization.Misc))
+	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*vmletv1.ConfidentialComputing, bool) {
+		found, unknown := confidential.Discover(ctx, c.Roots, h, c.doc.Architecture)
+		c.miss(unknown...)
+		if p := found.GetSevPlatform(); p != nil {
+			p.GuestCount = 0 // it changes with every guest
+		}
+		return found, ctx.Err() == nil && len(unknown) == 0
+	})
 }
 
 // remembered is the answer that is kept under a key, or else a new one. ask
@@ -136,19 +153,14 @@ func (c *collection) vmm(ctx context.Context, v vmm.VMM) *vmletv1.VmmCapabilitie
 	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
 		f.Forget()
 	}
-	out := remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool) {
+	return remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool) {
 		out, err := askVMM(ctx, v)
+		// One that isn't there is no riddle.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.missf(part, "%v", err)
+		}
 		return out, err == nil && ctx.Err() == nil && len(filesOf(v)) > 0
 	})
-	if out.GetState() == StateUnusable {
-		c.missf(part, "%s", out.GetReason())
-	}
-	for _, a := range out.GetAccelerators() {
-		if !a.GetUsable() {
-			c.missf(part+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
-		}
-	}
-	return out
 }
 
 // filesKey is the key of what a VMM says.
@@ -169,10 +181,26 @@ func (c *collection) finish(ctx context.Context) {
 			h.Nested = c.doc.GetHost().Nested // what is read of a module is KVM's
 		}
 	}
+	for _, v := range c.doc.GetVmms() {
+		c.missAccelerators(v)
+	}
 	c.doc.DefaultHypervisor, c.doc.DefaultHypervisorReason = chooseDefault(ctx, c.Sources, c.doc.GetHypervisors())
 	c.doc.DefaultVmm = defaultVMM(c.doc.GetVmms())
 	c.doc.ObsoleteCpuModels = slices.Compact(slices.Sorted(slices.Values(c.ObsoleteCPUModels)))
 	c.doc.Unknown = sortFacts(c.unknown)
+}
+
+// missAccelerators notes where a VMM failed under a hypervisor that it was built
+// for and that works by itself: what it would have said is not known.
+func (c *collection) missAccelerators(v *vmletv1.VmmCapabilities) {
+	for _, a := range v.GetAccelerators() {
+		works := slices.ContainsFunc(c.doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+			return h.GetName() == a.GetHypervisor() && h.GetState() != hypervisor.Unusable.String()
+		})
+		if !a.GetUsable() && works && slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
+			c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
+		}
+	}
 }
 
 // nodeName is the host name of the machine whose files are read.

@@ -1,7 +1,6 @@
 package capabilities
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
@@ -9,21 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func errnoName(e syscall.Errno) string {
-	if e == 0 {
-		return ""
-	}
-	if name := unix.ErrnoName(e); name != "" {
-		return name
-	}
-	return fmt.Sprintf("errno %d", int(e))
-}
-
 // maxErrno is above Linux's last (include/uapi/asm-generic/errno.h; MIPS goes
 // to 1133, and doesn't run vmlet).
 const maxErrno = 256
 
-// errnoOf is errnoName's inverse; 0 for what it never says.
+// errnoOf is device.ErrnoName's inverse; 0 for a name of none.
 func errnoOf(name string) syscall.Errno {
 	for e := syscall.Errno(1); name != "" && e < maxErrno; e++ {
 		if unix.ErrnoName(e) == name {

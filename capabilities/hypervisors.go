@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -13,7 +14,7 @@ import (
 // foundIn is what a Status says, as the document has it.
 func foundIn(s hypervisor.Status) *vmletv1.HypervisorCapabilities {
 	return &vmletv1.HypervisorCapabilities{
-		State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: errnoName(s.Errno),
+		State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: device.ErrnoName(s.Errno),
 		Limitations: s.Limits, CpuQuirks: s.CPUQuirks, InstructionsPerSecond: s.InstructionsPerSecond,
 	}
 }

@@ -44,6 +44,15 @@ func (s Sources) foreign() bool {
 	return !own(s.Roots.Sys, "/sys") || !own(s.Roots.Proc, "/proc") || !own(s.Roots.Dev, "/dev")
 }
 
+// cacheFile is the file that answers are kept in: not those of another
+// machine's tree, which are never this one's.
+func (s Sources) cacheFile() string {
+	if s.foreign() {
+		return ""
+	}
+	return s.CacheFile
+}
+
 func (s Sources) log() *slog.Logger {
 	if s.Log == nil {
 		return slog.Default()

@@ -1,0 +1,185 @@
+package capabilities
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// passingBelief is how long a verdict is believed that may be another in a
+// moment (no memory, busy, no answer in time): each start of a VM would wait for
+// it again.
+const passingBelief = 10 * time.Second
+
+// Keeper has the document of a machine and knows when it isn't true any more.
+// Its methods may be called concurrently.
+type Keeper struct {
+	sources Sources
+	kept    *kept
+
+	// asking is held while the machine is asked: who comes meanwhile waits for
+	// that document.
+	asking chan struct{}
+
+	mu          sync.Mutex
+	doc         *vmletv1.Capabilities // nil: not asked yet
+	key         string                // what doc hangs on
+	at          time.Time             // when it was made
+	subscribers map[chan *vmletv1.Capabilities]bool
+}
+
+// NewKeeper returns one that has asked nothing yet.
+func NewKeeper(s Sources) *Keeper {
+	return &Keeper{
+		sources: s, kept: openKept(s.cacheFile(), s.log()),
+		asking: make(chan struct{}, 1), subscribers: map[chan *vmletv1.Capabilities]bool{},
+	}
+}
+
+// Document is the document as it is now: what is cheap is read, what is dear is
+// asked only if something that it hangs on has changed. The error is ctx's.
+// The document is shared and not to be changed.
+func (k *Keeper) Document(ctx context.Context) (*vmletv1.Capabilities, error) {
+	return k.ask(ctx, false, nil)
+}
+
+// Refresh asks everything anew.
+func (k *Keeper) Refresh(ctx context.Context) (*vmletv1.Capabilities, error) {
+	return k.ask(ctx, true, nil)
+}
+
+// last is the last document, if nothing that it hangs on has changed since: it
+// costs a tenth of Document.
+func (k *Keeper) last(ctx context.Context) (*vmletv1.Capabilities, error) {
+	if doc := k.standing(); doc != nil {
+		return doc, nil
+	}
+	return k.ask(ctx, false, k.standing)
+}
+
+// ask makes a document, unless there is one that will do by the time that it is
+// this caller's turn.
+func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.Capabilities) (*vmletv1.Capabilities, error) {
+	select {
+	case k.asking <- struct{}{}:
+		defer func() { <-k.asking }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if enough != nil {
+		if doc := enough(); doc != nil {
+			return doc, nil
+		}
+	}
+	s := k.sources
+	s.Refresh = refresh
+	key := s.changeKey() // before: what changes meanwhile is seen the next time
+	doc, err := newCollection(s, k.kept).run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.publish(doc, key)
+	return doc, nil
+}
+
+// changeKey changes when something does that the document's dear parts hang on.
+func (s Sources) changeKey() string {
+	k := newKey("change", s.Version)
+	k.add("host", HostKey(s.Roots, s.Version))
+	for _, h := range s.Hypervisors.All() {
+		if d := h.Device(); d != "" {
+			k.add(d, deviceState(d))
+		}
+	}
+	for _, v := range s.VMMs {
+		for _, path := range filesOf(v) {
+			k.add(path, fileState(path))
+		}
+	}
+	return k.String()
+}
+
+// standing is the last document if it still holds, else nil.
+func (k *Keeper) standing() *vmletv1.Capabilities {
+	k.mu.Lock()
+	doc, key, at := k.doc, k.key, k.at
+	k.mu.Unlock()
+	if doc == nil || key != k.sources.changeKey() {
+		return nil
+	}
+	for _, h := range doc.GetHypervisors() {
+		if !lasting(statusOf(h)) && time.Since(at) >= passingBelief {
+			return nil
+		}
+	}
+	return doc
+}
+
+// publish makes a document the last one, and tells the subscribers if it says
+// something else than the one before.
+func (k *Keeper) publish(doc *vmletv1.Capabilities, key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.doc
+	k.doc, k.key, k.at = doc, key, time.Now()
+	if before == nil || Equal(before, doc) {
+		return
+	}
+	for c := range k.subscribers {
+		select {
+		case <-c: // one that wasn't fetched yet is outdated
+		default:
+		}
+		c <- doc
+	}
+}
+
+// Subscribe returns a channel on which each document arrives that says something
+// else than the one before. Who is slow misses all but the newest. stop ends it;
+// the channel isn't closed.
+func (k *Keeper) Subscribe() (changes <-chan *vmletv1.Capabilities, stop func()) {
+	c := make(chan *vmletv1.Capabilities, 1)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.subscribers[c] = true
+	return c, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.subscribers, c)
+	}
+}
+
+// Hypervisors are those of the sources, whose Check answers from the document:
+// at once, unless something has changed.
+func (k *Keeper) Hypervisors() (*hypervisor.Registry, error) {
+	var all []hypervisor.Hypervisor
+	for _, h := range k.sources.Hypervisors.All() {
+		all = append(all, known{h, k})
+	}
+	return hypervisor.New(all...)
+}
+
+// known is a hypervisor that the document tells of.
+type known struct {
+	hypervisor.Hypervisor
+	keeper *Keeper
+}
+
+// Unwrap is for hypervisor.As.
+func (h known) Unwrap() hypervisor.Hypervisor { return h.Hypervisor }
+
+func (h known) Check(ctx context.Context) hypervisor.Status {
+	doc, err := h.keeper.last(ctx)
+	if err != nil {
+		return hypervisor.Status{Level: hypervisor.Unusable, Reason: h.Name() + " was not asked: " + err.Error()}
+	}
+	for _, c := range doc.GetHypervisors() {
+		if c.GetName() == h.Name() {
+			return statusOf(c)
+		}
+	}
+	return hypervisor.Status{Level: hypervisor.Unusable, Reason: h.Name() + " is not in this node's document"}
+}

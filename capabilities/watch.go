@@ -1,0 +1,97 @@
+package capabilities
+
+import (
+	"context"
+	"time"
+)
+
+// A change is taken for complete when nothing has happened for settleQuiet, and
+// at the latest after settleMost: udev sets a new device's owner and mode a
+// moment after it appears, a package's files come one after the other.
+const (
+	settleQuiet = 200 * time.Millisecond
+	settleMost  = 2 * time.Second
+)
+
+// Watch keeps the document true until ctx ends: it asks for it once, and again
+// when a device node, a VMM's program or a firmware descriptor changes. Where
+// the kernel doesn't let it watch, that is logged once, and the machine is looked
+// at when it is asked for: Document and Hypervisors need no watch to be right.
+func (k *Keeper) Watch(ctx context.Context) {
+	w := &watch{keeper: k}
+	defer w.close()
+	w.arm()
+	for {
+		if _, err := k.Document(ctx); err != nil {
+			return
+		}
+		if !w.wait(ctx) {
+			return
+		}
+		// The new watches are there before the machine is asked again: nothing
+		// falls between.
+		w.arm()
+	}
+}
+
+// watch is what is watched at present.
+type watch struct {
+	keeper *Keeper
+	set    *watchSet // nil: nothing could be watched yet
+	told   bool      // that watching failed
+}
+
+// arm watches what is of interest as the folders are now. If that fails, what
+// was watched before still is.
+func (w *watch) arm() {
+	fresh, err := newWatchSet(w.keeper.sources.interests())
+	if err != nil && !w.told {
+		w.told = true
+		w.keeper.sources.log().Warn("devices and programs can't be watched: changes are seen when somebody asks", "error", err)
+	}
+	if fresh == nil {
+		return
+	}
+	w.close()
+	w.set = fresh
+}
+
+func (w *watch) close() {
+	if w.set != nil {
+		w.set.close()
+		w.set = nil
+	}
+}
+
+// wait returns true when something has changed and settled; false: ctx has ended.
+func (w *watch) wait(ctx context.Context) bool {
+	var changes <-chan struct{}
+	if w.set != nil {
+		changes = w.set.changes
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changes:
+	}
+	return settle(ctx, changes)
+}
+
+func settle(ctx context.Context, changes <-chan struct{}) bool {
+	most := time.NewTimer(settleMost)
+	defer most.Stop()
+	quiet := time.NewTimer(settleQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-most.C:
+			return true
+		case <-quiet.C:
+			return true
+		case <-changes:
+			quiet.Reset(settleQuiet)
+		}
+	}
+}
