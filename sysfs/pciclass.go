@@ -150,6 +150,10 @@ func pciBaseClassName(base uint8) string {
 		return "processing accelerator"
 	case 0x13:
 		return "instrumentation"
+	case 0x40:
+		return "coprocessor"
+	case 0xff:
+		return "device of a class of its own"
 	}
 	return ""
 }
