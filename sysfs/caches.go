@@ -13,38 +13,35 @@ type cacheKey struct {
 	typ   string
 }
 
-// claims are the caches that are known so far, by kind or place in the folder,
-// and the CPUs in them.
-type claims struct {
-	// byIndex says, of each "indexN", which CPUs' caches of that name are known
-	// from another CPU, whose files needn't be read again.
-	byIndex map[string]map[int]bool
-	byKind  map[cacheKey]map[int]bool
+// cacheFolder is one "indexN" of a CPU (cpuN/cache/indexN, Documentation/ABI/
+// testing/sysfs-devices-system-cpu).
+type cacheFolder struct {
+	path, name string
+	cpu        int
+	// shared are the CPUs that have this cache, as the file says.
+	shared IDList
+	cache  Cache
+	ok     bool
 }
 
-// caches reads each CPU's caches (cpuN/cache/indexN, Documentation/ABI/testing/
-// sysfs-devices-system-cpu). One that is shared is read with the first CPU in it.
+// caches reads the caches of one CPU of each core, and then of those CPUs whose
+// caches were not among them: a core's threads share them on all but odd machines.
 func (r *reader) caches(h *Host) {
 	h.Caches = []Cache{}
-	known := claims{byIndex: map[string]map[int]bool{}, byKind: map[cacheKey]map[int]bool{}}
+	known := map[string]map[int]bool{}
+	kinds := map[cacheKey]map[int]bool{}
+	var first, others []int
 	for _, cpu := range h.CPUs {
-		if !cpu.Online {
-			continue
-		}
-		folder := r.cpuPath(cpu.ID) + "cache"
-		for _, name := range r.names(folder) {
-			if !strings.HasPrefix(name, "index") || known.byIndex[name][cpu.ID] {
-				continue
-			}
-			cache, ok := r.cache(folder+"/"+name+"/", cpu.ID)
-			if !ok {
-				continue
-			}
-			if cache.CPUs = r.claim(folder+"/"+name, h, &known, name, cache); len(cache.CPUs) > 0 {
-				h.Caches = append(h.Caches, cache)
-			}
+		switch {
+		case cpu.Online && cpu.Thread == 0:
+			first = append(first, cpu.ID)
+		case cpu.Online:
+			others = append(others, cpu.ID)
 		}
 	}
+	r.addCaches(h, first, known, kinds)
+	others = slices.DeleteFunc(others, func(id int) bool { return covered(known, id) })
+	r.addCaches(h, others, known, kinds)
 	slices.SortStableFunc(h.Caches, func(a, b Cache) int {
 		return cmp.Or(a.Level-b.Level, cmp.Compare(a.Type, b.Type), a.CPUs[0]-b.CPUs[0])
 	})
@@ -53,11 +50,99 @@ func (r *reader) caches(h *Host) {
 	}
 }
 
-// maxLevel bounds a cache's level; processors have up to 4.
-const maxLevel = 9
+// covered reports whether a CPU is in a cache of every name that there is.
+func covered(known map[string]map[int]bool, id int) bool {
+	for _, cpus := range known {
+		if !cpus[id] {
+			return false
+		}
+	}
+	return len(known) > 0
+}
 
-// cache reads one folder. The CPUs are as the file says.
-func (r *reader) cache(path string, cpu int) (Cache, bool) {
+// addCaches reads the caches of some CPUs. Of a cache that several share, all
+// but who shares it is read once, with the first: known has, by the folder's
+// name, the CPUs whose caches are known.
+func (r *reader) addCaches(h *Host, cpus []int, known map[string]map[int]bool, kinds map[cacheKey]map[int]bool) {
+	perCPU := make([][]cacheFolder, len(cpus))
+	r.each(len(cpus), func(r *reader, i int) { perCPU[i] = r.cacheFolders(cpus[i]) })
+	var wanted []*cacheFolder
+	for i := range perCPU {
+		for j := range perCPU[i] {
+			folder := &perCPU[i][j]
+			if known[folder.name] == nil {
+				known[folder.name] = map[int]bool{}
+			}
+			if known[folder.name][folder.cpu] {
+				continue
+			}
+			if !r.worthwhile(folder.path+"shared_cpu_list", folder.shared) {
+				folder.shared = IDList{folder.cpu}
+			}
+			for _, id := range folder.shared {
+				known[folder.name][id] = true
+			}
+			wanted = append(wanted, folder)
+		}
+	}
+	r.each(len(wanted), func(r *reader, i int) { wanted[i].cache, wanted[i].ok = r.cache(wanted[i].path) })
+	for _, folder := range wanted {
+		if folder.ok {
+			r.claim(h, folder, kinds)
+		}
+	}
+}
+
+// cacheFolders lists a CPU's caches, and who shares them.
+func (r *reader) cacheFolders(cpu int) []cacheFolder {
+	var folders []cacheFolder
+	base := r.cpuPath(cpu) + "cache"
+	for _, index := range numbered(r.names(base), "index") {
+		if index > maxIndex {
+			break
+		}
+		name := "index" + strconv.Itoa(index)
+		path := base + "/" + name + "/"
+		list, _ := r.list(path + "shared_cpu_list")
+		folders = append(folders, cacheFolder{path: path, name: name, cpu: cpu, shared: r.own(path+"shared_cpu_list", list, cpu)})
+	}
+	return folders
+}
+
+// claim makes a cache of a folder, of those CPUs that are online and in no other
+// cache of its kind.
+func (r *reader) claim(h *Host, folder *cacheFolder, kinds map[cacheKey]map[int]bool) {
+	cache := folder.cache
+	kind := cacheKey{cache.Level, cache.Type}
+	if kinds[kind] == nil {
+		kinds[kind] = map[int]bool{}
+	}
+	left := 0
+	for _, id := range folder.shared {
+		if cpu := h.byID(id); cpu == nil || !cpu.Online || kinds[kind][id] {
+			left++
+			continue
+		}
+		kinds[kind][id] = true
+		cache.CPUs = append(cache.CPUs, id)
+	}
+	if left > 0 {
+		r.note(folder.path+"shared_cpu_list", "%d CPUs are not online, or in another cache of this kind; they are left out", left)
+	}
+	if len(cache.CPUs) > 0 {
+		h.Caches = append(h.Caches, cache)
+	}
+}
+
+// maxLevel bounds a cache's level, of which processors have up to 4; maxIndex
+// the number of its folder, which counts the caches of a CPU from 0.
+const (
+	maxLevel = 9
+	maxIndex = 31
+)
+
+// cache reads all of a folder but who shares the cache.
+func (r *reader) cache(path string) (Cache, bool) {
 	level, ok := r.number(path + "level")
 	if !ok {
 		return Cache{}, false
@@ -78,38 +163,7 @@ func (r *reader) cache(path string, cpu int) (Cache, bool) {
 	cache.LineSize = r.small(path + "coherency_line_size")
 	cache.Ways = r.small(path + "ways_of_associativity")
 	cache.Sets = r.small(path + "number_of_sets")
-	cache.CPUs, ok = r.list(path + "shared_cpu_list")
-	if ok && !cache.CPUs.Has(cpu) {
-		r.note(path+"shared_cpu_list", "CPU %d itself is not in it; the cache is taken to be its own", cpu)
-	}
-	if !cache.CPUs.Has(cpu) {
-		cache.CPUs = IDList{cpu}
-	}
 	return cache, true
-}
-
-// claim returns those of the cache's CPUs that are online and in no other cache
-// of its kind, and remembers them.
-func (r *reader) claim(path string, h *Host, known *claims, name string, cache Cache) IDList {
-	kind := cacheKey{cache.Level, cache.Type}
-	if known.byKind[kind] == nil {
-		known.byKind[kind] = map[int]bool{}
-	}
-	if known.byIndex[name] == nil {
-		known.byIndex[name] = map[int]bool{}
-	}
-	mine := IDList{}
-	for _, id := range cache.CPUs {
-		cpu := h.byID(id)
-		if cpu == nil || !cpu.Online || known.byKind[kind][id] {
-			r.note(path+"/shared_cpu_list", "CPU %d is not online or already in another cache of this kind; it is left out", id)
-			continue
-		}
-		known.byKind[kind][id] = true
-		known.byIndex[name][id] = true
-		mine = append(mine, id)
-	}
-	return mine
 }
 
 // small reads a number that can't be large; 0 if it is not told or makes no sense.

@@ -71,22 +71,17 @@ func (r *reader) cpuPath(id int) string {
 
 // speeds reads what tells fast CPUs from slow ones.
 func (r *reader) speeds(h *Host) {
-	for i := range h.CPUs {
+	r.each(len(h.CPUs), func(r *reader, i int) {
 		cpu := &h.CPUs[i]
 		if !cpu.Online {
-			continue
+			return
 		}
 		path := r.cpuPath(cpu.ID)
-		// The scheduler's scale, SCHED_CAPACITY_SCALE, ends at 1024; firmware is
-		// taken at its word a while above it.
-		if n := r.count(path + "cpu_capacity"); n <= MaxID {
-			cpu.Capacity = int(n)
-		} else {
-			r.note(path+"cpu_capacity", "%d is no capacity: the fastest has 1024", n)
-		}
+		// The scheduler's scale ends at 1024 (SCHED_CAPACITY_SCALE).
+		cpu.Capacity = r.small(path + "cpu_capacity")
 		// In kHz (Documentation/admin-guide/pm/cpufreq.rst).
 		cpu.MaxFrequency = r.scaled(path+"cpufreq/cpuinfo_max_freq", 1000)
-	}
+	})
 }
 
 // scaled reads a number and multiplies it; 0 if it is not told or makes no sense.
@@ -134,9 +129,14 @@ func numbered(names []string, word string) IDList {
 	return slices.Compact(list)
 }
 
-// byID finds a CPU; nil if there is none of that number.
+// index finds a CPU by its number.
+func (h *Host) index(id int) (int, bool) {
+	return slices.BinarySearchFunc(h.CPUs, id, func(c CPU, id int) int { return c.ID - id })
+}
+
+// byID is the CPU of a number; nil if there is none.
 func (h *Host) byID(id int) *CPU {
-	i, found := slices.BinarySearchFunc(h.CPUs, id, func(c CPU, id int) int { return c.ID - id })
+	i, found := h.index(id)
 	if !found {
 		return nil
 	}

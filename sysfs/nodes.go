@@ -42,8 +42,11 @@ func (r *reader) nodePath(id int) string {
 // settle puts CPUs into a node, and returns those that are there and are in no
 // other one.
 func (r *reader) settle(h *Host, path string, node int) IDList {
-	listed, _ := r.list(path)
 	mine := IDList{}
+	listed, _ := r.list(path)
+	if !r.worthwhile(path, listed) {
+		return mine
+	}
 	for _, id := range listed {
 		cpu := h.byID(id)
 		switch {

@@ -14,6 +14,9 @@ type tree struct {
 	root string
 	fd   int
 	err  error
+	// whole: a file that gives less than a page when it is read has no more.
+	// So it is in /sys, not in /proc.
+	whole bool
 }
 
 // maxRetries bounds how often a look-up is tried again: the kernel gives EAGAIN
@@ -24,53 +27,50 @@ const maxRetries = 64
 // followed out of the root, and no magic link at all (RESOLVE_BENEATH and
 // RESOLVE_NO_MAGICLINKS, openat2(2)); relative links and mounts within it, which
 // sysfs is full of, are. O_NONBLOCK keeps the open from waiting for the other
-// end of a pipe.
-func (r *reader) open(path string, flags uint64) (int, error) {
-	fd, name, err := r.locate(path)
+// end of a pipe. whole is that of the root.
+func (r *reader) open(path string, flags uint64) (fd int, whole bool, err error) {
+	t, name, err := r.locate(path)
 	if err != nil {
-		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+		return -1, false, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	how := unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for range maxRetries {
-		var opened int
-		opened, err = unix.Openat2(fd, name, &how)
+		fd, err = unix.Openat2(t.fd, name, &how)
 		if err == nil {
-			return opened, nil
+			return fd, t.whole, nil
 		}
 		if err != unix.EAGAIN && err != unix.EINTR {
 			break
 		}
 	}
-	return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	return -1, false, &fs.PathError{Op: "open", Path: path, Err: err}
 }
 
-// locate finds the root that a path is below and the rest of the path.
-func (r *reader) locate(path string) (fd int, name string, err error) {
+// locate finds the root that a path is below, the innermost if there are several,
+// and the rest of the path.
+func (r *reader) locate(path string) (found *tree, name string, err error) {
 	if r.trees == nil {
 		r.openTrees()
 	}
 	path = filepath.Clean(path)
-	best := -1
-	for i, t := range r.trees {
+	for i := range r.trees {
+		t := &r.trees[i]
 		rest, ok := strings.CutPrefix(path, t.root)
-		if !ok || (rest != "" && rest[0] != '/' && t.root != "/") {
+		if !ok || (rest != "" && rest[0] != '/' && t.root != "/") || (found != nil && len(t.root) <= len(found.root)) {
 			continue
 		}
-		if best < 0 || len(t.root) > len(r.trees[best].root) {
-			best = i
-			name = strings.TrimPrefix(rest, "/")
-		}
+		found, name = t, strings.TrimPrefix(rest, "/")
 	}
-	if best < 0 {
-		return -1, "", errors.New("the path is below none of the roots")
-	}
-	if name == "" {
+	switch {
+	case found == nil:
+		return nil, "", errors.New("the path is below none of the roots")
+	case name == "":
 		name = "."
 	}
-	return r.trees[best].fd, name, r.trees[best].err
+	return found, name, found.err
 }
 
 // openTrees opens the roots; what can't be opened is known by its error, which
@@ -79,7 +79,7 @@ func (r *reader) openTrees() {
 	r.trees = make([]tree, 0, 3)
 	for _, root := range []string{r.roots.SysPath(), r.roots.ProcPath(), r.roots.DevPath()} {
 		fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		r.trees = append(r.trees, tree{root: root, fd: fd, err: err})
+		r.trees = append(r.trees, tree{root: root, fd: fd, err: err, whole: root == r.roots.SysPath()})
 	}
 }
 

@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ const maxNotes = 1000
 // maxListed bounds the numbers of all the different lists of a tree together.
 // The lists of one kind divide the CPUs among them, so real machines stay below
 // some ten times MaxID.
-const maxListed = 64 * MaxID
+const maxListed = 16 * MaxID
 
 // reader reads files and keeps the notes. It is not safe for concurrent use.
 // One that has its roots is ready; close it after use.
@@ -42,14 +43,25 @@ type reader struct {
 	// lists are those read so far, by their text: most lists are said many times.
 	lists  map[string]IDList
 	listed int
+	// walked are the numbers of the lists that were gone through.
+	walked int
 }
 
 func (r *reader) note(path, format string, args ...any) {
-	switch {
-	case len(r.notes) < maxNotes:
-		r.notes = append(r.notes, Note{Path: path, Message: fmt.Sprintf(format, args...)})
-	case len(r.notes) == maxNotes:
-		r.notes = append(r.notes, Note{Path: path, Message: fmt.Sprintf("and more: only %d notes are kept", maxNotes)})
+	if len(r.notes) <= maxNotes {
+		r.addNotes([]Note{{Path: path, Message: fmt.Sprintf(format, args...)}})
+	}
+}
+
+// addNotes keeps the first maxNotes and says so if there are more.
+func (r *reader) addNotes(notes []Note) {
+	for _, note := range notes {
+		if len(r.notes) == maxNotes {
+			note.Message = fmt.Sprintf("and more: only %d notes are kept", maxNotes)
+		}
+		if len(r.notes) <= maxNotes {
+			r.notes = append(r.notes, note)
+		}
 	}
 }
 
@@ -81,7 +93,7 @@ func (r *reader) text(path string) (string, bool) {
 		return "", false
 	}
 	if len(content) == maxFile {
-		r.note(path, "has more than %d bytes, which is too long to make sense", maxFile-1)
+		r.note(path, "it has %d bytes or more, which is too long to make sense", maxFile)
 		return "", false
 	}
 	return strings.TrimSpace(string(content)), true
@@ -97,32 +109,20 @@ func (r *reader) head(path string, size int) (string, bool) {
 	return string(content), true
 }
 
-// read reads at most limit bytes of a regular file; what it returns is good
-// until the next read. It reads with system calls of its own, because the
-// runtime's poller would wait for a pipe's other end, and for speed: there are
-// thousands of small files.
+// read reads at most limit bytes of a file; what it returns is good until the
+// next read. It makes as few system calls as it can, which is what reading
+// thousands of small files costs, and none through the runtime's poller, which
+// would wait for a pipe's other end.
 func (r *reader) read(path string, limit int) ([]byte, error) {
-	fd, err := r.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, whole, err := r.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	var stat unix.Stat_t
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return nil, err
-	}
-	switch stat.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFDIR:
-		return nil, syscall.EISDIR
-	default:
-		return nil, errors.New("it is not a regular file")
-	}
 	if r.buffer == nil {
-		r.buffer = make([]byte, 4096)
+		r.buffer = make([]byte, 2*pageSize)
 	}
-	length := 0
-	for length < limit {
+	for length := 0; ; {
 		if length == len(r.buffer) {
 			r.buffer = append(r.buffer, make([]byte, length)...)
 		}
@@ -130,15 +130,31 @@ func (r *reader) read(path string, limit int) ([]byte, error) {
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		if err != nil || length+n == 0 {
+			return nil, cmp.Or(irregular(fd), err)
 		}
-		if n == 0 {
-			break
+		if length += n; n == 0 || length == limit || (whole && n < pageSize) {
+			return r.buffer[:length], nil
 		}
-		length += n
 	}
-	return r.buffer[:length], nil
+}
+
+// pageSize is the least that a read of a file of /sys gives if there is more.
+const pageSize = 4096
+
+// irregular tells why nothing can be read of what isn't a file.
+func irregular(fd int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return nil
+	case unix.S_IFDIR:
+		return syscall.EISDIR
+	}
+	return errors.New("it is a pipe or a device, not a file")
 }
 
 // number reads a whole number; "0x" before it is taken too.
@@ -195,9 +211,19 @@ func (r *reader) parseList(path, text string) (IDList, bool) {
 	return list, true
 }
 
+// worthwhile bounds how many numbers are gone through in the lists of groups of
+// CPUs together. Groups don't overlap, so on a real machine that is little.
+func (r *reader) worthwhile(path string, list IDList) bool {
+	if r.walked += len(list); r.walked > maxListed {
+		r.note(path, "the lists together name too many CPUs to make sense")
+		return false
+	}
+	return true
+}
+
 // names lists a folder, sorted; nil if there is none.
 func (r *reader) names(path string) []string {
-	fd, err := r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, _, err := r.open(path, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		r.failed(path, err)
 		return nil
@@ -218,7 +244,7 @@ func (r *reader) names(path string) []string {
 // link returns the last element of what a symbolic link points to, which is how
 // sysfs names a driver, a group, a parent; false if there is none.
 func (r *reader) link(path string) (string, bool) {
-	fd, err := r.open(path, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, _, err := r.open(path, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		r.failed(path, err)
 		return "", false
@@ -236,7 +262,7 @@ func (r *reader) link(path string) (string, bool) {
 
 // exists reports whether there is something of that name, of whatever kind.
 func (r *reader) exists(path string) bool {
-	fd, err := r.open(path, unix.O_PATH)
+	fd, _, err := r.open(path, unix.O_PATH)
 	if err != nil {
 		r.failed(path, err)
 		return false

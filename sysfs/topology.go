@@ -28,31 +28,14 @@ var level = [levels]struct{ id, list, oldList string }{
 // others say -1.
 const noCluster = 0xffff
 
-// place is where a CPU says that it is.
-type place struct {
-	// id is the kernel's number at each level; -1: not told.
-	id [levels]int
-	// list is the text of who shares it; empty: not told.
-	list [levels]string
-}
-
 // group is a set of CPUs that a level makes.
 type group struct {
 	kernelID int
-	list     string
-	cpus     IDList
+	// list is what the CPU that was asked says of who is in it; empty: nothing.
+	list string
+	cpus IDList
 	// members are the same CPUs as indexes into Host.CPUs.
 	members []int
-}
-
-// groupKey tells groups of one level apart. Who shares it counts rather than
-// the number: numbers are -1 in many a VM, and repeat from package to package.
-// The group around it belongs to the key, so that whatever the files say, a core
-// is in one die and a die in one package.
-type groupKey struct {
-	outer int
-	list  string
-	id    int
 }
 
 // layout is the groups of every level, and which of them each CPU is in, by
@@ -60,23 +43,40 @@ type groupKey struct {
 type layout struct {
 	groups [levels][]group
 	of     [levels][]int
+	// numbered finds groups that only their number tells apart.
+	numbered map[groupKey]int
 }
 
-// topology groups the CPUs that are online by what each says of itself, so that
-// each is in one core, and one only, even where the lists contradict each other.
+// groupKey is a kernel's number within the groups around it.
+type groupKey struct {
+	level, id int
+	outer     [levels]int
+}
+
+// topology groups the CPUs that are online. Who shares a package or a core
+// counts rather than its number: numbers are -1 in many a VM, and repeat from
+// package to package. One CPU is asked for all those in its group, and only CPUs
+// of the same outer groups can be in it; so whatever the files say, each CPU is
+// in one core, a core in one die, and a die in one package.
 func (r *reader) topology(h *Host) {
-	places := r.places(h)
-	var found layout
-	outer := make([]int, len(h.CPUs))
+	found := layout{numbered: map[groupKey]int{}}
 	for l := range levels {
-		found.groups[l], found.of[l] = divide(l, h, places, outer)
-		for i, g := range found.of[l] {
-			if g >= 0 {
-				// No number twice: a die's groups and a package's differ.
-				outer[i] = (l+1)*MaxID + g
+		found.of[l] = absent(len(h.CPUs))
+	}
+	for i, cpu := range h.CPUs {
+		if !cpu.Online {
+			continue
+		}
+		path := r.cpuPath(cpu.ID) + "topology/"
+		if g := found.of[inCore][i]; g >= 0 {
+			r.agree(path, found.groups[inCore][g].list)
+			continue
+		}
+		for l := range levels {
+			if !found.settled(i, l) {
+				r.ask(h, &found, path, l, i)
 			}
 		}
-		r.compare(l, h, found.groups[l])
 	}
 	if !found.clustered() {
 		found.groups[inCluster], found.of[inCluster] = nil, absent(len(h.CPUs))
@@ -84,38 +84,104 @@ func (r *reader) topology(h *Host) {
 	found.fill(h)
 }
 
-// places reads where the CPUs that are online say they are.
-func (r *reader) places(h *Host) []place {
-	places := make([]place, len(h.CPUs))
-	for i, cpu := range h.CPUs {
-		if cpu.Online {
-			places[i] = r.place(r.cpuPath(cpu.ID) + "topology/")
-			continue
+// settled reports whether a CPU is in a group of this level or of one within it.
+func (f *layout) settled(i, level int) bool {
+	for l := level; l < levels; l++ {
+		if f.of[l][i] >= 0 {
+			return true
 		}
-		places[i] = place{id: [levels]int{-1, -1, -1, -1}}
 	}
-	return places
+	return false
 }
 
-func (r *reader) place(path string) place {
-	var p place
-	for l, names := range level {
-		p.id[l] = r.kernelID(path + names.id)
-		text, ok := r.shared(path + names.list)
-		if !ok && names.oldList != "" {
-			text, _ = r.shared(path + names.oldList)
+// ask reads what a CPU says of one level, and makes the group that it is in.
+func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
+	id := r.kernelID(path + level[l].id)
+	// There is a package and a core even if they have no number; dies and
+	// clusters are there only if they have one.
+	if id < 0 && (l == inDie || l == inCluster) || id == noCluster && l == inCluster {
+		return
+	}
+	text, list := r.siblings(path, l)
+	if text == "" && id < 0 {
+		return
+	}
+	key := groupKey{level: l, id: id, outer: f.outer(i, l)}
+	if g, ok := f.numbered[key]; text == "" && ok {
+		f.add(h, l, g, i)
+		return
+	}
+	g := len(f.groups[l])
+	f.groups[l] = append(f.groups[l], group{kernelID: id, list: text})
+	if text == "" {
+		f.numbered[key] = g
+	}
+	list = r.own(path+level[l].list, list, h.CPUs[i].ID)
+	if !r.worthwhile(path+level[l].list, list) {
+		list = IDList{h.CPUs[i].ID}
+	}
+	left := 0
+	for _, cpu := range list {
+		j, ok := h.index(cpu)
+		switch {
+		case ok && h.CPUs[j].Online && !f.settled(j, l) && f.outer(j, l) == key.outer:
+			f.add(h, l, g, j)
+		case !ok || h.CPUs[j].Online:
+			left++
 		}
-		p.list[l] = text
 	}
-	// There always is a package and a core; dies and clusters are there only if
-	// they have a number.
-	if p.id[inDie] < 0 {
-		p.list[inDie] = ""
+	if left > 0 {
+		r.note(path+level[l].list, "%d CPUs of %.80q are not there or belong to others; they are left out", left, text)
 	}
-	if p.id[inCluster] < 0 || p.id[inCluster] == noCluster {
-		p.id[inCluster], p.list[inCluster] = -1, ""
+}
+
+// siblings reads who shares a level with a CPU: the text, and what it says.
+func (r *reader) siblings(path string, l int) (string, IDList) {
+	for _, name := range []string{level[l].list, level[l].oldList} {
+		if name == "" {
+			continue
+		}
+		if text, ok := r.text(path + name); ok {
+			if list, ok := r.parseList(path+name, text); ok {
+				return text, list
+			}
+		}
 	}
-	return p
+	return "", nil
+}
+
+// own is a list that has this CPU in it. One that hasn't makes no sense, and is
+// not believed.
+func (r *reader) own(path string, list IDList, cpu int) IDList {
+	if list.Has(cpu) {
+		return list
+	}
+	if len(list) > 0 {
+		r.note(path, "CPU %d itself is not in it", cpu)
+	}
+	return IDList{cpu}
+}
+
+// agree notes if a CPU says something else of its core than the one that was asked.
+func (r *reader) agree(path, list string) {
+	if text, _ := r.siblings(path, inCore); text != list {
+		r.note(path+level[inCore].list, "%.80q is not what another CPU of the core says, which is %.80q", text, list)
+	}
+}
+
+// outer is the groups around a level that a CPU is in.
+func (f *layout) outer(i, level int) [levels]int {
+	outer := [levels]int{-1, -1, -1, -1}
+	for l := range level {
+		outer[l] = f.of[l][i]
+	}
+	return outer
+}
+
+func (f *layout) add(h *Host, l, g, i int) {
+	f.of[l][i] = g
+	f.groups[l][g].cpus = append(f.groups[l][g].cpus, h.CPUs[i].ID)
+	f.groups[l][g].members = append(f.groups[l][g].members, i)
 }
 
 // kernelID reads a number of the kernel's; -1 if there is none. It may be
@@ -123,59 +189,12 @@ func (r *reader) place(path string) place {
 func (r *reader) kernelID(path string) int {
 	n, ok := r.number(path)
 	if ok && (n < -1 || n > math.MaxInt32) {
-		r.note(path, "%d is no number of a package, die, cluster or core", n)
+		r.note(path, "%d is no number that the kernel gives", n)
 	}
 	if !ok || n < 0 || n > math.MaxInt32 {
 		return -1
 	}
 	return int(n)
-}
-
-// shared reads a list that is to make sense, as text: the same text for the same CPUs.
-func (r *reader) shared(path string) (string, bool) {
-	text, ok := r.text(path)
-	if !ok {
-		return "", false
-	}
-	list, ok := r.parseList(path, text)
-	return text, ok && len(list) > 0
-}
-
-// divide makes the groups of a level, in the order of their first CPUs.
-func divide(l int, h *Host, places []place, outer []int) (groups []group, of []int) {
-	of = absent(len(h.CPUs))
-	found := map[groupKey]int{}
-	for i, p := range places {
-		if p.id[l] < 0 && p.list[l] == "" {
-			continue
-		}
-		key := groupKey{outer: outer[i], list: p.list[l], id: -1}
-		if key.list == "" {
-			key.id = p.id[l]
-		}
-		g, ok := found[key]
-		if !ok {
-			g = len(groups)
-			found[key] = g
-			groups = append(groups, group{kernelID: p.id[l], list: p.list[l]})
-		}
-		groups[g].cpus = append(groups[g].cpus, h.CPUs[i].ID)
-		groups[g].members = append(groups[g].members, i)
-		of[i] = g
-	}
-	return groups, of
-}
-
-// compare notes where CPUs disagree on who shares something.
-func (r *reader) compare(l int, h *Host, groups []group) {
-	for _, g := range groups {
-		list, ok := r.lists[g.list]
-		if g.list == "" || !ok || slices.Equal(list, g.cpus) {
-			continue
-		}
-		r.note(r.cpuPath(g.cpus[0])+"topology/"+level[l].list,
-			"%.80q is not what the CPUs in it say of themselves; only %.80q are taken to be together", g.list, g.cpus.String())
-	}
 }
 
 // clustered reports whether any cluster has more than one core: if not, clusters
