@@ -29,6 +29,8 @@ type agent struct {
 	layers spec.Layers
 	arch   string
 	bootID string
+	// defaultHypervisor is that of specifications which say "auto".
+	defaultHypervisor string
 
 	// ctx lives as long as the agent serves; watches end with it.
 	ctx     context.Context
@@ -39,9 +41,15 @@ type agent struct {
 }
 
 func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) *agent {
+	standard, warning := n.hypervisors.Default(cfg.Hypervisor)
+	for _, note := range append(cfg.VirtualizationProfile.Notes(), warning) {
+		if note != "" {
+			cfg.Log.Warn("configuration: " + note)
+		}
+	}
 	return &agent{
 		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
-		layers: n.hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID,
+		layers: n.hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
 		ctx: ctx, machines: make(map[string]*machine),
 	}
 }

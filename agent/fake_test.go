@@ -26,10 +26,11 @@ import (
 
 // world is a machine: what outlives an agent.
 type world struct {
-	t        *testing.T
-	stateDir string
-	runDir   string
-	bootID   string
+	hypervisor string // that is configured
+	t          *testing.T
+	stateDir   string
+	runDir     string
+	bootID     string
 
 	mu      sync.Mutex
 	nextPID int
@@ -114,7 +115,7 @@ type testAgent struct {
 func (w *world) start() *testAgent {
 	w.t.Helper()
 	cfg, err := Config{
-		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Log: slog.New(slog.DiscardHandler),
+		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, Log: slog.New(slog.DiscardHandler),
 	}.complete()
 	if err != nil {
 		w.t.Fatal(err)

@@ -57,3 +57,23 @@ func TestAutoIsValidatedAsChosen(t *testing.T) {
 		t.Errorf("still taken: %q", held)
 	}
 }
+
+// TestConfiguredHypervisor: "auto" is what the node's configuration says, a
+// specification's own word counts more, and an unknown configured name is kvm.
+func TestConfiguredHypervisor(t *testing.T) {
+	for _, c := range []struct{ configured, said, want string }{
+		{"", "", "auto"},
+		{"auto", "auto", "auto"},
+		{"emulation", "", "emulation"},
+		{"emulation", "auto", "emulation"},
+		{"emulation", "kvm", "kvm"},
+		{"hyperv-layered", "", "kvm"},
+	} {
+		w := newWorld(t)
+		w.hypervisor = c.configured
+		a := w.start()
+		if got := a.hypervisorFor(&vmletv1.VirtualMachineSpec{Hypervisor: c.said}); got != c.want {
+			t.Errorf("configured %q, said %q: %q, want %q", c.configured, c.said, got, c.want)
+		}
+	}
+}
