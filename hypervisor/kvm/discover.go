@@ -17,8 +17,6 @@ import (
 // Facts by their path in the document.
 const (
 	factAll         = "hypervisors.kvm"
-	factExtensions  = factAll + ".extensions"
-	factLimits      = factAll + ".limits"
 	factHyperV      = factAll + ".hypervFeatures"
 	factHyperVCPUID = factAll + ".hypervCpuid"
 	factTSC         = factAll + ".tsc"
@@ -112,7 +110,7 @@ func (d *discovery) ask() {
 }
 
 // extensions asks for every extension; on a virtual machine where KVM can be asked there, as some answers then differ (KVM's
-// api.rst, KVM_CHECK_EXTENSION). False: KVM doesn't say.
+// api.rst, KVM_CHECK_EXTENSION). False: KVM doesn't say, and then there is nothing to go on with.
 func (d *discovery) extensions() bool {
 	fd := d.kvm
 	onVM, err := d.kernel.Call(d.kvm, kvmCheckExtension, capCheckExtensionVM)
@@ -126,10 +124,7 @@ func (d *discovery) extensions() bool {
 		}
 		answer, err := d.kernel.Call(fd, kvmCheckExtension, uintptr(number))
 		if err != nil {
-			err = d.failed("KVM_CHECK_EXTENSION "+extensionPrefix+name, err)
-			for _, fact := range []string{factExtensions, factLimits, factHyperV, factTSC} {
-				d.missing(fact, err)
-			}
+			d.missing(factAll, d.failed("KVM_CHECK_EXTENSION "+extensionPrefix+name, err))
 			return false
 		}
 		// An answer is a C int; a set of flags may have the bit that makes it negative.
