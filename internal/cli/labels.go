@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	nodelabels "github.com/vmlet/vmlet/capabilities/labels"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/cli/output"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// Formats that only labels have.
+const (
+	formatText output.Format = "text"
+	formatNFD  output.Format = "nfd"
+)
+
+// maxLabelsFile bounds the file of --previous, in bytes: more than etcd takes
+// for a whole Node.
+const maxLabelsFile = 4 << 20
+
+// labelsFlags are those of `labels`, beside those of how the machine is asked.
+type labelsFlags struct {
+	hypervisor, previous, write string
+}
+
+func (a *app) labelsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "labels",
+		Short: "Print the labels that this node would carry in Kubernetes",
+		Long: `Print the labels that this node would carry in Kubernetes: those of KubeVirt's
+node labeller, and vmlet's own. Nothing is asked of Kubernetes or the agent.
+
+What could not be asked is said on the standard error. With --previous, and with
+--write where the file is there already, the labels that follow from it are as
+they were; without, they are missing.`,
+		Example: `  vmlet labels
+  vmlet labels -o json > labels.json
+  vmlet labels -o json --previous labels.json
+  vmlet labels --write /etc/kubernetes/node-feature-discovery/features.d/vmlet`,
+		Args: arguments(0, 0),
+	}
+	machine := newCapabilitiesFlags(cmd)
+	f := &labelsFlags{}
+	cmd.Flags().StringVar(&f.hypervisor, "hypervisor", "", "labels of guests under this `NAME`: kvm, mshv or emulation (default: what the node uses)")
+	cmd.Flags().StringVar(&f.previous, "previous", "", "JSON `FILE` with the labels that the node has")
+	cmd.Flags().StringVar(&f.write, "write", "", "replace this `FILE` of Node Feature Discovery, and print nothing")
+	fixed(cmd, "hypervisor", hypervisor.NameAuto, hypervisor.NameKVM, hypervisor.NameMSHV, hypervisor.NameEmulation)
+	format := outputFlag(cmd, formatText, output.JSON, output.YAML, formatNFD)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.write != "" && cmd.Flags().Changed("output") && format.Value != formatNFD {
+			return usagef("--write writes a file of the format nfd: leave out -o %s", format.Value)
+		}
+		doc, err := a.capabilitiesDocument(cmd.Context(), machine)
+		if err != nil {
+			return err
+		}
+		return a.putLabels(doc, f, format.Value)
+	}
+	return cmd
+}
+
+// putLabels prints or writes the labels that follow from a document.
+func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, format output.Format) error {
+	wanted := f.hypervisor
+	if wanted == hypervisor.NameAuto {
+		wanted = ""
+	}
+	now, err := nodelabels.Of(doc, wanted)
+	if err != nil {
+		return err
+	}
+	previous, err := f.before()
+	if err != nil {
+		return err
+	}
+	merged, kept := nodelabels.Merge(previous, now)
+	a.labelNotes(doc, now, kept)
+	if f.write != "" {
+		return nodelabels.WriteNFD(f.write, merged)
+	}
+	switch format {
+	case formatNFD:
+		_, err = a.Stdout.Write(nodelabels.FormatNFD(merged))
+		return err
+	case output.JSON, output.YAML:
+		return output.Document(a.Stdout, format, merged)
+	}
+	rows := [][]string{{"LABEL", "VALUE"}}
+	for _, key := range slices.Sorted(maps.Keys(merged)) {
+		rows = append(rows, []string{key, merged[key]})
+	}
+	return output.Columns(a.Stdout, rows)
+}
+
+// labelNotes says on the standard error what is not known.
+func (a *app) labelNotes(doc *vmletv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
+	for _, u := range doc.GetUnknown() {
+		a.notef("could not be asked: %s: %s", u.GetFact(), u.GetReason())
+	}
+	for _, note := range now.Notes {
+		a.notef("%s", note)
+	}
+	count, first := map[string]int{}, map[string]string{}
+	for _, k := range kept {
+		if count[k.Fact]++; count[k.Fact] == 1 {
+			first[k.Fact] = k.Key
+		}
+	}
+	for _, fact := range slices.Sorted(maps.Keys(count)) {
+		more := ""
+		if n := count[fact] - 1; n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		a.notef("as before, since %s could not be asked: %s%s", fact, first[fact], more)
+	}
+}
+
+// before are the labels that the node has had, as far as that is told.
+func (f *labelsFlags) before() (map[string]string, error) {
+	if f.previous != "" {
+		return readLabels(f.previous)
+	}
+	if f.write == "" {
+		return nil, nil
+	}
+	had, err := nodelabels.ReadNFD(f.write)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return had, err
+}
+
+func readLabels(path string) (map[string]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--previous: %w", err)
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxLabelsFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("--previous: %w", err)
+	}
+	if len(content) > maxLabelsFile {
+		return nil, fmt.Errorf("--previous: %s has more than %d bytes: labels are wanted", path, maxLabelsFile)
+	}
+	var had map[string]string
+	if err := json.Unmarshal(content, &had); err != nil {
+		return nil, fmt.Errorf("--previous: %s: one object of key to value is wanted, as -o json prints it: %w", path, err)
+	}
+	return had, nil
+}
