@@ -2,7 +2,9 @@ package draw
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -19,7 +21,7 @@ func (p *picture) group(o *object, width float64) block {
 		inner := column(6, append([]block{label("s10 d", 14, 10, o.label())}, p.parts(o, width-16)...)...)
 		return inset(inner, "group", 8, 0)
 	}
-	heading := row(10, label("s15 t", 22, 15, o.label()), label("s11 d", 22, 11, head))
+	heading := ends(label("s15 t", 22, 16, o.label()), label("s11 d e", 22, 11, head))
 	inner := column(10, append([]block{heading}, p.parts(o, width-2*margin)...)...)
 	return inset(inner, "pkg", margin, 0)
 }
@@ -37,7 +39,7 @@ func (p *picture) node(o *object, width float64) block {
 	if len(o.devices) == 0 {
 		return card
 	}
-	return column(0, card, p.devices(o, max(card.w, cardWidth)))
+	return column(0, rigid(card), p.devices(o, max(card.w, cardWidth)))
 }
 
 // nodeHead tells of a node's memory, in words and as a bar.
@@ -51,12 +53,14 @@ func (p *picture) nodeHead(o *object) block {
 		memory = joined(" · ", memory, "no CPUs")
 	}
 	head := label("s12 t", 18, 12, "NUMA node "+strconv.Itoa(n.ID))
-	lines := []block{row(10, head, label("s11 d", 18, 11, joined(" · ", memory, nodeState(n))))}
+	lines := []block{ends(head, label("s11 d e", 18, 11, joined(" · ", memory, nodeState(n))))}
 	if n.Memory > 0 {
 		lines = append(lines, p.memoryBar(n))
 	}
 	if pages := hugePages(n.HugePages); pages != "" {
-		lines = append(lines, label("s10 d", 14, 10, fit("huge pages "+pages, cardWidth-24, 10)))
+		lines = append(lines, block{cardWidth / 2, 14, func(c *canvas, in box) {
+			c.text(in.x, in.y+10.6, "s10 d", fit("huge pages "+pages, in.w, 10))
+		}})
 	}
 	return column(4, lines...)
 }
@@ -78,16 +82,16 @@ func (p *picture) memoryBar(n *sysfs.Node) block {
 	if taken+spare > 0 {
 		p.see("huge")
 	}
-	return block{120, height, func(c *canvas, x, y, width float64) {
+	return block{120, height, func(c *canvas, in box) {
 		tip := fmt.Sprintf("%s free of %s", size(n.MemoryFree), size(n.Memory))
-		c.rect(x, y, width, height, 3, "free", tip)
+		c.rect(in.x, in.y, in.w, height, 3, "free", tip)
 		for _, part := range []struct {
 			class string
 			bytes float64
 		}{{"used", used}, {"hused", taken}, {"hfree", spare}} {
-			if w := width * part.bytes / total; w >= 0.5 {
-				c.rect(x, y, w, height, 3, part.class, tip)
-				x += w
+			if w := in.w * part.bytes / total; w >= 0.5 {
+				c.rect(in.x, in.y, w, height, 3, part.class, tip)
+				in.x += w
 			}
 		}
 	}}
@@ -99,6 +103,9 @@ func (p *picture) cache(o *object, width float64) block {
 	height := p.scale.bar
 	if level == "l3" {
 		height = max(p.scale.bar, 15)
+		if p.scale.abreast {
+			height = 6
+		}
 		width -= 12
 	}
 	if height == 0 { // too many to draw
@@ -129,20 +136,26 @@ func (o *object) twin() *object {
 }
 
 func (p *picture) twins(data, instructions block) block {
-	return block{2*max(data.w, instructions.w) + 2, data.h, func(c *canvas, x, y, width float64) {
-		half := (width - 2) / 2
-		data.draw(c, x, y, half)
-		instructions.draw(c, x+half+2, y, half)
+	return block{2*max(data.w, instructions.w) + 2, data.h, func(c *canvas, in box) {
+		half := (in.w - 2) / 2
+		data.draw(c, box{in.x, in.y, half, in.h})
+		instructions.draw(c, box{in.x + half + 2, in.y, half, in.h})
 	}}
 }
 
-// bar is a cache, with its name if there is room for it.
+// bar is a cache, with as much of its name as there is room for.
 func (p *picture) bar(o *object, class string, height float64) block {
 	name := o.cacheLabel()
-	return block{4, height, func(c *canvas, x, y, width float64) {
-		c.rect(x, y, width, height, min(height/3, 4), class, fmt.Sprintf("%s (%s), %s", name, o.cache.Type, cpuNumbers(o.cpus)))
-		if font := min(height*0.62, 11); font >= 8 && textWidth(name, font) <= width {
-			c.text(x+width/2, y+height/2+font*0.36, fmt.Sprintf("s%d m k", int(font)), name)
+	short, _, _ := strings.Cut(name, " ")
+	return block{4, height, func(c *canvas, in box) {
+		c.rect(in.x, in.y, in.w, height, min(height/3, 4), class, fmt.Sprintf("%s (%s), %s", name, clean(o.cache.Type), cpuNumbers(o.cpus)))
+		for _, text := range []string{name, short} {
+			for font := min(math.Floor(height*0.6), 11); font >= 8; font-- {
+				if textWidth(text, font) <= in.w-4 {
+					c.text(in.x+in.w/2, in.y+height/2+font*0.36, fmt.Sprintf("s%d m k", int(font)), text)
+					return
+				}
+			}
 		}
 	}}
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // canvas collects the elements of an SVG. Lengths are in its user units, which
@@ -52,13 +54,17 @@ func (c *canvas) path(class, d string) {
 }
 
 // block is a part of the picture: the least size that it needs, and how to draw
-// it with its upper left corner at a point, in a width of at least its own.
+// it into a box of at least that size.
 type block struct {
 	w, h float64
-	draw func(c *canvas, x, y, width float64)
+	draw func(c *canvas, in box)
 }
 
-// column puts blocks below one another.
+// box is a place in the picture: its upper left corner and its size.
+type box struct{ x, y, w, h float64 }
+
+// column puts blocks below one another, all of them as wide as the column. The
+// last one takes what height is left.
 func column(gap float64, blocks ...block) block {
 	var b block
 	for i, part := range blocks {
@@ -68,18 +74,50 @@ func column(gap float64, blocks ...block) block {
 		b.w = max(b.w, part.w)
 		b.h += part.h
 	}
-	b.draw = func(c *canvas, x, y, width float64) {
-		for _, part := range blocks {
-			part.draw(c, x, y, width)
-			y += part.h + gap
+	b.draw = func(c *canvas, in box) {
+		bottom := in.y + in.h
+		for i, part := range blocks {
+			h := part.h
+			if i == len(blocks)-1 {
+				h = max(h, bottom-in.y)
+			}
+			part.draw(c, box{in.x, in.y, in.w, h})
+			in.y += h + gap
 		}
 	}
 	return b
 }
 
 // flow puts blocks beside one another, in as many rows as a width needs. Blocks
-// of equal width are spread evenly over the rows.
+// of equal width are spread evenly over the rows. What width is left when it is
+// drawn goes to the blocks.
 func flow(width, gap float64, blocks []block) block {
+	rows := wrapped(width, gap, blocks)
+	longest := 1
+	for _, r := range rows {
+		longest = max(longest, len(r))
+	}
+	b := table(gap, rows, 0)
+	return block{b.w, b.h, func(c *canvas, in box) {
+		table(gap, rows, max(in.w-b.w, 0)/float64(longest)).draw(c, in)
+	}}
+}
+
+// table puts rows below one another, with each block wider than it need be.
+func table(gap float64, rows [][]block, extra float64) block {
+	var lines []block
+	for _, r := range rows {
+		wider := slices.Clone(r)
+		for i := range wider {
+			wider[i].w += extra
+		}
+		lines = append(lines, row(gap, wider...))
+	}
+	return column(gap, lines...)
+}
+
+// wrapped cuts blocks into rows.
+func wrapped(width, gap float64, blocks []block) [][]block {
 	var rows [][]block
 	perRow := evenly(width, gap, blocks)
 	used := 0.0
@@ -92,11 +130,7 @@ func flow(width, gap float64, blocks []block) block {
 		rows[last] = append(rows[last], b)
 		used += gap + b.w
 	}
-	var lines []block
-	for _, r := range rows {
-		lines = append(lines, row(gap, r...))
-	}
-	return column(gap, lines...)
+	return rows
 }
 
 // evenly returns how many blocks of equal width make rows of equal length; 0 if
@@ -120,6 +154,7 @@ func evenly(width, gap float64, blocks []block) int {
 	return (len(blocks) + rows - 1) / rows
 }
 
+// row puts blocks beside one another, all of them as high as the row.
 func row(gap float64, blocks ...block) block {
 	var b block
 	for i, part := range blocks {
@@ -129,29 +164,51 @@ func row(gap float64, blocks ...block) block {
 		b.w += part.w
 		b.h = max(b.h, part.h)
 	}
-	b.draw = func(c *canvas, x, y, _ float64) {
+	b.draw = func(c *canvas, in box) {
 		for _, part := range blocks {
-			part.draw(c, x, y, part.w)
-			x += part.w + gap
+			part.draw(c, box{in.x, in.y, part.w, in.h})
+			in.x += part.w + gap
 		}
 	}
 	return b
 }
 
+// ends puts one block at the left, the other at the right.
+func ends(left, right block) block {
+	b := row(14, left, right)
+	b.draw = func(c *canvas, in box) {
+		left.draw(c, in)
+		right.draw(c, box{in.x + in.w - right.w, in.y, right.w, in.h})
+	}
+	return b
+}
+
+// rigid keeps a block from growing in height.
+func rigid(b block) block {
+	return block{b.w, b.h, func(c *canvas, in box) { b.draw(c, box{in.x, in.y, in.w, b.h}) }}
+}
+
+// nothing takes no place.
+func nothing() block { return block{draw: func(*canvas, box) {}} }
+
 // inset puts a block into a box with a margin, at least of a width.
 func inset(b block, class string, margin, minimum float64) block {
-	h := b.h + 2*margin
-	return block{max(b.w+2*margin, minimum), h, func(c *canvas, x, y, width float64) {
-		c.rect(x, y, width, h, min(margin, 10), class, "")
-		b.draw(c, x+margin, y+margin, width-2*margin)
+	return block{max(b.w+2*margin, minimum), b.h + 2*margin, func(c *canvas, in box) {
+		c.rect(in.x, in.y, in.w, in.h, min(margin, 10), class, "")
+		b.draw(c, box{in.x + margin, in.y + margin, in.w - 2*margin, in.h - 2*margin})
 	}}
 }
 
-// label is a line of text of a height. Its width is an estimate: what a font
-// makes of it is for the viewer to know.
+// label is a line of text of a height, from the left, or to the right if its
+// class has an e. Its width is an estimate: what a font makes of it is for the
+// viewer to know.
 func label(class string, height, fontSize float64, s string) block {
-	return block{textWidth(s, fontSize), height, func(c *canvas, x, y, _ float64) {
-		c.text(x, y+height/2+fontSize*0.36, class, s)
+	return block{textWidth(s, fontSize), height, func(c *canvas, in box) {
+		x := in.x
+		if strings.HasSuffix(class, " e") {
+			x += in.w
+		}
+		c.text(x, in.y+height/2+fontSize*0.36, class, s)
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 const (
 	chipWidth  = 250
 	chipHeight = 40
+	widestChip = 340
 )
 
 // devices hang on a part by wires: one from its lower edge along the chips.
@@ -29,19 +30,24 @@ func (p *picture) devices(o *object, width float64) block {
 	rows := (len(chips) + columns - 1) / columns
 	w := arm + 20 + float64(columns)*(chipWidth+gap) - gap
 	h := stem + float64(rows)*(chipHeight+gap) - gap
-	return block{w, h, func(c *canvas, x, y, _ float64) {
-		trunk := x + 20
-		middle := func(r int) float64 { return y + stem + float64(r)*(chipHeight+gap) + chipHeight/2 }
-		c.path("wire", fmt.Sprintf("M%s %sV%s", num(trunk), num(y), num(middle(rows-1))))
+	above := 0.0
+	if o.kind == kindMachine {
+		above = machineGap
+	}
+	return block{w, h, func(c *canvas, in box) {
+		trunk := in.x + 20
+		middle := func(r int) float64 { return in.y + stem + float64(r)*(chipHeight+gap) + chipHeight/2 }
+		c.path("wire", fmt.Sprintf("M%s %sV%s", num(trunk), num(in.y-above), num(middle(rows-1))))
+		wide := min((in.w-arm-20+gap)/float64(columns)-gap, widestChip)
 		for i, chip := range chips {
-			left := trunk + arm + float64(i%columns)*(chipWidth+gap)
+			left := trunk + arm + float64(i%columns)*(wide+gap)
 			m := middle(i / columns)
 			from := left - gap
 			if i%columns == 0 {
 				from = trunk
 			}
 			c.path("wire", fmt.Sprintf("M%s %sH%s", num(from), num(m), num(left)))
-			chip.draw(c, left, m-chipHeight/2, chipWidth)
+			chip.draw(c, box{left, m - chipHeight/2, wide, chipHeight})
 		}
 	}}
 }
@@ -52,56 +58,83 @@ func (p *picture) chip(run []device) block {
 	d := run[0]
 	class := roleClass(d.role)
 	p.see(class)
-	title, second := chipText(run)
-	return block{chipWidth, chipHeight, func(c *canvas, x, y, width float64) {
+	dots := p.functions(&d)
+	return block{chipWidth, chipHeight, func(c *canvas, in box) {
 		tip := joined(", ", append([]string{d.name, d.address, d.ids}, d.facts()...)...)
-		c.rect(x, y, width, chipHeight, 7, "dev", tip)
-		c.rect(x+6, y+6, chipHeight-12, chipHeight-12, 6, class, d.role.String())
-		c.path("ink", icon(d.role, x+6, y+6))
-		room := width - chipHeight - 10
-		c.text(x+chipHeight+2, y+17, "s11 b t", fit(title, room, 11.2))
-		dots := p.functions(&d)
-		c.text(x+chipHeight+2, y+31, "s9 d", fit(second, room-dots.w, 9))
-		dots.draw(c, x+width-dots.w-8, y+chipHeight-16, dots.w)
+		c.rect(in.x, in.y, in.w, chipHeight, 7, "dev", tip)
+		c.rect(in.x+6, in.y+6, chipHeight-12, chipHeight-12, 6, class, d.role.String())
+		c.path("ink", icon(d.role, in.x+6, in.y+6))
+		const font, small = 11.5, 9
+		left, room := in.x+chipHeight+2, in.w-chipHeight-10
+		dots.draw(c, box{in.x + in.w - dots.w - 8, in.y + 7, dots.w, dots.h})
+		c.text(left, in.y+17, "s11 b t", fittest(chipTitles(run), room-dots.w-4, font))
+		c.text(left, in.y+31, "s9 d", fittest(chipFacts(run), room, small))
 	}}
 }
 
-// chipText: "NVIDIA 3D controller", and "41:00.0 · vfio-pci · group 12".
-func chipText(run []device) (title, second string) {
-	d := run[0]
-	title = joined(" · ", strings.Join(d.names, " "), joined(" ", d.maker, d.name))
-	if d.role == roleUSB {
-		title = joined(" · ", joined(" ", d.names...), d.maker)
+// fittest returns the first text that fits a width, or the last one cut to it.
+func fittest(texts []string, width, fontSize float64) string {
+	for _, s := range texts {
+		if textWidth(s, fontSize) <= width {
+			return s
+		}
 	}
+	return fit(texts[len(texts)-1], width, fontSize)
+}
+
+// chipTitles: "eth0 · Mellanox Ethernet controller", then shorter ones.
+func chipTitles(run []device) []string {
+	d := run[0]
+	names, what := strings.Join(d.names, " "), joined(" ", d.maker, d.name)
+	switch {
+	case len(run) > 1:
+		what = fmt.Sprintf("%d × %s", len(run), what)
+		return []string{what}
+	case d.role == roleUSB:
+		return []string{joined(" · ", names, d.maker), joined("", names)}
+	case names == "":
+		return []string{what, d.name}
+	}
+	return []string{names + " · " + what, joined(" · ", names, d.maker), names}
+}
+
+// chipFacts: "41:00.0 · vfio-pci · IOMMU group 12", then shorter ones.
+func chipFacts(run []device) []string {
+	d := run[0]
 	address := strings.TrimPrefix(d.address, "0000:")
+	driver := d.driver
+	if driver == "" {
+		driver = "no driver"
+	}
+	if n := len(run); n > 1 {
+		return []string{joined(" · ", address+" … "+strings.TrimPrefix(run[n-1].address, "0000:"), driver)}
+	}
 	group := ""
 	if d.group >= 0 {
 		group = fmt.Sprintf("group %d", d.group)
 		if d.others > 0 {
-			group += fmt.Sprintf(" +%d", d.others)
+			group += fmt.Sprintf(" (+%d)", d.others)
 		}
-	}
-	if n := len(run); n > 1 {
-		title = fmt.Sprintf("%d × %s", n, joined(" ", d.maker, d.name))
-		address += " … " + strings.TrimPrefix(run[n-1].address, "0000:")
-		group = ""
-	}
-	driver := d.driver
-	if driver == "" {
-		driver = "no driver"
 	}
 	mediated := ""
 	if d.mediated > 0 {
 		mediated = fmt.Sprintf("%d mdev", d.mediated)
 	}
-	return title, joined(" · ", address, driver, group, mediated)
+	return []string{joined(" · ", address, driver, joined(" ", iommu(group), group), mediated), joined(" · ", address, driver, group, mediated)}
+}
+
+func iommu(group string) string {
+	if group == "" {
+		return ""
+	}
+	return "IOMMU"
 }
 
 // functions are an SR-IOV device's virtual functions: a dot each, or numbers.
 func (p *picture) functions(d *device) block {
 	const dot, most = 5.0, 16
 	if d.total <= 0 {
-		return block{draw: func(*canvas, float64, float64, float64) {}}
+		return nothing()
 	}
 	p.see("vf")
 	tip := fmt.Sprintf("%d of %d virtual functions, %d with VFIO", d.functions, d.total, d.handed)
@@ -110,7 +143,7 @@ func (p *picture) functions(d *device) block {
 		return label("s9 b d", 12, 9, text)
 	}
 	columns := (d.total + 1) / 2
-	return block{float64(columns) * (dot + 1), 2*dot + 1, func(c *canvas, x, y, _ float64) {
+	return block{float64(columns) * (dot + 1), 2*dot + 1, func(c *canvas, in box) {
 		for i := range d.total {
 			class := "vfn"
 			switch {
@@ -119,7 +152,7 @@ func (p *picture) functions(d *device) block {
 			case i < d.functions:
 				class = "vf"
 			}
-			c.rect(x+float64(i%columns)*(dot+1), y+float64(i/columns)*(dot+1), dot, dot, 1, class, tip)
+			c.rect(in.x+float64(i%columns)*(dot+1), in.y+float64(i/columns)*(dot+1), dot, dot, 1, class, tip)
 		}
 	}}
 }

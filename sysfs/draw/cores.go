@@ -24,8 +24,11 @@ func (p *picture) core(o *object) block {
 	case s.font < 10:
 		return inset(column(2, cpus...), "core", 2, s.core)
 	}
-	name := fit(o.label(), s.core, s.font)
-	parts := append([]block{label("s10 d", 16, 10, name)}, cpus...)
+	name := "Core " + strconv.Itoa(o.id)
+	if o.capacity > 0 {
+		name += " · " + strconv.Itoa(o.capacity)
+	}
+	parts := append([]block{label("s10 d", 16, 10, fit(name, s.core, 10))}, cpus...)
 	return inset(column(margin, parts...), "core", 6, s.core)
 }
 
@@ -33,12 +36,12 @@ func (p *picture) core(o *object) block {
 func (p *picture) cpu(cpu *sysfs.CPU, height float64) block {
 	class, ink := cpuClass(cpu)
 	p.see(class)
-	return block{2, height, func(c *canvas, x, y, width float64) {
+	return block{2, height, func(c *canvas, in box) {
 		tip := ""
 		if !p.scale.abreast {
 			tip = joined(", ", fmt.Sprintf("CPU %d", cpu.ID), clean(cpu.Kind), cpuState(cpu), frequency(cpu))
 		}
-		c.rect(x, y, width, height, min(height/4, 4), class, tip)
+		c.rect(in.x, in.y, in.w, height, min(height/4, 4), class, tip)
 		name, font := strconv.Itoa(cpu.ID), p.scale.font
 		switch {
 		case font == 0:
@@ -46,11 +49,11 @@ func (p *picture) cpu(cpu *sysfs.CPU, height float64) block {
 		case font >= 10:
 			name = "CPU " + name
 		}
-		if textWidth(name, font) > width {
+		if textWidth(name, font) > in.w {
 			font = 8
 		}
-		if textWidth(name, font) <= width+1 {
-			c.text(x+width/2, y+height/2+font*0.36, fmt.Sprintf("s%d m %s", int(font), ink), name)
+		if textWidth(name, font) <= in.w+1 {
+			c.text(in.x+in.w/2, in.y+height/2+font*0.36, fmt.Sprintf("s%d m %s", int(font), ink), name)
 		}
 	}}
 }

@@ -3,6 +3,7 @@ package draw
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,23 +78,15 @@ func (m *model) hang() {
 		}
 		o.devices = append(o.devices, d)
 	}
+	const hubClass = 9 // of the USB-IF's base classes
 	for _, u := range h.USBDevices {
-		const hubClass = 9
 		if !u.RootHub && u.Class != hubClass {
 			m.root.devices = append(m.root.devices, describeUSB(u))
 		}
 	}
-	for _, o := range append(m.objectsOfNodes(), m.root) {
+	for _, o := range append(slices.Collect(maps.Values(m.nodes)), m.root) {
 		slices.SortStableFunc(o.devices, func(a, b device) int { return cmp.Compare(a.role, b.role) })
 	}
-}
-
-func (m *model) objectsOfNodes() []*object {
-	var all []*object
-	for _, o := range m.nodes {
-		all = append(all, o)
-	}
-	return all
 }
 
 func describe(p *sysfs.PCIDevice, r role) device {

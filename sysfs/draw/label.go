@@ -66,9 +66,8 @@ func (o *object) coreWord() string {
 	if kind := clean(o.core.Kind); kind != "" {
 		return "Core (" + kind + ")"
 	}
-	const fastest = 1024
-	if len(o.own) > 0 && o.own[0].Capacity > 0 && o.own[0].Capacity < fastest {
-		return fmt.Sprintf("Core (capacity %d)", o.own[0].Capacity)
+	if o.capacity > 0 {
+		return fmt.Sprintf("Core (capacity %d)", o.capacity)
 	}
 	return "Core"
 }

@@ -7,20 +7,22 @@ import (
 
 // below is what stands under the machine: how far the nodes are from one another,
 // and what the colours mean.
-func (p *picture) below() block {
-	legend := p.legend()
-	if heat := p.heatMap(); heat.draw != nil {
-		return row(48, heat, legend)
+func (p *picture) below(width float64) block {
+	const gap = 48
+	heat := p.heatMap()
+	if heat.draw == nil {
+		return p.legend(width)
 	}
-	return legend
+	return row(gap, heat, p.legend(width-heat.w-gap))
 }
 
 // legend explains what there is in this picture, and no more.
-func (p *picture) legend() block {
+func (p *picture) legend(width float64) block {
 	entries := []struct{ seen, class, text string }{
 		{"cpu", "cpu", p.cpuWord()}, {"eff", "eff", "CPU of an efficiency core"}, {"iso", "iso", "isolated CPU"},
 		{"deny", "deny", "CPU not allowed by the cgroup"}, {"off", "off", "offline CPU"},
-		{"l3", "l3", "L3 cache"}, {"l2", "l2", "L2 cache"}, {"l1", "l1", "L1 caches (data, instructions)"},
+		{"l3", "l3", "L3 cache" + p.cacheSize(3)}, {"l2", "l2", "L2 cache" + p.cacheSize(2)},
+		{"l1", "l1", "L1 caches" + p.cacheSize(1)},
 		{"group", "group", "cluster of cores"},
 		{"used", "used", "memory in use"}, {"used", "free", "free memory"},
 		{"huge", "hused", "huge pages in use"}, {"huge", "hfree", "free huge pages"},
@@ -28,27 +30,42 @@ func (p *picture) legend() block {
 		{"sto", "sto", "storage, memory device"}, {"oth", "oth", "other device"},
 		{"vf", "vf", "virtual function"}, {"vf", "vfv", "virtual function with VFIO"}, {"vf", "vfn", "virtual function not made"},
 	}
-	const wide, high, perColumn = 200.0, 19.0, 7
-	var columns, column1 []block
+	const wide, high = 200.0, 19.0
+	var shown []block
 	for _, e := range entries {
 		if !p.seen[e.seen] {
 			continue
 		}
-		column1 = append(column1, block{wide, high, func(c *canvas, x, y, _ float64) {
-			c.rect(x+0.5, y+4, 16, 11, 3, e.class, "")
-			c.text(x+25, y+13.5, "s11 d", e.text)
+		shown = append(shown, block{wide, high, func(c *canvas, in box) {
+			c.rect(in.x+0.5, in.y+4, 16, 11, 3, e.class, "")
+			c.text(in.x+25, in.y+13.5, "s11 d", e.text)
 		}})
-		if len(column1) == perColumn {
-			columns, column1 = append(columns, column(0, column1...)), nil
+	}
+	if len(shown) == 0 {
+		return nothing()
+	}
+	entered := flow(max(min(width, 4*wide), wide), 0, shown)
+	keep := entered.w
+	return rigid(column(6, label("s12 t", 16, 12, "Legend"), block{keep, entered.h, func(c *canvas, in box) {
+		entered.draw(c, box{in.x, in.y, keep, entered.h})
+	}}))
+}
+
+// cacheSize is the size of all caches of a level, if it is the same: on large
+// machines there is no room to write it on each.
+func (p *picture) cacheSize(level int) string {
+	sizes := map[uint64]bool{}
+	text := ""
+	for _, c := range p.host.Caches {
+		if c.Level == level {
+			sizes[c.Size] = true
+			text = ", " + size(c.Size)
 		}
 	}
-	if len(column1) > 0 {
-		columns = append(columns, column(0, column1...))
+	if len(sizes) != 1 || sizes[0] {
+		return ""
 	}
-	if len(columns) == 0 {
-		return block{draw: func(*canvas, float64, float64, float64) {}}
-	}
-	return column(6, label("s12 t", 16, 12, "Legend"), row(6, columns...))
+	return text + " each"
 }
 
 func (p *picture) cpuWord() string {
@@ -88,7 +105,8 @@ func (p *picture) heatMap() block {
 	}
 	const head = 22
 	side := head + cell*float64(len(ids))
-	matrix := block{max(side, 150), side, func(c *canvas, x, y, _ float64) {
+	matrix := block{max(side, 150), side, func(c *canvas, in box) {
+		x, y := in.x, in.y
 		for i, from := range ids {
 			at := head + cell*float64(i)
 			if cell >= 14 {
@@ -107,11 +125,10 @@ func (p *picture) heatMap() block {
 
 // heatCell is the warmer, the farther away.
 func (p *picture) heatCell(c *canvas, x, y, side float64, d, least, greatest int, tip string) {
-	warmth := 0.06
+	warmth := 0.08
 	if d >= least {
-		warmth = 0.22 + 0.68*float64(d-least)/float64(max(greatest-least, 1))
+		warmth = 0.2 + 0.7*float64(d-least)/float64(max(greatest-least, 1))
 	}
-	c.rect(x+1, y+1, side-2, side-2, min(side/6, 4), "free", "")
 	fmt.Fprintf(c, `<g fill-opacity="%.2f">`, min(max(warmth, 0), 1))
 	c.rect(x+1, y+1, side-2, side-2, min(side/6, 4), "heat", tip)
 	c.WriteString("</g>\n")

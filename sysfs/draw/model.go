@@ -52,6 +52,8 @@ type object struct {
 	node  *sysfs.Node
 	cache *sysfs.Cache
 	core  *sysfs.Core
+	// capacity of a core; 0 where all of the machine's are equal.
+	capacity int
 
 	devices []device
 }
@@ -65,7 +67,7 @@ type model struct {
 	// nodes by id; those without CPUs are in memory too.
 	nodes  map[int]*object
 	memory []*object
-	// crossing is how many objects lie across others and can't be nested.
+	// crossing is how many objects lie across others, or in a core, and can't be nested.
 	crossing int
 	// unlisted is how many PCI devices are not worth a line.
 	unlisted int
@@ -121,14 +123,22 @@ func (m *model) objects() []*object {
 		c := &h.Caches[i]
 		add(object{kind: cacheKind(c), id: c.ID, cache: c}, c.CPUs)
 	}
+	differ := capacitiesDiffer(h)
 	for i := range h.Cores {
 		c := &h.Cores[i]
-		add(object{kind: kindCore, id: c.ID, core: c}, c.CPUs)
+		o := add(object{kind: kindCore, id: c.ID, core: c}, c.CPUs)
+		if differ && len(o.cpus) > 0 {
+			o.capacity = m.cpus[o.cpus[0]].Capacity
+		}
 	}
 	slices.SortStableFunc(all, func(a, b *object) int {
 		return cmp.Or(cmp.Compare(len(b.cpus), len(a.cpus)), cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
 	})
 	return all
+}
+
+func capacitiesDiffer(h *sysfs.Host) bool {
+	return slices.ContainsFunc(h.CPUs, func(c sysfs.CPU) bool { return c.Online && c.Capacity != h.CPUs[0].Capacity })
 }
 
 // online returns those of the CPUs that the machine has and that are online,
@@ -182,7 +192,7 @@ func (m *model) nest(objects []*object) {
 			continue
 		}
 		parent := holder[o.cpus[0]]
-		if slices.ContainsFunc(o.cpus, func(id int) bool { return holder[id] != parent }) {
+		if parent.kind == kindCore || slices.ContainsFunc(o.cpus, func(id int) bool { return holder[id] != parent }) {
 			m.crossing++
 			continue
 		}

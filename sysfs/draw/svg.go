@@ -14,14 +14,16 @@ func SVG(w io.Writer, h *sysfs.Host) error {
 	p := &picture{model: newModel(h)}
 	p.scale = scaleFor(p.root.cores())
 	const margin = 28
-	body := column(22, p.title(), p.machine(), p.below())
+	const least = 560
+	title, machine := p.title(), p.machine()
+	body := column(22, title, machine, p.below(max(title.w, machine.w, least)))
 	c := new(canvas)
-	width, height := max(body.w, 560)+2*margin, body.h+2*margin
+	width, height := max(body.w, least)+2*margin, body.h+2*margin
 	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" width="%s" height="%s" viewBox="0 0 %[1]s %[2]s" role="img">`+"\n", num(width), num(height))
 	fmt.Fprintf(c, "<title>%s</title>\n", escaped("Topology of "+p.name()))
 	c.WriteString(style())
 	c.rect(0, 0, width, height, 0, "bg", "")
-	body.draw(c, margin, margin, body.w)
+	body.draw(c, box{margin, margin, body.w, body.h})
 	c.WriteString("</svg>\n")
 	_, err := w.Write(c.Bytes())
 	return err
@@ -51,13 +53,13 @@ func scaleFor(cores int) scale {
 	case cores <= 8:
 		return scale{core: 132, cpu: 26, font: 11, bar: 20, gap: 8, width: 1180}
 	case cores <= 32:
-		return scale{core: 92, cpu: 22, font: 10, bar: 18, gap: 7, width: 1240}
+		return scale{core: 72, cpu: 22, font: 10, bar: 18, gap: 7, width: 1240}
 	case cores <= 384:
 		return scale{core: 31, cpu: 15, font: 9, bar: 6, gap: 4, width: 1420}
 	case cores <= 1024:
 		return scale{core: 16, cpu: 8, bar: 3, gap: 3, width: 1500}
 	}
-	return scale{core: 12, cpu: 5, gap: 2, width: 1640, abreast: true}
+	return scale{core: 17, cpu: 8, gap: 3, width: 1640, abreast: true}
 }
 
 func (p *picture) see(what string) {
@@ -68,10 +70,14 @@ func (p *picture) see(what string) {
 }
 
 func (p *picture) name() string {
-	if name := processorName(p.host); name != "" {
+	if name := clean(p.host.Processor.ModelName); name != "" {
 		return name
 	}
-	return "an unnamed machine"
+	name := joined(" ", clean(p.host.Architecture), "processor")
+	if maker := clean(p.host.Processor.Vendor); maker != "" {
+		name += " (" + maker + ")"
+	}
+	return name
 }
 
 // title is the processor's name, and below it what the machine has of each.
@@ -84,11 +90,13 @@ func (p *picture) title() block {
 	return column(2, label("s22 t", 28, 21, name), label("s13 d", 20, 12.5, facts), label("s13 d", 20, 12.5, system))
 }
 
+// machineGap is between the parts of the machine.
+const machineGap = 16
+
 // machine holds the packages, what memory has no CPUs, and what devices hang on
 // no node.
 func (p *picture) machine() block {
-	parts := p.parts(p.root, p.scale.width)
-	return column(16, parts...)
+	return column(machineGap, p.parts(p.root, p.scale.width)...)
 }
 
 // parts are an object's children and loose CPUs, in rows, and what hangs on it.
