@@ -1,16 +1,32 @@
 package cli
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/internal/cli/readiness"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 func (a *app) probeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Say what this machine can give to guests, and why not more",
-		Args:  arguments(0, 0),
+		Short: "Say what this machine can give to guests, and what is amiss",
+		Long: `Say what this machine can give to guests: hypervisors, VMMs, CPU models,
+devices, memory, confidential computing. What is amiss comes with what to do
+about it. No agent is needed, and no rights: what only root can see is said to
+be unknown. What takes long to ask is remembered until something changes that
+would change it (the kernel, a program, a device, ...).
+
+PASS: it works. INFO: it isn't there, and few need it. WARN: something doesn't
+work, or could not be asked. FAIL: no VM can run because of it.
+
+Exit codes: 0 VMs can run here; 1 no hypervisor works, or no VMM runs guests
+under it; 2 wrong usage of the command line.`,
+		Example: "  vmlet probe\n  vmlet probe -o json | jq .hypervisors\n  vmlet probe --refresh --config /etc/vmlet/agent.yaml",
+		Args:    arguments(0, 0),
 	}
 	f := newCapabilitiesFlags(cmd)
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
@@ -20,9 +36,24 @@ func (a *app) probeCmd() *cobra.Command {
 			return err
 		}
 		if format.Value != output.Table {
-			return output.Message(a.Stdout, format.Value, doc)
+			if err := output.Message(a.Stdout, format.Value, doc); err != nil {
+				return err
+			}
+			return unready(readiness.Ready(doc))
 		}
-		return nil
+		report := readiness.Of(doc, sysfs.Read(*f.roots))
+		if err := readiness.Write(a.Stdout, report); err != nil {
+			return err
+		}
+		return unready(report.Ready)
 	}
 	return cmd
+}
+
+// unready makes the exit code of a machine that runs no VM.
+func unready(ready bool) error {
+	if ready {
+		return nil
+	}
+	return errors.New("no VM can run on this machine")
 }

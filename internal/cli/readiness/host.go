@@ -1,0 +1,206 @@
+package readiness
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+func processor(doc *vmletv1.Capabilities) []Check {
+	h, cpu := doc.GetHost(), doc.GetHost().GetCpu()
+	model := Check{Mark: Pass, Name: "model", Finding: orUnknown(cpu.GetModelName())}
+	if !strings.Contains(model.Finding, cpu.GetVendor()) {
+		model.Finding += " (" + cpu.GetVendor() + ")"
+	}
+	if cpu.GetThreads() > 0 {
+		model.Details = append(model.Details, fmt.Sprintf("%s, %s, %s; online %s",
+			plural(int(cpu.GetPackages()), "package"), plural(int(cpu.GetCores()), "core"), plural(int(cpu.GetThreads()), "thread"), cpu.GetOnline()))
+	}
+	if cpu.GetIsolated() != "" {
+		model.Details = append(model.Details, "isolated from the scheduler: "+cpu.GetIsolated())
+	}
+	all := []Check{model}
+	if c, ok := vulnerabilities(h.GetVulnerabilities()); ok {
+		all = append(all, c)
+	}
+	all = append(all, clocksource(h.GetClocksource())...)
+	if h.Nested != nil {
+		c := Check{Mark: Pass, Name: "nested", Finding: "guests may have guests"}
+		if !h.GetNested() {
+			c = Check{Mark: Info, Name: "nested", Finding: "guests can't have guests",
+				Remedy: "load the module with it on: modprobe -r kvm_intel && modprobe kvm_intel nested=1 (AMD: kvm_amd)"}
+		}
+		all = append(all, c)
+	}
+	if h.Realtime != nil {
+		c := Check{Mark: Pass, Name: "realtime", Finding: "realtime guests may take their CPUs whole"}
+		if !h.GetRealtime() {
+			c = Check{Mark: Info, Name: "realtime", Finding: "realtime tasks are throttled",
+				Remedy: "for realtime guests: sysctl -w kernel.sched_rt_runtime_us=-1"}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func vulnerabilities(all map[string]string) (Check, bool) {
+	if len(all) == 0 {
+		return Check{}, false
+	}
+	var open []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if strings.HasPrefix(all[name], "Vulnerable") {
+			open = append(open, name)
+		}
+	}
+	if len(open) == 0 {
+		return Check{Mark: Pass, Name: "vulnerabilities", Finding: fmt.Sprintf("none of the %d that the kernel knows is open", len(all))}, true
+	}
+	return Check{Mark: Warn, Name: "vulnerabilities", Finding: "open: " + strings.Join(open, ", "),
+		Remedy: "update microcode and kernel; look whether mitigations= is on the kernel's command line"}, true
+}
+
+func clocksource(name string) []Check {
+	switch name {
+	case "":
+		return nil
+	case "hpet", "acpi_pm", "jiffies":
+		return []Check{{Mark: Warn, Name: "clocksource", Finding: name + " is slow to read, for guests too",
+			Remedy: "see in the kernel's log (dmesg) why the TSC was given up"}}
+	}
+	return []Check{{Mark: Pass, Name: "clocksource", Finding: name}}
+}
+
+func memory(doc *vmletv1.Capabilities) []Check {
+	h := doc.GetHost()
+	var all []Check
+	if n := h.GetNumaNodes(); len(n) > 0 {
+		c := Check{Mark: Pass, Name: "NUMA", Finding: plural(len(n), "node")}
+		for _, node := range n {
+			c.Details = append(c.Details, numaNode(node))
+		}
+		all = append(all, c)
+	}
+	all = append(all, hugePages(h.GetHugePages()))
+	if t := h.GetTransparentHugePages(); t != "" {
+		all = append(all, Check{Mark: Pass, Name: "transparent", Finding: "transparent huge pages: " + t})
+	}
+	if h.KsmEnabled != nil {
+		c := Check{Mark: Pass, Name: "KSM", Finding: "on"}
+		if !h.GetKsmEnabled() {
+			c = Check{Mark: Info, Name: "KSM", Finding: "off; guest memory that vmlet maps shared isn't merged in any case"}
+		}
+		all = append(all, c)
+	}
+	swap := "none"
+	if h.GetSwapBytes() > 0 {
+		swap = bytes(h.GetSwapBytes())
+	}
+	return append(all, Check{Mark: Info, Name: "swap", Finding: swap})
+}
+
+func numaNode(n *vmletv1.NumaNode) string {
+	cpus := "no CPUs"
+	if n.GetCpus() != "" {
+		cpus = "CPUs " + n.GetCpus()
+	}
+	return fmt.Sprintf("node %d: %s, %s", n.GetId(), bytes(n.GetMemoryBytes()), cpus)
+}
+
+func hugePages(pools []*vmletv1.HugePagePool) Check {
+	c := Check{Mark: Pass, Name: "huge pages"}
+	var sizes, filled []string
+	for _, p := range pools {
+		sizes = append(sizes, bytes(p.GetPageSizeBytes()))
+		if p.GetTotal() > 0 {
+			filled = append(filled, fmt.Sprintf("%d of %s", p.GetTotal(), bytes(p.GetPageSizeBytes())))
+		}
+	}
+	switch {
+	case len(pools) == 0:
+		c.Mark, c.Finding = Info, "this kernel has none"
+	case len(filled) == 0:
+		c.Mark, c.Finding = Info, "none is set aside; sizes: "+strings.Join(sizes, ", ")
+		c.Remedy = "for VMs that ask for them: sysctl -w vm.nr_hugepages=N, or hugepagesz= and hugepages= on the kernel's command line"
+	default:
+		c.Finding = strings.Join(filled, ", ")
+	}
+	return c
+}
+
+func devices(doc *vmletv1.Capabilities) []Check {
+	without := map[string]string{
+		"tun": "no VM can have a tap", "vhost-net": "networks of VMs are slower", "vhost-vsock": "no VM can have a vsock",
+	}
+	var all []Check
+	for _, d := range doc.GetDevices() {
+		// Those of hypervisors and of confidential computing are told there.
+		if d.GetName() == "kvm" || d.GetName() == "mshv" || d.GetName() == "sev" {
+			continue
+		}
+		c := Check{Name: d.GetName(), Mark: Pass, Finding: d.GetPath(), Remedy: d.GetRemedy()}
+		if d.GetState() != works {
+			c.Mark, c.Finding = Warn, d.GetReason()
+			consequence, needed := without[d.GetName()]
+			if needed {
+				c.Finding += "; " + consequence
+			} else if d.GetState() == absent {
+				c.Mark = Info
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// passthrough is whether host devices can be given to guests.
+func passthrough(doc *vmletv1.Capabilities, host *sysfs.Host) []Check {
+	if len(host.IOMMUGroups) == 0 {
+		remedy := "enable the IOMMU in firmware"
+		if doc.GetArchitecture() == "amd64" {
+			remedy = "enable VT-d or AMD-Vi in firmware; on Intel, put intel_iommu=on on the kernel's command line"
+		}
+		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: remedy}}
+	}
+	viable := 0
+	for _, g := range host.IOMMUGroups {
+		if g.Viable {
+			viable++
+		}
+	}
+	all := []Check{{Mark: Pass, Name: "IOMMU", Finding: fmt.Sprintf("%s, of which %d can be given to a guest as they are", plural(len(host.IOMMUGroups), "group"), viable)}}
+	if host.VFIO.NoIOMMU {
+		all = append(all, Check{Mark: Warn, Name: "VFIO", Finding: "enable_unsafe_noiommu_mode is on: a guest with a device can write to all of memory",
+			Remedy: "set /sys/module/vfio/parameters/enable_unsafe_noiommu_mode to N"})
+	}
+	if len(host.VFIO.Modules) == 0 {
+		all = append(all, Check{Mark: Info, Name: "VFIO", Finding: "no VFIO module is loaded", Remedy: "to give devices to guests: modprobe vfio-pci"})
+	} else {
+		all = append(all, Check{Mark: Pass, Name: "VFIO", Finding: "modules: " + strings.Join(host.VFIO.Modules, ", ")})
+	}
+	return all
+}
+
+func confidential(doc *vmletv1.Capabilities) []Check {
+	c := doc.GetConfidentialComputing()
+	var all []Check
+	for _, f := range []struct {
+		name    string
+		feature *vmletv1.ConfidentialFeature
+	}{{"SEV", c.GetSev()}, {"SEV-ES", c.GetSevEs()}, {"SEV-SNP", c.GetSevSnp()}, {"TDX", c.GetTdx()}, {"s390 PV", c.GetS390Pv()}} {
+		switch {
+		case f.feature.GetSupported():
+			all = append(all, Check{Mark: Pass, Name: f.name, Finding: "supported"})
+		case f.feature.GetReason() != "":
+			all = append(all, Check{Mark: Info, Name: f.name, Finding: "not supported: " + f.feature.GetReason()})
+		}
+	}
+	if len(all) == 0 && c != nil {
+		all = []Check{{Mark: Info, Name: "any", Finding: "the processor has nothing of the kind"}}
+	}
+	return all
+}

@@ -1,0 +1,177 @@
+package readiness
+
+import (
+	"fmt"
+	"slices"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// States as the document has them.
+const (
+	works    = "works"
+	degraded = "degraded"
+	unusable = "unusable"
+	absent   = "absent"
+)
+
+func hypervisors(doc *vmletv1.Capabilities) []Check {
+	var all []Check
+	for _, h := range doc.GetHypervisors() {
+		c := Check{Name: h.GetName(), Finding: h.GetState(), Details: h.GetLimitations(), Remedy: h.GetRemedy()}
+		switch h.GetState() {
+		case works:
+			c.Mark = Pass
+		case degraded:
+			c.Mark = Warn
+		case "":
+			c.Mark, c.Finding = Warn, "not asked"
+		default:
+			c.Mark = missing(doc, h)
+		}
+		if h.GetReason() != "" {
+			c.Finding += ": " + h.GetReason()
+		}
+		if h.GetState() == works || h.GetState() == degraded {
+			c.Details = append(slices.Clone(c.Details), abilities(h)...)
+		}
+		if h.GetName() == doc.GetDefaultHypervisor() {
+			c.Details = append(c.Details, "VMs that name none get it")
+		}
+		all = append(all, c)
+	}
+	if doc.GetDefaultHypervisor() == "" {
+		all = append(all, Check{Mark: Fail, Name: "default", Finding: doc.GetDefaultHypervisorReason()})
+	}
+	return all
+}
+
+// missing marks a hypervisor that can't be used by what else there is: nobody
+// has the devices of two, and emulation alone is slow.
+func missing(doc *vmletv1.Capabilities, h *vmletv1.HypervisorCapabilities) Mark {
+	if !Ready(doc) {
+		return Fail
+	}
+	thereIsNoDevice := h.GetErrno() == "ENOENT" || h.GetErrno() == "ENODEV" || h.GetErrno() == "ENXIO"
+	another := slices.ContainsFunc(doc.GetHypervisors(), func(o *vmletv1.HypervisorCapabilities) bool {
+		return o.GetDevice() != "" && o.GetState() != unusable && o.GetState() != ""
+	})
+	if thereIsNoDevice && (another || h.GetName() != first(doc)) {
+		return Info
+	}
+	return Warn
+}
+
+// first is the preferred hypervisor.
+func first(doc *vmletv1.Capabilities) string {
+	if all := doc.GetHypervisors(); len(all) > 0 {
+		return all[0].GetName()
+	}
+	return ""
+}
+
+func abilities(h *vmletv1.HypervisorCapabilities) []string {
+	var all []string
+	if l := h.GetLimits(); l.GetMaxVcpus() > 0 {
+		all = append(all, fmt.Sprintf("up to %d vCPUs a guest (%d recommended), %d memory slots", l.GetMaxVcpus(), l.GetRecommendedVcpus(), l.GetMaxMemorySlots()))
+	}
+	if f := h.GetHypervFeatures(); len(f) > 0 {
+		all = append(all, "Hyper-V features for Windows guests: "+some(f, 12))
+	}
+	if t := h.GetTsc(); t.GetFrequencyHz() > 0 {
+		all = append(all, fmt.Sprintf("guests' TSC: %.1f MHz, scalable: %s", float64(t.GetFrequencyHz())/1e6, yesNo(t.GetScalable())))
+	}
+	if h.Nested != nil {
+		all = append(all, "guests may have guests (nested): "+yesNo(h.GetNested()))
+	}
+	return all
+}
+
+func vmms(doc *vmletv1.Capabilities) []Check {
+	var all []Check
+	for _, v := range doc.GetVmms() {
+		all = append(all, vmm(doc, v))
+		for _, a := range v.GetAccelerators() {
+			if c, ok := accelerator(v, a); ok {
+				all = append(all, c)
+			}
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, Check{Mark: Fail, Name: "none", Finding: "no VMM is configured"})
+	}
+	return all
+}
+
+func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
+	c := Check{Name: v.GetName(), Remedy: v.GetRemedy()}
+	switch v.GetState() {
+	case works:
+		c.Mark, c.Finding = Pass, fmt.Sprintf("%s, %s", v.GetVersion(), v.GetBinary())
+		if v.GetPackage() != "" {
+			c.Finding += " (" + v.GetPackage() + ")"
+		}
+		c.Details = vmmAbilities(v)
+	case "":
+		c.Mark, c.Finding = Warn, "not asked"
+	default:
+		c.Mark, c.Finding = Warn, v.GetState()+": "+v.GetReason()
+		if !Ready(doc) {
+			c.Mark = Fail
+		}
+	}
+	return c
+}
+
+func vmmAbilities(v *vmletv1.VmmCapabilities) []string {
+	var all []string
+	var supported, deprecated []string
+	for _, m := range v.GetMachineTypes() {
+		if m.GetSupported() {
+			supported = append(supported, m.GetName())
+		}
+		if m.GetSupported() && m.GetDeprecated() {
+			deprecated = append(deprecated, m.GetName())
+		}
+	}
+	if len(supported) > 0 {
+		line := fmt.Sprintf("machine types: %d, of which vmlet runs %d", len(v.GetMachineTypes()), len(supported))
+		if len(deprecated) > 0 {
+			line += fmt.Sprintf(" (%d deprecated)", len(deprecated))
+		}
+		all = append(all, line)
+	}
+	if kinds := v.GetSnapshotKinds(); len(kinds) > 0 {
+		all = append(all, "saves and restores memory: "+some(kinds, 5))
+	}
+	if !v.GetLazyRestore() {
+		all = append(all, "no lazy restore (restoring without reading all memory first): a newer version may have it")
+	}
+	return all
+}
+
+func accelerator(v *vmletv1.VmmCapabilities, a *vmletv1.AcceleratorCapabilities) (Check, bool) {
+	c := Check{Name: v.GetName() + "/" + a.GetHypervisor()}
+	if !a.GetUsable() {
+		c.Mark, c.Finding = Warn, a.GetReason()
+		if !slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
+			c.Mark = Info
+		}
+		return c, true
+	}
+	usable := 0
+	for _, m := range a.GetCpuModels() {
+		if m.GetUsable() {
+			usable++
+		}
+	}
+	if len(a.GetCpuModels()) == 0 {
+		return c, false
+	}
+	c.Mark, c.Finding = Pass, fmt.Sprintf("%d of %d CPU models, %d CPU features", usable, len(a.GetCpuModels()), len(a.GetCpuFeatures()))
+	if m := a.GetHostCpuModel(); m != nil {
+		c.Details = append(c.Details, fmt.Sprintf("the host's model for guests: %s, with %s added and %d taken away",
+			m.GetName(), plural(len(m.GetRequiredFeatures()), "feature"), len(m.GetDisabledFeatures())))
+	}
+	return c, true
+}

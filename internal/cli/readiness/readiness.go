@@ -1,0 +1,124 @@
+// Package readiness words a capabilities document for an administrator: what is
+// fine, what is amiss, and what to do about it.
+package readiness
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// Mark is how good something is.
+type Mark string
+
+const (
+	Pass Mark = "PASS"
+	Info Mark = "INFO" // it isn't there, and few miss it
+	Warn Mark = "WARN" // something doesn't work, or is not known
+	Fail Mark = "FAIL" // nothing runs because of it
+)
+
+// Check is one line of the report.
+type Check struct {
+	Mark Mark
+	// Name of what was looked at: "kvm".
+	Name string
+	// Finding in a sentence.
+	Finding string
+	// Details, a sentence each.
+	Details []string
+	// Remedy: what to do; empty: nothing is to be done, or can be.
+	Remedy string
+}
+
+// Section is what belongs together.
+type Section struct {
+	Title  string
+	Checks []Check
+}
+
+// Report is all of it.
+type Report struct {
+	// Head says which machine it is.
+	Head     string
+	Sections []Section
+	// Verdict in a sentence.
+	Verdict string
+	// Ready: some VM can run here.
+	Ready bool
+}
+
+// Of makes the report. host has what a document leaves out (IOMMU groups, VFIO),
+// from the same machine.
+func Of(doc *vmletv1.Capabilities, host *sysfs.Host) Report {
+	r := Report{
+		Head: head(doc),
+		Sections: []Section{
+			{"Hypervisors", hypervisors(doc)},
+			{"VMMs", vmms(doc)},
+			{"Processor", processor(doc)},
+			{"Memory", memory(doc)},
+			{"Devices", devices(doc)},
+			{"Host devices for guests", passthrough(doc, host)},
+			{"Confidential computing", confidential(doc)},
+			{"Not known", unknown(doc)},
+		},
+	}
+	r.Sections = slices.DeleteFunc(r.Sections, func(s Section) bool { return len(s.Checks) == 0 })
+	r.Verdict, r.Ready = verdict(doc)
+	if n := r.count(Warn); n > 0 {
+		r.Verdict += fmt.Sprintf("; %s above", plural(n, "warning"))
+	}
+	return r
+}
+
+func (r Report) count(m Mark) int {
+	n := 0
+	for _, s := range r.Sections {
+		for _, c := range s.Checks {
+			if c.Mark == m {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func head(doc *vmletv1.Capabilities) string {
+	h, cpu := doc.GetHost(), doc.GetHost().GetCpu()
+	parts := []string{doc.GetArchitecture()}
+	if h.GetKernelRelease() != "" {
+		parts = append(parts, "Linux "+h.GetKernelRelease())
+	}
+	if h.GetMemoryBytes() > 0 {
+		parts = append(parts, bytes(h.GetMemoryBytes())+" of memory")
+	}
+	if cpu.GetThreads() > 0 {
+		parts = append(parts, plural(int(cpu.GetThreads()), "CPU"))
+	}
+	return fmt.Sprintf("Node %s: %s", orUnknown(doc.GetNode()), strings.Join(parts, ", "))
+}
+
+// unknown are facts that could not be asked, one check each.
+func unknown(doc *vmletv1.Capabilities) []Check {
+	var all []Check
+	for _, u := range doc.GetUnknown() {
+		c := Check{Mark: Warn, Name: u.GetFact(), Finding: u.GetReason()}
+		if strings.Contains(u.GetReason(), "permission denied") || strings.Contains(u.GetReason(), "EACCES") {
+			c.Remedy = "run as root to see it"
+		}
+		if optional(u.GetFact()) {
+			c.Mark = Info
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// optional facts are missing on many a healthy machine.
+func optional(fact string) bool {
+	return slices.Contains([]string{"host.ksm", "host.nested", "host.realtime"}, fact)
+}
