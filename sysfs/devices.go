@@ -64,6 +64,17 @@ func (d *deviceReader) entries(path string) []string {
 	return names
 }
 
+// present lists a device's folder, and notes that there is none. No device's is
+// empty.
+func (d *deviceReader) present(dir string) []string {
+	noted := len(d.notes)
+	names := d.entries(dir)
+	if len(names) == 0 && len(d.notes) == noted {
+		d.note(dir, "there is nothing behind this name")
+	}
+	return names
+}
+
 // choose lists those entries of a folder that are devices by their names, at
 // most maxDevices. One note says that there are others.
 func (d *deviceReader) choose(path string, isDevice func(name string) bool, kind string) []string {

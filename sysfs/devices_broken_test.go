@@ -44,6 +44,7 @@ func brokenPCI(tree *sysfstest.Tree) {
 	tree.Folder(pf + "/vfio-dev/vfio1")
 	tree.Folder(pf + "/vfio-dev/vfio2")
 	tree.Folder(pf + "/net/\x1b[31m")
+	tree.Remove(pf + "/class")
 	tree.Folder(pf + "/class/x")
 
 	// Two that are in each other's folders, and one in both.

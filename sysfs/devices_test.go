@@ -23,7 +23,7 @@ func devicesOf(h *Host) deviceFacts {
 
 // twoNodes is a machine for devices to be in.
 func twoNodes(t testing.TB) *sysfstest.Tree {
-	return sysfstest.Machine{Packages: 2, Cores: 2}.SplitNodes(2, 1<<30).Write(t)
+	return sysfstest.Machine{Packages: 2, Cores: 2, Caches: []sysfstest.Cache{}}.SplitNodes(2, 1<<30).Write(t)
 }
 
 // TestDevices compares what is read of odd machines with testdata/devices-NAME.json.

@@ -33,8 +33,8 @@ func (d *deviceReader) readIOMMUGroups() {
 	slices.SortFunc(d.h.IOMMUGroups, func(a, b IOMMUGroup) int { return a.ID - b.ID })
 }
 
-// group reads one group. What is in it and can't be read may be in use, so the
-// group is then not viable.
+// group reads one group. Where it can't be told who is in it, or what drives
+// one, it may be in use, and is not viable.
 func (d *deviceReader) group(id int, dir string, functions []*pciFunction) IOMMUGroup {
 	g := IOMMUGroup{ID: id, Devices: []string{}, Viable: true}
 	if kind, ok := d.text(dir + "/type"); ok && isWord(kind) {
@@ -45,7 +45,8 @@ func (d *deviceReader) group(id int, dir string, functions []*pciFunction) IOMMU
 	listed := d.entries(dir + "/devices")
 	for _, f := range functions {
 		if !has(listed, f.Address) {
-			d.note(dir+"/devices", "the device %s is not listed, and says that it is in this group", f.Address)
+			d.note(dir+"/devices", "the device %s says that it is in this group, and is not listed; the group is taken not to be viable", f.Address)
+			g.Viable = false
 		}
 		g.Devices = append(g.Devices, f.Address)
 		g.Viable = g.Viable && f.leavesDMA

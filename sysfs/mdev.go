@@ -64,6 +64,9 @@ func (d *deviceReader) mediators() []*mediator {
 			d.note(dir, "there is no such device with mediated types in %s", d.sys(pciFolder))
 			continue
 		}
+		if len(d.present(dir)) == 0 {
+			continue
+		}
 		found = append(found, &mediator{name: name, dir: dir, node: d.node(dir + "/numa_node"), types: map[string]bool{}})
 	}
 	return found
@@ -78,9 +81,8 @@ func (d *deviceReader) readTypes(m *mediator) {
 			return
 		}
 		dir := root + "/" + id
-		entries := d.entries(dir)
+		entries := d.present(dir)
 		if len(entries) == 0 {
-			d.note(dir, "there is nothing behind this name")
 			continue
 		}
 		m.types[id] = true
@@ -102,9 +104,8 @@ func (d *deviceReader) readTypes(m *mediator) {
 }
 
 func (d *deviceReader) readMediatedDevice(dir, name string, parent *mediator) {
-	entries := d.entries(dir)
+	entries := d.present(dir)
 	if len(entries) == 0 {
-		d.note(dir, "there is nothing behind this name")
 		return
 	}
 	device := MediatedDevice{UUID: name, IOMMUGroup: -1, Node: -1}

@@ -46,9 +46,8 @@ func (d *deviceReader) readPCI() {
 		address, _ := folderPCIAddress(name)
 		f := &pciFunction{address: address, dir: root + "/" + name}
 		f.Address = name
-		entries := d.entries(f.dir)
+		entries := d.present(f.dir)
 		if len(entries) == 0 {
-			d.note(f.dir, "there is nothing behind this name")
 			continue
 		}
 		d.identify(f, entries)

@@ -4,6 +4,10 @@ package sysfs
 // subclass or by the base class alone; empty: not known. The numbers are those
 // of the PCI-SIG's "PCI Code and ID Assignment Specification".
 func pciClassName(class uint32) string {
+	// 0 is also what is not known.
+	if class == 0 {
+		return ""
+	}
 	// The programming interface tells NVM Express from other flash.
 	if class == 0x010802 {
 		return "NVMe controller"

@@ -24,9 +24,8 @@ func (d *deviceReader) readUSB() {
 			continue
 		}
 		dir := root + "/" + name
-		entries := d.entries(dir)
+		entries := d.present(dir)
 		if len(entries) == 0 {
-			d.note(dir, "there is nothing behind this name")
 			continue
 		}
 		d.h.USBDevices = append(d.h.USBDevices, d.usbDevice(dir, name, entries))
