@@ -20,6 +20,8 @@ func TestCompletion(t *testing.T) {
 		{"restore|", ":16"},
 		{"image|verify|", ":16"},
 		{"list|-o|", "table wide json yaml name :4"},
+		{"topology|-o|", "tree json yaml svg :4"},
+		{"topology|--sysfs-root|", ":16"},
 		{"run|a|--hypervisor|", "auto kvm mshv emulation :4"},
 		{"run|a|--kernel|", ":0"},
 		{"--socket|/nonexistent/s|stop|", ":4"},

@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vmlet/vmlet/sysfs"
@@ -13,5 +17,26 @@ func rootFlags(flags *pflag.FlagSet) *sysfs.Roots {
 	flags.StringVar(&roots.Sys, "sysfs-root", "/sys", "read this `FOLDER` in place of /sys")
 	flags.StringVar(&roots.Proc, "proc-root", "/proc", "read this `FOLDER` in place of /proc")
 	flags.StringVar(&roots.Dev, "dev-root", "/dev", "look for devices in this `FOLDER` in place of /dev")
+	for _, name := range []string{"sysfs-root", "proc-root", "dev-root"} {
+		// Completed with folders. It fails for flags that aren't there.
+		_ = flags.SetAnnotation(name, cobra.BashCompSubdirsInDir, []string{})
+	}
 	return roots
+}
+
+// checkRoots returns an error that names the first folder that isn't there. The
+// facts would be missing one by one otherwise.
+func checkRoots(r sysfs.Roots) error {
+	for _, root := range []struct{ flag, path string }{
+		{"sysfs-root", r.SysPath()}, {"proc-root", r.ProcPath()}, {"dev-root", r.DevPath()},
+	} {
+		info, err := os.Stat(root.path)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a folder", root.path)
+		}
+		if err != nil {
+			return fmt.Errorf("--%s: %w", root.flag, err)
+		}
+	}
+	return nil
 }

@@ -24,6 +24,8 @@ const (
 	JSON  Format = "json"
 	YAML  Format = "yaml"
 	Name  Format = "name" // one name a line
+	Tree  Format = "tree" // text, each part under what holds it
+	SVG   Format = "svg"  // a picture
 )
 
 // Flag is a pflag.Value that takes one of the given formats.
