@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -68,6 +69,8 @@ func codeOf(err error) codes.Code {
 		damaged     *memory.DamagedError
 		format      *memory.FormatError
 		outOfSpace  *memory.SpaceError
+		notHere     *capabilities.NotHereError
+		notAsked    *capabilities.NotAskedError
 		isCtx       = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 		isInterrupt = errors.Is(err, errKilled)
 	)
@@ -78,7 +81,9 @@ func codeOf(err error) codes.Code {
 		return codes.Aborted
 	case errors.As(err, &fields), errors.As(err, &unknown):
 		return codes.InvalidArgument
-	case errors.As(err, &state), errors.As(err, &unusable):
+	case errors.As(err, &notHere):
+		return codes.NotFound
+	case errors.As(err, &state), errors.As(err, &unusable), errors.As(err, &notAsked):
 		return codes.FailedPrecondition
 	case errors.As(err, &fromShim):
 		return codeOfShim(fromShim.Code)

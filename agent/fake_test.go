@@ -17,8 +17,10 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -128,7 +130,9 @@ func (w *world) start() *testAgent {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, err := newNode(known, []vmm.VMM{w.vmm})
+	// A machine of which nothing is read, and whose VMM isn't asked beforehand.
+	none := filepath.Join(w.stateDir, "none")
+	n, err := newNode(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, Hypervisors: known, VMMs: []vmm.VMM{w.vmm}, Log: cfg.Log}, w.stateDir)
 	if err != nil {
 		w.t.Fatal(err)
 	}

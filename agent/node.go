@@ -4,98 +4,79 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
-	"syscall"
-	"time"
 
+	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// recheckAfter is how long it is believed that a hypervisor does not work: its
-// module may be loaded any time. That one works is believed until its device
-// node changes.
-const recheckAfter = 10 * time.Second
-
-// tried is a hypervisor whose check, which takes tens of milliseconds, is
-// remembered.
-type tried struct {
-	hypervisor.Hypervisor
-
-	mu     sync.Mutex
-	status hypervisor.Status
-	at     time.Time
-	device deviceID
-}
-
-// deviceID tells whether a device node is the same one.
-type deviceID struct {
-	there    bool
-	ino, dev uint64
-}
-
-func deviceOf(path string) deviceID {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return deviceID{}
-	}
-	st := fi.Sys().(*syscall.Stat_t)
-	return deviceID{true, st.Ino, st.Rdev}
-}
-
-// Unwrap is for hypervisor.As: all but Check is the hypervisor's own.
-func (t *tried) Unwrap() hypervisor.Hypervisor { return t.Hypervisor }
-
-// Check tries the hypervisor, or says what came of it the last time.
-func (t *tried) Check(ctx context.Context) hypervisor.Status {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	device := deviceOf(t.Device())
-	fresh := t.status.Level == hypervisor.Works || time.Since(t.at) < recheckAfter
-	if !t.at.IsZero() && device == t.device && fresh {
-		return t.status
-	}
-	status := t.Hypervisor.Check(ctx)
-	if ctx.Err() == nil {
-		t.status, t.at, t.device = status, time.Now(), device
-	}
-	return status
-}
-
 // node is what this machine can run VMs with.
 type node struct {
+	// keeper has the capabilities document, and hypervisors answer from it.
+	keeper      *capabilities.Keeper
 	hypervisors *hypervisor.Registry
 	vmms        []vmm.VMM // the preferred one first
+	labels      labelFile
 }
 
-func newNode(known *hypervisor.Registry, vmms []vmm.VMM) (*node, error) {
-	var all []hypervisor.Hypervisor
-	for _, h := range known.All() {
-		all = append(all, &tried{Hypervisor: h})
-	}
-	remembered, err := hypervisor.New(all...)
-	if err != nil {
-		return nil, err
-	}
-	return &node{hypervisors: remembered, vmms: vmms}, nil
+func newNode(s capabilities.Sources, stateDir string) (*node, error) {
+	n := &node{keeper: capabilities.NewKeeper(s), vmms: s.VMMs, labels: newLabelFile(stateDir)}
+	var err error
+	n.hypervisors, err = n.keeper.Hypervisors()
+	return n, err
 }
 
-// warm asks everything once, so that the first VM need not wait for it.
-func (n *node) warm(ctx context.Context, log *slog.Logger) {
-	var all sync.WaitGroup
-	for _, h := range n.hypervisors.All() {
-		all.Go(func() { h.Check(ctx) })
-	}
+// watch asks everything once, so that the first VM need not wait for it, and
+// again when the machine changes, until ctx ends. What changes is logged.
+func (n *node) watch(ctx context.Context, log *slog.Logger) {
+	changes, stop := n.keeper.Subscribe()
+	defer stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { n.keeper.Watch(ctx) })
 	for _, v := range n.vmms {
-		all.Go(func() {
-			if _, err := v.Info(ctx); err != nil && ctx.Err() == nil {
-				log.Warn("no VM can be started with this VMM", "vmm", v.Name(), "error", err)
-			}
-		})
+		// An error is in the document, too. What is kept of the document is
+		// less than what a VM's start needs to know of a VMM.
+		watching.Go(func() { _, _ = v.Info(ctx) })
 	}
-	all.Wait()
+	var before *vmletv1.Capabilities
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case doc := <-changes:
+			logChanges(log, before, doc)
+			before = doc
+		}
+	}
+}
+
+// logChanges logs hypervisors and VMMs whose state is another than before.
+func logChanges(log *slog.Logger, before, now *vmletv1.Capabilities) {
+	states := map[string]string{}
+	for _, h := range before.GetHypervisors() {
+		states["hypervisor "+h.GetName()] = h.GetState() + h.GetReason()
+	}
+	for _, v := range before.GetVmms() {
+		states["VMM "+v.GetName()] = v.GetState() + v.GetReason()
+	}
+	for _, h := range now.GetHypervisors() {
+		if states["hypervisor "+h.GetName()] != h.GetState()+h.GetReason() {
+			log.Info("hypervisor", "name", h.GetName(), "state", h.GetState(), "reason", h.GetReason())
+		}
+	}
+	for _, v := range now.GetVmms() {
+		switch {
+		case states["VMM "+v.GetName()] == v.GetState()+v.GetReason():
+		case v.GetState() == capabilities.StateWorks:
+			log.Info("VMM", "name", v.GetName(), "version", v.GetVersion(), "binary", v.GetBinary())
+		default:
+			log.Warn("no VM can be started with this VMM", "vmm", v.GetName(), "error", v.GetReason(), "remedy", v.GetRemedy())
+		}
+	}
 }
 
 // vmm finds a VMM by the specification's word; "auto" and "" are the first.

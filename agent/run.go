@@ -13,7 +13,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
-	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -48,7 +47,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := newNode(standard.Registry(sysfs.Roots{}), cfg.vmms(sysfs.Roots{}, cfg.StateDir))
+	n, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -99,7 +98,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	a := newAgent(life, cfg, st, n, h, s, bootID)
 	defer a.watches.Wait()
 	defer end()
-	a.watches.Go(func() { n.warm(life, cfg.Log) })
+	a.watches.Go(func() { n.watch(life, cfg.Log) })
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}
@@ -110,6 +109,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	defer os.Remove(cfg.Socket)
 	server := newServer(cfg.AllowedUsers, cfg.Log)
 	vmletv1.RegisterNodeServiceServer(server, &api{agent: a})
+	vmletv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.all()))

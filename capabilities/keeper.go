@@ -125,7 +125,7 @@ func (k *Keeper) publish(doc *vmletv1.Capabilities, key string) {
 	defer k.mu.Unlock()
 	before := k.doc
 	k.doc, k.key, k.at = doc, key, time.Now()
-	if before == nil || Equal(before, doc) {
+	if Equal(before, doc) {
 		return
 	}
 	for c := range k.subscribers {
@@ -138,8 +138,8 @@ func (k *Keeper) publish(doc *vmletv1.Capabilities, key string) {
 }
 
 // Subscribe returns a channel on which each document arrives that says something
-// else than the one before. Who is slow misses all but the newest. stop ends it;
-// the channel isn't closed.
+// else than the one before, the first one included. Who is slow misses all but
+// the newest. stop ends it; the channel isn't closed.
 func (k *Keeper) Subscribe() (changes <-chan *vmletv1.Capabilities, stop func()) {
 	c := make(chan *vmletv1.Capabilities, 1)
 	k.mu.Lock()

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/capabilities/labels"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// labelsName is the file in the state folder that has the labels of last time.
+const labelsName = "labels.json"
+
+// maxLabels bounds that file, in bytes: a node's labels have some 20,000.
+const maxLabels = 1 << 20
+
+// labelFile keeps the labels, so that a fact which can't be asked now leaves
+// those that hang on it as they were, across the agent's own end too.
+type labelFile struct {
+	path string
+	mu   *sync.Mutex
+}
+
+func newLabelFile(stateDir string) labelFile {
+	return labelFile{filepath.Join(stateDir, labelsName), new(sync.Mutex)}
+}
+
+// of returns the labels that follow from a document, and keeps them. Labels of
+// earlier that can't be read are as good as none only if the file is damaged:
+// that it can't be read now must not cost them.
+func (f labelFile) of(doc *vmletv1.Capabilities) (*vmletv1.GetNodeLabelsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	set, err := labels.Of(doc, "")
+	if err != nil {
+		return nil, err
+	}
+	previous, err := f.read()
+	if err != nil {
+		return nil, fmt.Errorf("the labels of earlier: %w", err)
+	}
+	merged, kept := labels.Merge(previous, set)
+	if !maps.Equal(previous, merged) {
+		content, err := json.MarshalIndent(merged, "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		if err := store.WriteFile(f.path, append(content, '\n'), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return &vmletv1.GetNodeLabelsResponse{Labels: merged, Unknown: unknownOf(kept)}, nil
+}
+
+func (f labelFile) read() (map[string]string, error) {
+	file, err := os.Open(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxLabels))
+	if err != nil {
+		return nil, err
+	}
+	var previous map[string]string
+	if json.Unmarshal(content, &previous) != nil {
+		return nil, nil // damaged
+	}
+	return previous, nil
+}
+
+// unknownOf are the facts, each once, on which labels of earlier hang.
+func unknownOf(kept []labels.Kept) []*vmletv1.UnknownFact {
+	var facts []*vmletv1.UnknownFact
+	for _, k := range kept {
+		known := func(u *vmletv1.UnknownFact) bool { return u.GetFact() == k.Fact && u.GetReason() == k.Reason }
+		if !slices.ContainsFunc(facts, known) {
+			facts = append(facts, &vmletv1.UnknownFact{Fact: k.Fact, Reason: k.Reason})
+		}
+	}
+	return facts
+}
