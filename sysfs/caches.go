@@ -127,7 +127,7 @@ func (r *reader) claim(h *Host, folder *cacheFolder, kinds map[cacheKey]map[int]
 		cache.CPUs = append(cache.CPUs, id)
 	}
 	if left > 0 {
-		r.note(folder.path+"shared_cpu_list", "%d CPUs are not online, or in another cache of this kind; they are left out", left)
+		r.note(folder.path+"shared_cpu_list", "it names CPUs that are not online or in another cache of this kind already (%d of them)", left)
 	}
 	if len(cache.CPUs) > 0 {
 		h.Caches = append(h.Caches, cache)

@@ -48,14 +48,15 @@ func (i cpuInfo) words(key string) []string { return strings.Fields(i[key]) }
 
 // identify puts together what the formats of the architectures have in common.
 func (r *reader) identify(path string, p *Processor, info cpuInfo) {
-	p.Vendor = info.first("vendor_id", "CPU implementer", "mvendorid")
+	p.Vendor = printable(info.first("vendor_id", "CPU implementer", "mvendorid"))
 	// POWER's "cpu" is "POWER9 (architected), altivec supported".
 	power, _, _ := strings.Cut(info.first("cpu"), ",")
 	p.ModelName = info.first("model name", "Model Name")
 	if p.ModelName == "" {
 		p.ModelName = power
 	}
-	p.Microcode = info.first("microcode")
+	p.ModelName = printable(p.ModelName)
+	p.Microcode = printable(info.first("microcode"))
 	number := func(keys ...string) int { return r.cpuNumber(path, info, keys...) }
 	p.Family = number("cpu family", "CPU architecture")
 	p.Model = number("model", "CPU part")
@@ -64,32 +65,36 @@ func (r *reader) identify(path string, p *Processor, info cpuInfo) {
 		p.Stepping |= variant << 4
 	}
 	if p.Vendor == "IBM/S390" {
-		p.Model = r.cpuNumber(path, cpuInfo{"machine": machine(info)}, "machine")
+		p.Model = r.cpuNumber(path, cpuInfo{"machine": machineType(info)}, "machine")
 	}
 	for _, key := range []string{"flags", "Features", "features"} {
 		p.Flags = append(p.Flags, info.words(key)...)
 	}
+	p.Flags = slices.DeleteFunc(p.Flags, func(flag string) bool { return !isWord(flag) })
 	slices.Sort(p.Flags)
 	p.Flags = slices.Compact(p.Flags)
 }
 
 // cpuNumber reads a number as decimal or with "0x"; 0 if it is not told.
 func (r *reader) cpuNumber(path string, info cpuInfo, keys ...string) int {
-	text := info.first(keys...)
-	if text == "" || text == "unknown" {
-		return 0
+	for _, key := range keys {
+		text := info[key]
+		if text == "" || text == "unknown" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 0, 31)
+		if err != nil {
+			r.note(path, "%s: %.40q is not a number", key, text)
+			return 0
+		}
+		return int(n)
 	}
-	n, err := strconv.ParseUint(text, 0, 31)
-	if err != nil {
-		r.note(path, "%s: %.40q is not a number", keys, text)
-		return 0
-	}
-	return int(n)
+	return 0
 }
 
-// machine is the type of an s390x machine, which each of its processors' lines
+// machineType is that of an s390x machine, which each of its processors' lines
 // ends with: "version = FF,  identification = 2733E8,  machine = 2964".
-func machine(info cpuInfo) string {
+func machineType(info cpuInfo) string {
 	for n := range 10 {
 		if _, after, found := strings.Cut(info["processor "+strconv.Itoa(n)], "machine ="); found {
 			return strings.TrimSpace(after)

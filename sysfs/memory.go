@@ -2,6 +2,7 @@ package sysfs
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,17 +38,22 @@ func (r *reader) meminfo(m *Memory) {
 		r.note(path, "%v", err)
 		return
 	}
-	m.Total, m.Available = r.told(path, "MemTotal", info.MemTotalBytes), r.told(path, "MemAvailable", info.MemAvailableBytes)
-	m.SwapTotal, m.SwapFree = r.told(path, "SwapTotal", info.SwapTotalBytes), r.told(path, "SwapFree", info.SwapFreeBytes)
+	m.Total, m.Available = r.told(path, "MemTotal", info.MemTotal), r.told(path, "MemAvailable", info.MemAvailable)
+	m.SwapTotal, m.SwapFree = r.told(path, "SwapTotal", info.SwapTotal), r.told(path, "SwapFree", info.SwapFree)
 }
 
-// told returns a number that is a line of meminfo on every Linux since 3.14.
+// told returns a line of meminfo, which is in KiB, in bytes. Every Linux since
+// 3.14 has those that are asked for.
 func (r *reader) told(path, line string, value *uint64) uint64 {
-	if value == nil {
+	switch {
+	case value == nil:
 		r.note(path, "it has no line %s", line)
-		return 0
+	case *value > math.MaxUint64>>10:
+		r.note(path, "%s: %d kB is too much to make sense", line, *value)
+	default:
+		return *value << 10
 	}
-	return *value
+	return 0
 }
 
 // chosen returns the word in brackets: "always [madvise] never".
@@ -58,7 +64,7 @@ func (r *reader) chosen(path string) string {
 	}
 	_, rest, opened := strings.Cut(text, "[")
 	word, _, closed := strings.Cut(rest, "]")
-	if !opened || !closed || strings.ContainsAny(word, " \t\n[") {
+	if !opened || !closed || !isWord(word) {
 		r.note(path, "%.40q has no word in brackets", text)
 		return ""
 	}

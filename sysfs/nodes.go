@@ -10,16 +10,19 @@ import (
 // nodeFolder is where the NUMA nodes are (Documentation/ABI/stable/sysfs-devices-node).
 const nodeFolder = "devices/system/node"
 
-// nodes reads the NUMA nodes: those that have a folder or are said to be online.
-// Where there is no folder of nodes at all (a kernel without CONFIG_NUMA), the
-// machine is said to have none and its CPUs to be in none, as lscpu and numactl
-// do; to make up a node with all CPUs is left to who needs one.
+// nodes reads the NUMA nodes: those that have a folder. Where there is no folder
+// of nodes at all (a kernel without CONFIG_NUMA), the machine is said to have
+// none and its CPUs to be in none, as lscpu and numactl do; to make up a node
+// with all CPUs is left to who needs one.
 func (r *reader) nodes(h *Host) {
 	h.CPUSets.PossibleNodes, _ = r.list(r.sys(nodeFolder + "/possible"))
 	online, told := r.list(r.sys(nodeFolder + "/online"))
-	ids := append(numbered(r.names(r.sys(nodeFolder)), "node"), online...)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	ids := numbered(r.names(r.sys(nodeFolder)), "node")
+	for _, id := range online {
+		if !ids.Has(id) {
+			r.note(r.nodePath(id), "node %d is said to be online, and has no folder", id)
+		}
+	}
 
 	h.Nodes = make([]Node, 0, len(ids))
 	for _, id := range ids {
@@ -48,16 +51,13 @@ func (r *reader) settle(h *Host, path string, node int) IDList {
 		return mine
 	}
 	for _, id := range listed {
-		cpu := h.byID(id)
-		switch {
-		case cpu == nil:
-			r.note(path, "there is no CPU %d", id)
-		case cpu.Node >= 0:
-			r.note(path, "CPU %d is in node %d already; it is left there", id, cpu.Node)
-		default:
+		if cpu := h.byID(id); cpu != nil && cpu.Node < 0 {
 			cpu.Node = node
 			mine = append(mine, id)
 		}
+	}
+	if left := len(listed) - len(mine); left > 0 {
+		r.note(path, "%.80q names CPUs that are not there or in another node already (%d of them)", listed.String(), left)
 	}
 	return mine
 }

@@ -8,15 +8,20 @@ import (
 // kernel reads what is known of the Linux that runs.
 func (r *reader) kernel(h *Host) {
 	k := &h.Kernel
-	k.Release, _ = r.text(r.proc("sys/kernel/osrelease"))
-	k.Version, _ = r.text(r.proc("sys/kernel/version"))
+	k.Release = r.words(r.proc("sys/kernel/osrelease"))
+	k.Version = r.words(r.proc("sys/kernel/version"))
 	const clock = "devices/system/clocksource/clocksource0/"
-	k.Clocksource, _ = r.text(r.sys(clock + "current_clocksource"))
-	available, _ := r.text(r.sys(clock + "available_clocksource"))
-	k.Clocksources = strings.Fields(available)
+	k.Clocksource = r.words(r.sys(clock + "current_clocksource"))
+	k.Clocksources = strings.Fields(r.words(r.sys(clock + "available_clocksource")))
 	if n, ok := r.number(r.proc("sys/kernel/sched_rt_runtime_us")); ok {
 		k.RealtimeRuntime = &n
 	}
+}
+
+// words reads a line that people read, made printable.
+func (r *reader) words(path string) string {
+	text, _ := r.text(path)
+	return printable(text)
 }
 
 // processor reads the first CPU's part of /proc/cpuinfo. Not with procfs: that
@@ -34,7 +39,7 @@ func (r *reader) processor(h *Host) {
 	p.TSCFrequency = r.scaled(r.sys("devices/system/cpu/cpu0/tsc_freq_khz"), 1000)
 	folder := r.sys("devices/system/cpu/vulnerabilities")
 	for _, name := range r.names(folder) {
-		if text, ok := r.text(folder + "/" + name); ok {
+		if text := r.words(folder + "/" + name); text != "" && isWord(name) {
 			if p.Vulnerabilities == nil {
 				p.Vulnerabilities = map[string]string{}
 			}

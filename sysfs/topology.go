@@ -131,7 +131,7 @@ func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
 		}
 	}
 	if left > 0 {
-		r.note(path+level[l].list, "%d CPUs of %.80q are not there or belong to others; they are left out", left, text)
+		r.note(path+level[l].list, "%.80q names CPUs that are not there or in another group already (%d of them)", text, left)
 	}
 }
 

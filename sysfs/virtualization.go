@@ -12,7 +12,7 @@ func (r *reader) virtualization(h *Host) {
 	v.Guest = r.guest(h)
 	v.Modules = map[string]map[string]string{}
 	for _, name := range r.names(r.sys("module")) {
-		if name == "kvm" || strings.HasPrefix(name, "kvm_") || strings.HasPrefix(name, "mshv") {
+		if isWord(name) && (name == "kvm" || strings.HasPrefix(name, "kvm_") || strings.HasPrefix(name, "mshv")) {
 			v.Modules[name] = r.parameters(r.sys("module/" + name + "/parameters"))
 		}
 	}
@@ -42,8 +42,8 @@ func (r *reader) guest(h *Host) bool {
 func (r *reader) parameters(path string) map[string]string {
 	values := map[string]string{}
 	for _, name := range r.names(path) {
-		if text, ok := r.text(path + "/" + name); ok {
-			values[name] = text
+		if text, ok := r.text(path + "/" + name); ok && isWord(name) {
+			values[name] = printable(text)
 		}
 	}
 	return values
@@ -80,7 +80,7 @@ func (r *reader) misc() map[string]uint64 {
 		for line := range strings.Lines(text) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 			n, err := strconv.ParseUint(value, 10, 64)
-			if err != nil || name == "" {
+			if err != nil || !isWord(name) {
 				r.note(path, "%.40q is no capacity", line)
 				continue
 			}

@@ -9,7 +9,10 @@
 // (`lscpu -s`) read the same tree from Tree.Root.
 package sysfstest
 
-import "testing"
+import (
+	"os"
+	"testing"
+)
 
 // Machine describes a machine. Each field may be left out.
 type Machine struct {
@@ -164,7 +167,18 @@ func (m Machine) SplitNodes(nodes int, memory uint64) Machine {
 // Write writes the machine's tree into a folder that goes when the test ends.
 func (m Machine) Write(t testing.TB) *Tree {
 	t.Helper()
-	return m.WriteTo(t, t.TempDir())
+	return m.WriteTo(t, tempDir(t))
+}
+
+// tempDir is in memory where there is a tmpfs: thousands of small files take
+// tens of times longer on a disk.
+func tempDir(t testing.TB) string {
+	folder, err := os.MkdirTemp("/dev/shm", "sysfstest-*")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	return folder
 }
 
 // WriteTo writes it into a folder of the caller's.

@@ -122,9 +122,12 @@ func List(ids []int) string {
 	return strings.Join(parts, ",")
 }
 
-// Mask returns numbers below size as the kernel writes a mask of them: in hex,
-// by 32 bits.
+// Mask returns numbers as the kernel writes a mask of them on a machine with
+// that many: in hex, by 32 bits.
 func Mask(ids []int, size int) string {
+	for _, id := range ids {
+		size = max(size, id+1)
+	}
 	words := make([]uint32, max(1, (size+31)/32))
 	for _, id := range ids {
 		words[id/32] |= 1 << (id % 32)
