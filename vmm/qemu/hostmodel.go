@@ -21,10 +21,11 @@ func (a *Accelerator) describe(host definition, models []definition) {
 // nearest says a CPU as a named model and what differs. nil: no model fits, or
 // nothing is known of them.
 //
-// A model of another vendor never fits. One that stands for the very processor
-// is taken before others, then one of the same generation; among those the one
-// with the fewest differences, and of two of the same number that with fewer
-// features to be taken away.
+// A model of another vendor never fits. Models of the very processor, by its
+// signature, are taken before others; of either kind the one with the fewest
+// differences, and of two of the same number that with fewer features to be
+// taken away. The models that stand for no processor (qemu64) have no signature
+// that counts. This is what libvirt goes by as well.
 func nearest(host cpu, models []definition) *HostModel {
 	var best *candidate
 	for _, d := range models {
@@ -44,8 +45,7 @@ func nearest(host cpu, models []definition) *HostModel {
 // candidate is a model as compared with a CPU.
 type candidate struct {
 	name               string
-	sameCPU            bool // family and model are the CPU's
-	stepping           int  // how far off it is, where they are
+	same               bool // it stands for the very processor
 	required, disabled []string
 }
 
@@ -54,34 +54,58 @@ func fits(host cpu, d definition) bool {
 }
 
 func compare(host cpu, d definition) *candidate {
-	has, wants := meaningful(host.features), meaningful(d.features)
+	has, wants := meaningful(host.features), d.own()
 	return &candidate{
 		name:     d.model,
-		sameCPU:  host.family == d.family && generation(host) == generation(d.cpu),
-		stepping: max(host.stepping-d.stepping, d.stepping-host.stepping),
+		same:     !generic(d.model) && processorOf(host) == d.processor(),
 		required: without(has, wants),
 		disabled: without(wants, has),
 	}
 }
 
+// counted is how many of the features count: not vme, which says more about the
+// accelerator than about the processor.
+func counted(features []string) int {
+	if contains(features, "vme") {
+		return len(features) - 1
+	}
+	return len(features)
+}
+
 func (c *candidate) better(than *candidate) bool {
-	if c.sameCPU != than.sameCPU {
-		return c.sameCPU
+	if c.same != than.same {
+		return c.same
 	}
 	return cmp.Or(
-		cmp.Compare(len(c.required)+len(c.disabled), len(than.required)+len(than.disabled)),
-		cmp.Compare(len(c.disabled), len(than.disabled)),
-		-cmp.Compare(c.name, than.name),
+		cmp.Compare(counted(c.required)+counted(c.disabled), counted(than.required)+counted(than.disabled)),
+		cmp.Compare(counted(c.disabled), counted(than.disabled)),
+		cmp.Compare(c.name, than.name),
 	) < 0
 }
 
-// meaningful leaves out what is no feature of a CPU, and what vmx can do where
-// there is no vmx.
+// meaningful leaves out what is no feature of a CPU, what only repeats another,
+// and what vmx can do where there is no vmx.
 func meaningful(features []string) []string {
 	vmx := contains(features, "vmx")
 	return slices.DeleteFunc(slices.Clone(features), func(name string) bool {
-		return featureName(name) == "" || !vmx && strings.HasPrefix(name, "vmx-")
+		_, second := secondNames[name]
+		return second || featureName(name) == "" || !vmx && strings.HasPrefix(name, "vmx-")
 	})
+}
+
+// own are the features that belong to a model by itself, whatever QEMU's
+// accelerators make of it: both let guests see that there is a hypervisor, KVM
+// takes monitor from each model, and TCG vme, which every processor since the
+// 486 has had.
+func (d definition) own() []string {
+	out := slices.DeleteFunc(meaningful(d.features), func(name string) bool {
+		return name == "hypervisor" || name == "monitor" || name == "vme"
+	})
+	if !generic(d.model) {
+		out = append(out, "vme")
+		slices.Sort(out)
+	}
+	return out
 }
 
 // generic tells the models that stand for no vendor's processor, though CPUID
@@ -94,6 +118,7 @@ func generic(model string) bool {
 	return false
 }
 
+// modelVendor is libvirt's word for whose a model is.
 func modelVendor(name string, m Model) string {
 	if i := strings.LastIndex(name, "-v"); i > 0 && m.AliasOf == "" {
 		name = name[:i]
@@ -103,5 +128,3 @@ func modelVendor(name string, m Model) string {
 	}
 	return vendorName(m.Vendor)
 }
-
-func generation(c cpu) int { return c.number }
