@@ -248,3 +248,22 @@ func FuzzOf(f *testing.F) {
 		}
 	})
 }
+
+// TestNotes: a group of labels that is missing says why.
+func TestNotes(t *testing.T) {
+	doc := document(t, "intel")
+	doc.Vmms[0].Accelerators[0] = &vmletv1.AcceleratorCapabilities{Hypervisor: "kvm", Reason: "it crashed"}
+	for _, test := range []struct{ doc, hypervisor, want string }{
+		{"intel", "mshv", "mshv can't be used, so there are no labels of what its guests can have: /dev/mshv is not there"},
+		{"crashed", "", "qemu can't be used under kvm, so there are no labels of CPUs: it crashed"},
+		{"amd", "emulation", "qemu can't be used under emulation, so there are no labels of CPUs: nothing is known of it"},
+	} {
+		d := doc
+		if test.doc != "crashed" {
+			d = document(t, test.doc)
+		}
+		if got := of(t, d, test.hypervisor).Notes; len(got) != 1 || got[0] != test.want {
+			t.Errorf("%s: %q, want %q", test.hypervisor, got, test.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package labels
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,17 +72,24 @@ func newView(doc *vmletv1.Capabilities, wanted string) (*view, error) {
 
 // notes say why a whole group of labels is missing.
 func (v *view) notes() []string {
-	if v.hypervisor != nil {
-		return nil
-	}
-	if v.choice.hypervisor == "" {
+	name := v.choice.hypervisor
+	switch {
+	case name == "":
 		return []string{"no hypervisor works here: there are no labels of what guests can have"}
+	case v.hypervisor == nil:
+		why := hypervisorNamed(v.doc, name).GetReason()
+		return []string{fmt.Sprintf("%s can't be used, so there are no labels of what its guests can have: %s", name, cmp.Or(why, "nothing is known of it"))}
+	case v.accelerator == nil:
+		why := v.vmm.GetReason()
+		for _, a := range v.vmm.GetAccelerators() {
+			if a.GetHypervisor() == name {
+				why = a.GetReason()
+			}
+		}
+		return []string{fmt.Sprintf("%s can't be used under %s, so there are no labels of CPUs: %s",
+			cmp.Or(v.choice.vmm, "a VMM"), name, cmp.Or(why, "nothing is known of it"))}
 	}
-	why := "its state is not known"
-	if h := hypervisorNamed(v.doc, v.choice.hypervisor); h != nil {
-		why = h.GetReason()
-	}
-	return []string{fmt.Sprintf("%s can't be used, so there are no labels of what its guests can have: %s", v.choice.hypervisor, why)}
+	return nil
 }
 
 // hardware: guests run on the machine's own CPUs, not on a program's.
