@@ -69,7 +69,7 @@ func (d *deviceReader) entries(path string) []string {
 func (d *deviceReader) present(dir string) []string {
 	noted := len(d.notes)
 	names := d.entries(dir)
-	if len(names) == 0 && len(d.notes) == noted {
+	if len(names) == 0 && len(d.notes) == noted && d.entriesLeft > 0 {
 		d.note(dir, "there is nothing behind this name")
 	}
 	return names
@@ -272,13 +272,18 @@ func isWord(name string) bool {
 
 // decimal reads a number as the kernel writes it: no sign, no zeros before it.
 func decimal(text string) (int, bool) {
+	if text == "" || text[0] < '0' || text[0] > '9' || (text[0] == '0' && len(text) > 1) {
+		return 0, false
+	}
 	n, err := strconv.ParseUint(text, 10, 31)
-	return int(n), err == nil && strconv.FormatUint(n, 10) == text
+	return int(n), err == nil
 }
 
 // numberedAs reports whether a name is a prefix and a number: "vfio0".
 func numberedAs(name, prefix string) bool {
 	digits, ok := strings.CutPrefix(name, prefix)
-	_, isNumber := decimal(digits)
-	return ok && isNumber
+	if ok {
+		_, ok = decimal(digits)
+	}
+	return ok
 }

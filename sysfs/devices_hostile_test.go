@@ -100,6 +100,7 @@ func FuzzDeviceFiles(f *testing.F) {
 	tree := sysfstest.Machine{NoNodes: true, Caches: []sysfstest.Cache{}}.Write(f)
 	mdevMachine(tree)
 	usbMachine(tree)
+	tree.File("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N")
 	f.Fuzz(func(t *testing.T, file uint8, link bool, content string) {
 		files := deviceFiles()
 		path := tree.Path(files[int(file)%len(files)])

@@ -20,20 +20,28 @@ type PCIAddress struct {
 // domain, in either case: "0000:00:1f.2", "10000:e1:00.0" (a domain behind
 // Intel's VMD). The domain can't be left out, as it is not always 0.
 func ParsePCIAddress(text string) (PCIAddress, error) {
-	fail := fmt.Errorf("%.40q is not a PCI address: write domain:bus:device.function, such as \"0000:00:1f.2\"", text)
+	address, ok := parsePCIAddress(text)
+	if !ok {
+		return address, fmt.Errorf("%.40q is not a PCI address: write domain:bus:device.function, such as \"0000:00:1f.2\"", text)
+	}
+	return address, nil
+}
+
+// parsePCIAddress makes no error, as most names that it is asked for are others.
+func parsePCIAddress(text string) (PCIAddress, bool) {
 	domainText, rest, found := strings.Cut(text, ":")
 	// What follows the domain is "bb:dd.f".
 	if !found || len(domainText) < 4 || len(rest) != 7 || rest[2] != ':' || rest[5] != '.' {
-		return PCIAddress{}, fail
+		return PCIAddress{}, false
 	}
 	domain, ok1 := parseHex(domainText, 32)
 	bus, ok2 := parseHex(rest[:2], 8)
 	device, ok3 := parseHex(rest[3:5], 5)
 	function, ok4 := parseHex(rest[6:], 3)
 	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return PCIAddress{}, fail
+		return PCIAddress{}, false
 	}
-	return PCIAddress{domain<<16 | bus<<8 | device<<3 | function}, nil
+	return PCIAddress{domain<<16 | bus<<8 | device<<3 | function}, true
 }
 
 // parseHex reads hex digits alone, no more of them than so many bits need.
@@ -81,8 +89,8 @@ func (a *PCIAddress) UnmarshalText(text []byte) error {
 // folderPCIAddress reads an address as the kernel itself writes it, so that no
 // two names are one address.
 func folderPCIAddress(name string) (PCIAddress, bool) {
-	address, err := ParsePCIAddress(name)
-	return address, err == nil && address.String() == name
+	address, ok := parsePCIAddress(name)
+	return address, ok && address.String() == name
 }
 
 // compareDevices orders the names of devices: PCI addresses by number, before

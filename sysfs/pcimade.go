@@ -62,8 +62,11 @@ func isHolder(name string) bool {
 
 // isSCSIUnit: host, channel, target and unit ("0:0:1:0").
 func isSCSIUnit(name string) bool {
+	if strings.Count(name, ":") != 3 {
+		return false
+	}
 	parts := strings.Split(name, ":")
-	return len(parts) == 4 && !slices.ContainsFunc(parts, func(part string) bool { _, ok := decimal(part); return !ok })
+	return !slices.ContainsFunc(parts, func(part string) bool { _, ok := decimal(part); return !ok })
 }
 
 // isNamespace: "nvme0n1", or "nvme0c1n1", a path to nvme0n1 through controller 1.
