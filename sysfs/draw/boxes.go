@@ -49,8 +49,11 @@ func (p *picture) nodeHead(o *object) block {
 	if n.Memory > 0 {
 		memory = fmt.Sprintf("%s, %s free", size(n.Memory), size(n.MemoryFree))
 	}
-	if len(o.cpus) == 0 {
+	switch {
+	case len(o.cpus) == 0:
 		memory = joined(" · ", memory, "no CPUs")
+	case len(o.children) == 0: // they are drawn in another part
+		memory = joined(" · ", memory, fit(cpuNumbers(o.cpus), 100, 11))
 	}
 	head := label("s12 t", 18, 12, "NUMA node "+strconv.Itoa(n.ID))
 	lines := []block{ends(head, label("s11 d e", 18, 11, joined(" · ", memory, nodeState(n))))}

@@ -332,15 +332,20 @@ func thousands() *sysfs.Host {
 	return &m.Host
 }
 
-// crossing has a cache that lies across two nodes, and within no other part.
+// crossing has a cache that lies across two nodes, and within no other part, and
+// nodes that do so, too: one across, one with the CPUs of another.
 func crossing() *sysfs.Host {
 	m := &maker{}
 	for i := range 4 {
 		m.core(0, i/2, "", i)
 	}
 	m.cache(3, "unified", mib, 1, 2)
-	m.node(0, gib, gib)
-	m.node(1, gib, gib)
+	for id := range 4 {
+		m.node(id, gib, gib)
+	}
+	m.Nodes[2].CPUs = sysfs.IDList{1, 2}
+	m.Nodes[3].CPUs = sysfs.IDList{2, 3}
+	m.pci(2, 0x020000, "Ethernet controller", 0x8086, 0x1572, "i40e", -1, "eth0")
 	return &m.Host
 }
 

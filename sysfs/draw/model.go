@@ -52,6 +52,8 @@ type object struct {
 	node  *sysfs.Node
 	cache *sysfs.Cache
 	core  *sysfs.Core
+	// placed: it is in the tree, or in model.memory.
+	placed bool
 	// capacity of a core; 0 where all of the machine's are equal.
 	capacity int
 
@@ -64,7 +66,8 @@ type model struct {
 	root *object
 	// cpus by id.
 	cpus map[int]*sysfs.CPU
-	// nodes by id; those without CPUs are in memory too.
+	// nodes by id; those without CPUs, and those that can't be nested, are in
+	// memory too.
 	nodes  map[int]*object
 	memory []*object
 	// crossing is how many objects lie across others, or in a core, and can't be nested.
@@ -115,7 +118,7 @@ func (m *model) objects() []*object {
 		n := &h.Nodes[i]
 		o := add(object{kind: kindNode, id: n.ID, node: n}, n.CPUs)
 		m.nodes[n.ID] = o
-		if len(o.cpus) == 0 {
+		if o.placed = len(o.cpus) == 0; o.placed {
 			m.memory = append(m.memory, o)
 		}
 	}
@@ -159,7 +162,7 @@ func (m *model) online(cpus sysfs.IDList) sysfs.IDList {
 func (m *model) placeOffline(objects []*object) {
 	packages := map[int]*object{}
 	for _, o := range objects {
-		if o.kind == kindPackage {
+		if o.kind == kindPackage && o.placed {
 			packages[o.id] = o
 		}
 	}
@@ -169,7 +172,7 @@ func (m *model) placeOffline(objects []*object) {
 			continue
 		}
 		o := m.root
-		if p := packages[c.Package]; p != nil && len(p.cpus) > 0 {
+		if p := packages[c.Package]; p != nil {
 			o = p
 		}
 		if n := m.nodes[c.Node]; n != nil {
@@ -192,14 +195,15 @@ func (m *model) nest(objects []*object) {
 			continue
 		}
 		parent := holder[o.cpus[0]]
-		if parent.kind == kindCore || slices.ContainsFunc(o.cpus, func(id int) bool { return holder[id] != parent }) {
-			m.crossing++
+		if !o.fits(parent) || slices.ContainsFunc(o.cpus, func(id int) bool { return holder[id] != parent }) {
+			m.cross(o)
 			continue
 		}
 		if tellsNothing(o, parent) {
 			continue
 		}
 		parent.children = append(parent.children, o)
+		o.placed = true
 		for _, id := range o.cpus {
 			holder[id] = o
 		}
@@ -208,7 +212,25 @@ func (m *model) nest(objects []*object) {
 		o := holder[id]
 		o.own = append(o.own, m.cpus[id])
 	}
+	slices.SortStableFunc(m.memory, func(a, b *object) int { return cmp.Compare(a.id, b.id) })
 	m.root.tidy()
+}
+
+// fits: a core holds nothing but CPUs, and a node no other node, though both may
+// have the same CPUs (numa=fake=).
+func (o *object) fits(in *object) bool {
+	return in.kind != kindCore && (o.kind != kindNode || in.kind != kindNode)
+}
+
+// cross keeps what can't be nested: a node beside the packages, as it has memory
+// and devices; what else there is counts only.
+func (m *model) cross(o *object) {
+	if o.kind != kindNode {
+		m.crossing++
+		return
+	}
+	o.placed = true
+	m.memory = append(m.memory, o)
 }
 
 // tellsNothing: the only die of a package, and a cluster that is a die, or a
