@@ -50,6 +50,8 @@ type MemoryCoster interface {
 
 // MemoryCosts is the memory that running under a hypervisor takes, beside a guest's RAM and what the VMM takes under every one.
 type MemoryCosts struct {
+	// Measured: the figures below were measured; else they are careful guesses.
+	Measured bool
 	// SecondTables: the kernel keeps page tables of guest memory beside those of the VMM's process (EPT, NPT, stage 2).
 	SecondTables bool
 	// VM and VCPU are the kernel's own memory for a machine and for each of its virtual CPUs, in bytes.

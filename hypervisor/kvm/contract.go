@@ -34,6 +34,11 @@ func (KVM) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors
 	return faults
 }
 
+// MemoryCosts are the kernel's for a machine and its virtual CPUs, measured; see docs/overhead.md.
+func (KVM) MemoryCosts() hypervisor.MemoryCosts {
+	return hypervisor.MemoryCosts{Measured: true, SecondTables: true, VM: 1 << 20, VCPU: 384 << 10}
+}
+
 // Threads are named by QEMU (accel/kvm/kvm-accel-ops.c) and cloud-hypervisor (vmm/src/cpu.rs), the timer's by the kernel
 // (arch/x86/kvm/i8254.c).
 func (KVM) Threads() hypervisor.ThreadNames {

@@ -23,6 +23,11 @@ func (MSHV) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	return faults
 }
 
+// MemoryCosts are guessed to be KVM's: the hypervisor keeps second page tables in memory that the root partition gives it.
+func (MSHV) MemoryCosts() hypervisor.MemoryCosts {
+	return hypervisor.MemoryCosts{SecondTables: true, VM: 4 << 20, VCPU: 512 << 10}
+}
+
 // Threads are named by QEMU (accel/mshv) and cloud-hypervisor (vmm/src/cpu.rs).
 func (MSHV) Threads() hypervisor.ThreadNames {
 	return hypervisor.ThreadNames{VCPU: `^(?:CPU (\d+)/MSHV|vcpu(\d+))$`}

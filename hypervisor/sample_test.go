@@ -1,0 +1,113 @@
+package hypervisor_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sys/unix"
+)
+
+// docs/adding-a-hypervisor.md shows what follows, piece by piece; a test compares them.
+
+// Sample is a hypervisor behind /dev/sample.
+type Sample struct {
+	hypervisor.Base
+	Roots sysfs.Roots
+}
+
+// Name is what a specification says.
+func (Sample) Name() string { return "sample" }
+
+// Accelerator is what QEMU's -accel takes, VirtType libvirt's domain type.
+func (Sample) Accelerator() string { return "sample" }
+func (Sample) VirtType() string    { return "sample" }
+
+// Device is the device node under the root: a tree of another machine can be read.
+func (s Sample) Device() string { return s.Roots.DevPath("sample") }
+
+// Check tries it.
+func (s Sample) Check(ctx context.Context) hypervisor.Status {
+	return device.Bounded(ctx, s.Device(), func(context.Context) hypervisor.Status {
+		fd, fail := device.Open(s.Device(), func() string { return "load the sample module (modprobe sample)" })
+		if fail != nil {
+			return fail.Status()
+		}
+		unix.Close(fd)
+		return hypervisor.Status{Level: hypervisor.Works}
+	})
+}
+
+// DeviceRequests are its own device, and what every VM can use.
+func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
+	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/sample", Path: "/dev/sample"}}
+	return append(own, s.Base.DeviceRequests()...)
+}
+
+// Layers are its defaults: for all of its machines, and for those on amd64.
+func (Sample) Layers() spec.Layers {
+	return spec.Layers{
+		"sample":       {Cpu: &vmletv1.CPU{Model: "host"}},
+		"sample/amd64": {MachineType: "microvm"},
+	}
+}
+
+// Validate names what it can't do, and what to use instead.
+func (Sample) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+	var faults spec.FieldErrors
+	if s.GetMemory().GetHugePages() != nil {
+		faults.Add("memory.hugePages", "sample has none on %s: want ordinary pages, or hypervisor kvm", arch)
+	}
+	return faults
+}
+
+// Threads says how the VMM names its virtual CPUs.
+func (Sample) Threads() hypervisor.ThreadNames {
+	return hypervisor.ThreadNames{VCPU: `^CPU (\d+)/SAMPLE$`}
+}
+
+// MemoryCosts is what the kernel keeps for a machine beside its RAM.
+func (Sample) MemoryCosts() hypervisor.MemoryCosts {
+	return hypervisor.MemoryCosts{SecondTables: true, VM: 1 << 20, VCPU: 256 << 10}
+}
+
+// Example puts a hypervisor of one's own beside another and asks the registry what follows for a VM.
+func Example() {
+	registry, err := hypervisor.New(
+		Sample{Roots: sysfs.Roots{Dev: "/made/up"}},
+		emulation.Emulation{},
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	chosen, reason, err := registry.Choose(context.Background(), hypervisor.NameAuto)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(chosen.Name())
+	fmt.Println(reason)
+
+	vm := &vmletv1.VirtualMachineSpec{Name: "web-1", Hypervisor: "sample", Memory: &vmletv1.Memory{HugePages: &vmletv1.HugePages{PageSize: "2Mi"}}}
+	vm = spec.Default(vm, spec.Target{ID: "id", Hypervisor: "sample", VMM: "qemu", Arch: "amd64"}, registry.Layers())
+	fmt.Println(vm.GetMachineType(), vm.GetCpu().GetModel(), vm.GetBoot().GetFirmware(), vm.GetMemory().GetSize())
+	fmt.Println(registry.Validate(vm, "amd64"))
+
+	name, warning := registry.Default("xen")
+	fmt.Println(name)
+	fmt.Println(warning)
+
+	// Output:
+	// emulation
+	// emulation, because sample is unusable (/made/up/sample: no such file or directory (ENOENT): load the sample module (modprobe sample))
+	// microvm host bios 512Mi
+	// memory.hugePages: sample has none on amd64: want ordinary pages, or hypervisor kvm
+	// auto
+	// the configured default is an unknown hypervisor "xen": choose auto or sample, emulation; auto is used instead
+}
