@@ -23,10 +23,21 @@ type node struct {
 }
 
 func newNode(s capabilities.Sources, stateDir string) (*node, error) {
-	n := &node{keeper: capabilities.NewKeeper(s), vmms: s.VMMs, labels: newLabelFile(stateDir)}
+	n := &node{keeper: capabilities.NewKeeper(s), vmms: runnable(s.VMMs), labels: newLabelFile(stateDir)}
 	var err error
 	n.hypervisors, err = n.keeper.Hypervisors()
 	return n, err
+}
+
+// runnable are those that an agent can start VMs with; others are only asked.
+func runnable(programs []vmm.Program) []vmm.VMM {
+	var out []vmm.VMM
+	for _, p := range programs {
+		if v, drives := p.(vmm.VMM); drives {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // watch asks everything once, so that the first VM need not wait for it, and

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"path/filepath"
+	"runtime"
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
 
@@ -47,14 +49,18 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 }
 
 // vmms are the VMMs of this node, the preferred one first.
-func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.VMM {
+func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
+	hypervisors := standard.Registry(roots).All()
 	q := qemu.Config{
 		Binary: c.QEMU.Binary, Log: c.Log,
-		Hypervisors: standard.Registry(roots).All(),
+		Hypervisors: hypervisors,
 		HostKey:     func() string { return capabilities.HostKey(roots, c.Version) },
 	}
 	if keepIn != "" {
 		q.CacheFile = filepath.Join(keepIn, qemuFile)
 	}
-	return []vmm.VMM{qemu.New(q)}
+	return []vmm.Program{
+		qemu.New(q),
+		cloudhypervisor.New(cloudhypervisor.Config{Architecture: runtime.GOARCH, Hypervisors: hypervisors}),
+	}
 }

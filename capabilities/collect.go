@@ -144,7 +144,7 @@ func (c *collection) deviceKey(h hypervisor.Hypervisor) string {
 	return k.String()
 }
 
-func (c *collection) vmm(ctx context.Context, v vmm.VMM) *vmletv1.VmmCapabilities {
+func (c *collection) vmm(ctx context.Context, v vmm.Program) *vmletv1.VmmCapabilities {
 	part := "vmms." + v.Name()
 	if c.foreign() {
 		c.missf(part, "it was not asked: the files are another machine's, on which no program can be run")
@@ -164,7 +164,7 @@ func (c *collection) vmm(ctx context.Context, v vmm.VMM) *vmletv1.VmmCapabilitie
 }
 
 // filesKey is the key of what a VMM says.
-func (c *collection) filesKey(v vmm.VMM) string {
+func (c *collection) filesKey(v vmm.Program) string {
 	k := newKey("vmm", c.Version)
 	k.add("host", c.hostKey)
 	for _, path := range filesOf(v) {

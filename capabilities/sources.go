@@ -20,7 +20,7 @@ type Sources struct {
 	Node string
 	// Hypervisors and VMMs, the preferred ones first.
 	Hypervisors *hypervisor.Registry
-	VMMs        []vmm.VMM
+	VMMs        []vmm.Program
 	// DefaultHypervisor is what a specification that says "auto" gets; empty
 	// or "auto": the first that works.
 	DefaultHypervisor string
@@ -35,12 +35,15 @@ type Sources struct {
 	Version string
 	// Log defaults to slog.Default().
 	Log *slog.Logger
+
+	// own: the roots are this machine's wherever they are. For tests.
+	own bool
 }
 
 // foreign says whether the files are those of another machine, on which no
 // program can be run. One whose devices alone are looked for elsewhere is.
 func (s Sources) foreign() bool {
-	own := func(root, usual string) bool { return root == "" || filepath.Clean(root) == usual }
+	own := func(root, usual string) bool { return s.own || root == "" || filepath.Clean(root) == usual }
 	return !own(s.Roots.Sys, "/sys") || !own(s.Roots.Proc, "/proc") || !own(s.Roots.Dev, "/dev")
 }
 

@@ -21,7 +21,7 @@ const (
 
 // filesOf are the files and folders that a VMM's answers hang on. One that
 // doesn't say is asked every time.
-func filesOf(v vmm.VMM) []string {
+func filesOf(v vmm.Program) []string {
 	if f, ok := v.(interface{ Files() []string }); ok {
 		return f.Files()
 	}
@@ -30,7 +30,7 @@ func filesOf(v vmm.VMM) []string {
 
 // askVMM asks one VMM. One that can't be asked is in the document all the same,
 // with what to do about it.
-func askVMM(ctx context.Context, v vmm.VMM) (*vmletv1.VmmCapabilities, error) {
+func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, error) {
 	info, err := v.Info(ctx)
 	if err != nil {
 		return &vmletv1.VmmCapabilities{

@@ -1,0 +1,103 @@
+package cloudhypervisor
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxOutput bounds what is read of the program, in bytes; its help has some ten
+// thousand.
+const maxOutput = 256 << 10
+
+// versionLine is what --version prints: "cloud-hypervisor v53.0.0", or with the
+// name of a commit behind it where it was built from a checkout.
+var versionLine = regexp.MustCompile(`^cloud-hypervisor v([0-9]{1,6}(?:\.[0-9]{1,6}){1,2}[-+.0-9A-Za-z]{0,64})$`)
+
+func ask(ctx context.Context, binary string) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	said, err := output(ctx, binary, "--version")
+	if err != nil {
+		return nil, err
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
+	match := versionLine.FindStringSubmatch(line)
+	if match == nil {
+		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", Name, binary, line)
+	}
+	help, err := output(ctx, binary, "--help")
+	if err != nil {
+		return nil, err
+	}
+	return &answer{binary: binary, version: match[1], features: features(help)}, nil
+}
+
+// output runs the program with one option. It needs nothing of the environment.
+func output(ctx context.Context, binary, option string) (string, error) {
+	var out, complaints bounded
+	cmd := exec.CommandContext(ctx, binary, option)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	// A child of the program that keeps the pipe open is not waited for.
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer: %w", ctx.Err())
+		}
+		if words := strings.TrimSpace(string(complaints.text)); words != "" {
+			return "", fmt.Errorf("%s: %s %s: %w: %.200q", Name, binary, option, err, words)
+		}
+		return "", fmt.Errorf("%s: %s %s: %w", Name, binary, option, err)
+	}
+	return string(out.text), nil
+}
+
+// bounded keeps the beginning of what is written to it.
+type bounded struct{ text []byte }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.text = append(b.text, p[:min(len(p), maxOutput-len(b.text))]...)
+	return len(p), nil
+}
+
+// features are told from the options that the help lists, by vmlet's words.
+func features(help string) []string {
+	var out []string
+	for option, text := range options(help) {
+		switch option {
+		case "--landlock", "--seccomp":
+			out = append(out, strings.TrimPrefix(option, "--"))
+		case "--api-socket", "--event-monitor":
+			if strings.Contains(text, "fd=") {
+				out = append(out, strings.TrimPrefix(option, "--")+"-descriptor")
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// options are what the help says to each long option, whatever the layout: a
+// line that begins with one begins its text.
+func options(help string) map[string]string {
+	found := map[string]string{}
+	option := ""
+	for line := range strings.Lines(help) {
+		words := strings.Fields(line)
+		if len(words) > 1 && len(words[0]) == 3 && strings.HasSuffix(words[0], ",") {
+			words = words[1:] // a short form before it: "-h, --help"
+		}
+		if len(words) > 0 && strings.HasPrefix(words[0], "--") {
+			option, _, _ = strings.Cut(words[0], "=")
+		}
+		if option != "" {
+			found[option] += line
+		}
+	}
+	return found
+}

@@ -1,0 +1,149 @@
+// Package cloudhypervisor knows the VMM cloud-hypervisor: so far, whether it is
+// here and what it says of itself on the command line. It starts no VM.
+//
+// It was written from the program's documentation and is tested with made-up
+// programs; no real one was at hand.
+package cloudhypervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// Name is the specification's word for it.
+const Name = "cloud-hypervisor"
+
+// Config is what it needs to know of the node.
+type Config struct {
+	// Binary is the program's absolute path; empty: the first of DefaultBinaries
+	// that is there.
+	Binary string
+	// Architecture is Go's name of that which the guests have: the machine's own.
+	Architecture string
+	// Hypervisors of the node. Those that need no device can't run it.
+	Hypervisors []hypervisor.Hypervisor
+}
+
+// DefaultBinaries returns where the program is looked for.
+func DefaultBinaries() []string {
+	return []string{"/usr/local/bin/cloud-hypervisor", "/usr/bin/cloud-hypervisor"}
+}
+
+// Program is a cloud-hypervisor that may be on this node. Its methods may be
+// called concurrently.
+type Program struct {
+	config Config
+
+	asking chan struct{} // held, by sending into it, while the program is asked
+	known  *answer
+}
+
+var _ vmm.Program = (*Program)(nil)
+
+// answer is what the program said, and which file it was.
+type answer struct {
+	file     string
+	binary   string
+	version  string
+	features []string
+}
+
+// New returns the program of this configuration. Nothing is run yet.
+func New(config Config) *Program {
+	return &Program{config: config, asking: make(chan struct{}, 1)}
+}
+
+// Name returns "cloud-hypervisor".
+func (p *Program) Name() string { return Name }
+
+// Files are those that the answers hang on.
+func (p *Program) Files() []string { return p.binaries() }
+
+func (p *Program) binaries() []string {
+	if p.config.Binary != "" {
+		return []string{p.config.Binary}
+	}
+	return DefaultBinaries()
+}
+
+// Info asks the program for its version and options, unless it is the file of
+// the last time. One that isn't installed is an error that wraps fs.ErrNotExist.
+func (p *Program) Info(ctx context.Context) (vmm.Info, error) {
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return vmm.Info{}, ctx.Err()
+	}
+	binary, file, err := p.find()
+	if err != nil {
+		return vmm.Info{}, err
+	}
+	if p.known == nil || p.known.file != file {
+		fresh, err := ask(ctx, binary)
+		if err != nil {
+			return vmm.Info{}, err
+		}
+		fresh.file = file
+		p.known = fresh
+	}
+	return p.info(p.known), nil
+}
+
+// find returns the program and what tells this file from a later one.
+func (p *Program) find() (binary, file string, err error) {
+	var missing error
+	for _, path := range p.binaries() {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if missing == nil {
+				missing = err
+			}
+			continue
+		case err != nil:
+			return "", "", fmt.Errorf("%s: %w", Name, err)
+		case !info.Mode().IsRegular():
+			return "", "", fmt.Errorf("%s: %s is not a file", Name, path)
+		}
+		file := fmt.Sprintf("%s size %d mtime %d", path, info.Size(), info.ModTime().UnixNano())
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			file += fmt.Sprintf(" inode %d:%d", stat.Dev, stat.Ino)
+		}
+		return path, file, nil
+	}
+	return "", "", fmt.Errorf("%s is not installed: %w", Name, missing)
+}
+
+func (p *Program) info(a *answer) vmm.Info {
+	c := &vmletv1.VmmCapabilities{
+		Name: Name, Version: a.version, Binary: a.binary, Architecture: p.config.Architecture, State: "works",
+		// Whether memory can be restored on demand too is not on the command
+		// line, and the version doesn't tell.
+		SnapshotKinds: []string{"eager"},
+		Features:      slices.Clone(a.features),
+	}
+	for _, h := range p.config.Hypervisors {
+		if h.Device() == "" {
+			continue // there is no emulation in it
+		}
+		c.Accelerators = append(c.Accelerators, &vmletv1.AcceleratorCapabilities{
+			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Reason: "not tried: vmlet starts no VMs with " + Name + " yet",
+		})
+	}
+	return vmm.Info{Name: Name, Version: a.version, Binary: a.binary, Capabilities: c}
+}
+
+// patience is how long the program may take to print its options. It takes
+// milliseconds; the bound is for one that hangs.
+const patience = 10 * time.Second
