@@ -169,3 +169,35 @@ func TestLabelsOfThisMachine(t *testing.T) {
 		t.Errorf("-o json with --write: %+v", r)
 	}
 }
+
+// TestLabelsWhenQEMUFails: a QEMU that is there and doesn't answer costs no
+// label that the node has.
+func TestLabelsWhenQEMUFails(t *testing.T) {
+	n := newFakeNode(t)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"qemu":          "#!/bin/sh\nexit 1\n",
+		"agent.yaml":    "stateDir: " + dir + "\nqemu: {binary: " + dir + "/qemu}\n",
+		"previous.json": `{"machine-type.node.kubevirt.io/q35": "true", "vmm.node.vmlet.io/qemu": "7.2.22", "vmm.node.vmlet.io/other": "1", "kubernetes.io/os": "linux"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := n.run(t, "labels", "-o", "json", "--config", filepath.Join(dir, "agent.yaml"), "--previous", filepath.Join(dir, "previous.json"))
+	var got map[string]string
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	if got["machine-type.node.kubevirt.io/q35"] != "true" || got["vmm.node.vmlet.io/qemu"] != "7.2.22" {
+		t.Errorf("lost: %q", got)
+	}
+	for _, gone := range []string{"vmm.node.vmlet.io/other", "kubernetes.io/os"} {
+		if _, there := got[gone]; there {
+			t.Errorf("%s is there", gone)
+		}
+	}
+	if !strings.Contains(r.stderr, "could not be asked: vmms.qemu: ") || !strings.Contains(r.stderr, "as before, since vmms.qemu could not be asked: ") {
+		t.Errorf("notes: %s", r.stderr)
+	}
+}
