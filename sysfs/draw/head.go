@@ -105,12 +105,11 @@ func (t *tree) allowed() string {
 // machineLine is the tree's root.
 func (m *model) machineLine() string {
 	h := m.host
-	var memory uint64
-	for _, n := range h.Nodes {
-		memory += n.Memory
-	}
+	memory := h.Memory.Total
 	if memory == 0 {
-		memory = h.Memory.Total
+		for _, n := range h.Nodes {
+			memory += n.Memory
+		}
 	}
 	if len(h.CPUs) == 0 && memory == 0 {
 		return "Machine: the files tell nothing of it"
