@@ -155,19 +155,26 @@ func TestQuirksAgreeWithQEMU(t *testing.T) {
 // startQEMU starts a machine that is ended over QMP at once; the error is QEMU's exit status.
 func startQEMU(t *testing.T, qemu, cpu string) error {
 	t.Helper()
+	out, err := askQEMU(t, qemu, cpu)
+	t.Logf("-cpu %s: %v %s", cpu, err, strings.Join(slices.DeleteFunc(strings.Split(out, "\n"), func(l string) bool { return strings.HasPrefix(l, "{") }), " "))
+	return err
+}
+
+// askQEMU starts a machine that is asked over QMP and then ended; it returns what QEMU printed, and its exit status.
+func askQEMU(t *testing.T, qemu, cpu string, commands ...string) (string, error) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), qemu, "-nodefaults", "-no-user-config", "-display", "none", "-S",
 		"-machine", "q35", "-accel", "kvm", "-cpu", cpu, "-qmp", "stdio")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(stdin, `{"execute":"qmp_capabilities"}`+"\n"+`{"execute":"quit"}`+"\n"); err != nil {
+	defer stdin.Close() // QEMU ends by the command, not because its input does
+	all := slices.Concat([]string{`{"execute":"qmp_capabilities"}`}, commands, []string{`{"execute":"quit"}`, ""})
+	if _, err := io.WriteString(stdin, strings.Join(all, "\n")); err != nil {
 		t.Fatal(err)
 	}
-	defer stdin.Close() // QEMU ends by the command, not because its input does
-	out, err := outputOf(cmd)
-	t.Logf("-cpu %s: %v %s", cpu, err, strings.Join(slices.DeleteFunc(strings.Split(out, "\n"), func(l string) bool { return strings.HasPrefix(l, "{") }), " "))
-	return err
+	return outputOf(cmd)
 }
 
 func outputOf(cmd *exec.Cmd) (string, error) {
