@@ -52,8 +52,9 @@ func (c *collection) run(ctx context.Context) (*vmletv1.Capabilities, error) {
 }
 
 func newCollection(s Sources, k *kept) *collection {
-	c := &collection{Sources: s, kept: k, doc: &vmletv1.Capabilities{Architecture: runtime.GOARCH}}
+	c := &collection{Sources: s, kept: k, doc: new(vmletv1.Capabilities)}
 	if !s.foreign() {
+		c.doc.Architecture = runtime.GOARCH // unless the files tell
 		c.hostKey = HostKey(s.Roots, s.Version)
 	}
 	return c

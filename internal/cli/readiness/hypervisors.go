@@ -116,8 +116,11 @@ func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
 		c.Mark, c.Finding = Warn, "not asked"
 	default:
 		c.Mark, c.Finding = Warn, v.GetState()+": "+v.GetReason()
-		if !Ready(doc) {
+		switch {
+		case !Ready(doc):
 			c.Mark = Fail
+		case v.GetName() != doc.GetDefaultVmm():
+			c.Mark = Info // another one does
 		}
 	}
 	return c
