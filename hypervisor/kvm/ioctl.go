@@ -1,6 +1,6 @@
 package kvm
 
-// From linux/kvm.h: KVMIO is 0xAE and these are _IO(KVMIO, nr), the same on every architecture.
+// From linux/kvm.h: KVMIO is 0xAE and these are _IO(KVMIO, nr), the same on x86, arm64, s390x and RISC-V (see device.Request).
 const (
 	kvmAPIVersion = 12 // KVM_API_VERSION, the only one since Linux 2.6.22
 

@@ -102,7 +102,8 @@ func (k KVM) absentRemedy() string {
 
 // cpuFlags reads the flags of the first processor.
 func cpuFlags(path string) ([]string, error) {
-	f, err := os.Open(path)
+	// O_NONBLOCK: a FIFO put in the file's place must not hold us up.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
