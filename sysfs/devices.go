@@ -243,7 +243,8 @@ func printable(text string) string {
 	var b strings.Builder
 	space := false
 	for _, c := range text {
-		if b.Len() >= maxSaying-4 {
+		// A space, a character of at most 4 bytes and the ellipsis of 3 must fit.
+		if b.Len() > maxSaying-8 {
 			return b.String() + "…"
 		}
 		if unicode.IsSpace(c) {

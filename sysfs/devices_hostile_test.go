@@ -167,6 +167,25 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
+// FuzzDeviceNames: whatever a folder's entry is called, it is known for one kind
+// or none.
+func FuzzDeviceNames(f *testing.F) {
+	for _, name := range []string{"1-1.4", "usb1", "1-0:1.0", "nvme0c1n2", "nvme0n1", "0:0:1:0", "virtio0", "noiommu-3", "12", "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if path := usbPath(name); path != nil && isUSBInterface(name) {
+			t.Errorf("%q is a USB device, %v, and an interface", name, path)
+		}
+		if isNamespace(name) && !isNamespace(namespaceDisk(name)) {
+			t.Errorf("%q: the disk is said to be %q", name, namespaceDisk(name))
+		}
+		if (isUUID(name) || isSCSIUnit(name) || isHolder(name) || groupNumber(name) >= 0) && strings.Contains(name, "/") {
+			t.Errorf("%q is a name", name)
+		}
+	})
+}
+
 // BenchmarkDevices reads a machine with 2,000 PCI functions, virtual ones and
 // their groups included.
 func BenchmarkDevices(b *testing.B) {

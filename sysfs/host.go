@@ -285,8 +285,8 @@ type IOMMUGroup struct {
 	Type string `json:"type,omitempty"`
 	// Devices by PCI address, or another bus's name for them. Sorted.
 	Devices []string `json:"devices"`
-	// Viable: VFIO would give it to a guest: every device in it but bridges is
-	// bound to a vfio driver, to pci-stub or to none.
+	// Viable: VFIO would give it to a guest: all that is in it is known, and bound
+	// to a driver of VFIO, to pci-stub, to pcieport (a bridge) or to none.
 	Viable bool `json:"viable"`
 }
 
@@ -295,7 +295,8 @@ type MediatedDevice struct {
 	UUID string `json:"uuid"`
 	// Type is its type's id: "nvidia-222".
 	Type string `json:"type"`
-	// Parent is the address of the device that it is a slice of.
+	// Parent is the PCI address, or another bus's name, of the device that it is a
+	// slice of; empty, as is Type: not known.
 	Parent     string `json:"parent"`
 	IOMMUGroup int    `json:"iommuGroup"`
 	Node       int    `json:"node"`
