@@ -48,6 +48,13 @@ func (Emulation) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErr
 	return faults
 }
 
+// MemoryCosts are those of QEMU's translations. What a Linux that has booted keeps in use was measured, see docs/overhead.md; the
+// limit is the size of QEMU's buffer, which it fills before it throws anything away: 1 GiB, or an eighth of the machine's memory if
+// that is less (tcg/region.c; -accel tcg,tb-size= would set another).
+func (Emulation) MemoryCosts() hypervisor.MemoryCosts {
+	return hypervisor.MemoryCosts{Measured: true, Code: 112 << 20, CodeLimit: 1 << 30, CodeVCPU: 4 << 20}
+}
+
 // Threads are named by QEMU's TCG (accel/tcg/tcg-accel-ops-mttcg.c), one for each virtual CPU.
 func (Emulation) Threads() hypervisor.ThreadNames {
 	return hypervisor.ThreadNames{VCPU: `^CPU (\d+)/TCG$`}

@@ -125,7 +125,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	add(groupLife, a.runCmd(), a.createCmd(), a.startCmd(), a.stopCmd(), a.killCmd(), a.pauseCmd(), a.resumeCmd(), a.resetCmd(), a.deleteCmd())
 	add(groupLook, a.listCmd(), a.getCmd(), a.consoleCmd(), a.logsCmd(), a.eventsCmd())
 	add(groupImage, a.saveCmd(), a.restoreCmd(), a.imageCmd())
-	add(groupNode, a.agentCmd(), a.topologyCmd(), a.probeCmd(), a.nodeCmd(), a.labelsCmd(), a.versionCmd())
+	add(groupNode, a.agentCmd(), a.topologyCmd(), a.probeCmd(), a.overheadCmd(), a.nodeCmd(), a.labelsCmd(), a.versionCmd())
 }
 
 // wrap notes when a command begins: whatever goes wrong before is wrong usage.

@@ -2,6 +2,7 @@
 // machine, and prints a table: medians, and ratios of medians.
 //
 //	go run ./test/bench [-runs 5] [-only start,save,lazy,memory]
+//	go run ./test/bench -only overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
 // test/setup bench installs. Each system boots the same guest with the same
@@ -66,6 +67,8 @@ func run(ctx context.Context, runs int, rows []string) error {
 			err = b.lazy()
 		case "memory":
 			err = b.resident()
+		case "overhead":
+			err = b.overhead()
 		default:
 			err = fmt.Errorf("no rows named %q", row)
 		}
@@ -80,6 +83,8 @@ func run(ctx context.Context, runs int, rows []string) error {
 type machine struct {
 	kernel, initrd, cmdline string
 	memory                  uint64 // bytes
+	// extra is what else vmlet's specification says.
+	extra map[string]any
 }
 
 // system is what is measured.

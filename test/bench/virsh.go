@@ -5,70 +5,30 @@ import (
 	"encoding/xml"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
+
+	"github.com/vmlet/vmlet/test/libvirt"
 )
 
-// virsh is libvirt with its own daemons, in a mount namespace where its
-// folders are ours.
+// virsh is libvirt with its own daemons.
 type virsh struct {
 	dir     string
 	machine machine
-	daemon  *exec.Cmd
+	daemon  *libvirt.Daemon
 }
-
-// inNamespace starts libvirt over folders of its own: $1 is where they are.
-const inNamespace = `
-set -e
-mkdir -p "$1/etc" "$1/run" "$1/lib" "$1/log" "$1/cache"
-cp -a /etc/libvirt/. "$1/etc/"
-printf '%s\n' 'user = "root"' 'group = "root"' 'security_driver = "none"' 'namespaces = []' >"$1/etc/qemu.conf"
-mount --bind "$1/etc" /etc/libvirt
-mkdir -p /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt
-mount --bind "$1/run" /run/libvirt
-mount --bind "$1/lib" /var/lib/libvirt
-mount --bind "$1/log" /var/log/libvirt
-mount --bind "$1/cache" /var/cache/libvirt
-virtlogd -p "$1/virtlogd.pid" &
-exec libvirtd -p "$1/libvirtd.pid"
-`
 
 func (b *bench) virsh() (system, error) {
 	v := &virsh{dir: filepath.Join(b.work, "libvirt"), machine: b.machine}
-	if err := os.MkdirAll(v.dir, 0o755); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(filepath.Join(v.dir, "libvirtd.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	v.daemon = exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", inNamespace, "sh", v.dir)
-	v.daemon.Stdout, v.daemon.Stderr = log, log
-	v.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := v.daemon.Start(); err != nil {
+	var err error
+	if v.daemon, err = libvirt.Start(b.ctx, v.dir, nil); err != nil {
 		return nil, err
 	}
 	return v, v.define(b.ctx)
 }
 
-// define waits for the daemon and gives it the machine.
+// define gives the daemon the machine.
 func (v *virsh) define(ctx context.Context) error {
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := v.virsh(ctx, "version")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("libvirtd does not answer (its log is in %s): %w", v.dir, err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 	path := filepath.Join(v.dir, "bench.xml")
 	if err := os.WriteFile(path, []byte(v.domain()), 0o600); err != nil {
 		return err
@@ -109,14 +69,9 @@ func (v *virsh) domain() string {
 </domain>`, v.machine.memory, boot, v.console())
 }
 
-// virsh runs the command over the daemon's socket, which is in its namespace.
 func (v *virsh) virsh(ctx context.Context, args ...string) error {
-	socket := fmt.Sprintf("qemu+unix:///system?socket=/proc/%d/root/run/libvirt/libvirt-sock", v.daemon.Process.Pid)
-	out, err := exec.CommandContext(ctx, "virsh", append([]string{"-q", "-c", socket}, args...)...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("virsh %v: %w: %s", args, err, out)
-	}
-	return nil
+	_, err := v.daemon.Virsh(ctx, args...)
+	return err
 }
 
 func (v *virsh) name() string                              { return "virsh" }
@@ -128,23 +83,11 @@ func (v *virsh) restore(ctx context.Context, from string) error {
 	return v.virsh(ctx, "restore", from)
 }
 
-func (v *virsh) processes() ([]int, error) {
-	text, err := os.ReadFile(filepath.Join(v.dir, "virtlogd.pid"))
-	if err != nil {
-		return nil, err
-	}
-	virtlogd, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	return []int{v.daemon.Process.Pid, virtlogd}, err
-}
+func (v *virsh) processes() ([]int, error) { return v.daemon.Processes() }
 
 func (v *virsh) close() error {
-	ctx := context.Background()
-	_ = v.virsh(ctx, "destroy", "bench") // it may not run
-	// Its group: the daemon and virtlogd. The namespace goes with them.
-	if err := syscall.Kill(-v.daemon.Process.Pid, syscall.SIGTERM); err != nil {
-		return err
-	}
-	err := v.daemon.Wait()
+	_ = v.virsh(context.Background(), "destroy", "bench") // it may not run
+	err := v.daemon.Stop()
 	if rerr := os.RemoveAll(v.dir); err == nil {
 		err = rerr
 	}

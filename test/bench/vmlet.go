@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,7 @@ func (v *vmlet) create(ctx context.Context) error {
 		"memory": map[string]any{"size": strconv.FormatUint(v.machine.memory, 10)},
 		"boot":   map[string]any{"kernel": kernel},
 	}
+	maps.Copy(spec, v.machine.extra)
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return err

@@ -1,0 +1,132 @@
+package overhead
+
+import (
+	"fmt"
+
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// vmmCosts are a VMM's own, in bytes: private memory and its program's and libraries' pages, which a pod's image has for itself.
+type vmmCosts struct {
+	base, vcpu, disk, network, device uint64
+	basis                             Basis
+	note                              string
+}
+
+// costsOf are fitted to docs/overhead.md, with a margin of about a quarter for other guests, versions and builds.
+func costsOf(vmm string) (vmmCosts, bool) {
+	switch vmm {
+	case spec.VMMQEMU:
+		return vmmCosts{base: 44 * mib, vcpu: mib / 8, disk: mib, network: mib, device: mib / 2, basis: Measured}, true
+	case spec.VMMCloudHypervisor:
+		// Not to be had where the others were measured. Its program is about 5 MiB, and it says of itself that it takes less than QEMU.
+		return vmmCosts{base: 64 * mib, vcpu: mib / 2, disk: mib, network: mib, device: mib / 2, basis: Estimated,
+			note: "not measured"}, true
+	}
+	return vmmCosts{}, false
+}
+
+const (
+	// shim is one of vmlet's own at rest, for which 8 MiB is a limit that is tested; savers are the buffers of a save or a restore:
+	// at most 4 workers with 1 MiB each, and what the garbage collector lets lie.
+	shim   = 8 * mib
+	savers = 6 * mib
+	// process is what the kernel keeps for a VM's processes whatever they do: stacks, page tables of programs, sockets, files.
+	process = 2 * mib
+	// entry is a page table's for one page, on every architecture.
+	entry = 8
+	// index is what tmpfs keeps for one page of a file: nodes of 576 bytes for 64 pages each (struct xa_node, linux/xarray.h).
+	index = 9
+)
+
+// parts are all that a VM costs, the largest kinds first.
+func (m *model) parts() []Part {
+	var all []Part
+	add := func(name string, bytes uint64, basis Basis, note string) {
+		if bytes > 0 {
+			all = append(all, Part{Name: name, Bytes: bytes, Limit: bytes, Basis: basis, Note: note})
+		}
+	}
+	v := m.vmm
+	add("VMM", v.base, v.basis, v.note)
+	add("shim", shim, Measured, "")
+	add("save and restore", savers, Measured, "buffers, while one is under way")
+	add("kernel", process, Measured, "stacks, sockets and files of both processes")
+	add("virtual CPUs", m.vcpus*v.vcpu, v.basis, fmt.Sprintf("%d in the VMM", m.vcpus))
+	add("disks", uint64(m.disks())*v.disk, v.basis, fmt.Sprintf("%d with their queues", m.disks()))
+	add("networks", uint64(len(m.Spec.GetNetworks()))*v.network, v.basis, fmt.Sprintf("%d with their queues", len(m.Spec.GetNetworks())))
+	add("other devices", uint64(m.devices())*v.device, v.basis, "")
+	add("firmware", m.firmware(), Estimated, "UEFI: its code, its variables and copies of them")
+	add("page tables", m.tables(), Calculated, "as if the guest used all of its RAM")
+	return append(all, m.special()...)
+}
+
+// special are parts that the hypervisor or an unusual device asks for.
+func (m *model) special() []Part {
+	var all []Part
+	c := m.costs
+	basis := Estimated
+	if c.Measured {
+		basis = Measured
+	}
+	if bytes := c.VM + m.vcpus*c.VCPU; bytes > 0 {
+		all = append(all, Part{m.Hypervisor.Name(), bytes, bytes, basis, "the kernel's for the machine and each virtual CPU"})
+	}
+	if c.Code > 0 {
+		ordinary := c.Code + m.vcpus*c.CodeVCPU
+		all = append(all, Part{"translated code", ordinary, max(ordinary, c.CodeLimit+m.vcpus*c.CodeVCPU), basis,
+			"grows with the code that the guest runs, to the limit"})
+	}
+	if pages := m.memory / m.page; m.VFIODevices > 0 {
+		bytes := pages*entry + uint64(m.VFIODevices)*4*mib
+		all = append(all, Part{"host devices", bytes, bytes, Estimated, "the IOMMU's page tables, and 4 MiB a device"})
+	}
+	if m.SEV {
+		bytes := m.memory/4096*entry + 16*mib
+		all = append(all, Part{"encryption", bytes, bytes, Estimated, "the list of pinned pages, bounce buffers"})
+	}
+	return all
+}
+
+// disks, with cloud-init's seed, which is one.
+func (m *model) disks() int {
+	n := len(m.Spec.GetDisks())
+	if m.Spec.GetCloudInit() != nil {
+		n++
+	}
+	return n
+}
+
+// devices beside disks and networks.
+func (m *model) devices() (n int) {
+	d := m.Spec.GetDevices()
+	for _, there := range []bool{d.GetConsole(), d.GetGuestAgent(), d.GetEntropy(), d.GetBalloon(), d.GetWatchdog() != nil, d.GetVsock() != nil} {
+		if there {
+			n++
+		}
+	}
+	return n
+}
+
+// firmware of UEFI lies in the VMM's memory: OVMF's few MiB on amd64; on arm64 two flash chips of 64 MiB, which its images fill
+// (hw/arm/virt.c). A BIOS is a part of the guest's RAM, or next to nothing.
+func (m *model) firmware() uint64 {
+	switch {
+	case m.Spec.GetBoot().GetFirmware() != spec.FirmwareUEFI || m.Spec.GetBoot().GetKernel() != nil:
+		return 0
+	case m.Arch == spec.ArchARM64:
+		return 136 * mib
+	}
+	return 12 * mib
+}
+
+// tables are what the kernel keeps for each page of guest RAM: an entry in the VMM's page table, one in the hypervisor's own, and
+// the file's index. The tables above them are a 512th of that.
+func (m *model) tables() uint64 {
+	page := uint64(entry + index)
+	if m.costs.SecondTables {
+		page += entry
+	}
+	bytes := m.memory / m.page * page
+	return bytes + bytes/256
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/overhead"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/internal/cli/output"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// overheadFlags are what the cost depends on beside the specification.
+type overheadFlags struct {
+	hypervisor, vmm, arch, fixed string
+	ratio                        float64
+}
+
+func (a *app) overheadCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "overhead -f FILE",
+		Short: "Say what a machine costs beside its memory",
+		Long: `Say what a machine costs beside its memory, part by part, and what a pod with it
+would request. No agent is needed, and nothing is started.
+
+REQUEST is what is used ordinarily, LIMIT the most that it can come to: they
+differ under emulation, which keeps the code that it has translated. BASIS says
+how a figure came about: measured, calculated, estimated or configured.`,
+		Example: "  vmlet overhead -f web-1.yaml\n  vmlet overhead -f web-1.yaml --hypervisor emulation -o json",
+		Args:    arguments(0, 0),
+	}
+	var file string
+	var f overheadFlags
+	flags := cmd.Flags()
+	flags.StringVarP(&file, "file", "f", "", "the specification's `FILE`, - for standard input")
+	flags.StringVar(&f.hypervisor, "hypervisor", "", "`NAME` of the one that the machine runs under, where its specification says auto (default: what this node would choose)")
+	flags.StringVar(&f.vmm, "vmm", spec.VMMQEMU, "`NAME` of the VMM, where its specification says auto")
+	flags.StringVar(&f.arch, "arch", runtime.GOARCH, "the machine's architecture: amd64, arm64")
+	flags.Float64Var(&f.ratio, "ratio", 1, "multiply the sum by this `FACTOR`")
+	flags.StringVar(&f.fixed, "fixed", "", "a `SIZE` that stands in place of all parts, such as 220Mi (an administrator's virtLauncherOverhead)")
+	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
+	roots := rootFlags(flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if file == "" {
+			return usagef("which specification? -f FILE is wanted")
+		}
+		s, err := a.readSpec(cmd.Context(), file)
+		if err != nil {
+			return err
+		}
+		b, err := overheadOf(cmd.Context(), standard.Registry(*roots), s, f)
+		if err != nil {
+			return err
+		}
+		if format.Value != output.Table {
+			return output.Document(a.Stdout, format.Value, podOverhead{b, b.PodRequest(), b.PodLimit()})
+		}
+		return a.printOverhead(b)
+	}
+	return cmd
+}
+
+// podOverhead adds what a pod would ask for, in bytes.
+type podOverhead struct {
+	*overhead.Breakdown
+	PodRequest uint64 `json:"podRequest"`
+	PodLimit   uint64 `json:"podLimit"`
+}
+
+// overheadOf completes the specification as an agent would, and adds up.
+func overheadOf(ctx context.Context, known *hypervisor.Registry, s *vmletv1.VirtualMachineSpec, f overheadFlags) (*overhead.Breakdown, error) {
+	if f.arch != spec.ArchAMD64 && f.arch != spec.ArchARM64 {
+		return nil, usagef("--arch: %.40q is not known: want %s or %s", f.arch, spec.ArchAMD64, spec.ArchARM64)
+	}
+	if err := known.Validate(s, f.arch).Err(); err != nil {
+		return nil, err
+	}
+	h, err := hypervisorFor(ctx, known, s.GetHypervisor(), f.hypervisor)
+	if err != nil {
+		return nil, err
+	}
+	s = spec.Default(s, spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: f.vmm, Arch: f.arch}, known.Layers())
+	if err := known.Validate(s, f.arch).Err(); err != nil {
+		return nil, err
+	}
+	r := overhead.Request{Spec: s, Hypervisor: h, VMM: s.GetVmm(), Arch: f.arch, Ratio: f.ratio}
+	if f.fixed != "" {
+		if r.Fixed, err = spec.ParseQuantity(f.fixed); err != nil {
+			return nil, usagef("--fixed: %w", err)
+		}
+	}
+	return overhead.Of(r)
+}
+
+// hypervisorFor is the one that the specification names, else the flag, else the one that works here: only then is any tried.
+func hypervisorFor(ctx context.Context, known *hypervisor.Registry, specified, flag string) (hypervisor.Hypervisor, error) {
+	for _, name := range []string{specified, flag} {
+		if name == "" || name == hypervisor.NameAuto {
+			continue
+		}
+		h, ok := known.Get(name)
+		if !ok {
+			return nil, &hypervisor.UnknownError{Requested: name, Known: known.Names()}
+		}
+		return h, nil
+	}
+	h, _, err := known.Choose(ctx, hypervisor.NameAuto)
+	return h, err
+}
+
+func (a *app) printOverhead(b *overhead.Breakdown) error {
+	rows := [][]string{{"PART", "REQUEST", "LIMIT", "BASIS", "NOTE"}}
+	for _, p := range b.Parts {
+		rows = append(rows, []string{p.Name, output.Bytes(p.Bytes), output.Bytes(p.Limit), string(p.Basis), p.Note})
+	}
+	rows = append(rows, []string{"total", output.Bytes(b.Total), output.Bytes(b.Limit), "", fmt.Sprintf("%s with %s on %s", b.Hypervisor, b.VMM, b.Arch)})
+	if err := output.Columns(a.Stdout, rows); err != nil {
+		return err
+	}
+	a.printf("\nA pod requests memory: %s, and its limit is at least %s.\n", spec.FormatQuantity(b.PodRequest()), spec.FormatQuantity(b.PodLimit()))
+	if b.HugePages != 0 {
+		a.printf("Beside it, hugepages-%s: %s.\n", spec.FormatQuantity(b.HugePages), spec.FormatQuantity(b.Memory))
+	}
+	return nil
+}
