@@ -57,7 +57,8 @@ func TestTree(t *testing.T) {
 // What is drawn for the manual is drawn here, so that it stays true.
 func TestSVG(t *testing.T) {
 	all := hosts()
-	all["this-kind"] = thisKind(t)
+	// Of a small virtual machine, with round figures for its memory.
+	all["this-kind"] = read(t, filepath.Join("testdata", "this-kind-of-machine.json"))
 	images := filepath.Join("..", "..", "docs", "images")
 	for name, h := range all {
 		t.Run(name, func(t *testing.T) {
@@ -75,10 +76,10 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// thisKind was read on a small virtual machine by `vmlet topology -o json`.
-func thisKind(t *testing.T) *sysfs.Host {
+// read reads a Host that `vmlet topology -o json` wrote.
+func read(t *testing.T, path string) *sysfs.Host {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "this-kind-of-machine.json"))
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,4 +248,19 @@ func FuzzDraw(f *testing.F) {
 		checkTree(t, drawn(t, Tree, h))
 		checkSVG(t, h, drawn(t, SVG, h))
 	})
+}
+
+// What Read makes of odd machines is drawn, too.
+func TestReadMachines(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("..", "testdata", "*.json"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no machines: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			h := read(t, path)
+			checkTree(t, drawn(t, Tree, h))
+			checkSVG(t, h, drawn(t, SVG, h))
+		})
+	}
 }

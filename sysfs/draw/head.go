@@ -97,7 +97,7 @@ func (t *tree) allowed() string {
 		parts = append(parts, "this process's cgroup keeps "+cpuNumbers(kept)+" from it")
 	}
 	if len(nodes) > 0 {
-		parts = append(parts, "memory of nodes "+nodes.String()+" is kept from it")
+		parts = append(parts, "memory of NUMA node "+nodes.String()+" is kept from it")
 	}
 	return strings.Join(parts, "; ")
 }
@@ -112,7 +112,7 @@ func (m *model) machineLine() string {
 		}
 	}
 	if len(h.CPUs) == 0 && memory == 0 {
-		return "Machine: the files tell nothing of it"
+		return "Machine: nothing is told of its CPUs and memory"
 	}
 	parts := []string{}
 	for _, c := range []struct {
