@@ -1,0 +1,125 @@
+package capabilities
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWatchSet does one thing to the files, and it must be told.
+func TestWatchSet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before func(m *machine) // what is there when the watch begins
+		change func(m *machine)
+	}{
+		{name: "device appears", change: func(m *machine) { m.write("dev/kvm", "") }},
+		{name: "device's mode", before: func(m *machine) { m.write("dev/kvm", "") }, change: func(m *machine) { m.must(os.Chmod(m.path("dev/kvm"), 0o600)) }},
+		{name: "device goes", before: func(m *machine) { m.write("dev/kvm", "") }, change: func(m *machine) { m.must(os.Remove(m.path("dev/kvm"))) }},
+		{name: "vhost device", change: func(m *machine) { m.write("dev/vhost-vsock", "") }},
+		{name: "folder of VFIO", change: func(m *machine) { m.mkdir("dev/vfio") }},
+		{name: "VFIO group", before: func(m *machine) { m.mkdir("dev/vfio") }, change: func(m *machine) { m.write("dev/vfio/12", "") }},
+		{name: "VFIO device", before: func(m *machine) { m.mkdir("dev/vfio/devices") }, change: func(m *machine) { m.write("dev/vfio/devices/vfio0", "") }},
+		{name: "program replaced", change: func(m *machine) { m.replace("bin/qemu", "x") }},
+		{name: "program written", change: func(m *machine) { m.write("bin/qemu", "x") }},
+		{name: "program goes", change: func(m *machine) { m.must(os.Remove(m.path("bin/qemu"))) }},
+		{name: "program's folder renamed", change: func(m *machine) { m.must(os.Rename(m.path("bin"), m.path("old"))) }},
+		{name: "program's folder appears", before: func(m *machine) { m.must(os.RemoveAll(m.path("bin"))) }, change: func(m *machine) { m.mkdir("bin") }},
+		{name: "link turned", before: func(m *machine) {
+			m.write("opt/a", "a")
+			m.must(os.Remove(m.path("bin/qemu")))
+			m.must(os.Symlink("../opt/a", m.path("bin/qemu")))
+		}, change: func(m *machine) { m.replace("opt/a", "b") }},
+		{name: "link to a folder turned", before: func(m *machine) {
+			m.write("v1/qemu", "a")
+			m.write("v2/qemu", "b")
+			m.must(os.RemoveAll(m.path("bin")))
+			m.must(os.Symlink(m.path("v1"), m.path("bin")))
+		}, change: func(m *machine) {
+			m.must(os.Symlink(m.path("v2"), m.path("bin.new")))
+			m.must(os.Rename(m.path("bin.new"), m.path("bin")))
+		}},
+		{name: "firmware added", change: func(m *machine) { m.write("firmware/70-x.json", "{}") }},
+		{name: "firmware written", change: func(m *machine) { m.write("firmware/60-ovmf.json", "") }},
+		{name: "firmware's folder goes", change: func(m *machine) { m.must(os.RemoveAll(m.path("firmware"))) }},
+		{name: "links in a ring", before: func(m *machine) {
+			m.must(os.RemoveAll(m.path("bin")))
+			m.must(os.Symlink("bin", m.path("bin")))
+		}, change: func(m *machine) {
+			m.must(os.Remove(m.path("bin")))
+			m.mkdir("bin")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t)
+			if c.before != nil {
+				c.before(m)
+			}
+			w, err := newWatchSet(m.sources().interests())
+			m.must(err)
+			defer w.close()
+			c.change(m)
+			select {
+			case <-w.changes:
+			case <-time.After(patience):
+				t.Error("it wasn't told")
+			}
+		})
+	}
+}
+
+// event is one as the kernel writes it.
+func event(wd int32, mask uint32, name string) []byte {
+	padded := (len(name) + 16) / 16 * 16
+	if name == "" {
+		padded = 0
+	}
+	b := binary.NativeEndian.AppendUint32(nil, uint32(wd))
+	b = binary.NativeEndian.AppendUint32(b, mask)
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	b = binary.NativeEndian.AppendUint32(b, uint32(padded))
+	return append(b, append([]byte(name), make([]byte, padded-len(name))...)...)
+}
+
+func join(events ...[]byte) (out []byte) {
+	for _, e := range events {
+		out = append(out, e...)
+	}
+	return out
+}
+
+func TestMatters(t *testing.T) {
+	w := &watchSet{patterns: map[int32][]string{1: {literal("kvm"), "vhost-*"}, 2: {literal("a[b]-c")}}}
+	for _, c := range []struct {
+		name   string
+		events []byte
+		want   bool
+	}{
+		{"none", nil, false},
+		{"wanted", event(1, unix.IN_CREATE, "kvm"), true},
+		{"pattern", event(1, unix.IN_ATTRIB, "vhost-net"), true},
+		{"other", event(1, unix.IN_CREATE, "kvm2"), false},
+		{"other folder", event(2, unix.IN_CREATE, "kvm"), false},
+		{"odd name", event(2, unix.IN_CREATE, "a[b]-c"), true},
+		{"odd name is no pattern", event(2, unix.IN_CREATE, "ab-c"), false},
+		{"the folder's own mode", event(1, unix.IN_ATTRIB, ""), false},
+		{"second of two", join(event(1, unix.IN_CREATE, "x"), event(1, unix.IN_CREATE, "kvm")), true},
+		{"overflow", event(-1, unix.IN_Q_OVERFLOW, ""), true},
+		{"folder gone", event(1, unix.IN_DELETE_SELF, ""), true},
+		{"cut off", event(1, unix.IN_CREATE, "x")[:20], true},
+	} {
+		if got := w.matters(c.events); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func FuzzMatters(f *testing.F) {
+	f.Add(event(1, unix.IN_CREATE, "kvm"))
+	f.Fuzz(func(_ *testing.T, events []byte) {
+		(&watchSet{patterns: map[int32][]string{1: {"*"}}}).matters(events)
+	})
+}
