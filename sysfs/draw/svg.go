@@ -73,7 +73,10 @@ func (p *picture) name() string {
 	if name := clean(p.host.Processor.ModelName); name != "" {
 		return name
 	}
-	name := joined(" ", clean(p.host.Architecture), "processor")
+	name := "Processor"
+	if arch := clean(p.host.Architecture); arch != "" {
+		name = arch + " processor"
+	}
 	if maker := clean(p.host.Processor.Vendor); maker != "" {
 		name += " (" + maker + ")"
 	}
@@ -83,7 +86,7 @@ func (p *picture) name() string {
 // title is the processor's name, and below it what the machine has of each.
 func (p *picture) title() block {
 	h := p.host
-	name := fit(capital(p.name()), 1000, 22)
+	name := fit(p.name(), 1000, 22)
 	system := joined(" · ", kernelName(h), clean(h.Architecture), guest(h))
 	facts := strings.TrimPrefix(p.machineLine(), "Machine: ")
 	facts = strings.ReplaceAll(facts, ", ", " · ")
