@@ -3,7 +3,6 @@ package hostdevice
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/vmlet/vmlet/sysfs"
@@ -81,8 +80,7 @@ func (f *finder) resource(name string, kind Kind, external bool) *Resource {
 
 func (f *finder) pci(selector PCI, r *Resource) {
 	for _, d := range f.host.PCIDevices {
-		ids := fmt.Sprintf("%04x:%04x", d.Vendor, d.Device)
-		if !strings.EqualFold(selector.VendorSelector, ids) && selector.AddressSelector != d.Address {
+		if !selector.means(d) {
 			continue
 		}
 		if reason, remedy := f.pciObstacle(d); reason != "" {
@@ -91,6 +89,16 @@ func (f *finder) pci(selector PCI, r *Resource) {
 		}
 		r.Ready = append(r.Ready, d.Address)
 	}
+}
+
+// means reports whether a device is meant. What can't be read means none: Validate has said so.
+func (p PCI) means(d sysfs.PCIDevice) bool {
+	if p.AddressSelector != "" {
+		address, err := sysfs.ParsePCIAddress(p.AddressSelector)
+		return err == nil && address.String() == d.Address
+	}
+	ids, err := sysfs.ParseVendorDevice(p.VendorSelector)
+	return err == nil && d.Matches(ids)
 }
 
 // pciObstacle says what keeps a PCI device from a guest. A driver for VFIO,
@@ -160,14 +168,13 @@ func (f *finder) usb(permitted USB, r *Resource) {
 
 // freeUSB finds the first device that a selector means and that isn't taken.
 func (f *finder) freeUSB(s USBSelector, taken map[string]bool) (string, bool) {
-	vendor, err1 := strconv.ParseUint(s.Vendor, 16, 16)
-	product, err2 := strconv.ParseUint(s.Product, 16, 16)
-	if err1 != nil || err2 != nil {
+	ids, err := s.ids()
+	if err != nil {
 		return "", false
 	}
 	for _, d := range f.host.USBDevices {
 		name := fmt.Sprintf("%d:%d", d.Bus, d.Device)
-		if uint64(d.Vendor) == vendor && uint64(d.Product) == product && !taken[name] {
+		if d.Matches(ids) && d.Bus >= 0 && d.Device >= 0 && !taken[name] {
 			return name, true
 		}
 	}

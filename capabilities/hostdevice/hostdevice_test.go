@@ -20,16 +20,16 @@ func TestValidate(t *testing.T) {
 		USB:      []USB{{ResourceName: "kubevirt.io/storage", Selectors: []USBSelector{{"46f4", "1"}}}},
 	}
 	bad := map[string]Permitted{
-		"pciHostDevices[0]: want one of":                    {PCI: []PCI{{ResourceName: "a.b/c"}}},
-		"pciHostDevices[0]: want one":                       {PCI: []PCI{{VendorSelector: "10de:1eb8", AddressSelector: "0000:65:00.0", ResourceName: "a.b/c"}}},
-		`pciVendorSelector: "10DE": want VENDOR:DEVICE`:     {PCI: []PCI{{VendorSelector: "10DE", ResourceName: "a.b/c"}}},
-		`pciAddressSelector: "65:00.0": want a PCI address`: {PCI: []PCI{{AddressSelector: "65:00.0", ResourceName: "a.b/c"}}},
-		`resourceName: "T4": want DOMAIN/NAME`:              {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "T4"}}},
-		`resourceName: "x.kubernetes.io/T4"`:                {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "x.kubernetes.io/T4"}}},
-		`resourceName: "devices.kubevirt.io/kvm"`:           {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "devices.kubevirt.io/kvm"}}},
-		"mdevNameSelector: is missing":                      {Mediated: []Mediated{{ResourceName: "a.b/c"}}},
-		"usb[0].selectors: is missing":                      {USB: []USB{{ResourceName: "a.b/c"}}},
-		`usb[0].selectors[0]: vendor "x", product "1"`:      {USB: []USB{{ResourceName: "a.b/c", Selectors: []USBSelector{{"x", "1"}}}}},
+		"pciHostDevices[0]: want one of":                              {PCI: []PCI{{ResourceName: "a.b/c"}}},
+		"pciHostDevices[0]: want one":                                 {PCI: []PCI{{VendorSelector: "10de:1eb8", AddressSelector: "0000:65:00.0", ResourceName: "a.b/c"}}},
+		`pciVendorSelector: "10DE" is not a vendor and a device`:      {PCI: []PCI{{VendorSelector: "10DE", ResourceName: "a.b/c"}}},
+		`pciAddressSelector: "65:00.0" is not a PCI address`:          {PCI: []PCI{{AddressSelector: "65:00.0", ResourceName: "a.b/c"}}},
+		`resourceName: "T4": want DOMAIN/NAME`:                        {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "T4"}}},
+		`resourceName: "x.kubernetes.io/T4"`:                          {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "x.kubernetes.io/T4"}}},
+		`resourceName: "devices.kubevirt.io/kvm"`:                     {PCI: []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "devices.kubevirt.io/kvm"}}},
+		"mdevNameSelector: is missing":                                {Mediated: []Mediated{{ResourceName: "a.b/c"}}},
+		"usb[0].selectors: is missing":                                {USB: []USB{{ResourceName: "a.b/c"}}},
+		`usb[0].selectors[0]: vendor and product: "000x:0001" is not`: {USB: []USB{{ResourceName: "a.b/c", Selectors: []USBSelector{{"x", "1"}}}}},
 		"is a resource of pciHostDevices too": {
 			PCI:      []PCI{{VendorSelector: "10DE:1EB8", ResourceName: "a.b/c"}},
 			Mediated: []Mediated{{NameSelector: "x", ResourceName: "a.b/c"}},
@@ -72,6 +72,7 @@ func TestFind(t *testing.T) {
 		},
 		USBDevices: []sysfs.USBDevice{
 			{Bus: 1, Device: 2, Vendor: 0x46f4, Product: 1}, {Bus: 1, Device: 3, Vendor: 0x46f4, Product: 1},
+			{Bus: 1, Device: -1, Vendor: 0x46f4, Product: 1},
 			{Bus: 2, Device: 4, Vendor: 0x0951, Product: 0x1666},
 		},
 	}
@@ -79,7 +80,7 @@ func TestFind(t *testing.T) {
 		PCI: []PCI{
 			{VendorSelector: "10DE:1EB8", ResourceName: "nvidia.com/T4"},
 			{AddressSelector: "0000:65:00.0", ResourceName: "nvidia.com/T4"},
-			{AddressSelector: "0000:01:00.0", ResourceName: "intel.com/i210", External: true},
+			{AddressSelector: "00000000:01:00.0", ResourceName: "intel.com/i210", External: true},
 			{VendorSelector: "1234:5678", ResourceName: "example.org/absent"},
 		},
 		Mediated: []Mediated{{NameSelector: "GRID_T4-1Q", ResourceName: "nvidia.com/GRID_T4-1Q"}, {NameSelector: "nvidia-223", ResourceName: "nvidia.com/GRID_T4-2Q"}},

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Permitted are the devices that may be given to guests.
@@ -49,13 +51,14 @@ type USBSelector struct {
 	Product string `yaml:"product"`
 }
 
-var (
-	// domain/name as Kubernetes has extended resources.
-	resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-	pciIDs       = regexp.MustCompile(`^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{4}$`)
-	pciAddress   = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
-	usbID        = regexp.MustCompile(`^[0-9A-Fa-f]{1,4}$`)
-)
+// ids are those of the device that is meant. KubeVirt takes fewer digits, too.
+func (s USBSelector) ids() (sysfs.VendorDevice, error) {
+	padded := func(id string) string { return strings.Repeat("0", max(0, min(3, 4-len(id)))) + id }
+	return sysfs.ParseVendorDevice(padded(s.Vendor) + ":" + padded(s.Product))
+}
+
+// resourceName is domain/name, as Kubernetes has extended resources.
+var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 // Validate reports every fault; keys are below "permittedHostDevices".
 func (p Permitted) Validate(fault func(key, format string, args ...any)) {
@@ -63,13 +66,15 @@ func (p Permitted) Validate(fault func(key, format string, args ...any)) {
 	for i, d := range p.PCI {
 		key := fmt.Sprintf("permittedHostDevices.pciHostDevices[%d]", i)
 		v.resource(key, d.ResourceName, "pciHostDevices")
+		_, errIDs := sysfs.ParseVendorDevice(d.VendorSelector)
+		_, errAddress := sysfs.ParsePCIAddress(d.AddressSelector)
 		switch {
 		case (d.VendorSelector == "") == (d.AddressSelector == ""):
 			fault(key, "want one of pciVendorSelector (10DE:1EB8) and pciAddressSelector (0000:65:00.0)")
-		case d.VendorSelector != "" && !pciIDs.MatchString(d.VendorSelector):
-			fault(key+".pciVendorSelector", "%q: want VENDOR:DEVICE, four hexadecimal digits each, as lspci -n shows: 10DE:1EB8", d.VendorSelector)
-		case d.AddressSelector != "" && !pciAddress.MatchString(d.AddressSelector):
-			fault(key+".pciAddressSelector", "%q: want a PCI address with its domain, as lspci -D shows: 0000:65:00.0", d.AddressSelector)
+		case d.VendorSelector != "" && errIDs != nil:
+			fault(key+".pciVendorSelector", "%v, as lspci -n shows", errIDs)
+		case d.AddressSelector != "" && errAddress != nil:
+			fault(key+".pciAddressSelector", "%v, as lspci -D shows", errAddress)
 		}
 	}
 	for i, d := range p.Mediated {
@@ -86,8 +91,8 @@ func (p Permitted) Validate(fault func(key, format string, args ...any)) {
 			fault(key+".selectors", "is missing: want vendor and product of at least one device")
 		}
 		for j, s := range d.Selectors {
-			if !usbID.MatchString(s.Vendor) || !usbID.MatchString(s.Product) {
-				fault(fmt.Sprintf("%s.selectors[%d]", key, j), "vendor %q, product %q: want hexadecimal numbers in quotes, as lsusb shows: \"46f4\", \"0001\"", s.Vendor, s.Product)
+			if _, err := s.ids(); err != nil {
+				fault(fmt.Sprintf("%s.selectors[%d]", key, j), "vendor and product: %v, as lsusb shows, in quotes", err)
 			}
 		}
 	}
