@@ -11,7 +11,11 @@ import (
 )
 
 func processor(doc *vmletv1.Capabilities) []Check {
-	h, cpu := doc.GetHost(), doc.GetHost().GetCpu()
+	h := doc.GetHost()
+	if h == nil {
+		h = new(vmletv1.HostCapabilities)
+	}
+	cpu := h.GetCpu()
 	model := Check{Mark: Pass, Name: "model", Finding: orUnknown(cpu.GetModelName())}
 	if !strings.Contains(model.Finding, cpu.GetVendor()) {
 		model.Finding += " (" + cpu.GetVendor() + ")"
@@ -77,6 +81,9 @@ func clocksource(name string) []Check {
 
 func memory(doc *vmletv1.Capabilities) []Check {
 	h := doc.GetHost()
+	if h == nil {
+		return nil
+	}
 	var all []Check
 	if n := h.GetNumaNodes(); len(n) > 0 {
 		c := Check{Mark: Pass, Name: "NUMA", Finding: plural(len(n), "node")}

@@ -25,7 +25,7 @@ func hypervisors(doc *vmletv1.Capabilities) []Check {
 		case degraded:
 			c.Mark = Warn
 		case "":
-			c.Mark, c.Finding = Warn, "not asked"
+			c.Mark, c.Finding = Warn, notAsked(doc, "hypervisors."+h.GetName())
 		default:
 			c.Mark = missing(doc, h)
 		}
@@ -113,7 +113,7 @@ func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
 		}
 		c.Details = vmmAbilities(v)
 	case "":
-		c.Mark, c.Finding = Warn, "not asked"
+		c.Mark, c.Finding = Warn, notAsked(doc, "vmms."+v.GetName())
 	default:
 		c.Mark, c.Finding = Warn, v.GetState()+": "+v.GetReason()
 		switch {

@@ -106,6 +106,9 @@ func head(doc *vmletv1.Capabilities) string {
 func unknown(doc *vmletv1.Capabilities) []Check {
 	var all []Check
 	for _, u := range doc.GetUnknown() {
+		if toldElsewhere(doc, u.GetFact()) {
+			continue
+		}
 		c := Check{Mark: Warn, Name: u.GetFact(), Finding: u.GetReason()}
 		if strings.Contains(u.GetReason(), "permission denied") || strings.Contains(u.GetReason(), "EACCES") {
 			c.Remedy = "run as root to see it"
@@ -116,6 +119,26 @@ func unknown(doc *vmletv1.Capabilities) []Check {
 		all = append(all, c)
 	}
 	return all
+}
+
+// toldElsewhere: that a hypervisor or VMM as a whole could not be asked is said
+// where it is listed.
+func toldElsewhere(doc *vmletv1.Capabilities, fact string) bool {
+	return slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+		return fact == "hypervisors."+h.GetName() && h.GetState() == unusable
+	}) || slices.ContainsFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool {
+		return fact == "vmms."+v.GetName() && v.GetState() != works
+	})
+}
+
+// notAsked words what the document says of a part that wasn't asked.
+func notAsked(doc *vmletv1.Capabilities, fact string) string {
+	for _, u := range doc.GetUnknown() {
+		if u.GetFact() == fact {
+			return "not known: " + u.GetReason()
+		}
+	}
+	return "not asked"
 }
 
 // optional facts are missing on many a healthy machine.

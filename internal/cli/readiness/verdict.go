@@ -55,6 +55,9 @@ func verdict(doc *vmletv1.Capabilities) (string, bool) {
 	if !hardware {
 		text += "; none of it is the processor's own virtualisation, so they run slowly"
 	}
+	if !slices.ContainsFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool { return v.GetState() == works }) {
+		text += "; whether there is a VMM is not known"
+	}
 	return text, true
 }
 

@@ -1,0 +1,152 @@
+package readiness
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// document is one of those that package capabilities makes in its tests.
+func document(t *testing.T, name string) *vmletv1.Capabilities {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "capabilities", "testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := new(vmletv1.Capabilities)
+	if err := protojson.Unmarshal(raw, doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func write(t *testing.T, r Report) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestReport(t *testing.T) {
+	withVFIO := &sysfs.Host{
+		IOMMUGroups: []sysfs.IOMMUGroup{{ID: 1, Viable: true}, {ID: 2}},
+		VFIO:        sysfs.VFIO{Modules: []string{"vfio", "vfio_pci"}, NoIOMMU: true},
+	}
+	for _, c := range []struct {
+		name   string
+		change func(doc *vmletv1.Capabilities)
+		host   *sysfs.Host
+		ready  bool
+	}{
+		{name: "healthy", host: withVFIO, ready: true, change: func(doc *vmletv1.Capabilities) {
+			doc.ConfidentialComputing.Sev.Supported = true
+			doc.ConfidentialComputing.SevEs.Reason = "the processor has SEV-ES and kvm_amd's parameter sev_es is N: boot with kvm_amd.sev_es=1"
+		}},
+		{name: "nothing-works"},
+		{name: "vmm-fails"},
+		{name: "accelerator-fails", ready: true},
+		{name: "another-machine", ready: true},
+		{name: "unreadable", ready: true, host: &sysfs.Host{IOMMUGroups: []sysfs.IOMMUGroup{{ID: 0}}}, change: func(doc *vmletv1.Capabilities) {
+			doc.Host = nil
+			doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: "host.memory", Reason: "/proc/meminfo: permission denied"})
+		}},
+		{name: "empty", change: func(doc *vmletv1.Capabilities) { doc.Reset() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from := c.name
+			if from == "empty" {
+				from = "healthy"
+			}
+			doc := document(t, from)
+			if c.change != nil {
+				c.change(doc)
+			}
+			if c.host == nil {
+				c.host = new(sysfs.Host)
+			}
+			r := Of(doc, c.host)
+			if r.Ready != c.ready || Ready(doc) != c.ready {
+				t.Errorf("ready: %v", r.Ready)
+			}
+			got, path := write(t, r), filepath.Join("testdata", c.name+".txt")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s: the report is another one (-update writes it):\n%s", path, got)
+			}
+		})
+	}
+}
+
+// TestMissing: how grave it is that a hypervisor can't be used depends on what
+// else there is.
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		kvm, kvmErrno, mshv, qemu string
+		wantKVM, wantMSHV         Mark
+	}{
+		{works, "", unusable, works, Pass, Info},
+		{unusable, "ENOENT", works, works, Info, Pass},
+		{unusable, "ENOENT", unusable, works, Warn, Info},
+		{unusable, "EACCES", works, works, Warn, Pass},
+		{degraded, "", unusable, works, Warn, Info},
+		{unusable, "ENOENT", unusable, unusable, Fail, Fail},
+		{"", "", "", "", Warn, Warn},
+	} {
+		doc := &vmletv1.Capabilities{
+			Hypervisors: []*vmletv1.HypervisorCapabilities{
+				{Name: "kvm", Device: "/dev/kvm", State: c.kvm, Errno: c.kvmErrno},
+				{Name: "mshv", Device: "/dev/mshv", State: c.mshv, Errno: "ENOENT"},
+				{Name: "emulation", State: works},
+			},
+			Vmms: []*vmletv1.VmmCapabilities{{Name: "qemu", State: c.qemu}}, DefaultHypervisor: "emulation", DefaultVmm: "qemu",
+		}
+		got := hypervisors(doc)
+		if got[0].Mark != c.wantKVM || got[1].Mark != c.wantMSHV {
+			t.Errorf("%+v: %s, %s", c, got[0].Mark, got[1].Mark)
+		}
+	}
+}
+
+// TestHostile: what programs and devices say can't change the terminal.
+func TestHostile(t *testing.T) {
+	r := Report{
+		Head: "a\x1b[2Jb", Verdict: "v\x07\n",
+		Sections: []Section{{"S", []Check{{Warn, "n\x1b", "f\x9b1m\r\nPASS forged", []string{"d\x1b]0;x"}, "r\u202e"}}}},
+	}
+	got := write(t, r)
+	if strings.ContainsAny(got, "\x1b\x07\r\u009b\u202e") || strings.Contains(got, "\nPASS") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestWrapped: no line is too long but for a word that is.
+func TestWrapped(t *testing.T) {
+	long := strings.Repeat("word ", 60) + strings.Repeat("x", 150)
+	got := write(t, Report{Sections: []Section{{"S", []Check{{Pass, "n", long, []string{long}, long}}}}})
+	for line := range strings.Lines(got) {
+		if len(strings.TrimRight(line, "\n")) > width && strings.Contains(strings.TrimSpace(line), " ") {
+			t.Errorf("%q", line)
+		}
+	}
+	if n := strings.Count(got, "word"); n != 3*60 {
+		t.Errorf("%d words", n)
+	}
+}
