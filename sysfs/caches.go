@@ -103,7 +103,7 @@ func (r *reader) cacheFolders(cpu int) []cacheFolder {
 		}
 		name := "index" + strconv.Itoa(index)
 		path := base + "/" + name + "/"
-		list, _ := r.list(path + "shared_cpu_list")
+		_, list, _ := r.cpuList(path, []string{"shared_cpu_list"}, []string{"shared_cpu_map"})
 		folders = append(folders, cacheFolder{path: path, name: name, cpu: cpu, shared: r.own(path+"shared_cpu_list", list, cpu)})
 	}
 	return folders

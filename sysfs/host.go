@@ -349,7 +349,8 @@ type VFIO struct {
 
 // Virtualization is what the hypervisors' modules say.
 type Virtualization struct {
-	// Guest: this machine is itself one (the CPU's hypervisor flag).
+	// Guest: this machine is itself one: the CPU's hypervisor flag, or the
+	// firmware's word on s390x and where there is a device tree.
 	Guest bool `json:"guest"`
 	// Modules maps a module ("kvm", "kvm_intel", "kvm_amd", "mshv_root") to its
 	// parameters ("nested" to "Y"), as the files say.

@@ -67,6 +67,26 @@ func parseRange(part string) (IDList, error) {
 	return ids, nil
 }
 
+// parseMask reads the kernel's mask notation (bitmap_print_to_pagebuf): words of
+// 32 bits in hex, the highest first: "00000001,0000000f" is 0-3 and 32.
+func parseMask(text string) (IDList, error) {
+	words := strings.Split(strings.TrimSpace(text), ",")
+	list := IDList{}
+	for i := len(words) - 1; i >= 0; i-- {
+		word, err := strconv.ParseUint(words[i], 16, 32)
+		base := 32 * (len(words) - 1 - i)
+		if err != nil || base >= MaxID {
+			return nil, fmt.Errorf("%.40q is not a mask of numbers below %d", text, MaxID)
+		}
+		for bit := range 32 {
+			if word>>bit&1 == 1 {
+				list = append(list, base+bit)
+			}
+		}
+	}
+	return list, nil
+}
+
 func parseID(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || n >= MaxID {

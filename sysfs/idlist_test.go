@@ -67,3 +67,33 @@ func FuzzParseIDList(f *testing.F) {
 		}
 	})
 }
+
+func TestParseMask(t *testing.T) {
+	for text, want := range map[string]string{
+		"3": "0-1", "00000000,0000000f": "0-3", "1,00000000,80000001\n": "0,31,64", "0": "", "ffffffff": "0-31",
+		"": "wrong", "x": "wrong", "100000000": "wrong", "1,,1": "wrong", "-1": "wrong", "1" + strings.Repeat(",0", 2047): "65504",
+		"0" + strings.Repeat(",0", 2048): "wrong",
+	} {
+		list, err := parseMask(text)
+		if got := list.String(); (err != nil) != (want == "wrong") || (err == nil && got != want) {
+			t.Errorf("%.60q: %q (%v), want %s", text, got, err, want)
+		}
+	}
+}
+
+// FuzzParseMask: a mask is what its list says.
+func FuzzParseMask(f *testing.F) {
+	f.Add("00000001,0000000f\n")
+	f.Add("3")
+	f.Add(",")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := parseMask(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseIDList(list.String())
+		if err != nil || !slices.Equal(list, again) {
+			t.Fatalf("%q is %v, and that %v: %v", text, list, again, err)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
@@ -68,6 +69,28 @@ func machines() []machine {
 		}()},
 		{name: "captured", made: sysfstest.Machine{Dies: 1, Cores: 4}, change: captured},
 		{name: "old-kernel", made: sysfstest.Machine{Cores: 2, Threads: 2}, change: oldKernel},
+		{name: "folders", made: sysfstest.Machine{Dies: 1, Cores: 3, Offline: []int{1}}, change: func(t *sysfstest.Tree) {
+			for _, name := range []string{"possible", "present", "online", "offline"} {
+				t.Remove(cpuDir + name)
+			}
+			t.Folder(cpuDir + "cpu01")
+			t.Folder(cpuDir + "cpufreq")
+			t.Remove("sys/devices/system/node/online")
+		}, odd: "lscpu needs the lists; the folders tell as much"},
+		{name: "masks", made: sysfstest.Machine{Packages: 2, Dies: 1, Cores: 2, Threads: 2}.SplitNodes(2, 1<<30), change: func(t *sysfstest.Tree) {
+			for _, path := range files(t.TB(), t) {
+				if strings.HasSuffix(path, "_list") || strings.HasSuffix(path, "/cpulist") {
+					t.Remove(strings.TrimPrefix(path, t.Root))
+				}
+			}
+		}},
+		{name: "no-lists", made: sysfstest.Machine{Packages: 2, Dies: 2, Cores: 2, Threads: 2}, change: func(t *sysfstest.Tree) {
+			for _, path := range files(t.TB(), t) {
+				if strings.Contains(path, "/topology/") && (strings.HasSuffix(path, "_list") || strings.HasSuffix(path, "_cpus") || strings.HasSuffix(path, "_siblings")) {
+					t.Remove(strings.TrimPrefix(path, t.Root))
+				}
+			}
+		}, odd: "lscpu needs the masks; the numbers tell as much"},
 		{name: "senseless", made: amd64, change: senseless, odd: "it is senseless"},
 		{name: "nothing", made: sysfstest.Machine{}, change: func(t *sysfstest.Tree) {
 			t.Remove("sys/devices")
@@ -141,8 +164,7 @@ func captured(t *sysfstest.Tree) {
 	t.File("sys/devices/system/cpu/cpu0/tsc_freq_khz", "2400000")
 }
 
-// oldKernel is from before 5.5: it has other names for the lists, and neither
-// present nor online.
+// oldKernel is from before 5.5: it has other names for the lists.
 func oldKernel(t *sysfstest.Tree) {
 	for _, cpu := range []string{"cpu0", "cpu1", "cpu2", "cpu3"} {
 		for _, name := range []string{"core_cpus", "package_cpus"} {

@@ -28,7 +28,7 @@ func (r *reader) nodes(h *Host) {
 	for _, id := range ids {
 		node := Node{ID: id, Online: !told || online.Has(id), Distances: []int{}}
 		path := r.nodePath(id)
-		node.CPUs = r.settle(h, path+"cpulist", id)
+		node.CPUs = r.settle(h, path, id)
 		node.Memory, node.MemoryFree = r.nodeMemory(path + "meminfo")
 		node.HugePages = r.pools(path + "hugepages")
 		h.Nodes = append(h.Nodes, node)
@@ -44,9 +44,10 @@ func (r *reader) nodePath(id int) string {
 
 // settle puts CPUs into a node, and returns those that are there and are in no
 // other one.
-func (r *reader) settle(h *Host, path string, node int) IDList {
+func (r *reader) settle(h *Host, folder string, node int) IDList {
 	mine := IDList{}
-	listed, _ := r.list(path)
+	path := folder + "cpulist"
+	_, listed, _ := r.cpuList(folder, []string{"cpulist"}, []string{"cpumap"})
 	if !r.worthwhile(path, listed) {
 		return mine
 	}

@@ -192,10 +192,37 @@ func (r *reader) list(path string) (IDList, bool) {
 
 // parseList reads each list that is different once.
 func (r *reader) parseList(path, text string) (IDList, bool) {
-	if list, ok := r.lists[text]; ok {
+	return r.parseOnce(path, text, "", ParseIDList)
+}
+
+// cpuList reads who is in a group of CPUs from the first of the files that is
+// there: from lists, or else from masks, which is all that some trees that were
+// captured have. The text tells different ones apart.
+func (r *reader) cpuList(folder string, lists, masks []string) (text string, list IDList, ok bool) {
+	for _, name := range lists {
+		if text, ok := r.text(folder + name); ok {
+			if list, ok := r.parseList(folder+name, text); ok {
+				return text, list, true
+			}
+		}
+	}
+	for _, name := range masks {
+		if text, ok := r.text(folder + name); ok {
+			if list, ok := r.parseOnce(folder+name, text, "mask ", parseMask); ok {
+				return text, list, true
+			}
+		}
+	}
+	return "", IDList{}, false
+}
+
+// parseOnce keeps what comes of a text; kind tells the same text in another
+// notation apart.
+func (r *reader) parseOnce(path, text, kind string, parse func(string) (IDList, error)) (IDList, bool) {
+	if list, ok := r.lists[kind+text]; ok {
 		return list, true
 	}
-	list, err := ParseIDList(text)
+	list, err := parse(text)
 	if err != nil {
 		r.note(path, "%v", err)
 		return IDList{}, false
@@ -207,7 +234,7 @@ func (r *reader) parseList(path, text string) (IDList, bool) {
 	if r.lists == nil {
 		r.lists = map[string]IDList{}
 	}
-	r.lists[text] = list
+	r.lists[kind+text] = list
 	return list, true
 }
 

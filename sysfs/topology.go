@@ -17,11 +17,14 @@ const (
 // level names the files of cpuN/topology that tell of a level: its number, and
 // which CPUs share it under the name of today's kernels and of those before 5.5
 // (Documentation/ABI/stable/sysfs-devices-system-cpu).
-var level = [levels]struct{ id, list, oldList string }{
-	inPackage: {"physical_package_id", "package_cpus_list", "core_siblings_list"},
-	inDie:     {"die_id", "die_cpus_list", ""},
-	inCluster: {"cluster_id", "cluster_cpus_list", ""},
-	inCore:    {"core_id", "core_cpus_list", "thread_siblings_list"},
+var level = [levels]struct {
+	id           string
+	lists, masks []string
+}{
+	inPackage: {"physical_package_id", []string{"package_cpus_list", "core_siblings_list"}, []string{"package_cpus", "core_siblings"}},
+	inDie:     {"die_id", []string{"die_cpus_list"}, []string{"die_cpus"}},
+	inCluster: {"cluster_id", []string{"cluster_cpus_list"}, []string{"cluster_cpus"}},
+	inCore:    {"core_id", []string{"core_cpus_list", "thread_siblings_list"}, []string{"core_cpus", "thread_siblings"}},
 }
 
 // noCluster is what x86 says for "no such thing" (BAD_APICID cut to 16 bits);
@@ -116,8 +119,8 @@ func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
 	if text == "" {
 		f.numbered[key] = g
 	}
-	list = r.own(path+level[l].list, list, h.CPUs[i].ID)
-	if !r.worthwhile(path+level[l].list, list) {
+	list = r.own(path+level[l].lists[0], list, h.CPUs[i].ID)
+	if !r.worthwhile(path+level[l].lists[0], list) {
 		list = IDList{h.CPUs[i].ID}
 	}
 	left := 0
@@ -131,23 +134,14 @@ func (r *reader) ask(h *Host, f *layout, path string, l, i int) {
 		}
 	}
 	if left > 0 {
-		r.note(path+level[l].list, "%.80q names CPUs that are not there or in another group already (%d of them)", text, left)
+		r.note(path+level[l].lists[0], "%.80q names CPUs that are not there or in another group already (%d of them)", text, left)
 	}
 }
 
 // siblings reads who shares a level with a CPU: the text, and what it says.
 func (r *reader) siblings(path string, l int) (string, IDList) {
-	for _, name := range []string{level[l].list, level[l].oldList} {
-		if name == "" {
-			continue
-		}
-		if text, ok := r.text(path + name); ok {
-			if list, ok := r.parseList(path+name, text); ok {
-				return text, list
-			}
-		}
-	}
-	return "", nil
+	text, list, _ := r.cpuList(path, level[l].lists, level[l].masks)
+	return text, list
 }
 
 // own is a list that has this CPU in it. One that hasn't makes no sense, and is
@@ -165,7 +159,7 @@ func (r *reader) own(path string, list IDList, cpu int) IDList {
 // agree notes if a CPU says something else of its core than the one that was asked.
 func (r *reader) agree(path, list string) {
 	if text, _ := r.siblings(path, inCore); text != list {
-		r.note(path+level[inCore].list, "%.80q is not what another CPU of the core says, which is %.80q", text, list)
+		r.note(path+level[inCore].lists[0], "%.80q is not what another CPU of the core says, which is %.80q", text, list)
 	}
 }
 

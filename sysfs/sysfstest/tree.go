@@ -100,6 +100,9 @@ func (t *Tree) Remove(path string) {
 	clear(t.made)
 }
 
+// TB is the test that the tree belongs to.
+func (t *Tree) TB() testing.TB { return t.t }
+
 // Path returns the path of something below Root.
 func (t *Tree) Path(path string) string { return filepath.Join(t.Root, path) }
 
