@@ -10,22 +10,16 @@ import (
 // part has some 3000 with all its flags.
 const maxCPUInfo = 16 << 10
 
-// cpuInfo is the first part of /proc/cpuinfo, by the words before the colons.
+// cpuInfo is what /proc/cpuinfo says first, by the words before the colons.
 type cpuInfo map[string]string
 
-// parseCPUInfo reads up to the first empty line. A line may be cut off at the
-// end of a long text; so may what it says.
+// parseCPUInfo takes the first of each line. That is the first CPU's part, and
+// what some architectures say of all CPUs in parts of their own: old arm kernels
+// have the features behind the CPUs, LoongArch has the system before them.
 func parseCPUInfo(text string) cpuInfo {
 	info := cpuInfo{}
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			if len(info) > 0 {
-				break
-			}
-			continue
-		}
-		key, value, found := strings.Cut(line, ":")
+		key, value, found := strings.Cut(strings.TrimSpace(line), ":")
 		key = strings.TrimSpace(key)
 		if _, known := info[key]; found && !known {
 			info[key] = strings.TrimSpace(value)
@@ -59,7 +53,11 @@ func (r *reader) identify(path string, p *Processor, info cpuInfo) {
 	p.Microcode = printable(info.first("microcode"))
 	number := func(keys ...string) int { return r.cpuNumber(path, info, keys...) }
 	p.Family = number("cpu family", "CPU architecture")
-	p.Model = number("model", "CPU part")
+	p.Model = number("CPU part")
+	if info.first("cpu family") != "" {
+		// Elsewhere it is the machine's, in words.
+		p.Model = number("model")
+	}
 	p.Stepping = number("stepping", "CPU revision")
 	if variant := number("CPU variant"); variant > 0 && variant < 16 {
 		p.Stepping |= variant << 4

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -253,5 +255,30 @@ func TestNumactl(t *testing.T) {
 		if got := strings.Join(rows[strconv.Itoa(node.ID)], " "); got != strings.Trim(fmt.Sprint(node.Distances), "[]") {
 			t.Errorf("%s: numactl has distances %s, Read %v", name, got, node.Distances)
 		}
+	}
+}
+
+// TestCaptured compares trees that were captured on other machines with what
+// lscpu reads in them: the folders in the one that VMLET_TREES names, each with
+// its sys and proc. lscpu differs, and not for a fault of either, where it takes
+// caches from /proc/cpuinfo (s390x's shared ones) or from files of old (SPARC),
+// and where it counts the cores of each kind of arm64 processor by themselves.
+func TestCaptured(t *testing.T) {
+	folder := os.Getenv("VMLET_TREES")
+	if folder == "" {
+		t.Skip("VMLET_TREES names no folder of captured trees")
+	}
+	trees, err := filepath.Glob(filepath.Join(folder, "*", "proc"))
+	if err != nil || len(trees) == 0 {
+		t.Fatalf("no trees in %s: %v", folder, err)
+	}
+	for _, proc := range trees {
+		root := filepath.Dir(proc)
+		t.Run(filepath.Base(root), func(t *testing.T) {
+			h := Read(Roots{Sys: filepath.Join(root, "sys"), Proc: proc, Dev: filepath.Join(root, "dev")})
+			t.Logf("%s: %+v, %d packages, %d dies, %d cores; notes %v", h.Architecture, h.Processor, len(h.Packages), len(h.Dies), len(h.Cores), h.Notes)
+			checkHost(t, h)
+			compareLscpu(t, h, "-s", root)
+		})
 	}
 }

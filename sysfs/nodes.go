@@ -51,13 +51,19 @@ func (r *reader) settle(h *Host, folder string, node int) IDList {
 	if !r.worthwhile(path, listed) {
 		return mine
 	}
+	left := 0
 	for _, id := range listed {
-		if cpu := h.byID(id); cpu != nil && cpu.Node < 0 {
+		cpu := h.byID(id)
+		switch {
+		case cpu != nil && cpu.Node < 0:
 			cpu.Node = node
 			mine = append(mine, id)
+		// s390x lists those that may come, too.
+		case cpu != nil || !h.CPUSets.Possible.Has(id):
+			left++
 		}
 	}
-	if left := len(listed) - len(mine); left > 0 {
+	if left > 0 {
 		r.note(path, "%.80q names CPUs that are not there or in another node already (%d of them)", listed.String(), left)
 	}
 	return mine

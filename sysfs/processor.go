@@ -2,6 +2,7 @@ package sysfs
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -70,16 +71,20 @@ func (r *reader) architecture(info cpuInfo) string {
 	case info.first("vendor_id") == "IBM/S390":
 		return "s390x"
 	case strings.HasPrefix(info.first("cpu"), "POWER"):
-		return r.power()
+		return r.power(info.first("cpu"))
 	case strings.HasPrefix(info.first("isa"), "rv64"):
 		return "riscv64"
 	}
 	return ""
 }
 
-// power tells the two byte orders apart; what runs VMs today is little-endian.
-func (r *reader) power() string {
-	if text, _ := r.text(r.sys("kernel/cpu_byteorder")); text == "big" {
+// power tells the two byte orders apart, by the kernel's word (since 6.2) or by
+// the processor: Linux is little-endian from POWER8 on.
+func (r *reader) power(cpu string) string {
+	order, _ := r.text(r.sys("kernel/cpu_byteorder"))
+	generation, _, _ := strings.Cut(strings.TrimPrefix(cpu, "POWER"), " ")
+	number, _ := strconv.Atoi(strings.TrimRight(generation, "+,ELNV"))
+	if order == "big" || (order == "" && number < 8) {
 		return "ppc64"
 	}
 	return "ppc64le"
