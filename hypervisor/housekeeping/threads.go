@@ -192,39 +192,48 @@ func (f *Found) addPIT(roots sysfs.Roots, pid int, prefix string) error {
 	return nil
 }
 
-// innerPID is the process id in the innermost pid namespace of the process (NStgid of proc(5)), which is what KVM names its thread by.
+// innerPID is the process id as the process itself sees it, which is what KVM names its thread by.
 func innerPID(roots sysfs.Roots, pid int) (int, error) {
 	text, err := readBounded(roots.ProcPath(strconv.Itoa(pid), "status"), 64<<10)
 	if err != nil {
 		return 0, fmt.Errorf("process %d: %w", pid, err)
 	}
-	for line := range strings.Lines(text) {
+	if inner := innermost(text); inner > 0 {
+		return inner, nil
+	}
+	return pid, nil // a kernel without namespaces
+}
+
+// innermost reads the process id in the innermost pid namespace (NStgid, proc_pid_status(5)); 0: it isn't told.
+func innermost(status string) int {
+	for line := range strings.Lines(status) {
 		rest, is := strings.CutPrefix(line, "NStgid:")
 		ids := strings.Fields(rest)
 		if !is || len(ids) == 0 {
 			continue
 		}
-		if n, err := strconv.Atoi(ids[len(ids)-1]); err == nil && n > 0 {
-			return n, nil
+		if n, err := strconv.ParseUint(ids[len(ids)-1], 10, 31); err == nil {
+			return int(n)
 		}
 	}
-	return pid, nil // a kernel without namespaces
+	return 0
 }
 
-// isKernel: a process without a program. Anyone may call a process of his own what he likes.
 func isKernel(roots sysfs.Roots, pid int) bool {
 	text, err := readBounded(roots.ProcPath(strconv.Itoa(pid), "stat"), 4<<10)
-	if err != nil {
-		return false
-	}
-	const flagsAfterName, kernelThread = 6, 0x00200000 // field 9 of proc_pid_stat(5); PF_KTHREAD of linux/sched.h
-	end := strings.LastIndexByte(text, ')')
-	fields := strings.Fields(text[end+1:])
+	return err == nil && kernelThread(text)
+}
+
+// kernelThread reads off a stat file whether it is one: anyone may call a process of his own what he likes.
+func kernelThread(stat string) bool {
+	const flagsAfterName, kernel = 6, 0x00200000 // field 9 of proc_pid_stat(5); PF_KTHREAD of linux/sched.h
+	end := strings.LastIndexByte(stat, ')')      // the name may have any character
+	fields := strings.Fields(stat[end+1:])
 	if end < 0 || len(fields) <= flagsAfterName {
 		return false
 	}
 	flags, err := strconv.ParseUint(fields[flagsAfterName], 10, 64)
-	return err == nil && flags&kernelThread != 0
+	return err == nil && flags&kernel != 0
 }
 
 // numbers lists the entries of a folder that are numbers, in order.

@@ -171,24 +171,24 @@ func TestVCPUsAreInOrder(t *testing.T) {
 	}
 }
 
-func FuzzFind(f *testing.F) {
-	f.Add("CPU 0/KVM\n", "NStgid:\t1\t2\n", "1 (a) b) S 1 1 1 1 1 2097152", `^CPU (\d+)/KVM$`)
+func FuzzNames(f *testing.F) {
+	f.Add("CPU 0/KVM", "Name:\tx\nNStgid:\t1\t2\n", "1 (a) b) S 1 1 1 1 1 2097152", `^CPU (\d+)/KVM$`)
 	f.Add("", "NStgid:", ")", "()")
-	f.Add(strings.Repeat("x", 5000), "NStgid:\t99999999999999999999", "(", `(a)|(b)`)
-	f.Fuzz(func(t *testing.T, comm, status, stat, pattern string) {
-		tr := newTree(t)
-		tr.file("7/task/7/comm", comm)
-		tr.file("7/comm", comm)
-		tr.file("7/status", status)
-		tr.file("7/stat", stat)
-		found, err := Find(tr.roots(), 7, hypervisor.ThreadNames{VCPU: pattern, PIT: "kvm-pit/"})
+	f.Add(strings.Repeat("x", 500), "NStgid:\t99999999999999999999", "(", `(a)|(b)`)
+	f.Fuzz(func(t *testing.T, name, status, stat, pattern string) {
+		if inner := innermost(status); inner < 0 {
+			t.Errorf("innermost of %q is %d", status, inner)
+		}
+		if kernelThread(stat) && !strings.Contains(stat, ")") {
+			t.Errorf("%q is a kernel thread", stat)
+		}
+		known, err := compile(hypervisor.ThreadNames{VCPU: pattern})
 		if err != nil {
 			return
 		}
-		for _, thread := range found.Threads {
-			if len(thread.Name) > maxName+1 || thread.VCPU < -1 || thread.VCPU > 1<<16 {
-				t.Errorf("%+v", thread)
-			}
+		thread := known.thread(1, 2, name)
+		if (thread.Kind == VCPU) != (thread.VCPU >= 0) || thread.VCPU >= 1<<16 {
+			t.Errorf("%q by %q is %+v", name, pattern, thread)
 		}
 	})
 }

@@ -10,9 +10,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/cli/machineflags"
 	"github.com/vmlet/vmlet/internal/cli/terminal"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -78,7 +81,7 @@ disks, networks and labels are added to them.`,
 }
 
 func completeMachineFlags(cmd *cobra.Command) {
-	fixed(cmd, "hypervisor", "auto", "kvm", "mshv", "emulation")
+	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry(sysfs.Roots{}).Names()...)...)
 	fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")
 	fixed(cmd, "firmware", "bios", "uefi")
 	fixed(cmd, "net", "user", "tap=", "bridge=", "none")
