@@ -114,7 +114,7 @@ func (d *discovery) cpuid(fd int, name string, request uintptr) ([]*vmletv1.Cpui
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", d.device, name, err)
 		}
-		return leaves, nil
+		return withoutPlace(leaves), nil
 	}
 	return nil, fmt.Errorf("%s: %s has more than %d leaves", d.device, name, maxListed)
 }

@@ -61,8 +61,9 @@ func verdict(o outcome) hypervisor.Status {
 		s.Remedy = "if this machine is itself a guest, look at nested virtualisation in the outer hypervisor"
 		s.Limits = []string{"no 64-bit guests"}
 	case !o.fast():
-		s.Reason = fmt.Sprintf("KVM here runs about %s instructions a second: it emulates each instead of running them on the processor; "+
-			"emulation (TCG) is faster", roughly(o.speed()))
+		// Without the speed itself, which no two trials agree on: it is in InstructionsPerSecond.
+		s.Reason = fmt.Sprintf("KVM here emulates each instruction instead of running it on the processor: it runs fewer than %d million "+
+			"a second; emulation (TCG) is faster", speedFloor/1_000_000)
 		s.Remedy = "use the processor's own virtualisation (kvm_intel, kvm_amd; if this machine is itself a guest, through nested virtualisation)"
 		s.Limits = append([]string{"guests run many times slower than under emulation: small ones only"}, o.atomicLimit()...)
 	case !o.atomic:
@@ -80,12 +81,4 @@ func (o outcome) atomicLimit() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("64-bit Linux doesn't boot: at a 16-byte atomic instruction (cmpxchg16b) %v", o.failure)}
-}
-
-// roughly words a number for reading: 3 million, 400 thousand.
-func roughly(n uint64) string {
-	if n >= 1_000_000 {
-		return fmt.Sprintf("%d million", (n+500_000)/1_000_000)
-	}
-	return fmt.Sprintf("%d thousand", (n+500)/1_000)
 }

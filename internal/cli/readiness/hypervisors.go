@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -72,6 +73,9 @@ func first(doc *vmletv1.Capabilities) string {
 
 func abilities(h *vmletv1.HypervisorCapabilities) []string {
 	var all []string
+	if n := h.GetInstructionsPerSecond(); n > 0 && h.GetState() == degraded {
+		all = append(all, "a trial guest ran "+humanize.SIWithDigits(float64(n), 1, "")+" instructions a second")
+	}
 	if l := h.GetLimits(); l.GetMaxVcpus() > 0 {
 		all = append(all, fmt.Sprintf("up to %d vCPUs a guest (%d recommended), %d memory slots", l.GetMaxVcpus(), l.GetRecommendedVcpus(), l.GetMaxMemorySlots()))
 	}

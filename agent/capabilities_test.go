@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// serveCapabilities serves the CapabilitiesService of a machine whose KVM works
+// and whose files are another's, so that its VMM isn't asked.
+func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServiceClient {
+	t.Helper()
+	known, err := hypervisor.New(fakeKVM{}, emulation.Emulation{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := t.TempDir()
+	n, err := newNode(capabilities.Sources{
+		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, Node: "made-up", Hypervisors: known,
+		VMMs: []vmm.Program{&fakeVMM{w: newWorld(t)}}, Log: slog.New(slog.DiscardHandler),
+	}, stateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := listen(socket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(nil, slog.New(slog.DiscardHandler))
+	vmletv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
+	go server.Serve(l)
+	t.Cleanup(server.Stop)
+	conn, err := dialAPI(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return vmletv1.NewCapabilitiesServiceClient(conn)
+}
+
+func TestCapabilitiesService(t *testing.T) {
+	c, ctx := serveCapabilities(t, t.TempDir()), context.Background()
+	for _, refresh := range []bool{false, true} {
+		got, err := c.GetCapabilities(ctx, &vmletv1.GetCapabilitiesRequest{Refresh: refresh})
+		doc := got.GetCapabilities()
+		if err != nil || doc.GetNode() != "made-up" || doc.GetDefaultHypervisor() != "kvm" || doc.GetHypervisors()[0].GetState() != "works" {
+			t.Fatalf("%v, %v", doc, err)
+		}
+	}
+	codeOf := func(_ any, err error) codes.Code { return status.Code(err) }
+	for _, q := range []struct {
+		question string
+		got      codes.Code
+		want     codes.Code
+	}{
+		{"Hyper-V", codeOf(c.GetHypervFeatures(ctx, &vmletv1.GetHypervFeaturesRequest{})), codes.OK},
+		{"Hyper-V of none", codeOf(c.GetHypervFeatures(ctx, &vmletv1.GetHypervFeaturesRequest{Hypervisor: "xen"})), codes.NotFound},
+		{"TSC", codeOf(c.GetNodeTscInfo(ctx, &vmletv1.GetNodeTscInfoRequest{Hypervisor: "emulation"})), codes.OK},
+		{"SEV", codeOf(c.GetNodeSevFeatures(ctx, &vmletv1.GetNodeSevFeaturesRequest{})), codes.OK},
+		{"machine types", codeOf(c.GetSupportedMachineTypes(ctx, &vmletv1.GetSupportedMachineTypesRequest{})), codes.FailedPrecondition},
+		{"machine types of none", codeOf(c.GetSupportedMachineTypes(ctx, &vmletv1.GetSupportedMachineTypesRequest{Vmm: "x"})), codes.NotFound},
+		{"models", codeOf(c.GetSupportedCpuModels(ctx, &vmletv1.GetSupportedCpuModelsRequest{})), codes.FailedPrecondition},
+		{"features", codeOf(c.GetSupportedCpuFeatures(ctx, &vmletv1.GetSupportedCpuFeaturesRequest{Vmm: "x"})), codes.NotFound},
+		{"host model", codeOf(c.GetHostCpuModelInfo(ctx, &vmletv1.GetHostCpuModelInfoRequest{})), codes.FailedPrecondition},
+	} {
+		if q.got != q.want {
+			t.Errorf("%s: %v, not %v", q.question, q.got, q.want)
+		}
+	}
+}
+
+// TestNodeLabels: labels of a fact that can't be asked now are as they were,
+// also those of an earlier agent; a damaged file costs only that.
+func TestNodeLabels(t *testing.T) {
+	const model = "cpu-model.node.kubevirt.io/Skylake-Client"
+	state := t.TempDir()
+	path := filepath.Join(state, labelsName)
+	if err := os.WriteFile(path, []byte(`{"`+model+`": "true", "example.org/mine": "x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := serveCapabilities(t, state)
+	got, err := c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.GetLabels()[model] != "true" || got.GetLabels()["example.org/mine"] != "" || len(got.GetUnknown()) == 0 {
+		t.Errorf("%v", got)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept map[string]string
+	if err := json.Unmarshal(content, &kept); err != nil || kept[model] != "true" || len(kept) != len(got.GetLabels()) {
+		t.Errorf("kept: %v (%v)", kept, err)
+	}
+	if err := os.WriteFile(path, []byte(`{"cpu`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err = c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{})
+	if err != nil || got.GetLabels()[model] != "" {
+		t.Errorf("from a damaged file: %v (%v)", got, err)
+	}
+	if err := os.Remove(path); err == nil {
+		err = os.Mkdir(path, 0o700)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{}); err == nil {
+		t.Error("labels of earlier that can't be read were given up")
+	}
+}

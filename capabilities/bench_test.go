@@ -1,0 +1,82 @@
+package capabilities_test
+
+import (
+	"context"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+)
+
+// thisMachine are the sources of the machine that runs the test, with its QEMU.
+func thisMachine(tb testing.TB) capabilities.Sources {
+	tb.Helper()
+	binary, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		tb.Skip("no qemu-system-x86_64")
+	}
+	dir, known := tb.TempDir(), standard.Registry(sysfs.Roots{})
+	return capabilities.Sources{
+		Hypervisors: known, CacheFile: filepath.Join(dir, "capabilities.json"), Log: slog.New(slog.DiscardHandler),
+		VMMs: []vmm.Program{qemu.New(qemu.Config{
+			Binary: binary, Hypervisors: known.All(), CacheFile: filepath.Join(dir, "qemu.json"),
+			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "") },
+		})},
+	}
+}
+
+// TestThisMachine: cold and warm, the real machine says the same.
+func TestThisMachine(t *testing.T) {
+	s := thisMachine(t)
+	for _, refresh := range []bool{false, true} {
+		s.Refresh = refresh
+		first, err := capabilities.Collect(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := capabilities.Collect(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !capabilities.Equal(first, second) {
+			t.Errorf("refresh %v: the second document differs from the first (vmlet probe -o json shows how)", refresh)
+		}
+		if v := first.GetVmms()[0]; v.GetState() != capabilities.StateWorks || len(v.GetMachineTypes()) == 0 {
+			t.Errorf("%s: %s", v.GetState(), v.GetReason())
+		}
+	}
+}
+
+func BenchmarkCollectCold(b *testing.B) {
+	s := thisMachine(b)
+	s.Refresh = true
+	for b.Loop() {
+		if _, err := capabilities.Collect(b.Context(), s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCollectWarm(b *testing.B) {
+	s := thisMachine(b)
+	if _, err := capabilities.Collect(b.Context(), s); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := capabilities.Collect(b.Context(), s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkHostKey(b *testing.B) {
+	for b.Loop() {
+		capabilities.HostKey(sysfs.Roots{}, "")
+	}
+}
