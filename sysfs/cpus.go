@@ -44,15 +44,10 @@ func (r *reader) cpus(h *Host) {
 // union is what is present and what is online, which is the same unless the
 // files make no sense.
 func (r *reader) union(path string, present, online IDList) IDList {
-	all := present
-	for _, id := range online {
-		if !present.Has(id) {
-			all = append(slices.Clip(all), id)
-		}
-	}
-	if len(all) != len(present) {
+	all := append(append(IDList{}, present...), online...)
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) != len(present) {
 		r.note(path, "CPUs are online that are not present: they are taken to be")
-		slices.Sort(all)
 	}
 	return all
 }
