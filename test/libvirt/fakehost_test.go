@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 
 // A made-up host is a QEMU that says its best CPU is another than it is: this
@@ -37,13 +39,15 @@ type madeUpHost struct {
 	Model string `json:"model"`
 	// Props are where it differs: features, "model" and "stepping".
 	Props map[string]any `json:"props,omitempty"`
+	// Has are the features that follow, by QEMU's names: no model can lack one.
+	Has map[string]bool `json:"has,omitempty"`
 }
 
 func TestMain(m *testing.M) {
 	if os.Getenv(realVariable) == "" {
 		os.Exit(m.Run())
 	}
-	if err := pretend(os.Args[1:]); err != nil {
+	if err := pretend(slices.Clone(os.Args[1:])); err != nil {
 		fmt.Fprintln(os.Stderr, "made-up host:", err)
 		os.Exit(1)
 	}
@@ -52,6 +56,7 @@ func TestMain(m *testing.M) {
 // script makes a program that is a QEMU on this host.
 func (h madeUpHost) script(t *testing.T, qemu string) string {
 	t.Helper()
+	h.Has = h.features(t, qemu)
 	text, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +71,61 @@ func (h madeUpHost) script(t *testing.T, qemu string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// features asks the QEMU what such a host has.
+func (h madeUpHost) features(t *testing.T, binary string) map[string]bool {
+	t.Helper()
+	ours, theirs, err := pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, append([]string{"-no-user-config", "-nodefaults", "-display", "none", "-S", "-machine", "none", "-accel", "tcg"}, monitor...)...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	defer cmd.Wait() // killed: its status says so
+	defer cmd.Process.Kill()
+	client, err := qmp.New(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var reply struct {
+		Model struct {
+			Props map[string]any `json:"props"`
+		} `json:"model"`
+	}
+	props := map[string]any{}
+	maps.Copy(props, h.Props)
+	query := map[string]any{"type": "full", "model": map[string]any{"name": h.Model, "props": props}}
+	if err := client.Execute(t.Context(), "query-cpu-model-expansion", query, &reply); err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	for name, value := range reply.Model.Props {
+		if value == true {
+			has[name] = true
+		}
+	}
+	return has
+}
+
+// monitor are the options of a QEMU whose monitor is descriptor 3.
+var monitor = []string{"-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control"}
+
+// pair makes a connection to hand one end of to a child.
+func pair() (net.Conn, *os.File, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours := os.NewFile(uintptr(fds[0]), "monitor")
+	defer ours.Close() // FileConn duplicates it
+	conn, err := net.FileConn(ours)
+	return conn, os.NewFile(uintptr(fds[1]), "monitor"), err
 }
 
 // pretend runs with a QEMU's arguments: libvirt's, with a socket's path, or
@@ -145,18 +205,13 @@ func acceptOne() (net.Conn, error) {
 
 // relay runs the real QEMU until either side ends.
 func (h madeUpHost) relay(client net.Conn, args []string) error {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	theirs := os.NewFile(uintptr(fds[1]), "monitor")
-	qemu, err := net.FileConn(os.NewFile(uintptr(fds[0]), "monitor"))
+	qemu, theirs, err := pair()
 	if err != nil {
 		return err
 	}
 	// The parent that QEMU is to die with is the thread that started it.
 	runtime.LockOSThread()
-	cmd := exec.Command(os.Getenv(realVariable), append(args, "-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control")...)
+	cmd := exec.Command(os.Getenv(realVariable), append(args, monitor...)...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -165,37 +220,35 @@ func (h madeUpHost) relay(client net.Conn, args []string) error {
 	}
 	theirs.Close()
 	ended := make(chan error, 2)
-	go func() { ended <- h.forward(qemu, client) }()
-	go func() {
-		_, err := io.Copy(client, qemu)
-		ended <- err
-	}()
+	go func() { ended <- forward(qemu, client, h.ask) }()
+	go func() { ended <- forward(client, qemu, h.answer) }()
 	err = <-ended
 	return errors.Join(err, cmd.Process.Kill())
 }
 
-// forward passes on what the client asks, and changes what it asks about the host.
-func (h madeUpHost) forward(qemu io.Writer, client io.Reader) error {
-	lines := bufio.NewScanner(client)
-	lines.Buffer(nil, 1<<20)
+// forward passes messages on, each changed.
+func forward(to io.Writer, from io.Reader, change func(message map[string]any)) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
-		var call map[string]any
-		if err := json.Unmarshal(lines.Bytes(), &call); err != nil {
-			return fmt.Errorf("the client said %q: %w", lines.Text(), err)
+		var message map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &message); err != nil {
+			return fmt.Errorf("one side said %q: %w", lines.Text(), err)
 		}
-		h.change(call)
-		text, err := json.Marshal(call)
+		change(message)
+		text, err := json.Marshal(message)
 		if err != nil {
 			return err
 		}
-		if _, err := qemu.Write(append(text, '\n')); err != nil {
+		if _, err := to.Write(append(text, '\r', '\n')); err != nil {
 			return err
 		}
 	}
 	return lines.Err()
 }
 
-func (h madeUpHost) change(call map[string]any) {
+// ask asks about the made-up host instead of this one.
+func (h madeUpHost) ask(call map[string]any) {
 	if call["execute"] != "query-cpu-model-expansion" {
 		return
 	}
@@ -211,4 +264,18 @@ func (h madeUpHost) change(call map[string]any) {
 	}
 	maps.Copy(props, h.Props)
 	model["props"] = props
+}
+
+// answer takes what the made-up host has from what models lack here.
+func (h madeUpHost) answer(reply map[string]any) {
+	list, _ := reply["return"].([]any)
+	for _, each := range list {
+		model, _ := each.(map[string]any)
+		if lacks, ok := model["unavailable-features"].([]any); ok {
+			model["unavailable-features"] = slices.DeleteFunc(lacks, func(name any) bool {
+				text, _ := name.(string)
+				return h.Has[text]
+			})
+		}
+	}
 }

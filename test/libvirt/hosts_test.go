@@ -10,6 +10,9 @@ import (
 // processors of each kind, and features more or less.
 func TestMadeUpHosts(t *testing.T) {
 	needLibvirt(t)
+	if testing.Short() {
+		t.Skip("takes libvirt some seconds a host")
+	}
 	all := programs(t)
 	if len(all) == 0 {
 		t.Skip("needs a QEMU")

@@ -21,7 +21,8 @@ func (a *Accelerator) describe(host definition, models []definition) {
 // nearest says a CPU as a named model and what differs. nil: no model fits, or
 // nothing is known of them.
 //
-// A model of another vendor never fits. Models of the very processor, by its
+// A model of another vendor never fits, nor one that is another with a setting
+// of the kernel's. Models of the very processor, by its
 // signature, are taken before others; of either kind the one with the fewest
 // differences, and of two of the same number that with fewer features to be
 // taken away. The models that stand for no processor (qemu64) have no signature
@@ -29,7 +30,7 @@ func (a *Accelerator) describe(host definition, models []definition) {
 func nearest(host cpu, models []definition) *HostModel {
 	var best *candidate
 	for _, d := range models {
-		if !d.named || !fits(host, d) {
+		if !d.named || setting(d.model) || !fits(host, d) {
 			continue
 		}
 		if c := compare(host, d); best == nil || c.better(best) {
@@ -51,6 +52,13 @@ type candidate struct {
 
 func fits(host cpu, d definition) bool {
 	return generic(d.model) || host.vendor == "" || d.vendor == "" || host.vendor == d.vendor
+}
+
+// setting tells the models that differ from another by a setting of the kernel:
+// from Skylake on, TSX is there or not as tsx= has it, and a host is not to
+// become another by that. Haswells and Broadwells without TSX were sold.
+func setting(model string) bool {
+	return strings.Contains(model, "-noTSX") && !strings.HasPrefix(model, "Haswell") && !strings.HasPrefix(model, "Broadwell")
 }
 
 func compare(host cpu, d definition) *candidate {
@@ -79,6 +87,7 @@ func (c *candidate) better(than *candidate) bool {
 	return cmp.Or(
 		cmp.Compare(counted(c.required)+counted(c.disabled), counted(than.required)+counted(than.disabled)),
 		cmp.Compare(counted(c.disabled), counted(than.disabled)),
+		cmp.Compare(len(c.required)+len(c.disabled), len(than.required)+len(than.disabled)),
 		cmp.Compare(c.name, than.name),
 	) < 0
 }
