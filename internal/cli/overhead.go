@@ -7,18 +7,52 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
-	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/cli/output"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // overheadFlags are what the cost depends on beside the specification.
 type overheadFlags struct {
-	hypervisor, vmm, arch, fixed string
-	ratio                        float64
+	hypervisor, vmm, arch, fixed, config string
+	ratio                                float64
+}
+
+// overheadNode is a node as far as costs depend on it.
+type overheadNode struct {
+	known *hypervisor.Registry
+	// standard is what "auto" stands for: a name, or "auto" for the first that works.
+	standard string
+	// fixed is the administrator's figure, in bytes; 0: none.
+	fixed uint64
+}
+
+// node reads the configuration and the flag that goes before it.
+func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
+	cfg, err := agent.LoadConfig(f.config)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := cfg.Sources(roots, "")
+	if err != nil {
+		return nil, err
+	}
+	n := &overheadNode{known: sources.Hypervisors}
+	n.standard, _ = n.known.Default(sources.DefaultHypervisor) // probe warns of an unknown one
+	if f.hypervisor != "" {
+		n.standard = f.hypervisor
+	}
+	n.fixed, _ = cfg.VirtualizationProfile.Overhead()
+	if f.fixed != "" {
+		if n.fixed, err = spec.ParseQuantity(f.fixed); err != nil {
+			return nil, usagef("--fixed: %w", err)
+		}
+	}
+	return n, nil
 }
 
 func (a *app) overheadCmd() *cobra.Command {
@@ -39,6 +73,7 @@ how a figure came about: measured, calculated, estimated or configured.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&file, "file", "f", "", "the specification's `FILE`, - for standard input")
 	flags.StringVar(&f.hypervisor, "hypervisor", "", "`NAME` of the one that the machine runs under, where its specification says auto (default: what this node would choose)")
+	flags.StringVar(&f.config, "config", "", "the agent's configuration `FILE`, YAML: its hypervisor and its virtLauncherOverhead count")
 	flags.StringVar(&f.vmm, "vmm", spec.VMMQEMU, "`NAME` of the VMM, where its specification says auto")
 	flags.StringVar(&f.arch, "arch", runtime.GOARCH, "the machine's architecture: amd64, arm64")
 	flags.Float64Var(&f.ratio, "ratio", 1, "multiply the sum by this `FACTOR`")
@@ -53,7 +88,11 @@ how a figure came about: measured, calculated, estimated or configured.`,
 		if err != nil {
 			return err
 		}
-		b, err := overheadOf(cmd.Context(), standard.Registry(*roots), s, f)
+		n, err := f.node(*roots)
+		if err != nil {
+			return err
+		}
+		b, err := n.overhead(cmd.Context(), s, f)
 		if err != nil {
 			return err
 		}
@@ -72,44 +111,38 @@ type podOverhead struct {
 	PodLimit   uint64 `json:"podLimit"`
 }
 
-// overheadOf completes the specification as an agent would, and adds up.
-func overheadOf(ctx context.Context, known *hypervisor.Registry, s *vmletv1.VirtualMachineSpec, f overheadFlags) (*overhead.Breakdown, error) {
+// overhead completes the specification as an agent would, and adds up.
+func (n *overheadNode) overhead(ctx context.Context, s *vmletv1.VirtualMachineSpec, f overheadFlags) (*overhead.Breakdown, error) {
 	if f.arch != spec.ArchAMD64 && f.arch != spec.ArchARM64 {
 		return nil, usagef("--arch: %.40q is not known: want %s or %s", f.arch, spec.ArchAMD64, spec.ArchARM64)
 	}
-	if err := known.Validate(s, f.arch).Err(); err != nil {
+	if err := n.known.Validate(s, f.arch).Err(); err != nil {
 		return nil, err
 	}
-	h, err := hypervisorFor(ctx, known, s.GetHypervisor(), f.hypervisor)
+	h, err := n.hypervisor(ctx, s.GetHypervisor())
 	if err != nil {
 		return nil, err
 	}
-	s = spec.Default(s, spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: f.vmm, Arch: f.arch}, known.Layers())
-	if err := known.Validate(s, f.arch).Err(); err != nil {
+	s = spec.Default(s, spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: f.vmm, Arch: f.arch}, n.known.Layers())
+	if err := n.known.Validate(s, f.arch).Err(); err != nil {
 		return nil, err
 	}
-	r := overhead.Request{Spec: s, Hypervisor: h, VMM: s.GetVmm(), Arch: f.arch, Ratio: f.ratio}
-	if f.fixed != "" {
-		if r.Fixed, err = spec.ParseQuantity(f.fixed); err != nil {
-			return nil, usagef("--fixed: %w", err)
-		}
-	}
-	return overhead.Of(r)
+	return overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: s.GetVmm(), Arch: f.arch, Ratio: f.ratio, Fixed: n.fixed})
 }
 
-// hypervisorFor is the one that the specification names, else the flag, else the one that works here: only then is any tried.
-func hypervisorFor(ctx context.Context, known *hypervisor.Registry, specified, flag string) (hypervisor.Hypervisor, error) {
-	for _, name := range []string{specified, flag} {
+// hypervisor is the one that the specification names, else the node's; only where that is "auto" is any tried.
+func (n *overheadNode) hypervisor(ctx context.Context, specified string) (hypervisor.Hypervisor, error) {
+	for _, name := range []string{specified, n.standard} {
 		if name == "" || name == hypervisor.NameAuto {
 			continue
 		}
-		h, ok := known.Get(name)
+		h, ok := n.known.Get(name)
 		if !ok {
-			return nil, &hypervisor.UnknownError{Requested: name, Known: known.Names()}
+			return nil, &hypervisor.UnknownError{Requested: name, Known: n.known.Names()}
 		}
 		return h, nil
 	}
-	h, _, err := known.Choose(ctx, hypervisor.NameAuto)
+	h, _, err := n.known.Choose(ctx, hypervisor.NameAuto)
 	return h, err
 }
 

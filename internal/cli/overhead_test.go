@@ -66,6 +66,16 @@ func TestOverhead(t *testing.T) {
 	if b := read("--hypervisor", "kvm", "--vmm", "cloud-hypervisor"); b.Parts[0].Basis != "estimated" {
 		t.Errorf("cloud-hypervisor: %+v", b)
 	}
+	config := specFile(t, "hypervisor: emulation\nvirtualizationProfile: {name: mine, virtLauncher: {virtLauncherOverhead: 300Mi}}\n")
+	if b := read("--config", config); b.Hypervisor != "emulation" || b.Total != 300<<20 {
+		t.Errorf("configured: %+v", b)
+	}
+	if b := read("--config", config, "--fixed", "1Mi", "--hypervisor", "kvm"); b.Hypervisor != "kvm" || b.Total != 1<<20 {
+		t.Errorf("flags go before the configuration: %+v", b)
+	}
+	if b := read("--config", specFile(t, "hypervisor: hyperv-layered\n")); b.Hypervisor != "kvm" {
+		t.Errorf("an unknown default: %+v", b)
+	}
 	if r := n.run(t, "overhead", "-f", file, "-o", "yaml", "--hypervisor", "kvm"); r.code != 0 || !strings.Contains(r.stdout, "podRequest: ") {
 		t.Errorf("yaml: %s%s", r.stdout, r.stderr)
 	}
@@ -88,6 +98,7 @@ func TestOverheadRefuses(t *testing.T) {
 		{[]string{"-f", good, "--vmm", "bochs"}, 1, []string{"bochs"}},
 		{[]string{"-f", good, "--arch", "s390x"}, 2, []string{"s390x"}},
 		{[]string{"-f", good, "--fixed", "lots"}, 2, []string{"--fixed"}},
+		{[]string{"-f", good, "--config", "/nonexistent/agent.yaml"}, 1, []string{"/nonexistent/agent.yaml"}},
 		{[]string{"-f", good, "--ratio", "-1"}, 1, []string{"ratio"}},
 	} {
 		r := n.run(t, append([]string{"overhead"}, c.args...)...)
