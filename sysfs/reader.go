@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -85,7 +86,9 @@ func (r *reader) failed(path string, err error) {
 }
 
 // text returns a file's content without the white space around it; false if
-// there is none.
+// there is none. Some kernels end a list in a NUL: old ones that of the nodes
+// online, those from 5.16 on every list of a CPU and of a node
+// (bitmap_print_to_buf).
 func (r *reader) text(path string) (string, bool) {
 	content, err := r.read(path, maxFile)
 	if err != nil {
@@ -96,7 +99,7 @@ func (r *reader) text(path string) (string, bool) {
 		r.note(path, "it has %d bytes or more, which is too long to make sense", maxFile)
 		return "", false
 	}
-	return strings.TrimSpace(string(content)), true
+	return strings.TrimSpace(string(bytes.TrimRight(content, "\x00"))), true
 }
 
 // head returns at most the first size bytes of a file; false if there is none.
@@ -119,9 +122,7 @@ func (r *reader) read(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if r.buffer == nil {
-		r.buffer = make([]byte, 2*pageSize)
-	}
+	r.scratch()
 	for length := 0; ; {
 		if length == len(r.buffer) {
 			r.buffer = append(r.buffer, make([]byte, length)...)
@@ -137,6 +138,14 @@ func (r *reader) read(path string, limit int) ([]byte, error) {
 			return r.buffer[:length], nil
 		}
 	}
+}
+
+// scratch is the buffer, which has room for any path (PATH_MAX).
+func (r *reader) scratch() []byte {
+	if r.buffer == nil {
+		r.buffer = make([]byte, 2*pageSize)
+	}
+	return r.buffer
 }
 
 // pageSize is the least that a read of a file of /sys gives if there is more.
@@ -277,7 +286,7 @@ func (r *reader) link(path string) (string, bool) {
 		return "", false
 	}
 	defer unix.Close(fd)
-	target := make([]byte, unix.PathMax)
+	target := r.scratch()
 	n, err := unix.Readlinkat(fd, "", target)
 	if err != nil {
 		// ENOENT is what a descriptor of something else than a link gives.
