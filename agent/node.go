@@ -65,27 +65,35 @@ func (n *node) watch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// logChanges logs hypervisors and VMMs whose state is another than before.
+// logChanges logs hypervisors and VMMs of which something else is said than before.
 func logChanges(log *slog.Logger, before, now *vmletv1.Capabilities) {
-	states := map[string]string{}
+	said := map[string]bool{}
+	hypervisor := func(h *vmletv1.HypervisorCapabilities) string {
+		return fmt.Sprint("hypervisor ", h.GetName(), h.GetState(), h.GetReason())
+	}
+	vmm := func(v *vmletv1.VmmCapabilities) string {
+		return fmt.Sprint("VMM ", v.GetName(), v.GetState(), v.GetReason(), v.GetVersion())
+	}
 	for _, h := range before.GetHypervisors() {
-		states["hypervisor "+h.GetName()] = h.GetState() + h.GetReason()
+		said[hypervisor(h)] = true
 	}
 	for _, v := range before.GetVmms() {
-		states["VMM "+v.GetName()] = v.GetState() + v.GetReason()
+		said[vmm(v)] = true
 	}
 	for _, h := range now.GetHypervisors() {
-		if states["hypervisor "+h.GetName()] != h.GetState()+h.GetReason() {
+		if !said[hypervisor(h)] {
 			log.Info("hypervisor", "name", h.GetName(), "state", h.GetState(), "reason", h.GetReason())
 		}
 	}
 	for _, v := range now.GetVmms() {
 		switch {
-		case states["VMM "+v.GetName()] == v.GetState()+v.GetReason():
+		case said[vmm(v)]:
 		case v.GetState() == capabilities.StateWorks:
 			log.Info("VMM", "name", v.GetName(), "version", v.GetVersion(), "binary", v.GetBinary())
-		default:
+		case v.GetName() == now.GetDefaultVmm():
 			log.Warn("no VM can be started with this VMM", "vmm", v.GetName(), "error", v.GetReason(), "remedy", v.GetRemedy())
+		default:
+			log.Info("VMM", "name", v.GetName(), "state", v.GetState(), "reason", v.GetReason())
 		}
 	}
 }

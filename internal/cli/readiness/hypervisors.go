@@ -96,6 +96,9 @@ func vmms(doc *vmletv1.Capabilities) []Check {
 	for _, v := range doc.GetVmms() {
 		all = append(all, vmm(doc, v))
 		for _, a := range v.GetAccelerators() {
+			if refused(doc, a) {
+				continue // that the hypervisor can't be used is told already
+			}
 			if c, ok := accelerator(v, a); ok {
 				all = append(all, c)
 			}
@@ -105,6 +108,13 @@ func vmms(doc *vmletv1.Capabilities) []Check {
 		all = append(all, Check{Mark: Fail, Name: "none", Finding: "no VMM is configured"})
 	}
 	return all
+}
+
+// refused: the VMM can't be used under a hypervisor that can't be used at all.
+func refused(doc *vmletv1.Capabilities, a *vmletv1.AcceleratorCapabilities) bool {
+	return !a.GetUsable() && slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+		return h.GetName() == a.GetHypervisor() && h.GetState() == unusable
+	})
 }
 
 func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
