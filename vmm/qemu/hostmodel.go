@@ -9,11 +9,13 @@ import (
 // describe fills in what follows from the models' definitions: whose each is,
 // and which is nearest to the best CPU that a guest can have.
 func (a *Accelerator) describe(host definition, models []definition) {
+	vendors := make(map[string]string, len(models))
 	for _, d := range models {
-		if m, known := a.Models[d.model]; known {
-			m.Vendor = d.vendor
-			a.Models[d.model] = m
-		}
+		vendors[d.model] = d.vendor
+	}
+	for name, m := range a.Models {
+		m.Vendor = vendors[baseName(name)]
+		a.Models[name] = m
 	}
 	a.HostModel = nearest(host.cpu, models)
 }
@@ -30,7 +32,7 @@ func (a *Accelerator) describe(host definition, models []definition) {
 func nearest(host cpu, models []definition) *HostModel {
 	var best *candidate
 	for _, d := range models {
-		if !d.named || setting(d.model) || !fits(host, d) {
+		if setting(d.model) || !fits(host, d) {
 			continue
 		}
 		if c := compare(host, d); best == nil || c.better(best) {
@@ -129,11 +131,17 @@ func generic(model string) bool {
 
 // modelVendor is libvirt's word for whose a model is.
 func modelVendor(name string, m Model) string {
-	if i := strings.LastIndex(name, "-v"); i > 0 && m.AliasOf == "" {
-		name = name[:i]
-	}
-	if generic(name) {
+	if generic(baseName(name)) {
 		return ""
 	}
 	return vendorName(m.Vendor)
+}
+
+// baseName is a model's name without its version: "EPYC" for "EPYC-v2".
+func baseName(model string) string {
+	i := strings.LastIndex(model, "-v")
+	if i < 1 || strings.Trim(model[i+2:], "0123456789") != "" {
+		return model
+	}
+	return model[:i]
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
@@ -55,6 +58,7 @@ func TestProbeOfRealQEMU(t *testing.T) {
 		if len(d.Devices) != len(usedDevices()) {
 			t.Errorf("devices %q, want all of %q", d.Devices, usedDevices())
 		}
+		checkCapabilities(t, info)
 		q35, found := d.machine("q35")
 		if !found || familyOf(q35.Name) != familyQ35 || q35.MaxCPUs < 2 {
 			t.Errorf("q35 is %+v", q35)
@@ -64,6 +68,118 @@ func TestProbeOfRealQEMU(t *testing.T) {
 			t.Errorf("version %s: %+v", info.Version, struct{ ROM, KVMDevice, File bool }{d.ReadOnlyMemory, d.KVMDevice, d.MigrateFile})
 		}
 	})
+}
+
+// checkCapabilities looks at what is in the node's document.
+func checkCapabilities(t *testing.T, info vmm.Info) {
+	c := info.Capabilities
+	if c.GetState() != "works" || c.GetVersion() != info.Version || c.GetBinary() != info.Binary || c.GetLazyRestore() != info.LazyRestore ||
+		c.GetArchitecture() != spec.ArchAMD64 || !strings.Contains(strings.Join(c.GetMigrationCapabilities(), " "), "x-ignore-shared") ||
+		!slices.Equal(c.GetBuiltAccelerators(), []string{"kvm", "tcg"}) || slices.Contains(c.GetSnapshotKinds(), "lazy") != info.LazyRestore {
+		t.Errorf("%+v", c)
+	}
+	machines := map[string]*vmletv1.MachineType{}
+	for _, m := range c.GetMachineTypes() {
+		machines[m.GetName()], machines[m.GetAlias()] = m, m
+		if m.GetSupported() != (familyOf(m.GetName()) != familyUnknown) {
+			t.Errorf("machine %v", m)
+		}
+	}
+	if m := machines["q35"]; !m.GetSupported() || !m.GetNuma() || !m.GetHotpluggableCpus() || m.GetMaxVcpus() < 255 || m.GetIsDefault() || m.GetDefaultCpuType() == "" {
+		t.Errorf("q35: %v", m)
+	}
+	if m := machines["microvm"]; !m.GetSupported() || m.GetNuma() {
+		t.Errorf("microvm: %v", m)
+	}
+	if m := machines["isapc"]; m == nil || m.GetSupported() {
+		t.Errorf("isapc: %v", m)
+	}
+	if !machines["pc"].GetIsDefault() {
+		t.Errorf("pc: %v", machines["pc"])
+	}
+	if !slices.ContainsFunc(c.GetAccelerators(), func(a *vmletv1.AcceleratorCapabilities) bool { return a.GetHypervisor() == spec.HypervisorEmulation }) {
+		t.Fatalf("accelerators %v", c.GetAccelerators())
+	}
+	for _, a := range c.GetAccelerators() {
+		if !a.GetUsable() {
+			continue
+		}
+		checkModels(t, a)
+	}
+}
+
+func checkModels(t *testing.T, a *vmletv1.AcceleratorCapabilities) {
+	t.Helper()
+	models := map[string]*vmletv1.CpuModel{}
+	for _, m := range a.GetCpuModels() {
+		models[m.GetName()] = m
+		if m.GetUsable() != (len(m.GetUnavailableFeatures()) == 0) || !slices.IsSorted(m.GetUnavailableFeatures()) {
+			t.Errorf("%s: %v", a.GetHypervisor(), m)
+		}
+	}
+	if models["host"] != nil || models["max"] != nil || models["base"] != nil {
+		t.Error("host, max or base is among the models")
+	}
+	if m := models["Haswell-noTSX"]; m.GetVendor() != "Intel" || m.GetAliasOf() != "Haswell-v2" || m.GetUsable() {
+		t.Errorf("%s: Haswell-noTSX: %v", a.GetHypervisor(), m)
+	}
+	if m := models["EPYC-v2"]; m.GetVendor() != "AMD" || m.GetAliasOf() != "" {
+		t.Errorf("%s: EPYC-v2: %v", a.GetHypervisor(), m)
+	}
+	if m := models["qemu64-v1"]; m == nil || m.GetVendor() != "" {
+		t.Errorf("%s: qemu64-v1: %v", a.GetHypervisor(), m)
+	}
+	if a.GetHostCpuModel().GetName() == "" || !slices.IsSorted(a.GetCpuFeatures()) || !slices.Contains(a.GetCpuFeatures(), "sse2") {
+		t.Errorf("%s: host model %v, features %q", a.GetHypervisor(), a.GetHostCpuModel(), a.GetCpuFeatures())
+	}
+}
+
+// TestWithoutEmulation: a QEMU that has only a hypervisor says all the same
+// what doesn't depend on one.
+func TestWithoutEmulation(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+		if kvm := info.Details.(*Details).Accelerators[spec.HypervisorKVM]; kvm.Failure != "" || kvm.Models == nil {
+			t.Skipf("needs KVM: %s", kvm.Failure)
+		}
+		w := wrap(t, q.config.Binary, "tcg")
+		only, err := New(Config{Binary: w.path, Hypervisors: hypervisors("")}).Info(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := only.Details.(*Details), info.Details.(*Details)
+		if failure := got.Accelerators[spec.HypervisorEmulation].Failure; !strings.Contains(failure, "no such accelerator today") {
+			t.Errorf("the failure of emulation is %q", failure)
+		}
+		if encode(t, got.Machines) != encode(t, want.Machines) || encode(t, got.Devices) != encode(t, want.Devices) {
+			t.Error("machines or devices differ from those under emulation")
+		}
+		for name, m := range got.Accelerators[spec.HypervisorKVM].Models {
+			if m.Vendor != "" {
+				t.Errorf("%s is said to be %s's, and QEMU shows the host's vendor", name, m.Vendor)
+			}
+		}
+	})
+}
+
+func TestNoHypervisor(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+		if _, err := New(Config{Binary: q.config.Binary}).Info(testContext(t)); err == nil || !strings.Contains(err.Error(), "no hypervisor") {
+			t.Errorf("without hypervisors: %v", err)
+		}
+	})
+}
+
+// BenchmarkProbe is a cold Info: two programs started and asked.
+func BenchmarkProbe(b *testing.B) {
+	binary, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		b.Skip(err)
+	}
+	for b.Loop() {
+		if _, err := New(Config{Binary: binary, Hypervisors: hypervisors("")}).Info(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // TestAnswersAreKept: the program is run again only when there is a reason.

@@ -44,13 +44,13 @@ func (a *asker) models() map[string]Model {
 // for the next one.
 const atOnce = 8
 
-// definitions asks what each named model is made of. It is empty where QEMU
-// doesn't tell (arm64).
+// definitions asks what the models are made of that have a name and are not a
+// version of another (Haswell-v4). It is empty where QEMU doesn't tell (arm64).
 func (a *asker) definitions(models map[string]Model, ownVendor bool) []definition {
 	found := make([]definition, 0, len(models))
 	for _, name := range slices.Sorted(maps.Keys(models)) {
-		if !openModel(name) && name != modelBase {
-			found = append(found, definition{model: name, named: models[name].AliasOf != ""})
+		if models[name].AliasOf != "" {
+			found = append(found, definition{model: name})
 		}
 	}
 	errs := make([]error, len(found))
@@ -84,8 +84,6 @@ func (a *asker) definitions(models map[string]Model, ownVendor bool) []definitio
 // definition is what a CPU model is made of.
 type definition struct {
 	model string
-	// named: it is not one of the versions of another (Haswell-v4).
-	named bool
 	cpu
 }
 
