@@ -25,7 +25,7 @@ func TestApplyCgroupReal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			actions, err := Plan(found, Request{CPUs: []int{0, 1}, VCPUs: 1, IsolateEmulator: true})
+			actions, err := Plan(found, Request{CPUs: twoCPUs(t), VCPUs: 1, IsolateEmulator: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,11 +95,12 @@ func removeCgroups(t *testing.T, pid int, dirs ...string) {
 // TestApplyGoesOn: what fails is named, what can be done is.
 func TestApplyGoesOn(t *testing.T) {
 	pid := startQEMU(t, "tcg", 1)
+	cpu := twoCPUs(t)[0]
 	main := Thread{PID: pid, TID: pid, Name: "main"}
 	done, err := System{Cgroup: filepath.Join(t.TempDir(), "missing")}.Apply([]Action{
 		{Thread: main, CPUs: sysfs.IDList{sysfs.MaxID - 1}},
 		{Thread: main, Cgroup: CgroupName},
-		{Thread: main, CPUs: sysfs.IDList{0}},
+		{Thread: main, CPUs: sysfs.IDList{cpu}},
 		{Thread: Thread{PID: pid, TID: pid, Name: "nothing to do"}},
 	})
 	if done.Done != 2 || err == nil {
@@ -110,7 +111,7 @@ func TestApplyGoesOn(t *testing.T) {
 			t.Errorf("%q doesn't say %q", err, s)
 		}
 	}
-	if got := allowedList(t, pid, pid); got != "0" {
+	if got := allowedList(t, pid, pid); got != strconv.Itoa(cpu) {
 		t.Errorf("the main thread runs on %s", got)
 	}
 }

@@ -97,16 +97,7 @@ func TestFindReal(t *testing.T) {
 }
 
 func TestApplyReal(t *testing.T) {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
-		t.Skip("a virtual CPU and the rest want a CPU each")
-	}
-	var cpus []int
-	for id := 0; len(cpus) < 2; id++ {
-		if allowed.IsSet(id) {
-			cpus = append([]int{id}, cpus...) // the higher one for the virtual CPU: not where all is anyway
-		}
-	}
+	cpus := twoCPUs(t)
 	onReal(t, 1, func(t *testing.T, pid int, names hypervisor.ThreadNames) {
 		found, err := Find(sysfs.Roots{}, pid, names)
 		if err != nil {
@@ -129,6 +120,22 @@ func TestApplyReal(t *testing.T) {
 			}
 		}
 	})
+}
+
+// twoCPUs are processors that this process may use, the higher one first: a virtual CPU is then not where all else is anyway.
+func twoCPUs(t *testing.T) []int {
+	t.Helper()
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
+		t.Skip("a virtual CPU and the rest want a CPU each")
+	}
+	var cpus []int
+	for id := 0; len(cpus) < 2; id++ {
+		if allowed.IsSet(id) {
+			cpus = append([]int{id}, cpus...)
+		}
+	}
+	return cpus
 }
 
 // allowedList is where the kernel lets a thread run; empty: it has ended.
