@@ -1,7 +1,7 @@
 // Command bench times vmlet beside bare QEMU and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory]
+//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory,probe]
 //	go run ./test/bench -only overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
@@ -27,7 +27,7 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	only := flag.String("only", "start,save,lazy,memory", "which rows")
+	only := flag.String("only", "start,save,lazy,memory,probe", "which rows")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -68,6 +68,8 @@ func run(ctx context.Context, runs int, rows []string) error {
 			err = b.lazy()
 		case "memory":
 			err = b.resident()
+		case "probe":
+			err = b.probe()
 		case "overhead":
 			err = b.overhead()
 		default:
