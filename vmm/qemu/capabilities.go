@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -56,7 +57,7 @@ func (m Machine) capabilities() *vmletv1.MachineType {
 	family := familyOf(m.Name)
 	return &vmletv1.MachineType{
 		Name: m.Name, Alias: m.Alias, Deprecated: m.Deprecated, IsDefault: m.Default,
-		MaxVcpus:       uint32(max(m.MaxCPUs, 0)),
+		MaxVcpus:       uint32(min(max(m.MaxCPUs, 0), math.MaxInt32)),
 		Supported:      family != familyUnknown,
 		DefaultCpuType: m.CPUType, HotpluggableCpus: m.HotplugCPUs,
 		Numa: family.hasNUMA(),

@@ -24,6 +24,9 @@ func (a *asker) accelerator(name string) (Accelerator, definition) {
 	return out, available
 }
 
+// maxModels bounds how many CPU models are asked about. QEMU 10.0 has 154.
+const maxModels = 2000
+
 func (a *asker) models() map[string]Model {
 	var reply []struct {
 		Name        string   `json:"name"`
@@ -32,6 +35,10 @@ func (a *asker) models() map[string]Model {
 		AliasOf     string   `json:"alias-of"`
 	}
 	a.ask("query-cpu-definitions", nil, &reply)
+	if len(reply) > maxModels {
+		a.fail("it has %d CPU models, which can't be", len(reply))
+		return nil
+	}
 	models := make(map[string]Model, len(reply))
 	for _, m := range reply {
 		slices.Sort(m.Unavailable)

@@ -20,6 +20,10 @@ import (
 // driver can cost.
 const probeTimeout = 20 * time.Second
 
+// maxReply bounds one of its replies, in bytes. The longest is the schema, of
+// 236 KiB in QEMU 10.0.
+const maxReply = 4 << 20
+
 // maxStderr bounds what is kept of a program's complaints, in bytes.
 const maxStderr = 4 << 10
 
@@ -61,7 +65,7 @@ func (b *bare) start(ctx context.Context, binary, accelerator string) error {
 		ours.Close()
 		return fmt.Errorf("running QEMU: %w", err)
 	}
-	b.client, err = qmp.New(ctx, ours)
+	b.client, err = qmp.New(ctx, ours, qmp.WithMaxMessageSize(maxReply))
 	if err != nil {
 		b.cancel()
 		b.cmd.Wait() // killed, or ended by itself: stderr says more
