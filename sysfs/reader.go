@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,7 +88,7 @@ func (r *reader) failed(path string, err error) {
 // text returns a file's content without the white space around it; false if
 // there is none. Some kernels end a list in a NUL: old ones that of the nodes
 // online, those from 5.16 on every list of a CPU and of a node
-// (bitmap_print_to_buf).
+// (bitmap_print_to_buf); or have it in place of an empty one (nohz_full).
 func (r *reader) text(path string) (string, bool) {
 	content, err := r.read(path, maxFile)
 	if err != nil {
@@ -99,8 +99,11 @@ func (r *reader) text(path string) (string, bool) {
 		r.note(path, "it has %d bytes or more, which is too long to make sense", maxFile)
 		return "", false
 	}
-	return strings.TrimSpace(string(bytes.TrimRight(content, "\x00"))), true
+	return string(bytes.TrimFunc(content, blank)), true
 }
+
+// blank is white space, and the NUL.
+func blank(r rune) bool { return r == 0 || unicode.IsSpace(r) }
 
 // head returns at most the first size bytes of a file; false if there is none.
 func (r *reader) head(path string, size int) (string, bool) {

@@ -32,7 +32,7 @@ func TestReader(t *testing.T) {
 		{name: "missing"},
 		{name: "file", want: "7", make: func(_ *testing.T, tree *sysfstest.Tree) { tree.File("sys/x/file", "  7") }},
 		{name: "nul", want: "0-3", make: func(_ *testing.T, tree *sysfstest.Tree) { tree.Raw("sys/x/nul", "0-3\n\x00") }},
-		{name: "nul-only", make: func(_ *testing.T, tree *sysfstest.Tree) { tree.Raw("sys/x/nul-only", "\x00") }},
+		{name: "nul-only", make: func(_ *testing.T, tree *sysfstest.Tree) { tree.Raw("sys/x/nul-only", "\x00\n") }},
 		{name: "empty", make: func(_ *testing.T, tree *sysfstest.Tree) { tree.Raw("sys/x/empty", "") }},
 		{name: "link", make: func(_ *testing.T, tree *sysfstest.Tree) {
 			tree.File("sys/y/z", "7")
