@@ -96,16 +96,22 @@ func usedDevices() []string {
 	return names
 }
 
-// built asks for the type that each accelerator is in QEMU.
-func (a *asker) built(hypervisors []hypervisor.Hypervisor) []string {
-	var found []string
+// built asks for the type that each accelerator is in QEMU, and which of them
+// take the hypervisor's device.
+func (a *asker) built(hypervisors []hypervisor.Hypervisor) (all, withDevice []string) {
 	for _, h := range hypervisors {
-		if a.ask("qom-list-properties", map[string]string{"typename": h.Accelerator() + "-accel"}, nil) {
-			found = append(found, h.Accelerator())
+		properties, known := a.properties(h.Accelerator() + "-accel")
+		if !known {
+			continue
+		}
+		all = append(all, h.Accelerator())
+		if slices.Contains(properties, "device") {
+			withDevice = append(withDevice, h.Accelerator())
 		}
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	slices.Sort(all)
+	slices.Sort(withDevice)
+	return slices.Compact(all), slices.Compact(withDevice)
 }
 
 func (a *asker) migrationCapabilities() []string {
@@ -121,16 +127,17 @@ func (a *asker) migrationCapabilities() []string {
 	return names
 }
 
-func (a *asker) properties(typename string) []string {
+// properties are those of a type; false: QEMU hasn't got it.
+func (a *asker) properties(typename string) ([]string, bool) {
 	var reply []struct {
 		Name string `json:"name"`
 	}
-	a.ask("qom-list-properties", map[string]string{"typename": typename}, &reply)
+	known := a.ask("qom-list-properties", map[string]string{"typename": typename}, &reply)
 	names := make([]string, len(reply))
 	for i, p := range reply {
 		names[i] = p.Name
 	}
-	return names
+	return names, known
 }
 
 func (a *asker) migrateFile() bool {

@@ -44,8 +44,8 @@ func (d *Details) snapshotKinds() []string {
 // features are what not every QEMU can do.
 func (d *Details) features() []string {
 	var out []string
-	if d.KVMDevice {
-		out = append(out, "kvm-device-descriptor")
+	for _, name := range d.DeviceAccelerators {
+		out = append(out, name+"-device-descriptor")
 	}
 	if d.MigrateFile {
 		out = append(out, "migrate-file")

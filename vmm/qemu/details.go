@@ -26,9 +26,9 @@ type Details struct {
 	MigrationCapabilities []string `json:"migrationCapabilities,omitempty"`
 	// Devices that vmlet uses and this QEMU has, sorted.
 	Devices []string `json:"devices"`
-	// KVMDevice: -accel kvm has the property device, so that /dev/kvm may be
-	// opened for it.
-	KVMDevice bool `json:"kvmDevice"`
+	// DeviceAccelerators are those whose -accel has the property device, so that
+	// the hypervisor's device may be opened for it; by QEMU's names, sorted.
+	DeviceAccelerators []string `json:"deviceAccelerators,omitempty"`
 	// ReadOnlyMemory: memory-backend-file has the property rom, so that RAM can
 	// be mapped privately from a file opened read-only.
 	ReadOnlyMemory bool `json:"readOnlyMemory"`

@@ -82,12 +82,9 @@ func (b *builder) machineArgs() {
 	b.arg("-machine", keyValues(b.machine.Name, machine...))
 }
 
-// acceleratorKVM is the one whose device QEMU can be handed.
-const acceleratorKVM = "kvm"
-
 func (b *builder) acceleratorArgs() {
 	name := b.req.Accelerator
-	if name == acceleratorKVM && b.details.KVMDevice && b.req.HypervisorDevice != "" {
+	if contains(b.details.DeviceAccelerators, name) && b.req.HypervisorDevice != "" {
 		device := b.fdset(plan.File{Kind: plan.FilePath, Field: "hypervisor", Path: b.req.HypervisorDevice, Write: true})
 		b.arg("-accel", keyValues(name, "device", device))
 		return

@@ -125,10 +125,10 @@ func (a *asker) base(hypervisors []hypervisor.Hypervisor, ownVendor bool) *base 
 	d.Arch = a.arch()
 	d.Machines = a.machines()
 	d.Devices = a.devices()
-	d.BuiltAccelerators = a.built(hypervisors)
+	d.BuiltAccelerators, d.DeviceAccelerators = a.built(hypervisors)
 	d.MigrationCapabilities = a.migrationCapabilities()
-	d.KVMDevice = slices.Contains(a.properties("kvm-accel"), "device")
-	d.ReadOnlyMemory = slices.Contains(a.properties("memory-backend-file"), "rom")
+	ram, _ := a.properties("memory-backend-file")
+	d.ReadOnlyMemory = slices.Contains(ram, "rom")
 	d.MigrateFile = a.migrateFile()
 	out.models = a.definitions(a.models(), ownVendor)
 	return out
