@@ -181,10 +181,14 @@ func TestPassing(t *testing.T) {
 			m := newMachine(t)
 			m.kvm.status = c.status
 			m.collect(m.sources())
-			m.collect(m.sources())
+			doc := m.collect(m.sources())
 			want := 2
 			if c.kept {
 				want = 1
+			}
+			// What hangs on it is not known, so that labels stay as they were.
+			if unknown := len(doc.GetUnknown()) > 0; unknown == c.kept {
+				t.Errorf("unknown: %v", doc.GetUnknown())
 			}
 			if tries, _ := m.kvm.counts(); tries != want {
 				t.Errorf("tried %d times, not %d", tries, want)

@@ -84,7 +84,7 @@ func (c *collection) missf(fact, format string, args ...any) {
 // host reads the machine's files, and what hangs on them.
 func (c *collection) host(ctx context.Context) {
 	h := sysfs.Read(c.Roots)
-	c.doc.Host = hostCapabilities(h)
+	c.doc.Host = hostCapabilities(h, c.Roots)
 	if h.Architecture != "" {
 		c.doc.Architecture = h.Architecture
 	}
@@ -124,6 +124,9 @@ func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *v
 		s := h.Check(ctx)
 		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s)
 	})
+	if status := statusOf(found); !lasting(status) {
+		c.missf(part, "%s", status.Sentence())
+	}
 	more := remembered(c, part, key, func() (*vmletv1.HypervisorCapabilities, bool) {
 		more := new(vmletv1.HypervisorCapabilities)
 		d, ok := hypervisor.As[hypervisor.Discoverer](h)
@@ -131,6 +134,10 @@ func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *v
 			return more, false
 		}
 		unknown := d.Discover(ctx, more)
+		if statusOf(found).Level == hypervisor.Unusable {
+			// Of what can't be used, and why is known, no more is to be known.
+			return more, len(unknown) == 0 && ctx.Err() == nil
+		}
 		c.miss(unknown...)
 		return more, ctx.Err() == nil && len(unknown) == 0
 	})

@@ -10,7 +10,7 @@ import (
 
 // hostCapabilities is what of a machine's files belongs in the document:
 // nothing that changes by itself.
-func hostCapabilities(h *sysfs.Host) *vmletv1.HostCapabilities {
+func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *vmletv1.HostCapabilities {
 	out := &vmletv1.HostCapabilities{
 		KernelRelease:        h.Kernel.Release,
 		Cpu:                  hostCPU(h),
@@ -25,6 +25,8 @@ func hostCapabilities(h *sysfs.Host) *vmletv1.HostCapabilities {
 	}
 	if ksm := h.Memory.KSM; ksm != nil {
 		out.KsmEnabled = proto.Bool(ksm.Run == 1)
+	} else if withoutKSM(h, roots) {
+		out.KsmEnabled = proto.Bool(false)
 	}
 	if limit := h.Kernel.RealtimeRuntime; limit != nil {
 		out.Realtime = proto.Bool(*limit == -1)

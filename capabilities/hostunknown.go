@@ -2,6 +2,7 @@ package capabilities
 
 import (
 	"cmp"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,15 +46,26 @@ func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*vmletv1.UnknownFact {
 			reasons[fact] = []string{reason}
 		}
 	}
-	ksm := roots.SysPath("kernel", "mm", "ksm", "run")
-	missing("host.ksm", h.Memory.KSM == nil, ksm+" is not there: this kernel has no KSM")
+	missing("host.ksm", h.Memory.KSM == nil && !withoutKSM(h, roots), roots.SysPath("kernel", "mm", "ksm", "run")+" is not there")
 	missing("host.realtime", h.Kernel.RealtimeRuntime == nil, roots.ProcPath("sys", "kernel", "sched_rt_runtime_us")+" is not there")
-	missing("host.nested", h.Virtualization.Nested == nil, "no module that is loaded has the parameter nested")
+	// Where there is no KVM there is nothing that could be nested.
+	missing("host.nested", h.Virtualization.Nested == nil && there(roots.DevPath("kvm")), "no module that is loaded has the parameter nested")
 	var out []*vmletv1.UnknownFact
 	for fact, why := range reasons {
 		out = append(out, &vmletv1.UnknownFact{Fact: fact, Reason: someOf(why)})
 	}
 	return sortFacts(out)
+}
+
+// withoutKSM: the kernel is built without it, and so it merges nothing.
+func withoutKSM(h *sysfs.Host, roots sysfs.Roots) bool {
+	noted := slices.ContainsFunc(h.Notes, func(n sysfs.Note) bool { return strings.HasPrefix(n.Path, roots.SysPath("kernel", "mm", "ksm")) })
+	return h.Memory.KSM == nil && !noted && there(roots.SysPath("kernel", "mm")) && !there(roots.SysPath("kernel", "mm", "ksm"))
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // factOf is the fact that a file tells of; empty: none of the document's. What
