@@ -53,10 +53,18 @@ func (r *reader) union(path string, present, online IDList) IDList {
 }
 
 // online is what a CPU says of itself. One that can't be taken offline has no
-// such file.
+// such file; a file that says nothing comes of a machine that would not let it be
+// read when it was captured.
 func (r *reader) online(id int) bool {
-	text, told := r.text(r.cpuPath(id) + "online")
-	return !told || text == "1"
+	path := r.cpuPath(id) + "online"
+	switch text, _ := r.text(path); text {
+	case "0":
+		return false
+	case "", "1":
+	default:
+		r.note(path, "%.40q is neither 0 nor 1; the CPU is taken to be online", text)
+	}
+	return true
 }
 
 // cpuPath returns a CPU's folder, with a slash behind it.

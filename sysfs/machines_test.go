@@ -73,6 +73,7 @@ func machines() []machine {
 			for _, name := range []string{"possible", "present", "online", "offline"} {
 				t.Remove(cpuDir + name)
 			}
+			t.Raw(cpuDir+"cpu2/online", "") // as it is captured where it can't be read
 			t.Folder(cpuDir + "cpu01")
 			t.Folder(cpuDir + "cpufreq")
 			t.Remove("sys/devices/system/node/online")

@@ -99,7 +99,7 @@ func (r *reader) text(path string) (string, bool) {
 		r.note(path, "it has %d bytes or more, which is too long to make sense", maxFile)
 		return "", false
 	}
-	return string(bytes.TrimFunc(content, blank)), true
+	return string(bytes.TrimSpace(bytes.TrimRightFunc(content, blank))), true
 }
 
 // blank is white space, and the NUL.
