@@ -37,11 +37,13 @@ type Config struct {
 	// Shim is the path of vmlet-shim; default: beside the running program.
 	Shim string `yaml:"shim"`
 
-	QEMU      QEMUConfig    `yaml:"qemu"`
-	Users     UserRange     `yaml:"users"`
-	RAM       RAMConfig     `yaml:"ram"`
-	HugePages []HugePageDir `yaml:"hugePages"`
-	Cgroup    CgroupConfig  `yaml:"cgroup"`
+	QEMU QEMUConfig `yaml:"qemu"`
+	// CloudHypervisor is asked what it is; it runs no VMs yet.
+	CloudHypervisor CloudHypervisorConfig `yaml:"cloudHypervisor"`
+	Users           UserRange             `yaml:"users"`
+	RAM             RAMConfig             `yaml:"ram"`
+	HugePages       []HugePageDir         `yaml:"hugePages"`
+	Cgroup          CgroupConfig          `yaml:"cgroup"`
 
 	// Hypervisor is that of specifications which name none; default: the first
 	// that works, as "auto" has it. An unknown name is kvm, with a warning.
@@ -65,6 +67,13 @@ type Config struct {
 // QEMUConfig says which QEMU is used.
 type QEMUConfig struct {
 	// Binary is its absolute path; default /usr/bin/qemu-system-ARCH.
+	Binary string `yaml:"binary"`
+}
+
+// CloudHypervisorConfig says which cloud-hypervisor is used.
+type CloudHypervisorConfig struct {
+	// Binary is its absolute path; default: /usr/local/bin/cloud-hypervisor,
+	// else that in /usr/bin.
 	Binary string `yaml:"binary"`
 }
 

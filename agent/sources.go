@@ -39,6 +39,8 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 		DefaultHypervisor: c.Hypervisor,
 		ObsoleteCPUModels: c.ObsoleteModels(),
 
+		PermittedHostDevices: c.PermittedHostDevices,
+
 		Version: c.Version,
 		Log:     c.Log,
 	}
@@ -61,6 +63,6 @@ func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
 	}
 	return []vmm.Program{
 		qemu.New(q),
-		cloudhypervisor.New(cloudhypervisor.Config{Architecture: runtime.GOARCH, Hypervisors: hypervisors}),
+		cloudhypervisor.New(cloudhypervisor.Config{Binary: c.CloudHypervisor.Binary, Architecture: runtime.GOARCH, Hypervisors: hypervisors}),
 	}
 }

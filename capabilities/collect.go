@@ -88,6 +88,7 @@ func (c *collection) host(ctx context.Context) {
 	if h.Architecture != "" {
 		c.doc.Architecture = h.Architecture
 	}
+	c.doc.HostDevices = hostDevices(c.PermittedHostDevices, h)
 	c.miss(hostUnknown(h, c.Roots)...)
 	key := newKey("confidential computing", c.Version)
 	key.add("host", c.hostKey)

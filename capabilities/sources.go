@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -26,6 +27,8 @@ type Sources struct {
 	DefaultHypervisor string
 	// ObsoleteCPUModels are not offered.
 	ObsoleteCPUModels []string
+	// PermittedHostDevices may be given to guests.
+	PermittedHostDevices hostdevice.Permitted
 	// CacheFile keeps what is dear to ask; empty: it isn't kept. That of a tree
 	// from another machine never is.
 	CacheFile string

@@ -192,6 +192,31 @@ func passthrough(doc *vmletv1.Capabilities, host *sysfs.Host) []Check {
 	return all
 }
 
+// permitted is what there is of the devices that the configuration permits.
+func permitted(doc *vmletv1.Capabilities) []Check {
+	var all []Check
+	for _, r := range doc.GetHostDevices() {
+		c := Check{Mark: Pass, Name: r.GetResource(), Finding: plural(len(r.GetDevices()), "device")}
+		if len(r.GetDevices()) > 0 {
+			c.Finding += ": " + strings.Join(r.GetDevices(), ", ")
+		} else {
+			c.Mark = Warn
+		}
+		if r.GetExternal() {
+			c.Details = append(c.Details, "another device plugin offers it")
+		}
+		for _, o := range r.GetObstacles() {
+			c.Mark = Warn
+			c.Details = append(c.Details, o.GetDevice()+": "+o.GetReason()+" => "+o.GetRemedy())
+		}
+		if len(r.GetDevices())+len(r.GetObstacles()) == 0 {
+			c.Remedy = "no device of this machine is meant: look at permittedHostDevices in the agent's configuration"
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
 func confidential(doc *vmletv1.Capabilities) []Check {
 	c := doc.GetConfidentialComputing()
 	var all []Check

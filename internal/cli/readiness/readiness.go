@@ -62,7 +62,7 @@ func Of(doc *vmletv1.Capabilities, host *sysfs.Host) Report {
 			{"Processor", processor(doc)},
 			{"Memory", memory(doc)},
 			{"Devices", devices(doc)},
-			{"Host devices for guests", passthrough(doc, host)},
+			{"Host devices for guests", append(passthrough(doc, host), permitted(doc)...)},
 			{"Confidential computing", confidential(doc)},
 			{"Not known", unknown(doc)},
 		},

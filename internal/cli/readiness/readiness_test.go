@@ -50,6 +50,13 @@ func TestReport(t *testing.T) {
 	}{
 		{name: "healthy", host: withVFIO, ready: true, change: func(doc *vmletv1.Capabilities) {
 			doc.ConfidentialComputing.Sev.Supported = true
+			doc.HostDevices = []*vmletv1.HostDeviceResource{
+				{Resource: "example.org/absent", Kind: "usb"},
+				{Resource: "example.org/nvme", Kind: "pci", External: true, Devices: []string{"0000:e1:00.0"}},
+				{Resource: "nvidia.com/T4", Kind: "pci", Devices: []string{"0000:65:00.0"}, Obstacles: []*vmletv1.HostDeviceObstacle{
+					{Device: "0000:66:00.0", Reason: "it is bound to nouveau, not to vfio-pci", Remedy: "bind it"},
+				}},
+			}
 			doc.ConfidentialComputing.SevEs.Reason = "the processor has SEV-ES and kvm_amd's parameter sev_es is N: boot with kvm_amd.sev_es=1"
 		}},
 		{name: "nothing-works"},

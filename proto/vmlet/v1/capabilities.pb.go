@@ -48,8 +48,10 @@ type Capabilities struct {
 	Unknown []*UnknownFact `protobuf:"bytes,11,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	// Names of CPU models that are too old to be offered; from the configuration.
 	ObsoleteCpuModels []string `protobuf:"bytes,12,rep,name=obsolete_cpu_models,json=obsoleteCpuModels,proto3" json:"obsolete_cpu_models,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Devices of the host that the configuration permits for guests, by resource.
+	HostDevices   []*HostDeviceResource `protobuf:"bytes,13,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
@@ -166,6 +168,157 @@ func (x *Capabilities) GetObsoleteCpuModels() []string {
 	return nil
 }
 
+func (x *Capabilities) GetHostDevices() []*HostDeviceResource {
+	if x != nil {
+		return x.HostDevices
+	}
+	return nil
+}
+
+// HostDeviceResource is a resource that stands for devices of the host, and
+// what of it this node has.
+type HostDeviceResource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "nvidia.com/TU104GL_Tesla_T4".
+	Resource string `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// "pci", "mdev" or "usb".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Another device plugin offers it.
+	External bool `protobuf:"varint,3,opt,name=external,proto3" json:"external,omitempty"`
+	// Can be given to a guest: PCI addresses, UUIDs, USB devices as BUS:DEVICE,
+	// those of one resource joined by commas. Sorted.
+	Devices []string `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
+	// Match, and can't be given.
+	Obstacles     []*HostDeviceObstacle `protobuf:"bytes,5,rep,name=obstacles,proto3" json:"obstacles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostDeviceResource) Reset() {
+	*x = HostDeviceResource{}
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostDeviceResource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostDeviceResource) ProtoMessage() {}
+
+func (x *HostDeviceResource) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostDeviceResource.ProtoReflect.Descriptor instead.
+func (*HostDeviceResource) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HostDeviceResource) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *HostDeviceResource) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HostDeviceResource) GetExternal() bool {
+	if x != nil {
+		return x.External
+	}
+	return false
+}
+
+func (x *HostDeviceResource) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *HostDeviceResource) GetObstacles() []*HostDeviceObstacle {
+	if x != nil {
+		return x.Obstacles
+	}
+	return nil
+}
+
+type HostDeviceObstacle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Device        string                 `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostDeviceObstacle) Reset() {
+	*x = HostDeviceObstacle{}
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostDeviceObstacle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostDeviceObstacle) ProtoMessage() {}
+
+func (x *HostDeviceObstacle) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostDeviceObstacle.ProtoReflect.Descriptor instead.
+func (*HostDeviceObstacle) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HostDeviceObstacle) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *HostDeviceObstacle) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *HostDeviceObstacle) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
 // UnknownFact is a part of the document that could not be asked for.
 type UnknownFact struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -180,7 +333,7 @@ type UnknownFact struct {
 
 func (x *UnknownFact) Reset() {
 	*x = UnknownFact{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -192,7 +345,7 @@ func (x *UnknownFact) String() string {
 func (*UnknownFact) ProtoMessage() {}
 
 func (x *UnknownFact) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -205,7 +358,7 @@ func (x *UnknownFact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownFact.ProtoReflect.Descriptor instead.
 func (*UnknownFact) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{1}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *UnknownFact) GetFact() string {
@@ -250,7 +403,7 @@ type HostCapabilities struct {
 
 func (x *HostCapabilities) Reset() {
 	*x = HostCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +415,7 @@ func (x *HostCapabilities) String() string {
 func (*HostCapabilities) ProtoMessage() {}
 
 func (x *HostCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +428,7 @@ func (x *HostCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCapabilities.ProtoReflect.Descriptor instead.
 func (*HostCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HostCapabilities) GetKernelRelease() string {
@@ -384,7 +537,7 @@ type HostCpu struct {
 
 func (x *HostCpu) Reset() {
 	*x = HostCpu{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +549,7 @@ func (x *HostCpu) String() string {
 func (*HostCpu) ProtoMessage() {}
 
 func (x *HostCpu) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +562,7 @@ func (x *HostCpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpu.ProtoReflect.Descriptor instead.
 func (*HostCpu) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HostCpu) GetVendor() string {
@@ -505,7 +658,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +670,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +683,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NumaNode) GetId() uint32 {
@@ -579,7 +732,7 @@ type HugePagePool struct {
 
 func (x *HugePagePool) Reset() {
 	*x = HugePagePool{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +744,7 @@ func (x *HugePagePool) String() string {
 func (*HugePagePool) ProtoMessage() {}
 
 func (x *HugePagePool) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +757,7 @@ func (x *HugePagePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePagePool.ProtoReflect.Descriptor instead.
 func (*HugePagePool) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HugePagePool) GetPageSizeBytes() uint64 {
@@ -666,7 +819,7 @@ type HypervisorCapabilities struct {
 
 func (x *HypervisorCapabilities) Reset() {
 	*x = HypervisorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +831,7 @@ func (x *HypervisorCapabilities) String() string {
 func (*HypervisorCapabilities) ProtoMessage() {}
 
 func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +844,7 @@ func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorCapabilities.ProtoReflect.Descriptor instead.
 func (*HypervisorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HypervisorCapabilities) GetName() string {
@@ -861,7 +1014,7 @@ type HypervisorLimits struct {
 
 func (x *HypervisorLimits) Reset() {
 	*x = HypervisorLimits{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1026,7 @@ func (x *HypervisorLimits) String() string {
 func (*HypervisorLimits) ProtoMessage() {}
 
 func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1039,7 @@ func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorLimits.ProtoReflect.Descriptor instead.
 func (*HypervisorLimits) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HypervisorLimits) GetMaxVcpus() uint32 {
@@ -931,7 +1084,7 @@ type CpuidLeaf struct {
 
 func (x *CpuidLeaf) Reset() {
 	*x = CpuidLeaf{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1096,7 @@ func (x *CpuidLeaf) String() string {
 func (*CpuidLeaf) ProtoMessage() {}
 
 func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1109,7 @@ func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuidLeaf.ProtoReflect.Descriptor instead.
 func (*CpuidLeaf) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CpuidLeaf) GetFunction() uint32 {
@@ -1016,7 +1169,7 @@ type DeviceRequest struct {
 
 func (x *DeviceRequest) Reset() {
 	*x = DeviceRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1181,7 @@ func (x *DeviceRequest) String() string {
 func (*DeviceRequest) ProtoMessage() {}
 
 func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1194,7 @@ func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
 func (*DeviceRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeviceRequest) GetResource() string {
@@ -1077,7 +1230,7 @@ type TscInfo struct {
 
 func (x *TscInfo) Reset() {
 	*x = TscInfo{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1242,7 @@ func (x *TscInfo) String() string {
 func (*TscInfo) ProtoMessage() {}
 
 func (x *TscInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1255,7 @@ func (x *TscInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TscInfo.ProtoReflect.Descriptor instead.
 func (*TscInfo) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TscInfo) GetFrequencyHz() uint64 {
@@ -1154,7 +1307,7 @@ type VmmCapabilities struct {
 
 func (x *VmmCapabilities) Reset() {
 	*x = VmmCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1319,7 @@ func (x *VmmCapabilities) String() string {
 func (*VmmCapabilities) ProtoMessage() {}
 
 func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1332,7 @@ func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmCapabilities.ProtoReflect.Descriptor instead.
 func (*VmmCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VmmCapabilities) GetName() string {
@@ -1313,7 +1466,7 @@ type MachineType struct {
 
 func (x *MachineType) Reset() {
 	*x = MachineType{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1478,7 @@ func (x *MachineType) String() string {
 func (*MachineType) ProtoMessage() {}
 
 func (x *MachineType) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1491,7 @@ func (x *MachineType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineType.ProtoReflect.Descriptor instead.
 func (*MachineType) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MachineType) GetName() string {
@@ -1427,7 +1580,7 @@ type AcceleratorCapabilities struct {
 
 func (x *AcceleratorCapabilities) Reset() {
 	*x = AcceleratorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1592,7 @@ func (x *AcceleratorCapabilities) String() string {
 func (*AcceleratorCapabilities) ProtoMessage() {}
 
 func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1605,7 @@ func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceleratorCapabilities.ProtoReflect.Descriptor instead.
 func (*AcceleratorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AcceleratorCapabilities) GetHypervisor() string {
@@ -1528,7 +1681,7 @@ type CpuModel struct {
 
 func (x *CpuModel) Reset() {
 	*x = CpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1693,7 @@ func (x *CpuModel) String() string {
 func (*CpuModel) ProtoMessage() {}
 
 func (x *CpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1706,7 @@ func (x *CpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuModel.ProtoReflect.Descriptor instead.
 func (*CpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CpuModel) GetName() string {
@@ -1614,7 +1767,7 @@ type HostCpuModel struct {
 
 func (x *HostCpuModel) Reset() {
 	*x = HostCpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1779,7 @@ func (x *HostCpuModel) String() string {
 func (*HostCpuModel) ProtoMessage() {}
 
 func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1792,7 @@ func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpuModel.ProtoReflect.Descriptor instead.
 func (*HostCpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HostCpuModel) GetName() string {
@@ -1680,7 +1833,7 @@ type VmmSev struct {
 
 func (x *VmmSev) Reset() {
 	*x = VmmSev{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1845,7 @@ func (x *VmmSev) String() string {
 func (*VmmSev) ProtoMessage() {}
 
 func (x *VmmSev) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1858,7 @@ func (x *VmmSev) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmSev.ProtoReflect.Descriptor instead.
 func (*VmmSev) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VmmSev) GetCbitPosition() uint32 {
@@ -1738,7 +1891,7 @@ type ConfidentialComputing struct {
 
 func (x *ConfidentialComputing) Reset() {
 	*x = ConfidentialComputing{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1903,7 @@ func (x *ConfidentialComputing) String() string {
 func (*ConfidentialComputing) ProtoMessage() {}
 
 func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1916,7 @@ func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialComputing.ProtoReflect.Descriptor instead.
 func (*ConfidentialComputing) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConfidentialComputing) GetSev() *ConfidentialFeature {
@@ -1820,7 +1973,7 @@ type ConfidentialFeature struct {
 
 func (x *ConfidentialFeature) Reset() {
 	*x = ConfidentialFeature{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1985,7 @@ func (x *ConfidentialFeature) String() string {
 func (*ConfidentialFeature) ProtoMessage() {}
 
 func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1998,7 @@ func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialFeature.ProtoReflect.Descriptor instead.
 func (*ConfidentialFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ConfidentialFeature) GetSupported() bool {
@@ -1882,7 +2035,7 @@ type SevPlatform struct {
 
 func (x *SevPlatform) Reset() {
 	*x = SevPlatform{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2047,7 @@ func (x *SevPlatform) String() string {
 func (*SevPlatform) ProtoMessage() {}
 
 func (x *SevPlatform) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2060,7 @@ func (x *SevPlatform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SevPlatform.ProtoReflect.Descriptor instead.
 func (*SevPlatform) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SevPlatform) GetApiMajor() uint32 {
@@ -1989,7 +2142,7 @@ type DeviceCapability struct {
 
 func (x *DeviceCapability) Reset() {
 	*x = DeviceCapability{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2154,7 @@ func (x *DeviceCapability) String() string {
 func (*DeviceCapability) ProtoMessage() {}
 
 func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2167,7 @@ func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceCapability.ProtoReflect.Descriptor instead.
 func (*DeviceCapability) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeviceCapability) GetName() string {
@@ -2069,7 +2222,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2234,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2247,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCapabilitiesRequest) GetRefresh() bool {
@@ -2113,7 +2266,7 @@ type GetCapabilitiesResponse struct {
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2278,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2291,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetCapabilitiesResponse) GetCapabilities() *Capabilities {
@@ -2157,7 +2310,7 @@ type GetHypervFeaturesRequest struct {
 
 func (x *GetHypervFeaturesRequest) Reset() {
 	*x = GetHypervFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2322,7 @@ func (x *GetHypervFeaturesRequest) String() string {
 func (*GetHypervFeaturesRequest) ProtoMessage() {}
 
 func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2335,7 @@ func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetHypervFeaturesRequest) GetHypervisor() string {
@@ -2201,7 +2354,7 @@ type GetHypervFeaturesResponse struct {
 
 func (x *GetHypervFeaturesResponse) Reset() {
 	*x = GetHypervFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2366,7 @@ func (x *GetHypervFeaturesResponse) String() string {
 func (*GetHypervFeaturesResponse) ProtoMessage() {}
 
 func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2379,7 @@ func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetHypervFeaturesResponse) GetFeatures() []string {
@@ -2245,7 +2398,7 @@ type GetSupportedMachineTypesRequest struct {
 
 func (x *GetSupportedMachineTypesRequest) Reset() {
 	*x = GetSupportedMachineTypesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2410,7 @@ func (x *GetSupportedMachineTypesRequest) String() string {
 func (*GetSupportedMachineTypesRequest) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2423,7 @@ func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSupportedMachineTypesRequest) GetVmm() string {
@@ -2289,7 +2442,7 @@ type GetSupportedMachineTypesResponse struct {
 
 func (x *GetSupportedMachineTypesResponse) Reset() {
 	*x = GetSupportedMachineTypesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2454,7 @@ func (x *GetSupportedMachineTypesResponse) String() string {
 func (*GetSupportedMachineTypesResponse) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2467,7 @@ func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetSupportedMachineTypesResponse) GetMachineTypes() []*MachineType {
@@ -2334,7 +2487,7 @@ type GetSupportedCpuModelsRequest struct {
 
 func (x *GetSupportedCpuModelsRequest) Reset() {
 	*x = GetSupportedCpuModelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2499,7 @@ func (x *GetSupportedCpuModelsRequest) String() string {
 func (*GetSupportedCpuModelsRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2512,7 @@ func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSupportedCpuModelsRequest) GetHypervisor() string {
@@ -2386,7 +2539,7 @@ type GetSupportedCpuModelsResponse struct {
 
 func (x *GetSupportedCpuModelsResponse) Reset() {
 	*x = GetSupportedCpuModelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2551,7 @@ func (x *GetSupportedCpuModelsResponse) String() string {
 func (*GetSupportedCpuModelsResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2564,7 @@ func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSupportedCpuModelsResponse) GetModels() []*CpuModel {
@@ -2431,7 +2584,7 @@ type GetHostCpuModelInfoRequest struct {
 
 func (x *GetHostCpuModelInfoRequest) Reset() {
 	*x = GetHostCpuModelInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2596,7 @@ func (x *GetHostCpuModelInfoRequest) String() string {
 func (*GetHostCpuModelInfoRequest) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2609,7 @@ func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetHostCpuModelInfoRequest) GetHypervisor() string {
@@ -2482,7 +2635,7 @@ type GetHostCpuModelInfoResponse struct {
 
 func (x *GetHostCpuModelInfoResponse) Reset() {
 	*x = GetHostCpuModelInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2647,7 @@ func (x *GetHostCpuModelInfoResponse) String() string {
 func (*GetHostCpuModelInfoResponse) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2660,7 @@ func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetHostCpuModelInfoResponse) GetModel() *HostCpuModel {
@@ -2527,7 +2680,7 @@ type GetSupportedCpuFeaturesRequest struct {
 
 func (x *GetSupportedCpuFeaturesRequest) Reset() {
 	*x = GetSupportedCpuFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2692,7 @@ func (x *GetSupportedCpuFeaturesRequest) String() string {
 func (*GetSupportedCpuFeaturesRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2705,7 @@ func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetSupportedCpuFeaturesRequest) GetHypervisor() string {
@@ -2578,7 +2731,7 @@ type GetSupportedCpuFeaturesResponse struct {
 
 func (x *GetSupportedCpuFeaturesResponse) Reset() {
 	*x = GetSupportedCpuFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2743,7 @@ func (x *GetSupportedCpuFeaturesResponse) String() string {
 func (*GetSupportedCpuFeaturesResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2756,7 @@ func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetSupportedCpuFeaturesResponse) GetFeatures() []string {
@@ -2622,7 +2775,7 @@ type GetNodeTscInfoRequest struct {
 
 func (x *GetNodeTscInfoRequest) Reset() {
 	*x = GetNodeTscInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2787,7 @@ func (x *GetNodeTscInfoRequest) String() string {
 func (*GetNodeTscInfoRequest) ProtoMessage() {}
 
 func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2800,7 @@ func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetNodeTscInfoRequest) GetHypervisor() string {
@@ -2666,7 +2819,7 @@ type GetNodeTscInfoResponse struct {
 
 func (x *GetNodeTscInfoResponse) Reset() {
 	*x = GetNodeTscInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2831,7 @@ func (x *GetNodeTscInfoResponse) String() string {
 func (*GetNodeTscInfoResponse) ProtoMessage() {}
 
 func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2844,7 @@ func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetNodeTscInfoResponse) GetTsc() *TscInfo {
@@ -2709,7 +2862,7 @@ type GetNodeSevFeaturesRequest struct {
 
 func (x *GetNodeSevFeaturesRequest) Reset() {
 	*x = GetNodeSevFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2874,7 @@ func (x *GetNodeSevFeaturesRequest) String() string {
 func (*GetNodeSevFeaturesRequest) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2887,7 @@ func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{37}
 }
 
 type GetNodeSevFeaturesResponse struct {
@@ -2746,7 +2899,7 @@ type GetNodeSevFeaturesResponse struct {
 
 func (x *GetNodeSevFeaturesResponse) Reset() {
 	*x = GetNodeSevFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2911,7 @@ func (x *GetNodeSevFeaturesResponse) String() string {
 func (*GetNodeSevFeaturesResponse) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2924,7 @@ func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetNodeSevFeaturesResponse) GetFeatures() *ConfidentialComputing {
@@ -2789,7 +2942,7 @@ type GetNodeLabelsRequest struct {
 
 func (x *GetNodeLabelsRequest) Reset() {
 	*x = GetNodeLabelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2954,7 @@ func (x *GetNodeLabelsRequest) String() string {
 func (*GetNodeLabelsRequest) ProtoMessage() {}
 
 func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2967,7 @@ func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{39}
 }
 
 type GetNodeLabelsResponse struct {
@@ -2828,7 +2981,7 @@ type GetNodeLabelsResponse struct {
 
 func (x *GetNodeLabelsResponse) Reset() {
 	*x = GetNodeLabelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2993,7 @@ func (x *GetNodeLabelsResponse) String() string {
 func (*GetNodeLabelsResponse) ProtoMessage() {}
 
 func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +3006,7 @@ func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeLabelsResponse) GetLabels() map[string]string {
@@ -2874,7 +3027,7 @@ var File_vmlet_v1_capabilities_proto protoreflect.FileDescriptor
 
 const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\n" +
-	"\x1bvmlet/v1/capabilities.proto\x12\bvmlet.v1\"\xe4\x04\n" +
+	"\x1bvmlet/v1/capabilities.proto\x12\bvmlet.v1\"\xa5\x05\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\"\n" +
 	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12.\n" +
@@ -2889,7 +3042,18 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\adevices\x18\n" +
 	" \x03(\v2\x1a.vmlet.v1.DeviceCapabilityR\adevices\x12/\n" +
 	"\aunknown\x18\v \x03(\v2\x15.vmlet.v1.UnknownFactR\aunknown\x12.\n" +
-	"\x13obsolete_cpu_models\x18\f \x03(\tR\x11obsoleteCpuModels\"9\n" +
+	"\x13obsolete_cpu_models\x18\f \x03(\tR\x11obsoleteCpuModels\x12?\n" +
+	"\fhost_devices\x18\r \x03(\v2\x1c.vmlet.v1.HostDeviceResourceR\vhostDevices\"\xb6\x01\n" +
+	"\x12HostDeviceResource\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
+	"\bexternal\x18\x03 \x01(\bR\bexternal\x12\x18\n" +
+	"\adevices\x18\x04 \x03(\tR\adevices\x12:\n" +
+	"\tobstacles\x18\x05 \x03(\v2\x1c.vmlet.v1.HostDeviceObstacleR\tobstacles\"\\\n" +
+	"\x12HostDeviceObstacle\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"9\n" +
 	"\vUnknownFact\x12\x12\n" +
 	"\x04fact\x18\x01 \x01(\tR\x04fact\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x8d\x05\n" +
@@ -3155,111 +3319,115 @@ func file_vmlet_v1_capabilities_proto_rawDescGZIP() []byte {
 	return file_vmlet_v1_capabilities_proto_rawDescData
 }
 
-var file_vmlet_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_vmlet_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_vmlet_v1_capabilities_proto_goTypes = []any{
 	(*Capabilities)(nil),                     // 0: vmlet.v1.Capabilities
-	(*UnknownFact)(nil),                      // 1: vmlet.v1.UnknownFact
-	(*HostCapabilities)(nil),                 // 2: vmlet.v1.HostCapabilities
-	(*HostCpu)(nil),                          // 3: vmlet.v1.HostCpu
-	(*NumaNode)(nil),                         // 4: vmlet.v1.NumaNode
-	(*HugePagePool)(nil),                     // 5: vmlet.v1.HugePagePool
-	(*HypervisorCapabilities)(nil),           // 6: vmlet.v1.HypervisorCapabilities
-	(*HypervisorLimits)(nil),                 // 7: vmlet.v1.HypervisorLimits
-	(*CpuidLeaf)(nil),                        // 8: vmlet.v1.CpuidLeaf
-	(*DeviceRequest)(nil),                    // 9: vmlet.v1.DeviceRequest
-	(*TscInfo)(nil),                          // 10: vmlet.v1.TscInfo
-	(*VmmCapabilities)(nil),                  // 11: vmlet.v1.VmmCapabilities
-	(*MachineType)(nil),                      // 12: vmlet.v1.MachineType
-	(*AcceleratorCapabilities)(nil),          // 13: vmlet.v1.AcceleratorCapabilities
-	(*CpuModel)(nil),                         // 14: vmlet.v1.CpuModel
-	(*HostCpuModel)(nil),                     // 15: vmlet.v1.HostCpuModel
-	(*VmmSev)(nil),                           // 16: vmlet.v1.VmmSev
-	(*ConfidentialComputing)(nil),            // 17: vmlet.v1.ConfidentialComputing
-	(*ConfidentialFeature)(nil),              // 18: vmlet.v1.ConfidentialFeature
-	(*SevPlatform)(nil),                      // 19: vmlet.v1.SevPlatform
-	(*DeviceCapability)(nil),                 // 20: vmlet.v1.DeviceCapability
-	(*GetCapabilitiesRequest)(nil),           // 21: vmlet.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil),          // 22: vmlet.v1.GetCapabilitiesResponse
-	(*GetHypervFeaturesRequest)(nil),         // 23: vmlet.v1.GetHypervFeaturesRequest
-	(*GetHypervFeaturesResponse)(nil),        // 24: vmlet.v1.GetHypervFeaturesResponse
-	(*GetSupportedMachineTypesRequest)(nil),  // 25: vmlet.v1.GetSupportedMachineTypesRequest
-	(*GetSupportedMachineTypesResponse)(nil), // 26: vmlet.v1.GetSupportedMachineTypesResponse
-	(*GetSupportedCpuModelsRequest)(nil),     // 27: vmlet.v1.GetSupportedCpuModelsRequest
-	(*GetSupportedCpuModelsResponse)(nil),    // 28: vmlet.v1.GetSupportedCpuModelsResponse
-	(*GetHostCpuModelInfoRequest)(nil),       // 29: vmlet.v1.GetHostCpuModelInfoRequest
-	(*GetHostCpuModelInfoResponse)(nil),      // 30: vmlet.v1.GetHostCpuModelInfoResponse
-	(*GetSupportedCpuFeaturesRequest)(nil),   // 31: vmlet.v1.GetSupportedCpuFeaturesRequest
-	(*GetSupportedCpuFeaturesResponse)(nil),  // 32: vmlet.v1.GetSupportedCpuFeaturesResponse
-	(*GetNodeTscInfoRequest)(nil),            // 33: vmlet.v1.GetNodeTscInfoRequest
-	(*GetNodeTscInfoResponse)(nil),           // 34: vmlet.v1.GetNodeTscInfoResponse
-	(*GetNodeSevFeaturesRequest)(nil),        // 35: vmlet.v1.GetNodeSevFeaturesRequest
-	(*GetNodeSevFeaturesResponse)(nil),       // 36: vmlet.v1.GetNodeSevFeaturesResponse
-	(*GetNodeLabelsRequest)(nil),             // 37: vmlet.v1.GetNodeLabelsRequest
-	(*GetNodeLabelsResponse)(nil),            // 38: vmlet.v1.GetNodeLabelsResponse
-	nil,                                      // 39: vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	nil,                                      // 40: vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	nil,                                      // 41: vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+	(*HostDeviceResource)(nil),               // 1: vmlet.v1.HostDeviceResource
+	(*HostDeviceObstacle)(nil),               // 2: vmlet.v1.HostDeviceObstacle
+	(*UnknownFact)(nil),                      // 3: vmlet.v1.UnknownFact
+	(*HostCapabilities)(nil),                 // 4: vmlet.v1.HostCapabilities
+	(*HostCpu)(nil),                          // 5: vmlet.v1.HostCpu
+	(*NumaNode)(nil),                         // 6: vmlet.v1.NumaNode
+	(*HugePagePool)(nil),                     // 7: vmlet.v1.HugePagePool
+	(*HypervisorCapabilities)(nil),           // 8: vmlet.v1.HypervisorCapabilities
+	(*HypervisorLimits)(nil),                 // 9: vmlet.v1.HypervisorLimits
+	(*CpuidLeaf)(nil),                        // 10: vmlet.v1.CpuidLeaf
+	(*DeviceRequest)(nil),                    // 11: vmlet.v1.DeviceRequest
+	(*TscInfo)(nil),                          // 12: vmlet.v1.TscInfo
+	(*VmmCapabilities)(nil),                  // 13: vmlet.v1.VmmCapabilities
+	(*MachineType)(nil),                      // 14: vmlet.v1.MachineType
+	(*AcceleratorCapabilities)(nil),          // 15: vmlet.v1.AcceleratorCapabilities
+	(*CpuModel)(nil),                         // 16: vmlet.v1.CpuModel
+	(*HostCpuModel)(nil),                     // 17: vmlet.v1.HostCpuModel
+	(*VmmSev)(nil),                           // 18: vmlet.v1.VmmSev
+	(*ConfidentialComputing)(nil),            // 19: vmlet.v1.ConfidentialComputing
+	(*ConfidentialFeature)(nil),              // 20: vmlet.v1.ConfidentialFeature
+	(*SevPlatform)(nil),                      // 21: vmlet.v1.SevPlatform
+	(*DeviceCapability)(nil),                 // 22: vmlet.v1.DeviceCapability
+	(*GetCapabilitiesRequest)(nil),           // 23: vmlet.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil),          // 24: vmlet.v1.GetCapabilitiesResponse
+	(*GetHypervFeaturesRequest)(nil),         // 25: vmlet.v1.GetHypervFeaturesRequest
+	(*GetHypervFeaturesResponse)(nil),        // 26: vmlet.v1.GetHypervFeaturesResponse
+	(*GetSupportedMachineTypesRequest)(nil),  // 27: vmlet.v1.GetSupportedMachineTypesRequest
+	(*GetSupportedMachineTypesResponse)(nil), // 28: vmlet.v1.GetSupportedMachineTypesResponse
+	(*GetSupportedCpuModelsRequest)(nil),     // 29: vmlet.v1.GetSupportedCpuModelsRequest
+	(*GetSupportedCpuModelsResponse)(nil),    // 30: vmlet.v1.GetSupportedCpuModelsResponse
+	(*GetHostCpuModelInfoRequest)(nil),       // 31: vmlet.v1.GetHostCpuModelInfoRequest
+	(*GetHostCpuModelInfoResponse)(nil),      // 32: vmlet.v1.GetHostCpuModelInfoResponse
+	(*GetSupportedCpuFeaturesRequest)(nil),   // 33: vmlet.v1.GetSupportedCpuFeaturesRequest
+	(*GetSupportedCpuFeaturesResponse)(nil),  // 34: vmlet.v1.GetSupportedCpuFeaturesResponse
+	(*GetNodeTscInfoRequest)(nil),            // 35: vmlet.v1.GetNodeTscInfoRequest
+	(*GetNodeTscInfoResponse)(nil),           // 36: vmlet.v1.GetNodeTscInfoResponse
+	(*GetNodeSevFeaturesRequest)(nil),        // 37: vmlet.v1.GetNodeSevFeaturesRequest
+	(*GetNodeSevFeaturesResponse)(nil),       // 38: vmlet.v1.GetNodeSevFeaturesResponse
+	(*GetNodeLabelsRequest)(nil),             // 39: vmlet.v1.GetNodeLabelsRequest
+	(*GetNodeLabelsResponse)(nil),            // 40: vmlet.v1.GetNodeLabelsResponse
+	nil,                                      // 41: vmlet.v1.HostCapabilities.VulnerabilitiesEntry
+	nil,                                      // 42: vmlet.v1.HypervisorCapabilities.ExtensionsEntry
+	nil,                                      // 43: vmlet.v1.GetNodeLabelsResponse.LabelsEntry
 }
 var file_vmlet_v1_capabilities_proto_depIdxs = []int32{
-	2,  // 0: vmlet.v1.Capabilities.host:type_name -> vmlet.v1.HostCapabilities
-	6,  // 1: vmlet.v1.Capabilities.hypervisors:type_name -> vmlet.v1.HypervisorCapabilities
-	11, // 2: vmlet.v1.Capabilities.vmms:type_name -> vmlet.v1.VmmCapabilities
-	17, // 3: vmlet.v1.Capabilities.confidential_computing:type_name -> vmlet.v1.ConfidentialComputing
-	20, // 4: vmlet.v1.Capabilities.devices:type_name -> vmlet.v1.DeviceCapability
-	1,  // 5: vmlet.v1.Capabilities.unknown:type_name -> vmlet.v1.UnknownFact
-	3,  // 6: vmlet.v1.HostCapabilities.cpu:type_name -> vmlet.v1.HostCpu
-	4,  // 7: vmlet.v1.HostCapabilities.numa_nodes:type_name -> vmlet.v1.NumaNode
-	5,  // 8: vmlet.v1.HostCapabilities.huge_pages:type_name -> vmlet.v1.HugePagePool
-	39, // 9: vmlet.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	5,  // 10: vmlet.v1.NumaNode.huge_pages:type_name -> vmlet.v1.HugePagePool
-	7,  // 11: vmlet.v1.HypervisorCapabilities.limits:type_name -> vmlet.v1.HypervisorLimits
-	40, // 12: vmlet.v1.HypervisorCapabilities.extensions:type_name -> vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	10, // 13: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
-	8,  // 14: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
-	9,  // 15: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
-	8,  // 16: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
-	12, // 17: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
-	13, // 18: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
-	14, // 19: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
-	15, // 20: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
-	16, // 21: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
-	18, // 22: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 23: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 24: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 25: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
-	18, // 26: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
-	19, // 27: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
-	0,  // 28: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
-	12, // 29: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
-	14, // 30: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
-	15, // 31: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
-	10, // 32: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
-	17, // 33: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
-	41, // 34: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
-	1,  // 35: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
-	21, // 36: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
-	23, // 37: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
-	25, // 38: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
-	27, // 39: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
-	29, // 40: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
-	31, // 41: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
-	33, // 42: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
-	35, // 43: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
-	37, // 44: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
-	22, // 45: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
-	24, // 46: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
-	26, // 47: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
-	28, // 48: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
-	30, // 49: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
-	32, // 50: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
-	34, // 51: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
-	36, // 52: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
-	38, // 53: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
-	45, // [45:54] is the sub-list for method output_type
-	36, // [36:45] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	4,  // 0: vmlet.v1.Capabilities.host:type_name -> vmlet.v1.HostCapabilities
+	8,  // 1: vmlet.v1.Capabilities.hypervisors:type_name -> vmlet.v1.HypervisorCapabilities
+	13, // 2: vmlet.v1.Capabilities.vmms:type_name -> vmlet.v1.VmmCapabilities
+	19, // 3: vmlet.v1.Capabilities.confidential_computing:type_name -> vmlet.v1.ConfidentialComputing
+	22, // 4: vmlet.v1.Capabilities.devices:type_name -> vmlet.v1.DeviceCapability
+	3,  // 5: vmlet.v1.Capabilities.unknown:type_name -> vmlet.v1.UnknownFact
+	1,  // 6: vmlet.v1.Capabilities.host_devices:type_name -> vmlet.v1.HostDeviceResource
+	2,  // 7: vmlet.v1.HostDeviceResource.obstacles:type_name -> vmlet.v1.HostDeviceObstacle
+	5,  // 8: vmlet.v1.HostCapabilities.cpu:type_name -> vmlet.v1.HostCpu
+	6,  // 9: vmlet.v1.HostCapabilities.numa_nodes:type_name -> vmlet.v1.NumaNode
+	7,  // 10: vmlet.v1.HostCapabilities.huge_pages:type_name -> vmlet.v1.HugePagePool
+	41, // 11: vmlet.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.v1.HostCapabilities.VulnerabilitiesEntry
+	7,  // 12: vmlet.v1.NumaNode.huge_pages:type_name -> vmlet.v1.HugePagePool
+	9,  // 13: vmlet.v1.HypervisorCapabilities.limits:type_name -> vmlet.v1.HypervisorLimits
+	42, // 14: vmlet.v1.HypervisorCapabilities.extensions:type_name -> vmlet.v1.HypervisorCapabilities.ExtensionsEntry
+	12, // 15: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
+	10, // 16: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
+	11, // 17: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
+	10, // 18: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
+	14, // 19: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
+	15, // 20: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
+	16, // 21: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
+	17, // 22: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
+	18, // 23: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
+	20, // 24: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
+	20, // 25: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
+	20, // 26: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
+	20, // 27: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
+	20, // 28: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
+	21, // 29: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
+	0,  // 30: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
+	14, // 31: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
+	16, // 32: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
+	17, // 33: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
+	12, // 34: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
+	19, // 35: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
+	43, // 36: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+	3,  // 37: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
+	23, // 38: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
+	25, // 39: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
+	27, // 40: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
+	29, // 41: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
+	31, // 42: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
+	33, // 43: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
+	35, // 44: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
+	37, // 45: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
+	39, // 46: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
+	24, // 47: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
+	26, // 48: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
+	28, // 49: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
+	30, // 50: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
+	32, // 51: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
+	34, // 52: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
+	36, // 53: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
+	38, // 54: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
+	40, // 55: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
+	47, // [47:56] is the sub-list for method output_type
+	38, // [38:47] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_capabilities_proto_init() }
@@ -3267,15 +3435,15 @@ func file_vmlet_v1_capabilities_proto_init() {
 	if File_vmlet_v1_capabilities_proto != nil {
 		return
 	}
-	file_vmlet_v1_capabilities_proto_msgTypes[2].OneofWrappers = []any{}
-	file_vmlet_v1_capabilities_proto_msgTypes[6].OneofWrappers = []any{}
+	file_vmlet_v1_capabilities_proto_msgTypes[4].OneofWrappers = []any{}
+	file_vmlet_v1_capabilities_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_capabilities_proto_rawDesc), len(file_vmlet_v1_capabilities_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
