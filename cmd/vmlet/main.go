@@ -9,7 +9,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/vmlet/vmlet/internal/cli"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".

@@ -9,8 +9,8 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/vmlet/vmlet/internal/cli/output"
-	"github.com/vmlet/vmlet/internal/cli/terminal"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 

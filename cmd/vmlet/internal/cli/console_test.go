@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/internal/cli/terminal/ptytest"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal/ptytest"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 

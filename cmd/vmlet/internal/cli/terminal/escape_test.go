@@ -8,8 +8,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/vmlet/vmlet/internal/cli/terminal"
-	"github.com/vmlet/vmlet/internal/cli/terminal/ptytest"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal/ptytest"
 )
 
 func TestParseEscape(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/internal/cli/terminal/ptytest"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal/ptytest"
 	"github.com/vmlet/vmlet/vmm/memory"
 )
 

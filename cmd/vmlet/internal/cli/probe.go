@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/internal/cli/output"
-	"github.com/vmlet/vmlet/internal/cli/readiness"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
 	"github.com/vmlet/vmlet/sysfs"
 )
 

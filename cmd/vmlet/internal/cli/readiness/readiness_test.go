@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // document is one of those that package capabilities makes in its tests.
 func document(t *testing.T, name string) *vmletv1.Capabilities {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "capabilities", "testdata", name+".json"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "..", "capabilities", "testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,14 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
 
-	"github.com/vmlet/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // nodeDocument is one of the documents that the labels are tested with.
 func nodeDocument(t *testing.T, name string) *vmletv1.Capabilities {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "capabilities", "labels", "testdata", name+".doc.json"))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "capabilities", "labels", "testdata", name+".doc.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	nodelabels "github.com/vmlet/vmlet/capabilities/labels"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/internal/cli/output"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 

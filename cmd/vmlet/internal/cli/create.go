@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/internal/cli/machineflags"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/machineflags"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
