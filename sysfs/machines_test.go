@@ -92,6 +92,10 @@ func machines() []machine {
 				}
 			}
 		}, odd: "lscpu needs the masks; the numbers tell as much"},
+		{name: "node-memory-untold", made: sysfstest.Machine{Dies: 1, Cores: 2, Caches: []sysfstest.Cache{}}.SplitNodes(2, 1<<30), change: func(t *sysfstest.Tree) {
+			t.Remove("sys/devices/system/node/node0/meminfo")
+			t.Raw("sys/devices/system/node/node1/meminfo", "")
+		}},
 		{name: "senseless", made: amd64, change: senseless, odd: "it is senseless"},
 		{name: "nothing", made: sysfstest.Machine{}, change: func(t *sysfstest.Tree) {
 			t.Remove("sys/devices")

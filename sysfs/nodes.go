@@ -97,11 +97,18 @@ func (r *reader) settleOffline(h *Host) {
 // nodeMemory reads a node's own meminfo, whose lines are like those of
 // /proc/meminfo behind "Node N ". It is not read with procfs, where one node's
 // bad line costs the memory of all of them.
+//
+// Every node has this file, and one without memory says 0: where nothing is
+// told, that is noted, or the node would pass for a memory-less one.
 func (r *reader) nodeMemory(path string) (total, free uint64) {
 	text, ok := r.text(path)
+	if !ok && !r.exists(path) {
+		r.note(path, "there is no such file, so the node's memory is not known")
+	}
 	if !ok {
 		return 0, 0
 	}
+	told := false
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) < 4 || fields[0] != "Node" {
@@ -109,10 +116,13 @@ func (r *reader) nodeMemory(path string) (total, free uint64) {
 		}
 		switch fields[2] {
 		case "MemTotal:":
-			total = r.kibibytes(path, fields[3:])
+			total, told = r.kibibytes(path, fields[3:]), true
 		case "MemFree:":
 			free = r.kibibytes(path, fields[3:])
 		}
+	}
+	if !told {
+		r.note(path, "it has no line MemTotal, so the node's memory is not known")
 	}
 	return total, free
 }

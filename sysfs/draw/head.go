@@ -56,8 +56,11 @@ func guest(h *sysfs.Host) string {
 
 func memoryText(m *sysfs.Memory) string {
 	var parts []string
-	if m.Total > 0 {
+	switch {
+	case m.Total > 0 && m.Available > 0:
 		parts = append(parts, fmt.Sprintf("%s (%s available)", size(m.Total), size(m.Available)))
+	case m.Total > 0: // kernels before 3.14 don't tell what is available
+		parts = append(parts, size(m.Total))
 	}
 	if m.SwapTotal > 0 {
 		parts = append(parts, fmt.Sprintf("swap %s (%s free)", size(m.SwapTotal), size(m.SwapFree)))
