@@ -193,3 +193,24 @@ func FuzzMerge(f *testing.F) {
 		}
 	})
 }
+
+// TestMergeNodes: a node whose memory could not be read doesn't count as one
+// that has none.
+func TestMergeNodes(t *testing.T) {
+	doc := document(t, "intel")
+	doc.Host.NumaNodes = []*vmletv1.NumaNode{{Id: 0, Cpus: "0-3", MemoryBytes: 1 << 30}, {Id: 1, Cpus: "4-7"}, {Id: 2, Cpus: "8-11"}}
+	previous := of(t, doc, "").Labels
+	if got := previous["node.vmlet.io/numa-memoryless-nodes"]; got != "2" {
+		t.Errorf("%s nodes without memory", got)
+	}
+	doc.Host.NumaNodes[0].MemoryBytes = 0
+	doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: "host.numaNodes", Reason: "permission denied"})
+	now := of(t, doc, "")
+	if got, told := now.Labels["node.vmlet.io/numa-memoryless-nodes"]; told {
+		t.Errorf("%s nodes without memory, of a machine none of whose memory was read", got)
+	}
+	merged, kept := Merge(previous, now)
+	if got := merged["node.vmlet.io/numa-memoryless-nodes"]; got != "2" || len(kept) != 2 {
+		t.Errorf("%s nodes without memory; kept %+v", got, kept)
+	}
+}
