@@ -20,6 +20,10 @@ func (r *reader) cpus(h *Host) {
 		present = numbered(r.names(r.sys(base)), "cpu")
 	}
 	present = r.union(r.sys(base+"present"), present, online)
+	// Of a root that could not be opened this is said already.
+	if _, _, err := r.locate(r.sys(base)); err == nil && len(present) == 0 {
+		r.note(r.sys("devices/system/cpu"), "it tells of no CPU, and every machine has one")
+	}
 
 	h.CPUs = make([]CPU, 0, len(present))
 	sets.Present, sets.Online, sets.Offline = present, IDList{}, IDList{}

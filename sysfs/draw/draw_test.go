@@ -54,6 +54,20 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// TestManyNotes: a person reads some, and is told that there are more.
+func TestManyNotes(t *testing.T) {
+	for _, n := range []int{maxNotes, maxNotes + 7} {
+		h := &sysfs.Host{Notes: make([]sysfs.Note, n)}
+		for i := range h.Notes {
+			h.Notes[i] = sysfs.Note{Path: "/sys/x", Message: "permission denied"}
+		}
+		text := string(drawn(t, Tree, h))
+		if got := strings.Count(text, "/sys/x"); got != maxNotes || strings.Contains(text, "and 7 more: see -o json") != (n > maxNotes) {
+			t.Errorf("of %d notes %d are printed:\n%s", n, got, text)
+		}
+	}
+}
+
 // What is drawn for the manual is drawn here, so that it stays true.
 func TestSVG(t *testing.T) {
 	all := hosts()

@@ -143,6 +143,9 @@ func nodeState(n *sysfs.Node) string {
 	return ""
 }
 
+// maxNotes is how many notes a person would read.
+const maxNotes = 20
+
 // foot writes what the tree leaves out, and what could not be read.
 func (t *tree) foot() {
 	var notes []string
@@ -162,7 +165,11 @@ func (t *tree) foot() {
 		return
 	}
 	t.line("", "\nNotes:")
-	for _, n := range t.host.Notes {
+	for i, n := range t.host.Notes {
+		if i == maxNotes {
+			t.line("  ", fmt.Sprintf("and %d more: see -o json", len(t.host.Notes)-maxNotes))
+			break
+		}
 		t.line("  ", clean(n.Path)+": "+clean(n.Message))
 	}
 }
