@@ -88,7 +88,7 @@ func createRemedy(errno syscall.Errno) string {
 func (k KVM) absentRemedy() string {
 	flags, err := cpuFlags(k.Roots.ProcPath("cpuinfo"))
 	switch {
-	case err != nil:
+	case err != nil, len(flags) == 0: // only x86 has flags; there are other modules and words elsewhere
 		return "load the kvm module; if that fails, enable virtualisation in firmware"
 	case slices.Contains(flags, "vmx"):
 		return "load kvm_intel (modprobe kvm_intel); if that fails, enable VT-x in firmware; in a container, pass the device in"
