@@ -12,8 +12,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/capabilities/labels"
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -54,7 +54,7 @@ func (f labelFile) of(doc *vmletv1.Capabilities) (*vmletv1.GetNodeLabelsResponse
 		if err != nil {
 			return nil, err
 		}
-		if err := store.WriteFile(f.path, append(content, '\n'), 0o600); err != nil {
+		if err := atomicfile.ReplaceDurably(f.path, append(content, '\n'), 0o600); err != nil {
 			return nil, err
 		}
 	}

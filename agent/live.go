@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
-	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -45,7 +45,7 @@ func (l *lease) write(runDir string) error {
 	if err != nil {
 		return err
 	}
-	return store.WriteFile(filepath.Join(runDir, leaseName), content, 0o600)
+	return atomicfile.ReplaceDurably(filepath.Join(runDir, leaseName), content, 0o600)
 }
 
 // readLease reads a run folder's lease. The error wraps fs.ErrNotExist if it

@@ -10,9 +10,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
@@ -130,24 +130,10 @@ func (k *kept) done() {
 	}
 	content, err := json.Marshal(k.old)
 	if err == nil {
-		err = replace(k.path, content)
+		// One that a power cut leaves damaged is asked for again.
+		err = atomicfile.Replace(k.path, content, 0o600)
 	}
 	if err != nil {
 		k.log.Warn("what was found out can't be kept: it will be asked again", "file", k.path, "error", err)
 	}
-}
-
-// replace puts a new file of mode 0600 in a file's place. It isn't synced: one
-// that a power cut leaves damaged is asked for again.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // it is gone if it was renamed
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

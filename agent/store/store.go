@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -98,7 +100,7 @@ func (s *Store) MakeStateDir(name string) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return atomicfile.SyncFolder(filepath.Dir(dir))
 }
 
 // Save writes a VM's record, making its folder if need be.
@@ -111,7 +113,7 @@ func (s *Store) Save(vm *vmletv1.VirtualMachine) error {
 		return err
 	}
 	dir := s.StateDir(vm.GetSpec().GetName())
-	return WriteFile(filepath.Join(dir, recordName), append(content, '\n'), 0o600)
+	return atomicfile.ReplaceDurably(filepath.Join(dir, recordName), append(content, '\n'), 0o600)
 }
 
 // Load reads a VM's record.
@@ -147,7 +149,7 @@ func (s *Store) Delete(name string) error {
 	if err := removeIfThere(filepath.Join(dir, recordName)); err != nil {
 		return err
 	}
-	return errors.Join(s.RemoveRunDir(name), os.RemoveAll(dir), syncDir(filepath.Dir(dir)))
+	return errors.Join(s.RemoveRunDir(name), os.RemoveAll(dir), atomicfile.SyncFolder(filepath.Dir(dir)))
 }
 
 // Names lists the VMs that have a folder that survives a reboot, sorted.
@@ -171,7 +173,7 @@ func (s *Store) Sweep(name string) (gone bool, err error) {
 	}
 	var errs []error
 	for _, e := range entries {
-		if isTemp(e.Name()) {
+		if strings.HasSuffix(e.Name(), atomicfile.TempSuffix) {
 			errs = append(errs, removeIfThere(filepath.Join(dir, e.Name())))
 		}
 	}
@@ -190,4 +192,11 @@ func folders(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

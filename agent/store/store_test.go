@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/vmlet/vmlet/internal/atomicfile"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"google.golang.org/protobuf/proto"
 )
@@ -93,7 +94,7 @@ func TestSweep(t *testing.T) {
 	if err := s.Save(record("web")); err != nil {
 		t.Fatal(err)
 	}
-	temp := filepath.Join(s.StateDir("web"), recordName+tempSuffix)
+	temp := filepath.Join(s.StateDir("web"), "."+recordName+".123"+atomicfile.TempSuffix)
 	if err := os.WriteFile(temp, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -132,21 +133,4 @@ func TestSecondAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
-}
-
-func TestWriteFileKeepsOldContent(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	if err := WriteFile(path, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// A folder in the way of the temporary file makes the write fail.
-	if err := os.Mkdir(path+tempSuffix, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(path, []byte("new"), 0o600); err == nil {
-		t.Fatal("the write succeeded")
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "old" {
-		t.Errorf("content %q, %v", got, err)
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/vmlet/vmlet/internal/atomicfile"
 )
 
 // maxNFD is the largest file that Node Feature Discovery reads, in bytes; a
@@ -78,39 +80,11 @@ func WriteNFD(path string, labels map[string]string) error {
 	case len(content) > maxNFD:
 		return fmt.Errorf("%s: the labels need %d bytes, and NFD ignores a file of more than %d: the old file stays", path, len(content), maxNFD)
 	}
-	if dir == "" {
-		dir = "."
-	}
-	err := replace(dir, base, content)
+	// nfd-worker is another user.
+	err := atomicfile.ReplaceDurably(path, content, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
+		dir = filepath.Clean(dir)
 		return fmt.Errorf("%s: its folder is not there: make it (mkdir -p %s), or name the one that nfd-worker mounts: %w", path, dir, err)
 	}
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
-}
-
-// replace writes, fsyncs and renames.
-func replace(dir, base string, content []byte) (err error) {
-	f, err := os.CreateTemp(dir, "."+base+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644) // nfd-worker is another user
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, base))
+	return err
 }

@@ -236,8 +236,8 @@ func TestAnswersAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		ask(first, "after a device has gone", 9)
-		if left, _ := filepath.Glob(config.CacheFile + ".*"); left != nil {
-			t.Errorf("left behind: %q", left)
+		if files, err := os.ReadDir(filepath.Dir(config.CacheFile)); err != nil || len(files) != 1 {
+			t.Errorf("left behind: %q, %v", files, err)
 		}
 	})
 }

@@ -1,0 +1,66 @@
+// Package atomicfile replaces files as a whole: a reader sees the old content or
+// the new, never a part.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// TempSuffix ends the names of files that are being written. They begin with a
+// dot, and are beside the file that they are to become. Only a process that was
+// killed leaves one.
+const TempSuffix = ".tmp"
+
+// Replace puts a file of this content and just this mode in path's place. It
+// doesn't wait for the disk: after a power cut the file may be damaged.
+func Replace(path string, content []byte, mode fs.FileMode) error {
+	return replace(path, content, mode, false)
+}
+
+// ReplaceDurably is Replace, and when it returns the new file is on the disk, its
+// name too. After a power cut there is the old content or the new.
+func ReplaceDurably(path string, content []byte, mode fs.FileMode) error {
+	if err := replace(path, content, mode, true); err != nil {
+		return err
+	}
+	return SyncFolder(filepath.Dir(path))
+}
+
+// SyncFolder waits until the names in a folder are on the disk.
+func SyncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func replace(path string, content []byte, mode fs.FileMode, sync bool) error {
+	// A name that nobody has: two may write the same file at once.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+TempSuffix)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	err = errors.Join(fill(f, content, mode, sync), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func fill(f *os.File, content []byte, mode fs.FileMode, sync bool) error {
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := f.Chmod(mode); err != nil || !sync {
+		return err
+	}
+	return f.Sync()
+}
