@@ -111,7 +111,9 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 			n.Mac = "" // made from the id
 		}
 	}
-	return a.validate(i.spec)
+	// What the hypervisor can't do is said when it is known that the image is one
+	// for this node.
+	return spec.Validate(i.spec, a.node.hypervisors.Names()...).Err()
 }
 
 // restoreAs is for a VM that is taken.
