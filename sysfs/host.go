@@ -155,7 +155,8 @@ type Node struct {
 	Allowed bool `json:"allowed"`
 	// CPUs of the node, offline ones too where the kernel says; empty: CPU-less.
 	CPUs IDList `json:"cpus"`
-	// Memory in bytes: all, and what is free; both 0: memory-less.
+	// Memory in bytes: all, and what is free; both 0: memory-less, or not told,
+	// which Host.Notes then say.
 	Memory     uint64 `json:"memory"`
 	MemoryFree uint64 `json:"memoryFree"`
 	// Distances to the nodes, in the order of Host.Nodes' online ones, as the
@@ -198,7 +199,8 @@ type CPUSets struct {
 	PossibleNodes IDList `json:"possibleNodes"`
 }
 
-// Memory of the machine, in bytes. Nil: unknown.
+// Memory of the machine, in bytes. 0: not told, as Available is by kernels before
+// 3.14; a machine may have no swap.
 type Memory struct {
 	Total     uint64 `json:"total"`
 	Available uint64 `json:"available"`
@@ -263,8 +265,8 @@ type PCIDevice struct {
 	PhysicalFunction string `json:"physicalFunction,omitempty"`
 	// VFIODevice is the name of its character device: "vfio0" (/dev/vfio/devices/vfio0).
 	VFIODevice string `json:"vfioDevice,omitempty"`
-	// Names of what the driver made of it: network interfaces, block devices,
-	// DRM cards. Sorted.
+	// Names of what the driver made of it: network interfaces, block devices.
+	// Sorted.
 	Interfaces   []string `json:"interfaces,omitempty"`
 	BlockDevices []string `json:"blockDevices,omitempty"`
 	// CPUs near it (local_cpulist).
