@@ -31,6 +31,10 @@ func TestDevices(t *testing.T) {
 	for name, build := range map[string]func(*sysfstest.Tree){
 		"none": func(*sysfstest.Tree) {}, "gpu": gpuMachine, "sriov": sriovMachine, "domains": domainsMachine,
 		"no-iommu": noIOMMUMachine, "mdev": mdevMachine, "usb": usbMachine, "disks": disksMachine,
+		"linked-groups": func(tree *sysfstest.Tree) {
+			gpuMachine(tree)
+			tree.Remove("sys/kernel/iommu_groups")
+		},
 		"broken-pci": brokenPCI, "broken-groups": brokenGroups, "broken-mdev": brokenMdev, "broken-usb": brokenUSB,
 	} {
 		t.Run(name, func(t *testing.T) {

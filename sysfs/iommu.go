@@ -16,6 +16,7 @@ func (d *deviceReader) readIOMMUGroups() {
 		group, _ := decimal(name)
 		d.groups[group] = true
 	}
+	linked := len(names) == 0 && d.linkedGroups(root)
 	members := map[int][]*pciFunction{}
 	for _, f := range d.order {
 		if !f.grouped {
@@ -26,11 +27,45 @@ func (d *deviceReader) readIOMMUGroups() {
 		}
 	}
 	d.h.IOMMUGroups = make([]IOMMUGroup, 0, len(names))
+	if linked {
+		for id, functions := range members {
+			d.h.IOMMUGroups = append(d.h.IOMMUGroups, linkedGroup(id, functions))
+		}
+	}
 	for _, name := range names {
 		id, _ := decimal(name)
 		d.h.IOMMUGroups = append(d.h.IOMMUGroups, d.group(id, root+"/"+name, members[id]))
 	}
 	slices.SortFunc(d.h.IOMMUGroups, func(a, b IOMMUGroup) int { return a.ID - b.ID })
+}
+
+// linkedGroups takes the groups that PCI functions say they are in for those that
+// there are, and reports whether there are any: a tree may be captured without
+// the groups' own folder.
+func (d *deviceReader) linkedGroups(root string) bool {
+	for _, f := range d.order {
+		if !f.grouped {
+			continue
+		}
+		if name, ok := d.link(f.dir + "/iommu_group"); ok {
+			if group, ok := decimal(name); ok {
+				d.groups[group] = true
+			}
+		}
+	}
+	if len(d.groups) > 0 {
+		d.note(root, "it has no group, and PCI devices say that they are in some: who else is in these is not known, and they are taken not to be viable")
+	}
+	return len(d.groups) > 0
+}
+
+func linkedGroup(id int, functions []*pciFunction) IOMMUGroup {
+	g := IOMMUGroup{ID: id, Devices: []string{}}
+	for _, f := range functions {
+		g.Devices = append(g.Devices, f.Address)
+	}
+	slices.SortFunc(g.Devices, compareDevices)
+	return g
 }
 
 // group reads one group. Where it can't be told who is in it, or what drives
