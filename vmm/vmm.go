@@ -57,6 +57,12 @@ type Info struct {
 	Binary  string
 	// LazyRestore: it can map an image's memory read-only.
 	LazyRestore bool
+	// Files are those that the answer was found to hang on beside the program
+	// itself: what a script in its place starts, libraries, modules. Sorted.
+	Files []string
+	// Passing: something failed that may work in a moment. The answer is not to
+	// be kept.
+	Passing bool
 	// Capabilities is all that the program said of itself, as the node's
 	// document has it.
 	Capabilities *vmletv1.VmmCapabilities

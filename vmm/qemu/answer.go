@@ -8,9 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 )
 
 // answer is what a program said, and what it depended on.
@@ -18,11 +19,22 @@ type answer struct {
 	Key     string  `json:"key"`
 	Version string  `json:"version"`
 	Details Details `json:"details"`
+	// Files that the program was found to be made of, and their fingerprint.
+	Files    []string `json:"files,omitempty"`
+	FilesKey string   `json:"filesKey"`
+
+	// passing: an accelerator failed that may work in a moment; at: when.
+	passing bool
+	at      time.Time
 }
 
 // answerFormat is a part of the key: an answer that was kept by another version
 // of vmlet, which asked otherwise, is not read.
-const answerFormat = 2
+const answerFormat = 3
+
+// passingBelief is how long it is believed that an accelerator failed which may
+// work in a moment: each start of a VM would wait for the program again.
+const passingBelief = 10 * time.Second
 
 // maxAnswer bounds the file that is read back, in bytes.
 const maxAnswer = 4 << 20
@@ -37,16 +49,16 @@ func (q *QEMU) key() (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("QEMU: %s is not a file", q.config.Binary)
 	}
-	parts = append(parts, fingerprint(q.config.Binary))
+	parts = append(parts, q.config.Binary+" "+fingerprint.Of(q.config.Binary, ""))
 	for _, h := range q.config.Hypervisors {
 		part := h.Name() + " " + h.Accelerator()
 		if device := h.Device(); device != "" {
-			part += " " + fingerprint(device)
+			part += " " + device + " " + fingerprint.Of(device, "")
 		}
 		parts = append(parts, part)
 	}
 	for _, dir := range q.config.FirmwareDirs {
-		parts = append(parts, fingerprint(dir))
+		parts = append(parts, dir+" "+fingerprint.Of(dir, descriptorFiles))
 	}
 	if q.config.HostKey != nil {
 		parts = append(parts, "host "+q.config.HostKey())
@@ -54,22 +66,11 @@ func (q *QEMU) key() (string, error) {
 	return strings.Join(parts, "; "), nil
 }
 
-// fingerprint tells two files of one name apart. A device node's dates change
-// with every use and its mode with every VM that is given access to it, so that
-// of a device counts only what it is and whose.
-func fingerprint(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return path + " is not there"
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return path
-	}
-	if stat.Mode&syscall.S_IFMT == syscall.S_IFCHR {
-		return fmt.Sprintf("%s device %d owner %d:%d", path, stat.Rdev, stat.Uid, stat.Gid)
-	}
-	return fmt.Sprintf("%s file %d:%d size %d mtime %d", path, stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano())
+// holds says whether the program would still say so, as far as can be told
+// without asking it.
+func (a *answer) holds(key string) bool {
+	return a != nil && a.Key == key && a.FilesKey == fingerprint.All(a.Files) &&
+		(!a.passing || time.Since(a.at) < passingBelief)
 }
 
 // load returns what was kept under this key, or nil. A file that can't be read
@@ -85,7 +86,7 @@ func (q *QEMU) load(key string) *answer {
 		}
 		return nil
 	}
-	if a.Key != key {
+	if !a.holds(key) {
 		return nil
 	}
 	return a
@@ -105,9 +106,9 @@ func readAnswer(path string) (*answer, error) {
 	return a, json.Unmarshal(text, a)
 }
 
-// store keeps an answer. That it can't is no reason not to go on.
+// store keeps an answer that lasts. That it can't is no reason not to go on.
 func (q *QEMU) store(a *answer) {
-	if q.config.CacheFile == "" {
+	if q.config.CacheFile == "" || a.passing {
 		return
 	}
 	if err := writeAnswer(q.config.CacheFile, a); err != nil {

@@ -11,11 +11,15 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sys/unix"
 )
 
 // maxDescriptor bounds a firmware descriptor, in bytes; real ones have one or two
 // thousand.
 const maxDescriptor = 64 << 10
+
+// descriptorFiles is the pattern of descriptors' names.
+const descriptorFiles = "*.json"
 
 // descriptor is what is read of a firmware descriptor.
 type descriptor struct {
@@ -44,7 +48,7 @@ type descriptor struct {
 func (q *QEMU) firmware(arch string) []Firmware {
 	paths := make(map[string]string)
 	for _, dir := range slices.Backward(q.config.FirmwareDirs) {
-		found, err := filepath.Glob(filepath.Join(dir, "*.json"))
+		found, err := filepath.Glob(filepath.Join(dir, descriptorFiles))
 		if err != nil {
 			q.config.Log.Warn("firmware descriptors can't be listed", "folder", dir, "error", err)
 		}
@@ -74,7 +78,7 @@ func (q *QEMU) firmware(arch string) []Firmware {
 }
 
 func readDescriptor(path string) (descriptor, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe's other end is not waited for
 	if err != nil {
 		return descriptor{}, err
 	}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 )
 
 // trial is a hypervisor that the program is tried with, and what came of it.
@@ -18,6 +21,7 @@ type trial struct {
 	host        definition // the best CPU that a guest can have
 	base        *base      // what does not depend on the accelerator, where it was asked
 	err         error      // the program can't be used with this one
+	files       []string   // what the program was made of
 }
 
 // base is what does not depend on the accelerator.
@@ -53,7 +57,14 @@ func (q *QEMU) probe(ctx context.Context) (*answer, error) {
 	for _, t := range trials {
 		t.accelerator.describe(t.host, b.models)
 		d.Accelerators[t.Name()] = t.accelerator
+		b.Files = append(b.Files, t.files...)
+		b.passing = b.passing || t.err != nil && !lasting(t.err)
 	}
+	slices.Sort(b.Files)
+	b.Files = slices.Compact(b.Files)
+	// What ran is not what would run now.
+	b.passing = b.passing || slices.ContainsFunc(b.Files, func(f string) bool { return strings.HasSuffix(f, goneSuffix) })
+	b.FilesKey = fingerprint.All(b.Files)
 	return &b.answer, nil
 }
 
@@ -81,16 +92,20 @@ func (q *QEMU) try(ctx context.Context, t *trial, base bool) {
 }
 
 func (q *QEMU) ask(ctx context.Context, t *trial, base bool) error {
+	// The program dies with the thread that started it, so that must stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	qemu, err := startBare(ctx, q.config.Binary, t.Accelerator())
 	if err != nil {
 		return err
 	}
-	defer qemu.stop()
 	asking := asker{ctx: ctx, client: qemu.client}
 	if base {
 		t.base = asking.base(q.config.Hypervisors, t.Device() == "")
 	}
 	t.accelerator, t.host = asking.accelerator(t.Accelerator())
+	t.files = loaded(qemu.cmd.Process.Pid) // now: it loads modules as they are asked for
+	qemu.stop()
 	if asking.err != nil {
 		t.base = nil
 		return qemu.explain(asking.err)

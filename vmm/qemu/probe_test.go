@@ -28,7 +28,7 @@ func wrap(t *testing.T, binary, refused string) wrapper {
 	t.Helper()
 	dir := t.TempDir()
 	w := wrapper{path: filepath.Join(dir, "qemu"), log: filepath.Join(dir, "log")}
-	script := fmt.Sprintf("#!/bin/sh\necho run >>%s\ncase \"$*\" in *\"-accel %s\"*) echo 'no such accelerator today' >&2; exit 1;; esac\nexec %s \"$@\"\n", w.log, refused, binary)
+	script := fmt.Sprintf("#!/bin/sh\necho run >>%s\ncase \"$*\" in *\"-accel %s\"*) echo 'invalid accelerator, today' >&2; exit 1;; esac\nexec %s \"$@\"\n", w.log, refused, binary)
 	if err := os.WriteFile(w.path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestWithoutEmulation(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, want := only.Details.(*Details), info.Details.(*Details)
-		if failure := got.Accelerators[spec.HypervisorEmulation].Failure; !strings.Contains(failure, "no such accelerator today") {
+		if failure := got.Accelerators[spec.HypervisorEmulation].Failure; !strings.Contains(failure, "invalid accelerator, today") {
 			t.Errorf("the failure of emulation is %q", failure)
 		}
 		if encode(t, got.Machines) != encode(t, want.Machines) || encode(t, got.Devices) != encode(t, want.Devices) {
@@ -212,7 +212,7 @@ func TestAnswersAreKept(t *testing.T) {
 		}
 		first := New(config)
 		d := ask(first, "at first", 2)
-		if failure := d.Accelerators["kvm"].Failure; !strings.Contains(failure, "no such accelerator today") {
+		if failure := d.Accelerators["kvm"].Failure; !strings.Contains(failure, "invalid accelerator, today") {
 			t.Errorf("the failure of KVM is %q", failure)
 		}
 		if _, tried := d.Accelerators["mshv"]; tried {

@@ -3,12 +3,16 @@ package qemu
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +29,7 @@ const probeTimeout = 20 * time.Second
 const maxReply = 4 << 20
 
 // maxStderr bounds what is kept of a program's complaints, in bytes.
-const maxStderr = 4 << 10
+const maxStderr = 1 << 10
 
 // bare is a QEMU without a machine, only there to be asked.
 type bare struct {
@@ -59,6 +63,12 @@ func (b *bare) start(ctx context.Context, binary, accelerator string) error {
 	b.cmd.ExtraFiles = []*os.File{theirs}
 	b.cmd.Stderr = b.stderr
 	b.cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	// A group of its own, so that what a script has started ends with it; and
+	// none outlives this process, whatever ends it.
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	b.cmd.Cancel = b.kill
+	// A child that left the group and keeps stderr open is not waited for.
+	b.cmd.WaitDelay = time.Second
 	err = b.cmd.Start()
 	theirs.Close()
 	if err != nil {
@@ -67,26 +77,61 @@ func (b *bare) start(ctx context.Context, binary, accelerator string) error {
 	}
 	b.client, err = qmp.New(ctx, ours, qmp.WithMaxMessageSize(maxReply))
 	if err != nil {
-		b.cancel()
-		b.cmd.Wait() // killed, or ended by itself: stderr says more
+		b.end() // or it has ended by itself: stderr says more
 		return b.explain(err)
 	}
 	return nil
 }
 
-// explain adds what the program complained of.
-func (b *bare) explain(err error) error {
-	if words := b.stderr.lines(); words != "" {
-		return fmt.Errorf("QEMU at %s: %s: %w", b.cmd.Path, words, err)
-	}
-	return fmt.Errorf("QEMU at %s: %w", b.cmd.Path, err)
+func (b *bare) kill() error { return unix.Kill(-b.cmd.Process.Pid, unix.SIGKILL) }
+
+// end kills the program, which holds nothing that quit would have to save.
+func (b *bare) end() {
+	// That there is none any more is as well. While it has not been waited for
+	// its number is no other's.
+	_ = b.kill()
+	b.cancel()
+	_ = b.cmd.Wait() // how it ended says nothing: it was killed
 }
 
-// stop ends the program: it holds nothing that quit would have to save.
+// stop ends the program and the connection to it.
 func (b *bare) stop() {
 	b.client.Close()
-	b.cancel()
-	b.cmd.Wait()
+	b.end()
+}
+
+// complaint is an error of a program that said something on its stderr.
+type complaint struct {
+	words string
+	error
+}
+
+func (c *complaint) Unwrap() error { return c.error }
+
+// explain adds what the program complained of. It must have ended.
+func (b *bare) explain(err error) error {
+	words := b.stderr.lines()
+	if words == "" {
+		return fmt.Errorf("QEMU at %s: %w", b.cmd.Path, err)
+	}
+	return &complaint{words, fmt.Errorf("QEMU at %s: %s: %w", b.cmd.Path, words, err)}
+}
+
+// lasting says whether a failure is one that stays until something changes which
+// the key of an answer has: the accelerator isn't built in, or the kernel refuses
+// it. Of all else (no memory, a time limit, a crash) nobody knows.
+func lasting(err error) bool {
+	var said *complaint
+	if !errors.As(err, &said) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if strings.Contains(said.words, "invalid accelerator") {
+		return true
+	}
+	words := strings.ToLower(said.words) // the C library's begin with a capital letter
+	return slices.ContainsFunc([]syscall.Errno{
+		unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EOPNOTSUPP, unix.ENOSYS, unix.ENOTTY,
+	}, func(e syscall.Errno) bool { return strings.Contains(words, e.Error()) })
 }
 
 func socketPair() (net.Conn, *os.File, error) {
@@ -118,6 +163,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// lines are what is kept, in one line of what can be printed.
 func (t *tail) lines() string {
-	return strings.Join(strings.Split(string(bytes.TrimSpace(t.text)), "\n"), "; ")
+	text := strings.Join(strings.Split(string(bytes.TrimSpace(t.text)), "\n"), "; ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(text, "?"))
 }

@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm"
@@ -76,7 +77,7 @@ func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
 	if err != nil {
 		return vmm.Info{}, err
 	}
-	if q.known != nil && q.known.Key == key {
+	if q.known.holds(key) {
 		return q.info(q.known), nil
 	}
 	if kept := q.load(key); kept != nil {
@@ -87,7 +88,7 @@ func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
 	if err != nil {
 		return vmm.Info{}, err
 	}
-	fresh.Key = key
+	fresh.Key, fresh.at = key, time.Now()
 	q.known = fresh
 	q.store(fresh)
 	return q.info(fresh), nil
@@ -99,6 +100,8 @@ func (q *QEMU) info(a *answer) vmm.Info {
 		Version:     a.Version,
 		Binary:      q.config.Binary,
 		LazyRestore: a.Details.ReadOnlyMemory,
+		Files:       a.Files,
+		Passing:     a.passing,
 		Details:     &a.Details,
 
 		Capabilities: q.capabilities(a),
