@@ -30,14 +30,22 @@ func (p *picture) devices(o *object, width float64) block {
 	rows := (len(chips) + columns - 1) / columns
 	w := arm + 20 + float64(columns)*(chipWidth+gap) - gap
 	h := stem + float64(rows)*(chipHeight+gap) - gap
-	above := 0.0
+	// What hangs on no node hangs on the one part that the machine has. Where it
+	// has several, a wire to the nearest would say that it hangs on that.
+	above, loose := 0.0, false
 	if o.kind == kindMachine {
-		above = machineGap
+		above, loose = machineGap, len(o.children)+len(p.memory) > 1
 	}
 	return block{w, h, func(c *canvas, in box) {
 		trunk := in.x + 20
 		middle := func(r int) float64 { return in.y + stem + float64(r)*(chipHeight+gap) + chipHeight/2 }
-		c.path("wire", fmt.Sprintf("M%s %sV%s", num(trunk), num(in.y-above), num(middle(rows-1))))
+		top := in.y - above
+		if loose {
+			top = middle(0)
+		}
+		if top < middle(rows-1) {
+			c.path("wire", fmt.Sprintf("M%s %sV%s", num(trunk), num(top), num(middle(rows-1))))
+		}
 		wide := min((in.w-arm-20+gap)/float64(columns)-gap, widestChip)
 		for i, chip := range chips {
 			left := trunk + arm + float64(i%columns)*(wide+gap)
@@ -46,7 +54,9 @@ func (p *picture) devices(o *object, width float64) block {
 			if i%columns == 0 {
 				from = trunk
 			}
-			c.path("wire", fmt.Sprintf("M%s %sH%s", num(from), num(m), num(left)))
+			if i > 0 || !loose || rows > 1 {
+				c.path("wire", fmt.Sprintf("M%s %sH%s", num(from), num(m), num(left)))
+			}
 			chip.draw(c, box{left, m - chipHeight/2, wide, chipHeight})
 		}
 	}}
