@@ -10,9 +10,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
@@ -36,15 +38,28 @@ type kept struct {
 // answer is one part, and what it depended on.
 type answer struct {
 	Key string `json:"key"`
+	// Files that it was found to hang on when it was asked, and their fingerprint.
+	Files    []string `json:"files,omitempty"`
+	FilesKey string   `json:"filesKey,omitempty"`
 	// Message is a protobuf message: to read one takes a tenth of ProtoJSON's time.
 	Message []byte `json:"message"`
 	// Sum of all of it: a damaged message may still be read as another.
 	Sum string `json:"sum"`
 }
 
-func newAnswer(name, key string, message []byte) answer {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %x", name, key, message))
-	return answer{Key: key, Message: message, Sum: hex.EncodeToString(sum[:])}
+func (a answer) sum(name string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %x", name, a.Key, a.Files, a.FilesKey, a.Message))
+	return hex.EncodeToString(sum[:])
+}
+
+// holds says whether this is what was answered under the key, of files that are
+// still the same.
+func (a answer) holds(name, key string) bool {
+	return a.Key == key && a.Sum == a.sum(name) && a.sameFiles()
+}
+
+func (a answer) sameFiles() bool {
+	return len(a.Files) == 0 || a.FilesKey == fingerprint.All(a.Files)
 }
 
 // openKept reads the file. One that is damaged, not this user's, or too large is
@@ -94,7 +109,7 @@ func (k *kept) get(name, key string, into proto.Message) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a, ok := k.old[name]
-	if !ok || a.Key != key || a.Sum != newAnswer(name, key, a.Message).Sum {
+	if !ok || !a.holds(name, key) {
 		return false
 	}
 	if err := proto.Unmarshal(a.Message, into); err != nil {
@@ -105,17 +120,46 @@ func (k *kept) get(name, key string, into proto.Message) bool {
 	return true
 }
 
-// put keeps a message.
-func (k *kept) put(name, key string, m proto.Message) {
+// put keeps a message, and which files it hangs on beside what is in the key.
+func (k *kept) put(name, key string, m proto.Message, files []string) {
 	message, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		k.log.Warn("an answer can't be kept", "part", name, "error", err)
 		return
 	}
+	a := answer{Key: key, Message: message, Files: files}
+	if len(files) > 0 {
+		a.FilesKey = fingerprint.All(files)
+	}
+	a.Sum = a.sum(name)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.current[name] = newAnswer(name, key, message)
+	k.current[name] = a
 	k.changed = true
+}
+
+// files are all that the answers of the last collection were found to hang on.
+func (k *kept) files() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, a := range k.old {
+		all = append(all, a.Files...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// sameFiles says whether all of those are as they were when they were found.
+func (k *kept) sameFiles() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, a := range k.old {
+		if !a.sameFiles() {
+			return false
+		}
+	}
+	return true
 }
 
 // done ends a collection: its answers are those of earlier from now on. They are

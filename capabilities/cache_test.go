@@ -50,6 +50,9 @@ func TestKept(t *testing.T) {
 		{"program written", func(m *machine, _ *Sources) { m.write("bin/qemu", "a longer program") }, vmm},
 		{"program touched", func(m *machine, _ *Sources) { touch(m.t, m.path("bin/qemu")) }, vmm},
 		{"program made executable", func(m *machine, _ *Sources) { m.must(os.Chmod(m.path("bin/qemu"), 0o755)) }, vmm},
+		{"what it was found to start replaced", func(m *machine, _ *Sources) { m.replace("lib/behind", "another") }, vmm},
+		{"what it was found to start is gone", func(m *machine, _ *Sources) { m.must(os.Remove(m.path("lib/behind"))) }, vmm},
+		{"beside what it was found to start", func(m *machine, _ *Sources) { m.write("lib/other", "") }, none},
 		{"firmware added", func(m *machine, _ *Sources) { m.write("firmware/50-mine.json", "{}") }, vmm},
 		{"firmware written", func(m *machine, _ *Sources) { m.write("firmware/60-ovmf.json", "{ }") }, vmm},
 		{"configured default", func(_ *machine, s *Sources) { s.DefaultHypervisor = "emulation" }, none},
@@ -210,6 +213,18 @@ func TestUnknownIsAskedAgain(t *testing.T) {
 	}
 }
 
+// TestPassingAnswer: a VMM of which a part failed that may work in a moment is
+// asked again.
+func TestPassingAnswer(t *testing.T) {
+	m := newMachine(t)
+	m.qemu.info.Passing = true
+	m.collect(m.sources())
+	m.collect(m.sources())
+	if m.qemu.count() != 2 {
+		t.Errorf("the VMM was asked %d times", m.qemu.count())
+	}
+}
+
 // TestStatusSurvives: a Status comes out of the document as it went in.
 func TestStatusSurvives(t *testing.T) {
 	for _, want := range []hypervisor.Status{
@@ -229,7 +244,7 @@ func FuzzKept(f *testing.F) {
 	dir := f.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	good := openKept(filepath.Join(dir, "good.json"), log)
-	good.put("vmms.qemu", "key", want)
+	good.put("vmms.qemu", "key", want, nil)
 	good.done()
 	content, err := os.ReadFile(filepath.Join(dir, "good.json"))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/confidential"
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -93,54 +94,55 @@ func (c *collection) host(ctx context.Context) {
 	key := newKey("confidential computing", c.Version)
 	key.add("host", c.hostKey)
 	key.add("misc controller", fmt.Sprint(h.Virtualization.Misc))
-	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*vmletv1.ConfidentialComputing, bool) {
+	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*vmletv1.ConfidentialComputing, bool, []string) {
 		found, unknown := confidential.Discover(ctx, c.Roots, h, c.doc.Architecture)
 		c.miss(unknown...)
 		if p := found.GetSevPlatform(); p != nil {
 			p.GuestCount = 0 // it changes with every guest
 		}
-		return found, ctx.Err() == nil && len(unknown) == 0
+		return found, ctx.Err() == nil && len(unknown) == 0, nil
 	})
 }
 
 // remembered is the answer that is kept under a key, or else a new one. ask
-// says whether the answer will be the same the next time, and can be kept.
+// says whether the answer will be the same the next time, and can be kept, and
+// on which files it hangs beside those in the key.
 func remembered[M any, P interface {
 	*M
 	proto.Message
-}](c *collection, name, key string, ask func() (P, bool)) P {
+}](c *collection, name, key string, ask func() (answer P, lasting bool, files []string)) P {
 	if kept := P(new(M)); !c.Refresh && c.kept.get(name, key, kept) {
 		return kept
 	}
-	answer, lasting := ask()
+	answer, lasting, files := ask()
 	if lasting {
-		c.kept.put(name, key, answer)
+		c.kept.put(name, key, answer, files)
 	}
 	return answer
 }
 
 func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *vmletv1.HypervisorCapabilities {
 	part, key := "hypervisors."+h.Name(), c.deviceKey(h)
-	found := remembered(c, part+".trial", key, func() (*vmletv1.HypervisorCapabilities, bool) {
+	found := remembered(c, part+".trial", key, func() (*vmletv1.HypervisorCapabilities, bool, []string) {
 		s := h.Check(ctx)
-		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s)
+		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s), nil
 	})
 	if status := statusOf(found); !lasting(status) {
 		c.missf(part, "%s", status.Sentence())
 	}
-	more := remembered(c, part, key, func() (*vmletv1.HypervisorCapabilities, bool) {
+	more := remembered(c, part, key, func() (*vmletv1.HypervisorCapabilities, bool, []string) {
 		more := new(vmletv1.HypervisorCapabilities)
 		d, ok := hypervisor.As[hypervisor.Discoverer](h)
 		if !ok {
-			return more, false
+			return more, false, nil
 		}
 		unknown := d.Discover(ctx, more)
 		if statusOf(found).Level == hypervisor.Unusable {
 			// Of what can't be used, and why is known, no more is to be known.
-			return more, len(unknown) == 0 && ctx.Err() == nil
+			return more, len(unknown) == 0 && ctx.Err() == nil, nil
 		}
 		c.miss(unknown...)
-		return more, ctx.Err() == nil && len(unknown) == 0
+		return more, ctx.Err() == nil && len(unknown) == 0, nil
 	})
 	return describe(h, found, more)
 }
@@ -162,13 +164,13 @@ func (c *collection) vmm(ctx context.Context, v vmm.Program) *vmletv1.VmmCapabil
 	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
 		f.Forget()
 	}
-	return remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool) {
-		out, err := askVMM(ctx, v)
+	return remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool, []string) {
+		out, info, err := askVMM(ctx, v)
 		// One that isn't there is no riddle.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.missf(part, "%v", err)
 		}
-		return out, err == nil && ctx.Err() == nil && len(filesOf(v)) > 0
+		return out, err == nil && ctx.Err() == nil && !info.Passing && len(filesOf(v)) > 0, info.Files
 	})
 }
 
@@ -177,7 +179,7 @@ func (c *collection) filesKey(v vmm.Program) string {
 	k := newKey("vmm", c.Version)
 	k.add("host", c.hostKey)
 	for _, path := range filesOf(v) {
-		k.add(path, fileState(path))
+		k.add(path, fingerprint.Of(path, inFolders))
 	}
 	return k.String()
 }

@@ -37,6 +37,7 @@ func newMachine(t *testing.T) *machine {
 	m.mkdir("firmware")
 	m.write("firmware/60-ovmf.json", "{}")
 	m.write("bin/qemu", "a program")
+	m.write("lib/behind", "what it starts")
 	m.kvm = &fakeHypervisor{
 		name: "kvm", device: m.path("dev/kvm"), status: hypervisor.Status{Level: hypervisor.Works, InstructionsPerSecond: 1_234_567_890},
 		more: &vmletv1.HypervisorCapabilities{
@@ -45,6 +46,7 @@ func newMachine(t *testing.T) *machine {
 		},
 	}
 	m.qemu = &fakeVMM{files: []string{m.path("bin/qemu"), m.path("firmware")}, info: qemuInfo(m.path("bin/qemu"))}
+	m.qemu.info.Files = []string{m.path("lib/behind")}
 	return m
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
@@ -114,48 +115,17 @@ func moduleParameters(roots sysfs.Roots) []string {
 	return paths[:min(len(paths), maxParameters)]
 }
 
-// deviceState is what a device node is, whose, and what comes of opening it. Its
-// mode isn't in it: that changes with every VM that is given access.
+// deviceState is what a device node is, whose, and what comes of opening it.
 func deviceState(path string) string {
+	state := fingerprint.Of(path, "")
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return "?" + err.Error()
-	}
-	state := fmt.Sprintf("kind %o device %d owner %d:%d ", st.Mode&unix.S_IFMT, st.Rdev, st.Uid, st.Gid)
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return state
 	}
 	fd, err := device.Retry(func() (int, error) { return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 	if err != nil {
-		return state + err.Error()
+		return state + " " + err.Error()
 	}
 	unix.Close(fd)
-	return state + "opens"
+	return state + " opens"
 }
-
-// fileState tells two files of one name apart; of a folder, the descriptors
-// in it.
-func fileState(path string) string {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return "?" + err.Error()
-	}
-	state := fmt.Sprintf("mode %o file %d:%d size %d changed %d.%d", st.Mode, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec)
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return state
-	}
-	found, err := filepath.Glob(filepath.Join(path, "*.json"))
-	if err != nil {
-		return state
-	}
-	for _, f := range found[:min(len(found), maxDescriptors)] {
-		if unix.Stat(f, &st) == nil {
-			state += fmt.Sprintf("; %s file %d:%d size %d changed %d.%d", f, st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec)
-		}
-	}
-	return state
-}
-
-// maxDescriptors bounds how many firmware descriptors count; a distribution has
-// some dozen.
-const maxDescriptors = 256

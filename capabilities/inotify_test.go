@@ -58,7 +58,7 @@ func TestWatchSet(t *testing.T) {
 			if c.before != nil {
 				c.before(m)
 			}
-			w, err := newWatchSet(m.sources().interests())
+			w, err := newWatchSet(m.sources().interests(nil))
 			m.must(err)
 			defer w.close()
 			c.change(m)

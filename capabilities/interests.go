@@ -17,8 +17,9 @@ type interest struct {
 }
 
 // interests are all that a document's dear parts hang on and that the kernel
-// tells changes of: it tells none of /sys and /proc.
-func (s Sources) interests() []interest {
+// tells changes of: it tells none of /sys and /proc. found are the files that
+// answers were found to hang on.
+func (s Sources) interests(found []string) []interest {
 	dev := s.Roots.DevPath()
 	all := []interest{
 		{path: filepath.Join(dev, "kvm")}, {path: filepath.Join(dev, "mshv")}, {path: filepath.Join(dev, "sev")},
@@ -34,10 +35,13 @@ func (s Sources) interests() []interest {
 		for _, path := range filesOf(v) {
 			i := interest{path: path, written: true}
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				i.inside = "*.json"
+				i.inside = inFolders
 			}
 			all = append(all, i)
 		}
+	}
+	for _, path := range found {
+		all = append(all, interest{path: path, written: true})
 	}
 	for i := range all {
 		if path, err := filepath.Abs(all[i].path); err == nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -85,7 +86,8 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.C
 	return doc, nil
 }
 
-// changeKey changes when something does that the document's dear parts hang on.
+// changeKey changes when something does that the document's dear parts hang on,
+// as far as that is known before they are asked.
 func (s Sources) changeKey() string {
 	k := newKey("change", s.Version)
 	k.add("host", HostKey(s.Roots, s.Version))
@@ -96,7 +98,7 @@ func (s Sources) changeKey() string {
 	}
 	for _, v := range s.VMMs {
 		for _, path := range filesOf(v) {
-			k.add(path, fileState(path))
+			k.add(path, fingerprint.Of(path, inFolders))
 		}
 	}
 	return k.String()
@@ -107,7 +109,7 @@ func (k *Keeper) standing() *vmletv1.Capabilities {
 	k.mu.Lock()
 	doc, key, at := k.doc, k.key, k.at
 	k.mu.Unlock()
-	if doc == nil || key != k.sources.changeKey() {
+	if doc == nil || key != k.sources.changeKey() || !k.kept.sameFiles() {
 		return nil
 	}
 	for _, h := range doc.GetHypervisors() {

@@ -213,12 +213,14 @@ func TestWatch(t *testing.T) {
 		t.Errorf("after the device appeared kvm is %q", state)
 	}
 
-	m.qemu.mu.Lock()
-	m.qemu.info.Version = "11.0.0"
-	m.qemu.mu.Unlock()
-	m.replace("bin/qemu", "a newer program")
-	if version := w.next().GetVmms()[0].GetVersion(); version != "11.0.0" {
-		t.Errorf("after the program was replaced it is %q", version)
+	for version, file := range map[string]string{"11.0.0": "bin/qemu", "12.0.0": "lib/behind"} {
+		m.qemu.mu.Lock()
+		m.qemu.info.Version = version
+		m.qemu.mu.Unlock()
+		m.replace(file, "a newer program")
+		if got := w.next().GetVmms()[0].GetVersion(); got != version {
+			t.Errorf("after %s was replaced it is %q", file, got)
+		}
 	}
 
 	// A folder that wasn't there, and a device in it.

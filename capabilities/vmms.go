@@ -19,6 +19,10 @@ const (
 	StateUnusable = "unusable"
 )
 
+// inFolders is the pattern of what matters in a folder among those files:
+// firmware descriptors.
+const inFolders = "*.json"
+
 // filesOf are the files and folders that a VMM's answers hang on. One that
 // doesn't say is asked every time.
 func filesOf(v vmm.Program) []string {
@@ -30,12 +34,12 @@ func filesOf(v vmm.Program) []string {
 
 // askVMM asks one VMM. One that can't be asked is in the document all the same,
 // with what to do about it.
-func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, error) {
+func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, vmm.Info, error) {
 	info, err := v.Info(ctx)
 	if err != nil {
 		return &vmletv1.VmmCapabilities{
 			Name: v.Name(), Binary: binaryIn(err), State: StateUnusable, Reason: err.Error(), Remedy: vmmRemedy(v.Name(), err),
-		}, err
+		}, info, err
 	}
 	out := new(vmletv1.VmmCapabilities)
 	if info.Capabilities != nil {
@@ -44,7 +48,7 @@ func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, error
 	// What the agent goes by counts.
 	out.Name, out.Version, out.Binary, out.LazyRestore = v.Name(), info.Version, info.Binary, info.LazyRestore
 	out.State, out.Reason, out.Remedy = StateWorks, "", ""
-	return out, nil
+	return out, info, nil
 }
 
 // binaryIn is the file that an error is about; empty: none.

@@ -2,6 +2,7 @@ package capabilities
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -20,31 +21,42 @@ const (
 func (k *Keeper) Watch(ctx context.Context) {
 	w := &watch{keeper: k}
 	defer w.close()
-	w.arm()
 	for {
+		// The new watches are there before the machine is asked again: nothing
+		// falls between.
+		w.arm()
 		if _, err := k.Document(ctx); err != nil {
 			return
+		}
+		if !slices.Equal(w.interests, w.wanted()) {
+			// An answer hangs on files that nobody knew of. What happened to
+			// them since, the document sees that is made now.
+			w.arm()
+			if _, err := k.Document(ctx); err != nil {
+				return
+			}
 		}
 		if !w.wait(ctx) {
 			return
 		}
-		// The new watches are there before the machine is asked again: nothing
-		// falls between.
-		w.arm()
 	}
 }
 
 // watch is what is watched at present.
 type watch struct {
-	keeper *Keeper
-	set    *watchSet // nil: nothing could be watched yet
-	told   bool      // that watching failed
+	keeper    *Keeper
+	interests []interest
+	set       *watchSet // nil: nothing could be watched yet
+	told      bool      // that watching failed
 }
+
+func (w *watch) wanted() []interest { return w.keeper.sources.interests(w.keeper.kept.files()) }
 
 // arm watches what is of interest as the folders are now. If that fails, what
 // was watched before still is.
 func (w *watch) arm() {
-	fresh, err := newWatchSet(w.keeper.sources.interests())
+	w.interests = w.wanted()
+	fresh, err := newWatchSet(w.interests)
 	if err != nil && !w.told {
 		w.told = true
 		w.keeper.sources.log().Warn("devices and programs can't be watched: changes are seen when somebody asks", "error", err)
