@@ -12,10 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/fingerprint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -116,11 +116,7 @@ func (p *Program) find() (binary, file string, err error) {
 		case !info.Mode().IsRegular():
 			return "", "", fmt.Errorf("%s: %s is not a file", Name, path)
 		}
-		file := fmt.Sprintf("%s size %d mtime %d", path, info.Size(), info.ModTime().UnixNano())
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			file += fmt.Sprintf(" inode %d:%d", stat.Dev, stat.Ino)
-		}
-		return path, file, nil
+		return path, path + " " + fingerprint.Of(path, ""), nil
 	}
 	return "", "", fmt.Errorf("%s is not installed: %w", Name, missing)
 }
