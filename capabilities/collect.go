@@ -195,8 +195,7 @@ func (c *collection) finish(ctx context.Context) {
 	for _, v := range c.doc.GetVmms() {
 		c.missAccelerators(v)
 	}
-	c.doc.DefaultHypervisor, c.doc.DefaultHypervisorReason = chooseDefault(ctx, c.Sources, c.doc.GetHypervisors())
-	c.doc.DefaultVmm = defaultVMM(c.doc.GetVmms())
+	chooseDefault(ctx, c.Sources, c.doc)
 	c.doc.ObsoleteCpuModels = slices.Compact(slices.Sorted(slices.Values(c.ObsoleteCPUModels)))
 	c.doc.Unknown = sortFacts(c.unknown)
 }

@@ -8,20 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxErrno is above Linux's last (include/uapi/asm-generic/errno.h; MIPS goes
-// to 1133, and doesn't run vmlet).
-const maxErrno = 256
-
-// errnoOf is device.ErrnoName's inverse; 0 for a name of none.
-func errnoOf(name string) syscall.Errno {
-	for e := syscall.Errno(1); name != "" && e < maxErrno; e++ {
-		if unix.ErrnoName(e) == name {
-			return e
-		}
-	}
-	return 0
-}
-
 // passing are the kernel's answers that may be others in a moment.
 func passing() []syscall.Errno {
 	return []syscall.Errno{

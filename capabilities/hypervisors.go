@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -37,7 +38,7 @@ func describe(h hypervisor.Hypervisor, found ...*vmletv1.HypervisorCapabilities)
 // statusOf is the Status that a hypervisor was found in.
 func statusOf(c *vmletv1.HypervisorCapabilities) hypervisor.Status {
 	s := hypervisor.Status{
-		Reason: c.GetReason(), Remedy: c.GetRemedy(), Errno: errnoOf(c.GetErrno()),
+		Reason: c.GetReason(), Remedy: c.GetRemedy(), Errno: device.ErrnoOf(c.GetErrno()),
 		Limits: c.GetLimitations(), CPUQuirks: c.GetCpuQuirks(), InstructionsPerSecond: c.GetInstructionsPerSecond(),
 	}
 	for _, l := range []hypervisor.Level{hypervisor.Works, hypervisor.Degraded} {
@@ -59,25 +60,29 @@ func (a answered) Check(context.Context) hypervisor.Status { return a.status }
 // Unwrap is for hypervisor.As.
 func (a answered) Unwrap() hypervisor.Hypervisor { return a.Hypervisor }
 
-// chooseDefault says what "auto" stands for on this node, and why.
-func chooseDefault(ctx context.Context, s Sources, found []*vmletv1.HypervisorCapabilities) (name, reason string) {
+// chooseDefault fills in what "auto" stands for on this node, and why.
+func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
 	var all []hypervisor.Hypervisor
 	for i, h := range s.Hypervisors.All() {
-		all = append(all, answered{h, statusOf(found[i])})
+		all = append(all, answered{h, statusOf(doc.GetHypervisors()[i])})
 	}
+	doc.DefaultVmm = defaultVMM(doc.GetVmms())
 	known, err := hypervisor.New(all...)
 	if err != nil {
-		return "", err.Error() // their names are those of a Registry: they differ
+		doc.DefaultHypervisorReason = err.Error() // their names are those of a Registry: they differ
+		return
 	}
 	configured, warning := known.Default(s.DefaultHypervisor)
-	h, reason, err := known.Choose(ctx, configured)
+	doc.DefaultHypervisorWarning = warning
+	h, reason, err := known.Choose(ctx, configured, func(h hypervisor.Hypervisor) error {
+		if len(doc.GetVmms()) == 0 {
+			return nil
+		}
+		return vmm.RunsUnder(doc.GetVmms()[0], h.Name())
+	})
 	if err != nil {
-		reason = fmt.Sprintf("none: %v", err)
-	} else {
-		name = h.Name()
+		doc.DefaultHypervisorReason = fmt.Sprintf("none: %v", err)
+		return
 	}
-	if warning != "" {
-		reason = warning + "; " + reason
-	}
-	return name, reason
+	doc.DefaultHypervisor, doc.DefaultHypervisorReason = h.Name(), reason
 }

@@ -56,7 +56,7 @@ func TestChooseSeesChange(t *testing.T) {
 	m.must(err)
 	choose := func(want string, tries int) {
 		t.Helper()
-		h, _, err := known.Choose(context.Background(), "auto")
+		h, _, err := known.Choose(context.Background(), "auto", nil)
 		m.must(err)
 		if got, _ := m.kvm.counts(); h.Name() != want || got != tries {
 			t.Errorf("%s was chosen after %d tries, not %s after %d", h.Name(), got, want, tries)
@@ -106,7 +106,7 @@ func TestKeeperGivenUp(t *testing.T) {
 	if _, err := k.Document(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error %v", err)
 	}
-	if _, _, err := known.Choose(ctx, "kvm"); !errors.Is(err, context.Canceled) {
+	if _, _, err := known.Choose(ctx, "kvm", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error %v", err)
 	}
 	if state := m.document(k).GetHypervisors()[0].GetState(); state != "works" {
@@ -123,7 +123,7 @@ func TestKeeperCrowd(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, _, err := known.Choose(context.Background(), "kvm"); err != nil {
+			if _, _, err := known.Choose(context.Background(), "kvm", nil); err != nil {
 				t.Error(err)
 			}
 		})

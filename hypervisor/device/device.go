@@ -45,6 +45,19 @@ func ErrnoName(errno syscall.Errno) string {
 	return fmt.Sprintf("errno %d", int(errno))
 }
 
+// maxErrno is above Linux's last (include/uapi/asm-generic/errno.h; MIPS goes to 1133, and doesn't run vmlet).
+const maxErrno = 256
+
+// ErrnoOf is the inverse of ErrnoName for those that have a name, and 0 for all else.
+func ErrnoOf(name string) syscall.Errno {
+	for e := syscall.Errno(1); name != "" && e < maxErrno; e++ {
+		if unix.ErrnoName(e) == name {
+			return e
+		}
+	}
+	return 0
+}
+
 // Open opens a character device for reading and writing. absent is the remedy when there is no such device.
 func Open(path string, absent func() string) (int, *Failure) {
 	return OpenFor(path, unix.O_RDWR, absent)

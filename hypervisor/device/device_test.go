@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
@@ -67,5 +68,17 @@ func TestBoundedHang(t *testing.T) {
 	})
 	if s.Level != hypervisor.Unusable || !strings.Contains(s.Reason, "/dev/x didn't answer") {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestErrnoNames(t *testing.T) {
+	for e := range syscall.Errno(4000) {
+		name := ErrnoName(e)
+		if back := ErrnoOf(name); back != e && (back != 0 || unix.ErrnoName(e) != "") {
+			t.Errorf("%d is %q, which is %d", e, name, back)
+		}
+	}
+	if e := ErrnoOf("ENONSENSE"); e != 0 {
+		t.Errorf("a name of none is %d", e)
 	}
 }

@@ -26,9 +26,9 @@ type Components struct {
 	// HypervisorDevice chooses the hypervisor that has this device:
 	// "/dev/kvm", "/dev/mshv".
 	HypervisorDevice string `yaml:"hypervisorDevice"`
-	// VCPURegex matches the names of vCPU threads; its first group is the
-	// vCPU's number. A newline at the end, as /proc/PID/task/TID/comm has, may
-	// be in it.
+	// VCPURegex matches the names of vCPU threads (hypervisor.ThreadNames); its
+	// first group is the vCPU's number. A newline at the end, as
+	// /proc/PID/task/TID/comm has, may be in it.
 	VCPURegex string `yaml:"vCpuRegex"`
 	// VMMDaemonProcess is the name of a daemon between agent and VMM. vmlet has none.
 	VMMDaemonProcess string `yaml:"vmmDaemonProcess"`
@@ -131,16 +131,6 @@ func (p Profile) VMM() (string, bool) {
 // commOf is how the kernel names a process of this program: TASK_COMM_LEN
 // (linux/sched.h) less its NUL.
 func commOf(name string) string { return name[:min(len(name), 15)] }
-
-// VCPUPattern is the pattern for the names of vCPU threads; nil: the
-// hypervisor's own. The profile must be valid.
-func (p Profile) VCPUPattern() *regexp.Regexp {
-	if p.Components.VCPURegex == "" {
-		return nil
-	}
-	// Names are compared without the newline that the file ends with.
-	return regexp.MustCompile(strings.Replace(p.Components.VCPURegex, `\n$`, `$`, 1))
-}
 
 // Overhead is what a VM costs beside its memory, in bytes; false: the profile
 // doesn't say. The profile must be valid.

@@ -45,8 +45,6 @@ func (b *builder) checkModel() {
 	model := b.spec.GetCpu().GetModel()
 	if _, known := b.accel.Models[model]; !known {
 		b.faults.Add("cpu.model", "%q is not a CPU model of QEMU %s", model, b.req.Info.Version)
-	} else if model == modelHost && b.req.Hypervisor == spec.HypervisorEmulation {
-		b.faults.Add("cpu.model", "host needs a hypervisor, and this VM runs under emulation: want max or a named model")
 	}
 	if len(b.accel.Known) == 0 {
 		return // this architecture doesn't tell
