@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,16 +63,11 @@ func (k key) String() string         { return hex.EncodeToString(k.Sum(nil)) }
 
 // head is a file's content, up to maxKeyFile; of one that can't be read, why.
 func head(path string) string {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	content, err := device.Head(path, maxKeyFile)
 	if err != nil {
 		return "?" + err.Error()
 	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
-	if err != nil {
-		return "?" + err.Error()
-	}
-	return string(content)
+	return content
 }
 
 // processorIdentity is what /proc/cpuinfo says of the first CPU and doesn't

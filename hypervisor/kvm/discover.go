@@ -2,9 +2,7 @@ package kvm
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"runtime"
 
 	"github.com/vmlet/vmlet/hypervisor"
@@ -23,14 +21,14 @@ const (
 	factCPUID       = factAll + ".cpuid"
 	factMSRs        = factAll + ".msrs"
 	factFeatureMSRs = factAll + ".featureMsrs"
-	factNested      = factAll + ".nested"
 )
 
 var _ hypervisor.Discoverer = KVM{}
 
-// Discover asks /dev/kvm for its API version, extensions and limits, and on x86 for CPUID, MSRs, Hyper-V features and the TSC;
-// whether guests may have guests is the kernel module's to say. Where there is no /dev/kvm there is nothing to ask for, and so
-// nothing unknown. It makes a virtual machine and a vCPU, and runs nothing.
+// Discover asks /dev/kvm for its API version, extensions and limits, and on x86 for CPUID, MSRs, Hyper-V features and the TSC.
+// Whether guests may have guests it says where an extension tells; elsewhere it is in the files of KVM's modules, which sysfs reads.
+// Where there is no /dev/kvm there is nothing to ask for, and so nothing unknown. It makes a virtual machine and a vCPU, and runs
+// nothing.
 func (k KVM) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact {
 	d, err := device.Within(ctx, k.discover)
 	if err != nil {
@@ -46,7 +44,6 @@ func (k KVM) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities)
 
 func (k KVM) discover(context.Context) *discovery {
 	d := newDiscovery(device.System{}, k.Roots, k.Device())
-	d.nested()
 	fd, fail := device.Open(k.Device(), k.absentRemedy)
 	if fail != nil {
 		if !device.Absent(fail.Errno) {
@@ -161,34 +158,10 @@ func (d *discovery) limits() {
 	}
 }
 
-// nested reads the parameter nested of the module that has one; kvm's own is for s390x. Without any, it isn't told.
-func (d *discovery) nested() {
-	for _, module := range []string{"kvm_intel", "kvm_amd", "kvm_hv", "kvm"} {
-		path := d.roots.SysPath("module", module, "parameters", "nested")
-		text, err := device.Text(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
-			continue
-		case err != nil:
-			d.missing(factNested, err)
-			return
-		}
-		switch text {
-		case "Y", "1":
-			d.found.Nested = new(true)
-		case "N", "0":
-			d.found.Nested = new(false)
-		default:
-			d.missing(factNested, fmt.Errorf("%s: %.40q is neither Y nor N", path, text))
-		}
-		return
-	}
-}
-
-// nestedExtension is how KVM says that guests may have guests where no module's parameter does.
+// nestedExtension is how KVM says that guests may have guests where its modules' parameters don't.
 func (d *discovery) nestedExtension() {
 	number := map[string]int{"arm64": capARMEL2, "ppc64le": capPPCNestedHV, "ppc64": capPPCNestedHV}[runtime.GOARCH]
-	if number != 0 && d.found.Nested == nil {
+	if number != 0 {
 		d.found.Nested = new(d.extension(number) > 0)
 	}
 }

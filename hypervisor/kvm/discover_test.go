@@ -3,7 +3,6 @@ package kvm
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,45 +51,6 @@ func TestExtensionNamesOfHeader(t *testing.T) {
 		if want := f[2]; number < 0 || want != strconv.Itoa(number) {
 			t.Errorf("%s is %d, and %s in the header", f[1], number, want)
 		}
-	}
-}
-
-func TestNested(t *testing.T) {
-	for name, tt := range map[string]struct {
-		module, content string
-		want            *bool
-		unknown         string
-	}{
-		"Intel":          {"kvm_intel", "Y\n", new(true), ""},
-		"AMD":            {"kvm_amd", "1\n", new(true), ""},
-		"off":            {"kvm_amd", "0\n", new(false), ""},
-		"IBM Z":          {"kvm", "N\n", new(false), ""},
-		"POWER":          {"kvm_hv", "Y\n", new(true), ""},
-		"not told":       {"kvm_pvm", "Y\n", nil, ""},
-		"senseless":      {"kvm_intel", "perhaps\n", nil, `"perhaps" is neither Y nor N`},
-		"much senseless": {"kvm_intel", strings.Repeat("Y", 1<<20), nil, "is neither Y nor N"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			roots := sysfs.Roots{Sys: t.TempDir(), Dev: t.TempDir(), Proc: t.TempDir()}
-			path := roots.SysPath("module", tt.module, "parameters/nested")
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(tt.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var found vmletv1.HypervisorCapabilities
-			unknown := KVM{Roots: roots}.Discover(t.Context(), &found)
-			if (found.Nested == nil) != (tt.want == nil) || tt.want != nil && *found.Nested != *tt.want {
-				t.Errorf("%v, want %v", found.Nested, tt.want)
-			}
-			if tt.unknown == "" && len(unknown) == 0 {
-				return
-			}
-			if len(unknown) != 1 || unknown[0].Fact != "hypervisors.kvm.nested" || !strings.Contains(unknown[0].Reason, tt.unknown) {
-				t.Errorf("unknown: %v", unknown)
-			}
-		})
 	}
 }
 
