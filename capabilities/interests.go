@@ -3,63 +3,36 @@ package capabilities
 import (
 	"os"
 	"path/filepath"
-)
 
-// interest is a file or folder whose coming, going and changing matter.
-type interest struct {
-	path string
-	// inside is the pattern of what matters in the folder, as path.Match takes
-	// it; empty: nothing.
-	inside string
-	// written: that its content is written matters, too. Not with devices:
-	// somebody always writes to one.
-	written bool
-}
+	"github.com/vmlet/vmlet/internal/inotify"
+)
 
 // interests are all that a document's dear parts hang on and that the kernel
 // tells changes of: it tells none of /sys and /proc. found are the files that
 // answers were found to hang on.
-func (s Sources) interests(found []string) []interest {
+func (s Sources) interests(found []string) []inotify.Interest {
 	dev := s.Roots.DevPath()
-	all := []interest{
-		{path: filepath.Join(dev, "kvm")}, {path: filepath.Join(dev, "mshv")}, {path: filepath.Join(dev, "sev")},
-		{path: filepath.Join(dev, "iommu")}, {path: filepath.Join(dev, "net", "tun")}, {path: dev, inside: "vhost-*"},
-		{path: filepath.Join(dev, "vfio"), inside: "*"}, {path: filepath.Join(dev, "vfio", "devices"), inside: "*"},
+	all := []inotify.Interest{
+		{Path: filepath.Join(dev, "kvm")}, {Path: filepath.Join(dev, "mshv")}, {Path: filepath.Join(dev, "sev")},
+		{Path: filepath.Join(dev, "iommu")}, {Path: filepath.Join(dev, "net", "tun")}, {Path: dev, Inside: "vhost-*"},
+		{Path: filepath.Join(dev, "vfio"), Inside: "*"}, {Path: filepath.Join(dev, "vfio", "devices"), Inside: "*"},
 	}
 	for _, h := range s.Hypervisors.All() {
 		if d := h.Device(); d != "" {
-			all = append(all, interest{path: d})
+			all = append(all, inotify.Interest{Path: d})
 		}
 	}
 	for _, v := range s.VMMs {
 		for _, path := range filesOf(v) {
-			i := interest{path: path, written: true}
+			i := inotify.Interest{Path: path, Written: true}
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				i.inside = inFolders
+				i.Inside = inFolders
 			}
 			all = append(all, i)
 		}
 	}
 	for _, path := range found {
-		all = append(all, interest{path: path, written: true})
-	}
-	for i := range all {
-		if path, err := filepath.Abs(all[i].path); err == nil {
-			all[i].path = path
-		}
+		all = append(all, inotify.Interest{Path: path, Written: true})
 	}
 	return all
-}
-
-// literal is the pattern that fits this name alone.
-func literal(name string) string {
-	var out []rune
-	for _, r := range name {
-		switch r {
-		case '*', '?', '[', ']', '\\', '-', '^':
-			out = append(out, '\\')
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/vmlet/vmlet/internal/inotify"
 )
 
 // A change is taken for complete when nothing has happened for settleQuiet, and
@@ -45,18 +47,18 @@ func (k *Keeper) Watch(ctx context.Context) {
 // watch is what is watched at present.
 type watch struct {
 	keeper    *Keeper
-	interests []interest
-	set       *watchSet // nil: nothing could be watched yet
-	told      bool      // that watching failed
+	interests []inotify.Interest
+	set       *inotify.Set // nil: nothing could be watched yet
+	told      bool         // that watching failed
 }
 
-func (w *watch) wanted() []interest { return w.keeper.sources.interests(w.keeper.kept.files()) }
+func (w *watch) wanted() []inotify.Interest { return w.keeper.sources.interests(w.keeper.kept.files()) }
 
 // arm watches what is of interest as the folders are now. If that fails, what
 // was watched before still is.
 func (w *watch) arm() {
 	w.interests = w.wanted()
-	fresh, err := newWatchSet(w.interests)
+	fresh, err := inotify.Watch(w.interests)
 	if err != nil && !w.told {
 		w.told = true
 		w.keeper.sources.log().Warn("devices and programs can't be watched: changes are seen when somebody asks", "error", err)
@@ -70,7 +72,7 @@ func (w *watch) arm() {
 
 func (w *watch) close() {
 	if w.set != nil {
-		w.set.close()
+		w.set.Close()
 		w.set = nil
 	}
 }
@@ -79,7 +81,7 @@ func (w *watch) close() {
 func (w *watch) wait(ctx context.Context) bool {
 	var changes <-chan struct{}
 	if w.set != nil {
-		changes = w.set.changes
+		changes = w.set.Changes()
 	}
 	select {
 	case <-ctx.Done():

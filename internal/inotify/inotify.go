@@ -1,4 +1,6 @@
-package capabilities
+// Package inotify tells that files and folders come, go and change: also those
+// that aren't there yet, and also on the way through symbolic links.
+package inotify
 
 import (
 	"bytes"
@@ -14,6 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Interest is a file or folder whose coming, going and changing matter.
+type Interest struct {
+	Path string
+	// Inside is the pattern of what matters in the folder, as path.Match takes
+	// it; empty: nothing.
+	Inside string
+	// Written: that its content is written matters, too. Not with devices:
+	// somebody always writes to one.
+	Written bool
+}
+
 // What is asked of the kernel for every folder (inotify(7)). fsnotify, which is
 // the library for this, has no way to leave out IN_MODIFY: with it every write
 // to /dev/null on the machine would wake the agent.
@@ -25,36 +38,49 @@ const (
 	goneMask = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED | unix.IN_UNMOUNT | unix.IN_Q_OVERFLOW
 )
 
-// watchSet watches folders as they are at one moment.
-type watchSet struct {
+// Set watches folders as they are at one moment: after a change make a new one,
+// then close the old one, then look, and nothing is missed.
+type Set struct {
 	file *os.File
 	// patterns of names that matter, by watch descriptor.
 	patterns map[int32][]string
-	// changes gets a value when something that matters has changed; several
-	// changes may be one value.
-	changes chan struct{}
-	failed  error
+	changes  chan struct{}
+	done     chan struct{} // closed: nothing is read any more
+	failed   error
 }
 
-// newWatchSet watches all interests. A set that is returned with an error
-// watches less than all.
-func newWatchSet(interests []interest) (*watchSet, error) {
+// Watch watches all interests. A set that is returned with an error watches less
+// than all; without a set nothing can be watched. The error says what to raise.
+func Watch(interests []Interest) (*Set, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("inotify: %w (see /proc/sys/fs/inotify/max_user_instances and the limit of open files)", err)
 	}
-	w := &watchSet{
-		file: os.NewFile(uintptr(fd), "inotify"), patterns: map[int32][]string{}, changes: make(chan struct{}, 1),
+	s := &Set{
+		file: os.NewFile(uintptr(fd), "inotify"), patterns: map[int32][]string{},
+		changes: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	for _, i := range interests {
-		w.walk(fd, i)
+		if i.Path, err = filepath.Abs(i.Path); err != nil {
+			s.failed = errors.Join(s.failed, err)
+			continue
+		}
+		s.walk(fd, i)
 	}
 	// From here on the patterns are only read.
-	go w.read()
-	return w, w.failed
+	go s.read()
+	return s, s.failed
 }
 
-func (w *watchSet) close() { w.file.Close() }
+// Changes gets a value when something that matters has changed; several changes
+// may be one value.
+func (s *Set) Changes() <-chan struct{} { return s.changes }
+
+// Close ends the watch and gives back all that it took.
+func (s *Set) Close() {
+	s.file.Close()
+	<-s.done
+}
 
 // maxLinks is how many symbolic links the kernel follows in one path
 // (path_resolution(7)).
@@ -63,15 +89,15 @@ const maxLinks = 40
 // walk watches the way to a file: what isn't there yet, or is replaced, is
 // noticed by the folder above. The way goes through symbolic links, too. Each
 // folder is watched before it is looked into, so that nothing is missed.
-func (w *watchSet) walk(fd int, i interest) {
-	at, way, links := "/", split(i.path), 0
+func (s *Set) walk(fd int, i Interest) {
+	at, way, links := "/", split(i.Path), 0
 	for len(way) > 0 {
 		name := way[0]
 		if name == ".." {
 			at, way = filepath.Dir(at), way[1:]
 			continue
 		}
-		if !w.add(fd, at, literal(name), i.written && len(way) == 1) {
+		if !s.add(fd, at, Literal(name), i.Written && len(way) == 1) {
 			return
 		}
 		target, err := os.Readlink(filepath.Join(at, name))
@@ -87,8 +113,8 @@ func (w *watchSet) walk(fd int, i interest) {
 			at = "/"
 		}
 	}
-	if i.inside != "" {
-		w.add(fd, at, i.inside, i.written)
+	if i.Inside != "" {
+		s.add(fd, at, i.Inside, i.Written)
 	}
 }
 
@@ -99,39 +125,40 @@ func split(path string) []string {
 
 // add watches a folder for names that fit a pattern. False: it isn't there, or
 // can't be watched.
-func (w *watchSet) add(fd int, folder, pattern string, written bool) bool {
+func (s *Set) add(fd int, folder, pattern string, written bool) bool {
 	mask := uint32(folderMask)
 	if written {
 		mask |= writtenMask
 	}
 	wd, err := unix.InotifyAddWatch(fd, folder, mask)
 	if err == nil {
-		if !slices.Contains(w.patterns[int32(wd)], pattern) {
-			w.patterns[int32(wd)] = append(w.patterns[int32(wd)], pattern)
+		if !slices.Contains(s.patterns[int32(wd)], pattern) {
+			s.patterns[int32(wd)] = append(s.patterns[int32(wd)], pattern)
 		}
 		return true
 	}
 	// A folder that isn't there is what the one above is watched for.
-	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && w.failed == nil {
-		w.failed = fmt.Errorf("inotify: %s: %w", folder, err)
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && s.failed == nil {
+		s.failed = fmt.Errorf("inotify: %s: %w", folder, err)
 		if errors.Is(err, unix.ENOSPC) {
-			w.failed = fmt.Errorf("%w: raise /proc/sys/fs/inotify/max_user_watches", w.failed)
+			s.failed = fmt.Errorf("%w: raise /proc/sys/fs/inotify/max_user_watches", s.failed)
 		}
 	}
 	return false
 }
 
 // read tells changes until the set is closed.
-func (w *watchSet) read() {
+func (s *Set) read() {
+	defer close(s.done)
 	buffer := make([]byte, 64<<10)
 	for {
-		n, err := w.file.Read(buffer)
+		n, err := s.file.Read(buffer)
 		if err != nil {
 			return // closed
 		}
-		if w.matters(buffer[:n]) {
+		if s.matters(buffer[:n]) {
 			select {
-			case w.changes <- struct{}{}:
+			case s.changes <- struct{}{}:
 			default: // one is told already
 			}
 		}
@@ -140,7 +167,7 @@ func (w *watchSet) read() {
 
 // matters says whether any of these events (struct inotify_event, inotify(7))
 // is about something of interest.
-func (w *watchSet) matters(events []byte) bool {
+func (s *Set) matters(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(events))
 		mask := binary.NativeEndian.Uint32(events[4:])
@@ -151,16 +178,29 @@ func (w *watchSet) matters(events []byte) bool {
 		}
 		name, _, _ := bytes.Cut(events[:size], []byte{0})
 		events = events[size:]
-		if mask&goneMask != 0 || w.wanted(wd, string(name)) {
+		if mask&goneMask != 0 || s.wanted(wd, string(name)) {
 			return true
 		}
 	}
 	return false
 }
 
-func (w *watchSet) wanted(wd int32, name string) bool {
-	return slices.ContainsFunc(w.patterns[wd], func(pattern string) bool {
+func (s *Set) wanted(wd int32, name string) bool {
+	return slices.ContainsFunc(s.patterns[wd], func(pattern string) bool {
 		fits, err := path.Match(pattern, name)
 		return err != nil || fits
 	})
+}
+
+// Literal is the pattern that fits this name alone.
+func Literal(name string) string {
+	var out []rune
+	for _, r := range name {
+		switch r {
+		case '*', '?', '[', ']', '\\', '-', '^':
+			out = append(out, '\\')
+		}
+		out = append(out, r)
+	}
+	return string(out)
 }

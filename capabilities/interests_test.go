@@ -1,16 +1,15 @@
 package capabilities
 
 import (
-	"encoding/binary"
 	"os"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/vmlet/vmlet/internal/inotify"
 )
 
-// TestWatchSet does one thing to the files, and it must be told.
-func TestWatchSet(t *testing.T) {
+// TestInterests does one thing to the files, and it must be told.
+func TestInterests(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before func(m *machine) // what is there when the watch begins
@@ -58,68 +57,15 @@ func TestWatchSet(t *testing.T) {
 			if c.before != nil {
 				c.before(m)
 			}
-			w, err := newWatchSet(m.sources().interests(nil))
+			w, err := inotify.Watch(m.sources().interests(nil))
 			m.must(err)
-			defer w.close()
+			defer w.Close()
 			c.change(m)
 			select {
-			case <-w.changes:
+			case <-w.Changes():
 			case <-time.After(patience):
 				t.Error("it wasn't told")
 			}
 		})
 	}
-}
-
-// event is one as the kernel writes it.
-func event(wd int32, mask uint32, name string) []byte {
-	padded := (len(name) + 16) / 16 * 16
-	if name == "" {
-		padded = 0
-	}
-	b := binary.NativeEndian.AppendUint32(nil, uint32(wd))
-	b = binary.NativeEndian.AppendUint32(b, mask)
-	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = binary.NativeEndian.AppendUint32(b, uint32(padded))
-	return append(b, append([]byte(name), make([]byte, padded-len(name))...)...)
-}
-
-func join(events ...[]byte) (out []byte) {
-	for _, e := range events {
-		out = append(out, e...)
-	}
-	return out
-}
-
-func TestMatters(t *testing.T) {
-	w := &watchSet{patterns: map[int32][]string{1: {literal("kvm"), "vhost-*"}, 2: {literal("a[b]-c")}}}
-	for _, c := range []struct {
-		name   string
-		events []byte
-		want   bool
-	}{
-		{"none", nil, false},
-		{"wanted", event(1, unix.IN_CREATE, "kvm"), true},
-		{"pattern", event(1, unix.IN_ATTRIB, "vhost-net"), true},
-		{"other", event(1, unix.IN_CREATE, "kvm2"), false},
-		{"other folder", event(2, unix.IN_CREATE, "kvm"), false},
-		{"odd name", event(2, unix.IN_CREATE, "a[b]-c"), true},
-		{"odd name is no pattern", event(2, unix.IN_CREATE, "ab-c"), false},
-		{"the folder's own mode", event(1, unix.IN_ATTRIB, ""), false},
-		{"second of two", join(event(1, unix.IN_CREATE, "x"), event(1, unix.IN_CREATE, "kvm")), true},
-		{"overflow", event(-1, unix.IN_Q_OVERFLOW, ""), true},
-		{"folder gone", event(1, unix.IN_DELETE_SELF, ""), true},
-		{"cut off", event(1, unix.IN_CREATE, "x")[:20], true},
-	} {
-		if got := w.matters(c.events); got != c.want {
-			t.Errorf("%s: %v", c.name, got)
-		}
-	}
-}
-
-func FuzzMatters(f *testing.F) {
-	f.Add(event(1, unix.IN_CREATE, "kvm"))
-	f.Fuzz(func(_ *testing.T, events []byte) {
-		(&watchSet{patterns: map[int32][]string{1: {"*"}}}).matters(events)
-	})
 }
