@@ -3,11 +3,12 @@ package cloudhypervisor
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/vmlet/vmlet/vmm/internal/run"
 )
 
 // maxOutput bounds what is read of the program, in bytes; its help has some ten
@@ -37,14 +38,13 @@ func ask(ctx context.Context, binary string) (*answer, error) {
 	return &answer{binary: binary, version: match[1], features: features(help)}, nil
 }
 
-// output runs the program with one option. It needs nothing of the environment.
+// output runs the program with one option.
 func output(ctx context.Context, binary, option string) (string, error) {
 	var out, complaints bounded
-	cmd := exec.CommandContext(ctx, binary, option)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	runtime.LockOSThread() // as run.Command wants it
+	defer runtime.UnlockOSThread()
+	cmd := run.Command(ctx, binary, option)
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	// A child of the program that keeps the pipe open is not waited for.
-	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("no answer: %w", ctx.Err())

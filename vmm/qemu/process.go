@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/vmm/internal/run"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 
@@ -56,19 +57,12 @@ func (b *bare) start(ctx context.Context, binary, accelerator string) error {
 	if err != nil {
 		return err
 	}
-	b.cmd = exec.CommandContext(ctx, binary,
+	b.cmd = run.Command(ctx, binary,
 		"-no-user-config", "-nodefaults", "-display", "none", "-S",
 		"-machine", "none", "-accel", accelerator,
 		"-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control")
 	b.cmd.ExtraFiles = []*os.File{theirs}
 	b.cmd.Stderr = b.stderr
-	b.cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-	// A group of its own, so that what a script has started ends with it; and
-	// none outlives this process, whatever ends it.
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	b.cmd.Cancel = b.kill
-	// A child that left the group and keeps stderr open is not waited for.
-	b.cmd.WaitDelay = time.Second
 	err = b.cmd.Start()
 	theirs.Close()
 	if err != nil {
@@ -83,13 +77,11 @@ func (b *bare) start(ctx context.Context, binary, accelerator string) error {
 	return nil
 }
 
-func (b *bare) kill() error { return unix.Kill(-b.cmd.Process.Pid, unix.SIGKILL) }
-
 // end kills the program, which holds nothing that quit would have to save.
 func (b *bare) end() {
 	// That there is none any more is as well. While it has not been waited for
 	// its number is no other's.
-	_ = b.kill()
+	_ = run.Kill(b.cmd)
 	b.cancel()
 	_ = b.cmd.Wait() // how it ended says nothing: it was killed
 }
