@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,8 +19,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// silentVMM can't be asked.
+type silentVMM struct{ *fakeVMM }
+
+func (silentVMM) Info(context.Context) (vmm.Info, error) {
+	return vmm.Info{}, errors.New("it does not answer")
+}
+
 // serveCapabilities serves the CapabilitiesService of a machine whose KVM works
-// and whose files are another's, so that its VMM isn't asked.
+// and whose VMM doesn't answer.
 func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServiceClient {
 	t.Helper()
 	known, err := hypervisor.New(fakeKVM{}, emulation.Emulation{})
@@ -28,8 +36,8 @@ func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServic
 	}
 	none := t.TempDir()
 	n, err := newNode(capabilities.Sources{
-		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, Node: "made-up", Hypervisors: known,
-		VMMs: []vmm.Program{&fakeVMM{w: newWorld(t)}}, Log: slog.New(slog.DiscardHandler),
+		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Node: "made-up", Hypervisors: known,
+		VMMs: []vmm.Program{silentVMM{&fakeVMM{w: newWorld(t)}}}, Log: slog.New(slog.DiscardHandler),
 	}, stateDir)
 	if err != nil {
 		t.Fatal(err)

@@ -64,15 +64,18 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	if err := a.validate(l.spec); err != nil {
 		return req, err
 	}
-	h, reason, err := a.node.hypervisors.Choose(ctx, a.hypervisorFor(l.spec))
-	if err != nil {
-		return req, err
-	}
+	var err error
 	if c.vmm, err = a.node.vmm(l.spec.GetVmm()); err != nil {
 		return req, err
 	}
 	if c.info, err = c.vmm.Info(ctx); err != nil {
 		return req, failf(codes.FailedPrecondition, "VMM %s: %w", c.vmm.Name(), err)
+	}
+	h, reason, err := a.node.hypervisors.Choose(ctx, a.hypervisorFor(l.spec), func(h hypervisor.Hypervisor) error {
+		return vmm.RunsUnder(c.info.Capabilities, h.Name())
+	})
+	if err != nil {
+		return req, err
 	}
 	c.reason = reason
 	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch}, a.layers)

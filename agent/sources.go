@@ -20,10 +20,14 @@ const (
 
 // Sources are what this configuration makes of a machine with these roots: its
 // hypervisors and VMMs, and where the answers are kept. keepIn is the folder
-// for them; empty: nowhere. It is for a process that is no agent, too.
+// for them; empty: nowhere. It is for a process that is no agent, too. A faulty
+// configuration is an error.
 func (c Config) Sources(roots sysfs.Roots, keepIn string) (capabilities.Sources, error) {
 	c, err := c.complete()
 	if err != nil {
+		return capabilities.Sources{}, err
+	}
+	if err := c.validate(); err != nil {
 		return capabilities.Sources{}, err
 	}
 	return c.sources(roots, keepIn), nil

@@ -154,7 +154,7 @@ func TestForeign(t *testing.T) {
 	m.collect(s)
 	before, err := os.ReadFile(s.CacheFile)
 	m.must(err)
-	s.own = false
+	s.ThisMachine = false
 	if state := m.collect(s).GetVmms()[0].GetState(); state != "" {
 		t.Errorf("a VMM of this machine is %q on another", state)
 	}

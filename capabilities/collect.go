@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/confidential"
+	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -36,7 +36,7 @@ func (c *collection) run(ctx context.Context) (*vmletv1.Capabilities, error) {
 	c.doc.Vmms = make([]*vmletv1.VmmCapabilities, len(s.VMMs))
 	var all sync.WaitGroup
 	all.Go(func() { c.host(ctx) })
-	all.Go(func() { c.doc.Devices = nodedevice.Discover(ctx, s.Roots) })
+	all.Go(func() { c.devices(ctx) })
 	for i, h := range hypervisors {
 		all.Go(func() { c.doc.Hypervisors[i] = c.hypervisor(ctx, h) })
 	}
@@ -104,6 +104,15 @@ func (c *collection) host(ctx context.Context) {
 	})
 }
 
+// devices are opened, which can't be done with another machine's.
+func (c *collection) devices(ctx context.Context) {
+	if c.foreign() {
+		c.missf("devices", notOurs)
+		return
+	}
+	c.doc.Devices = nodedevice.Discover(ctx, c.Roots)
+}
+
 // remembered is the answer that is kept under a key, or else a new one. ask
 // says whether the answer will be the same the next time, and can be kept, and
 // on which files it hangs beside those in the key.
@@ -123,6 +132,10 @@ func remembered[M any, P interface {
 
 func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *vmletv1.HypervisorCapabilities {
 	part, key := "hypervisors."+h.Name(), c.deviceKey(h)
+	if c.foreign() {
+		c.missf(part, notOurs)
+		return describe(h)
+	}
 	found := remembered(c, part+".trial", key, func() (*vmletv1.HypervisorCapabilities, bool, []string) {
 		s := h.Check(ctx)
 		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s), nil
@@ -158,7 +171,7 @@ func (c *collection) deviceKey(h hypervisor.Hypervisor) string {
 func (c *collection) vmm(ctx context.Context, v vmm.Program) *vmletv1.VmmCapabilities {
 	part := "vmms." + v.Name()
 	if c.foreign() {
-		c.missf(part, "it was not asked: the files are another machine's, on which no program can be run")
+		c.missf(part, notOurs)
 		return &vmletv1.VmmCapabilities{Name: v.Name()}
 	}
 	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
@@ -218,11 +231,11 @@ func (c *collection) nodeName() string {
 	if c.Node != "" {
 		return c.Node
 	}
-	name, err := os.ReadFile(c.Roots.ProcPath("sys", "kernel", "hostname"))
+	name, err := device.Text(c.Roots.ProcPath("sys", "kernel", "hostname"))
 	if err != nil {
 		c.missf("node", "%v", err)
 	}
-	return strings.TrimSpace(string(name))
+	return strings.ToValidUTF8(name, "?") // the document takes no other
 }
 
 // defaultVMM is the first: it is what "auto" stands for, whether it works or not.

@@ -62,7 +62,7 @@ func TestDocument(t *testing.T) {
 			a := m.qemu.info.Capabilities.Accelerators[0]
 			a.Usable, a.Reason, a.CpuModels, a.HostCpuModel, a.CpuFeatures = false, "QEMU ended with exit code 1", nil, nil, nil
 		},
-		"another-machine": func(m *machine, s *Sources) { s.own = false },
+		"another-machine": func(m *machine, s *Sources) { s.ThisMachine = false },
 		"unreadable": func(m *machine, s *Sources) {
 			m.must(os.RemoveAll(m.path("sys/kernel/mm/ksm")))
 			m.must(os.RemoveAll(m.path("sys/module")))

@@ -130,7 +130,7 @@ func (m *machine) sources() Sources {
 	m.must(err)
 	return Sources{
 		Roots: m.roots(), Hypervisors: known, VMMs: []vmm.Program{m.qemu}, ObsoleteCPUModels: []string{"pentium", "486"},
-		CacheFile: m.path("state/capabilities.json"), Version: "test", Log: slog.New(slog.DiscardHandler), own: true,
+		CacheFile: m.path("state/capabilities.json"), Version: "test", Log: slog.New(slog.DiscardHandler), ThisMachine: true,
 	}
 }
 

@@ -74,6 +74,10 @@ func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
 	}
 	configured, warning := known.Default(s.DefaultHypervisor)
 	doc.DefaultHypervisorWarning = warning
+	if s.foreign() {
+		doc.DefaultHypervisorReason = "not known: the files are another machine's"
+		return
+	}
 	h, reason, err := known.Choose(ctx, configured, func(h hypervisor.Hypervisor) error {
 		if len(doc.GetVmms()) == 0 {
 			return nil

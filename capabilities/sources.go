@@ -39,21 +39,28 @@ type Sources struct {
 	// Log defaults to slog.Default().
 	Log *slog.Logger
 
-	// own: the roots are this machine's wherever they are. For tests.
-	own bool
+	// ThisMachine: the roots are this machine's wherever they are, as in a
+	// container with the node's folders mounted elsewhere.
+	ThisMachine bool
 }
 
-// foreign says whether the files are those of another machine, on which no
-// program can be run. One whose devices alone are looked for elsewhere is.
+// notOurs is why something of another machine was not asked.
+const notOurs = "it was not asked: the files are another machine's, on which nothing can be run"
+
+// foreign says whether the files are those of another machine, on which nothing
+// can be run. One whose devices alone are looked for elsewhere is this one.
 func (s Sources) foreign() bool {
-	own := func(root, usual string) bool { return s.own || root == "" || filepath.Clean(root) == usual }
-	return !own(s.Roots.Sys, "/sys") || !own(s.Roots.Proc, "/proc") || !own(s.Roots.Dev, "/dev")
+	return !s.usual(s.Roots.Sys, "/sys") || !s.usual(s.Roots.Proc, "/proc")
 }
 
-// cacheFile is the file that answers are kept in: not those of another
-// machine's tree, which are never this one's.
+func (s Sources) usual(root, usual string) bool {
+	return s.ThisMachine || root == "" || filepath.Clean(root) == usual
+}
+
+// cacheFile is the file that answers are kept in: not those of other roots, which
+// are never this machine's.
 func (s Sources) cacheFile() string {
-	if s.foreign() {
+	if s.foreign() || !s.usual(s.Roots.Dev, "/dev") {
 		return ""
 	}
 	return s.CacheFile

@@ -102,11 +102,12 @@ func (r *Registry) Default(configured string) (name, warning string) {
 	return fallback, fmt.Sprintf("the configured default is an %v; %s is used instead", unknown, fallback)
 }
 
-// Choose picks a hypervisor. "auto" and "" take the first that works; a name takes that one, also when it is degraded.
+// Choose picks a hypervisor. "auto" and "" take the first that works and under which the VMM runs guests, which runs says (the
+// error is why not; nil stands for a VMM that runs under all); a name takes that one, also when it is degraded.
 // The reason is a plain sentence for the user. The error is *UnknownError, *UnusableError, or ctx's.
-func (r *Registry) Choose(ctx context.Context, requested string) (Hypervisor, string, error) {
+func (r *Registry) Choose(ctx context.Context, requested string, runs func(Hypervisor) error) (Hypervisor, string, error) {
 	if requested == "" || requested == NameAuto {
-		return r.auto(ctx)
+		return r.auto(ctx, runs)
 	}
 	h, ok := r.byName[requested]
 	if !ok {
@@ -125,7 +126,7 @@ func (r *Registry) Choose(ctx context.Context, requested string) (Hypervisor, st
 	return nil, "", &UnusableError{Name: requested, Status: s}
 }
 
-func (r *Registry) auto(ctx context.Context) (Hypervisor, string, error) {
+func (r *Registry) auto(ctx context.Context, runs func(Hypervisor) error) (Hypervisor, string, error) {
 	var passed []string
 	for _, h := range r.ordered {
 		s := h.Check(ctx)
@@ -133,7 +134,15 @@ func (r *Registry) auto(ctx context.Context) (Hypervisor, string, error) {
 			return nil, "", fmt.Errorf("hypervisor %s: the check was given up: %w", h.Name(), err)
 		}
 		if s.Level == Works {
-			return h, autoReason(h, passed), nil
+			var err error
+			if runs != nil {
+				err = runs(h)
+			}
+			if err == nil {
+				return h, autoReason(h, passed), nil
+			}
+			passed = append(passed, fmt.Sprintf("%s works, but not with this VMM (%v)", h.Name(), err))
+			continue
 		}
 		passed = append(passed, fmt.Sprintf("%s is %s (%s)", h.Name(), s.Level, s.Sentence()))
 	}

@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, reason, err := r.Choose(t.Context(), tt.requested)
+			h, reason, err := r.Choose(t.Context(), tt.requested, nil)
 			var unusable *UnusableError
 			switch {
 			case tt.want == "" && !errors.As(err, &unusable):
@@ -90,7 +90,7 @@ func TestChooseUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = r.Choose(t.Context(), "xen")
+	_, _, err = r.Choose(t.Context(), "xen", nil)
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) || unknown.Requested != "xen" || !slices.Contains(unknown.Known, "kvm") {
 		t.Errorf("error %v, want an UnknownError about xen that lists what there is", err)
@@ -105,7 +105,7 @@ func TestChooseCancelled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, _, err := r.Choose(ctx, requested); !errors.Is(err, context.Canceled) {
+		if h, _, err := r.Choose(ctx, requested, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: chose %v, error %v, want context.Canceled", requested, h, err)
 		}
 	}
@@ -127,5 +127,31 @@ func TestLevelString(t *testing.T) {
 	got := []string{Unusable.String(), Degraded.String(), Works.String(), Level(9).String()}
 	if want := []string{"unusable", "degraded", "works", "level 9"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestChooseWithVMM: what the VMM can't use isn't chosen by itself, and is by name: the VMM says why not.
+func TestChooseWithVMM(t *testing.T) {
+	r, err := New(fake{name: "kvm", status: Status{Level: Works}}, fake{name: "emulation", status: Status{Level: Works}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := func(h Hypervisor) error {
+		if h.Name() == "kvm" {
+			return errors.New("it was built without")
+		}
+		return nil
+	}
+	h, reason, err := r.Choose(t.Context(), "auto", runs)
+	if err != nil || h.Name() != "emulation" || !strings.Contains(reason, "kvm works, but not with this VMM (it was built without)") {
+		t.Errorf("chose %v: %q, %v", h, reason, err)
+	}
+	if h, _, err := r.Choose(t.Context(), "kvm", runs); err != nil || h.Name() != "kvm" {
+		t.Errorf("by name: %v, %v", h, err)
+	}
+	none := func(Hypervisor) error { return errors.New("never") }
+	var unusable *UnusableError
+	if _, _, err := r.Choose(t.Context(), "", none); !errors.As(err, &unusable) || !strings.Contains(err.Error(), "never") {
+		t.Errorf("a VMM that runs under none: %v", err)
 	}
 }

@@ -86,7 +86,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	chosen, reason, err := registry.Choose(context.Background(), hypervisor.NameAuto)
+	chosen, reason, err := registry.Choose(context.Background(), hypervisor.NameAuto, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

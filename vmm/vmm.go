@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -68,6 +69,25 @@ type Info struct {
 	Capabilities *vmletv1.VmmCapabilities
 	// Details are the VMM's own (what its planner needs); opaque to the agent.
 	Details any
+}
+
+// RunsUnder says why a VMM runs no guests under a hypervisor; nil: it does, or
+// has not said.
+func RunsUnder(v *vmletv1.VmmCapabilities, hypervisor string) error {
+	accelerators := v.GetAccelerators()
+	if len(accelerators) == 0 {
+		return nil
+	}
+	for _, a := range accelerators {
+		if a.GetHypervisor() != hypervisor {
+			continue
+		}
+		if a.GetUsable() {
+			return nil
+		}
+		return fmt.Errorf("%s: %s", v.GetName(), a.GetReason())
+	}
+	return fmt.Errorf("%s %s has not been tried with it", v.GetName(), v.GetVersion())
 }
 
 // PlanRequest is all that a plan depends on.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 )
@@ -47,9 +48,13 @@ func ParseNFD(content []byte) map[string]string {
 }
 
 // ReadNFD reads a file of WriteNFD. That there is none yet is an error which is
-// fs.ErrNotExist.
+// fs.ErrNotExist; a file with anything else than labels, and one that is not a
+// file itself but a link, are errors, too: they are not vmlet's to replace.
 func ReadNFD(path string) (map[string]string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s is a link: name the file itself", path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +69,13 @@ func ReadNFD(path string) (map[string]string, error) {
 	if len(content) > maxNFD {
 		return nil, fmt.Errorf("%s has more than %d bytes, and was not written by vmlet: name another file", path, maxNFD)
 	}
-	return ParseNFD(content), nil
+	labels := ParseNFD(content)
+	for key, value := range labels {
+		if !validKept(key, value) {
+			return nil, fmt.Errorf("%s holds something other than labels (%.60q): it stays as it is; name another file", path, key)
+		}
+	}
+	return labels, nil
 }
 
 // WriteNFD replaces a file of Node Feature Discovery's local source. The file

@@ -75,7 +75,7 @@ func (v *view) notes() []string {
 	name := v.choice.hypervisor
 	switch {
 	case name == "":
-		return []string{"no hypervisor works here: there are no labels of what guests can have"}
+		return []string{"there are no labels of what guests can have: hypervisor " + cmp.Or(v.doc.GetDefaultHypervisorReason(), "not known")}
 	case v.hypervisor == nil:
 		why := hypervisorNamed(v.doc, name).GetReason()
 		return []string{fmt.Sprintf("%s can't be used, so there are no labels of what its guests can have: %s", name, cmp.Or(why, "nothing is known of it"))}

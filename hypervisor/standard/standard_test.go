@@ -41,14 +41,14 @@ func TestRealChoice(t *testing.T) {
 	if s.Level == hypervisor.Unusable {
 		t.Skip(s.Sentence())
 	}
-	chosen, reason, err := r.Choose(t.Context(), hypervisor.NameAuto)
+	chosen, reason, err := r.Choose(t.Context(), hypervisor.NameAuto, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if (chosen.Name() == hypervisor.NameKVM) != (s.Level == hypervisor.Works) {
 		t.Errorf("auto chose %s: %s", chosen.Name(), reason)
 	}
-	if h, _, err := r.Choose(t.Context(), hypervisor.NameKVM); err != nil || h.Name() != hypervisor.NameKVM {
+	if h, _, err := r.Choose(t.Context(), hypervisor.NameKVM, nil); err != nil || h.Name() != hypervisor.NameKVM {
 		t.Errorf("kvm by name: %v", err)
 	}
 }

@@ -49,9 +49,11 @@ type Capabilities struct {
 	// Names of CPU models that are too old to be offered; from the configuration.
 	ObsoleteCpuModels []string `protobuf:"bytes,12,rep,name=obsolete_cpu_models,json=obsoleteCpuModels,proto3" json:"obsolete_cpu_models,omitempty"`
 	// Devices of the host that the configuration permits for guests, by resource.
-	HostDevices   []*HostDeviceResource `protobuf:"bytes,13,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HostDevices []*HostDeviceResource `protobuf:"bytes,13,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
+	// That the configured default is not known; empty: all is well.
+	DefaultHypervisorWarning string `protobuf:"bytes,14,opt,name=default_hypervisor_warning,json=defaultHypervisorWarning,proto3" json:"default_hypervisor_warning,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *Capabilities) Reset() {
@@ -173,6 +175,13 @@ func (x *Capabilities) GetHostDevices() []*HostDeviceResource {
 		return x.HostDevices
 	}
 	return nil
+}
+
+func (x *Capabilities) GetDefaultHypervisorWarning() string {
+	if x != nil {
+		return x.DefaultHypervisorWarning
+	}
+	return ""
 }
 
 // HostDeviceResource is a resource that stands for devices of the host, and
@@ -3027,7 +3036,7 @@ var File_vmlet_v1_capabilities_proto protoreflect.FileDescriptor
 
 const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\n" +
-	"\x1bvmlet/v1/capabilities.proto\x12\bvmlet.v1\"\xa5\x05\n" +
+	"\x1bvmlet/v1/capabilities.proto\x12\bvmlet.v1\"\xe3\x05\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\"\n" +
 	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12.\n" +
@@ -3043,7 +3052,8 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	" \x03(\v2\x1a.vmlet.v1.DeviceCapabilityR\adevices\x12/\n" +
 	"\aunknown\x18\v \x03(\v2\x15.vmlet.v1.UnknownFactR\aunknown\x12.\n" +
 	"\x13obsolete_cpu_models\x18\f \x03(\tR\x11obsoleteCpuModels\x12?\n" +
-	"\fhost_devices\x18\r \x03(\v2\x1c.vmlet.v1.HostDeviceResourceR\vhostDevices\"\xb6\x01\n" +
+	"\fhost_devices\x18\r \x03(\v2\x1c.vmlet.v1.HostDeviceResourceR\vhostDevices\x12<\n" +
+	"\x1adefault_hypervisor_warning\x18\x0e \x01(\tR\x18defaultHypervisorWarning\"\xb6\x01\n" +
 	"\x12HostDeviceResource\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +

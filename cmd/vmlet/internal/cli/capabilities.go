@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/agent"
@@ -19,21 +20,26 @@ import (
 // capabilitiesFlags are those of commands that read the machine's capabilities
 // themselves, without an agent.
 type capabilitiesFlags struct {
+	flags   *pflag.FlagSet
 	roots   *sysfs.Roots
 	config  string
 	refresh bool
 }
 
 func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
-	f := &capabilitiesFlags{roots: rootFlags(cmd.Flags())}
+	f := &capabilitiesFlags{flags: cmd.Flags(), roots: rootFlags(cmd.Flags())}
 	cmd.Flags().StringVar(&f.config, "config", "", "the agent's configuration `FILE`, YAML")
 	cmd.Flags().BoolVar(&f.refresh, "refresh", false, "ask everything anew, whatever is remembered")
 	return f
 }
 
 // capabilitiesDocument asks the machine. Nothing that it finds is an error: the
-// document says it.
+// document says it. A faulty configuration is one.
 func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*vmletv1.Capabilities, error) {
+	if err := checkRoots(*f.roots); err != nil {
+		return nil, err
+	}
+	a.noteMixedRoots(f.flags)
 	cfg, err := agent.LoadConfig(f.config)
 	if err != nil {
 		return nil, err

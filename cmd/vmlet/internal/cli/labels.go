@@ -51,7 +51,7 @@ they were; without, they are missing.`,
 	}
 	machine := newCapabilitiesFlags(cmd)
 	f := &labelsFlags{}
-	cmd.Flags().StringVar(&f.hypervisor, "hypervisor", "", "labels of guests under this `NAME`: kvm, mshv or emulation (default: what the node uses)")
+	cmd.Flags().StringVar(&f.hypervisor, "hypervisor", "", "labels of guests under the hypervisor of this `NAME` (default: what the node uses)")
 	cmd.Flags().StringVar(&f.previous, "previous", "", "JSON `FILE` with the labels that the node has")
 	cmd.Flags().StringVar(&f.write, "write", "", "replace this `FILE` of Node Feature Discovery, and print nothing")
 	fixed(cmd, "hypervisor", hypervisor.NameAuto, hypervisor.NameKVM, hypervisor.NameMSHV, hypervisor.NameEmulation)
@@ -60,26 +60,26 @@ they were; without, they are missing.`,
 		if f.write != "" && cmd.Flags().Changed("output") && format.Value != formatNFD {
 			return usagef("--write writes a file of the format nfd: leave out -o %s", format.Value)
 		}
+		previous, err := f.before()
+		if err != nil {
+			return err
+		}
 		doc, err := a.capabilitiesDocument(cmd.Context(), machine)
 		if err != nil {
 			return err
 		}
-		return a.putLabels(doc, f, format.Value)
+		return a.putLabels(doc, f, previous, format.Value)
 	}
 	return cmd
 }
 
 // putLabels prints or writes the labels that follow from a document.
-func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, format output.Format) error {
+func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, previous map[string]string, format output.Format) error {
 	wanted := f.hypervisor
 	if wanted == hypervisor.NameAuto {
 		wanted = ""
 	}
 	now, err := nodelabels.Of(doc, wanted)
-	if err != nil {
-		return err
-	}
-	previous, err := f.before()
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,9 @@ func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, format output
 
 // labelNotes says on the standard error what is not known.
 func (a *app) labelNotes(doc *vmletv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
+	if w := doc.GetDefaultHypervisorWarning(); w != "" {
+		a.notef("%s", w)
+	}
 	for _, u := range doc.GetUnknown() {
 		a.notef("could not be asked: %s: %s", u.GetFact(), u.GetReason())
 	}
@@ -125,19 +128,20 @@ func (a *app) labelNotes(doc *vmletv1.Capabilities, now nodelabels.Set, kept []n
 	}
 }
 
-// before are the labels that the node has had, as far as that is told.
+// before are the labels that the node has had, as far as that is told. A file
+// that is to be replaced must be one of labels, or not there yet.
 func (f *labelsFlags) before() (map[string]string, error) {
+	var had map[string]string
+	if f.write != "" {
+		var err error
+		if had, err = nodelabels.ReadNFD(f.write); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("--write: %w", err)
+		}
+	}
 	if f.previous != "" {
 		return readLabels(f.previous)
 	}
-	if f.write == "" {
-		return nil, nil
-	}
-	had, err := nodelabels.ReadNFD(f.write)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return had, err
+	return had, nil
 }
 
 func readLabels(path string) (map[string]string, error) {

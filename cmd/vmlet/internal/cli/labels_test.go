@@ -29,12 +29,16 @@ func nodeDocument(t *testing.T, name string) *vmletv1.Capabilities {
 	return doc
 }
 
-// putLabels runs the part of the command that comes after asking the machine.
+// putLabels runs the command but for asking the machine.
 func putLabels(t *testing.T, doc *vmletv1.Capabilities, f labelsFlags, format output.Format) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes strings.Builder
 	a := &app{Env: Env{Stdout: &out, Stderr: &notes}}
-	err = a.putLabels(doc, &f, format)
+	previous, err := f.before()
+	if err != nil {
+		return "", "", err
+	}
+	err = a.putLabels(doc, &f, previous, format)
 	return out.String(), notes.String(), err
 }
 
@@ -126,6 +130,10 @@ func TestLabelsBadFiles(t *testing.T) {
 		}
 		return path
 	}
+	foreign, link, good := file("passwd", "root:x:0:0:root:/root:/bin/sh\n"), filepath.Join(dir, "link"), file("good", "{}")
+	if err := os.Symlink(foreign, link); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		flags labelsFlags
 		want  string
@@ -137,6 +145,9 @@ func TestLabelsBadFiles(t *testing.T) {
 		{labelsFlags{previous: file("large", strings.Repeat(" ", maxLabelsFile+1))}, "more than"},
 		{labelsFlags{write: filepath.Join(dir, "none", "vmlet")}, "mkdir -p"},
 		{labelsFlags{write: dir}, "not a file"},
+		{labelsFlags{write: foreign}, "holds something other than labels"},
+		{labelsFlags{write: foreign, previous: good}, "holds something other than labels"},
+		{labelsFlags{write: link}, "is a link"},
 	} {
 		out, _, err := putLabels(t, nodeDocument(t, "amd"), test.flags, output.JSON)
 		if err == nil || out != "" || !strings.Contains(err.Error(), test.want) {

@@ -142,7 +142,7 @@ func (n *overheadNode) hypervisor(ctx context.Context, specified string) (hyperv
 		}
 		return h, nil
 	}
-	h, _, err := n.known.Choose(ctx, hypervisor.NameAuto)
+	h, _, err := n.known.Choose(ctx, hypervisor.NameAuto, nil)
 	return h, err
 }
 

@@ -40,3 +40,10 @@ func checkRoots(r sysfs.Roots) error {
 	}
 	return nil
 }
+
+// noteMixedRoots tells the user who gives one root of two.
+func (a *app) noteMixedRoots(flags *pflag.FlagSet) {
+	if flags.Changed("sysfs-root") != flags.Changed("proc-root") {
+		a.notef("vmlet: two machines may be mixed: give --sysfs-root and --proc-root together")
+	}
+}

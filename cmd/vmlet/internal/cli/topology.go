@@ -33,9 +33,7 @@ listed at the end of the tree, and in notes of JSON and YAML.`,
 		if err := checkRoots(*roots); err != nil {
 			return err
 		}
-		if flags := cmd.Flags(); flags.Changed("sysfs-root") != flags.Changed("proc-root") {
-			a.notef("vmlet: two machines may be mixed: give --sysfs-root and --proc-root together")
-		}
+		a.noteMixedRoots(cmd.Flags())
 		return a.printTopology(format.Value, sysfs.Read(*roots))
 	}
 	return cmd

@@ -16,7 +16,10 @@ func processor(doc *vmletv1.Capabilities) []Check {
 		h = new(vmletv1.HostCapabilities)
 	}
 	cpu := h.GetCpu()
-	model := Check{Mark: Pass, Name: "model", Finding: orUnknown(cpu.GetModelName())}
+	model := Check{Mark: Pass, Name: "model", Finding: cpu.GetModelName()}
+	if model.Finding == "" && cpu.GetVendor() == "" {
+		model.Mark, model.Finding = Info, "not told"
+	}
 	if !strings.Contains(model.Finding, cpu.GetVendor()) {
 		model.Finding += " (" + cpu.GetVendor() + ")"
 	}
@@ -92,6 +95,9 @@ func memory(doc *vmletv1.Capabilities) []Check {
 		}
 		all = append(all, c)
 	}
+	if h.GetMemoryBytes() == 0 && len(h.GetHugePages()) == 0 {
+		return all // nothing of it could be read
+	}
 	all = append(all, hugePages(h.GetHugePages()))
 	if t := h.GetTransparentHugePages(); t != "" {
 		all = append(all, Check{Mark: Pass, Name: "transparent", Finding: "transparent huge pages: " + t})
@@ -115,7 +121,11 @@ func numaNode(n *vmletv1.NumaNode) string {
 	if n.GetCpus() != "" {
 		cpus = "CPUs " + n.GetCpus()
 	}
-	return fmt.Sprintf("node %d: %s, %s", n.GetId(), bytes(n.GetMemoryBytes()), cpus)
+	memory := bytes(n.GetMemoryBytes())
+	if n.GetMemoryBytes() == 0 {
+		memory = "no memory, as far as is known"
+	}
+	return fmt.Sprintf("node %d: %s, %s", n.GetId(), memory, cpus)
 }
 
 func hugePages(pools []*vmletv1.HugePagePool) Check {
@@ -167,9 +177,12 @@ func devices(doc *vmletv1.Capabilities) []Check {
 // passthrough is whether host devices can be given to guests.
 func passthrough(doc *vmletv1.Capabilities, host *sysfs.Host) []Check {
 	if len(host.IOMMUGroups) == 0 {
-		remedy := "enable the IOMMU in firmware"
-		if doc.GetArchitecture() == "amd64" {
+		remedy := ""
+		switch doc.GetArchitecture() {
+		case "amd64":
 			remedy = "enable VT-d or AMD-Vi in firmware; on Intel, put intel_iommu=on on the kernel's command line"
+		case "arm64":
+			remedy = "enable the SMMU in firmware"
 		}
 		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: remedy}}
 	}
@@ -231,7 +244,7 @@ func confidential(doc *vmletv1.Capabilities) []Check {
 			all = append(all, Check{Mark: Info, Name: f.name, Finding: "not supported: " + f.feature.GetReason()})
 		}
 	}
-	if len(all) == 0 && c != nil {
+	if len(all) == 0 && c != nil && doc.GetHost().GetCpu().GetVendor() != "" {
 		all = []Check{{Mark: Info, Name: "any", Finding: "the processor has nothing of the kind"}}
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // States as the document has them.
@@ -41,8 +42,34 @@ func hypervisors(doc *vmletv1.Capabilities) []Check {
 		}
 		all = append(all, c)
 	}
-	if doc.GetDefaultHypervisor() == "" {
-		all = append(all, Check{Mark: Fail, Name: "default", Finding: doc.GetDefaultHypervisorReason()})
+	return append(all, defaultChoice(doc)...)
+}
+
+// defaultChoice is what is amiss with the hypervisor of VMs that name none.
+func defaultChoice(doc *vmletv1.Capabilities) []Check {
+	if unasked(doc) || len(doc.GetHypervisors()) == 0 {
+		return nil
+	}
+	var all []Check
+	if w := doc.GetDefaultHypervisorWarning(); w != "" {
+		all = append(all, Check{Mark: Warn, Name: "default", Finding: w})
+	}
+	bad := Warn
+	if !Ready(doc) {
+		bad = Fail
+	}
+	name := doc.GetDefaultHypervisor()
+	if name == "" {
+		return append(all, Check{Mark: bad, Name: "default", Finding: doc.GetDefaultHypervisorReason()})
+	}
+	for _, v := range doc.GetVmms() {
+		if v.GetName() != doc.GetDefaultVmm() || v.GetState() != works {
+			continue
+		}
+		if err := vmm.RunsUnder(v, name); err != nil {
+			all = append(all, Check{Mark: bad, Name: "default", Finding: fmt.Sprintf("VMs that name no hypervisor get %s and can't run: %v", name, err),
+				Remedy: "set hypervisor: in the agent's configuration to one under which it runs guests"})
+		}
 	}
 	return all
 }
@@ -50,12 +77,12 @@ func hypervisors(doc *vmletv1.Capabilities) []Check {
 // missing marks a hypervisor that can't be used by what else there is: nobody
 // has the devices of two, and emulation alone is slow.
 func missing(doc *vmletv1.Capabilities, h *vmletv1.HypervisorCapabilities) Mark {
-	if !Ready(doc) {
+	if !slices.ContainsFunc(doc.GetHypervisors(), usable) {
 		return Fail
 	}
 	thereIsNoDevice := h.GetErrno() == "ENOENT" || h.GetErrno() == "ENODEV" || h.GetErrno() == "ENXIO"
 	another := slices.ContainsFunc(doc.GetHypervisors(), func(o *vmletv1.HypervisorCapabilities) bool {
-		return o.GetDevice() != "" && o.GetState() != unusable && o.GetState() != ""
+		return o.GetDevice() != "" && usable(o)
 	})
 	if thereIsNoDevice && (another || h.GetName() != first(doc)) {
 		return Info
@@ -94,7 +121,7 @@ func abilities(h *vmletv1.HypervisorCapabilities) []string {
 func vmms(doc *vmletv1.Capabilities) []Check {
 	var all []Check
 	for _, v := range doc.GetVmms() {
-		all = append(all, vmm(doc, v))
+		all = append(all, program(doc, v))
 		for _, a := range v.GetAccelerators() {
 			if refused(doc, a) {
 				continue // that the hypervisor can't be used is told already
@@ -117,7 +144,7 @@ func refused(doc *vmletv1.Capabilities, a *vmletv1.AcceleratorCapabilities) bool
 	})
 }
 
-func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
+func program(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
 	c := Check{Name: v.GetName(), Remedy: v.GetRemedy()}
 	switch v.GetState() {
 	case works:
@@ -131,10 +158,10 @@ func vmm(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
 	default:
 		c.Mark, c.Finding = Warn, v.GetState()+": "+v.GetReason()
 		switch {
+		case v.GetName() != doc.GetDefaultVmm():
+			c.Mark = Info // nobody has to have it
 		case !Ready(doc):
 			c.Mark = Fail
-		case v.GetName() != doc.GetDefaultVmm():
-			c.Mark = Info // another one does
 		}
 	}
 	return c

@@ -6,37 +6,46 @@ import (
 	"strings"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 )
 
-// Ready says whether some VMM runs guests under some hypervisor. A VMM that was
-// not asked, since it is another machine's, doesn't count against it.
-func Ready(doc *vmletv1.Capabilities) bool { return len(pairs(doc)) > 0 }
+// Ready says whether some VMM runs guests under some hypervisor. What could not
+// be asked, since it is another machine's, doesn't count against it.
+func Ready(doc *vmletv1.Capabilities) bool { return len(pairs(doc)) > 0 || unasked(doc) }
 
-// pairs are the hypervisors under which guests run, and whether they run well.
+// unasked: neither hypervisors nor VMMs have been asked.
+func unasked(doc *vmletv1.Capabilities) bool {
+	return len(doc.GetHypervisors()) > 0 &&
+		!slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool { return h.GetState() != "" })
+}
+
+// pairs are the hypervisors under which some VMM runs guests.
 func pairs(doc *vmletv1.Capabilities) []*vmletv1.HypervisorCapabilities {
 	var found []*vmletv1.HypervisorCapabilities
 	for _, h := range doc.GetHypervisors() {
-		if (h.GetState() == works || h.GetState() == degraded) && slices.ContainsFunc(doc.GetVmms(), runsUnder(h.GetName())) {
+		if usable(h) && slices.ContainsFunc(doc.GetVmms(), runsUnder(h.GetName())) {
 			found = append(found, h)
 		}
 	}
 	return found
 }
 
+func usable(h *vmletv1.HypervisorCapabilities) bool {
+	return h.GetState() == works || h.GetState() == degraded
+}
+
 func runsUnder(hypervisor string) func(*vmletv1.VmmCapabilities) bool {
 	return func(v *vmletv1.VmmCapabilities) bool {
-		if v.GetState() != works || len(v.GetAccelerators()) == 0 {
-			return v.GetState() == works || v.GetState() == ""
-		}
-		return slices.ContainsFunc(v.GetAccelerators(), func(a *vmletv1.AcceleratorCapabilities) bool {
-			return a.GetHypervisor() == hypervisor && a.GetUsable()
-		})
+		return v.GetState() == works && vmm.RunsUnder(v, hypervisor) == nil
 	}
 }
 
 // verdict says in a sentence whether VMs can run.
 func verdict(doc *vmletv1.Capabilities) (string, bool) {
 	found := pairs(doc)
+	if unasked(doc) {
+		return "VERDICT: whether VMs can run there is not known: the files are another machine's", true
+	}
 	if len(found) == 0 {
 		return "VERDICT: no VM can run here: " + obstacle(doc), false
 	}
@@ -55,22 +64,22 @@ func verdict(doc *vmletv1.Capabilities) (string, bool) {
 	if !hardware {
 		text += "; none of it is the processor's own virtualisation, so they run slowly"
 	}
-	if !slices.ContainsFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool { return v.GetState() == works }) {
-		text += "; whether there is a VMM is not known"
+	if !slices.ContainsFunc(found, func(h *vmletv1.HypervisorCapabilities) bool { return h.GetName() == doc.GetDefaultHypervisor() }) {
+		text += "; but none that names no hypervisor: see \"default\" above"
 	}
 	return text, true
 }
 
 // obstacle is the first thing to be put right.
 func obstacle(doc *vmletv1.Capabilities) string {
+	if !slices.ContainsFunc(doc.GetHypervisors(), usable) {
+		for _, h := range doc.GetHypervisors() {
+			return "hypervisor " + h.GetName() + ": " + sentence(h.GetReason(), h.GetRemedy())
+		}
+	}
 	for _, v := range doc.GetVmms() {
 		if v.GetState() == unusable {
 			return "VMM " + v.GetName() + ": " + sentence(v.GetReason(), v.GetRemedy())
-		}
-	}
-	for _, h := range doc.GetHypervisors() {
-		if h.GetState() == unusable {
-			return "hypervisor " + h.GetName() + ": " + sentence(h.GetReason(), h.GetRemedy())
 		}
 	}
 	if len(doc.GetVmms()) == 0 {
