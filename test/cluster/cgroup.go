@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is a mounted tree of cgroups.
+type hierarchy struct {
+	path    string
+	unified bool // cgroup v2
+	alone   bool // and there is none of v1
+	cpuset  bool // of v1, which wants CPUs before processes
+}
+
+// hierarchies are all that there are: version 2, version 1, or both at once.
+func hierarchies() ([]hierarchy, error) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var found []hierarchy
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		// ID parent device root point options [optional] - type source super
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		mount, fstype := strings.Fields(before), strings.Fields(after)
+		if len(mount) < 5 || len(fstype) < 3 || !strings.HasPrefix(fstype[0], "cgroup") {
+			continue
+		}
+		found = append(found, hierarchy{
+			path: mount[4], unified: fstype[0] == "cgroup2",
+			cpuset: fstype[0] == "cgroup" && slices.Contains(strings.Split(fstype[2], ","), "cpuset"),
+		})
+	}
+	if len(found) == 0 {
+		return nil, errors.New("no cgroups are mounted: the kubelet needs them")
+	}
+	found[0].alone = len(found) == 1 && found[0].unified
+	return found, nil
+}
+
+// system is the cgroup, in the cluster's own, that its programs are in. With
+// cgroup v2 none may be where there are cgroups below.
+const system = "system"
+
+// enterCgroup makes the cluster's cgroup in all hierarchies and puts a process
+// into it, whose children follow.
+func enterCgroup(name string, pid int) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		own := filepath.Join(h.path, name)
+		for _, dir := range []string{own, filepath.Join(own, system)} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+			if err := h.prepare(dir); err != nil {
+				return err
+			}
+		}
+		procs := filepath.Join(own, system, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("moving the node's first process: %w", err)
+		}
+	}
+	return nil
+}
+
+// wanted are the controllers that the kubelet asks for with cgroup v2.
+var wanted = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
+
+// prepare makes a new cgroup fit for processes, or for controllers below it.
+// What is handed down at the root stays so, as systemd has it anyway.
+func (h hierarchy) prepare(dir string) error {
+	parent := filepath.Dir(dir)
+	if h.alone {
+		controllers, err := os.ReadFile(filepath.Join(parent, "cgroup.controllers"))
+		if err != nil {
+			return err
+		}
+		for _, controller := range strings.Fields(string(controllers)) {
+			if !slices.Contains(wanted, controller) {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+				return fmt.Errorf("handing the controller %s to cgroups below: %w", controller, err)
+			}
+		}
+		return nil
+	}
+	if !h.cpuset {
+		return nil
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		content, err := os.ReadFile(filepath.Join(parent, file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCgroup ends whatever is in a cluster's cgroup and removes it.
+func removeCgroup(name string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(patience)
+	for _, h := range all {
+		root := filepath.Join(h.path, name)
+		for {
+			err := removeTree(root)
+			if err == nil {
+				break
+			}
+			// It takes the kernel a moment to let go of what has ended.
+			if time.Now().After(deadline) {
+				return fmt.Errorf("removing a cgroup: %w", err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// removeTree kills what is in a cgroup and those below it, and removes those
+// that are empty by now. No error: all are gone.
+func removeTree(root string) error {
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(dirs) // children first
+	for _, dir := range dirs {
+		pids, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		for _, line := range strings.Fields(string(pids)) {
+			if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

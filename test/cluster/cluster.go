@@ -1,0 +1,285 @@
+// Package cluster brings up a real Kubernetes cluster of one node on this
+// machine: etcd, the API server, scheduler and controller manager, containerd
+// and a kubelet, for tests and to try things. It needs root, and what
+// test/setup cluster installs and builds.
+//
+// All of it is in PID, mount, network and UTS namespaces of its own, below one
+// process that ends with the process that called [Start], however that ends;
+// the kernel then takes processes, mounts and interfaces away. What is left by
+// a killed caller, a folder and empty cgroups, the next Start removes. On the
+// node, /run, /var/lib, and /var/log are its own, so that the kubelet's folder is
+// where it is on any node; all other files are the machine's.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/test/cluster/internal/wire"
+)
+
+// NodeName is the name of a cluster's node.
+const NodeName = "vmlet-node"
+
+// patience is how long any step may take.
+const patience = 3 * time.Minute
+
+// Options are what a cluster may differ in. The zero value is good.
+type Options struct {
+	// Images are tars to import, as [Cluster.LoadImage] does.
+	Images []string
+	// Kubelet has fields of the KubeletConfiguration that are to be other than
+	// usual, such as topologyManagerPolicy.
+	Kubelet map[string]any
+	// Binds are put over the node's files and folders, which have to be there:
+	// a made-up tree over /sys/devices/system/node, say.
+	Binds []Bind
+	// Logf, if there is one, is told what is being done.
+	Logf func(format string, args ...any)
+}
+
+// Bind puts From, the machine's, in the place of To on the node.
+type Bind struct{ From, To string }
+
+// Cluster is a running one. Its methods may be called at the same time, but
+// for Stop.
+type Cluster struct {
+	dir, name string
+	lock      *os.File
+	programs  programs
+	node      *node
+	net       network
+	connected bool
+	logf      func(string, ...any)
+
+	// broken ends when a component does that shouldn't.
+	broken context.Context
+	fail   context.CancelCauseFunc
+}
+
+// Start brings up a cluster, and returns when its node is ready. What earlier
+// ones have left whose caller was killed it removes. An error says which
+// component failed, with the end of its log, and nothing is left of it.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	if err := Unfit(); err != nil {
+		return nil, err
+	}
+	c, err := newCluster(o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.up(ctx, o); err != nil {
+		return nil, errors.Join(err, c.remove())
+	}
+	return c, nil
+}
+
+func newCluster(o Options) (*Cluster, error) {
+	found, err := findPrograms()
+	if err != nil {
+		return nil, err
+	}
+	logf := o.Logf
+	if logf == nil {
+		logf = func(string, ...any) {}
+	}
+	dir, lock, err := claim(logf)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{dir: dir, name: filepath.Base(dir), lock: lock, programs: found, logf: logf}
+	c.broken, c.fail = context.WithCancelCause(context.Background())
+	return c, nil
+}
+
+func (c *Cluster) up(ctx context.Context, o Options) error {
+	for _, step := range []func(context.Context, Options) error{c.makeNode, c.startAll, c.ready} {
+		if err := step(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeNode is all before the first component.
+func (c *Cluster) makeNode(ctx context.Context, o Options) error {
+	if err := c.folders(); err != nil {
+		return err
+	}
+	c.logf("building the node's first process, and an image for pods")
+	program := c.path("bin/node")
+	err := BuildProgram(ctx, program, "github.com/vmlet/vmlet/test/cluster/node")
+	if err == nil {
+		err = BuildProgram(ctx, c.path("bin/pause"), "github.com/vmlet/vmlet/test/cluster/pause")
+	}
+	if err == nil {
+		err = ProgramImage(c.path("bin/pause.tar"), PauseImage, c.path("bin/pause"))
+	}
+	if err != nil {
+		return err
+	}
+	if c.node, err = startNode(program, c.LogFile("node"), c.componentEnded); err != nil {
+		return err
+	}
+	pid := c.node.cmd.Process.Pid
+	if err := enterCgroup(c.name, pid); err != nil {
+		return err
+	}
+	if c.net, err = connect(pid); err != nil {
+		return err
+	}
+	c.connected = true
+	if err := errors.Join(c.certificates(), c.configure(o)); err != nil {
+		return err
+	}
+	if err := c.node.ask(wire.Request{Setup: c.setup(o)}); err != nil {
+		return fmt.Errorf("making the node: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) setup(o Options) *wire.Setup {
+	s := &wire.Setup{
+		Hostname: NodeName, Interface: nodeLink, Address: c.net.node() + "/26", Gateway: c.net.machine(),
+		Service: c.net.api(), Copies: sysctls, CopiesIn: c.path("sysctl"),
+	}
+	for from, to := range onNode {
+		s.Binds = append(s.Binds, wire.Bind{From: c.path(from), To: to})
+	}
+	for _, b := range o.Binds {
+		s.Binds = append(s.Binds, wire.Bind(b))
+	}
+	return s
+}
+
+// startAll starts the components, in an order in which none waits in vain.
+func (c *Cluster) startAll(ctx context.Context, o Options) error {
+	c.logf("starting etcd, the API server and containerd")
+	if err := c.startComponents(Etcd, APIServer, Containerd); err != nil {
+		return err
+	}
+	if err := c.answers(ctx, Containerd, c.programs["ctr"], "--address", c.containerd(), "version"); err != nil {
+		return err
+	}
+	for _, image := range append([]string{c.path("bin/pause.tar")}, o.Images...) {
+		if err := c.LoadImage(ctx, image); err != nil {
+			return err
+		}
+	}
+	if err := c.answers(ctx, APIServer, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/readyz")...); err != nil {
+		return err
+	}
+	c.logf("starting the controllers, the scheduler and the kubelet")
+	return c.startComponents(ControllerManager, Scheduler, Kubelet)
+}
+
+// ready waits until pods can be made and run.
+func (c *Cluster) ready(ctx context.Context, _ Options) error {
+	c.logf("waiting for the node to be ready")
+	for _, wait := range []struct {
+		component string
+		args      []string
+	}{
+		{Kubelet, []string{"--for=create", "node/" + NodeName}},
+		{Kubelet, []string{"--for=condition=Ready", "node/" + NodeName}},
+		{ControllerManager, []string{"--for=create", "serviceaccount/default"}},
+	} {
+		// ctx ends earlier.
+		args := append([]string{"wait", "--timeout=1h"}, wait.args...)
+		if _, err := c.Kubectl(ctx, args...); err != nil {
+			return fmt.Errorf("%w%s", err, c.tail(wait.component))
+		}
+	}
+	c.logf("the node is ready")
+	return nil
+}
+
+// RestartKubelet ends the kubelet, decently, starts it again and returns when
+// it answers. Pods are not touched.
+func (c *Cluster) RestartKubelet(ctx context.Context) error {
+	if err := c.node.stop(Kubelet); err != nil {
+		return err
+	}
+	if err := c.startComponents(Kubelet); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.answers(ctx, Kubelet, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/api/v1/nodes/"+NodeName+"/proxy/healthz")...)
+}
+
+// LoadImage imports a tar of images (OCI's or Docker's form) for the kubelet
+// to find.
+func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
+	c.logf("importing %s", tar)
+	_, err := c.run(ctx, nil, c.programs["ctr"], "--address", c.containerd(), "--namespace", "k8s.io", "image", "import", tar)
+	if err != nil {
+		return fmt.Errorf("importing %s: %w%s", tar, err, c.tail(Containerd))
+	}
+	return nil
+}
+
+func (c *Cluster) containerd() string { return c.node.inside(containerdSocket) }
+
+// Kubectl runs it as the cluster's administrator, and returns what it printed.
+// The error has what it complained of.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.run(ctx, nil, c.programs["kubectl"], c.kubectlArgs(args...)...)
+}
+
+// Apply has kubectl apply manifests.
+func (c *Cluster) Apply(ctx context.Context, manifests string) error {
+	_, err := c.run(ctx, strings.NewReader(manifests), c.programs["kubectl"], c.kubectlArgs("apply", "-f", "-")...)
+	return err
+}
+
+func (c *Cluster) kubectlArgs(args ...string) []string {
+	// The cache of what the API has is usually in the user's home.
+	return append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.path("etc/kubectl")}, args...)
+}
+
+// InNode runs a program of the machine's in the node's namespaces and returns
+// what it printed. Nothing that it starts outlives the node.
+func (c *Cluster) InNode(ctx context.Context, args ...string) (string, error) {
+	target := fmt.Sprint(c.node.cmd.Process.Pid)
+	return c.run(ctx, nil, c.programs["nsenter"],
+		append([]string{"--target", target, "--pid", "--mount", "--net", "--uts", "--"}, args...)...)
+}
+
+// Kubeconfig is the path of the administrator's.
+func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
+
+// KubectlProgram is the path of the kubectl of the cluster's version.
+func (c *Cluster) KubectlProgram() string { return c.programs["kubectl"] }
+
+// KubeletDir is the kubelet's folder as the machine sees it, on the node
+// /var/lib/kubelet: sockets in device-plugins and pod-resources can be used, and
+// what is in volumes is there unless it is a mount of its own.
+func (c *Cluster) KubeletDir() string { return c.path("lib/kubelet") }
+
+// LogFile is where a component's log is.
+func (c *Cluster) LogFile(component string) string { return c.path("log", component+".log") }
+
+// AuditLog is the API server's: one line of JSON for each write.
+func (c *Cluster) AuditLog() string { return c.path("log/audit.log") }
+
+// NodeAddress is the node's; pods' addresses can be reached from the machine, too.
+func (c *Cluster) NodeAddress() string { return c.net.node() }
+
+// Broken is done when a component has ended that should run; its cause says
+// which.
+func (c *Cluster) Broken() context.Context { return c.broken }
+
+// Stop ends all that runs in the cluster and removes it. The error also tells
+// of a component that had ended before.
+func (c *Cluster) Stop() error {
+	ended := context.Cause(c.broken)
+	return errors.Join(ended, c.remove())
+}

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// The components of a cluster, as their logs are named.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Containerd        = "containerd"
+	Kubelet           = "kubelet"
+)
+
+// cniPlugins is where Debian has them.
+const cniPlugins = "/usr/lib/cni"
+
+// programs says where components' programs are, by name.
+type programs map[string]string
+
+// findPrograms finds all that a cluster is made of, or says what is missing.
+func findPrograms() (programs, error) {
+	cache, err := guest.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	found := make(programs)
+	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, "kubectl"} {
+		// What the link leads to now: a newer build must not come in between.
+		path, err := filepath.EvalSymlinks(filepath.Join(cache, "kubernetes", name))
+		if err != nil {
+			return nil, missing(filepath.Join(cache, "kubernetes", name))
+		}
+		found[name] = path
+	}
+	for _, name := range []string{Containerd, "ctr", "runc", "go", "nsenter"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return nil, missing(name)
+		}
+		found[name] = path
+	}
+	if _, err := os.Stat(filepath.Join(cniPlugins, "ptp")); err != nil {
+		return nil, missing(cniPlugins + "/ptp")
+	}
+	return found, nil
+}
+
+func missing(what string) error { return fmt.Errorf("%s is not there: run test/setup cluster", what) }
+
+// Unfit says why no cluster can be started here; nil: one can.
+func Unfit() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster needs root: containerd and the kubelet make containers")
+	}
+	_, err := findPrograms()
+	return err
+}
+
+// arguments are a component's command line, without its program.
+func (c *Cluster) arguments(component string) []string {
+	switch component {
+	case Etcd:
+		return []string{"--data-dir=" + c.path("lib/etcd"), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn"}
+	case APIServer:
+		return c.apiServer()
+	case ControllerManager:
+		return []string{
+			"--kubeconfig=" + c.path("etc/controllers.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
+			"--use-service-account-credentials", "--root-ca-file=" + c.path("pki/ca.crt"),
+			"--service-account-private-key-file=" + c.path("pki/service-accounts.key"),
+		}
+	case Scheduler:
+		return []string{"--kubeconfig=" + c.path("etc/kube-scheduler.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false"}
+	case Containerd:
+		return []string{"--config=" + c.path("etc/containerd.toml")}
+	case Kubelet:
+		return []string{
+			"--config=" + c.path("etc/kubelet.json"), "--kubeconfig=" + c.path("etc/kubelet.kubeconfig"),
+			"--root-dir=/var/lib/kubelet", "--hostname-override=" + NodeName, "--node-ip=" + c.net.node(),
+		}
+	}
+	return nil
+}
+
+// apiServer is at the port that the service "kubernetes" has, since nobody
+// translates from one to the other.
+func (c *Cluster) apiServer() []string {
+	return []string{
+		"--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address=" + c.net.node(),
+		"--service-cluster-ip-range=" + c.net.services(),
+		"--tls-cert-file=" + c.path("pki/apiserver.crt"), "--tls-private-key-file=" + c.path("pki/apiserver.key"),
+		"--client-ca-file=" + c.path("pki/ca.crt"),
+		"--kubelet-client-certificate=" + c.path("pki/to-kubelet.crt"), "--kubelet-client-key=" + c.path("pki/to-kubelet.key"),
+		"--kubelet-certificate-authority=" + c.path("pki/ca.crt"), "--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("pki/service-accounts.key"),
+		"--service-account-signing-key-file=" + c.path("pki/service-accounts.key"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--audit-policy-file=" + c.path("etc/audit.json"), "--audit-log-path=" + c.AuditLog(),
+	}
+}
+
+func (c *Cluster) startComponents(names ...string) error {
+	for _, name := range names {
+		args := append([]string{c.programs[name]}, c.arguments(name)...)
+		if err := c.node.start(name, c.LogFile(name), args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/vmlet/vmlet/test/cluster/internal/pki"
+)
+
+type object = map[string]any
+
+// onNode are folders that the node has of its own, by their name in the
+// cluster's folder: where Kubernetes, containerd, CNI and vmlet keep theirs.
+var onNode = map[string]string{"run": "/run", "lib": "/var/lib", "varlog": "/var/log"}
+
+// sysctls are those that the kubelet sets for the whole machine.
+var sysctls = []string{
+	"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom",
+	"/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
+	"/proc/sys/kernel/keys/root_maxkeys", "/proc/sys/kernel/keys/root_maxbytes",
+}
+
+func (c *Cluster) folders() error {
+	for _, name := range []string{"bin", "pki", "log", "etc", "cni", "sysctl", "run/lock", "run/netns", "lib/kubelet", "varlog/pods"} {
+		if err := os.MkdirAll(c.path(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// certificates are made with all that goes by them: kubeconfigs and keys.
+func (c *Cluster) certificates() error {
+	authority, err := pki.New("vmlet test cluster")
+	if err != nil {
+		return err
+	}
+	key, err := pki.Key()
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"pki/ca.crt": authority.Certificate(), "pki/service-accounts.key": key}
+	pair := func(name string, p pki.Pair, err error) error {
+		files["pki/"+name+".crt"], files["pki/"+name+".key"] = p.Certificate, p.Key
+		return err
+	}
+	server, err := authority.Server("kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost",
+		"127.0.0.1", c.net.node(), c.net.api())
+	errs := []error{pair("apiserver", server, err)}
+	kubelet, err := authority.Server(NodeName, c.net.node())
+	errs = append(errs, pair("kubelet", kubelet, err))
+	toKubelet, err := authority.Client("kube-apiserver", "system:masters")
+	errs = append(errs, pair("to-kubelet", toKubelet, err))
+	for file, who := range map[string]struct{ user, group string }{
+		"kubeconfig":                    {"admin", "system:masters"},
+		"etc/controllers.kubeconfig":    {"system:kube-controller-manager", ""},
+		"etc/kube-scheduler.kubeconfig": {"system:kube-scheduler", ""},
+		"etc/kubelet.kubeconfig":        {"system:node:" + NodeName, "system:nodes"},
+	} {
+		client, err := authority.Client(who.user, who.group)
+		if err != nil {
+			return err
+		}
+		if files[file], err = authority.Kubeconfig("https://"+c.net.node(), client); err != nil {
+			return err
+		}
+	}
+	for file, content := range files {
+		errs = append(errs, os.WriteFile(c.path(file), content, 0o600))
+	}
+	return errors.Join(errs...)
+}
+
+// configure writes the components' configuration.
+func (c *Cluster) configure(o Options) error {
+	kubelet := c.kubeletConfig()
+	maps.Copy(kubelet, o.Kubelet)
+	var errs []error
+	for file, content := range map[string]object{
+		"etc/kubelet.json": kubelet, "etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig(),
+	} {
+		text, err := json.MarshalIndent(content, "", "  ")
+		errs = append(errs, err, os.WriteFile(c.path(file), text, 0o644))
+	}
+	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig()), 0o644),
+		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644))
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) kubeletConfig() object {
+	return object{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"containerRuntimeEndpoint":  "unix://" + containerdSocket,
+		"authentication":            object{"x509": object{"clientCAFile": c.path("pki/ca.crt")}, "anonymous": object{"enabled": false}},
+		"tlsCertFile":               c.path("pki/kubelet.crt"),
+		"tlsPrivateKeyFile":         c.path("pki/kubelet.key"),
+		"cgroupDriver":              "cgroupfs",
+		"cgroupRoot":                "/" + c.name,
+		"failCgroupV1":              false,
+		"failSwapOn":                false,
+		"resolvConf":                c.path("etc/resolv.conf"),
+		"makeIPTablesUtilChains":    false,
+		"nodeStatusUpdateFrequency": "2s",
+		// Images can't be pulled again, and a full disk is not this node's matter.
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard": object{
+			"memory.available": "50Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
+		},
+	}
+}
+
+// auditPolicy has every write in the log, once, without what was written.
+func auditPolicy() object {
+	return object{
+		"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": []string{"RequestReceived"},
+		"rules": []object{
+			{"level": "None", "verbs": []string{"get", "list", "watch"}},
+			{"level": "Metadata"},
+		},
+	}
+}
+
+func (c *Cluster) cniConfig() object {
+	return object{
+		"cniVersion": "0.4.0", "name": "vmlet",
+		"plugins": []object{{
+			"type": "ptp", "ipMasq": false,
+			"ipam": object{
+				"type": "host-local", "dataDir": "/var/lib/cni/networks",
+				"ranges": [][]object{{{"subnet": c.net.pods()}}},
+				"routes": []object{{"dst": "0.0.0.0/0"}},
+			},
+		}},
+	}
+}
+
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// containerdConfig is in version 2, which containerd 1.6 to 2 read.
+// restrict_oom_score_adj is for machines whose root may not lower it.
+func (c *Cluster) containerdConfig() string {
+	return fmt.Sprintf(`version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %q
+    conf_dir = %q
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+`, containerdSocket, PauseImage, cniPlugins, c.path("cni"))
+}
+
+func (c *Cluster) path(elem ...string) string {
+	return filepath.Join(append([]string{c.dir}, elem...)...)
+}

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/cluster/internal/wire"
+)
+
+// node is the client of a node's first process.
+type node struct {
+	cmd      *exec.Cmd
+	in       io.WriteCloser
+	requests *json.Encoder
+	replies  chan wire.Reply // closed when the process has ended
+	onEnd    func(name, how string)
+
+	one sync.Mutex // one request at a time
+
+	mu      sync.Mutex
+	running map[string]*process
+}
+
+// process is one that runs.
+type process struct {
+	gone     chan struct{} // closed at its end
+	stopping bool          // it is to end
+}
+
+// startNode starts the program in namespaces of its own. Its log is opened for
+// it. onEnd is called for each process that ends without having been stopped.
+func startNode(program, log string, onEnd func(name, how string)) (*node, error) {
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	n := &node{
+		cmd: exec.Command(program), onEnd: onEnd,
+		replies: make(chan wire.Reply), running: make(map[string]*process),
+	}
+	// In a group of its own: a terminal's Ctrl-C is not for what is in there.
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS, Setpgid: true,
+	}
+	n.cmd.Dir, n.cmd.Stderr = "/", file
+	if n.in, err = n.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := n.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a process in namespaces of its own: %w", err)
+	}
+	n.requests = json.NewEncoder(n.in)
+	go n.listen(json.NewDecoder(out))
+	return n, nil
+}
+
+func (n *node) listen(replies *json.Decoder) {
+	defer close(n.replies)
+	for {
+		var r wire.Reply
+		if replies.Decode(&r) != nil {
+			return
+		}
+		if r.Ended == "" {
+			n.replies <- r
+			continue
+		}
+		n.mu.Lock()
+		p := n.running[r.Ended]
+		delete(n.running, r.Ended)
+		n.mu.Unlock()
+		if !p.stopping {
+			n.onEnd(r.Ended, r.How)
+		}
+		close(p.gone)
+	}
+}
+
+func (n *node) ask(r wire.Request) error {
+	n.one.Lock()
+	defer n.one.Unlock()
+	sent := n.requests.Encode(r)
+	reply, ok := <-n.replies
+	switch {
+	case !ok:
+		return errors.Join(errors.New("the node's first process has ended"), sent)
+	case reply.Error != "":
+		return errors.New(reply.Error)
+	}
+	return nil
+}
+
+func (n *node) start(name, log string, args ...string) error {
+	n.mu.Lock()
+	n.running[name] = &process{gone: make(chan struct{})}
+	n.mu.Unlock()
+	err := n.ask(wire.Request{Start: &wire.Process{Name: name, Log: log, Args: args}})
+	if err != nil {
+		n.mu.Lock()
+		delete(n.running, name)
+		n.mu.Unlock()
+		return fmt.Errorf("starting %s: %w", name, err)
+	}
+	return nil
+}
+
+// grace is how long a process may take to end when it is told to.
+const grace = 10 * time.Second
+
+// stop ends a process, and returns when it has ended.
+func (n *node) stop(name string) error {
+	n.mu.Lock()
+	p := n.running[name]
+	if p != nil {
+		p.stopping = true
+	}
+	n.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := n.ask(wire.Request{Signal: &wire.Signal{Name: name, Signal: int(signal)}}); err != nil {
+			return fmt.Errorf("stopping %s: %w", name, err)
+		}
+		select {
+		case <-p.gone:
+			return nil
+		case <-time.After(grace):
+		}
+	}
+	return fmt.Errorf("%s does not end", name)
+}
+
+// inside is a path of the node's files, as the machine sees it.
+func (n *node) inside(path string) string {
+	return filepath.Join("/proc", fmt.Sprint(n.cmd.Process.Pid), "root", path)
+}
+
+// end ends all processes of the node, and returns when there are none.
+func (n *node) end() error {
+	_ = n.in.Close()
+	timer := time.AfterFunc(grace, func() { _ = n.cmd.Process.Kill() })
+	defer timer.Stop()
+	for range n.replies { // an answer that nobody waits for must not hold it up
+	}
+	if err := n.cmd.Wait(); err != nil {
+		return fmt.Errorf("the node's first process: %w", err)
+	}
+	return nil
+}
