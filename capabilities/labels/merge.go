@@ -160,7 +160,7 @@ func (c choice) unasked(f family, name string) (gap, bool) {
 		case c.vmmGap != nil && strings.Contains(fact, "{vmm}"):
 			return *c.vmmGap, true
 		}
-		path := normal(strings.NewReplacer("{hypervisor}", c.hypervisor, "{vmm}", c.vmm, "{name}", name).Replace(fact))
+		path := c.path(fact, name)
 		for _, g := range c.unknown {
 			if within(path, g.path) || within(g.path, path) {
 				return g, true
@@ -168,6 +168,34 @@ func (c choice) unasked(f family, name string) (gap, bool) {
 		}
 	}
 	return gap{}, false
+}
+
+// Unknown are the facts that could not be asked and that a label follows from,
+// each as "fact: reason". Sorted.
+func (s Set) Unknown() []string {
+	var out []string
+	for _, g := range s.choice.unknown {
+		if slices.ContainsFunc(families(), func(f family) bool { return s.choice.hangs(f, g) }) {
+			out = append(out, g.fact+": "+g.reason)
+		}
+	}
+	return slices.Compact(out)
+}
+
+// hangs reports whether some label of a family follows from what could not be asked.
+func (c choice) hangs(f family, g gap) bool {
+	return slices.ContainsFunc(f.facts, func(fact string) bool {
+		// A label for each name hangs on any name: try those of the gap.
+		return slices.ContainsFunc(strings.Split(g.path, "."), func(name string) bool {
+			path := c.path(fact, name)
+			return within(path, g.path) || within(g.path, path)
+		})
+	})
+}
+
+// path is where a fact of a family is in the document of this choice.
+func (c choice) path(fact, name string) string {
+	return normal(strings.NewReplacer("{hypervisor}", c.hypervisor, "{vmm}", c.vmm, "{name}", name).Replace(fact))
 }
 
 // within reports whether a path is another or below it.

@@ -214,3 +214,20 @@ func TestMergeNodes(t *testing.T) {
 		t.Errorf("%s nodes without memory; kept %+v", got, kept)
 	}
 }
+
+// TestUnknown: only what a label follows from is worth a word.
+func TestUnknown(t *testing.T) {
+	doc := document(t, "intel")
+	for fact, told := range map[string]bool{
+		"host.nested": true, "host.ksm": true, "hypervisors.kvm.tsc": true, "hypervisors.kvm": true, "hypervisors.mshv": true, "vmms": true,
+		"host": true, "devices": false, "hypervisors.mshv.tsc": false, "vmms.qemu.accelerators.emulation": false, "node": false,
+	} {
+		set, err := Of(forget(doc, fact), "kvm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Unknown(); (len(got) == 1 && got[0] == fact+": it hung") != told || !told && len(got) != 0 {
+			t.Errorf("%s: %q", fact, got)
+		}
+	}
+}

@@ -107,8 +107,8 @@ func (a *app) labelNotes(doc *vmletv1.Capabilities, now nodelabels.Set, kept []n
 	if w := doc.GetDefaultHypervisorWarning(); w != "" {
 		a.notef("%s", w)
 	}
-	for _, u := range doc.GetUnknown() {
-		a.notef("could not be asked: %s: %s", u.GetFact(), u.GetReason())
+	for _, u := range now.Unknown() {
+		a.notef("could not be asked: %s", u)
 	}
 	for _, note := range now.Notes {
 		a.notef("%s", note)

@@ -29,7 +29,8 @@ func Write(w io.Writer, r Report) error {
 			writeCheck(&b, c, names)
 		}
 	}
-	b.WriteString("\n" + clean(r.Verdict) + ".\n")
+	b.WriteString("\n")
+	wrapped(&b, "", "", r.Verdict+".")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
