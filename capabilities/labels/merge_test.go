@@ -219,7 +219,7 @@ func TestMergeNodes(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	doc := document(t, "intel")
 	for fact, told := range map[string]bool{
-		"host.nested": true, "host.ksm": true, "hypervisors.kvm.tsc": true, "hypervisors.kvm": true, "hypervisors.mshv": true, "vmms": true,
+		"host.nested": true, "host.ksm": true, "hypervisors.kvm.tsc": true, "hypervisors.mshv": true, "vmms": true,
 		"host": true, "devices": false, "hypervisors.mshv.tsc": false, "vmms.qemu.accelerators.emulation": false, "node": false,
 	} {
 		set, err := Of(forget(doc, fact), "kvm")
