@@ -3,6 +3,9 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 func TestCompletion(t *testing.T) {
@@ -22,7 +25,7 @@ func TestCompletion(t *testing.T) {
 		{"list|-o|", "table wide json yaml name :4"},
 		{"topology|-o|", "tree json yaml svg :4"},
 		{"topology|--sysfs-root|", ":16"},
-		{"run|a|--hypervisor|", "auto kvm mshv emulation :4"},
+		{"run|a|--hypervisor|", "auto " + strings.Join(standard.Registry(sysfs.Roots{}).Names(), " ") + " :4"},
 		{"run|a|--kernel|", ":0"},
 		{"--socket|/nonexistent/s|stop|", ":4"},
 	} {
