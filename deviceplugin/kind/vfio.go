@@ -1,0 +1,99 @@
+package kind
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/deviceplugin"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// pci makes a device of each IOMMU group: it can only be given as a whole. The
+// group belongs to the resource of its first permitted function; others of its
+// functions go with it, whatever resource they are permitted under, because two
+// containers can't have parts of one group.
+func (d *HostDevice) pci(host *sysfs.Host, all []hostdevice.Resource, _ []string) []deviceplugin.Device {
+	owner := make(map[string]hostdevice.Resource) // by address
+	for _, r := range all {
+		for _, address := range r.Ready {
+			if _, taken := owner[address]; r.Kind == hostdevice.KindPCI && !taken {
+				owner[address] = r
+			}
+		}
+	}
+	groups := make(map[int][]sysfs.PCIDevice) // permitted functions, by group
+	nodes := make(map[int][]int)              // NUMA nodes of all functions, by group
+	for _, f := range host.PCIDevices {       // sorted by address
+		if _, permitted := owner[f.Address]; permitted {
+			groups[f.IOMMUGroup] = append(groups[f.IOMMUGroup], f)
+		}
+		if f.Node >= 0 && f.IOMMUGroup >= 0 {
+			nodes[f.IOMMUGroup] = append(nodes[f.IOMMUGroup], f.Node)
+		}
+	}
+	var devices []deviceplugin.Device
+	for id, functions := range groups {
+		first := functions[0]
+		if r := owner[first.Address]; r.Name != d.resource || r.External {
+			continue
+		}
+		var addresses, cdevs []string
+		for _, f := range functions {
+			addresses, cdevs = append(addresses, f.Address), append(cdevs, f.VFIODevice)
+		}
+		paths := vfioNodes(host, id, cdevs)
+		devices = append(devices, deviceplugin.Device{
+			ID: strconv.Itoa(id), NUMANodes: ascending(nodes[id]), Near: near(first),
+			Obstacle: d.obstacle(paths), Grant: d.grant(strings.Join(addresses, ","), first.Address, paths),
+		})
+	}
+	slices.SortFunc(devices, func(a, b deviceplugin.Device) int { return strings.Compare(a.Grant.Value, b.Grant.Value) })
+	return devices
+}
+
+// near is the bridge that a function hangs on, or the function that it is a
+// virtual one of: devices behind one switch reach one another without the CPU.
+func near(f sysfs.PCIDevice) string {
+	if f.PhysicalFunction != "" {
+		return f.PhysicalFunction
+	}
+	return f.Parent
+}
+
+// mediated makes a device of each mediated one: each is in a group of its own.
+func (d *HostDevice) mediated(host *sysfs.Host, _ []hostdevice.Resource, ready []string) []deviceplugin.Device {
+	var devices []deviceplugin.Device
+	for _, m := range host.MediatedDevices {
+		if !slices.Contains(ready, m.UUID) {
+			continue
+		}
+		paths := vfioNodes(host, m.IOMMUGroup, []string{m.VFIODevice})
+		var nodes []int
+		if m.Node >= 0 {
+			nodes = []int{m.Node}
+		}
+		devices = append(devices, deviceplugin.Device{
+			ID: m.UUID, NUMANodes: nodes, Near: m.Parent,
+			Obstacle: d.obstacle(paths), Grant: d.grant(m.UUID, m.UUID, paths),
+		})
+	}
+	return devices
+}
+
+// vfioNodes are the device nodes of a group and of its devices, below /dev. A
+// kernel may have nodes of the devices alone (CONFIG_VFIO_GROUP), which are used
+// with /dev/iommu.
+func vfioNodes(host *sysfs.Host, group int, cdevs []string) []string {
+	var paths []string
+	for _, c := range cdevs {
+		if c != "" {
+			paths = append(paths, "vfio/devices/"+c)
+		}
+	}
+	if len(paths) == len(cdevs) && !slices.Contains(host.VFIO.Groups, strconv.Itoa(group)) {
+		return paths
+	}
+	return append([]string{"vfio/vfio", "vfio/" + strconv.Itoa(group)}, paths...)
+}

@@ -1,0 +1,246 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Server offers the devices of one resource to the kubelet. Its methods may be
+// called by several goroutines.
+type Server struct {
+	folder  string
+	log     *slog.Logger
+	alloc   allocator
+	state   *state
+	granted atomic.Uint64
+	// wake gets a value when something in the kubelet's folder has changed.
+	wake chan struct{}
+
+	mu            sync.Mutex
+	registered    bool
+	registrations uint64
+	err           error // why it isn't registered
+}
+
+// NewServer makes a server of a resource. folder is the kubelet's for device
+// plugins; permissions are what containers get for device nodes: "rw", "rwm".
+func NewServer(resource, folder, permissions string, log *slog.Logger) *Server {
+	return &Server{
+		folder: folder, log: log.With("resource", resource),
+		alloc: allocator{resource: resource, permissions: permissions},
+		state: newState(), wake: make(chan struct{}, 1),
+	}
+}
+
+// Update replaces the devices. The kubelet is told at once, if it is there;
+// Update waits for nobody.
+func (s *Server) Update(devices []Device) {
+	devices, faults := sound(devices)
+	if !s.state.set(devices) {
+		return
+	}
+	for _, f := range faults {
+		s.log.Error("a device is left out", "error", f)
+	}
+	told := ""
+	for _, d := range devices {
+		if d.Obstacle != "" && d.Obstacle != told {
+			told = d.Obstacle
+			s.log.Warn("a device can't be used", "device", d.ID, "error", told)
+		}
+	}
+	s.log.Info("devices", "count", len(devices), "healthy", healthy(devices))
+}
+
+func healthy(devices []Device) (count int) {
+	for _, d := range devices {
+		if d.Obstacle == "" {
+			count++
+		}
+	}
+	return count
+}
+
+// Wake has the server look at the kubelet's folder.
+func (s *Server) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Status is how a resource stands.
+type Status struct {
+	Resource string
+	// Devices there are, and how many of them can be used.
+	Devices, Healthy int
+	// Registered: the kubelet knows of it, as far as can be told.
+	Registered bool
+	// Registrations so far, and containers that devices were granted to.
+	Registrations, Allocations uint64
+	// Err is why it isn't registered, though there are devices; nil: not tried yet.
+	Err error
+}
+
+// Status says how the resource stands at present.
+func (s *Server) Status() Status {
+	now, _ := s.state.get()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Status{
+		Resource: s.alloc.resource, Devices: len(now.devices), Healthy: healthy(now.devices),
+		Registered: s.registered, Registrations: s.registrations, Allocations: s.granted.Load(), Err: s.err,
+	}
+}
+
+// Why a registration doesn't hold any more.
+var (
+	errNoKubelet = errors.New("the kubelet isn't there")
+	errRestarted = errors.New("the kubelet has been restarted")
+	errWiped     = errors.New("the socket in the kubelet's folder has been removed")
+	errDropped   = errors.New("the kubelet doesn't listen any more")
+	errNotHeard  = errors.New("the kubelet has registered the resource and doesn't ask for its devices")
+)
+
+// Waits between attempts to register. They are cut short when something happens
+// in the kubelet's folder.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 800 * time.Millisecond
+	// absentRetry is for where there is no kubelet, which the folder tells anyway.
+	absentRetry = 5 * time.Second
+	// Patience until a kubelet that has registered us asks for the devices.
+	firstPatience = time.Second
+	lastPatience  = 30 * time.Second
+)
+
+// Run offers the resource until ctx ends: while there are devices it is
+// registered, and again whenever the kubelet has forgotten it. When it returns,
+// its socket is gone and nothing of it is left.
+func (s *Server) Run(ctx context.Context) {
+	retry, patience := firstRetry, firstPatience
+	for s.present(ctx) {
+		before := s.Status().Registrations
+		err := s.session(ctx, patience)
+		if ctx.Err() != nil {
+			return
+		}
+		s.failed(err)
+		if s.Status().Registrations != before {
+			retry = firstRetry // the kubelet was there
+		}
+		if errors.Is(err, errNotHeard) {
+			patience = min(2*patience, lastPatience)
+		} else {
+			patience = firstPatience
+		}
+		wait := retry
+		retry = min(2*retry, lastRetry)
+		if errors.Is(err, errNoKubelet) {
+			wait, retry = absentRetry, firstRetry
+		}
+		s.pause(ctx, wait)
+	}
+}
+
+// present waits until there is a device. False: ctx has ended.
+func (s *Server) present(ctx context.Context) bool {
+	for {
+		now, changed := s.state.get()
+		if len(now.devices) > 0 {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+func (s *Server) pause(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.wake:
+	}
+}
+
+// session registers on a new socket and returns why that doesn't hold any more.
+func (s *Server) session(ctx context.Context, patience time.Duration) error {
+	kubelet, err := identify(s.kubelet())
+	if err != nil {
+		return errNoKubelet
+	}
+	e, err := openEndpoint(s.folder, s.alloc.resource, newService(s.alloc, s.state, &s.granted))
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if err := register(ctx, s.kubelet(), s.alloc.resource, e.name); err != nil {
+		return err
+	}
+	s.succeeded()
+	return s.hold(ctx, e, kubelet, patience)
+}
+
+func (s *Server) kubelet() string { return filepath.Join(s.folder, KubeletSocket) }
+
+// hold waits for the end of a registration.
+func (s *Server) hold(ctx context.Context, e *endpoint, kubelet fileID, patience time.Duration) error {
+	unheard := time.NewTimer(patience)
+	defer unheard.Stop()
+	begun := e.begun
+	for {
+		now, err := identify(s.kubelet())
+		switch {
+		case err == nil && now != kubelet:
+			return errRestarted
+		case !e.there():
+			return errWiped
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-begun:
+			begun = nil
+			unheard.Stop()
+		case <-unheard.C:
+			select {
+			case <-begun:
+			default:
+				return errNotHeard
+			}
+		case <-e.lost:
+			return errDropped
+		case err := <-e.served:
+			return err
+		case <-s.wake:
+		}
+	}
+}
+
+func (s *Server) succeeded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registered, s.err = true, nil
+	s.registrations++
+	s.log.Info("registered with the kubelet")
+}
+
+// failed notes why the resource isn't registered, and logs it once.
+func (s *Server) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil || s.err.Error() != err.Error() {
+		s.log.Info("not registered with the kubelet: it is tried again", "error", err)
+	}
+	s.registered, s.err = false, err
+}

@@ -1,0 +1,85 @@
+package deviceplugin
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/inotify"
+)
+
+// blindInterval is how often is looked where the kernel doesn't let watch.
+const blindInterval = time.Second
+
+// watch tells that something among its interests has changed.
+type watch struct {
+	interests func() []inotify.Interest
+	tell      func()
+	log       *slog.Logger
+
+	set   *inotify.Set // nil: nothing can be watched
+	blind bool         // something can't be watched
+}
+
+// newWatch begins to watch. tell must not block.
+func newWatch(interests func() []inotify.Interest, tell func(), log *slog.Logger) *watch {
+	w := &watch{interests: interests, tell: tell, log: log}
+	w.arm()
+	return w
+}
+
+// run tells changes, and what comes of more, until ctx ends.
+func (w *watch) run(ctx context.Context, more <-chan struct{}) {
+	defer w.close()
+	for {
+		if !w.wait(ctx, more) {
+			return
+		}
+		// Watched anew before anybody looks: what happens from here on is told
+		// by the fresh set.
+		w.arm()
+		w.tell()
+	}
+}
+
+func (w *watch) wait(ctx context.Context, more <-chan struct{}) bool {
+	var changes <-chan struct{}
+	if w.set != nil {
+		changes = w.set.Changes()
+	}
+	var tick <-chan time.Time
+	if w.blind {
+		timer := time.NewTimer(blindInterval)
+		defer timer.Stop()
+		tick = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changes:
+	case <-more:
+	case <-tick:
+	}
+	return true
+}
+
+// arm watches the folders as they are now. What can't be watched is said once.
+func (w *watch) arm() {
+	fresh, err := inotify.Watch(w.interests())
+	if err != nil && !w.blind {
+		w.log.Warn("changes can't be watched; they are looked for each second", "error", err)
+	}
+	w.blind = err != nil
+	if fresh == nil {
+		return
+	}
+	w.close()
+	w.set = fresh
+}
+
+func (w *watch) close() {
+	if w.set != nil {
+		w.set.Close()
+		w.set = nil
+	}
+}
