@@ -48,8 +48,10 @@ type answer struct {
 }
 
 func (a answer) sum(name string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %x", name, a.Key, a.Files, a.FilesKey, a.Message))
-	return hex.EncodeToString(sum[:])
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q %q %q %q ", name, a.Key, a.Files, a.FilesKey)
+	sum.Write(a.Message)
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // holds says whether this is what was answered under the key, of files that are

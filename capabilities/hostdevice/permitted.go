@@ -57,8 +57,15 @@ func (s USBSelector) ids() (sysfs.VendorDevice, error) {
 	return sysfs.ParseVendorDevice(padded(s.Vendor) + ":" + padded(s.Product))
 }
 
-// resourceName is domain/name, as Kubernetes has extended resources.
-var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+// resourceName is domain/name, as Kubernetes has extended resources, of any length.
+var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
+
+// Lengths that Kubernetes allows, in bytes. They are not in the pattern, which
+// would then take a millisecond of every start to compile.
+const (
+	maxDomain = 253
+	maxName   = 63
+)
 
 // Validate reports every fault; keys are below "permittedHostDevices".
 func (p Permitted) Validate(fault func(key, format string, args ...any)) {
@@ -105,10 +112,10 @@ type validator struct {
 
 func (v *validator) resource(key, name, kind string) {
 	key += ".resourceName"
-	domain, _, _ := strings.Cut(name, "/")
+	domain, word, _ := strings.Cut(name, "/")
 	other := v.kinds[name]
 	switch {
-	case !resourceName.MatchString(name):
+	case !resourceName.MatchString(name) || len(domain) > maxDomain || len(word) > maxName:
 		v.fault(key, "%q: want DOMAIN/NAME, as Kubernetes has extended resources: nvidia.com/TU104GL_Tesla_T4", name)
 	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
 		v.fault(key, "%q: kubernetes.io is Kubernetes' own: take another domain", name)

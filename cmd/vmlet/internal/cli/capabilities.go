@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +17,9 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
+
+// gcPercent makes the first collection of garbage be at 16 MiB instead of 4.
+const gcPercent = 400
 
 // capabilitiesFlags are those of commands that read the machine's capabilities
 // themselves, without an agent.
@@ -36,6 +40,9 @@ func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
 // capabilitiesDocument asks the machine. Nothing that it finds is an error: the
 // document says it. A faulty configuration is one.
 func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*vmletv1.Capabilities, error) {
+	// A process of some milliseconds and MiB ends before it has garbage worth
+	// collecting: doing so took a quarter of its CPU time, on a busy machine more.
+	debug.SetGCPercent(gcPercent)
 	if err := checkRoots(*f.roots); err != nil {
 		return nil, err
 	}

@@ -65,11 +65,11 @@ func (f *Flag) Names() []string {
 
 // Message writes one message as JSON or YAML.
 func Message(w io.Writer, format Format, m proto.Message) error {
-	raw, err := compact(m)
+	raw, err := protojson.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return Document(w, format, raw)
+	return write(w, format, raw)
 }
 
 // Line writes one message as JSON on a line of its own, or as one document of
@@ -83,7 +83,7 @@ func Line(w io.Writer, format Format, m proto.Message) error {
 		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
 		}
-		return Document(w, YAML, raw)
+		return write(w, YAML, raw)
 	}
 	_, err = w.Write(append(raw, '\n'))
 	return err
@@ -109,19 +109,26 @@ func Document(w io.Writer, format Format, v any) error {
 	if err != nil {
 		return err
 	}
+	return write(w, format, raw)
+}
+
+// write writes JSON with whatever white space as indented JSON or YAML.
+func write(w io.Writer, format Format, raw []byte) error {
 	if format == YAML {
-		if raw, err = yaml.JSONToYAML(raw); err != nil {
+		raw, err := yaml.JSONToYAML(raw)
+		if err != nil {
 			return err
 		}
 		_, err = w.Write(raw)
 		return err
 	}
 	var b bytes.Buffer
+	b.Grow(2 * len(raw))
 	if err := json.Indent(&b, raw, "", "  "); err != nil {
 		return err
 	}
 	b.WriteByte('\n')
-	_, err = w.Write(b.Bytes())
+	_, err := w.Write(b.Bytes())
 	return err
 }
 
