@@ -16,7 +16,7 @@ func (r *reader) virtualization(h *Host) {
 			v.Modules[name] = r.parameters(r.sys("module/" + name + "/parameters"))
 		}
 	}
-	v.Nested = nested(v.Modules)
+	v.Nested = r.nested(v.Modules)
 	v.Misc = r.misc()
 	if n, ok := r.number(r.sys("firmware/uv/prot_virt_host")); ok {
 		host := n == 1
@@ -50,7 +50,7 @@ func (r *reader) parameters(path string) map[string]string {
 }
 
 // nested is nil if no module says.
-func nested(modules map[string]map[string]string) *bool {
+func (r *reader) nested(modules map[string]map[string]string) *bool {
 	var answer *bool
 	for _, name := range []string{"kvm", "kvm_intel", "kvm_amd", "kvm_hv"} {
 		text, told := modules[name]["nested"]
@@ -59,6 +59,10 @@ func nested(modules map[string]map[string]string) *bool {
 		}
 		// Booleans are "Y" and "N"; s390x and older kernels have numbers.
 		yes := text == "Y" || text == "1"
+		if !yes && text != "N" && text != "0" {
+			r.note(r.sys("module/"+name+"/parameters/nested"), "%.40q is neither Y nor N", text)
+			continue
+		}
 		if answer == nil || yes {
 			answer = &yes
 		}
