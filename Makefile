@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build demo test check lint generate bench clean
+.PHONY: help build demo test check lint generate bench cluster clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ bench: ## times beside bare QEMU and virsh, in one table
 	test/setup bench
 	$(MAKE) --no-print-directory build
 	$(GO) run ./test/bench
+
+cluster: ## a Kubernetes cluster of one node, to try things in until Ctrl-C
+	test/setup cluster
+	$(GO) run ./test/cluster/up
 
 clean: ## what make build made
 	rm -rf bin dist

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/wire"
@@ -43,7 +44,8 @@ type Options struct {
 	Logf func(format string, args ...any)
 }
 
-// Bind puts From, the machine's, in the place of To on the node.
+// Bind puts From, the machine's, in the place of To on the node. From is in none
+// of the folders that the node has of its own.
 type Bind struct{ From, To string }
 
 // Cluster is a running one. Its methods may be called at the same time, but
@@ -56,6 +58,7 @@ type Cluster struct {
 	net       network
 	connected bool
 	logf      func(string, ...any)
+	stop      sync.Once
 
 	// broken ends when a component does that shouldn't.
 	broken context.Context
@@ -194,7 +197,7 @@ func (c *Cluster) ready(ctx context.Context, _ Options) error {
 		// ctx ends earlier.
 		args := append([]string{"wait", "--timeout=1h"}, wait.args...)
 		if _, err := c.Kubectl(ctx, args...); err != nil {
-			return fmt.Errorf("%w%s", err, c.tail(wait.component))
+			return c.blame(wait.component, err)
 		}
 	}
 	c.logf("the node is ready")
@@ -221,7 +224,7 @@ func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
 	c.logf("importing %s", tar)
 	_, err := c.run(ctx, nil, c.programs["ctr"], "--address", c.containerd(), "--namespace", "k8s.io", "image", "import", tar)
 	if err != nil {
-		return fmt.Errorf("importing %s: %w%s", tar, err, c.tail(Containerd))
+		return c.blame(Containerd, fmt.Errorf("importing %s: %w", tar, err))
 	}
 	return nil
 }
@@ -273,13 +276,20 @@ func (c *Cluster) AuditLog() string { return c.path("log/audit.log") }
 // NodeAddress is the node's; pods' addresses can be reached from the machine, too.
 func (c *Cluster) NodeAddress() string { return c.net.node() }
 
+// MachineAddress is that of this machine as the node and its pods see it.
+func (c *Cluster) MachineAddress() string { return c.net.machine() }
+
 // Broken is done when a component has ended that should run; its cause says
 // which.
 func (c *Cluster) Broken() context.Context { return c.broken }
 
 // Stop ends all that runs in the cluster and removes it. The error also tells
-// of a component that had ended before.
+// of a component that had ended before. Once more is no error.
 func (c *Cluster) Stop() error {
-	ended := context.Cause(c.broken)
-	return errors.Join(ended, c.remove())
+	var err error
+	c.stop.Do(func() {
+		ended := context.Cause(c.broken)
+		err = errors.Join(ended, c.remove())
+	})
+	return err
 }

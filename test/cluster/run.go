@@ -46,10 +46,19 @@ func (c *Cluster) answers(ctx context.Context, component, program string, args .
 		case <-c.broken.Done():
 			return context.Cause(c.broken)
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w%s", component, err, c.tail(component))
+			return c.blame(component, fmt.Errorf("%s does not answer: %w", component, err))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// blame adds to an error the end of the log of the component that is most
+// likely to be the cause, unless one has ended: then that is.
+func (c *Cluster) blame(component string, err error) error {
+	if ended := context.Cause(c.broken); ended != nil {
+		return ended
+	}
+	return fmt.Errorf("%w%s", err, c.tail(component))
 }
 
 // componentEnded is called when one ends by itself.

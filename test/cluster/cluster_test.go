@@ -1,0 +1,192 @@
+package cluster_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/test/cluster"
+)
+
+const patience = 4 * time.Minute
+
+// asOwner makes this program, run by a test, the owner of a cluster to be killed.
+const asOwner = "VMLET_TEST_CLUSTER_OWNER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asOwner) != "" {
+		if err := own(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: it
+    image: ` + cluster.PauseImage + `
+    args: [here, is, %[1]s]
+    volumeMounts: [{name: disk, mountPath: /disk}, {name: memory, mountPath: /memory}]
+  volumes:
+  - {name: disk, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
+`
+
+// own starts a cluster with a pod, says where it is and the machine's address
+// in its network, and stays.
+func own() error {
+	c, err := cluster.Start(context.Background(), cluster.Options{})
+	if err != nil {
+		return err
+	}
+	if err := runPod(context.Background(), c, "orphan"); err != nil {
+		return err
+	}
+	fmt.Println(folder(c), c.MachineAddress())
+	select {}
+}
+
+func runPod(ctx context.Context, c *cluster.Cluster, name string) error {
+	if err := c.Apply(ctx, fmt.Sprintf(pod, name)); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=3m", "pod/"+name)
+	return err
+}
+
+func folder(c *cluster.Cluster) string { return filepath.Dir(c.Kubeconfig()) }
+
+// TestCluster has two clusters side by side, of which one loses its owner.
+func TestCluster(t *testing.T) {
+	if err := cluster.Unfit(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	machine := sysctls(t)
+	other, address, kill := startOther(t)
+	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() }) // after a test that went wrong
+
+	orphans := processes(t, other)
+	if len(orphans.pids) < 8 {
+		t.Fatalf("of the other cluster there are %v: starting a second should leave it alone", orphans.pids)
+	}
+	kill()
+	orphans.waitGone(t)
+	waitNoAddress(t, address)
+
+	failed, err := cluster.Start(ctx, cluster.Options{Kubelet: map[string]any{"topologyManagerPolicy": "none-such"}})
+	if err == nil {
+		_ = failed.Stop()
+		t.Fatal("a cluster with a broken kubelet started")
+	}
+	for _, part := range []string{"kubelet ended by itself: exit status 1", "the last lines of kubelet's log", "none-such"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error of a broken kubelet doesn't have %q:\n%v", part, err)
+		}
+	}
+	wantNothingLeft(t, other)
+
+	useCluster(ctx, t, c)
+	all := processes(t, folder(c))
+	if !hasAddress(t, c.MachineAddress()) {
+		t.Errorf("the machine hasn't %s", c.MachineAddress())
+	}
+	if err := c.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	all.waitGone(t)
+	wantNothingLeft(t, folder(c))
+	waitNoAddress(t, c.MachineAddress())
+	if err := c.Stop(); err != nil {
+		t.Errorf("stopping it again: %v", err)
+	}
+	if now := sysctls(t); now != machine {
+		t.Errorf("the machine's settings were\n%sand are now\n%s", machine, now)
+	}
+}
+
+// useCluster does what tests of others do.
+func useCluster(ctx context.Context, t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	must := func(out string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	must("", runPod(ctx, c, "first"))
+	if log := must(c.Kubectl(ctx, "logs", "first")); log != "here is first\n" {
+		t.Errorf("the first pod printed %q", log)
+	}
+	const began = "jsonpath={.status.containerStatuses[0].state.running.startedAt} {.status.containerStatuses[0].restartCount}"
+	before := must(c.Kubectl(ctx, "get", "pod/first", "-o", began))
+	must("", c.RestartKubelet(ctx))
+	must("", runPod(ctx, c, "second"))
+	if after := must(c.Kubectl(ctx, "get", "pod/first", "-o", began)); after != before {
+		t.Errorf("the first pod began at %s, and after the kubelet's restart at %s", before, after)
+	}
+	if log := must(c.Kubectl(ctx, "logs", "second")); log != "here is second\n" {
+		t.Errorf("the second pod printed %q", log)
+	}
+	if name := must(c.InNode(ctx, "hostname")); strings.TrimSpace(name) != cluster.NodeName {
+		t.Errorf("in the node the host's name is %q", name)
+	}
+	if _, err := os.Stat(filepath.Join(c.KubeletDir(), "device-plugins", "kubelet.sock")); err != nil {
+		t.Errorf("device plugins can't register: %v", err)
+	}
+	audit := must(readFile(c.AuditLog()))
+	if !strings.Contains(audit, `"name":"second"`) {
+		t.Error("the audit log hasn't the second pod")
+	}
+}
+
+// startOther starts a cluster that another process owns, and returns its
+// folder, the machine's address in its network and what kills that process.
+func startOther(t *testing.T) (folder, address string, kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), asOwner+"=1"), os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}
+	t.Cleanup(kill)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the other cluster did not start: %v", err)
+	}
+	folder, address, _ = strings.Cut(strings.TrimSpace(line), " ")
+	return folder, address, kill
+}
+
+func readFile(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	return string(content), err
+}

@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestProgramImage(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "tool")
+	if err := os.WriteFile(program, []byte("a program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := ProgramImage(filepath.Join(dir, "image.tar"), "vmlet.test/tool:2", program); err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(filepath.Join(dir, "image.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := untar(t, image)
+	var manifest []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := json.Unmarshal(files["manifest.json"], &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest) != 1 || manifest[0].RepoTags[0] != "vmlet.test/tool:2" {
+		t.Fatalf("the manifest is %+v", manifest)
+	}
+	layer := files[manifest[0].Layers[0]]
+	if got := string(untar(t, layer)["tool"]); got != "a program" {
+		t.Errorf("the program is %q", got)
+	}
+	sum := sha256.Sum256(layer)
+	if config := string(files[manifest[0].Config]); !strings.Contains(config, "sha256:"+hex.EncodeToString(sum[:])) || !strings.Contains(config, `"/tool"`) {
+		t.Errorf("the configuration is %s", config)
+	}
+}
+
+func untar(t *testing.T, content []byte) map[string][]byte {
+	t.Helper()
+	files := make(map[string][]byte)
+	for r := tar.NewReader(bytes.NewReader(content)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[header.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	c := &Cluster{dir: t.TempDir()}
+	if got := c.tail("none"); !strings.Contains(got, "its log can't be read") {
+		t.Errorf("without a log: %q", got)
+	}
+	if err := c.folders(); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("much\n", tailBytes) + strings.Repeat("last\n", tailLines)
+	if err := os.WriteFile(c.LogFile(Etcd), []byte(long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.tail(Etcd); strings.Count(got, "last\n")+1 < tailLines || strings.Contains(got, "much") {
+		t.Errorf("the end of a long log is %q", got)
+	}
+}
+
+func TestMissingProgramSaysWhatToDo(t *testing.T) {
+	t.Setenv("VMLET_CACHE", t.TempDir())
+	if _, err := findPrograms(); err == nil || !strings.HasSuffix(err.Error(), "kubernetes/etcd is not there: run test/setup cluster") {
+		t.Errorf("without a cache: %v", err)
+	}
+}
+
+// TestClaim: a folder whose owner runs stays, one that nobody has locked goes,
+// and what isn't a cluster's stays.
+func TestClaim(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("what others than root have made is left alone: run as root")
+	}
+	if _, err := hierarchies(); err != nil {
+		t.Skip(err)
+	}
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	running, own, err := claim(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	ended, killed, err := claim(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(killed.Close(), os.Mkdir(filepath.Join(temporary, "other"), 0o700), os.Mkdir(filepath.Join(ended, "files"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	_, third, err := claim(t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	for path, stays := range map[string]bool{running: true, ended: false, filepath.Join(temporary, "other"): true} {
+		if _, err := os.Stat(path); (err == nil) != stays {
+			t.Errorf("%s: %v, and it should stay: %v", path, err, stays)
+		}
+	}
+}
+
+func TestNoClusterWhereItsNodeHasAnotherFolder(t *testing.T) {
+	dir, err := os.MkdirTemp("/run", "vmlet-cluster-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.RemoveAll(dir)
+	t.Setenv("TMPDIR", dir)
+	if _, _, err := claim(t.Logf); err == nil || !strings.Contains(err.Error(), "set TMPDIR") {
+		t.Errorf("a cluster in /run: %v", err)
+	}
+}
