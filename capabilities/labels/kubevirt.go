@@ -108,11 +108,11 @@ func cpuVendor(v *view, add adder) {
 	}
 }
 
-// machineTypes have their aliases beside them: a VM may ask for either.
 // noMachine is QEMU's machine type without a machine; libvirt, and so KubeVirt,
 // leaves it out.
 const noMachine = "none"
 
+// machineTypes have their aliases beside them: a VM may ask for either.
 func machineTypes(v *view, add adder) {
 	for _, m := range v.vmm.GetMachineTypes() {
 		if m.GetName() == noMachine {

@@ -56,6 +56,7 @@ func (m *model) parts() []Part {
 	add("disks", uint64(m.disks())*v.disk, v.basis, fmt.Sprintf("%d with their queues", m.disks()))
 	add("networks", uint64(len(m.Spec.GetNetworks()))*v.network, v.basis, fmt.Sprintf("%d with their queues", len(m.Spec.GetNetworks())))
 	add("other devices", uint64(m.devices())*v.device, v.basis, "")
+	add("watchdog, vsock", uint64(m.unmeasuredDevices())*v.device, Estimated, "reckoned as the other devices")
 	firmware, how := m.firmware()
 	add("firmware", firmware, how, "UEFI: its code, its variables and copies of them")
 	add("page tables", m.tables(), Calculated, "as if the guest used all of its RAM")
@@ -99,10 +100,20 @@ func (m *model) disks() int {
 }
 
 // devices beside disks and networks.
-func (m *model) devices() (n int) {
+func (m *model) devices() int {
 	d := m.Spec.GetDevices()
-	for _, there := range []bool{d.GetConsole(), d.GetGuestAgent(), d.GetEntropy(), d.GetBalloon(), d.GetWatchdog() != nil, d.GetVsock() != nil} {
-		if there {
+	return count(d.GetConsole(), d.GetGuestAgent(), d.GetEntropy(), d.GetBalloon())
+}
+
+// unmeasuredDevices are those that no measured VM had.
+func (m *model) unmeasuredDevices() int {
+	d := m.Spec.GetDevices()
+	return count(d.GetWatchdog() != nil, d.GetVsock() != nil)
+}
+
+func count(there ...bool) (n int) {
+	for _, is := range there {
+		if is {
 			n++
 		}
 	}
