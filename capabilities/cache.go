@@ -6,16 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/internal/fingerprint"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -71,7 +68,7 @@ func openKept(path string, log *slog.Logger) *kept {
 	if path == "" {
 		return k
 	}
-	content, err := readKept(path)
+	content, err := atomicfile.ReadOwn(path, maxKept)
 	if err == nil {
 		err = json.Unmarshal(content, &k.old)
 	}
@@ -82,27 +79,6 @@ func openKept(path string, log *slog.Logger) *kept {
 		}
 	}
 	return k
-}
-
-func readKept(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, errors.New("it is not a file")
-	case st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0:
-		return nil, fmt.Errorf("its owner is uid %d and its mode %04o: it could be another user's words", st.Uid, st.Mode&0o7777)
-	case st.Size > maxKept:
-		return nil, fmt.Errorf("it has %d bytes, and %d at most are expected", st.Size, maxKept)
-	}
-	return io.ReadAll(io.LimitReader(f, maxKept))
 }
 
 // get fills in the message that is kept under this name and key; false if there

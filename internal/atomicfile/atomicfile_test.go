@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func writers() map[string]func(string, []byte, fs.FileMode) error {
@@ -100,5 +102,38 @@ func wantOnly(t *testing.T, dir, name string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != name {
 		t.Errorf("the folder has %v (%v), want %s alone", entries, err, name)
+	}
+}
+
+func TestReadOwn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(path string) error
+		good   bool
+	}{
+		"own":              {func(string) error { return nil }, true},
+		"others may read":  {func(p string) error { return os.Chmod(p, 0o644) }, true},
+		"others may write": {func(p string) error { return os.Chmod(p, 0o666) }, false},
+		"too large":        {func(p string) error { return os.Truncate(p, 101) }, false},
+		"missing":          {os.Remove, false},
+		"a folder":         {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, false},
+		"a pipe":           {func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o600)) }, false},
+		"a link":           {func(p string) error { return errors.Join(os.Rename(p, p+".1"), os.Symlink(p+".1", p)) }, false},
+		"another user's":   {func(p string) error { return os.Chown(p, 65533, 65533) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			if err := Replace(path, []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(path); errors.Is(err, fs.ErrPermission) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			content, err := ReadOwn(path, 100)
+			if c.good != (err == nil) || c.good && string(content) != "mine" {
+				t.Errorf("%q, %v", content, err)
+			}
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -93,12 +92,7 @@ func (q *QEMU) load(key string) *answer {
 }
 
 func readAnswer(path string) (*answer, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxAnswer))
+	text, err := atomicfile.ReadOwn(path, maxAnswer)
 	if err != nil {
 		return nil, err
 	}
