@@ -104,7 +104,13 @@ func newNode(t *testing.T, kinds ...deviceplugin.Kind) *node {
 
 func runManager(t *testing.T, folder string, kinds ...deviceplugin.Kind) (*deviceplugin.Manager, func()) {
 	t.Helper()
-	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: folder, Log: slog.New(slog.DiscardHandler)}, kinds)
+	return runConfig(t, deviceplugin.Config{Folder: folder}, kinds...)
+}
+
+func runConfig(t *testing.T, cfg deviceplugin.Config, kinds ...deviceplugin.Kind) (*deviceplugin.Manager, func()) {
+	t.Helper()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	m, err := deviceplugin.NewManager(cfg, kinds)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,11 @@ func (d Device) equal(other Device) bool {
 		slices.Equal(d.NUMANodes, other.NUMANodes) && (d.Grant == other.Grant || d.Grant.equal(other.Grant))
 }
 
+// looksLike: the kubelet is told the same of both.
+func (d Device) looksLike(other Device) bool {
+	return d.ID == other.ID && (d.Obstacle == "") == (other.Obstacle == "") && slices.Equal(d.NUMANodes, other.NUMANodes)
+}
+
 func (g *Grant) equal(other *Grant) bool {
 	return g != nil && other != nil && g.Variable == other.Variable && g.Value == other.Value &&
 		slices.Equal(g.Nodes, other.Nodes) && slices.Equal(g.Folders, other.Folders) && slices.Equal(g.CDI, other.CDI)

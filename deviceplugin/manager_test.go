@@ -188,6 +188,27 @@ func TestHealsByItself(t *testing.T) {
 	n.counts(resource, 1, 0)
 }
 
+// Some changes no file tells of; somebody else may.
+func TestToldToLook(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	k := newFakeKind(t, resource)
+	found := make(chan struct{})
+	k.setFind(t, func(context.Context) []deviceplugin.Device {
+		select {
+		case <-found:
+			return devices(2)
+		default:
+			return nil
+		}
+	})
+	changes := make(chan struct{}, 1)
+	runConfig(t, deviceplugin.Config{Folder: n.folder, Changes: changes}, k)
+	close(found)
+	changes <- struct{}{}
+	n.counts(resource, 2, 0)
+}
+
 // An agent is replaced by another, without a moment in which there is none: the
 // real kubelet drops the new one when the old one goes.
 func TestAgentReplaced(t *testing.T) {

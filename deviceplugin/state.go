@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 
-	"google.golang.org/protobuf/proto"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -61,9 +60,8 @@ func (s *state) set(devices []Device) bool {
 	if slices.EqualFunc(s.now.devices, devices, Device.equal) {
 		return false
 	}
-	fresh := newSnapshot(devices)
-	told := proto.Equal(s.now.message, fresh.message)
-	s.now = fresh
+	told := slices.EqualFunc(s.now.devices, devices, Device.looksLike)
+	s.now = newSnapshot(devices)
 	if !told {
 		close(s.changed)
 		s.changed = make(chan struct{})
