@@ -6,14 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/vmlet/vmlet/deviceplugin"
-	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -199,36 +196,4 @@ func TestTopologyIsTold(t *testing.T) {
 	if !slices.Equal(r.Nodes["d1"], []int64{0, 1}) || r.Nodes["d0"] != nil {
 		t.Errorf("%v", r.Nodes)
 	}
-}
-
-// BenchmarkAllocate asks as the kubelet does, over the socket.
-func BenchmarkAllocate(b *testing.B) {
-	folder := b.TempDir()
-	kubelet := kubelettest.New(folder)
-	if err := kubelet.Start(); err != nil {
-		b.Fatal(err)
-	}
-	defer kubelet.Stop()
-	s := deviceplugin.NewServer(resource, folder, "rw", slog.New(slog.DiscardHandler))
-	s.Update(devices(1000))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { s.Run(ctx); close(done) }()
-	defer func() { cancel(); <-done }()
-	if _, err := kubelet.Wait(ctx, resource, func(r kubelettest.Resource) bool { return r.Registered }); err != nil {
-		b.Fatal(err)
-	}
-	var times []time.Duration
-	i := 0
-	for b.Loop() {
-		i++
-		begin := time.Now()
-		if _, err := kubelet.Allocate(ctx, resource, []string{fmt.Sprintf("d%d", i%1000)}); err != nil {
-			b.Fatal(err)
-		}
-		times = append(times, time.Since(begin))
-	}
-	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
-	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
 }
