@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +81,14 @@ func TestCluster(t *testing.T) {
 	defer cancel()
 	machine := sysctls(t)
 	other, address, kill := startOther(t)
-	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
+	const of, word = "/etc/debian_version", "of this cluster's own\n"
+	instead := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(instead, []byte(word), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Start(ctx, cluster.Options{
+		Kubelet: map[string]any{"maxPods": 7}, Binds: []cluster.Bind{{From: instead, To: of}}, Logf: t.Logf,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +114,12 @@ func TestCluster(t *testing.T) {
 	}
 	wantNothingLeft(t, other)
 
+	if got, err := c.InNode(ctx, "cat", of); err != nil || got != word {
+		t.Errorf("what is bound over %s reads %q, %v", of, got, err)
+	}
+	if got, err := c.Kubectl(ctx, "get", "node/"+cluster.NodeName, "-o", "jsonpath={.status.capacity.pods}"); err != nil || got != "7" {
+		t.Errorf("the node has room for %q pods, %v", got, err)
+	}
 	useCluster(ctx, t, c)
 	all := processes(t, folder(c))
 	if !hasAddress(t, c.MachineAddress()) {
@@ -151,9 +166,17 @@ func useCluster(ctx context.Context, t *testing.T, c *cluster.Cluster) {
 	if name := must(c.InNode(ctx, "hostname")); strings.TrimSpace(name) != cluster.NodeName {
 		t.Errorf("in the node the host's name is %q", name)
 	}
-	if _, err := os.Stat(filepath.Join(c.KubeletDir(), "device-plugins", "kubelet.sock")); err != nil {
-		t.Errorf("device plugins can't register: %v", err)
+	socket, err := net.Dial("unix", filepath.Join(c.KubeletDir(), "device-plugins", "kubelet.sock"))
+	if err != nil {
+		t.Fatalf("device plugins can't register: %v", err)
 	}
+	_ = socket.Close()
+	address := must(c.Kubectl(ctx, "get", "service/kubernetes", "-o", "jsonpath={.spec.clusterIP}"))
+	conn, err := tls.Dial("tcp", address+":443", &tls.Config{InsecureSkipVerify: true}) // it is there: no more is asked
+	if err != nil {
+		t.Fatalf("the service kubernetes is not at its address: %v", err)
+	}
+	_ = conn.Close()
 	audit := must(readFile(c.AuditLog()))
 	if !strings.Contains(audit, `"name":"second"`) {
 		t.Error("the audit log hasn't the second pod")

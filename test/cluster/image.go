@@ -23,6 +23,9 @@ func BuildProgram(ctx context.Context, program, goPackage string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, goPackage)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
+		if why := context.Cause(ctx); why != nil {
+			err = why
+		}
 		return fmt.Errorf("building %s: %w\n%s", goPackage, err, bytes.TrimSpace(out))
 	}
 	return nil
