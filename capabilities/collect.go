@@ -217,11 +217,25 @@ func (c *collection) finish(ctx context.Context) {
 // for and that works by itself: what it would have said is not known.
 func (c *collection) missAccelerators(v *vmletv1.VmmCapabilities) {
 	for _, a := range v.GetAccelerators() {
-		works := slices.ContainsFunc(c.doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+		i := slices.IndexFunc(c.doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
 			return h.GetName() == a.GetHypervisor() && h.GetState() != hypervisor.Unusable.String()
 		})
-		if !a.GetUsable() && works && slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
-			c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
+		if a.GetUsable() || i < 0 || !slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
+			continue
+		}
+		c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
+		if c.doc.GetHypervisors()[i].GetDevice() == "" {
+			c.missHostModels(v, a)
+		}
+	}
+}
+
+// missHostModels: emulation is asked what the models of CPUs are by themselves.
+// Where that failed the others have no host model.
+func (c *collection) missHostModels(v *vmletv1.VmmCapabilities, failed *vmletv1.AcceleratorCapabilities) {
+	for _, a := range v.GetAccelerators() {
+		if a.GetUsable() && len(a.GetCpuModels()) > 0 && a.GetHostCpuModel() == nil {
+			c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor()+".hostCpuModel", "%s: %s", failed.GetHypervisor(), failed.GetReason())
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds every wait; nothing takes as long unless it is broken.
-const patience = 90 * time.Second
+const patience = 4 * time.Minute
 
 // bin is the folder with the programs under test, and the guests that they run.
 var bin string

@@ -53,6 +53,11 @@ func (q *QEMU) probe(ctx context.Context) (*answer, error) {
 	}
 	d := &b.Details
 	d.Firmware = q.firmware(d.Arch)
+	if trials[first].err != nil && slices.Contains(d.BuiltAccelerators, trials[first].Accelerator()) {
+		// What another accelerator makes of the models is not what they are: no host
+		// model rather than another one than the last time.
+		b.models = nil
+	}
 	d.Accelerators = make(map[string]Accelerator, len(trials))
 	for _, t := range trials {
 		t.accelerator.describe(t.host, b.models)

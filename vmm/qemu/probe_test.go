@@ -156,6 +156,9 @@ func TestWithoutEmulation(t *testing.T) {
 		if encode(t, got.Machines) != encode(t, want.Machines) || encode(t, got.Devices) != encode(t, want.Devices) {
 			t.Error("machines or devices differ from those under emulation")
 		}
+		if m := got.Accelerators[spec.HypervisorKVM].HostModel; m != nil {
+			t.Errorf("the host model under KVM is %s, though the models could not be asked for as they are", m.Name)
+		}
 		for name, m := range got.Accelerators[spec.HypervisorKVM].Models {
 			if m.Vendor != "" {
 				t.Errorf("%s is said to be %s's, and QEMU shows the host's vendor", name, m.Vendor)
