@@ -55,6 +55,8 @@ type Config struct {
 	ObsoleteCPUModels map[string]bool `yaml:"obsoleteCPUModels"`
 	// PermittedHostDevices may be given to guests; default: none.
 	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
+	// DevicePlugins offers devices to the kubelet, for pods.
+	DevicePlugins DevicePluginsConfig `yaml:"devicePlugins"`
 
 	// Version of this program, for the API.
 	Version string `yaml:"-"`
@@ -160,6 +162,7 @@ func (c Config) complete() (Config, error) {
 	if c.Users == (UserRange{}) {
 		c.Users = UserRange{First: 2_100_000_000, Count: 65536}
 	}
+	c.DevicePlugins.complete()
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

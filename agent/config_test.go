@@ -66,13 +66,16 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		Cgroup:                CgroupConfig{Parent: "/"},
 		VirtualizationProfile: profile.Profile{Components: profile.Components{HypervisorDevice: "/dev/xen"}},
 		PermittedHostDevices:  hostdevice.Permitted{USB: []hostdevice.USB{{ResourceName: "a.b/c"}}},
+		DevicePlugins: DevicePluginsConfig{KubeletDir: "kubelet", Counts: map[string]int{"kvm": 0}, QGSSocket: "qgs",
+			CDI: map[string]string{"devices.kubevirt.io/kvm": "kvm"}},
 	}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = c.validate()
 	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
-		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors"} {
+		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors",
+		"devicePlugins.kubeletDir", "devicePlugins.counts.kvm", "devicePlugins.qgsSocket", `devicePlugins.cdi["devices.kubevirt.io/kvm"]`} {
 		if err == nil || !strings.Contains(err.Error(), "configuration: "+key+": ") {
 			t.Errorf("%s is not complained about in: %v", key, err)
 		}

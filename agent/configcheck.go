@@ -57,5 +57,6 @@ func (c Config) validate() error {
 	}
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
 	c.PermittedHostDevices.Validate(fault)
+	c.validateDevicePlugins(fault)
 	return errors.Join(errs...)
 }

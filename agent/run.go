@@ -99,6 +99,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	defer a.watches.Wait()
 	defer end()
 	a.watches.Go(func() { n.watch(life, cfg.Log) })
+	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log) })
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}

@@ -146,8 +146,8 @@ func dial(path string) error {
 	return c.Close()
 }
 
-// checkFolder says why no socket can be in a folder.
-func checkFolder(folder string) error {
+// CheckFolder says why no sockets can be in a folder.
+func CheckFolder(folder string) error {
 	if !filepath.IsAbs(folder) || filepath.Clean(folder) != folder {
 		return fmt.Errorf("the kubelet's folder for device plugins: %q is not an absolute, clean path", folder)
 	}

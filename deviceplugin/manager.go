@@ -50,7 +50,7 @@ func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if err := checkFolder(cfg.Folder); err != nil {
+	if err := CheckFolder(cfg.Folder); err != nil {
 		return nil, err
 	}
 	m := &Manager{cfg: cfg}
