@@ -116,8 +116,11 @@ func accessRemedy(path string) string {
 	if err := unix.Stat(path, &st); err != nil {
 		return "run as root or give this user access to the device"
 	}
-	return fmt.Sprintf("it has mode %04o, uid %d, gid %d and this process has uid %d: add the user to the group that owns it, or run as root",
-		st.Mode&0o7777, st.Uid, st.Gid, unix.Geteuid())
+	remedy := "add the user to the group that owns it, or run as root"
+	if st.Mode&0o060 != 0o060 {
+		remedy = "run as root, or let a group have it (chmod g+rw; for good, a udev rule with GROUP and MODE)"
+	}
+	return fmt.Sprintf("it has mode %04o, uid %d, gid %d and this process has uid %d: %s", st.Mode&0o7777, st.Uid, st.Gid, unix.Geteuid(), remedy)
 }
 
 // Errno returns the errno in err; EIO if there is none, which unix's calls don't do.

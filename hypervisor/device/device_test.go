@@ -40,7 +40,7 @@ func TestNoAccess(t *testing.T) {
 	if s.Level != hypervisor.Unusable || s.Errno != unix.EACCES {
 		t.Errorf("%+v, want unusable with EACCES", s)
 	}
-	for _, want := range []string{"permission denied (EACCES)", "mode 0000", "group"} {
+	for _, want := range []string{"permission denied (EACCES)", "mode 0000", "let a group have it"} {
 		if !strings.Contains(s.Sentence(), want) {
 			t.Errorf("%q doesn't say %q", s.Sentence(), want)
 		}
