@@ -42,6 +42,6 @@ func Bounded(ctx context.Context, device string, try func(context.Context) hyper
 func NoAnswer(device string, err error) *Failure {
 	return &Failure{
 		Reason: fmt.Sprintf("%s didn't answer in time (%v)", device, err),
-		Remedy: "look at the kernel's log (dmesg)",
+		Remedy: "this machine may be busy: ask again; if it stays so, look at the kernel's log (dmesg)",
 	}
 }

@@ -1,6 +1,8 @@
 package kvm
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -52,6 +54,10 @@ func (o outcome) enough() bool { return o.atomic && (o.fast() || len(o.long) >= 
 func verdict(o outcome) hypervisor.Status {
 	s := hypervisor.Status{Level: hypervisor.Degraded, InstructionsPerSecond: o.speed()}
 	switch {
+	case len(o.long) == 0 && errors.Is(o.failure, context.DeadlineExceeded):
+		s.Level = hypervisor.Unusable
+		s.Reason = fmt.Sprintf("KVM makes virtual machines, but the trial guest had no end within %v", trialLimit)
+		s.Remedy = "this machine may be busy: ask again; if it stays so, look at the kernel's log (dmesg)"
 	case len(o.protected) == 0:
 		s.Level = hypervisor.Unusable
 		s.Reason = fmt.Sprintf("KVM makes virtual machines but doesn't run a trial guest: %v", o.failure)
