@@ -66,6 +66,26 @@ func TestFolderWiped(t *testing.T) {
 	}
 }
 
+// The kubelet takes the socket away while it is asked to register it, and then
+// looks for it for long.
+func TestWipedWhileRegistering(t *testing.T) {
+	n := newNode(t, newFakeKind(t, resource, devices(3)...))
+	n.kubelet.Slow(200 * time.Millisecond)
+	n.start()
+	for len(n.sockets()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	wiped := n.sockets()[0]
+	if err := n.kubelet.WipePlugins(); err != nil {
+		t.Fatal(err)
+	}
+	// It is given up before the kubelet does: that would be a fault.
+	for sockets := n.sockets(); len(sockets) == 0 || sockets[0] == wiped; sockets = n.sockets() {
+		time.Sleep(time.Millisecond)
+	}
+	n.counts(resource, 3, 0)
+}
+
 // The folder itself goes with all that is in it, as when a node is reset.
 func TestFolderRemoved(t *testing.T) {
 	n := newNode(t, newFakeKind(t, resource, devices(3)...))

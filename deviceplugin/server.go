@@ -184,19 +184,23 @@ func (s *Server) session(ctx context.Context, patience time.Duration) error {
 		return err
 	}
 	defer e.close()
-	if err := register(ctx, s.kubelet(), s.alloc.resource, e.name); err != nil {
-		return err
-	}
-	s.succeeded()
 	return s.hold(ctx, e, kubelet, patience)
 }
 
 func (s *Server) kubelet() string { return filepath.Join(s.folder, KubeletSocket) }
 
-// hold waits for the end of a registration.
+// hold registers, and waits for the end of that. A kubelet that starts may take
+// the socket away between its being made and being looked for, and then looks for
+// it for ten seconds: so it is watched from the beginning.
 func (s *Server) hold(ctx context.Context, e *endpoint, kubelet fileID, patience time.Duration) error {
-	unheard := time.NewTimer(patience)
-	defer unheard.Stop()
+	registering, cancel := context.WithCancel(ctx)
+	answer, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		answer <- register(registering, s.kubelet(), s.alloc.resource, e.name)
+	}()
+	defer func() { cancel(); <-done }()
+	var unheard <-chan time.Time
 	begun := e.begun
 	for {
 		now, err := identify(s.kubelet())
@@ -209,13 +213,18 @@ func (s *Server) hold(ctx context.Context, e *endpoint, kubelet fileID, patience
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-answer:
+			if err != nil {
+				return err
+			}
+			s.succeeded()
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			unheard = timer.C
 		case <-begun:
 			begun = nil
-			unheard.Stop()
-		case <-unheard.C:
-			select {
-			case <-begun:
-			default:
+		case <-unheard:
+			if unheard = nil; begun != nil && !closed(begun) {
 				return errNotHeard
 			}
 		case <-e.lost:
@@ -224,6 +233,15 @@ func (s *Server) hold(ctx context.Context, e *endpoint, kubelet fileID, patience
 			return err
 		case <-s.wake:
 		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -39,6 +39,8 @@ type Kubelet struct {
 	registrations map[string]int
 	faults        []string
 	slow          time.Duration
+	// patience is how long a plugin's socket is looked for.
+	patience time.Duration
 }
 
 // run is a kubelet between its start and its end.
@@ -65,7 +67,7 @@ type resource struct {
 
 // New returns a kubelet with this folder for plugins. It doesn't run yet.
 func New(folder string) *Kubelet {
-	return &Kubelet{folder: folder, changed: make(chan struct{}), resources: map[string]*resource{}, registrations: map[string]int{}}
+	return &Kubelet{folder: folder, changed: make(chan struct{}), resources: map[string]*resource{}, registrations: map[string]int{}, patience: 10 * time.Second}
 }
 
 // Slow has the kubelet take that long for each registration.
@@ -193,7 +195,7 @@ func (r *run) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty,
 	}
 	res, err := r.connect(ctx, q)
 	if err != nil {
-		// No fault: the folder may have been wiped just now.
+		// Not a fault by itself: the folder may have been wiped just now.
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	k.change(func() {
@@ -211,8 +213,19 @@ func (r *run) connect(ctx context.Context, q *api.RegisterRequest) (*resource, e
 	if q.GetEndpoint() != filepath.Base(q.GetEndpoint()) {
 		return nil, r.k.fault("the endpoint %q is not the name of a socket", q.GetEndpoint())
 	}
-	if st, err := os.Stat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("the endpoint %s is not a socket (%v)", path, err)
+	asked := ctx
+	ctx, cancel := context.WithTimeout(asked, r.k.patience)
+	defer cancel()
+	// As the real one, it doesn't take the absence of the socket for an answer.
+	for st, err := os.Stat(path); err != nil || st.Mode()&os.ModeSocket == 0; st, err = os.Stat(path) {
+		select {
+		case <-ctx.Done():
+			if asked.Err() != nil { // the plugin has thought better of it
+				return nil, asked.Err()
+			}
+			return nil, r.k.fault("the endpoint %s is not a socket (%v)", path, err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	conn, err := grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -221,8 +234,6 @@ func (r *run) connect(ctx context.Context, q *api.RegisterRequest) (*resource, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	options, err := api.NewDevicePluginClient(conn).GetDevicePluginOptions(ctx, &api.Empty{})
 	if err != nil {
 		conn.Close()

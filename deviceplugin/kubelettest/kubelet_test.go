@@ -106,6 +106,7 @@ func (f fixture) register(r *api.RegisterRequest) error {
 
 func TestRegistrationsRefused(t *testing.T) {
 	f := newFixture(t)
+	f.patience = 50 * time.Millisecond
 	f.serve("p.sock")
 	for want, r := range map[string]*api.RegisterRequest{
 		"the version":              {Version: "v1alpha1", Endpoint: "p.sock", ResourceName: "a.b/c"},
