@@ -25,6 +25,7 @@ type Server struct {
 	registered    bool
 	registrations uint64
 	err           error // why it isn't registered
+	failures      int   // in a row
 }
 
 // NewServer makes a server of a resource. folder is the kubelet's for device
@@ -248,17 +249,26 @@ func closed(c <-chan struct{}) bool {
 func (s *Server) succeeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registered, s.err = true, nil
+	s.registered, s.err, s.failures = true, nil, 0
 	s.registrations++
 	s.log.Info("registered with the kubelet")
 }
 
-// failed notes why the resource isn't registered, and logs it once.
+// manyFailures in a row are more than a kubelet's restart: some seconds.
+const manyFailures = 10
+
+// failed notes why the resource isn't registered. What a restart brings with it
+// is said once.
 func (s *Server) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil || s.err.Error() != err.Error() {
-		s.log.Info("not registered with the kubelet: it is tried again", "error", err)
-	}
 	s.registered, s.err = false, err
+	level := slog.LevelDebug
+	switch s.failures++; s.failures {
+	case 1:
+		level = slog.LevelInfo
+	case manyFailures:
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "not registered with the kubelet: it is tried again", "error", err, "attempts", s.failures)
 }
