@@ -5,7 +5,6 @@ package capabilities
 
 import (
 	"log/slog"
-	"path/filepath"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -49,21 +48,15 @@ const notOurs = "it was not asked: the files are another machine's, on which not
 
 // foreign says whether the files are those of another machine, on which nothing
 // can be run. One whose devices alone are looked for elsewhere is this one.
-func (s Sources) foreign() bool {
-	return !s.usual(s.Roots.Sys, "/sys") || !s.usual(s.Roots.Proc, "/proc")
-}
-
-func (s Sources) usual(root, usual string) bool {
-	return s.ThisMachine || root == "" || filepath.Clean(root) == usual
-}
+func (s Sources) foreign() bool { return !s.ThisMachine && !s.Roots.OwnFiles() }
 
 // cacheFile is the file that answers are kept in: not those of other roots, which
 // are never this machine's.
 func (s Sources) cacheFile() string {
-	if s.foreign() || !s.usual(s.Roots.Dev, "/dev") {
-		return ""
+	if s.ThisMachine || s.Roots.Own() {
+		return s.CacheFile
 	}
-	return s.CacheFile
+	return ""
 }
 
 func (s Sources) log() *slog.Logger {

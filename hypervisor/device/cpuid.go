@@ -14,7 +14,7 @@ type CPUIDLeaf struct{ EAX, EBX, ECX, EDX uint32 }
 // CPUIDReader answers CPUID of an x86 processor: of the one it runs on where the roots are this machine's, else what the file
 // /dev/cpu/0/cpuid under the root says, which the kernel's module cpuid makes.
 func CPUIDReader(roots sysfs.Roots) func(function, index uint32) (CPUIDLeaf, error) {
-	if roots == (sysfs.Roots{}) && hasCPUID {
+	if roots.Own() && hasCPUID {
 		return func(function, index uint32) (CPUIDLeaf, error) { return cpuid(function, index), nil }
 	}
 	return cpuidOfDevice(roots.DevPath("cpu/0/cpuid"))

@@ -90,6 +90,17 @@ func TestCPUID(t *testing.T) {
 	}
 }
 
+// The running system's roots may be given by name, as commands do that have flags for them.
+func TestCPUIDOfNamedRoots(t *testing.T) {
+	if !hasCPUID {
+		t.Skip("no such instruction")
+	}
+	leaf, err := CPUIDReader(sysfs.Roots{Sys: "/sys", Proc: "/proc", Dev: "/dev"})(0, 0)
+	if want := cpuid(0, 0); err != nil || leaf != want {
+		t.Errorf("%#x, %v, want %#x", leaf, err, want)
+	}
+}
+
 // Under another machine's root this one's processor is not asked.
 func TestCPUIDOfAnotherMachine(t *testing.T) {
 	dev := t.TempDir()
