@@ -201,6 +201,14 @@ func (w *watched) next() *vmletv1.Capabilities {
 	}
 }
 
+// until takes documents until one says so. One that is made while the machine
+// changes may have a part of then and a part of now; another follows it.
+func (w *watched) until(says func(*vmletv1.Capabilities) bool) {
+	w.t.Helper()
+	for !says(w.next()) {
+	}
+}
+
 // TestWatch: real files, a real inotify, and nobody asks.
 func TestWatch(t *testing.T) {
 	m := newMachine(t)
@@ -209,33 +217,24 @@ func TestWatch(t *testing.T) {
 
 	m.kvm.set(hypervisor.Status{Level: hypervisor.Works})
 	m.write("dev/kvm", "")
-	if state := w.next().GetHypervisors()[0].GetState(); state != "works" {
-		t.Errorf("after the device appeared kvm is %q", state)
-	}
+	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "works" })
 
 	for version, file := range map[string]string{"11.0.0": "bin/qemu", "12.0.0": "lib/behind"} {
 		m.qemu.mu.Lock()
 		m.qemu.info.Version = version
 		m.qemu.mu.Unlock()
 		m.replace(file, "a newer program")
-		if got := w.next().GetVmms()[0].GetVersion(); got != version {
-			t.Errorf("after %s was replaced it is %q", file, got)
-		}
+		w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetVmms()[0].GetVersion() == version })
 	}
 
 	// A folder that wasn't there, and a device in it.
 	m.must(os.RemoveAll(m.path("dev/net")))
 	m.write("dev/net/tun", "")
-	doc := w.next()
-	for doc.GetDevices()[2].GetState() != "unusable" { // a file is no device
-		doc = w.next()
-	}
+	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetDevices()[2].GetState() == "unusable" }) // a file is no device
 
 	m.kvm.set(refused(unix.ENOENT))
 	m.must(os.Remove(m.path("dev/kvm")))
-	if state := w.next().GetHypervisors()[0].GetState(); state != "unusable" {
-		t.Errorf("after the device went kvm is %q", state)
-	}
+	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "unusable" })
 }
 
 // TestWatchBlind: where the kernel gives no inotify it is said, and the machine
