@@ -248,8 +248,8 @@ func TestWatchBlind(t *testing.T) {
 	w.arm()
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	m.must(err)
-	if w.set != nil || !w.told {
-		t.Fatalf("watching %v, told %v", w.set != nil, w.told)
+	if w.files.Changes() != nil || !w.told {
+		t.Fatalf("watching %v, told %v", w.files.Changes() != nil, w.told)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -257,8 +257,8 @@ func TestWatchBlind(t *testing.T) {
 		t.Error("a change was noticed")
 	}
 	w.arm()
-	defer w.close()
-	if w.set == nil {
+	defer w.files.Close()
+	if w.files.Changes() == nil {
 		t.Error("it isn't watched when it can be again")
 	}
 }

@@ -22,7 +22,7 @@ const (
 // at when it is asked for: Document and Hypervisors need no watch to be right.
 func (k *Keeper) Watch(ctx context.Context) {
 	w := &watch{keeper: k}
-	defer w.close()
+	defer w.files.Close()
 	for {
 		// The new watches are there before the machine is asked again: nothing
 		// falls between.
@@ -48,8 +48,8 @@ func (k *Keeper) Watch(ctx context.Context) {
 type watch struct {
 	keeper    *Keeper
 	interests []inotify.Interest
-	set       *inotify.Set // nil: nothing could be watched yet
-	told      bool         // that watching failed
+	files     inotify.Follower
+	told      bool // that watching failed
 }
 
 func (w *watch) wanted() []inotify.Interest { return w.keeper.sources.interests(w.keeper.kept.files()) }
@@ -58,31 +58,15 @@ func (w *watch) wanted() []inotify.Interest { return w.keeper.sources.interests(
 // was watched before still is.
 func (w *watch) arm() {
 	w.interests = w.wanted()
-	fresh, err := inotify.Watch(w.interests)
-	if err != nil && !w.told {
+	if err := w.files.Follow(w.interests); err != nil && !w.told {
 		w.told = true
 		w.keeper.sources.log().Warn("devices and programs can't be watched: changes are seen when somebody asks", "error", err)
-	}
-	if fresh == nil {
-		return
-	}
-	w.close()
-	w.set = fresh
-}
-
-func (w *watch) close() {
-	if w.set != nil {
-		w.set.Close()
-		w.set = nil
 	}
 }
 
 // wait returns true when something has changed and settled; false: ctx has ended.
 func (w *watch) wait(ctx context.Context) bool {
-	var changes <-chan struct{}
-	if w.set != nil {
-		changes = w.set.Changes()
-	}
+	changes := w.files.Changes()
 	select {
 	case <-ctx.Done():
 		return false

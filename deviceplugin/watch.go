@@ -17,8 +17,8 @@ type watch struct {
 	tell      func()
 	log       *slog.Logger
 
-	set   *inotify.Set // nil: nothing can be watched
-	blind bool         // something can't be watched
+	files inotify.Follower
+	blind bool // something can't be watched
 }
 
 // newWatch begins to watch. tell must not block.
@@ -30,7 +30,7 @@ func newWatch(interests func() []inotify.Interest, tell func(), log *slog.Logger
 
 // run tells changes, and what comes of more, until ctx ends.
 func (w *watch) run(ctx context.Context, more <-chan struct{}) {
-	defer w.close()
+	defer w.files.Close()
 	for {
 		if !w.wait(ctx, more) {
 			return
@@ -43,10 +43,6 @@ func (w *watch) run(ctx context.Context, more <-chan struct{}) {
 }
 
 func (w *watch) wait(ctx context.Context, more <-chan struct{}) bool {
-	var changes <-chan struct{}
-	if w.set != nil {
-		changes = w.set.Changes()
-	}
 	var tick <-chan time.Time
 	if w.blind {
 		timer := time.NewTimer(blindInterval)
@@ -56,7 +52,7 @@ func (w *watch) wait(ctx context.Context, more <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-changes:
+	case <-w.files.Changes():
 	case <-more:
 	case <-tick:
 	}
@@ -65,21 +61,9 @@ func (w *watch) wait(ctx context.Context, more <-chan struct{}) bool {
 
 // arm watches the folders as they are now. What can't be watched is said once.
 func (w *watch) arm() {
-	fresh, err := inotify.Watch(w.interests())
+	err := w.files.Follow(w.interests())
 	if err != nil && !w.blind {
 		w.log.Warn("changes can't be watched; they are looked for each second", "error", err)
 	}
 	w.blind = err != nil
-	if fresh == nil {
-		return
-	}
-	w.close()
-	w.set = fresh
-}
-
-func (w *watch) close() {
-	if w.set != nil {
-		w.set.Close()
-		w.set = nil
-	}
 }
