@@ -1,10 +1,12 @@
 package capabilities
 
 import (
+	"cmp"
 	"maps"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -65,17 +67,10 @@ func hostCPU(h *sysfs.Host) *vmletv1.HostCpu {
 // vendor is libvirt's word for a processor's maker; what it has none for stays
 // as the processor says it. 0x41 is ARM's implementer code (MIDR_EL1, Arm ARM).
 func vendor(said string) string {
-	switch said {
-	case "GenuineIntel":
-		return "Intel"
-	case "AuthenticAMD":
-		return "AMD"
-	case "HygonGenuine":
-		return "Hygon"
-	case "0x41":
+	if said == "0x41" {
 		return "ARM"
 	}
-	return said
+	return cmp.Or(vmm.VendorName(said), said)
 }
 
 // numaNodes are those online: another's memory and CPUs can't be had.

@@ -49,16 +49,30 @@ func (r *reader) processor(h *Host) {
 	}
 }
 
-// architectures are Linux's names (uname -m) in Go's.
-var architectures = map[string]string{
-	"x86_64": "amd64", "i686": "386", "aarch64": "arm64", "armv7l": "arm", "s390x": "s390x",
-	"ppc64le": "ppc64le", "ppc64": "ppc64", "riscv64": "riscv64", "loongarch64": "loong64",
+// goArchitecture is Go's name of an architecture by Linux's (uname -m); empty: it
+// has none.
+func goArchitecture(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "i686":
+		return "386"
+	case "aarch64":
+		return "arm64"
+	case "armv7l":
+		return "arm"
+	case "loongarch64":
+		return "loong64"
+	case "s390x", "ppc64le", "ppc64", "riscv64":
+		return machine
+	}
+	return ""
 }
 
 // architecture is what the kernel says (since 6.1), or what cpuinfo looks like.
 func (r *reader) architecture(info cpuInfo) string {
-	if text, ok := r.text(r.proc("sys/kernel/arch")); ok && architectures[text] != "" {
-		return architectures[text]
+	if text, ok := r.text(r.proc("sys/kernel/arch")); ok && goArchitecture(text) != "" {
+		return goArchitecture(text)
 	}
 	switch {
 	case info.first("cpu family") != "" && slices.Contains(info.words("flags"), "lm"):

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // capabilities says in the node's words what the program answered.
@@ -81,7 +82,7 @@ func (a Accelerator) capabilities(hypervisor string) *vmletv1.AcceleratorCapabil
 	}
 	if h := a.HostModel; h != nil {
 		out.HostCpuModel = &vmletv1.HostCpuModel{
-			Name: h.Name, Vendor: vendorName(h.Vendor),
+			Name: h.Name, Vendor: vmm.VendorName(h.Vendor),
 			RequiredFeatures: featureNames(h.Required), DisabledFeatures: featureNames(h.Disabled),
 		}
 	}

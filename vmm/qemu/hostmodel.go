@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // describe fills in what follows from the models' definitions: whose each is,
@@ -99,8 +101,7 @@ func (c *candidate) better(than *candidate) bool {
 func meaningful(features []string) []string {
 	vmx := contains(features, "vmx")
 	return slices.DeleteFunc(slices.Clone(features), func(name string) bool {
-		_, second := secondNames[name]
-		return second || featureName(name) == "" || !vmx && strings.HasPrefix(name, "vmx-")
+		return firstName(name) != "" || featureName(name) == "" || !vmx && strings.HasPrefix(name, "vmx-")
 	})
 }
 
@@ -134,7 +135,7 @@ func modelVendor(name string, m Model) string {
 	if generic(baseName(name)) {
 		return ""
 	}
-	return vendorName(m.Vendor)
+	return vmm.VendorName(m.Vendor)
 }
 
 // baseName is a model's name without its version: "EPYC" for "EPYC-v2".

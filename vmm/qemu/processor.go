@@ -5,20 +5,33 @@ import "strings"
 // processor is a kind of processor: those that one CPU model stands for.
 type processor struct{ family, number, variant int }
 
-// intelNumbers are the model numbers of Intel's family 6 that are one
-// microarchitecture with the one that QEMU gives its CPU model; from
-// arch/x86/include/asm/intel-family.h of Linux.
-var intelNumbers = map[int]int{
-	22: 15,                 // Merom L: Conroe
-	29: 23,                 // Dunnington: Penryn
-	30: 26, 31: 26, 46: 26, // Lynnfield, Havendale, Beckton: Nehalem
-	37: 44, 47: 44, // Clarkdale, Eagleton: Westmere
-	45: 42,                 // Sandy Bridge E
-	62: 58,                 // Ivy Bridge E
-	63: 60, 69: 60, 70: 60, // Haswell E, ULT, GT3e
-	71: 61, 79: 61, 86: 61, // Broadwell H, E, D
-	78: 94, 142: 94, 158: 94, // Skylake mobile, Kaby Lake: Skylake-Client
-	108: 106, // Ice Lake D: Icelake-Server
+// intelModel is the model number, in Intel's family 6, that QEMU gives the CPU
+// model of the same microarchitecture; from arch/x86/include/asm/intel-family.h of
+// Linux.
+func intelModel(number int) int {
+	switch number {
+	case 22: // Merom L
+		return 15 // Conroe
+	case 29: // Dunnington
+		return 23 // Penryn
+	case 30, 31, 46: // Lynnfield, Havendale, Beckton
+		return 26 // Nehalem
+	case 37, 47: // Clarkdale, Eagleton
+		return 44 // Westmere
+	case 45: // Sandy Bridge E
+		return 42
+	case 62: // Ivy Bridge E
+		return 58
+	case 63, 69, 70: // Haswell E, ULT, GT3e
+		return 60
+	case 71, 79, 86: // Broadwell H, E, D
+		return 61
+	case 78, 142, 158: // Skylake mobile, Kaby Lake
+		return 94 // Skylake-Client
+	case 108: // Ice Lake D
+		return icelakeServer
+	}
+	return number
 }
 
 // Model numbers of Intel's family 6 that need a word.
@@ -37,9 +50,7 @@ func processorOf(c cpu) processor {
 	if c.family != 6 {
 		return p
 	}
-	if same, known := intelNumbers[c.number]; known {
-		p.number = same
-	}
+	p.number = intelModel(c.number)
 	if c.number == skylakeServer {
 		switch {
 		case c.stepping >= cooperStepping:
