@@ -151,9 +151,9 @@ func (c *Cluster) makeNode(ctx context.Context, o Options) error {
 func (c *Cluster) setup(o Options) *wire.Setup {
 	s := &wire.Setup{
 		Hostname: NodeName, Interface: nodeLink, Address: c.net.node() + "/26", Gateway: c.net.machine(),
-		Service: c.net.api(), Copies: sysctls, CopiesIn: c.path("sysctl"),
+		Service: c.net.api(), Copies: sysctls(), CopiesIn: c.path("sysctl"),
 	}
-	for from, to := range onNode {
+	for from, to := range onNode() {
 		s.Binds = append(s.Binds, wire.Bind{From: c.path(from), To: to})
 	}
 	for _, b := range o.Binds {

@@ -15,13 +15,17 @@ type object = map[string]any
 
 // onNode are folders that the node has of its own, by their name in the
 // cluster's folder: where Kubernetes, containerd, CNI and vmlet keep theirs.
-var onNode = map[string]string{"run": "/run", "lib": "/var/lib", "varlog": "/var/log"}
+func onNode() map[string]string {
+	return map[string]string{"run": "/run", "lib": "/var/lib", "varlog": "/var/log"}
+}
 
 // sysctls are those that the kubelet sets for the whole machine.
-var sysctls = []string{
-	"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom",
-	"/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
-	"/proc/sys/kernel/keys/root_maxkeys", "/proc/sys/kernel/keys/root_maxbytes",
+func sysctls() []string {
+	return []string{
+		"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom",
+		"/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
+		"/proc/sys/kernel/keys/root_maxkeys", "/proc/sys/kernel/keys/root_maxbytes",
+	}
 }
 
 func (c *Cluster) folders() error {

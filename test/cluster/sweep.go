@@ -26,7 +26,7 @@ func claim(logf func(string, ...any)) (string, *os.File, error) {
 	if parent, err = filepath.EvalSymlinks(parent); err != nil {
 		return "", nil, err
 	}
-	for _, covered := range onNode {
+	for _, covered := range onNode() {
 		if strings.HasPrefix(parent+"/", covered+"/") {
 			return "", nil, fmt.Errorf("the folder for temporary files is %s, and a cluster's node has another %s: set TMPDIR", parent, covered)
 		}

@@ -6,21 +6,34 @@ import (
 	"strings"
 )
 
-// multipliers are the suffixes of Kubernetes' quantities that make sense for
-// sizes (k8s.io/apimachinery/pkg/api/resource), "k" and "K" both.
-var multipliers = map[string]int64{
-	"":   1,
-	"k":  1e3,
-	"K":  1e3,
-	"M":  1e6,
-	"G":  1e9,
-	"T":  1e12,
-	"P":  1e15,
-	"Ki": 1 << 10,
-	"Mi": 1 << 20,
-	"Gi": 1 << 30,
-	"Ti": 1 << 40,
-	"Pi": 1 << 50,
+// multiplier is what a suffix of Kubernetes' quantities stands for. There are those
+// that make sense for sizes (k8s.io/apimachinery/pkg/api/resource), "k" and "K" both.
+func multiplier(suffix string) (factor int64, known bool) {
+	switch suffix {
+	case "":
+		return 1, true
+	case "k", "K":
+		return 1e3, true
+	case "M":
+		return 1e6, true
+	case "G":
+		return 1e9, true
+	case "T":
+		return 1e12, true
+	case "P":
+		return 1e15, true
+	case "Ki":
+		return 1 << 10, true
+	case "Mi":
+		return 1 << 20, true
+	case "Gi":
+		return 1 << 30, true
+	case "Ti":
+		return 1 << 40, true
+	case "Pi":
+		return 1 << 50, true
+	}
+	return 0, false
 }
 
 // maxQuantityLength bounds the arithmetic: no sensible size is longer.
@@ -31,7 +44,7 @@ const maxQuantityLength = 32
 // between 0 and 2⁶³-1.
 func ParseQuantity(s string) (uint64, error) {
 	number := strings.TrimRight(s, "kKMGTPi")
-	multiplier, known := multipliers[s[len(number):]]
+	factor, known := multiplier(s[len(number):])
 	if !known || len(s) > maxQuantityLength || !isDecimal(number) {
 		return 0, fmt.Errorf("%.40q is not a size: want a number and, if not bytes, one of Ki Mi Gi Ti Pi (powers of 1024) or K M G T P (powers of 1000), such as 512Mi or 1.5Gi", s)
 	}
@@ -39,7 +52,7 @@ func ParseQuantity(s string) (uint64, error) {
 	if !ok {
 		return 0, fmt.Errorf("%q is not a size: %q is not a number", s, number)
 	}
-	bytes.Mul(bytes, new(big.Rat).SetInt64(multiplier))
+	bytes.Mul(bytes, new(big.Rat).SetInt64(factor))
 	if !bytes.IsInt() {
 		return 0, fmt.Errorf("%q is not a whole number of bytes", s)
 	}
