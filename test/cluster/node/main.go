@@ -1,6 +1,6 @@
-// Node is the first process of a cluster's node: in namespaces of its own it
-// mounts what the node is to have, starts what it is told to on its standard
-// input, and reaps. It ends with its input, that is with whoever started it,
+// Command node is the first process of a cluster's node: in namespaces of its
+// own it mounts what the node is to have, starts what it is told to on its
+// standard input, and reaps. It ends with its input, that is with whoever started it,
 // however that ended; and as it is the first process of its PID namespace the
 // kernel then kills all others, and mounts and interfaces go with them.
 package main

@@ -1,5 +1,5 @@
-// Pause holds a pod's namespaces, as the first process of its sandbox: it
-// reaps, and ends when it is told to. What it is given as arguments it prints
+// Command pause holds a pod's namespaces, as the first process of its sandbox:
+// it reaps, and ends when it is told to. What it is given as arguments it prints
 // first, so that it is good for a small container, too.
 package main
 

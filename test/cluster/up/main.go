@@ -1,4 +1,4 @@
-// Up brings up a cluster for a person to try, and takes it away at Ctrl-C.
+// Command up brings up a cluster for a person to try, and takes it away at Ctrl-C.
 //
 //	go run ./test/cluster/up [IMAGE.tar...]
 package main
