@@ -138,6 +138,7 @@ func TestQuantity(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"0": 0, "1": 1, "1048576": 1 << 20, "512Mi": 512 << 20, "1.5Gi": 3 << 29, "4G": 4e9, "1k": 1000, "1K": 1000,
 		"2Ki": 2048, "1Ti": 1 << 40, "0.5Ki": 512, ".5Ki": 512, "1.Ki": 1024, "8191Pi": 8191 << 50,
+		"3M": 3e6, "3T": 3e12, "3P": 3e15,
 	} {
 		if got, err := ParseQuantity(text); err != nil || got != want {
 			t.Errorf("%q is %d, %v; want %d", text, got, err, want)
