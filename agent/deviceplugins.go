@@ -13,15 +13,12 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// DefaultKubeletDir is the kubelet's --root-dir, unless it is given another.
-const DefaultKubeletDir = "/var/lib/kubelet"
-
 // DevicePluginsConfig is what pods of the node can ask for.
 type DevicePluginsConfig struct {
 	// Enabled offers devices to the kubelet; default: in a pod, which Kubernetes
 	// tells by a variable of the environment, and not else.
 	Enabled *bool `yaml:"enabled"`
-	// KubeletDir is the kubelet's --root-dir; default DefaultKubeletDir.
+	// KubeletDir is the kubelet's --root-dir; default deviceplugin.DefaultKubeletDir.
 	KubeletDir string `yaml:"kubeletDir"`
 	// Counts is how many pods may have a device at once, by the last part of the
 	// resource's name: "kvm".
@@ -41,12 +38,12 @@ func (c *DevicePluginsConfig) complete() {
 		c.Enabled = &pod
 	}
 	if c.KubeletDir == "" {
-		c.KubeletDir = DefaultKubeletDir
+		c.KubeletDir = deviceplugin.DefaultKubeletDir
 	}
 }
 
 // folder is the kubelet's for device plugins.
-func (c DevicePluginsConfig) folder() string { return filepath.Join(c.KubeletDir, "device-plugins") }
+func (c DevicePluginsConfig) folder() string { return deviceplugin.FolderIn(c.KubeletDir) }
 
 // validateDevicePlugins reports every fault.
 func (c Config) validateDevicePlugins(fault func(key, format string, args ...any)) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -119,22 +120,21 @@ func (e *endpoint) close() {
 // sweep removes sockets of vmlet's that nobody listens on: an agent that was
 // killed leaves them.
 func sweep(folder string) error {
-	paths, err := filepath.Glob(filepath.Join(escape(folder), socketPrefix+"*"+socketSuffix))
-	if err != nil {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // none yet: the kubelet makes it
 		return err
 	}
 	var errs []error
-	for _, path := range paths {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), socketPrefix) || !strings.HasSuffix(e.Name(), socketSuffix) {
+			continue
+		}
+		path := filepath.Join(folder, e.Name())
 		if err := dial(path); errors.Is(err, unix.ECONNREFUSED) {
 			errs = append(errs, os.Remove(path))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// escape makes of a path the pattern that fits it alone.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // dial connects to a socket and leaves again.

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultFolder is the kubelet's folder for device plugins, unless it is run with
-// another --root-dir.
-const DefaultFolder = "/var/lib/kubelet/device-plugins"
+// DefaultKubeletDir is the kubelet's --root-dir, unless it is given another.
+const DefaultKubeletDir = "/var/lib/kubelet"
+
+// FolderIn is the kubelet's folder for device plugins in its --root-dir.
+func FolderIn(kubeletDir string) string { return filepath.Join(kubeletDir, "device-plugins") }
 
 // Config is what a Manager is told.
 type Config struct {
-	// Folder is the kubelet's for device plugins; empty: DefaultFolder.
+	// Folder is the kubelet's for device plugins; empty: that in DefaultKubeletDir.
 	Folder string
 	// Permissions that containers get for device nodes; empty: as Permissions
 	// says of this machine.
@@ -42,7 +44,7 @@ type Manager struct {
 // Run. Two kinds with one resource, and names that the kubelet refuses, are errors.
 func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 	if cfg.Folder == "" {
-		cfg.Folder = DefaultFolder
+		cfg.Folder = FolderIn(DefaultKubeletDir)
 	}
 	if cfg.Permissions == "" {
 		cfg.Permissions = Permissions("/sys/fs/cgroup")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/vmlet/vmlet/deviceplugin"
@@ -57,7 +56,7 @@ func (n *Node) Find(ctx context.Context) []deviceplugin.Device {
 
 // repeat makes devices that are all the same: "kvm0", "kvm1", ...
 func repeat(resource string, count int, obstacle string, grant *deviceplugin.Grant) []deviceplugin.Device {
-	name := resource[strings.LastIndexByte(resource, '/')+1:]
+	name := word(resource)
 	devices := make([]deviceplugin.Device, count)
 	for i := range devices {
 		devices[i] = deviceplugin.Device{ID: fmt.Sprintf("%s%d", name, i), Obstacle: obstacle, Grant: grant}
