@@ -2,8 +2,8 @@ package capabilities
 
 import (
 	"os"
-	"path/filepath"
 
+	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/inotify"
 )
 
@@ -11,11 +11,12 @@ import (
 // tells changes of: it tells none of /sys and /proc. found are the files that
 // answers were found to hang on.
 func (s Sources) interests(found []string) []inotify.Interest {
-	dev := s.Roots.DevPath()
 	all := []inotify.Interest{
-		{Path: filepath.Join(dev, "kvm")}, {Path: filepath.Join(dev, "mshv")}, {Path: filepath.Join(dev, "sev")},
-		{Path: filepath.Join(dev, "iommu")}, {Path: filepath.Join(dev, "net", "tun")}, {Path: dev, Inside: "vhost-*"},
-		{Path: filepath.Join(dev, "vfio"), Inside: "*"}, {Path: filepath.Join(dev, "vfio", "devices"), Inside: "*"},
+		// VFIO's groups and devices come and go.
+		{Path: s.Roots.DevPath("vfio"), Inside: "*"}, {Path: s.Roots.DevPath("vfio", "devices"), Inside: "*"},
+	}
+	for _, path := range nodedevice.Paths(s.Roots) {
+		all = append(all, inotify.Interest{Path: path})
 	}
 	for _, h := range s.Hypervisors.All() {
 		if d := h.Device(); d != "" {

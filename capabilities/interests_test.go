@@ -5,20 +5,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/inotify"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // TestInterests does one thing to the files, and it must be told.
 func TestInterests(t *testing.T) {
-	for _, c := range []struct {
+	type change struct {
 		name   string
 		before func(m *machine) // what is there when the watch begins
 		change func(m *machine)
-	}{
-		{name: "device appears", change: func(m *machine) { m.write("dev/kvm", "") }},
+	}
+	changes := []change{
 		{name: "device's mode", before: func(m *machine) { m.write("dev/kvm", "") }, change: func(m *machine) { m.must(os.Chmod(m.path("dev/kvm"), 0o600)) }},
 		{name: "device goes", before: func(m *machine) { m.write("dev/kvm", "") }, change: func(m *machine) { m.must(os.Remove(m.path("dev/kvm"))) }},
-		{name: "vhost device", change: func(m *machine) { m.write("dev/vhost-vsock", "") }},
 		{name: "folder of VFIO", change: func(m *machine) { m.mkdir("dev/vfio") }},
 		{name: "VFIO group", before: func(m *machine) { m.mkdir("dev/vfio") }, change: func(m *machine) { m.write("dev/vfio/12", "") }},
 		{name: "VFIO device", before: func(m *machine) { m.mkdir("dev/vfio/devices") }, change: func(m *machine) { m.write("dev/vfio/devices/vfio0", "") }},
@@ -51,7 +52,11 @@ func TestInterests(t *testing.T) {
 			m.must(os.Remove(m.path("bin")))
 			m.mkdir("bin")
 		}},
-	} {
+	}
+	for _, path := range nodedevice.Paths(sysfs.Roots{Dev: "dev"}) { // all that the document tells of
+		changes = append(changes, change{name: path + " appears", change: func(m *machine) { m.write(path, "") }})
+	}
+	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
 			if c.before != nil {

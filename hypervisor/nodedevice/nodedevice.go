@@ -41,6 +41,15 @@ func discover(ctx context.Context, roots sysfs.Roots, kernel device.Kernel) []*v
 	return found
 }
 
+// Paths are the device nodes that Discover tries, whether they are there or not.
+func Paths(roots sysfs.Roots) []string {
+	var paths []string
+	for _, n := range nodes() {
+		paths = append(paths, roots.DevPath(n.path))
+	}
+	return paths
+}
+
 func (n node) capability(ctx context.Context, kernel device.Kernel, path string) *vmletv1.DeviceCapability {
 	o, err := device.Within(ctx, func(context.Context) outcome { return n.try(kernel, path) })
 	if err != nil {
