@@ -107,7 +107,7 @@ permittedHostDevices:
 		t.Errorf("the profile's device chooses %q", c.Hypervisor)
 	}
 	obsolete := c.ObsoleteModels()
-	for model, want := range map[string]bool{"486": true, "qemu64": false, "Penryn": true, "kvm64": true, "kvm64-v1": true, "qemu64-v1": false, "Opteron_G2": true, "Haswell": false} {
+	for model, want := range map[string]bool{"486": true, "qemu64": false, "Penryn": true, "kvm64": true, "Opteron_G2": true, "Haswell": false} {
 		if slices.Contains(obsolete, model) != want {
 			t.Errorf("%s is obsolete: %v", model, !want)
 		}

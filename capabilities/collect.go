@@ -209,7 +209,7 @@ func (c *collection) finish(ctx context.Context) {
 		c.missAccelerators(v)
 	}
 	chooseDefault(ctx, c.Sources, c.doc)
-	c.doc.ObsoleteCpuModels = slices.Compact(slices.Sorted(slices.Values(c.ObsoleteCPUModels)))
+	c.doc.ObsoleteCpuModels = withAliases(c.ObsoleteCPUModels, c.doc.GetVmms())
 	c.doc.Unknown = sortFacts(c.unknown)
 }
 

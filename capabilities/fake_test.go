@@ -129,7 +129,7 @@ func (m *machine) sources() Sources {
 	known, err := hypervisor.New(m.kvm, emulation)
 	m.must(err)
 	return Sources{
-		Roots: m.roots(), Hypervisors: known, VMMs: []vmm.Program{m.qemu}, ObsoleteCPUModels: []string{"pentium", "486"},
+		Roots: m.roots(), Hypervisors: known, VMMs: []vmm.Program{m.qemu}, ObsoleteCPUModels: []string{"pentium", "486", "pentium"},
 		CacheFile: m.path("state/capabilities.json"), Version: "test", Log: slog.New(slog.DiscardHandler), ThisMachine: true,
 	}
 }
@@ -233,7 +233,8 @@ func (v *fakeVMM) count() int {
 
 func qemuInfo(binary string) vmm.Info {
 	models := []*vmletv1.CpuModel{
-		{Name: "486", Usable: true},
+		{Name: "486", Usable: true, AliasOf: "486-v1"},
+		{Name: "486-v1", Usable: true},
 		{Name: "Cascadelake-Server", UnavailableFeatures: []string{"hle", "rtm"}, Vendor: "Intel"},
 		{Name: "Skylake-Client", Usable: true, Vendor: "Intel"},
 	}
@@ -248,7 +249,7 @@ func qemuInfo(binary string) vmm.Info {
 					Hypervisor: "kvm", Accelerator: "kvm", Usable: true, CpuModels: models, CpuFeatures: []string{"aes", "vmx"},
 					HostCpuModel: &vmletv1.HostCpuModel{Name: "Skylake-Client", Vendor: "Intel", RequiredFeatures: []string{"ss"}},
 				},
-				{Hypervisor: "emulation", Accelerator: "tcg", Usable: true, CpuModels: models[:1]},
+				{Hypervisor: "emulation", Accelerator: "tcg", Usable: true, CpuModels: models[:2]},
 			},
 		},
 	}

@@ -24,7 +24,7 @@ type Sources struct {
 	// DefaultHypervisor is what a specification that says "auto" gets; empty
 	// or "auto": the first that works.
 	DefaultHypervisor string
-	// ObsoleteCPUModels are not offered.
+	// ObsoleteCPUModels are not offered, under any of their names.
 	ObsoleteCPUModels []string
 	// PermittedHostDevices may be given to guests.
 	PermittedHostDevices hostdevice.Permitted

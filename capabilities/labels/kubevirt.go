@@ -69,7 +69,7 @@ func cpuModels(v *view, add adder, wanted func(*vmletv1.CpuModel) bool) {
 		return
 	}
 	for _, m := range v.accelerator.GetCpuModels() {
-		if wanted(m) && !v.obsolete[m.GetName()] {
+		if wanted(m) && !v.obsolete(m.GetName()) {
 			add(m.GetName(), yes)
 		}
 	}
@@ -88,7 +88,7 @@ func requiredFeatures(v *view, add adder) {
 }
 
 func obsoleteHostModel(v *view, add adder) {
-	if m := v.hostModel(); m != nil && v.obsolete[m.GetName()] {
+	if m := v.hostModel(); m != nil && v.obsolete(m.GetName()) {
 		add("", yes)
 	}
 }

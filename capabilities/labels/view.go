@@ -25,7 +25,6 @@ type view struct {
 	vmm        *vmletv1.VmmCapabilities
 	// accelerator is the VMM under the hypervisor; nil: it can't be used.
 	accelerator *vmletv1.AcceleratorCapabilities
-	obsolete    map[string]bool
 	traits      traits
 }
 
@@ -66,7 +65,6 @@ func newView(doc *vmletv1.Capabilities, wanted string) (*view, error) {
 			break
 		}
 	}
-	v.obsolete = obsoleteModels(doc.GetObsoleteCpuModels(), v.accelerator.GetCpuModels())
 	return v, nil
 }
 
@@ -105,26 +103,9 @@ func (v *view) hostModel() *vmletv1.HostCpuModel {
 	return nil
 }
 
-// obsoleteModels are the names on the configuration's list, and what is another
-// name of the same model.
-func obsoleteModels(listed []string, models []*vmletv1.CpuModel) map[string]bool {
-	obsolete := map[string]bool{}
-	for _, name := range listed {
-		obsolete[name] = true
-	}
-	also := map[string]bool{}
-	for _, m := range models {
-		if m.GetAliasOf() == "" {
-			continue
-		}
-		if obsolete[m.GetName()] || obsolete[m.GetAliasOf()] {
-			also[m.GetName()], also[m.GetAliasOf()] = true, true
-		}
-	}
-	for name := range also {
-		obsolete[name] = true
-	}
-	return obsolete
+// obsolete: a model isn't offered.
+func (v *view) obsolete(model string) bool {
+	return slices.Contains(v.doc.GetObsoleteCpuModels(), model)
 }
 
 func hypervisorNamed(doc *vmletv1.Capabilities, name string) *vmletv1.HypervisorCapabilities {

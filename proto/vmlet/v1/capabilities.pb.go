@@ -46,7 +46,8 @@ type Capabilities struct {
 	// What could not be asked. What it would have said is not known, which is
 	// another thing than not being there.
 	Unknown []*UnknownFact `protobuf:"bytes,11,rep,name=unknown,proto3" json:"unknown,omitempty"`
-	// Names of CPU models that are too old to be offered; from the configuration.
+	// CPU models that are too old to be offered, under all names that the VMMs have
+	// for them; from the configuration. Sorted.
 	ObsoleteCpuModels []string `protobuf:"bytes,12,rep,name=obsolete_cpu_models,json=obsoleteCpuModels,proto3" json:"obsolete_cpu_models,omitempty"`
 	// Devices of the host that the configuration permits for guests, by resource.
 	HostDevices []*HostDeviceResource `protobuf:"bytes,13,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
