@@ -40,7 +40,7 @@ func (b *builder) standardDevices() {
 		b.device("devices.entropy", b.bus.place(b.bus.virtio("rng", options{"id": "entropy-device", "rng": "entropy"}), slotEntropy(), 0))
 	}
 	if d.GetBalloon() {
-		o := options{"id": "balloon", "free-page-reporting": true}
+		o := options{"id": balloonID, "free-page-reporting": true}
 		b.device("devices.balloon", b.bus.place(b.bus.virtio("balloon", o), slotBalloon(), 0))
 	}
 	if d.GetWatchdog() != nil {
@@ -68,6 +68,9 @@ func (b *builder) guestAgent() {
 		"chardev": "guest-agent", "name": "org.qemu.guest_agent.0",
 	})
 }
+
+// balloonID is the id by which the balloon is asked.
+const balloonID = "balloon"
 
 // guestAgentPort is the id by which VSERPORT_CHANGE speaks of the port.
 const guestAgentPort = "guest-agent-port"

@@ -35,7 +35,13 @@ type monitor struct {
 
 	// agent is held while the guest agent is spoken to: it has one channel.
 	agent chan struct{}
+
+	balloon balloon
 }
+
+// maxMonitorReply bounds a message to the agent, in bytes: the largest that it asks for
+// are the counters of some dozens of disks, of 1.5 KiB each.
+const maxMonitorReply = 1 << 20
 
 // Connect opens the agent's monitor.
 func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
@@ -43,7 +49,7 @@ func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor %s: %w", AgentMonitor, err)
 	}
-	client, err := qmp.New(ctx, conn)
+	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMonitorReply))
 	if err != nil {
 		return nil, fmt.Errorf("QEMU's monitor %s: %w", AgentMonitor, err)
 	}
