@@ -177,7 +177,7 @@ func (ad *adoption) lost(process ShimProcess, err error) {
 // release ends a shim whose agent died before it had it start a VMM.
 func release(ctx context.Context, conn Shim) error {
 	defer conn.Close()
-	return conn.Release(ctx)
+	return conn.Release(ctx, "")
 }
 
 // takeUp makes a VM that runs the agent's again.

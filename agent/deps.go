@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -15,13 +14,13 @@ import (
 type Shim interface {
 	Welcome() shim.Welcome
 	Events() <-chan shim.Event
-	Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error)
+	Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error)
 	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)
 	Commit(ctx context.Context, c shim.Commit) (*shim.Committed, error)
 	Abort(ctx context.Context) error
 	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
 	Kill(ctx context.Context) (*shim.Exit, error)
-	Release(ctx context.Context) error
+	Release(ctx context.Context, reason string) error
 	Console(ctx context.Context, backlog int) (net.Conn, error)
 	Close() error
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -41,7 +40,8 @@ func (c *fakeShim) Welcome() shim.Welcome {
 
 func (c *fakeShim) Events() <-chan shim.Event { return c.events }
 
-func (c *fakeShim) Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error) {
+func (c *fakeShim) Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error) {
+	p := l.Plan
 	if err := c.proc.w.step("launch"); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (c *fakeShim) Kill(context.Context) (*shim.Exit, error) {
 	return e, nil
 }
 
-func (c *fakeShim) Release(context.Context) error {
+func (c *fakeShim) Release(context.Context, string) error {
 	c.proc.mu.Lock()
 	running := c.proc.launched != nil && c.proc.alive()
 	c.proc.mu.Unlock()

@@ -194,7 +194,7 @@ func (l *launch) endShim(ctx context.Context) error {
 		defer process.Close()
 	}
 	_, errKill := l.shim.Kill(ctx)
-	errRelease := l.shim.Release(ctx)
+	errRelease := l.shim.Release(ctx, "")
 	defer l.shim.Close()
 	if process == nil {
 		return nil // it has ended already
@@ -234,7 +234,7 @@ func (l *launch) start(ctx context.Context) error {
 	if err := l.agent.host.JoinCgroup(l.choice.lease.Cgroup, l.pid); err != nil {
 		return err
 	}
-	launched, err := l.shim.Launch(ctx, l.choice.plan, l.files, l.progress)
+	launched, err := l.shim.Launch(ctx, shim.Launch{Plan: l.choice.plan}, l.files, l.progress)
 	if err != nil {
 		return fmt.Errorf("vm %s: %w", l.m.name, err)
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 	"runtime"
 
@@ -69,4 +70,30 @@ func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
 		qemu.New(q),
 		cloudhypervisor.New(cloudhypervisor.Config{Binary: c.CloudHypervisor.Binary, Architecture: runtime.GOARCH, Hypervisors: hypervisors}),
 	}
+}
+
+// Sayings asks the VMMs of this configuration on behalf of another process, which
+// plans VMs for them. A program that can't be asked is in them with why.
+func (c Config) Sayings(ctx context.Context) ([]vmm.Saying, error) {
+	sources, err := c.Sources(sysfs.Roots{}, "")
+	if err != nil {
+		return nil, err
+	}
+	var out []vmm.Saying
+	for _, p := range sources.VMMs {
+		t, tells := p.(vmm.Teller)
+		if !tells {
+			continue
+		}
+		s := vmm.Saying{Name: p.Name()}
+		info, err := p.Info(ctx)
+		if err == nil {
+			s.Said, err = t.Tell(info)
+		}
+		if err != nil {
+			s.Error = err.Error()
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }

@@ -48,6 +48,25 @@ type VMM interface {
 	Connect(ctx context.Context, dial Dialer) (Monitor, error)
 }
 
+// Teller is a VMM that can be asked in one process and planned for in another: in
+// a pod, with the program of the pod's image, and by the node's agent.
+type Teller interface {
+	VMM
+	// Tell returns what Info said in the form that Told takes.
+	Tell(info Info) (json.RawMessage, error)
+	// Told returns the VMM whose Info is what Tell said elsewhere. It is given
+	// what a pod said, and need not believe it.
+	Told(said json.RawMessage) (VMM, error)
+}
+
+// Saying is what one VMM program said of itself, on its way to another process.
+type Saying struct {
+	Name string `json:"name"`
+	// Error is why it can't be used; empty: it can.
+	Error string          `json:"error,omitempty"`
+	Said  json.RawMessage `json:"said,omitempty"`
+}
+
 // Dialer connects to the unix socket with this name in a VM's run folder.
 type Dialer func(ctx context.Context, name string) (net.Conn, error)
 

@@ -151,7 +151,7 @@ func TestAgentComesBack(t *testing.T) {
 		t.Errorf("welcome %+v", w)
 	}
 	s.goesOn()
-	wantCode(t, client.Release(s.ctx), shim.CodePrecondition)
+	wantCode(t, client.Release(s.ctx, ""), shim.CodePrecondition)
 	_, err = client.Kill(s.ctx)
 	s.check(err)
 	s.gone(shim.ReasonKilled)
@@ -160,7 +160,7 @@ func TestAgentComesBack(t *testing.T) {
 func TestReleaseUnused(t *testing.T) {
 	s := newScene(t)
 	s.startShim()
-	s.check(s.client.Release(s.ctx))
+	s.check(s.client.Release(s.ctx, ""))
 	<-s.client.Done()
 	s.waitFor(func() bool { return !alive(s.shimPID) })
 	s.nothingLeft()
@@ -212,7 +212,7 @@ func TestLaunchFails(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := s.plan(q)
 			test.spoil(p)
-			_, err := s.client.Launch(s.ctx, p, nil, nil)
+			_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 			wantCode(t, err, test.code, test.texts...)
 			if _, err := os.Stat(s.ram); err == nil {
 				t.Error("guest RAM is left")
@@ -222,11 +222,11 @@ func TestLaunchFails(t *testing.T) {
 			}
 		})
 	}
-	launched, err := s.client.Launch(s.ctx, s.plan(q), nil, nil)
+	launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: s.plan(q)}, nil, nil)
 	s.check(err)
 	s.vmmPID = launched.VMMPID
 	s.goesOn()
-	_, err = s.client.Launch(s.ctx, s.plan(q), nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.plan(q)}, nil, nil)
 	wantCode(t, err, shim.CodePrecondition)
 	_, err = s.client.Kill(s.ctx)
 	s.check(err)
@@ -237,7 +237,7 @@ func TestLaunchRefusesUsedRAM(t *testing.T) {
 	s := newScene(t)
 	s.check(os.WriteFile(s.ram, []byte("another VM's"), 0o600))
 	s.startShim()
-	_, err := s.client.Launch(s.ctx, s.plan(anyQEMU(t)), nil, nil)
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: s.plan(anyQEMU(t))}, nil, nil)
 	wantCode(t, err, shim.CodeInternal, s.ram, "left over")
 	if b, err := os.ReadFile(s.ram); string(b) != "another VM's" {
 		t.Errorf("the file that was there: %q, %v", b, err)
@@ -268,19 +268,19 @@ func TestHugePages(t *testing.T) {
 	p := s.plan(q)
 	p.Memory.PageSize = hugePage
 	p.Memory.Size = uint64(free+1) * hugePage
-	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	wantCode(t, err, shim.CodeInvalid, "memory.hugePages", "nr_hugepages")
 	p.Memory.Size = ramSize + 4096
-	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	wantCode(t, err, shim.CodeInvalid, "memory.size")
 	p.Memory.PageSize, p.Memory.Size = 0, ramSize
-	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	wantCode(t, err, shim.CodeInvalid, "memory.hugePages")
 	if free < ramSize/hugePage {
 		t.Skipf("only %d huge pages are free", free)
 	}
 	p.Memory.PageSize = hugePage
-	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	s.check(err)
 	s.console(1 << 20).expect("filled 8")
 	dir := filepath.Join(s.root, "image")

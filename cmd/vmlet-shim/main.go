@@ -1,5 +1,5 @@
 // Command vmlet-shim stands between vmlet's agent and one VMM. The agent starts
-// it; see package shim.
+// it, or in a pod the kubelet (vmlet-shim pod); see package shim.
 package main
 
 import (
@@ -39,6 +39,11 @@ const (
 )
 
 func main() {
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
+	debug.SetGCPercent(gcPercent)
+	if len(os.Args) > 1 && os.Args[1] == podMode {
+		os.Exit(podMain(os.Args[2:]))
+	}
 	options, level, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -82,26 +87,31 @@ func parse(args []string, output io.Writer) (server.Options, slog.Level, error) 
 }
 
 func run(o server.Options) error {
-	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
-	debug.SetGCPercent(gcPercent)
-	if err := confine(); err != nil {
-		return err
-	}
 	listener, err := inherited()
 	if err != nil {
 		return err
 	}
 	o.Listener = listener
+	_, err = serve(o, func() {})
+	return err
+}
+
+// serve runs a shim until it ends; ready is called before.
+func serve(o server.Options, ready func()) (*server.Server, error) {
+	if err := confine(); err != nil {
+		return nil, err
+	}
 	o.Drivers = map[string]server.Driver{driver.Name: driver.QEMU{}}
 	s, err := server.New(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// A terminal that goes away is none of the guest's business.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	return s.Run(ctx)
+	ready()
+	return s, s.Run(ctx)
 }
 
 // confine sets what the VMM inherits: no core files, which would have the

@@ -332,7 +332,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p := s.restorePlan(q, dir, false)
 			test.damage()
-			_, err := s.client.Launch(s.ctx, p, nil, nil)
+			_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 			wantCode(t, err, test.code, test.texts...)
 			test.damage()
 		})
@@ -340,16 +340,16 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Run("another image", func(t *testing.T) {
 		p := s.restorePlan(q, dir, false)
 		p.Restore.ImageID = "other"
-		_, err := s.client.Launch(s.ctx, p, nil, nil)
+		_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 		wantCode(t, err, shim.CodePrecondition, "replaced")
 	})
 	t.Run("other size", func(t *testing.T) {
 		p := s.restorePlan(q, dir, false)
 		p.Memory.Size *= 2
-		_, err := s.client.Launch(s.ctx, p, nil, nil)
+		_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 		wantCode(t, err, shim.CodeInvalid, "memory.size")
 	})
-	_, err = s.client.Launch(s.ctx, s.restorePlan(q, dir, false), nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.restorePlan(q, dir, false)}, nil, nil)
 	s.check(err)
 	s.console(0).verify()
 }
@@ -430,7 +430,7 @@ func TestDiskBelongsToTheImage(t *testing.T) {
 		s.check(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)))
 		s.newFolders()
 		s.startShim()
-		_, err = s.client.Launch(s.ctx, withDisk(s.restorePlan(q, dir, false), id), nil, nil)
+		_, err = s.client.Launch(s.ctx, shim.Launch{Plan: withDisk(s.restorePlan(q, dir, false), id)}, nil, nil)
 		wantCode(t, err, shim.CodeChangedDisk, "disks[0].path", path, "modified at", "--allow-changed-disks")
 	})
 }

@@ -266,7 +266,7 @@ func (s *scene) restorePlan(q qemu, dir string, lazy bool) *plan.Plan {
 func (s *scene) launch(p *plan.Plan) {
 	s.t.Helper()
 	s.startShim()
-	launched, err := s.client.Launch(s.ctx, p, nil, nil)
+	launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	s.check(err)
 	s.vmmPID = launched.VMMPID
 }

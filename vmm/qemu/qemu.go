@@ -46,9 +46,11 @@ type QEMU struct {
 	// answer instead of asking too.
 	mu    chan struct{}
 	known *answer
+	// told is set if the program is not this process's to run, see Told.
+	told *answer
 }
 
-var _ vmm.VMM = (*QEMU)(nil)
+var _ vmm.Teller = (*QEMU)(nil)
 
 // New returns the QEMU of this configuration. Nothing is run yet.
 func New(config Config) *QEMU {
@@ -67,6 +69,9 @@ func (q *QEMU) Name() string { return spec.VMMQEMU }
 // Info asks the program, unless the program, the hypervisors' devices, the
 // firmware descriptors and the machine are those of the last time.
 func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
+	if q.told != nil {
+		return q.info(q.told), nil
+	}
 	select {
 	case q.mu <- struct{}{}:
 		defer func() { <-q.mu }()

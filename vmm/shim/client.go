@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
 )
 
@@ -141,8 +140,8 @@ func (c *Client) Close() error {
 // they stay the caller's. If it fails nothing is left, and it may be tried
 // again. When ctx ends first the shim is told to give up; the error is nil if
 // the VMM was up by then.
-func (c *Client) Launch(ctx context.Context, p *plan.Plan, files []*os.File, progress func(Progress)) (*Launched, error) {
-	r, err := undoable(ctx, c, OpLaunch, Launch{Plan: p}, files, progress)
+func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progress func(Progress)) (*Launched, error) {
+	r, err := undoable(ctx, c, OpLaunch, l, files, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -184,8 +183,17 @@ func (c *Client) Stop(ctx context.Context, grace time.Duration) (*Exit, error) {
 // Kill ends the VMM at once.
 func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx, c, OpKill, nil) }
 
-// Release ends a shim whose VMM isn't running.
-func (c *Client) Release(ctx context.Context) error { return c.request(ctx, OpRelease) }
+// Release ends a shim whose VMM isn't running; a shim in a pod says why.
+func (c *Client) Release(ctx context.Context, reason string) error {
+	r, err := c.do(ctx, OpRelease, Release{Reason: reason})
+	closeAll(r.files)
+	return err
+}
+
+// Describe asks a shim in a pod which VM it is there for.
+func (c *Client) Describe(ctx context.Context) (*Described, error) {
+	return ask[Described](ctx, c, OpDescribe, nil)
+}
 
 // Console attaches to the serial console. Up to backlog bytes of what was last
 // printed come first, as far as the shim has kept them.

@@ -139,7 +139,7 @@ func TestLaunchThatWonAgainstItsAbort(t *testing.T) {
 		}
 		w.Send(Message{ID: r.ID})
 	})
-	launched, err := c.Launch(ctx, nil, nil, nil)
+	launched, err := c.Launch(ctx, Launch{}, nil, nil)
 	if err != nil || launched.VMMPID != 7 {
 		t.Errorf("%+v, %v", launched, err)
 	}

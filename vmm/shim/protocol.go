@@ -20,13 +20,14 @@ import (
 // previous minor version; another major version is refused.
 const (
 	VersionMajor = 1
-	VersionMinor = 0
+	VersionMinor = 1
 )
 
 // Names of the sockets and files in a VM's run folder (not kept over a reboot).
 const (
 	SocketName = "shim.sock" // the shim's own, bound by the agent
 	PIDName    = "shim.json" // ShimProcess
+	RAMName    = "ram"       // the guest's RAM, in a pod
 )
 
 // Names of the files in a VM's state folder (kept over a reboot).
@@ -44,15 +45,16 @@ const (
 type Op string
 
 const (
-	OpHello   Op = "hello"   // Hello → Welcome; first on every connection
-	OpLaunch  Op = "launch"  // Launch (+ descriptors) → Launched
-	OpSave    Op = "save"    // Save → Prepared; progress on the way
-	OpCommit  Op = "commit"  // Commit → Committed; only after a Prepared on this connection
-	OpAbort   Op = "abort"   // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
-	OpStop    Op = "stop"    // Stop → Exit
-	OpKill    Op = "kill"    // none → Exit
-	OpConsole Op = "console" // Console → none, with one descriptor: a stream socket
-	OpRelease Op = "release" // none → none; a shim without a VMM ends
+	OpHello    Op = "hello"    // Hello → Welcome; first on every connection
+	OpDescribe Op = "describe" // none → Described; of a shim in a pod (1.1)
+	OpLaunch   Op = "launch"   // Launch (+ descriptors) → Launched
+	OpSave     Op = "save"     // Save → Prepared; progress on the way
+	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
+	OpAbort    Op = "abort"    // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
+	OpStop     Op = "stop"     // Stop → Exit
+	OpKill     Op = "kill"     // none → Exit
+	OpConsole  Op = "console"  // Console → none, with one descriptor: a stream socket
+	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
 
 // Request is what the agent sends. Requests on one connection may overlap.
@@ -125,6 +127,48 @@ type Welcome struct {
 	Damaged string `json:"damaged,omitempty"`
 	// Exit: the VMM has ended, and the shim is about to.
 	Exit *Exit `json:"exit,omitempty"`
+	// Pod is set by a shim in a pod (1.1).
+	Pod *Pod `json:"pod,omitempty"`
+	// Keep is what came with the launch (1.1).
+	Keep json.RawMessage `json:"keep,omitempty"`
+}
+
+// Pod is what a shim in a pod says of its place there. All of it is the pod's
+// word, and names nothing that an agent may open.
+type Pod struct {
+	// RunDir is the path, in the pod, of the folder with its sockets.
+	RunDir string `json:"runDir"`
+	// RunID is what its exit.json has: nobody has started it.
+	RunID string `json:"runId"`
+}
+
+// Described answers OpDescribe: the VM that a shim in a pod is there for.
+type Described struct {
+	// Specification is a file's content; its name is for messages.
+	Specification     []byte `json:"specification,omitempty"`
+	SpecificationName string `json:"specificationName,omitempty"`
+	// Restore: the VM goes on from an image.
+	Restore *PodRestore `json:"restore,omitempty"`
+	// VMMs is what the programs in the pod's image say of themselves, as
+	// `vmlet probe --vmms` prints it.
+	VMMs json.RawMessage `json:"vmms"`
+}
+
+// PodRestore is the image that a pod's VM goes on from.
+type PodRestore struct {
+	// Directory is its path in the pod.
+	Directory string `json:"directory"`
+	// Manifest is the content of its manifest.json.
+	Manifest          []byte `json:"manifest"`
+	Lazy              bool   `json:"lazy,omitempty"`
+	AllowChangedDisks bool   `json:"allowChangedDisks,omitempty"`
+	NewIdentity       bool   `json:"newIdentity,omitempty"`
+}
+
+// Release ends a shim without a VMM.
+type Release struct {
+	// Reason why there is none: a shim in a pod says it to the pod's owner (1.1).
+	Reason string `json:"reason,omitempty"`
 }
 
 // Launch starts the VMM. The reply comes when its monitor answers and, with
@@ -132,6 +176,11 @@ type Welcome struct {
 // runs, or stands still if Plan.Paused.
 type Launch struct {
 	Plan *plan.Plan `json:"plan"`
+	// Keep is the agent's own: the shim gives it to agents that come later (1.1).
+	Keep json.RawMessage `json:"keep,omitempty"`
+	// Grace that the guest has to shut down when the shim is asked to end by a
+	// signal; 0: what the shim was started with (1.1).
+	Grace time.Duration `json:"grace,omitempty"`
 }
 
 // Launched answers Launch.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -21,6 +22,27 @@ const ListenerFile = 3
 // maxShimLog is the size in bytes from which a shim's log makes way for a new
 // one when the next shim starts.
 const maxShimLog = 1 << 20
+
+// Listen binds the shim's socket in a run folder that no agent has made: in a pod.
+func Listen(runDir string) (*net.UnixListener, error) {
+	run, err := rundir.Open(runDir)
+	if err != nil {
+		return nil, err
+	}
+	defer run.Close()
+	file, err := run.Listen(SocketName)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false)
+	return listener, nil
+}
 
 // StartOptions say how a shim is started.
 type StartOptions struct {

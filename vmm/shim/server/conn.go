@@ -140,6 +140,8 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	switch r.Op {
 	case shim.OpHello:
 		return decoded(r, c.hello)
+	case shim.OpDescribe:
+		return s.describe()
 	case shim.OpLaunch:
 		return decoded(r, func(args *shim.Launch) (work, error) { return s.beginLaunch(c, r.ID, args, files) })
 	case shim.OpSave:
@@ -155,13 +157,16 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpConsole:
 		return decoded(r, s.attach)
 	case shim.OpRelease:
-		return s.beginRelease()
+		return decoded(r, s.beginRelease)
 	}
 	return nil, fault(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
 }
 
 func decoded[T any](r shim.Request, begin func(*T) (work, error)) (work, error) {
 	var args T
+	if len(r.Args) == 0 { // of an agent that knows none
+		return begin(&args)
+	}
 	if err := json.Unmarshal(r.Args, &args); err != nil {
 		return nil, fault(shim.CodeInvalid, "args", "of %s: %v", r.Op, err)
 	}

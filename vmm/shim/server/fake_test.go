@@ -272,7 +272,7 @@ func (s *scene) plan(how string) *plan.Plan {
 
 func (s *scene) launch() int {
 	s.t.Helper()
-	launched, err := s.client.Launch(s.ctx, s.plan("well"), nil, nil)
+	launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("well")}, nil, nil)
 	s.check(err)
 	// The guest touches memory.
 	ram, err := os.OpenFile(s.ram, os.O_WRONLY, 0)

@@ -49,7 +49,7 @@ func TestLaunchIsUndone(t *testing.T) {
 			defer cancel()
 			launched := make(chan error)
 			go func() {
-				_, err := s.client.Launch(ctx, s.plan("well"), nil, nil)
+				_, err := s.client.Launch(ctx, shim.Launch{Plan: s.plan("well")}, nil, nil)
 				launched <- err
 			}()
 			<-reached
@@ -77,7 +77,7 @@ func TestVMMDiesInLaunch(t *testing.T) {
 		<-ctx.Done() // a monitor that would never answer
 		return ctx.Err()
 	})
-	_, err := s.client.Launch(s.ctx, s.plan("dead"), nil, nil)
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("dead")}, nil, nil)
 	wantCode(t, err, shim.CodeInternal)
 	for _, want := range []string{"exit status 3", "fake VMM: dead"} {
 		if !strings.Contains(err.Error(), want) {
@@ -395,11 +395,11 @@ func TestProtocolFaults(t *testing.T) {
 			t.Error("it was answered")
 		}
 	})
-	_, err := s.client.Launch(s.ctx, nil, nil, nil)
+	_, err := s.client.Launch(s.ctx, shim.Launch{}, nil, nil)
 	wantCode(t, err, shim.CodeInvalid)
 	p := s.plan("well")
 	p.Files = append(p.Files, plan.File{Kind: plan.FileConsole})
-	_, err = s.client.Launch(s.ctx, p, nil, nil)
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	wantCode(t, err, shim.CodeInvalid)
 	_, err = s.client.Console(s.ctx, 0)
 	wantCode(t, err, shim.CodePrecondition)
@@ -437,7 +437,7 @@ func TestTemplate(t *testing.T) {
 	s.check(os.WriteFile(template, []byte("variables"), 0o644))
 	p := s.plan("well")
 	p.Files = append(p.Files, plan.File{Kind: plan.FilePath, Path: vars, Template: template, Write: true})
-	_, err := s.client.Launch(s.ctx, p, nil, nil)
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 	s.check(err)
 	b, err := os.ReadFile(vars)
 	s.check(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -40,7 +41,7 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	}
 	l := &launch{
 		s: s, driver: driver, received: files, progress: c.progress(id),
-		vm:  &vm{plan: args.Plan},
+		vm:  &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace},
 		log: s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
 	}
 	return func() (any, error) { return s.launch(op, l) }, nil
@@ -201,8 +202,12 @@ func (l *launch) makeConsole() (*os.File, error) {
 		return nil, err
 	}
 	v.undo.push(log.Close)
+	var sink io.Writer = log
+	if l.s.o.Console != nil {
+		sink = io.MultiWriter(log, l.s.o.Console)
+	}
 	var vmmEnd *os.File
-	v.console, vmmEnd, err = console.New(log)
+	v.console, vmmEnd, err = console.New(sink)
 	if err != nil {
 		return nil, err
 	}

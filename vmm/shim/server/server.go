@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -38,6 +40,10 @@ type Options struct {
 	// Linger is how long the shim waits for agents to read how the VMM ended;
 	// 0: 3 seconds.
 	Linger time.Duration
+	// Console, if set, gets what the guest prints, beside the log. It must not block.
+	Console io.Writer
+	// Pod is set in a pod: then the shim waits for agents for ever.
+	Pod *Pod
 }
 
 // callTime bounds one word with a VMM where nobody else sets a limit.
@@ -61,6 +67,7 @@ type Server struct {
 	prepared *prepared  // a save that waits for its commit
 	damaged  string     // what is wrong with the image that RAM is mapped from
 	exit     *shim.Exit // set before ended is closed
+	refusal  string     // why no VMM is to be started
 
 	damagedAt time.Time // when that was found
 }
@@ -114,8 +121,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.writeProcess(); err != nil {
 		return err
 	}
-	first := time.AfterFunc(s.o.FirstConnection, s.giveUpWaiting)
-	defer first.Stop()
+	if s.o.Pod == nil {
+		first := time.AfterFunc(s.o.FirstConnection, s.giveUpWaiting)
+		defer first.Stop()
+	}
 	accepting := make(chan error, 1)
 	go func() { accepting <- s.accept() }()
 	select {
@@ -161,7 +170,7 @@ func (s *Server) accept() error {
 			}
 			continue
 		}
-		if err := checkPeer(c); err != nil {
+		if err := s.checkPeer(c); err != nil {
 			s.log.Warn("connection refused", "error", err)
 			c.Close()
 			continue
@@ -183,8 +192,12 @@ func (s *Server) pause(d time.Duration) bool {
 	return false
 }
 
-// checkPeer lets in root and this process's own user.
-func checkPeer(c *net.UnixConn) error {
+// checkPeer lets in root and this process's own user. In a pod the socket's mode
+// does that: in a user namespace of its own, root outside has no number here.
+func (s *Server) checkPeer(c *net.UnixConn) error {
+	if s.o.Pod != nil {
+		return nil
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -231,7 +244,7 @@ func (s *Server) over(op *operation) {
 
 // checkIdle ends a shim that nobody can give anything to do; s.mu is held.
 func (s *Server) checkIdle() {
-	if s.greeted && len(s.conns) == 0 && s.op == nil && s.vm == nil {
+	if s.o.Pod == nil && s.greeted && len(s.conns) == 0 && s.op == nil && s.vm == nil {
 		s.release()
 	}
 }
@@ -256,14 +269,16 @@ func (s *Server) giveUpWaiting() {
 
 // terminate ends everything in good order.
 func (s *Server) terminate() {
-	s.log.Info("asked to end", "grace", s.o.Grace)
+	s.log.Info("asked to end")
 	v := s.abortAll(errSignal)
 	if v == nil {
 		return
 	}
 	s.mu.Lock()
-	s.stopWithin(v, s.o.Grace)
+	grace := cmp.Or(v.grace, s.o.Grace)
+	s.stopWithin(v, grace)
 	s.mu.Unlock()
+	s.log.Info("asking the guest to shut down", "grace", grace)
 	s.press(v)
 	<-s.ended
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"sync"
@@ -22,6 +23,9 @@ type vm struct {
 	disks   []watchedDisk
 	// imageBytes of data in the image that private RAM is mapped from.
 	imageBytes uint64
+	keep       json.RawMessage // the agent's own
+	// grace that the guest has after a signal; 0: the shim's.
+	grace      time.Duration
 	undo       undoStack
 	background sync.WaitGroup // what uses the image
 
@@ -147,7 +151,10 @@ func (s *Server) welcome() shim.Welcome {
 		Exit:      s.exit,
 	}
 	if s.vm != nil {
-		w.VMMPID, w.Plan = s.vm.proc.pid, s.vm.plan
+		w.VMMPID, w.Plan, w.Keep = s.vm.proc.pid, s.vm.plan, s.vm.keep
+	}
+	if s.o.Pod != nil {
+		w.Pod = &shim.Pod{RunDir: s.o.RunDir, RunID: s.o.RunID}
 	}
 	return w
 }
@@ -201,7 +208,7 @@ func (s *Server) attach(args *shim.Console) (work, error) {
 	}, nil
 }
 
-func (s *Server) beginRelease() (work, error) {
+func (s *Server) beginRelease(args *shim.Release) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.op != nil || s.vm != nil && s.exit == nil {
@@ -211,6 +218,7 @@ func (s *Server) beginRelease() (work, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.op == nil && s.vm == nil {
+			s.refusal = args.Reason
 			s.release()
 		}
 		return nil, nil

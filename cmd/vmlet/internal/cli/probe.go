@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
 	"github.com/vmlet/vmlet/sysfs"
@@ -30,7 +33,12 @@ under it; 2 wrong usage of the command line.`,
 	}
 	f := newCapabilitiesFlags(cmd)
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
+	vmms := cmd.Flags().Bool("vmms", false, "print what the VMMs say of themselves, for a shim in a pod to hand to the node's agent")
+	_ = cmd.Flags().MarkHidden("vmms") // fails for a flag that isn't there
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *vmms {
+			return a.sayings(cmd.Context(), f)
+		}
 		doc, err := a.capabilitiesDocument(cmd.Context(), f)
 		if err != nil {
 			return err
@@ -56,4 +64,18 @@ func unready(ready bool) error {
 		return nil
 	}
 	return errors.New("no VM can run on this machine")
+}
+
+// sayings prints what another process needs to know to plan VMs for this one's
+// VMMs. Nothing is kept: a container's files go with it.
+func (a *app) sayings(ctx context.Context, f *capabilitiesFlags) error {
+	cfg, err := agent.LoadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	said, err := cfg.Sayings(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(a.Stdout).Encode(said)
 }

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// podMode is the first argument of a shim that is a container's program.
+const podMode = "pod"
+
+const (
+	// maxSpecification and maxManifest bound what is read and handed to the
+	// agent, in bytes: both fit into one message. A manifest has some 12 bytes
+	// for each 4 MiB of the guest's memory.
+	maxSpecification = 2 << 20
+	maxManifest      = 8 << 20
+	// maxAnswer bounds what vmlet says of the VMMs.
+	maxAnswer = 4 << 20
+	// terminationLog is where the kubelet looks for a container's last words
+	// (terminationMessagePath), of which it keeps 4096 bytes.
+	terminationLog = "/dev/termination-log"
+)
+
+// podOptions are those of a shim in a pod.
+type podOptions struct {
+	volume, vmlet, specification string
+	restore                      shim.PodRestore
+	grace                        time.Duration
+	level                        slog.Level
+}
+
+func parsePod(args []string, output io.Writer) (podOptions, error) {
+	var o podOptions
+	flags := flag.NewFlagSet("vmlet-shim pod [flags] [SPECIFICATION]", flag.ContinueOnError)
+	flags.SetOutput(output)
+	flags.StringVar(&o.volume, "volume", "/run/vmlet", "where the pod's emptyDir volume named vmlet, with medium Memory, is mounted, `DIR`")
+	flags.StringVar(&o.vmlet, "vmlet", "/usr/bin/vmlet", "`PATH` of vmlet, which asks the VMM what it can do")
+	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
+	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
+	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since")
+	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
+	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
+	verbose := flags.Bool("verbose", false, "log more")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if *verbose {
+		o.level = slog.LevelDebug
+	}
+	o.specification = flags.Arg(0)
+	switch {
+	case flags.NArg() > 1:
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(1))
+	case o.specification == "" && o.restore.Directory == "":
+		return o, errors.New("name the specification's file, or --restore an image")
+	case o.specification != "" && o.restore.Directory != "":
+		return o, fmt.Errorf("%s: an image has its own specification: leave out the one or --restore", o.specification)
+	case !filepath.IsAbs(o.volume):
+		return o, fmt.Errorf("--volume %q is not an absolute path", o.volume)
+	case o.restore.Directory != "" && !filepath.IsAbs(o.restore.Directory):
+		return o, fmt.Errorf("--restore %q is not an absolute path", o.restore.Directory)
+	}
+	return o, nil
+}
+
+// podMain is main in a pod; it returns the exit code, by which the kubelet tells
+// whether to start the container again.
+func podMain(args []string) int {
+	o, err := parsePod(args, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vmlet-shim pod:", err)
+		return exitUsage
+	}
+	// The guest's console has standard output to itself: `kubectl logs` shows both.
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.level}))
+	if err := o.run(log); err != nil {
+		log.Error("the VM has failed", "error", err)
+		lastWords(err.Error())
+		return exitFailed
+	}
+	return 0
+}
+
+// lastWords are shown by `kubectl describe pod`. Where there is no such file,
+// nobody asks for them.
+func lastWords(text string) {
+	if f, err := os.OpenFile(terminationLog, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+		_, _ = f.WriteString(text)
+		_ = f.Close()
+	}
+}
+
+// run serves until the VMM has ended. The error is nil if it was to end: the
+// guest shut down, was saved, or somebody ended it.
+func (o podOptions) run(log *slog.Logger) error {
+	unlock, err := takeVolume(o.volume)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	described, err := o.describe()
+	if err != nil {
+		return err
+	}
+	listener, err := shim.Listen(o.volume)
+	if err != nil {
+		return err
+	}
+	s, err := serve(server.Options{
+		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
+		Log: log, Console: os.Stdout,
+		Pod: &server.Pod{Described: described, Probe: o.probe},
+	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
+	if err != nil {
+		return err
+	}
+	exit, refusal := s.Outcome()
+	switch {
+	case refusal != "":
+		return errors.New(refusal)
+	case exit == nil:
+		return nil // asked to end before anything was started
+	}
+	switch exit.Reason {
+	case shim.ReasonShutdown, shim.ReasonSaved, shim.ReasonKilled:
+		return nil
+	case shim.ReasonPanicked:
+		return errors.New("the guest panicked")
+	}
+	return fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
+}
+
+// takeVolume sees that the volume is one for RAM and this process's alone, and
+// removes what the container's last run has left in it.
+func takeVolume(path string) (release func(), err error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the volume for sockets and memory: %w: mount an emptyDir volume named vmlet, with medium Memory, there (or say --volume)", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
+		return nil, fmt.Errorf("%s: statfs: %w", path, err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return nil, fmt.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", path)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("%s: another vmlet-shim has this volume (%w): a pod has one VM", path, err)
+	}
+	for _, name := range []string{shim.RAMName, shim.ExitName} {
+		if err := os.Remove(filepath.Join(path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return func() { dir.Close() }, nil
+}
+
+func (o podOptions) describe() (shim.Described, error) {
+	var d shim.Described
+	if o.restore.Directory == "" {
+		content, err := readBounded(o.specification, maxSpecification)
+		d.Specification, d.SpecificationName = content, o.specification
+		return d, err
+	}
+	manifest, err := readBounded(filepath.Join(o.restore.Directory, memory.ManifestName), maxManifest)
+	if err != nil {
+		return d, fmt.Errorf("the image to restore: %w", err)
+	}
+	d.Restore = &o.restore
+	d.Restore.Manifest = manifest
+	return d, nil
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > limit {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return content, nil
+}
+
+// probe has vmlet ask the VMMs: this program links nothing that could.
+func (o podOptions) probe(ctx context.Context) (json.RawMessage, error) {
+	cmd := exec.CommandContext(ctx, o.vmlet, "probe", "--vmms")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &limited{to: &said, room: 4 << 10}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("asking the VMM: %w", err)
+	}
+	answer, errRead := io.ReadAll(io.LimitReader(out, maxAnswer+1))
+	if len(answer) > maxAnswer {
+		errRead = fmt.Errorf("more than %d bytes", maxAnswer)
+		_ = cmd.Process.Kill()
+	}
+	if err := errors.Join(cmd.Wait(), errRead); err != nil {
+		return nil, fmt.Errorf("asking the VMM: %s probe --vmms: %w: %s", o.vmlet, err, bytes.TrimSpace(said.Bytes()))
+	}
+	return answer, nil
+}
+
+// limited is a writer that forgets what is beyond its room.
+type limited struct {
+	to   *bytes.Buffer
+	room int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.to.Write(b[:min(len(b), l.room-l.to.Len())])
+	return len(b), nil
+}

@@ -1,0 +1,42 @@
+package qemu
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// told is what a QEMU in another mount namespace says of itself.
+type told struct {
+	Binary string `json:"binary"`
+	answer
+}
+
+// Tell returns the program's answer in the form that Told takes.
+func (q *QEMU) Tell(info vmm.Info) (json.RawMessage, error) {
+	details, ok := info.Details.(*Details)
+	if !ok {
+		return nil, fmt.Errorf("the information on %s is of type %T, not QEMU's", info.Binary, info.Details)
+	}
+	return json.Marshal(told{Binary: info.Binary, answer: answer{Version: info.Version, Details: *details}})
+}
+
+// Told returns a QEMU that was asked elsewhere, in a pod: its Info is what Tell
+// gave there, and nothing is run here. That it was said doesn't make it true:
+// whoever carries out a plan that is made of it does so with the pod's rights.
+func (q *QEMU) Told(said json.RawMessage) (vmm.VMM, error) {
+	var t told
+	if err := json.Unmarshal(said, &t); err != nil {
+		return nil, fmt.Errorf("what QEMU said of itself: %w", err)
+	}
+	if !filepath.IsAbs(t.Binary) {
+		return nil, fmt.Errorf("what QEMU said of itself: binary: %.80q is not an absolute path", t.Binary)
+	}
+	config := q.config
+	config.Binary, config.CacheFile = t.Binary, ""
+	other := New(config)
+	other.told = &t.answer
+	return other, nil
+}
