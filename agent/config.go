@@ -57,6 +57,8 @@ type Config struct {
 	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
 	// DevicePlugins offers devices to the kubelet, for pods.
 	DevicePlugins DevicePluginsConfig `yaml:"devicePlugins"`
+	// Kubernetes is what the agent has to do with an API server.
+	Kubernetes KubernetesConfig `yaml:"kubernetes"`
 
 	// Version of this program, for the API.
 	Version string `yaml:"-"`
@@ -163,6 +165,7 @@ func (c Config) complete() (Config, error) {
 		c.Users = UserRange{First: 2_100_000_000, Count: 65536}
 	}
 	c.DevicePlugins.complete()
+	c.Kubernetes.complete()
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

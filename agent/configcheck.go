@@ -58,5 +58,6 @@ func (c Config) validate() error {
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
 	c.PermittedHostDevices.Validate(fault)
 	c.validateDevicePlugins(fault)
+	c.Kubernetes.validate(fault)
 	return errors.Join(errs...)
 }

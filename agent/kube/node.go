@@ -47,8 +47,8 @@ func nodeName(configured string, access *rest.Config, pod bool) (NodeName, error
 		if n.Name == "" {
 			continue
 		}
-		if faults := validation.IsDNS1123Subdomain(n.Name); len(faults) > 0 {
-			return n, fmt.Errorf("the node's name %q, from %s: %s", n.Name, n.From, strings.Join(faults, "; "))
+		if err := CheckName(n.Name); err != nil {
+			return n, fmt.Errorf("the node's name, from %s: %w", n.From, err)
 		}
 		if claimed != "" && claimed != n.Name {
 			return n, fmt.Errorf("the node's name is %q by %s, and the pod is on %q: take it from spec.nodeName", n.Name, n.From, claimed)
@@ -56,6 +56,14 @@ func nodeName(configured string, access *rest.Config, pod bool) (NodeName, error
 		return n, nil
 	}
 	return NodeName{}, fmt.Errorf("the node's name is not known: set %s from spec.nodeName in the pod, or kubernetes.node in the configuration", NodeNameVariable)
+}
+
+// CheckName says why Kubernetes would not take a name of a node or namespace.
+func CheckName(name string) error {
+	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+		return fmt.Errorf("%q: %s", name, strings.Join(faults, "; "))
+	}
+	return nil
 }
 
 // tokenOf is the token as it is now: its file may be newer than what was read.
