@@ -157,6 +157,9 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpConsole:
 		return decoded(r, s.attach)
 	case shim.OpRelease:
+		if len(r.Args) == 0 { // of an agent that speaks 1.0
+			return s.beginRelease(new(shim.Release))
+		}
 		return decoded(r, s.beginRelease)
 	}
 	return nil, fault(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
@@ -164,9 +167,6 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 
 func decoded[T any](r shim.Request, begin func(*T) (work, error)) (work, error) {
 	var args T
-	if len(r.Args) == 0 { // of an agent that knows none
-		return begin(&args)
-	}
 	if err := json.Unmarshal(r.Args, &args); err != nil {
 		return nil, fault(shim.CodeInvalid, "args", "of %s: %v", r.Op, err)
 	}
