@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -83,7 +84,7 @@ func openEndpoint(folder, resource string, s *service) (*endpoint, error) {
 
 // socketName is short whatever the resource's name is, and of use to people.
 func socketName(resource string) string {
-	word := resource[strings.LastIndexByte(resource, '/')+1:]
+	word := resourcename.Word(resource)
 	if len(word) > maxWord {
 		word = word[:maxWord]
 	}

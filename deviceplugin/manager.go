@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 
 	"github.com/vmlet/vmlet/internal/inotify"
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,8 +58,8 @@ func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 	known := make(map[string]bool)
 	for _, k := range kinds {
 		name := k.Resource()
-		if err := CheckResource(name); err != nil {
-			return nil, err
+		if err := resourcename.Check(name); err != nil {
+			return nil, fmt.Errorf("the resource %w", err)
 		}
 		if known[name] {
 			return nil, fmt.Errorf("the resource %s is there twice", name)
@@ -69,27 +68,6 @@ func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 		m.runners = append(m.runners, newRunner(k, NewServer(name, cfg.Folder, cfg.Permissions, cfg.Log), cfg.Log))
 	}
 	return m, nil
-}
-
-// extended is how the kubelet wants the name of an extended resource: a DNS
-// subdomain that leaves room for "requests." before it, and a name.
-var extended = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-
-// maxDomain is a DNS subdomain's length without "requests.".
-const maxDomain = 253 - len("requests.")
-
-// CheckResource says why the kubelet would refuse a resource's name.
-func CheckResource(name string) error {
-	domain, _, _ := strings.Cut(name, "/")
-	switch {
-	case !extended.MatchString(name) || len(domain) > maxDomain:
-		return fmt.Errorf("the resource %q: want DOMAIN/NAME, as Kubernetes has extended resources", name)
-	case strings.Contains(name, "kubernetes.io/"):
-		return fmt.Errorf("the resource %q: kubernetes.io is Kubernetes' own: take another domain", name)
-	case strings.HasPrefix(name, "requests."):
-		return fmt.Errorf("the resource %q: requests. is how Kubernetes' quotas begin: take another domain", name)
-	}
-	return nil
 }
 
 // Run offers the devices until ctx ends. When it returns, the sockets are gone

@@ -5,9 +5,9 @@ package hostdevice
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -57,16 +57,6 @@ func (s USBSelector) ids() (sysfs.VendorDevice, error) {
 	return sysfs.ParseVendorDevice(padded(s.Vendor) + ":" + padded(s.Product))
 }
 
-// resourceName is domain/name, as Kubernetes has extended resources, of any length.
-var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-
-// Lengths that Kubernetes allows, in bytes. They are not in the pattern, which
-// would then take a millisecond of every start to compile.
-const (
-	maxDomain = 253
-	maxName   = 63
-)
-
 // Validate reports every fault; keys are below "permittedHostDevices".
 func (p Permitted) Validate(fault func(key, format string, args ...any)) {
 	v := validator{fault: fault, kinds: make(map[string]string)}
@@ -112,14 +102,12 @@ type validator struct {
 
 func (v *validator) resource(key, name, kind string) {
 	key += ".resourceName"
-	domain, word, _ := strings.Cut(name, "/")
+	err := resourcename.Check(name)
 	other := v.kinds[name]
 	switch {
-	case !resourceName.MatchString(name) || len(domain) > maxDomain || len(word) > maxName:
-		v.fault(key, "%q: want DOMAIN/NAME, as Kubernetes has extended resources: nvidia.com/TU104GL_Tesla_T4", name)
-	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
-		v.fault(key, "%q: kubernetes.io is Kubernetes' own: take another domain", name)
-	case domain == "devices.kubevirt.io":
+	case err != nil:
+		v.fault(key, "%v", err)
+	case strings.HasPrefix(name, "devices.kubevirt.io/"):
 		v.fault(key, "%q: devices.kubevirt.io is for the node's own devices (kvm, tun, ...): take another domain", name)
 	case other != "" && other != kind:
 		v.fault(key, "%q is a resource of %s too: a resource is of one kind", name, other)

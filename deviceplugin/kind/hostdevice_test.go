@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
 )
@@ -210,7 +211,7 @@ func TestKinds(t *testing.T) {
 	c := Config{Hypervisors: standard.Registry(sysfs.Roots{}).All(), Permitted: permitted()}
 	var got []string
 	for _, k := range c.Kinds() {
-		if err := deviceplugin.CheckResource(k.Resource()); err != nil {
+		if err := resourcename.Check(k.Resource()); err != nil {
 			t.Error(err)
 		}
 		if name, own := strings.CutPrefix(k.Resource(), Domain+"/"); own {

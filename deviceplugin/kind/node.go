@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/internal/inotify"
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +57,7 @@ func (n *Node) Find(ctx context.Context) []deviceplugin.Device {
 
 // repeat makes devices that are all the same: "kvm0", "kvm1", ...
 func repeat(resource string, count int, obstacle string, grant *deviceplugin.Grant) []deviceplugin.Device {
-	name := word(resource)
+	name := resourcename.Word(resource)
 	devices := make([]deviceplugin.Device, count)
 	for i := range devices {
 		devices[i] = deviceplugin.Device{ID: fmt.Sprintf("%s%d", name, i), Obstacle: obstacle, Grant: grant}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -103,11 +104,8 @@ func or(value, fallback string) string {
 	return value
 }
 
-// word is the last part of a resource's name.
-func word(resource string) string { return resource[strings.LastIndexByte(resource, '/')+1:] }
-
 func (c Config) count(resource string) int {
-	if n, set := c.Counts[word(resource)]; set {
+	if n, set := c.Counts[resourcename.Word(resource)]; set {
 		return n
 	}
 	return DefaultCount
@@ -136,7 +134,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 	}
 	words := make(map[string]bool)
 	for r := range shared {
-		words[word(r)] = true
+		words[resourcename.Word(r)] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Counts)) {
 		if !words[name] {
