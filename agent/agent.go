@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/store"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -29,6 +30,8 @@ type agent struct {
 	layers spec.Layers
 	arch   string
 	bootID string
+	// kube is the client of the API server; nil without one.
+	kube *kube.Client
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
 

@@ -96,6 +96,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	a := newAgent(life, cfg, st, n, h, s, bootID)
+	a.kube = cfg.kubeClient()
 	defer a.watches.Wait()
 	defer end()
 	a.watches.Go(func() { n.watch(life, cfg.Log) })
