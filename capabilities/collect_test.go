@@ -66,6 +66,9 @@ func TestDocument(t *testing.T) {
 		"unreadable": func(m *machine, s *Sources) {
 			m.must(os.RemoveAll(m.path("sys/kernel/mm/ksm")))
 			m.must(os.RemoveAll(m.path("sys/module")))
+			m.must(os.RemoveAll(m.path("sys/kernel/iommu_groups")))
+			m.must(os.Symlink("iommu_groups", m.path("sys/kernel/iommu_groups"))) // a ring
+			m.write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "perhaps\n")
 			m.write("proc/sys/kernel/sched_rt_runtime_us", "soon\n")
 			m.must(os.Remove(m.path("proc/sys/kernel/hostname")))
 		},

@@ -92,6 +92,11 @@ func machineFiles() map[string]string {
 		"sys/kernel/mm/transparent_hugepage/enabled":                              "always [madvise] never\n",
 		"sys/module/kvm/parameters/halt_poll_ns":                                  "200000\n",
 		"sys/module/kvm_intel/parameters/nested":                                  "Y\n",
+		"sys/module/vfio/parameters/enable_unsafe_noiommu_mode":                   "Y\n",
+		"sys/module/vfio_pci/parameters/disable_vga":                              "N\n",
+		"sys/kernel/iommu_groups/1/type":                                          "DMA\n",
+		"sys/kernel/iommu_groups/1/devices/made-up.0/uevent":                      "\n",
+		"sys/kernel/iommu_groups/2/type":                                          "DMA\n",
 	}
 }
 

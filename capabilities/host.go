@@ -3,6 +3,7 @@ package capabilities
 import (
 	"cmp"
 	"maps"
+	"slices"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
@@ -24,6 +25,8 @@ func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *vmletv1.HostCapabilitie
 		TransparentHugePages: h.Memory.TransparentHugePages,
 		Clocksource:          h.Kernel.Clocksource,
 		Vulnerabilities:      maps.Clone(h.Processor.Vulnerabilities),
+		IommuGroups:          iommuGroups(h),
+		Vfio:                 &vmletv1.Vfio{Modules: slices.Clone(h.VFIO.Modules), NoIommu: h.VFIO.NoIOMMU},
 	}
 	if ksm := h.Memory.KSM; ksm != nil {
 		out.KsmEnabled = proto.Bool(ksm.Run == 1)
@@ -95,6 +98,16 @@ func hugePages(pools []sysfs.HugePages) []*vmletv1.HugePagePool {
 	var out []*vmletv1.HugePagePool
 	for _, p := range pools {
 		out = append(out, &vmletv1.HugePagePool{PageSizeBytes: p.PageSize, Total: p.Total})
+	}
+	return out
+}
+
+func iommuGroups(h *sysfs.Host) *vmletv1.IommuGroups {
+	out := &vmletv1.IommuGroups{Total: uint32(len(h.IOMMUGroups))}
+	for _, g := range h.IOMMUGroups {
+		if g.Viable {
+			out.Viable++
+		}
 	}
 	return out
 }

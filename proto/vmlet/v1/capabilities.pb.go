@@ -407,8 +407,11 @@ type HostCapabilities struct {
 	Clocksource          string `protobuf:"bytes,11,opt,name=clocksource,proto3" json:"clocksource,omitempty"`
 	// As /sys/devices/system/cpu/vulnerabilities says, by its file's name.
 	Vulnerabilities map[string]string `protobuf:"bytes,12,rep,name=vulnerabilities,proto3" json:"vulnerabilities,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Not set: nothing of the machine could be read.
+	IommuGroups   *IommuGroups `protobuf:"bytes,13,opt,name=iommu_groups,json=iommuGroups,proto3" json:"iommu_groups,omitempty"`
+	Vfio          *Vfio        `protobuf:"bytes,14,opt,name=vfio,proto3" json:"vfio,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostCapabilities) Reset() {
@@ -525,6 +528,133 @@ func (x *HostCapabilities) GetVulnerabilities() map[string]string {
 	return nil
 }
 
+func (x *HostCapabilities) GetIommuGroups() *IommuGroups {
+	if x != nil {
+		return x.IommuGroups
+	}
+	return nil
+}
+
+func (x *HostCapabilities) GetVfio() *Vfio {
+	if x != nil {
+		return x.Vfio
+	}
+	return nil
+}
+
+// IommuGroups are the smallest parts in which devices can be given to guests.
+type IommuGroups struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many there are; 0: the IOMMU is off, or there is none.
+	Total uint32 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	// How many of them VFIO would give to a guest as they are: all that is in them
+	// is bound to a driver that leaves the devices alone, or to none.
+	Viable        uint32 `protobuf:"varint,2,opt,name=viable,proto3" json:"viable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IommuGroups) Reset() {
+	*x = IommuGroups{}
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IommuGroups) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IommuGroups) ProtoMessage() {}
+
+func (x *IommuGroups) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IommuGroups.ProtoReflect.Descriptor instead.
+func (*IommuGroups) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *IommuGroups) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *IommuGroups) GetViable() uint32 {
+	if x != nil {
+		return x.Viable
+	}
+	return 0
+}
+
+// Vfio is the kernel's way of giving devices to guests. Its device nodes are
+// among Capabilities.devices.
+type Vfio struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Modules of it that are loaded: "vfio_pci". Sorted.
+	Modules []string `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
+	// enable_unsafe_noiommu_mode is on: devices can be had without an IOMMU, and
+	// then write to all of memory.
+	NoIommu       bool `protobuf:"varint,2,opt,name=no_iommu,json=noIommu,proto3" json:"no_iommu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Vfio) Reset() {
+	*x = Vfio{}
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Vfio) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Vfio) ProtoMessage() {}
+
+func (x *Vfio) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Vfio.ProtoReflect.Descriptor instead.
+func (*Vfio) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Vfio) GetModules() []string {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
+}
+
+func (x *Vfio) GetNoIommu() bool {
+	if x != nil {
+		return x.NoIommu
+	}
+	return false
+}
+
 type HostCpu struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// libvirt's word: "Intel", "AMD", "Hygon", "ARM".
@@ -547,7 +677,7 @@ type HostCpu struct {
 
 func (x *HostCpu) Reset() {
 	*x = HostCpu{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +689,7 @@ func (x *HostCpu) String() string {
 func (*HostCpu) ProtoMessage() {}
 
 func (x *HostCpu) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +702,7 @@ func (x *HostCpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpu.ProtoReflect.Descriptor instead.
 func (*HostCpu) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HostCpu) GetVendor() string {
@@ -668,7 +798,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +810,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +823,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NumaNode) GetId() uint32 {
@@ -742,7 +872,7 @@ type HugePagePool struct {
 
 func (x *HugePagePool) Reset() {
 	*x = HugePagePool{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +884,7 @@ func (x *HugePagePool) String() string {
 func (*HugePagePool) ProtoMessage() {}
 
 func (x *HugePagePool) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +897,7 @@ func (x *HugePagePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePagePool.ProtoReflect.Descriptor instead.
 func (*HugePagePool) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HugePagePool) GetPageSizeBytes() uint64 {
@@ -829,7 +959,7 @@ type HypervisorCapabilities struct {
 
 func (x *HypervisorCapabilities) Reset() {
 	*x = HypervisorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +971,7 @@ func (x *HypervisorCapabilities) String() string {
 func (*HypervisorCapabilities) ProtoMessage() {}
 
 func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +984,7 @@ func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorCapabilities.ProtoReflect.Descriptor instead.
 func (*HypervisorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HypervisorCapabilities) GetName() string {
@@ -1024,7 +1154,7 @@ type HypervisorLimits struct {
 
 func (x *HypervisorLimits) Reset() {
 	*x = HypervisorLimits{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1166,7 @@ func (x *HypervisorLimits) String() string {
 func (*HypervisorLimits) ProtoMessage() {}
 
 func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1179,7 @@ func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorLimits.ProtoReflect.Descriptor instead.
 func (*HypervisorLimits) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HypervisorLimits) GetMaxVcpus() uint32 {
@@ -1094,7 +1224,7 @@ type CpuidLeaf struct {
 
 func (x *CpuidLeaf) Reset() {
 	*x = CpuidLeaf{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1236,7 @@ func (x *CpuidLeaf) String() string {
 func (*CpuidLeaf) ProtoMessage() {}
 
 func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1249,7 @@ func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuidLeaf.ProtoReflect.Descriptor instead.
 func (*CpuidLeaf) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CpuidLeaf) GetFunction() uint32 {
@@ -1179,7 +1309,7 @@ type DeviceRequest struct {
 
 func (x *DeviceRequest) Reset() {
 	*x = DeviceRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1321,7 @@ func (x *DeviceRequest) String() string {
 func (*DeviceRequest) ProtoMessage() {}
 
 func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1334,7 @@ func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
 func (*DeviceRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeviceRequest) GetResource() string {
@@ -1240,7 +1370,7 @@ type TscInfo struct {
 
 func (x *TscInfo) Reset() {
 	*x = TscInfo{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1382,7 @@ func (x *TscInfo) String() string {
 func (*TscInfo) ProtoMessage() {}
 
 func (x *TscInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1395,7 @@ func (x *TscInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TscInfo.ProtoReflect.Descriptor instead.
 func (*TscInfo) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TscInfo) GetFrequencyHz() uint64 {
@@ -1317,7 +1447,7 @@ type VmmCapabilities struct {
 
 func (x *VmmCapabilities) Reset() {
 	*x = VmmCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1459,7 @@ func (x *VmmCapabilities) String() string {
 func (*VmmCapabilities) ProtoMessage() {}
 
 func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1472,7 @@ func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmCapabilities.ProtoReflect.Descriptor instead.
 func (*VmmCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VmmCapabilities) GetName() string {
@@ -1476,7 +1606,7 @@ type MachineType struct {
 
 func (x *MachineType) Reset() {
 	*x = MachineType{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1618,7 @@ func (x *MachineType) String() string {
 func (*MachineType) ProtoMessage() {}
 
 func (x *MachineType) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1631,7 @@ func (x *MachineType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineType.ProtoReflect.Descriptor instead.
 func (*MachineType) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MachineType) GetName() string {
@@ -1590,7 +1720,7 @@ type AcceleratorCapabilities struct {
 
 func (x *AcceleratorCapabilities) Reset() {
 	*x = AcceleratorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1732,7 @@ func (x *AcceleratorCapabilities) String() string {
 func (*AcceleratorCapabilities) ProtoMessage() {}
 
 func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1745,7 @@ func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceleratorCapabilities.ProtoReflect.Descriptor instead.
 func (*AcceleratorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AcceleratorCapabilities) GetHypervisor() string {
@@ -1691,7 +1821,7 @@ type CpuModel struct {
 
 func (x *CpuModel) Reset() {
 	*x = CpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1833,7 @@ func (x *CpuModel) String() string {
 func (*CpuModel) ProtoMessage() {}
 
 func (x *CpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1846,7 @@ func (x *CpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuModel.ProtoReflect.Descriptor instead.
 func (*CpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CpuModel) GetName() string {
@@ -1777,7 +1907,7 @@ type HostCpuModel struct {
 
 func (x *HostCpuModel) Reset() {
 	*x = HostCpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1919,7 @@ func (x *HostCpuModel) String() string {
 func (*HostCpuModel) ProtoMessage() {}
 
 func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1932,7 @@ func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpuModel.ProtoReflect.Descriptor instead.
 func (*HostCpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostCpuModel) GetName() string {
@@ -1843,7 +1973,7 @@ type VmmSev struct {
 
 func (x *VmmSev) Reset() {
 	*x = VmmSev{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1985,7 @@ func (x *VmmSev) String() string {
 func (*VmmSev) ProtoMessage() {}
 
 func (x *VmmSev) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1998,7 @@ func (x *VmmSev) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmSev.ProtoReflect.Descriptor instead.
 func (*VmmSev) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VmmSev) GetCbitPosition() uint32 {
@@ -1901,7 +2031,7 @@ type ConfidentialComputing struct {
 
 func (x *ConfidentialComputing) Reset() {
 	*x = ConfidentialComputing{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2043,7 @@ func (x *ConfidentialComputing) String() string {
 func (*ConfidentialComputing) ProtoMessage() {}
 
 func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2056,7 @@ func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialComputing.ProtoReflect.Descriptor instead.
 func (*ConfidentialComputing) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConfidentialComputing) GetSev() *ConfidentialFeature {
@@ -1983,7 +2113,7 @@ type ConfidentialFeature struct {
 
 func (x *ConfidentialFeature) Reset() {
 	*x = ConfidentialFeature{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2125,7 @@ func (x *ConfidentialFeature) String() string {
 func (*ConfidentialFeature) ProtoMessage() {}
 
 func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2138,7 @@ func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialFeature.ProtoReflect.Descriptor instead.
 func (*ConfidentialFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConfidentialFeature) GetSupported() bool {
@@ -2045,7 +2175,7 @@ type SevPlatform struct {
 
 func (x *SevPlatform) Reset() {
 	*x = SevPlatform{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2187,7 @@ func (x *SevPlatform) String() string {
 func (*SevPlatform) ProtoMessage() {}
 
 func (x *SevPlatform) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2200,7 @@ func (x *SevPlatform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SevPlatform.ProtoReflect.Descriptor instead.
 func (*SevPlatform) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SevPlatform) GetApiMajor() uint32 {
@@ -2152,7 +2282,7 @@ type DeviceCapability struct {
 
 func (x *DeviceCapability) Reset() {
 	*x = DeviceCapability{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2294,7 @@ func (x *DeviceCapability) String() string {
 func (*DeviceCapability) ProtoMessage() {}
 
 func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2307,7 @@ func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceCapability.ProtoReflect.Descriptor instead.
 func (*DeviceCapability) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeviceCapability) GetName() string {
@@ -2232,7 +2362,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2374,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2387,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetCapabilitiesRequest) GetRefresh() bool {
@@ -2276,7 +2406,7 @@ type GetCapabilitiesResponse struct {
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2418,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2431,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCapabilitiesResponse) GetCapabilities() *Capabilities {
@@ -2320,7 +2450,7 @@ type GetHypervFeaturesRequest struct {
 
 func (x *GetHypervFeaturesRequest) Reset() {
 	*x = GetHypervFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2462,7 @@ func (x *GetHypervFeaturesRequest) String() string {
 func (*GetHypervFeaturesRequest) ProtoMessage() {}
 
 func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2475,7 @@ func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetHypervFeaturesRequest) GetHypervisor() string {
@@ -2364,7 +2494,7 @@ type GetHypervFeaturesResponse struct {
 
 func (x *GetHypervFeaturesResponse) Reset() {
 	*x = GetHypervFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2506,7 @@ func (x *GetHypervFeaturesResponse) String() string {
 func (*GetHypervFeaturesResponse) ProtoMessage() {}
 
 func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2519,7 @@ func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetHypervFeaturesResponse) GetFeatures() []string {
@@ -2408,7 +2538,7 @@ type GetSupportedMachineTypesRequest struct {
 
 func (x *GetSupportedMachineTypesRequest) Reset() {
 	*x = GetSupportedMachineTypesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2550,7 @@ func (x *GetSupportedMachineTypesRequest) String() string {
 func (*GetSupportedMachineTypesRequest) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2563,7 @@ func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSupportedMachineTypesRequest) GetVmm() string {
@@ -2452,7 +2582,7 @@ type GetSupportedMachineTypesResponse struct {
 
 func (x *GetSupportedMachineTypesResponse) Reset() {
 	*x = GetSupportedMachineTypesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2594,7 @@ func (x *GetSupportedMachineTypesResponse) String() string {
 func (*GetSupportedMachineTypesResponse) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2607,7 @@ func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSupportedMachineTypesResponse) GetMachineTypes() []*MachineType {
@@ -2497,7 +2627,7 @@ type GetSupportedCpuModelsRequest struct {
 
 func (x *GetSupportedCpuModelsRequest) Reset() {
 	*x = GetSupportedCpuModelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2639,7 @@ func (x *GetSupportedCpuModelsRequest) String() string {
 func (*GetSupportedCpuModelsRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2652,7 @@ func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSupportedCpuModelsRequest) GetHypervisor() string {
@@ -2549,7 +2679,7 @@ type GetSupportedCpuModelsResponse struct {
 
 func (x *GetSupportedCpuModelsResponse) Reset() {
 	*x = GetSupportedCpuModelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2691,7 @@ func (x *GetSupportedCpuModelsResponse) String() string {
 func (*GetSupportedCpuModelsResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2704,7 @@ func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSupportedCpuModelsResponse) GetModels() []*CpuModel {
@@ -2594,7 +2724,7 @@ type GetHostCpuModelInfoRequest struct {
 
 func (x *GetHostCpuModelInfoRequest) Reset() {
 	*x = GetHostCpuModelInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2736,7 @@ func (x *GetHostCpuModelInfoRequest) String() string {
 func (*GetHostCpuModelInfoRequest) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2749,7 @@ func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetHostCpuModelInfoRequest) GetHypervisor() string {
@@ -2645,7 +2775,7 @@ type GetHostCpuModelInfoResponse struct {
 
 func (x *GetHostCpuModelInfoResponse) Reset() {
 	*x = GetHostCpuModelInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2787,7 @@ func (x *GetHostCpuModelInfoResponse) String() string {
 func (*GetHostCpuModelInfoResponse) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2800,7 @@ func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetHostCpuModelInfoResponse) GetModel() *HostCpuModel {
@@ -2690,7 +2820,7 @@ type GetSupportedCpuFeaturesRequest struct {
 
 func (x *GetSupportedCpuFeaturesRequest) Reset() {
 	*x = GetSupportedCpuFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2832,7 @@ func (x *GetSupportedCpuFeaturesRequest) String() string {
 func (*GetSupportedCpuFeaturesRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2845,7 @@ func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSupportedCpuFeaturesRequest) GetHypervisor() string {
@@ -2741,7 +2871,7 @@ type GetSupportedCpuFeaturesResponse struct {
 
 func (x *GetSupportedCpuFeaturesResponse) Reset() {
 	*x = GetSupportedCpuFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2883,7 @@ func (x *GetSupportedCpuFeaturesResponse) String() string {
 func (*GetSupportedCpuFeaturesResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2896,7 @@ func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetSupportedCpuFeaturesResponse) GetFeatures() []string {
@@ -2785,7 +2915,7 @@ type GetNodeTscInfoRequest struct {
 
 func (x *GetNodeTscInfoRequest) Reset() {
 	*x = GetNodeTscInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2927,7 @@ func (x *GetNodeTscInfoRequest) String() string {
 func (*GetNodeTscInfoRequest) ProtoMessage() {}
 
 func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2940,7 @@ func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetNodeTscInfoRequest) GetHypervisor() string {
@@ -2829,7 +2959,7 @@ type GetNodeTscInfoResponse struct {
 
 func (x *GetNodeTscInfoResponse) Reset() {
 	*x = GetNodeTscInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2971,7 @@ func (x *GetNodeTscInfoResponse) String() string {
 func (*GetNodeTscInfoResponse) ProtoMessage() {}
 
 func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2984,7 @@ func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetNodeTscInfoResponse) GetTsc() *TscInfo {
@@ -2872,7 +3002,7 @@ type GetNodeSevFeaturesRequest struct {
 
 func (x *GetNodeSevFeaturesRequest) Reset() {
 	*x = GetNodeSevFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3014,7 @@ func (x *GetNodeSevFeaturesRequest) String() string {
 func (*GetNodeSevFeaturesRequest) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3027,7 @@ func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{39}
 }
 
 type GetNodeSevFeaturesResponse struct {
@@ -2909,7 +3039,7 @@ type GetNodeSevFeaturesResponse struct {
 
 func (x *GetNodeSevFeaturesResponse) Reset() {
 	*x = GetNodeSevFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3051,7 @@ func (x *GetNodeSevFeaturesResponse) String() string {
 func (*GetNodeSevFeaturesResponse) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3064,7 @@ func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeSevFeaturesResponse) GetFeatures() *ConfidentialComputing {
@@ -2952,7 +3082,7 @@ type GetNodeLabelsRequest struct {
 
 func (x *GetNodeLabelsRequest) Reset() {
 	*x = GetNodeLabelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3094,7 @@ func (x *GetNodeLabelsRequest) String() string {
 func (*GetNodeLabelsRequest) ProtoMessage() {}
 
 func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3107,7 @@ func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{41}
 }
 
 type GetNodeLabelsResponse struct {
@@ -2991,7 +3121,7 @@ type GetNodeLabelsResponse struct {
 
 func (x *GetNodeLabelsResponse) Reset() {
 	*x = GetNodeLabelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3133,7 @@ func (x *GetNodeLabelsResponse) String() string {
 func (*GetNodeLabelsResponse) ProtoMessage() {}
 
 func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
+	mi := &file_vmlet_v1_capabilities_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3146,7 @@ func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetNodeLabelsResponse) GetLabels() map[string]string {
@@ -3067,7 +3197,7 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"9\n" +
 	"\vUnknownFact\x12\x12\n" +
 	"\x04fact\x18\x01 \x01(\tR\x04fact\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x8d\x05\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xeb\x05\n" +
 	"\x10HostCapabilities\x12%\n" +
 	"\x0ekernel_release\x18\x01 \x01(\tR\rkernelRelease\x12#\n" +
 	"\x03cpu\x18\x02 \x01(\v2\x11.vmlet.v1.HostCpuR\x03cpu\x12!\n" +
@@ -3085,13 +3215,21 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x16transparent_huge_pages\x18\n" +
 	" \x01(\tR\x14transparentHugePages\x12 \n" +
 	"\vclocksource\x18\v \x01(\tR\vclocksource\x12Y\n" +
-	"\x0fvulnerabilities\x18\f \x03(\v2/.vmlet.v1.HostCapabilities.VulnerabilitiesEntryR\x0fvulnerabilities\x1aB\n" +
+	"\x0fvulnerabilities\x18\f \x03(\v2/.vmlet.v1.HostCapabilities.VulnerabilitiesEntryR\x0fvulnerabilities\x128\n" +
+	"\fiommu_groups\x18\r \x01(\v2\x15.vmlet.v1.IommuGroupsR\viommuGroups\x12\"\n" +
+	"\x04vfio\x18\x0e \x01(\v2\x0e.vmlet.v1.VfioR\x04vfio\x1aB\n" +
 	"\x14VulnerabilitiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
 	"\f_ksm_enabledB\v\n" +
 	"\t_realtimeB\t\n" +
-	"\a_nested\"\xa8\x02\n" +
+	"\a_nested\";\n" +
+	"\vIommuGroups\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\rR\x05total\x12\x16\n" +
+	"\x06viable\x18\x02 \x01(\rR\x06viable\";\n" +
+	"\x04Vfio\x12\x18\n" +
+	"\amodules\x18\x01 \x03(\tR\amodules\x12\x19\n" +
+	"\bno_iommu\x18\x02 \x01(\bR\anoIommu\"\xa8\x02\n" +
 	"\aHostCpu\x12\x16\n" +
 	"\x06vendor\x18\x01 \x01(\tR\x06vendor\x12\x1d\n" +
 	"\n" +
@@ -3330,115 +3468,119 @@ func file_vmlet_v1_capabilities_proto_rawDescGZIP() []byte {
 	return file_vmlet_v1_capabilities_proto_rawDescData
 }
 
-var file_vmlet_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_vmlet_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_vmlet_v1_capabilities_proto_goTypes = []any{
 	(*Capabilities)(nil),                     // 0: vmlet.v1.Capabilities
 	(*HostDeviceResource)(nil),               // 1: vmlet.v1.HostDeviceResource
 	(*HostDeviceObstacle)(nil),               // 2: vmlet.v1.HostDeviceObstacle
 	(*UnknownFact)(nil),                      // 3: vmlet.v1.UnknownFact
 	(*HostCapabilities)(nil),                 // 4: vmlet.v1.HostCapabilities
-	(*HostCpu)(nil),                          // 5: vmlet.v1.HostCpu
-	(*NumaNode)(nil),                         // 6: vmlet.v1.NumaNode
-	(*HugePagePool)(nil),                     // 7: vmlet.v1.HugePagePool
-	(*HypervisorCapabilities)(nil),           // 8: vmlet.v1.HypervisorCapabilities
-	(*HypervisorLimits)(nil),                 // 9: vmlet.v1.HypervisorLimits
-	(*CpuidLeaf)(nil),                        // 10: vmlet.v1.CpuidLeaf
-	(*DeviceRequest)(nil),                    // 11: vmlet.v1.DeviceRequest
-	(*TscInfo)(nil),                          // 12: vmlet.v1.TscInfo
-	(*VmmCapabilities)(nil),                  // 13: vmlet.v1.VmmCapabilities
-	(*MachineType)(nil),                      // 14: vmlet.v1.MachineType
-	(*AcceleratorCapabilities)(nil),          // 15: vmlet.v1.AcceleratorCapabilities
-	(*CpuModel)(nil),                         // 16: vmlet.v1.CpuModel
-	(*HostCpuModel)(nil),                     // 17: vmlet.v1.HostCpuModel
-	(*VmmSev)(nil),                           // 18: vmlet.v1.VmmSev
-	(*ConfidentialComputing)(nil),            // 19: vmlet.v1.ConfidentialComputing
-	(*ConfidentialFeature)(nil),              // 20: vmlet.v1.ConfidentialFeature
-	(*SevPlatform)(nil),                      // 21: vmlet.v1.SevPlatform
-	(*DeviceCapability)(nil),                 // 22: vmlet.v1.DeviceCapability
-	(*GetCapabilitiesRequest)(nil),           // 23: vmlet.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil),          // 24: vmlet.v1.GetCapabilitiesResponse
-	(*GetHypervFeaturesRequest)(nil),         // 25: vmlet.v1.GetHypervFeaturesRequest
-	(*GetHypervFeaturesResponse)(nil),        // 26: vmlet.v1.GetHypervFeaturesResponse
-	(*GetSupportedMachineTypesRequest)(nil),  // 27: vmlet.v1.GetSupportedMachineTypesRequest
-	(*GetSupportedMachineTypesResponse)(nil), // 28: vmlet.v1.GetSupportedMachineTypesResponse
-	(*GetSupportedCpuModelsRequest)(nil),     // 29: vmlet.v1.GetSupportedCpuModelsRequest
-	(*GetSupportedCpuModelsResponse)(nil),    // 30: vmlet.v1.GetSupportedCpuModelsResponse
-	(*GetHostCpuModelInfoRequest)(nil),       // 31: vmlet.v1.GetHostCpuModelInfoRequest
-	(*GetHostCpuModelInfoResponse)(nil),      // 32: vmlet.v1.GetHostCpuModelInfoResponse
-	(*GetSupportedCpuFeaturesRequest)(nil),   // 33: vmlet.v1.GetSupportedCpuFeaturesRequest
-	(*GetSupportedCpuFeaturesResponse)(nil),  // 34: vmlet.v1.GetSupportedCpuFeaturesResponse
-	(*GetNodeTscInfoRequest)(nil),            // 35: vmlet.v1.GetNodeTscInfoRequest
-	(*GetNodeTscInfoResponse)(nil),           // 36: vmlet.v1.GetNodeTscInfoResponse
-	(*GetNodeSevFeaturesRequest)(nil),        // 37: vmlet.v1.GetNodeSevFeaturesRequest
-	(*GetNodeSevFeaturesResponse)(nil),       // 38: vmlet.v1.GetNodeSevFeaturesResponse
-	(*GetNodeLabelsRequest)(nil),             // 39: vmlet.v1.GetNodeLabelsRequest
-	(*GetNodeLabelsResponse)(nil),            // 40: vmlet.v1.GetNodeLabelsResponse
-	nil,                                      // 41: vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	nil,                                      // 42: vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	nil,                                      // 43: vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+	(*IommuGroups)(nil),                      // 5: vmlet.v1.IommuGroups
+	(*Vfio)(nil),                             // 6: vmlet.v1.Vfio
+	(*HostCpu)(nil),                          // 7: vmlet.v1.HostCpu
+	(*NumaNode)(nil),                         // 8: vmlet.v1.NumaNode
+	(*HugePagePool)(nil),                     // 9: vmlet.v1.HugePagePool
+	(*HypervisorCapabilities)(nil),           // 10: vmlet.v1.HypervisorCapabilities
+	(*HypervisorLimits)(nil),                 // 11: vmlet.v1.HypervisorLimits
+	(*CpuidLeaf)(nil),                        // 12: vmlet.v1.CpuidLeaf
+	(*DeviceRequest)(nil),                    // 13: vmlet.v1.DeviceRequest
+	(*TscInfo)(nil),                          // 14: vmlet.v1.TscInfo
+	(*VmmCapabilities)(nil),                  // 15: vmlet.v1.VmmCapabilities
+	(*MachineType)(nil),                      // 16: vmlet.v1.MachineType
+	(*AcceleratorCapabilities)(nil),          // 17: vmlet.v1.AcceleratorCapabilities
+	(*CpuModel)(nil),                         // 18: vmlet.v1.CpuModel
+	(*HostCpuModel)(nil),                     // 19: vmlet.v1.HostCpuModel
+	(*VmmSev)(nil),                           // 20: vmlet.v1.VmmSev
+	(*ConfidentialComputing)(nil),            // 21: vmlet.v1.ConfidentialComputing
+	(*ConfidentialFeature)(nil),              // 22: vmlet.v1.ConfidentialFeature
+	(*SevPlatform)(nil),                      // 23: vmlet.v1.SevPlatform
+	(*DeviceCapability)(nil),                 // 24: vmlet.v1.DeviceCapability
+	(*GetCapabilitiesRequest)(nil),           // 25: vmlet.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil),          // 26: vmlet.v1.GetCapabilitiesResponse
+	(*GetHypervFeaturesRequest)(nil),         // 27: vmlet.v1.GetHypervFeaturesRequest
+	(*GetHypervFeaturesResponse)(nil),        // 28: vmlet.v1.GetHypervFeaturesResponse
+	(*GetSupportedMachineTypesRequest)(nil),  // 29: vmlet.v1.GetSupportedMachineTypesRequest
+	(*GetSupportedMachineTypesResponse)(nil), // 30: vmlet.v1.GetSupportedMachineTypesResponse
+	(*GetSupportedCpuModelsRequest)(nil),     // 31: vmlet.v1.GetSupportedCpuModelsRequest
+	(*GetSupportedCpuModelsResponse)(nil),    // 32: vmlet.v1.GetSupportedCpuModelsResponse
+	(*GetHostCpuModelInfoRequest)(nil),       // 33: vmlet.v1.GetHostCpuModelInfoRequest
+	(*GetHostCpuModelInfoResponse)(nil),      // 34: vmlet.v1.GetHostCpuModelInfoResponse
+	(*GetSupportedCpuFeaturesRequest)(nil),   // 35: vmlet.v1.GetSupportedCpuFeaturesRequest
+	(*GetSupportedCpuFeaturesResponse)(nil),  // 36: vmlet.v1.GetSupportedCpuFeaturesResponse
+	(*GetNodeTscInfoRequest)(nil),            // 37: vmlet.v1.GetNodeTscInfoRequest
+	(*GetNodeTscInfoResponse)(nil),           // 38: vmlet.v1.GetNodeTscInfoResponse
+	(*GetNodeSevFeaturesRequest)(nil),        // 39: vmlet.v1.GetNodeSevFeaturesRequest
+	(*GetNodeSevFeaturesResponse)(nil),       // 40: vmlet.v1.GetNodeSevFeaturesResponse
+	(*GetNodeLabelsRequest)(nil),             // 41: vmlet.v1.GetNodeLabelsRequest
+	(*GetNodeLabelsResponse)(nil),            // 42: vmlet.v1.GetNodeLabelsResponse
+	nil,                                      // 43: vmlet.v1.HostCapabilities.VulnerabilitiesEntry
+	nil,                                      // 44: vmlet.v1.HypervisorCapabilities.ExtensionsEntry
+	nil,                                      // 45: vmlet.v1.GetNodeLabelsResponse.LabelsEntry
 }
 var file_vmlet_v1_capabilities_proto_depIdxs = []int32{
 	4,  // 0: vmlet.v1.Capabilities.host:type_name -> vmlet.v1.HostCapabilities
-	8,  // 1: vmlet.v1.Capabilities.hypervisors:type_name -> vmlet.v1.HypervisorCapabilities
-	13, // 2: vmlet.v1.Capabilities.vmms:type_name -> vmlet.v1.VmmCapabilities
-	19, // 3: vmlet.v1.Capabilities.confidential_computing:type_name -> vmlet.v1.ConfidentialComputing
-	22, // 4: vmlet.v1.Capabilities.devices:type_name -> vmlet.v1.DeviceCapability
+	10, // 1: vmlet.v1.Capabilities.hypervisors:type_name -> vmlet.v1.HypervisorCapabilities
+	15, // 2: vmlet.v1.Capabilities.vmms:type_name -> vmlet.v1.VmmCapabilities
+	21, // 3: vmlet.v1.Capabilities.confidential_computing:type_name -> vmlet.v1.ConfidentialComputing
+	24, // 4: vmlet.v1.Capabilities.devices:type_name -> vmlet.v1.DeviceCapability
 	3,  // 5: vmlet.v1.Capabilities.unknown:type_name -> vmlet.v1.UnknownFact
 	1,  // 6: vmlet.v1.Capabilities.host_devices:type_name -> vmlet.v1.HostDeviceResource
 	2,  // 7: vmlet.v1.HostDeviceResource.obstacles:type_name -> vmlet.v1.HostDeviceObstacle
-	5,  // 8: vmlet.v1.HostCapabilities.cpu:type_name -> vmlet.v1.HostCpu
-	6,  // 9: vmlet.v1.HostCapabilities.numa_nodes:type_name -> vmlet.v1.NumaNode
-	7,  // 10: vmlet.v1.HostCapabilities.huge_pages:type_name -> vmlet.v1.HugePagePool
-	41, // 11: vmlet.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	7,  // 12: vmlet.v1.NumaNode.huge_pages:type_name -> vmlet.v1.HugePagePool
-	9,  // 13: vmlet.v1.HypervisorCapabilities.limits:type_name -> vmlet.v1.HypervisorLimits
-	42, // 14: vmlet.v1.HypervisorCapabilities.extensions:type_name -> vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	12, // 15: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
-	10, // 16: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
-	11, // 17: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
-	10, // 18: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
-	14, // 19: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
-	15, // 20: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
-	16, // 21: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
-	17, // 22: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
-	18, // 23: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
-	20, // 24: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
-	20, // 25: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
-	20, // 26: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
-	20, // 27: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
-	20, // 28: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
-	21, // 29: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
-	0,  // 30: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
-	14, // 31: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
-	16, // 32: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
-	17, // 33: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
-	12, // 34: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
-	19, // 35: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
-	43, // 36: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
-	3,  // 37: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
-	23, // 38: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
-	25, // 39: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
-	27, // 40: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
-	29, // 41: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
-	31, // 42: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
-	33, // 43: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
-	35, // 44: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
-	37, // 45: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
-	39, // 46: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
-	24, // 47: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
-	26, // 48: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
-	28, // 49: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
-	30, // 50: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
-	32, // 51: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
-	34, // 52: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
-	36, // 53: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
-	38, // 54: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
-	40, // 55: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
-	47, // [47:56] is the sub-list for method output_type
-	38, // [38:47] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	7,  // 8: vmlet.v1.HostCapabilities.cpu:type_name -> vmlet.v1.HostCpu
+	8,  // 9: vmlet.v1.HostCapabilities.numa_nodes:type_name -> vmlet.v1.NumaNode
+	9,  // 10: vmlet.v1.HostCapabilities.huge_pages:type_name -> vmlet.v1.HugePagePool
+	43, // 11: vmlet.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.v1.HostCapabilities.VulnerabilitiesEntry
+	5,  // 12: vmlet.v1.HostCapabilities.iommu_groups:type_name -> vmlet.v1.IommuGroups
+	6,  // 13: vmlet.v1.HostCapabilities.vfio:type_name -> vmlet.v1.Vfio
+	9,  // 14: vmlet.v1.NumaNode.huge_pages:type_name -> vmlet.v1.HugePagePool
+	11, // 15: vmlet.v1.HypervisorCapabilities.limits:type_name -> vmlet.v1.HypervisorLimits
+	44, // 16: vmlet.v1.HypervisorCapabilities.extensions:type_name -> vmlet.v1.HypervisorCapabilities.ExtensionsEntry
+	14, // 17: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
+	12, // 18: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
+	13, // 19: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
+	12, // 20: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
+	16, // 21: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
+	17, // 22: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
+	18, // 23: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
+	19, // 24: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
+	20, // 25: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
+	22, // 26: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
+	22, // 27: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
+	22, // 28: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
+	22, // 29: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
+	22, // 30: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
+	23, // 31: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
+	0,  // 32: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
+	16, // 33: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
+	18, // 34: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
+	19, // 35: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
+	14, // 36: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
+	21, // 37: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
+	45, // 38: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+	3,  // 39: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
+	25, // 40: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
+	27, // 41: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
+	29, // 42: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
+	31, // 43: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
+	33, // 44: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
+	35, // 45: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
+	37, // 46: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
+	39, // 47: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
+	41, // 48: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
+	26, // 49: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
+	28, // 50: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
+	30, // 51: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
+	32, // 52: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
+	34, // 53: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
+	36, // 54: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
+	38, // 55: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
+	40, // 56: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
+	42, // 57: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
+	49, // [49:58] is the sub-list for method output_type
+	40, // [40:49] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_capabilities_proto_init() }
@@ -3447,14 +3589,14 @@ func file_vmlet_v1_capabilities_proto_init() {
 		return
 	}
 	file_vmlet_v1_capabilities_proto_msgTypes[4].OneofWrappers = []any{}
-	file_vmlet_v1_capabilities_proto_msgTypes[8].OneofWrappers = []any{}
+	file_vmlet_v1_capabilities_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_capabilities_proto_rawDesc), len(file_vmlet_v1_capabilities_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,7 +10,6 @@ import (
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 func (a *app) probeCmd() *cobra.Command {
@@ -49,7 +48,7 @@ under it; 2 wrong usage of the command line.`,
 			}
 			return unready(readiness.Ready(doc))
 		}
-		report := readiness.Of(doc, sysfs.Read(*f.roots))
+		report := readiness.Of(doc)
 		if err := readiness.Write(a.Stdout, report); err != nil {
 			return err
 		}

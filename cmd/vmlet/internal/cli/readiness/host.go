@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 func processor(doc *vmletv1.Capabilities) []Check {
@@ -175,34 +174,35 @@ func devices(doc *vmletv1.Capabilities) []Check {
 }
 
 // passthrough is whether host devices can be given to guests.
-func passthrough(doc *vmletv1.Capabilities, host *sysfs.Host) []Check {
-	if len(host.IOMMUGroups) == 0 {
-		remedy := ""
-		switch doc.GetArchitecture() {
-		case "amd64":
-			remedy = "enable VT-d or AMD-Vi in firmware; on Intel, put intel_iommu=on on the kernel's command line"
-		case "arm64":
-			remedy = "enable the SMMU in firmware"
-		}
-		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: remedy}}
+func passthrough(doc *vmletv1.Capabilities) []Check {
+	groups, vfio := doc.GetHost().GetIommuGroups(), doc.GetHost().GetVfio()
+	switch {
+	case groups == nil || groups.GetTotal() == 0 && !told(doc, "host.iommuGroups"):
+		return nil // what is unknown is said once
+	case groups.GetTotal() == 0:
+		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: iommuRemedy(doc)}}
 	}
-	viable := 0
-	for _, g := range host.IOMMUGroups {
-		if g.Viable {
-			viable++
-		}
-	}
-	all := []Check{{Mark: Pass, Name: "IOMMU", Finding: fmt.Sprintf("%s, of which %d can be given to a guest as they are", plural(len(host.IOMMUGroups), "group"), viable)}}
-	if host.VFIO.NoIOMMU {
+	all := []Check{{Mark: Pass, Name: "IOMMU", Finding: fmt.Sprintf("%s, of which %d can be given to a guest as they are", plural(int(groups.GetTotal()), "group"), groups.GetViable())}}
+	if vfio.GetNoIommu() {
 		all = append(all, Check{Mark: Warn, Name: "VFIO", Finding: "enable_unsafe_noiommu_mode is on: a guest with a device can write to all of memory",
 			Remedy: "set /sys/module/vfio/parameters/enable_unsafe_noiommu_mode to N"})
 	}
-	if len(host.VFIO.Modules) == 0 {
+	if len(vfio.GetModules()) == 0 {
 		all = append(all, Check{Mark: Info, Name: "VFIO", Finding: "no VFIO module is loaded", Remedy: "to give devices to guests: modprobe vfio-pci"})
 	} else {
-		all = append(all, Check{Mark: Pass, Name: "VFIO", Finding: "modules: " + strings.Join(host.VFIO.Modules, ", ")})
+		all = append(all, Check{Mark: Pass, Name: "VFIO", Finding: "modules: " + strings.Join(vfio.GetModules(), ", ")})
 	}
 	return all
+}
+
+func iommuRemedy(doc *vmletv1.Capabilities) string {
+	switch doc.GetArchitecture() {
+	case "amd64":
+		return "enable VT-d or AMD-Vi in firmware; on Intel, put intel_iommu=on on the kernel's command line"
+	case "arm64":
+		return "enable the SMMU in firmware"
+	}
+	return ""
 }
 
 // permitted is what there is of the devices that the configuration permits.

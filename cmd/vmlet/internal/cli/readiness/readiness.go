@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Mark is how good something is.
@@ -51,9 +50,8 @@ type Report struct {
 	Ready bool
 }
 
-// Of makes the report. host has what a document leaves out (IOMMU groups, VFIO),
-// from the same machine.
-func Of(doc *vmletv1.Capabilities, host *sysfs.Host) Report {
+// Of makes the report. It follows from the document and from nothing else.
+func Of(doc *vmletv1.Capabilities) Report {
 	r := Report{
 		Head: head(doc),
 		Sections: []Section{
@@ -62,7 +60,7 @@ func Of(doc *vmletv1.Capabilities, host *sysfs.Host) Report {
 			{"Processor", processor(doc)},
 			{"Memory", memory(doc)},
 			{"Devices", devices(doc)},
-			{"Host devices for guests", append(passthrough(doc, host), permitted(doc)...)},
+			{"Host devices for guests", append(passthrough(doc), permitted(doc)...)},
 			{"Confidential computing", confidential(doc)},
 			{"Not known", unknown(doc)},
 		},
@@ -129,6 +127,11 @@ func toldElsewhere(doc *vmletv1.Capabilities, fact string) bool {
 	}) || slices.ContainsFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool {
 		return fact == "vmms."+v.GetName() && v.GetState() != works
 	})
+}
+
+// told: nothing says that a fact could not be asked.
+func told(doc *vmletv1.Capabilities, fact string) bool {
+	return !slices.ContainsFunc(doc.GetUnknown(), func(u *vmletv1.UnknownFact) bool { return u.GetFact() == fact })
 }
 
 // notAsked words what the document says of a part that wasn't asked.

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -38,17 +37,12 @@ func write(t *testing.T, r Report) string {
 }
 
 func TestReport(t *testing.T) {
-	withVFIO := &sysfs.Host{
-		IOMMUGroups: []sysfs.IOMMUGroup{{ID: 1, Viable: true}, {ID: 2}},
-		VFIO:        sysfs.VFIO{Modules: []string{"vfio", "vfio_pci"}, NoIOMMU: true},
-	}
 	for _, c := range []struct {
 		name   string
 		change func(doc *vmletv1.Capabilities)
-		host   *sysfs.Host
 		ready  bool
 	}{
-		{name: "healthy", host: withVFIO, ready: true, change: func(doc *vmletv1.Capabilities) {
+		{name: "healthy", ready: true, change: func(doc *vmletv1.Capabilities) {
 			doc.ConfidentialComputing.Sev.Supported = true
 			doc.HostDevices = []*vmletv1.HostDeviceResource{
 				{Resource: "example.org/absent", Kind: "usb"},
@@ -60,10 +54,17 @@ func TestReport(t *testing.T) {
 			doc.ConfidentialComputing.SevEs.Reason = "the processor has SEV-ES and kvm_amd's parameter sev_es is N: boot with kvm_amd.sev_es=1"
 		}},
 		{name: "nothing-works"},
-		{name: "vmm-fails"},
+		{name: "vmm-fails", change: func(doc *vmletv1.Capabilities) {
+			doc.Host.IommuGroups, doc.Host.Vfio = &vmletv1.IommuGroups{Total: 1}, nil
+		}},
 		{name: "accelerator-fails", ready: true},
-		{name: "another-machine", ready: true},
-		{name: "unreadable", ready: true, host: &sysfs.Host{IOMMUGroups: []sysfs.IOMMUGroup{{ID: 0}}}, change: func(doc *vmletv1.Capabilities) {
+		{name: "another-machine", ready: true, change: func(doc *vmletv1.Capabilities) {
+			doc.Host.IommuGroups, doc.Host.Vfio = new(vmletv1.IommuGroups), nil
+		}},
+		{name: "unreadable", ready: true, change: func(doc *vmletv1.Capabilities) {
+			if got := passthrough(doc); got != nil {
+				t.Errorf("what can't be read is taken for nothing: %v", got)
+			}
 			doc.Host = nil
 			doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: "host.memory", Reason: "/proc/meminfo: permission denied"})
 		}},
@@ -78,10 +79,7 @@ func TestReport(t *testing.T) {
 			if c.change != nil {
 				c.change(doc)
 			}
-			if c.host == nil {
-				c.host = new(sysfs.Host)
-			}
-			r := Of(doc, c.host)
+			r := Of(doc)
 			if r.Ready != c.ready || Ready(doc) != c.ready {
 				t.Errorf("ready: %v", r.Ready)
 			}
