@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -168,7 +167,7 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 	if err := c.startComponents(Etcd, APIServer, Containerd); err != nil {
 		return err
 	}
-	if err := c.answers(ctx, Containerd, c.programs["ctr"], "--address", c.containerd(), "version"); err != nil {
+	if err := c.answering(ctx, Containerd); err != nil {
 		return err
 	}
 	for _, image := range append([]string{c.path("bin/pause.tar")}, o.Images...) {
@@ -176,7 +175,7 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if err := c.answers(ctx, APIServer, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/readyz")...); err != nil {
+	if err := c.answering(ctx, APIServer); err != nil {
 		return err
 	}
 	c.logf("starting the controllers, the scheduler and the kubelet")
@@ -204,20 +203,6 @@ func (c *Cluster) ready(ctx context.Context, _ Options) error {
 	return nil
 }
 
-// RestartKubelet ends the kubelet, decently, starts it again and returns when
-// it answers. Pods are not touched.
-func (c *Cluster) RestartKubelet(ctx context.Context) error {
-	if err := c.node.stop(Kubelet); err != nil {
-		return err
-	}
-	if err := c.startComponents(Kubelet); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return c.answers(ctx, Kubelet, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/api/v1/nodes/"+NodeName+"/proxy/healthz")...)
-}
-
 // LoadImage imports a tar of images (OCI's or Docker's form) for the kubelet
 // to find.
 func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
@@ -231,36 +216,17 @@ func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
 
 func (c *Cluster) containerd() string { return c.node.inside(containerdSocket) }
 
-// Kubectl runs it as the cluster's administrator, and returns what it printed.
-// The error has what it complained of.
-func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, nil, c.programs["kubectl"], c.kubectlArgs(args...)...)
-}
-
-// Apply has kubectl apply manifests.
-func (c *Cluster) Apply(ctx context.Context, manifests string) error {
-	_, err := c.run(ctx, strings.NewReader(manifests), c.programs["kubectl"], c.kubectlArgs("apply", "-f", "-")...)
-	return err
-}
-
-func (c *Cluster) kubectlArgs(args ...string) []string {
-	// The cache of what the API has is usually in the user's home.
-	return append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.path("etc/kubectl")}, args...)
-}
-
 // InNode runs a program of the machine's in the node's namespaces and returns
 // what it printed. Nothing that it starts outlives the node.
 func (c *Cluster) InNode(ctx context.Context, args ...string) (string, error) {
-	target := fmt.Sprint(c.node.cmd.Process.Pid)
-	return c.run(ctx, nil, c.programs["nsenter"],
-		append([]string{"--target", target, "--pid", "--mount", "--net", "--uts", "--"}, args...)...)
+	return c.run(ctx, nil, c.programs["nsenter"], c.enter(args...)...)
 }
 
-// Kubeconfig is the path of the administrator's.
-func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
-
-// KubectlProgram is the path of the kubectl of the cluster's version.
-func (c *Cluster) KubectlProgram() string { return c.programs["kubectl"] }
+// enter are nsenter's arguments to run a program in the node's namespaces.
+func (c *Cluster) enter(args ...string) []string {
+	target := fmt.Sprint(c.node.cmd.Process.Pid)
+	return append([]string{"--target", target, "--pid", "--mount", "--net", "--uts", "--"}, args...)
+}
 
 // KubeletDir is the kubelet's folder as the machine sees it, on the node
 // /var/lib/kubelet: sockets in device-plugins and pod-resources can be used, and
@@ -269,9 +235,6 @@ func (c *Cluster) KubeletDir() string { return c.path("lib/kubelet") }
 
 // LogFile is where a component's log is.
 func (c *Cluster) LogFile(component string) string { return c.path("log", component+".log") }
-
-// AuditLog is the API server's: one line of JSON for each write.
-func (c *Cluster) AuditLog() string { return c.path("log/audit.log") }
 
 // NodeAddress is the node's; pods' addresses can be reached from the machine, too.
 func (c *Cluster) NodeAddress() string { return c.net.node() }

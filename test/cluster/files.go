@@ -69,7 +69,7 @@ func (c *Cluster) certificates() error {
 		if err != nil {
 			return err
 		}
-		if files[file], err = authority.Kubeconfig("https://"+c.net.node(), client); err != nil {
+		if files[file], err = authority.Kubeconfig(c.url(), client); err != nil {
 			return err
 		}
 	}
@@ -81,18 +81,29 @@ func (c *Cluster) certificates() error {
 
 // configure writes the components' configuration.
 func (c *Cluster) configure(o Options) error {
-	kubelet := c.kubeletConfig()
-	maps.Copy(kubelet, o.Kubelet)
-	var errs []error
-	for file, content := range map[string]object{
-		"etc/kubelet.json": kubelet, "etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig(),
-	} {
-		text, err := json.MarshalIndent(content, "", "  ")
-		errs = append(errs, err, os.WriteFile(c.path(file), text, 0o644))
+	errs := []error{c.configureKubelet(o.Kubelet)}
+	for file, content := range map[string]object{"etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig()} {
+		errs = append(errs, c.writeJSON(file, content))
 	}
 	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig()), 0o644),
 		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644))
 	return errors.Join(errs...)
+}
+
+// configureKubelet writes the kubelet's configuration, with fields that are to be
+// other than usual.
+func (c *Cluster) configureKubelet(other map[string]any) error {
+	config := c.kubeletConfig()
+	maps.Copy(config, other)
+	return c.writeJSON("etc/kubelet.json", config)
+}
+
+func (c *Cluster) writeJSON(file string, content object) error {
+	text, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.path(file), text, 0o644)
 }
 
 func (c *Cluster) kubeletConfig() object {

@@ -136,3 +136,39 @@ func TestNoClusterWhereItsNodeHasAnotherFolder(t *testing.T) {
 		t.Errorf("a cluster in /run: %v", err)
 	}
 }
+
+// TestWrites: a line that is being written is left for the next time, and one
+// that is no event is an error.
+func TestWrites(t *testing.T) {
+	c := &Cluster{dir: t.TempDir()}
+	if err := c.folders(); err != nil {
+		t.Fatal(err)
+	}
+	const patch = `{"stageTimestamp":"2026-01-02T03:04:05.678901Z","verb":"patch","userAgent":"vmlet/1","user":{"username":"system:node:a"},` +
+		`"objectRef":{"resource":"nodes","name":"a","subresource":"status"},"responseStatus":{"code":200}}`
+	const create = `{"verb":"create","user":{"username":"u"},"objectRef":{"apiGroup":"apps","resource":"daemonsets","namespace":"n","name":"d"},"responseStatus":{"code":403}}`
+	for _, log := range []struct {
+		text string
+		want int
+	}{{"", 0}, {patch, 0}, {patch + "\n", 1}, {patch + "\n" + create + "\n" + patch[:40], 2}, {"{}\nno event\n", -1}} {
+		if err := os.WriteFile(c.AuditLog(), []byte(log.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all, err := c.Writes(nil)
+		if (err != nil) != (log.want < 0) || err == nil && len(all) != log.want {
+			t.Errorf("%q: %v, %v", log.text, all, err)
+		}
+	}
+	if err := os.WriteFile(c.AuditLog(), []byte(patch+"\n"+create+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused, err := c.Writes(func(w Write) bool { return w.Code == 403 })
+	want := Write{User: "u", Verb: "create", Group: "apps", Resource: "daemonsets", Namespace: "n", Name: "d", Code: 403}
+	if err != nil || len(refused) != 1 || refused[0] != want {
+		t.Errorf("refused: %v, %v", refused, err)
+	}
+	others, err := c.Writes(func(w Write) bool { return w.UserAgent == "vmlet/1" })
+	if err != nil || len(others) != 1 || others[0].Subresource != "status" || others[0].Time.Nanosecond() != 678901000 {
+		t.Errorf("by vmlet: %v, %v", others, err)
+	}
+}

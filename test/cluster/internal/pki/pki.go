@@ -129,12 +129,22 @@ func template(name pkix.Name) (*x509.Certificate, error) {
 // Kubeconfig is one with which a client talks to the server at the URL as who
 // the pair is for.
 func (a *Authority) Kubeconfig(url string, p Pair) ([]byte, error) {
+	// Bytes become base64, as a kubeconfig wants it.
+	return kubeconfig(url, a.Certificate(), map[string]any{"client-certificate-data": p.Certificate, "client-key-data": p.Key})
+}
+
+// TokenKubeconfig is one for who has a token, with the certificate of the
+// server's authority in PEM.
+func TokenKubeconfig(url string, authority []byte, token string) ([]byte, error) {
+	return kubeconfig(url, authority, map[string]any{"token": token})
+}
+
+func kubeconfig(url string, authority []byte, user map[string]any) ([]byte, error) {
 	type object = map[string]any
 	return json.MarshalIndent(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": "vmlet",
-		// Bytes become base64, as a kubeconfig wants it.
-		"clusters": []object{{"name": "vmlet", "cluster": object{"server": url, "certificate-authority-data": a.Certificate()}}},
-		"users":    []object{{"name": "vmlet", "user": object{"client-certificate-data": p.Certificate, "client-key-data": p.Key}}},
+		"clusters": []object{{"name": "vmlet", "cluster": object{"server": url, "certificate-authority-data": authority}}},
+		"users":    []object{{"name": "vmlet", "user": user}},
 		"contexts": []object{{"name": "vmlet", "context": object{"cluster": "vmlet", "user": "vmlet"}}},
 	}, "", "  ")
 }
