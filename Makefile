@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build demo test check lint generate bench cluster clean
+.PHONY: help build demo test check lint generate bench cluster image clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck .ci/run test/setup test/demo test/generated test/guest/disk/recipe
+	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/guest/disk/recipe
 
 generate: ## the code that is made from proto/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
@@ -48,6 +48,13 @@ bench: ## times beside bare QEMU and virsh, in one table
 cluster: ## a Kubernetes cluster of one node, to try things in until Ctrl-C
 	test/setup cluster
 	$(GO) run ./test/cluster/up
+
+IMAGE ?= vmlet/vmlet:$(VERSION)
+
+image: build ## dist/vmlet-image.tar, vmlet and QEMU as a container image
+	@mkdir -p dist
+	packages=$$(deploy/image/packages) && $(GO) run ./deploy/image -packages "$$packages" \
+	  -reference $(IMAGE) -version $(VERSION) -o dist/vmlet-image.tar
 
 clean: ## what make build made
 	rm -rf bin dist

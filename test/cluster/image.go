@@ -1,17 +1,17 @@
 package cluster
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/vmlet/vmlet/internal/ociimage"
 )
 
 // PauseImage is in every cluster. Its program prints its arguments and waits
@@ -32,57 +32,20 @@ func BuildProgram(ctx context.Context, program, goPackage string) error {
 }
 
 // ProgramImage writes an image that has a static program and nothing else, as
-// a tar for [Cluster.LoadImage]. reference is its full name, with a tag.
+// a tar for [Cluster.LoadImage]. reference is its name, with a tag.
 func ProgramImage(tarFile, reference, program string) error {
 	content, err := os.ReadFile(program)
 	if err != nil {
 		return err
 	}
 	name := filepath.Base(program)
-	layer, err := tarOf(file{name, 0o755, content})
+	layer, err := ociimage.Layer([]ociimage.Entry{{Path: name, Mode: 0o755, Content: content}})
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(layer)
-	type object = map[string]any
-	config, err := json.Marshal(object{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": object{"Entrypoint": []string{"/" + name}},
-		"rootfs": object{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
+	_, err = ociimage.Write(tarFile, ociimage.Image{
+		Reference: reference, Architecture: runtime.GOARCH, Layers: []v1.Layer{layer},
+		Config: v1.Config{Entrypoint: []string{"/" + name}},
 	})
-	if err != nil {
-		return err
-	}
-	manifest, err := json.Marshal([]object{{
-		"Config": "config.json", "RepoTags": []string{reference}, "Layers": []string{"layer.tar"},
-	}})
-	if err != nil {
-		return err
-	}
-	all, err := tarOf(file{"manifest.json", 0o644, manifest}, file{"config.json", 0o644, config}, file{"layer.tar", 0o644, layer})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(tarFile, all, 0o644)
-}
-
-type file struct {
-	name    string
-	mode    int64
-	content []byte
-}
-
-func tarOf(files ...file) ([]byte, error) {
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	for _, f := range files {
-		if err := w.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content))}); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.content); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
-	return buffer.Bytes(), err
+	return err
 }
