@@ -3,6 +3,7 @@ package cluster
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -39,7 +40,14 @@ func TestProgramImage(t *testing.T) {
 	if len(manifest) != 1 || manifest[0].RepoTags[0] != "vmlet.test/tool:2" {
 		t.Fatalf("the manifest is %+v", manifest)
 	}
-	layer := files[manifest[0].Layers[0]]
+	packed, err := gzip.NewReader(bytes.NewReader(files[manifest[0].Layers[0]]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := io.ReadAll(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := string(untar(t, layer)["tool"]); got != "a program" {
 		t.Errorf("the program is %q", got)
 	}
