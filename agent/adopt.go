@@ -110,13 +110,13 @@ type adoption struct {
 }
 
 func (ad *adoption) run(ctx context.Context) {
-	a, m := ad.agent, ad.m
-	runDir := a.store.RunDir(m.name)
+	m := ad.m
+	runDir := m.home.runDir()
 	var err error
 	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("reading what the VM has of the host", "error", err)
 	}
-	process, err := a.shims.Process(runDir)
+	process, err := m.home.process()
 	switch {
 	case err == nil:
 		ad.alive(ctx, process)
@@ -138,7 +138,7 @@ func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
 			m.log.Warn("adopting", "error", err)
 		}
 	}
-	conn, err := a.shims.Dial(ctx, a.store.RunDir(m.name))
+	conn, err := a.shims.Dial(ctx, m.home.runDir())
 	switch {
 	case err != nil:
 		// One that ends closes its socket a moment before.
@@ -184,9 +184,9 @@ func release(ctx context.Context, conn Shim) error {
 func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	a, m := ad.agent, ad.m
 	welcome := conn.Welcome()
-	dial := dialer(a.shims, a.store.RunDir(m.name))
+	dial := dialer(a.shims, m.home.runDir())
 	l := newLive(ad.lease, conn, nil, dial, nil)
-	v, err := a.node.vmm(ad.lease.VMM)
+	v, err := m.home.vmm(ad.lease.VMM)
 	var status vmm.Status
 	if err == nil {
 		l.vmm = v
@@ -267,14 +267,14 @@ func (ad *adoption) ended() {
 		}
 		return
 	}
-	if err := a.release(m.name, ad.lease); err != nil {
+	if err := m.home.giveBack(ad.lease); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 }
 
 // interrupted is a start that the agent did not live to see through.
 func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
-	exit, err := shim.ReadExit(ad.agent.store.StateDir(ad.m.name))
+	exit, err := shim.ReadExit(ad.m.home.stateDir())
 	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
 		ad.observeExit(exit) // its VMM came up all the same, and has ended since
 		return
@@ -290,7 +290,7 @@ func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
 // classify finds out how a VM that ran has ended.
 func (ad *adoption) classify(vm *vmletv1.VirtualMachine) {
 	a := ad.agent
-	exit, err := shim.ReadExit(a.store.StateDir(ad.m.name))
+	exit, err := shim.ReadExit(ad.m.home.stateDir())
 	rebooted := vm.GetStatus().GetBootId() != a.bootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
@@ -384,7 +384,7 @@ func (a *agent) orphans() (running []string) {
 func (a *agent) sweepRunDir(name string) {
 	err := error(nil)
 	if l, errLease := readLease(a.store.RunDir(name)); errLease == nil {
-		err = a.release(name, l)
+		err = ownHome{a, name}.giveBack(l)
 	}
 	if err := errors.Join(err, a.store.RemoveRunDir(name)); err != nil {
 		a.log.Error("removing a run folder without a VM", "vm", name, "error", err)

@@ -85,9 +85,10 @@ func (a *agent) all() []*machine {
 	return list
 }
 
-// add enters a VM, unless one of that name is there, which is returned.
+// add enters a VM of the node itself, unless one of that name is there, which is
+// returned.
 func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
-	m, done := a.enter(vm)
+	m, done := a.enterOwn(vm)
 	if done == nil {
 		return m, false
 	}
@@ -95,16 +96,21 @@ func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
 	return m, true
 }
 
+// enterOwn is enter for a VM of the node itself.
+func (a *agent) enterOwn(vm *vmletv1.VirtualMachine) (m *machine, done func()) {
+	name := vm.GetSpec().GetName()
+	return a.enter(name, ownHome{a, name}, vm)
+}
+
 // enter is add, with a new VM taken until done is called: nobody gets hold of
 // one that may be taken back. done is nil if the VM was there.
-func (a *agent) enter(vm *vmletv1.VirtualMachine) (m *machine, done func()) {
+func (a *agent) enter(name string, h home, vm *vmletv1.VirtualMachine) (m *machine, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	name := vm.GetSpec().GetName()
 	if there, ok := a.machines[name]; ok {
 		return there, nil
 	}
-	m = newMachine(vm, a.store, a.hub, a.log)
+	m = newMachine(name, h, vm, a.hub, a.log)
 	m.slot <- struct{}{}
 	a.machines[name] = m
 	return m, func() { <-m.slot }

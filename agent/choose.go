@@ -5,15 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudinit"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -31,6 +27,8 @@ type choice struct {
 	plan   *plan.Plan
 	lease  *lease
 	start  time.Time
+
+	hypervisorDevice string
 }
 
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
@@ -44,12 +42,11 @@ func (l *launch) choose(ctx context.Context) error {
 	if err := l.agent.vsockFree(l.m, c.spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
-	uid, err := l.agent.host.TakeUser(l.m.name)
-	if err != nil {
-		return failf(codes.ResourceExhausted, "%w", err)
+	if c.lease, err = l.m.home.take(&c, &req); err != nil {
+		return err
 	}
-	if err := l.plan(&c, req, uid); err != nil {
-		l.agent.host.ReleaseUser(uid, l.m.name)
+	if err := c.complete(req); err != nil {
+		l.m.home.untake(c.lease)
 		return err
 	}
 	l.choice = c
@@ -65,17 +62,20 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 		return req, err
 	}
 	var err error
-	if c.vmm, err = a.node.vmm(l.spec.GetVmm()); err != nil {
+	if c.vmm, err = l.m.home.vmm(l.spec.GetVmm()); err != nil {
 		return req, err
 	}
 	if c.info, err = c.vmm.Info(ctx); err != nil {
 		return req, failf(codes.FailedPrecondition, "VMM %s: %w", c.vmm.Name(), err)
 	}
 	h, reason, err := a.node.hypervisors.Choose(ctx, a.hypervisorFor(l.spec), func(h hypervisor.Hypervisor) error {
-		return vmm.RunsUnder(c.info.Capabilities, h.Name())
+		return errors.Join(l.m.home.permits(h), vmm.RunsUnder(c.info.Capabilities, h.Name()))
 	})
 	if err != nil {
 		return req, err
+	}
+	if err := l.m.home.permits(h); err != nil { // one that was asked for by name
+		return req, failf(codes.FailedPrecondition, "hypervisor: %w", err)
 	}
 	c.reason = reason
 	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch}, a.layers)
@@ -90,7 +90,6 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 		CPUQuirks:        h.Check(ctx).CPUQuirks,
 		Info:             c.info,
 		HypervisorDevice: h.Device(),
-		StateDir:         a.store.StateDir(l.m.name),
 		Image:            l.image,
 		Paused:           l.paused,
 	}, nil
@@ -104,53 +103,26 @@ func (a *agent) hypervisorFor(s *vmletv1.VirtualMachineSpec) string {
 	return a.defaultHypervisor
 }
 
-// plan fills in what depends on the user and has the VMM make the plan.
-func (l *launch) plan(c *choice, req vmm.PlanRequest, uid uint32) (err error) {
-	req.User = &plan.User{UID: uid, GID: uid}
-	if req.MemoryPath, err = l.memoryPath(c); err != nil {
-		return err
-	}
-	req.Taps = tapIndices(c.spec)
+// complete has the VMM make the plan, and fills in the lease.
+func (c *choice) complete(req vmm.PlanRequest) (err error) {
 	if c.plan, err = c.vmm.Plan(req); err != nil {
 		return err
 	}
-	c.lease = &lease{
-		RunID:  runID(c.id, c.start),
-		Start:  c.start,
-		VMM:    c.vmm.Name(),
-		UID:    uid,
-		Cgroup: l.agent.host.PlanCgroup(l.m.name),
-		Memory: c.plan.Memory.Path,
-	}
-	if req.HypervisorDevice != "" && !opens(c.plan, req.HypervisorDevice) {
-		c.lease.Device = req.HypervisorDevice
-	}
+	c.hypervisorDevice = req.HypervisorDevice
+	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
 	if c.lease.Manifest, err = c.vmm.Manifest(req); err != nil {
 		return err
 	}
 	return describeImage(&c.lease.Manifest, c)
 }
 
-func (l *launch) memoryPath(c *choice) (string, error) {
-	var pageSize uint64
-	if huge := c.spec.GetMemory().GetHugePages(); huge != nil {
-		var err error
-		if pageSize, err = spec.ParseQuantity(huge.GetPageSize()); err != nil {
-			return "", invalid("memory.hugePages.pageSize", "%v", err)
-		}
+// device is the path of what the VMM opens itself as its user; empty: nothing.
+func (c *choice) device() string {
+	if opens(c.plan, c.hypervisorDevice) {
+		return "" // the shim does it
 	}
-	path, err := l.agent.host.MemoryPath(l.m.name, c.id, pageSize)
-	if err != nil {
-		return "", failf(codes.FailedPrecondition, "memory.hugePages: %w", err)
-	}
-	if room, size := l.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !l.lazy() && size > room {
-		return "", invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
-			spec.FormatQuantity(size), spec.FormatQuantity(room))
-	}
-	return path, nil
+	return c.hypervisorDevice
 }
-
-func (l *launch) lazy() bool { return l.image != nil && l.image.Lazy }
 
 // plannedMemory is the guest's memory in bytes; the specification is valid.
 func (c *choice) plannedMemory() uint64 {
@@ -166,18 +138,22 @@ func runIDOf(vm *vmletv1.VirtualMachine) string {
 	return runID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
 }
 
-// tapIndices numbers the taps in the order in which openTaps opens them.
-func tapIndices(s *vmletv1.VirtualMachineSpec) []int {
-	indices := make([]int, len(s.GetNetworks()))
+// descriptors numbers what goes with a plan: the taps, in the order of the
+// networks, and then cloud-init's seed. -1: it has none.
+func descriptors(s *vmletv1.VirtualMachineSpec) (taps []int, seed int) {
+	taps = make([]int, len(s.GetNetworks()))
 	next := 0
 	for i, n := range s.GetNetworks() {
-		indices[i] = -1
+		taps[i] = -1
 		if n.GetTap() != nil {
-			indices[i] = next
+			taps[i] = next
 			next++
 		}
 	}
-	return indices
+	if s.GetCloudInit() == nil {
+		return taps, -1
+	}
+	return taps, next
 }
 
 // opens says whether the shim opens this path for the VMM.
@@ -197,20 +173,6 @@ func (c *choice) describe(vm *vmletv1.VirtualMachine) {
 	vm.Status.HypervisorReason = c.reason
 	vm.Status.Vmm = &vmletv1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
 	vm.Status.StartedAt = timestamppb.New(c.start)
-}
-
-// writeFiles writes what the plan expects in the VM's state folder.
-func (c *choice) writeFiles(stateDir string) error {
-	seed, err := cloudinit.Seed(c.id, c.spec)
-	if err != nil || seed == nil {
-		return err
-	}
-	path := filepath.Join(stateDir, cloudinit.SeedName)
-	// It can be made again any time: no need to wait for the disk.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.WriteFile(path, seed, 0o600)
 }
 
 // vsockFree refuses a context id that another running VM has: the kernel

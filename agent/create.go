@@ -20,7 +20,7 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 	if err := a.validate(s); err != nil {
 		return nil, err
 	}
-	m, done := a.enter(newRecord(s, uuid.NewString()))
+	m, done := a.enterOwn(newRecord(s, uuid.NewString()))
 	if done == nil {
 		return sameSpec(m, s)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -81,37 +79,9 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 func (a *agent) giveBack(m *machine, l *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), endPatience)
 	defer cancel()
-	err := a.waitForShim(ctx, m.name)
-	err = errors.Join(err, a.release(m.name, l))
+	err := waitForShim(ctx, m.home)
+	err = errors.Join(err, m.home.giveBack(l))
 	if err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
-}
-
-// waitForShim returns when no shim of a VM runs.
-func (a *agent) waitForShim(ctx context.Context, name string) error {
-	process, err := a.shims.Process(a.store.RunDir(name))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer process.Close()
-	return process.Wait(ctx)
-}
-
-// release takes back all of a lease, and the run folder it is written in at
-// last, unless something could not be taken back.
-func (a *agent) release(name string, l *lease) error {
-	var errs []error
-	if l.Device != "" {
-		errs = append(errs, a.host.RevokeDevice(l.Device, l.UID))
-	}
-	errs = append(errs, a.host.RemoveCgroup(l.Cgroup), a.host.RemoveMemory(l.Memory))
-	a.host.ReleaseUser(l.UID, name)
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return a.store.RemoveRunDir(name)
 }

@@ -3,17 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/undo"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudinit"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
@@ -41,7 +40,7 @@ type launch struct {
 	shim    Shim
 	pid     int
 	vmmPID  int
-	files   []*os.File // what goes with the plan: taps
+	files   []*os.File // what goes with the plan: taps, the seed
 	monitor vmm.Monitor
 }
 
@@ -78,22 +77,20 @@ func (l *launch) word() string {
 }
 
 func (l *launch) steps(ctx context.Context, message string) error {
-	l.undo.Push("release the user id", func(context.Context) error {
-		l.agent.host.ReleaseUser(l.choice.lease.UID, l.m.name)
+	l.undo.Push("give back what was taken", func(context.Context) error {
+		l.m.home.untake(l.choice.lease)
 		return nil
 	})
 	if err := l.announce(); err != nil {
 		return err
 	}
-	// The shim wants the folder at once, which a VM that is only now restored
-	// does not have yet.
-	if err := l.agent.store.MakeStateDir(l.m.name); err != nil {
-		return fmt.Errorf("making the VM's folder: %w", err)
+	if err := l.m.home.prepare(); err != nil {
+		return err
 	}
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()
-	err := l.acquire(ctx)
+	err := l.m.home.acquire(ctx, l)
 	if err == nil && l.unrecorded {
 		// Without any record an agent that comes back could not adopt it.
 		err = <-kept
@@ -124,72 +121,12 @@ func (l *launch) announce() error {
 	})
 }
 
-// acquire makes what the VMM needs, the slow things side by side.
-func (l *launch) acquire(ctx context.Context) error {
-	name, lease := l.m.name, l.choice.lease
-	st, h := l.agent.store, l.agent.host
-	if err := st.MakeRunDir(name); err != nil {
-		return fmt.Errorf("making the VM's run folder: %w", err)
-	}
-	l.undo.Push("remove the run folder", func(context.Context) error { return st.RemoveRunDir(name) })
-	if err := lease.write(st.RunDir(name)); err != nil {
-		return err
-	}
-	l.undo.Push("remove the RAM file", func(context.Context) error { return h.RemoveMemory(lease.Memory) })
-
-	var group errgroup.Group
-	var cgroup, device, shimUp bool
-	group.Go(func() (err error) {
-		err = h.MakeCgroup(lease.Cgroup)
-		cgroup = err == nil
-		return err
-	})
-	group.Go(func() (err error) {
-		if lease.Device != "" {
-			_, err = h.GrantDevice(lease.Device, lease.UID)
-			device = err == nil
-		}
-		return err
-	})
-	group.Go(func() error { return l.choice.writeFiles(st.StateDir(name)) })
-	group.Go(l.openTaps)
-	group.Go(func() (err error) {
-		l.shim, l.pid, err = l.startShim(ctx)
-		shimUp = err == nil
-		return err
-	})
-	err := group.Wait()
-	if cgroup {
-		l.undo.Push("remove the cgroup", func(context.Context) error { return h.RemoveCgroup(lease.Cgroup) })
-	}
-	if device {
-		l.undo.Push("take back the device", func(context.Context) error { return h.RevokeDevice(lease.Device, lease.UID) })
-	}
-	if shimUp {
-		l.undo.Push("end the shim", l.endShim)
-	}
-	return err
-}
-
-func (l *launch) startShim(ctx context.Context) (Shim, int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
-	defer cancel()
-	return l.agent.shims.Start(ctx, shim.StartOptions{
-		Binary:   l.agent.cfg.Shim,
-		RunDir:   l.agent.store.RunDir(l.m.name),
-		StateDir: l.agent.store.StateDir(l.m.name),
-		RunID:    l.choice.lease.RunID,
-		Grace:    l.choice.spec.GetStopGracePeriod().AsDuration(),
-		Verbose:  l.m.log.Enabled(ctx, slog.LevelDebug),
-	})
-}
-
 // endShim ends a shim, whatever it has launched, and waits until it is gone:
 // only then can what it used be removed.
 func (l *launch) endShim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
-	process, err := l.agent.shims.Process(l.agent.store.RunDir(l.m.name))
+	process, err := l.m.home.process()
 	if err == nil {
 		defer process.Close()
 	}
@@ -206,20 +143,36 @@ func (l *launch) endShim(ctx context.Context) error {
 	return nil
 }
 
-func (l *launch) openTaps() error {
-	for i, n := range l.choice.spec.GetNetworks() {
-		tap := n.GetTap()
-		if tap == nil {
-			continue
-		}
-		f, name, err := l.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac()})
-		if err != nil {
-			return failf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
-		}
-		l.m.log.Debug("tap", "network", n.GetName(), "device", name)
-		l.files = append(l.files, f)
+// openSeed adds cloud-init's seed to what goes with the plan.
+func (l *launch) openSeed() error {
+	seed, err := cloudinit.Seed(l.choice.id, l.choice.spec)
+	if err != nil || seed == nil {
+		return err
 	}
+	f, err := sealedFile(cloudinit.SeedName, seed)
+	if err != nil {
+		return err
+	}
+	l.files = append(l.files, f)
 	return nil
+}
+
+// sealedFile is a file in memory that is open for reading only, and that nobody
+// can change (memfd_create(2)).
+func sealedFile(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if _, err := f.Write(content); err != nil {
+		return nil, err
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
+		return nil, os.NewSyscallError("fcntl F_ADD_SEALS", err)
+	}
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
 // closeFiles closes the agent's own descriptors: the VMM has its own by then.
@@ -231,15 +184,19 @@ func (l *launch) closeFiles() {
 
 // start has the shim start the VMM, and connects to that.
 func (l *launch) start(ctx context.Context) error {
-	if err := l.agent.host.JoinCgroup(l.choice.lease.Cgroup, l.pid); err != nil {
+	if err := l.openSeed(); err != nil {
 		return err
 	}
-	launched, err := l.shim.Launch(ctx, shim.Launch{Plan: l.choice.plan}, l.files, l.progress)
+	request, err := l.m.home.request(&l.choice)
+	if err != nil {
+		return err
+	}
+	launched, err := l.shim.Launch(ctx, request, l.files, l.progress)
 	if err != nil {
 		return fmt.Errorf("vm %s: %w", l.m.name, err)
 	}
-	l.vmmPID = launched.VMMPID
-	dial := dialer(l.agent.shims, l.agent.store.RunDir(l.m.name))
+	l.vmmPID = l.m.home.vmmPID(launched.VMMPID)
+	dial := dialer(l.agent.shims, l.m.home.runDir())
 	monitor, err := l.choice.vmm.Connect(ctx, dial)
 	if err != nil {
 		return failf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
@@ -262,7 +219,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	dial := dialer(l.agent.shims, l.agent.store.RunDir(l.m.name))
+	dial := dialer(l.agent.shims, l.m.home.runDir())
 	alive := newLive(l.choice.lease, l.shim, l.choice.vmm, dial, l.monitor)
 	l.m.mu.Lock()
 	l.m.live = alive

@@ -8,7 +8,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/agent/store"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -20,10 +19,10 @@ var errKilled = errors.New("the VM was killed meanwhile")
 
 // machine is one VM: its record, the operation under way, and what runs.
 type machine struct {
-	name  string
-	store *store.Store
-	hub   *events.Hub
-	log   *slog.Logger
+	name string
+	home home
+	hub  *events.Hub
+	log  *slog.Logger
 
 	// slot is taken by the operation under way: there is one at a time.
 	slot chan struct{}
@@ -47,10 +46,9 @@ type machine struct {
 	lost ShimProcess
 }
 
-func newMachine(record *vmletv1.VirtualMachine, st *store.Store, hub *events.Hub, log *slog.Logger) *machine {
-	name := record.GetSpec().GetName()
+func newMachine(name string, h home, record *vmletv1.VirtualMachine, hub *events.Hub, log *slog.Logger) *machine {
 	return &machine{
-		name: name, store: st, hub: hub, record: record,
+		name: name, home: h, hub: hub, record: record,
 		log:  log.With("vm", name, "id", record.GetId()),
 		slot: make(chan struct{}, 1),
 	}
@@ -124,7 +122,7 @@ func (m *machine) persist() error {
 	if gone {
 		return nil
 	}
-	return m.store.Save(record)
+	return m.home.keep(record)
 }
 
 // become changes the state and persists it.
@@ -185,6 +183,9 @@ func (m *machine) begin(ctx context.Context, op lifecycle.Operation) (verdict li
 }
 
 func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
+	if err := m.home.refuses(op); err != nil {
+		return lifecycle.Refuse, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {

@@ -209,7 +209,7 @@ func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (
 	if err := process.Wait(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.releaseLost(m.name); err != nil {
+	if err := m.home.sweep(); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 	m.mu.Lock()
@@ -218,15 +218,4 @@ func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (
 	process.Close()
 	m.note(lifecycle.Stopped, "killed: its shim did not answer")
 	return m.snapshot(), nil
-}
-
-// releaseLost takes back what a shim had that was killed. Without its lease it
-// is known by the VM's name alone.
-func (a *agent) releaseLost(name string) error {
-	l, err := readLease(a.store.RunDir(name))
-	if err == nil {
-		return a.release(name, l)
-	}
-	_, errSweep := a.host.Sweep(func(vm string) bool { return vm != name })
-	return errors.Join(errSweep, a.store.RemoveRunDir(name))
 }

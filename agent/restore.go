@@ -74,7 +74,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 	if err := a.identify(i, o); err != nil {
 		return nil, err
 	}
-	m, done := a.enter(newRecord(i.spec, i.id))
+	m, done := a.enterOwn(newRecord(i.spec, i.id))
 	if done == nil {
 		return a.restoreThere(ctx, m, i, o, progress)
 	}
@@ -149,7 +149,7 @@ func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, prog
 
 // launchImage checks an image and starts a VMM with it.
 func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) error {
-	v, err := a.node.vmm(i.manifest.VMM.Name)
+	v, err := m.home.vmm(i.manifest.VMM.Name)
 	if err != nil {
 		return failf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
 	}

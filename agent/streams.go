@@ -74,7 +74,7 @@ func (s *api) ReadLogs(r *vmletv1.ReadLogsRequest, stream grpc.ServerStreamingSe
 	defer cancel(nil)
 	defer context.AfterFunc(s.agent.ctx, func() { cancel(errLeaving) })()
 	err = logs.Read(ctx, logs.Options{
-		Dir: s.agent.store.StateDir(m.name), Name: file,
+		Dir: m.home.stateDir(), Name: file,
 		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
 	}, func(b []byte) error { return stream.Send(&vmletv1.ReadLogsResponse{Data: b}) })
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {

@@ -179,7 +179,7 @@ func (w *watcher) guest(set func(*vmletv1.GuestStatus)) {
 
 // lostShim is called when the connection to a shim ended without an exit.
 func (a *agent) lostShim(m *machine, l *live) {
-	process, err := a.shims.Process(a.store.RunDir(m.name))
+	process, err := m.home.process()
 	if err == nil {
 		if err := a.again(m, l, process); err == nil {
 			process.Close()
@@ -200,7 +200,7 @@ func (a *agent) lostShim(m *machine, l *live) {
 func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
 	defer cancel()
-	conn, err := a.shims.Dial(ctx, a.store.RunDir(m.name))
+	conn, err := a.shims.Dial(ctx, m.home.runDir())
 	if err != nil {
 		// It may be ending just now, which closes the connection first.
 		if process.Wait(ctx) == nil {
@@ -233,7 +233,7 @@ func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was
 // killed just after a commit has written nothing, but the image is there.
 func (a *agent) exitOf(m *machine, run string) *shim.Exit {
-	exit, err := shim.ReadExit(a.store.StateDir(m.name))
+	exit, err := shim.ReadExit(m.home.stateDir())
 	if err == nil && exit.RunID == run {
 		return exit
 	}

@@ -127,7 +127,7 @@ type PlanRequest struct {
 	HypervisorDevice string
 	// MemoryPath is where the RAM file is made.
 	MemoryPath string
-	// StateDir of the VM: firmware variables, the cloud-init seed.
+	// StateDir of the VM: firmware variables.
 	StateDir string
 	// BlockDevices are those paths among the disks and backing files that are
 	// block devices and not files: VMMs treat the two differently.
@@ -135,6 +135,8 @@ type PlanRequest struct {
 	// Taps says, for each interface, which descriptor sent with the plan is
 	// its tap; -1: none.
 	Taps []int
+	// Seed is that of cloud-init's seed image; -1: there is none.
+	Seed int
 	// Image that the VM is restored from; nil: it boots.
 	Image *Image
 	// Paused: the guest is not to run yet.

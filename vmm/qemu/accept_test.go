@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,10 +78,11 @@ func standIns(t *testing.T, p *plan.Plan) map[string]string {
 	dir := t.TempDir()
 	made := make(map[string]string)
 	for _, f := range p.Files {
-		if f.Kind != plan.FilePath {
+		if f.Kind != plan.FilePath && f.Kind != plan.FileReceived {
 			continue
 		}
-		path := filepath.Join(dir, filepath.Base(f.Path))
+		name := cmp.Or(f.Path, f.Field)
+		path := filepath.Join(dir, filepath.Base(name))
 		switch {
 		case f.Template != "":
 			copyFile(t, f.Template, path)
@@ -99,7 +101,7 @@ func standIns(t *testing.T, p *plan.Plan) map[string]string {
 		default:
 			writeFile(t, path, make([]byte, 1<<20))
 		}
-		made[f.Path] = path
+		made[name] = path
 	}
 	return made
 }

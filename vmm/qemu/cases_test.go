@@ -167,6 +167,7 @@ func (c planCase) request(info vmm.Info) vmm.PlanRequest {
 		User:       &plan.User{UID: 70001, GID: 70001},
 		MemoryPath: "/run/vmlet/memory/web-1",
 		StateDir:   "/var/lib/vmlet/vms/web-1",
+		Seed:       2,
 	}
 	for _, h := range hypervisors("") {
 		if h.Name() == hypervisor {

@@ -2,11 +2,9 @@ package qemu
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/cloudinit"
 	"github.com/vmlet/vmlet/vmm/disk"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -218,12 +216,11 @@ func (b *builder) usb(field string, index int, d *vmletv1.Disk, o options) {
 	b.device(field, o)
 }
 
-// seed is the cloud-init image, which the agent wrote: a read-only virtio disk
+// seed is the cloud-init image, which the agent made: a read-only virtio disk
 // and not a CD-ROM, because kernels made for clouds (Debian's) have no SATA
 // driver. cloud-init looks for the volume's label on any block device.
 func (b *builder) seed() {
-	path := filepath.Join(b.req.StateDir, cloudinit.SeedName)
-	filename := b.fdset(plan.File{Kind: plan.FilePath, Field: "cloudInit", Path: path})
+	filename := b.fdset(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed})
 	b.rawNode("seed", filename, true)
 	o := options{"id": "seed-device", "drive": "seed"}
 	b.device("cloudInit", b.bus.place(b.bus.virtio("blk", o), slotSeed(), 0))

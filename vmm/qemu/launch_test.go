@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -126,8 +127,8 @@ func (m *machine) open(f plan.File, p *plan.Plan, r resources) *os.File {
 		fd, err := unix.Dup(int(m.memory.Fd()))
 		m.check(err)
 		return os.NewFile(uintptr(fd), "memory")
-	case plan.FilePath:
-		path, known := r.files[f.Path]
+	case plan.FilePath, plan.FileReceived:
+		path, known := r.files[cmp.Or(f.Path, f.Field)]
 		if !known {
 			m.t.Fatalf("%s: the test has nothing for %s", f.Field, f.Path)
 		}

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// home is where a VM lives: on the node itself (ownHome) or in a pod (podHome).
+// It is what differs between the two.
+type home interface {
+	// runDir has the sockets of a run, stateDir its logs and exit.json.
+	runDir() string
+	stateDir() string
+	// keep writes the record down, where it is kept.
+	keep(vm *vmletv1.VirtualMachine) error
+	// process is the shim that runs there. The error wraps fs.ErrNotExist if there
+	// is none, os.ErrProcessDone if it has ended.
+	process() (ShimProcess, error)
+	// giveBack takes back all that a run had of the node.
+	giveBack(l *lease) error
+	// sweep does the same of a run whose shim was killed.
+	sweep() error
+	// refuses says why an operation is not to be had there; nil: it is.
+	refuses(op lifecycle.Operation) error
+	ground
+}
+
+// ground is what a home gives a VM that is launched.
+type ground interface {
+	// vmm finds the program by the specification's word.
+	vmm(name string) (vmm.VMM, error)
+	// permits says why a VM there can't have a hypervisor; nil: it can.
+	permits(h hypervisor.Hypervisor) error
+	// take decides what a plan depends on: the request's user, folders and
+	// descriptors. What it takes it notes in the lease, which untake gives back.
+	take(c *choice, req *vmm.PlanRequest) (*lease, error)
+	untake(l *lease)
+	// prepare makes what must be there before the record is kept, acquire the
+	// rest; it sets the launch's shim. Each pushes its undo.
+	prepare() error
+	acquire(ctx context.Context, l *launch) error
+	// request is what the shim is asked, vmmPID the number on this node of a
+	// process that the shim names.
+	request(c *choice) (shim.Launch, error)
+	vmmPID(told int) int
+}

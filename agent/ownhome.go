@@ -1,0 +1,208 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+)
+
+// ownHome is that of a VM on the node itself: the agent starts its shim, and
+// gives it a user, a cgroup and a place for its RAM.
+type ownHome struct {
+	agent *agent
+	name  string
+}
+
+func (h ownHome) runDir() string   { return h.agent.store.RunDir(h.name) }
+func (h ownHome) stateDir() string { return h.agent.store.StateDir(h.name) }
+
+func (h ownHome) keep(vm *vmletv1.VirtualMachine) error { return h.agent.store.Save(vm) }
+
+func (h ownHome) process() (ShimProcess, error) { return h.agent.shims.Process(h.runDir()) }
+
+func (ownHome) refuses(lifecycle.Operation) error { return nil }
+
+func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(name) }
+
+func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
+
+func (ownHome) vmmPID(told int) int { return told }
+
+// giveBack takes back all of a lease, and the run folder it is written in at
+// last, unless something could not be taken back.
+func (h ownHome) giveBack(l *lease) error {
+	var errs []error
+	if l.Device != "" {
+		errs = append(errs, h.agent.host.RevokeDevice(l.Device, l.UID))
+	}
+	errs = append(errs, h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
+	h.untake(l)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return h.agent.store.RemoveRunDir(h.name)
+}
+
+// sweep goes by the VM's name alone where there is no lease.
+func (h ownHome) sweep() error {
+	l, err := readLease(h.runDir())
+	if err == nil {
+		return h.giveBack(l)
+	}
+	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
+	return errors.Join(errSweep, h.agent.store.RemoveRunDir(h.name))
+}
+
+func (h ownHome) untake(l *lease) { h.agent.host.ReleaseUser(l.UID, h.name) }
+
+func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
+	var err error
+	if req.MemoryPath, err = h.memoryPath(c, req); err != nil {
+		return nil, err
+	}
+	req.StateDir = h.stateDir()
+	req.Taps, req.Seed = descriptors(c.spec)
+	uid, err := h.agent.host.TakeUser(h.name)
+	if err != nil {
+		return nil, failf(codes.ResourceExhausted, "%w", err)
+	}
+	req.User = &plan.User{UID: uid, GID: uid}
+	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name)}, nil
+}
+
+func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
+	var pageSize uint64
+	if huge := c.spec.GetMemory().GetHugePages(); huge != nil {
+		var err error
+		if pageSize, err = spec.ParseQuantity(huge.GetPageSize()); err != nil {
+			return "", invalid("memory.hugePages.pageSize", "%v", err)
+		}
+	}
+	path, err := h.agent.host.MemoryPath(h.name, c.id, pageSize)
+	if err != nil {
+		return "", failf(codes.FailedPrecondition, "memory.hugePages: %w", err)
+	}
+	lazy := req.Image != nil && req.Image.Lazy
+	if room, size := h.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !lazy && size > room {
+		return "", invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
+			spec.FormatQuantity(size), spec.FormatQuantity(room))
+	}
+	return path, nil
+}
+
+// prepare makes the folder that the shim wants at once, which a VM that is only
+// now restored does not have yet.
+func (h ownHome) prepare() error {
+	if err := h.agent.store.MakeStateDir(h.name); err != nil {
+		return fmt.Errorf("making the VM's folder: %w", err)
+	}
+	return nil
+}
+
+// acquire makes what the VMM needs, the slow things side by side.
+func (h ownHome) acquire(ctx context.Context, l *launch) error {
+	st, own, lease := h.agent.store, h.agent.host, l.choice.lease
+	if err := st.MakeRunDir(h.name); err != nil {
+		return fmt.Errorf("making the VM's run folder: %w", err)
+	}
+	l.undo.Push("remove the run folder", func(context.Context) error { return st.RemoveRunDir(h.name) })
+	lease.Device = l.choice.device()
+	if err := lease.write(h.runDir()); err != nil {
+		return err
+	}
+	l.undo.Push("remove the RAM file", func(context.Context) error { return own.RemoveMemory(lease.Memory) })
+
+	var group errgroup.Group
+	var cgroup, device, shimUp bool
+	group.Go(func() (err error) {
+		err = own.MakeCgroup(lease.Cgroup)
+		cgroup = err == nil
+		return err
+	})
+	group.Go(func() (err error) {
+		if lease.Device != "" {
+			_, err = own.GrantDevice(lease.Device, lease.UID)
+			device = err == nil
+		}
+		return err
+	})
+	group.Go(func() error { return h.openTaps(l) })
+	group.Go(func() (err error) {
+		l.shim, l.pid, err = h.startShim(ctx, l)
+		shimUp = err == nil
+		return err
+	})
+	err := group.Wait()
+	if cgroup {
+		l.undo.Push("remove the cgroup", func(context.Context) error { return own.RemoveCgroup(lease.Cgroup) })
+	}
+	if device {
+		l.undo.Push("take back the device", func(context.Context) error { return own.RevokeDevice(lease.Device, lease.UID) })
+	}
+	if shimUp {
+		l.undo.Push("end the shim", l.endShim)
+	}
+	if err != nil {
+		return err
+	}
+	return own.JoinCgroup(lease.Cgroup, l.pid)
+}
+
+func (h ownHome) startShim(ctx context.Context, l *launch) (Shim, int, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
+	defer cancel()
+	return h.agent.shims.Start(ctx, shim.StartOptions{
+		Binary:   h.agent.cfg.Shim,
+		RunDir:   h.runDir(),
+		StateDir: h.stateDir(),
+		RunID:    l.choice.lease.RunID,
+		Grace:    l.choice.spec.GetStopGracePeriod().AsDuration(),
+		Verbose:  l.m.log.Enabled(ctx, slog.LevelDebug),
+	})
+}
+
+// openTaps opens them in the order in which descriptors has numbered them.
+func (h ownHome) openTaps(l *launch) error {
+	for i, n := range l.choice.spec.GetNetworks() {
+		tap := n.GetTap()
+		if tap == nil {
+			continue
+		}
+		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac()})
+		if err != nil {
+			return failf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
+		}
+		l.m.log.Debug("tap", "network", n.GetName(), "device", name)
+		l.files = append(l.files, f)
+	}
+	return nil
+}
+
+func (ownHome) request(c *choice) (shim.Launch, error) { return shim.Launch{Plan: c.plan}, nil }
+
+// waitForShim returns when no shim runs in a home.
+func waitForShim(ctx context.Context, h home) error {
+	process, err := h.process()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	return process.Wait(ctx)
+}
