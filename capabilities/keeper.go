@@ -24,6 +24,7 @@ type Keeper struct {
 	// asking is held while the machine is asked: who comes meanwhile waits for
 	// that document.
 	asking chan struct{}
+	stats  probeStats
 
 	mu          sync.Mutex
 	doc         *vmletv1.Capabilities // nil: not asked yet
@@ -78,7 +79,9 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.C
 	s := k.sources
 	s.Refresh = refresh
 	key := s.changeKey() // before: what changes meanwhile is seen the next time
+	begun := time.Now()
 	doc, err := newCollection(s, k.kept).run(ctx)
+	k.stats.count(doc, err, time.Since(begun))
 	if err != nil {
 		return nil, err
 	}

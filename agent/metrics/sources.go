@@ -1,0 +1,62 @@
+package metrics
+
+import (
+	"log/slog"
+
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/deviceplugin"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// Sources are what the metrics are made from. All of them answer at once, from
+// memory. One that is nil has nothing to say, and its metrics are not there.
+type Sources struct {
+	// Node is the node's name, as Kubernetes has it.
+	Node string
+	// Version of vmlet.
+	Version string
+	// Roots of the machine's files.
+	Roots sysfs.Roots
+	Log   *slog.Logger
+
+	// VMs are those of the agent.
+	VMs func() []VM
+	// Document is what the node can do; nil as long as it wasn't asked.
+	Document func() *vmletv1.Capabilities
+	// Probes is how it was asked.
+	Probes func() capabilities.ProbeStats
+	// Devices are those offered to the kubelet.
+	Devices func() []deviceplugin.Status
+	// Outcomes are of what was done for the Node object.
+	Outcomes func() []Outcome
+	// RAM is the mount that guests' memory is in.
+	RAM func() (RAM, bool)
+}
+
+// VM is one, as it is now.
+type VM struct {
+	// Namespace and Pod are empty for one that is in no pod.
+	Namespace, Pod string
+	// Record is not to be changed.
+	Record *vmletv1.VirtualMachine
+	// Panics is how many of the guest were reported to this agent.
+	Panics uint64
+	// Threads is how the hypervisor's threads are called.
+	Threads hypervisor.ThreadNames
+	// Sampler asks its VMM, and is another one after the VMM was started anew; it
+	// can be compared. Nil: the VMM can't be asked now.
+	Sampler vmm.Sampler
+}
+
+// Outcome is how often something was done for the Node object, and how it ended.
+type Outcome struct {
+	// What was done, and Outcome: words of a small, fixed set.
+	What, Outcome string
+	Count         uint64
+}
+
+// RAM is the size of the mount, and what is taken of it, in bytes.
+type RAM struct{ Size, Used uint64 }
