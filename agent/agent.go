@@ -32,6 +32,8 @@ type agent struct {
 	bootID string
 	// kube is the client of the API server; nil without one.
 	kube *kube.Client
+	// published is what Kubernetes is told of the node.
+	published *publication
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
 

@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 
+	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kind"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -65,18 +68,44 @@ func (c Config) deviceKinds() kind.Config {
 	}
 }
 
-// offerDevices offers devices to the kubelet until ctx ends, if it is to.
-func (c Config) offerDevices(ctx context.Context, log *slog.Logger) {
+// offerDevices offers devices to the kubelet until ctx ends, if it is to. What a
+// virt-handler offers, too, is left to it while that is on the node; a nil
+// neighbour is none.
+func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *nodeobject.Neighbour) {
 	if c.DevicePlugins.Enabled == nil || !*c.DevicePlugins.Enabled {
 		return
 	}
+	kinds := c.deviceKinds().Kinds()
+	if neighbour == nil {
+		c.offer(ctx, log, kinds)
+		return
+	}
+	var theirs, ours []deviceplugin.Kind
+	for _, k := range kinds {
+		if strings.HasPrefix(k.Resource(), kubevirtDevices) {
+			theirs = append(theirs, k)
+		} else {
+			ours = append(ours, k)
+		}
+	}
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { c.offer(ctx, log, ours) })
+	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { c.offer(ctx, log, theirs) }) })
+}
+
+// kubevirtDevices begins the names of resources that a virt-handler offers.
+const kubevirtDevices = "devices.kubevirt.io/"
+
+// offer offers devices of some kinds until ctx ends.
+func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugin.Kind) {
 	changes, stop, err := uevent.Listen(ctx, "pci", "mdev", "usb", "vfio")
 	if err != nil {
 		log.Warn("a device that is bound to another driver is seen when its device node changes", "error", err)
 	} else {
 		defer stop()
 	}
-	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.folder(), Log: log, Changes: changes}, c.deviceKinds().Kinds())
+	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.folder(), Log: log, Changes: changes}, kinds)
 	if err != nil {
 		log.Error("no devices are offered to the kubelet", "error", err)
 		return

@@ -38,6 +38,12 @@ func newLabelFile(stateDir string) labelFile {
 // earlier that can't be read are as good as none only if the file is damaged:
 // that it can't be read now must not cost them.
 func (f labelFile) of(doc *vmletv1.Capabilities) (*vmletv1.GetNodeLabelsResponse, error) {
+	return f.after(doc, nil)
+}
+
+// after is of, on a node that carries labels of which the file may know nothing:
+// it may have been lost.
+func (f labelFile) after(doc *vmletv1.Capabilities, carried map[string]string) (*vmletv1.GetNodeLabelsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set, err := labels.Of(doc, "")
@@ -48,7 +54,12 @@ func (f labelFile) of(doc *vmletv1.Capabilities) (*vmletv1.GetNodeLabelsResponse
 	if err != nil {
 		return nil, fmt.Errorf("the labels of earlier: %w", err)
 	}
-	merged, kept := labels.Merge(previous, set)
+	earlier := maps.Clone(carried)
+	if earlier == nil {
+		earlier = map[string]string{}
+	}
+	maps.Copy(earlier, previous)
+	merged, kept := labels.Merge(earlier, set)
 	if !maps.Equal(previous, merged) {
 		content, err := json.MarshalIndent(merged, "", "  ")
 		if err != nil {

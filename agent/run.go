@@ -100,7 +100,9 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	defer a.watches.Wait()
 	defer end()
 	a.watches.Go(func() { n.watch(life, cfg.Log) })
-	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log) })
+	a.published = newPublication(cfg, n, a.kube)
+	a.watches.Go(func() { a.published.run(life, cfg) })
+	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log, a.published.neighbour) })
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}

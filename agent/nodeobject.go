@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// publication is what the agent says of its node in Kubernetes.
+type publication struct {
+	source *factSource
+	// The following are nil without an API server, publisher also where labels
+	// are not applied.
+	watch     *nodeobject.Watch
+	neighbour *nodeobject.Neighbour
+	publisher *nodeobject.Publisher
+	events    *kube.Events
+}
+
+func newPublication(cfg Config, n *node, client *kube.Client) *publication {
+	k := cfg.Kubernetes
+	p := &publication{source: newFactSource(n)}
+	if client == nil {
+		return p
+	}
+	hostname, _ := os.Hostname() // in a pod, the pod's name
+	p.events = kube.NewEvents(client, hostname, cfg.Log)
+	p.watch = nodeobject.NewWatch(client, cfg.Log)
+	p.neighbour = nodeobject.NewNeighbour(nodeobject.NeighbourConfig{
+		Watch: p.watch, Log: cfg.Log, Namespaces: k.VirtHandlerNamespaces, TakeOver: k.TakeOver,
+	})
+	if k.Labels == LabelsApply {
+		p.publisher = nodeobject.New(nodeobject.Config{
+			Client: client, Watch: p.watch, Neighbour: p.neighbour, Source: p.source, Events: p.events,
+			Heartbeat: *k.Heartbeat, Log: cfg.Log,
+		})
+	}
+	return p
+}
+
+// run publishes until ctx ends.
+func (p *publication) run(ctx context.Context, cfg Config) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	if p.watch != nil {
+		all.Go(func() { p.events.Run(ctx) })
+		all.Go(func() { p.watch.Run(ctx) })
+		all.Go(func() { p.neighbour.Run(ctx) })
+	}
+	nfd := cfg.Kubernetes.Labels == LabelsNFD
+	if p.publisher == nil && !nfd {
+		return
+	}
+	all.Go(func() { p.source.follow(ctx) })
+	all.Go(func() {
+		nodeobject.FollowCPUManager(ctx, nodeobject.CPUManagerFile(cfg.DevicePlugins.KubeletDir), p.source.takeCPUManager, cfg.Log)
+	})
+	if nfd {
+		all.Go(func() {
+			nodeobject.KeepFile(ctx, nodeobject.FileConfig{Path: cfg.Kubernetes.NFDFile, Source: p.source, Neighbour: p.neighbour, Log: cfg.Log})
+		})
+		return
+	}
+	all.Go(func() { p.publisher.Run(ctx) })
+}
+
+// factSource is what the Node's labels follow from.
+type factSource struct {
+	node  *node
+	state *nodeobject.Value[factState]
+}
+
+type factState struct {
+	document   *vmletv1.Capabilities // nil: none yet
+	cpuManager *bool                 // nil: not known
+}
+
+func newFactSource(n *node) *factSource {
+	return &factSource{node: n, state: nodeobject.NewValue(factState{})}
+}
+
+// follow takes each new document until ctx ends.
+func (s *factSource) follow(ctx context.Context) {
+	changes, stop := s.node.keeper.Subscribe()
+	defer stop()
+	// The first may have been made before.
+	if doc, err := s.node.keeper.Document(ctx); err == nil {
+		s.take(doc)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case doc := <-changes:
+			s.take(doc)
+		}
+	}
+}
+
+func (s *factSource) take(doc *vmletv1.Capabilities) {
+	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager}, doc != f.document })
+}
+
+// takeCPUManager is told how the kubelet gives CPUs.
+func (s *factSource) takeCPUManager(static bool) {
+	s.state.Update(func(f factState) (factState, bool) {
+		return factState{f.document, &static}, f.cpuManager == nil || *f.cpuManager != static
+	})
+}
+
+// Changed is closed when a document comes or the kubelet gives CPUs otherwise.
+func (s *factSource) Changed() <-chan struct{} {
+	_, changed := s.state.Get()
+	return changed
+}
+
+// Facts are those of the last document.
+func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeobject.Facts, error) {
+	state, _ := s.state.Get()
+	if state.document == nil {
+		return nodeobject.Facts{}, nodeobject.ErrNoFacts
+	}
+	labels, err := s.node.labels.after(state.document, previous)
+	if err != nil {
+		return nodeobject.Facts{}, err
+	}
+	facts := nodeobject.Facts{Labels: labels.GetLabels(), CPUManager: state.cpuManager}
+	facts.Schedulable, facts.Reason = schedulable(state.document)
+	return facts, nil
+}
+
+// schedulable reports whether VMs can be started: under the hypervisor and with
+// the VMM that one gets which names none. nil: not known.
+func schedulable(doc *vmletv1.Capabilities) (can *bool, why string) {
+	yes, no := true, false
+	chosen, undecided := hypervisorOf(doc)
+	switch {
+	case chosen == nil && undecided || chosen != nil && chosen.GetState() == "":
+		return nil, ""
+	case chosen == nil:
+		return &no, "no hypervisor works: " + doc.GetDefaultHypervisorReason()
+	case chosen.GetState() == hypervisor.Unusable.String():
+		return &no, fmt.Sprintf("the hypervisor %s is unusable: %s", chosen.GetName(), chosen.GetReason())
+	}
+	i := slices.IndexFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool { return v.GetName() == doc.GetDefaultVmm() })
+	if i < 0 {
+		return &no, "there is no VMM"
+	}
+	switch v := doc.GetVmms()[i]; v.GetState() {
+	case "":
+		return nil, ""
+	case capabilities.StateWorks:
+		return &yes, ""
+	default:
+		return &no, fmt.Sprintf("the VMM %s can't be used: %s", v.GetName(), v.GetReason())
+	}
+}
+
+// hypervisorOf is the default one; undecided: there is none, and one could not be
+// asked that might be.
+func hypervisorOf(doc *vmletv1.Capabilities) (chosen *vmletv1.HypervisorCapabilities, undecided bool) {
+	for _, h := range doc.GetHypervisors() {
+		if h.GetName() == doc.GetDefaultHypervisor() {
+			return h, false
+		}
+		undecided = undecided || h.GetState() == ""
+	}
+	return nil, undecided
+}

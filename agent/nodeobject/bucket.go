@@ -1,0 +1,64 @@
+package nodeobject
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// How often the Node is written at most: bucketSize writes at once, then one each
+// bucketRefill. Who has to wait that often in a row is fighting with somebody.
+const (
+	bucketSize   = 10
+	bucketRefill = 6 * time.Second
+	bucketTrials = 3
+)
+
+// bucket bounds the writes. It is for one goroutine.
+type bucket struct {
+	tokens *rate.Limiter
+	// until is when the next write is due that had to wait; zero: none waits.
+	until time.Time
+	// waits is how many writes in a row had to wait.
+	waits int
+}
+
+func newBucket() *bucket {
+	return &bucket{tokens: rate.NewLimiter(rate.Every(bucketRefill), bucketSize)}
+}
+
+// verdict is what a bucket says to a write.
+type verdict int
+
+const (
+	// writeNow: the write is paid for.
+	writeNow verdict = iota
+	// writeLater: it has to wait, as was said before.
+	writeLater
+	// throttled: it has to wait, and that is new.
+	throttled
+	// exhausted: it is one too many that has to wait.
+	exhausted
+)
+
+// take asks for a write. However often it asks while it has to wait, it waits once.
+func (b *bucket) take(now time.Time) verdict {
+	if now.Before(b.until) {
+		return writeLater
+	}
+	if b.tokens.AllowN(now, 1) {
+		if b.until.IsZero() {
+			b.waits = 0 // the last one didn't have to wait, nor does this one
+		}
+		b.until = time.Time{}
+		return writeNow
+	}
+	b.until = now.Add(bucketRefill)
+	if b.waits++; b.waits >= bucketTrials {
+		return exhausted
+	}
+	return throttled
+}
+
+// wait is how long a write has to wait that take has put off.
+func (b *bucket) wait(now time.Time) time.Duration { return max(b.until.Sub(now), 0) }

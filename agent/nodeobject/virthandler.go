@@ -1,0 +1,189 @@
+package nodeobject
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// virtHandler is the name of KubeVirt's agent: of its DaemonSet, of the label
+	// of its pods, and of the field manager by which it writes.
+	virtHandler      = "virt-handler"
+	virtHandlerLabel = "kubevirt.io=" + virtHandler
+	// heartbeatFresh is how long KubeVirt believes a heartbeat
+	// (pkg/virt-controller/watch/node).
+	heartbeatFresh = 5 * time.Minute
+	// neighbourPatience is how long the API server may take to tell which pods
+	// there are. Then the node works as if there was no virt-handler.
+	neighbourPatience = 10 * time.Second
+)
+
+// Standing is how the agent stands to a virt-handler on the same node.
+type Standing struct {
+	// Known: it has been looked, or looking took too long.
+	Known bool
+	// Aside: its labels and resources are left to it.
+	Aside bool
+	// Reason is how it was seen, for people; empty: there is none.
+	Reason string
+}
+
+// NeighbourConfig is what a Neighbour is told.
+type NeighbourConfig struct {
+	Watch *Watch
+	Log   *slog.Logger
+	// Namespaces in which a pod is believed to be KubeVirt's. Its heartbeat
+	// counts wherever it is: who writes that may write Nodes.
+	Namespaces []string
+	// TakeOver never stands aside.
+	TakeOver bool
+}
+
+// Neighbour knows whether a virt-handler runs on this node.
+type Neighbour struct {
+	cfg      NeighbourConfig
+	now      func() time.Time
+	standing *Value[Standing]
+	// seen: its pod was there; left is when the last one went.
+	seen bool
+	left time.Time
+}
+
+// NewNeighbour makes one that knows nothing before Run.
+func NewNeighbour(cfg NeighbourConfig) *Neighbour {
+	return &Neighbour{cfg: cfg, now: time.Now, standing: NewValue(Standing{})}
+}
+
+// Standing is how it is now, and a channel that is closed when that changes.
+func (n *Neighbour) Standing() (Standing, <-chan struct{}) { return n.standing.Get() }
+
+// Run looks until ctx ends.
+func (n *Neighbour) Run(ctx context.Context) {
+	late := time.NewTimer(neighbourPatience)
+	defer late.Stop()
+	expiry := time.NewTimer(0)
+	defer expiry.Stop()
+	waited := false
+	for {
+		pods, podsChanged := n.cfg.Watch.pods.Get()
+		node, nodeChanged := n.cfg.Watch.node()
+		standing, again := n.judge(pods, node, waited)
+		n.take(standing)
+		var expires <-chan time.Time
+		if again > 0 {
+			expiry.Reset(again)
+			expires = expiry.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-podsChanged:
+		case <-nodeChanged:
+		case <-expires:
+		case <-late.C:
+			waited = true
+		}
+	}
+}
+
+// judge says how it stands, and when to look again without anything having
+// changed.
+func (n *Neighbour) judge(pods objects, node *object, waited bool) (Standing, time.Duration) {
+	s := Standing{Known: waited || pods != nil && node != nil}
+	if pod := n.pod(pods); pod != "" {
+		n.seen = true
+		s.Reason = "its pod " + pod + " runs"
+		s.Aside = !n.cfg.TakeOver
+		return s, 0
+	}
+	if n.seen {
+		n.seen, n.left = false, n.now()
+	}
+	beat := heartbeatOf(node)
+	fresh := beat.Add(heartbeatFresh).Sub(n.now())
+	if !beat.After(n.left) || fresh <= 0 || fresh > 2*heartbeatFresh {
+		return s, 0
+	}
+	s.Reason = "it writes its heartbeat"
+	s.Aside = !n.cfg.TakeOver
+	return s, fresh
+}
+
+// pod is the first of a virt-handler's, as NAMESPACE/NAME; empty: none. The label
+// alone is anybody's to give.
+func (n *Neighbour) pod(pods objects) string {
+	var names []string
+	for _, p := range pods {
+		owned := slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
+			return o.Kind == "DaemonSet" && o.Name == virtHandler
+		})
+		if owned && slices.Contains(n.cfg.Namespaces, p.Namespace) {
+			names = append(names, p.Namespace+"/"+p.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.Min(names)
+}
+
+// heartbeatOf is when a virt-handler last wrote its heartbeat; zero: never.
+func heartbeatOf(node *object) time.Time {
+	if node == nil {
+		return time.Time{}
+	}
+	if !slices.Contains(owners(node.ManagedFields).others[annotation(AnnotationHeartbeat)], virtHandler) {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, node.Annotations[AnnotationHeartbeat])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
+// take notes how it stands.
+func (n *Neighbour) take(s Standing) {
+	n.standing.Update(func(before Standing) (Standing, bool) {
+		switch {
+		case before.Reason == "" && s.Reason != "" && s.Aside:
+			n.cfg.Log.Warn("KubeVirt's virt-handler is on this node: its labels and resources are left to it", "because", s.Reason)
+		case before.Reason == "" && s.Reason != "":
+			n.cfg.Log.Warn("KubeVirt's virt-handler is on this node, and is taken over from (kubernetes.takeOver)", "because", s.Reason)
+		case before.Reason != "" && s.Reason == "":
+			n.cfg.Log.Info("KubeVirt's virt-handler has left this node")
+		}
+		return s, s != before
+	})
+}
+
+// RunUnlessAside runs something while the agent doesn't stand aside, again and
+// again, until ctx ends. What runs is told by its context to end.
+func (n *Neighbour) RunUnlessAside(ctx context.Context, run func(context.Context)) {
+	for ctx.Err() == nil {
+		standing, changed := n.Standing()
+		if !standing.Known || standing.Aside {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+			continue
+		}
+		running, end := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() { run(running); close(ended) }()
+		for standing.Known && !standing.Aside && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+				standing, changed = n.Standing()
+			}
+		}
+		end()
+		<-ended
+	}
+}
