@@ -6,6 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -61,8 +64,25 @@ func Unfit() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root: containerd and the kubelet make containers")
 	}
-	_, err := findPrograms()
-	return err
+	if _, err := findPrograms(); err != nil {
+		return err
+	}
+	// Root in a container may have neither.
+	try := exec.Command("true")
+	try.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	if err := try.Run(); err != nil {
+		return fmt.Errorf("a cluster's node has namespaces of its own, and none can be made here: %w", err)
+	}
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := unix.Access(h.path, unix.W_OK); err != nil {
+			return fmt.Errorf("a cluster makes cgroups, and none can be made in %s: %w", h.path, err)
+		}
+	}
+	return nil
 }
 
 // arguments are a component's command line, without its program.

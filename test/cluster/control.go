@@ -1,10 +1,20 @@
 package cluster
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // StopComponent ends a component, decently if it lets itself be. The cluster is
 // not broken by that. Pods are not touched.
-func (c *Cluster) StopComponent(name string) error { return c.node.stop(name) }
+func (c *Cluster) StopComponent(name string) error {
+	if name == APIServer {
+		// All that it does after this is wait for those who watch something, for a
+		// minute.
+		return c.node.stop(name, time.Second)
+	}
+	return c.node.stop(name, grace)
+}
 
 // StartComponent starts one that was stopped, and returns when it answers: the
 // API server, the kubelet and containerd do so, others are not waited for.

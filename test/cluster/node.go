@@ -37,6 +37,9 @@ type process struct {
 	stopping bool          // it is to end
 }
 
+// namespaces that a node has of its own.
+const namespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS
+
 // startNode starts the program in namespaces of its own. Its log is opened for
 // it. onEnd is called for each process that ends without having been stopped.
 func startNode(program, log string, onEnd func(name, how string)) (*node, error) {
@@ -51,7 +54,7 @@ func startNode(program, log string, onEnd func(name, how string)) (*node, error)
 	}
 	// In a group of its own: a terminal's Ctrl-C is not for what is in there.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS, Setpgid: true,
+		Cloneflags: namespaces, Setpgid: true,
 	}
 	n.cmd.Dir, n.cmd.Stderr = "/", file
 	if n.in, err = n.cmd.StdinPipe(); err != nil {
@@ -122,8 +125,8 @@ func (n *node) start(name, log string, args ...string) error {
 // grace is how long a process may take to end when it is told to.
 const grace = 10 * time.Second
 
-// stop ends a process, and returns when it has ended.
-func (n *node) stop(name string) error {
+// stop ends a process, which may take its time, and returns when it has ended.
+func (n *node) stop(name string, grace time.Duration) error {
 	n.mu.Lock()
 	p := n.running[name]
 	if p != nil {
@@ -133,14 +136,17 @@ func (n *node) stop(name string) error {
 	if p == nil {
 		return nil
 	}
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := n.ask(wire.Request{Signal: &wire.Signal{Name: name, Signal: int(signal)}}); err != nil {
+	for _, try := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, patience}} {
+		if err := n.ask(wire.Request{Signal: &wire.Signal{Name: name, Signal: int(try.signal)}}); err != nil {
 			return fmt.Errorf("stopping %s: %w", name, err)
 		}
 		select {
 		case <-p.gone:
 			return nil
-		case <-time.After(grace):
+		case <-time.After(try.wait):
 		}
 	}
 	return fmt.Errorf("%s does not end", name)

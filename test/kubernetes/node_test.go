@@ -47,6 +47,8 @@ func TestNode(t *testing.T) {
 	t.Run("taken away", n.testTakenAway)
 	t.Run("single NUMA node", n.testSingleNode)
 	t.Run("restricted to NUMA nodes", n.testRestricted)
+	t.Run("API server away", n.testAPIServerAway)
+	t.Run("tools", n.testTools)
 }
 
 // kubelet's configuration. Of CPUs the pods have those of the second NUMA node to
