@@ -26,7 +26,7 @@ func forget(doc *vmletv1.Capabilities, facts ...string) *vmletv1.Capabilities {
 			doc.Host.Realtime = nil
 		case "host.numaNodes":
 			doc.Host.NumaNodes = nil
-		case "host.huge_pages":
+		case "host.huge_pages", "host.huge-pages":
 			doc.Host.HugePages = nil
 		case "host.cpu":
 			doc.Host.Cpu = nil
@@ -65,7 +65,10 @@ func TestMerge(t *testing.T) {
 		{"intel", "host.realtime", []string{"kubevirt.io/realtime"}},
 		{"intel", "host.numaNodes", []string{"node.vmlet.io/numa-"}},
 		{"intel", "host.huge_pages", []string{"node.vmlet.io/hugepages-"}},
-		{"intel", "host.cpu", []string{"node.vmlet.io/isolated-cpus"}}, // the vendor is the host model's
+		{"intel", "host.huge-pages", []string{"node.vmlet.io/hugepages-"}},
+		{"intel", "host.hugePages.2097152", []string{"node.vmlet.io/hugepages-"}}, // a part of a set
+		{"intel", "host.huge", nil},                                               // no part of the path
+		{"intel", "host.cpu", []string{"node.vmlet.io/isolated-cpus"}},            // the vendor is the host model's
 		{"intel", "host.nested", []string{"node.vmlet.io/nested"}},
 		{"intel", "host", []string{"kubevirt.io/ksm-enabled", "kubevirt.io/realtime", "node.vmlet.io/numa-", "node.vmlet.io/hugepages-", "node.vmlet.io/isolated-cpus"}},
 		{"intel", "host.clocksource", nil},
@@ -161,6 +164,14 @@ func TestMergeStates(t *testing.T) {
 	}
 }
 
+// TestMergeEmpty: a label without a value is one, too.
+func TestMergeEmpty(t *testing.T) {
+	merged, kept := Merge(map[string]string{"kubevirt.io/ksm-enabled": ""}, of(t, forget(document(t, "intel"), "host.ksm"), ""))
+	if value, stayed := merged["kubevirt.io/ksm-enabled"]; value != "" || !stayed || len(kept) != 1 {
+		t.Errorf("%q, %v; kept %v", value, stayed, kept)
+	}
+}
+
 // TestMergeBadFile: a file changed by hand makes no label that is not valid.
 func TestMergeBadFile(t *testing.T) {
 	now := of(t, forget(document(t, "intel"), "vmms.qemu", "host.ksm"), "")
@@ -220,7 +231,7 @@ func TestUnknown(t *testing.T) {
 	doc := document(t, "intel")
 	for fact, told := range map[string]bool{
 		"host.nested": true, "host.ksm": true, "hypervisors.kvm.tsc": true, "hypervisors.mshv": true, "vmms": true,
-		"host": true, "devices": false, "hypervisors.mshv.tsc": false, "vmms.qemu.accelerators.emulation": false, "node": false,
+		"host": true, "devices": false, "host.rea": false, "host.hugePages.2097152": true, "hypervisors.mshv.tsc": false, "vmms.qemu.accelerators.emulation": false, "node": false,
 	} {
 		set, err := Of(forget(doc, fact), "kvm")
 		if err != nil {
