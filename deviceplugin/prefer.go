@@ -17,7 +17,7 @@ import (
 func (a allocator) prefer(now *snapshot, r *api.ContainerPreferredAllocationRequest) ([]string, error) {
 	size := int(r.GetAllocationSize())
 	must := distinct(r.GetMustIncludeDeviceIDs())
-	available := distinct(append(slices.Clone(r.GetAvailableDeviceIDs()), must...))
+	available := distinct(slices.Concat(r.GetAvailableDeviceIDs(), must))
 	if size < len(must) || size > len(available) {
 		return nil, status.Errorf(codes.InvalidArgument, "%s: %d devices are asked for of %d, and %d must be among them",
 			a.resource, size, len(available), len(must))
@@ -40,7 +40,7 @@ func (a allocator) prefer(now *snapshot, r *api.ContainerPreferredAllocationRequ
 			last = append(last, c)
 		}
 	}
-	candidates = append(candidates, last[:max(0, min(len(last), size-len(candidates)))]...)
+	candidates = append(candidates, last[:max(0, size-len(candidates))]...) // size is no more than all
 	chosen := pack(candidates, size, 0)
 	ids := make([]string, 0, size)
 	for _, c := range chosen {

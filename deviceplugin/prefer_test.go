@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,15 +10,17 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// machine makes devices of "id:nodes:near", nodes as "0" or "0+1".
+// machine makes devices of "id:nodes:near" and, if one can't be used, ":ill"; nodes
+// as "0" or "0+1".
 func machine(text string) *snapshot {
 	var all []Device
 	for field := range strings.FieldsSeq(text) {
 		parts := strings.Split(field, ":")
-		d := Device{ID: parts[0], Near: parts[2], Grant: &Grant{}}
+		d := Device{ID: parts[0], Near: parts[2], Obstacle: strings.Join(parts[3:], ""), Grant: &Grant{}}
 		for n := range strings.SplitSeq(parts[1], "+") {
 			if n != "" {
 				d.NUMANodes = append(d.NUMANodes, int(n[0]-'0'))
@@ -48,6 +51,14 @@ func TestPrefer(t *testing.T) {
 		{"devices without a node are last", "n1:: n2:: a1:0: ", "n1 n2 a1", "", 2, "a1 n1"},
 		{"of two nodes at once", "c1:0+1: c2:0+1: a1:0: b1:1:", "c1 c2 a1 b1", "", 2, "c1 c2"},
 		{"must is not among the available", two, "a1 a2", "a3", 2, "a3 a1"},
+		{"must is said twice", two, "a1 a2 a3", "a1 a1", 2, "a1 a3"},
+		{"of equal nodes the first", "a1:1: a2:1: b1:0: b2:0:", "a1 a2 b1 b2", "", 2, "b1 b2"},
+		{"what is left of nodes, without what must be", "a1:0: a2:0: a3:0: b1:1: b2:1:", "a1 a2 a3 b1 b2", "a1 a2 b1", 4, "a1 a2 b1 a3"},
+		{"one that is ill is last", "a1:0::ill a2:0: b1:1:", "a1 a2 b1", "", 2, "a2 b1"},
+		{"one that has gone is last", "a2:0: b1:1:", "a1 a2 b1", "", 2, "a2 b1"},
+		{"one that is ill, if there is no other", "a1:0::ill a2:0: b1:1:", "a1 a2 b1", "", 3, "a1 a2 b1"},
+		{"some that are ill", "a1:0::ill a2:0::ill b1:1:", "a1 a2 b1", "", 2, "a1 b1"},
+		{"one that is ill must be", "a1:0::ill a2:0: b1:1:", "a1 a2 b1", "a1", 2, "a1 a2"},
 		{"nothing", two, "a1", "", 0, ""},
 	} {
 		r := &api.ContainerPreferredAllocationRequest{
@@ -56,7 +67,11 @@ func TestPrefer(t *testing.T) {
 			rand.Shuffle(len(r.AvailableDeviceIDs), func(i, j int) {
 				r.AvailableDeviceIDs[i], r.AvailableDeviceIDs[j] = r.AvailableDeviceIDs[j], r.AvailableDeviceIDs[i]
 			})
+			asked := proto.CloneOf(r)
 			got, err := allocator{}.prefer(machine(c.machine), r)
+			if !proto.Equal(r, asked) {
+				t.Errorf("%s: the question was changed: %v", c.name, r)
+			}
 			if err != nil || strings.Join(got, " ") != c.want {
 				t.Errorf("%s: %q, want %q (%v)", c.name, got, c.want, err)
 				break
@@ -70,6 +85,20 @@ func TestPrefer(t *testing.T) {
 	} {
 		if _, err := (allocator{}).prefer(machine(two), r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: %v", r, err)
+		}
+	}
+}
+
+func TestNatural(t *testing.T) {
+	ascending := []string{
+		"", "0", "01", "1", "01x", "1x", "2", "9", "010", "10", "11", "12", "100",
+		"a", "a01b2", "a1b2", "a1b10", "aa", "kvm", "kvm1", "kvm9", "kvm10", "kvm10a", "kvm18446744073709551615", "kvm18446744073709551616",
+	}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			if got, want := natural(a, b), cmp.Compare(i, j); got != want {
+				t.Errorf("%q and %q: %d, want %d", a, b, got, want)
+			}
 		}
 	}
 }
