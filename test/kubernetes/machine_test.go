@@ -49,8 +49,7 @@ func newMachine(t *testing.T) *machine {
 		t.Skip("two NUMA nodes with a CPU each need two CPUs")
 	}
 	described := sysfstest.Machine{Packages: 1, Cores: len(cpus), IDs: cpus, Caches: []sysfstest.Cache{}}.SplitNodes(2, 4<<30)
-	// On disk: a tmpfs may be mounted without devices.
-	m := &machine{Tree: described.WriteTo(t, t.TempDir()), functions: make(map[string]place)}
+	m := &machine{Tree: described.WriteTo(t, deviceFolder(t)), functions: make(map[string]place)}
 	m.roots = sysfs.Roots{Sys: m.Sys, Proc: m.Proc, Dev: m.Dev}
 	for i := range m.cpus {
 		m.cpus[i] = described.Nodes[i].CPUs
@@ -66,6 +65,26 @@ func newMachine(t *testing.T) *machine {
 	m.pci(t, 1, "0000:80:04.0", 0x8086, 0x1533, 1)
 	m.pci(t, 0, "0000:10:03.0", 0x144d, 0xa808, 2)
 	return m
+}
+
+// deviceFolder is a temporary one that device nodes can be used in: /tmp is often
+// mounted without.
+func deviceFolder(t *testing.T) string {
+	t.Helper()
+	for _, parent := range []string{os.TempDir(), "/var/tmp"} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(parent, &fs); err != nil || fs.Flags&unix.ST_NODEV != 0 {
+			continue
+		}
+		folder, err := os.MkdirTemp(parent, "vmlet-machine-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(folder) })
+		return folder
+	}
+	t.Skip("device nodes can't be used in /tmp and /var/tmp: set TMPDIR")
+	return ""
 }
 
 func permitted() hostdevice.Permitted {
@@ -112,7 +131,11 @@ func (m *machine) node(t *testing.T, name string, number uint64, mode uint32) {
 	t.Helper()
 	m.Folder(filepath.Dir("dev/" + name))
 	path := m.Path("dev/" + name)
-	if err := unix.Mknod(path, unix.S_IFCHR|mode, int(number)); err != nil {
+	err := unix.Mknod(path, unix.S_IFCHR|mode, int(number))
+	if err == unix.EPERM {
+		t.Skip("device nodes can't be made here")
+	}
+	if err != nil {
 		t.Fatalf("making the device node %s: %v", path, err)
 	}
 	if err := os.Chmod(path, os.FileMode(mode)); err != nil { // whatever the umask
