@@ -22,6 +22,7 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 
 test: ## every check and every test
 	test/setup test
+	deploy/image/packages >/dev/null
 	$(MAKE) --no-print-directory lint build
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 	$(GO) test -race -count=1 -timeout 40m ./...
