@@ -46,14 +46,17 @@ func (b *bucket) take(now time.Time) verdict {
 	if now.Before(b.until) {
 		return writeLater
 	}
-	if b.tokens.AllowN(now, 1) {
+	token := b.tokens.ReserveN(now, 1)
+	delay := token.DelayFrom(now)
+	if delay < time.Millisecond { // it reckons in fractions
 		if b.until.IsZero() {
 			b.waits = 0 // the last one didn't have to wait, nor does this one
 		}
 		b.until = time.Time{}
 		return writeNow
 	}
-	b.until = now.Add(bucketRefill)
+	token.CancelAt(now)
+	b.until = now.Add(delay)
 	if b.waits++; b.waits >= bucketTrials {
 		return exhausted
 	}
