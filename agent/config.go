@@ -60,6 +60,9 @@ type Config struct {
 	// Kubernetes is what the agent has to do with an API server.
 	Kubernetes KubernetesConfig `yaml:"kubernetes"`
 
+	// Pods runs the VMs of this node's pods.
+	Pods PodsConfig `yaml:"pods"`
+
 	// Version of this program, for the API.
 	Version string `yaml:"-"`
 	// Log takes the agent's log; default: slog's.
@@ -166,6 +169,7 @@ func (c Config) complete() (Config, error) {
 	}
 	c.DevicePlugins.complete()
 	c.Kubernetes.complete()
+	c.Pods.complete(*c.Kubernetes.Enabled)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

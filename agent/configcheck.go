@@ -58,6 +58,9 @@ func (c Config) validate() error {
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
 	c.PermittedHostDevices.Validate(fault)
 	c.validateDevicePlugins(fault)
+	if *c.Pods.Enabled && !*c.Kubernetes.Enabled {
+		fault("pods.enabled", "whose pod a VM's is, says the API server: it needs kubernetes.enabled")
+	}
 	c.Kubernetes.validate(fault)
 	return errors.Join(errs...)
 }

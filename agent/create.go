@@ -14,6 +14,9 @@ import (
 
 // create keeps a specification. The same one again changes nothing.
 func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+	if err := a.cfg.podsOnly(); err != nil {
+		return nil, err
+	}
 	if s == nil {
 		return nil, invalid("spec", "it is missing")
 	}

@@ -13,6 +13,7 @@ import (
 // Shim is the agent's connection to one shim: a *shim.Client.
 type Shim interface {
 	Welcome() shim.Welcome
+	Describe(ctx context.Context) (*shim.Described, error)
 	Events() <-chan shim.Event
 	Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error)
 	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)

@@ -38,6 +38,10 @@ func (c *fakeShim) Welcome() shim.Welcome {
 	return w
 }
 
+func (c *fakeShim) Describe(context.Context) (*shim.Described, error) {
+	return nil, refuse("in no pod")
+}
+
 func (c *fakeShim) Events() <-chan shim.Event { return c.events }
 
 func (c *fakeShim) Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error) {

@@ -25,8 +25,10 @@ type home interface {
 	giveBack(l *lease) error
 	// sweep does the same of a run whose shim was killed.
 	sweep() error
-	// refuses says why an operation is not to be had there; nil: it is.
+	// refuses says why an operation is not to be had there; nil: it is. checkSave
+	// does so of one save.
 	refuses(op lifecycle.Operation) error
+	checkSave(o saveOptions) error
 	ground
 }
 
@@ -44,8 +46,9 @@ type ground interface {
 	// rest; it sets the launch's shim. Each pushes its undo.
 	prepare() error
 	acquire(ctx context.Context, l *launch) error
-	// request is what the shim is asked, vmmPID the number on this node of a
-	// process that the shim names.
+	// request is what the shim is asked; shimPID and vmmPID are the numbers on
+	// this node of processes that the shim names.
 	request(c *choice) (shim.Launch, error)
+	shimPID(told int) int
 	vmmPID(told int) int
 }

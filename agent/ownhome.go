@@ -34,13 +34,21 @@ func (h ownHome) keep(vm *vmletv1.VirtualMachine) error { return h.agent.store.S
 
 func (h ownHome) process() (ShimProcess, error) { return h.agent.shims.Process(h.runDir()) }
 
-func (ownHome) refuses(lifecycle.Operation) error { return nil }
+func (h ownHome) refuses(op lifecycle.Operation) error {
+	if op == lifecycle.Start || op == lifecycle.Restore {
+		return h.agent.cfg.podsOnly()
+	}
+	return nil
+}
+
+func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
 
 func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(name) }
 
 func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
 
-func (ownHome) vmmPID(told int) int { return told }
+func (ownHome) shimPID(told int) int { return told }
+func (ownHome) vmmPID(told int) int  { return told }
 
 // giveBack takes back all of a lease, and the run folder it is written in at
 // last, unless something could not be taken back.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,8 +46,21 @@ func readImage(dir string) (*image, error) {
 		return nil, err
 	}
 	defer opened.Close()
-	i := &image{manifest: opened.Manifest()}
-	source := filepath.Join(dir, memory.ManifestName)
+	return imageOf(opened.Manifest(), filepath.Join(dir, memory.ManifestName))
+}
+
+// parseImage is readImage of a manifest that somebody else has read.
+func parseImage(content []byte, source string) (*image, error) {
+	m, err := memory.ReadManifest(bytes.NewReader(content), source)
+	if err != nil {
+		return nil, err
+	}
+	return imageOf(m, source)
+}
+
+// imageOf takes from a manifest what the agent wants to know.
+func imageOf(m *memory.Manifest, source string) (i *image, err error) {
+	i = &image{manifest: m}
 	if i.spec, err = spec.Parse(i.manifest.Specification, source); err != nil {
 		return nil, failf(codes.DataLoss, "%s: specification: %w", source, err)
 	}
@@ -67,6 +81,9 @@ func readImage(dir string) (*image, error) {
 
 // restore makes a VM of an image and lets it go on.
 func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+	if err := a.cfg.podsOnly(); err != nil {
+		return nil, err
+	}
 	i, err := readImage(o.directory)
 	if err != nil {
 		return nil, err

@@ -106,6 +106,9 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}
+	if *cfg.Pods.Enabled && a.kube != nil {
+		a.watches.Go(func() { a.runPods(life, a.kube) })
+	}
 	l, err := listen(cfg.Socket, cfg.AllowedUsers)
 	if err != nil {
 		return err

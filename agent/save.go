@@ -27,7 +27,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := a.checkTarget(o.directory); err != nil {
+	if err := m.home.checkSave(o); err != nil {
 		return nil, nil, err
 	}
 	_, done, err := m.begin(ctx, lifecycle.Save)

@@ -42,11 +42,15 @@ func (systemShims) Process(runDir string) (ShimProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	pidfd, err := shim.OpenProcess(*p)
+	return processOf(*p)
+}
+
+func processOf(p shim.ShimProcess) (ShimProcess, error) {
+	pidfd, err := shim.OpenProcess(p)
 	if err != nil {
 		return nil, err
 	}
-	return &systemProcess{*p, pidfd}, nil
+	return &systemProcess{p, pidfd}, nil
 }
 
 // systemProcess is a process by its pidfd (pidfd_open(2)).

@@ -34,7 +34,7 @@ func Grant(path string, uid uint32, perm Perm) error {
 	return wrap("grant", path, uid, grant(pathTarget(path), uid, perm))
 }
 
-// GrantFile is Grant for an open file, which must not be open with O_PATH.
+// GrantFile is Grant for an open file, which may be open with O_PATH.
 func GrantFile(f *os.File, uid uint32, perm Perm) error {
 	return wrap("grant", f.Name(), uid, grant(fileTarget{f}, uid, perm))
 }
@@ -45,7 +45,7 @@ func Revoke(path string, uid uint32) error {
 	return wrap("revoke", path, uid, revoke(pathTarget(path), uid))
 }
 
-// RevokeFile is Revoke for an open file, which must not be open with O_PATH.
+// RevokeFile is Revoke for an open file, which may be open with O_PATH.
 func RevokeFile(f *os.File, uid uint32) error {
 	return wrap("revoke", f.Name(), uid, revoke(fileTarget{f}, uid))
 }

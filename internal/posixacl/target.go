@@ -2,6 +2,7 @@ package posixacl
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -36,10 +37,14 @@ func (t fileTarget) stat() (st unix.Stat_t, err error) {
 	return st, err
 }
 
-func (t fileTarget) set(b []byte) error { return unix.Fsetxattr(int(t.f.Fd()), attribute, b, 0) }
+func (t fileTarget) set(b []byte) error { return unix.Setxattr(t.link(), attribute, b, 0) }
+
+// link leads to the very file, also where it is open with O_PATH, with which
+// fsetxattr(2) and fgetxattr(2) do nothing.
+func (t fileTarget) link() string { return fmt.Sprintf("/proc/self/fd/%d", t.f.Fd()) }
 
 func (t fileTarget) get() ([]byte, error) {
-	return getAll(func(b []byte) (int, error) { return unix.Fgetxattr(int(t.f.Fd()), attribute, b) })
+	return getAll(func(b []byte) (int, error) { return unix.Getxattr(t.link(), attribute, b) })
 }
 
 // maxAttribute bounds an attribute's size in bytes: XATTR_SIZE_MAX, linux/limits.h.

@@ -71,6 +71,12 @@ func OpenProcess(p ShimProcess) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
+// Identify returns the process that has this pid now.
+func Identify(pid int) (ShimProcess, error) {
+	start, err := processStart(pid)
+	return ShimProcess{PID: pid, StartTime: start}, err
+}
+
 // Self returns this process as a ShimProcess.
 func Self(runID string) (ShimProcess, error) {
 	start, err := processStart(os.Getpid())

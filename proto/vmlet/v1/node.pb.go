@@ -181,7 +181,10 @@ type VirtualMachineStatus struct {
 	// What the guest has reported: its agent is there, it panicked.
 	Guest *GuestStatus `protobuf:"bytes,12,opt,name=guest,proto3" json:"guest,omitempty"`
 	// The kernel's boot id at the last start (/proc/sys/kernel/random/boot_id).
-	BootId        string `protobuf:"bytes,13,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	BootId string `protobuf:"bytes,13,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// The pod that the VM is in; not set: it is the node's own. Its name in this API
+	// is then NAMESPACE/POD.
+	Pod           *PodReference `protobuf:"bytes,14,opt,name=pod,proto3" json:"pod,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +310,81 @@ func (x *VirtualMachineStatus) GetBootId() string {
 	return ""
 }
 
+func (x *VirtualMachineStatus) GetPod() *PodReference {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+type PodReference struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Container     string                 `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodReference) Reset() {
+	*x = PodReference{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodReference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodReference) ProtoMessage() {}
+
+func (x *PodReference) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodReference.ProtoReflect.Descriptor instead.
+func (*PodReference) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PodReference) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PodReference) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PodReference) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodReference) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
 type Vmm struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -320,7 +398,7 @@ type Vmm struct {
 
 func (x *Vmm) Reset() {
 	*x = Vmm{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -332,7 +410,7 @@ func (x *Vmm) String() string {
 func (*Vmm) ProtoMessage() {}
 
 func (x *Vmm) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -345,7 +423,7 @@ func (x *Vmm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vmm.ProtoReflect.Descriptor instead.
 func (*Vmm) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Vmm) GetName() string {
@@ -388,7 +466,7 @@ type ImageReference struct {
 
 func (x *ImageReference) Reset() {
 	*x = ImageReference{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -400,7 +478,7 @@ func (x *ImageReference) String() string {
 func (*ImageReference) ProtoMessage() {}
 
 func (x *ImageReference) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -413,7 +491,7 @@ func (x *ImageReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageReference.ProtoReflect.Descriptor instead.
 func (*ImageReference) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ImageReference) GetPath() string {
@@ -450,7 +528,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +540,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +553,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProcessStatus) GetShimPid() int64 {
@@ -516,7 +594,7 @@ type GuestStatus struct {
 
 func (x *GuestStatus) Reset() {
 	*x = GuestStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +606,7 @@ func (x *GuestStatus) String() string {
 func (*GuestStatus) ProtoMessage() {}
 
 func (x *GuestStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +619,7 @@ func (x *GuestStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestStatus.ProtoReflect.Descriptor instead.
 func (*GuestStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GuestStatus) GetAgentConnected() bool {
@@ -576,7 +654,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +666,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +679,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -665,7 +743,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +755,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +768,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Progress) GetStep() string {
@@ -723,7 +801,7 @@ type CreateVMRequest struct {
 
 func (x *CreateVMRequest) Reset() {
 	*x = CreateVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +813,7 @@ func (x *CreateVMRequest) String() string {
 func (*CreateVMRequest) ProtoMessage() {}
 
 func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +826,7 @@ func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMRequest.ProtoReflect.Descriptor instead.
 func (*CreateVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateVMRequest) GetSpec() *VirtualMachineSpec {
@@ -767,7 +845,7 @@ type CreateVMResponse struct {
 
 func (x *CreateVMResponse) Reset() {
 	*x = CreateVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +857,7 @@ func (x *CreateVMResponse) String() string {
 func (*CreateVMResponse) ProtoMessage() {}
 
 func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +870,7 @@ func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMResponse.ProtoReflect.Descriptor instead.
 func (*CreateVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateVMResponse) GetVm() *VirtualMachine {
@@ -814,7 +892,7 @@ type StartVMRequest struct {
 
 func (x *StartVMRequest) Reset() {
 	*x = StartVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +904,7 @@ func (x *StartVMRequest) String() string {
 func (*StartVMRequest) ProtoMessage() {}
 
 func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +917,7 @@ func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMRequest.ProtoReflect.Descriptor instead.
 func (*StartVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartVMRequest) GetName() string {
@@ -874,7 +952,7 @@ type StartVMResponse struct {
 
 func (x *StartVMResponse) Reset() {
 	*x = StartVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +964,7 @@ func (x *StartVMResponse) String() string {
 func (*StartVMResponse) ProtoMessage() {}
 
 func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +977,7 @@ func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMResponse.ProtoReflect.Descriptor instead.
 func (*StartVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartVMResponse) GetProgress() *Progress {
@@ -925,7 +1003,7 @@ type GetVMRequest struct {
 
 func (x *GetVMRequest) Reset() {
 	*x = GetVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1015,7 @@ func (x *GetVMRequest) String() string {
 func (*GetVMRequest) ProtoMessage() {}
 
 func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1028,7 @@ func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMRequest.ProtoReflect.Descriptor instead.
 func (*GetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetVMRequest) GetName() string {
@@ -969,7 +1047,7 @@ type GetVMResponse struct {
 
 func (x *GetVMResponse) Reset() {
 	*x = GetVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1059,7 @@ func (x *GetVMResponse) String() string {
 func (*GetVMResponse) ProtoMessage() {}
 
 func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1072,7 @@ func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMResponse.ProtoReflect.Descriptor instead.
 func (*GetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetVMResponse) GetVm() *VirtualMachine {
@@ -1014,7 +1092,7 @@ type ListVMsRequest struct {
 
 func (x *ListVMsRequest) Reset() {
 	*x = ListVMsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1104,7 @@ func (x *ListVMsRequest) String() string {
 func (*ListVMsRequest) ProtoMessage() {}
 
 func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1117,7 @@ func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsRequest.ProtoReflect.Descriptor instead.
 func (*ListVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListVMsRequest) GetLabelSelector() string {
@@ -1058,7 +1136,7 @@ type ListVMsResponse struct {
 
 func (x *ListVMsResponse) Reset() {
 	*x = ListVMsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1148,7 @@ func (x *ListVMsResponse) String() string {
 func (*ListVMsResponse) ProtoMessage() {}
 
 func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1161,7 @@ func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsResponse.ProtoReflect.Descriptor instead.
 func (*ListVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListVMsResponse) GetVms() []*VirtualMachine {
@@ -1105,7 +1183,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1195,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1208,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchEventsRequest) GetName() string {
@@ -1165,7 +1243,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1255,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1268,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchEventsResponse) GetEvent() *Event {
@@ -1216,7 +1294,7 @@ type PauseVMRequest struct {
 
 func (x *PauseVMRequest) Reset() {
 	*x = PauseVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1306,7 @@ func (x *PauseVMRequest) String() string {
 func (*PauseVMRequest) ProtoMessage() {}
 
 func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1319,7 @@ func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMRequest.ProtoReflect.Descriptor instead.
 func (*PauseVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PauseVMRequest) GetName() string {
@@ -1260,7 +1338,7 @@ type PauseVMResponse struct {
 
 func (x *PauseVMResponse) Reset() {
 	*x = PauseVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1350,7 @@ func (x *PauseVMResponse) String() string {
 func (*PauseVMResponse) ProtoMessage() {}
 
 func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1363,7 @@ func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMResponse.ProtoReflect.Descriptor instead.
 func (*PauseVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PauseVMResponse) GetVm() *VirtualMachine {
@@ -1304,7 +1382,7 @@ type ResumeVMRequest struct {
 
 func (x *ResumeVMRequest) Reset() {
 	*x = ResumeVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1394,7 @@ func (x *ResumeVMRequest) String() string {
 func (*ResumeVMRequest) ProtoMessage() {}
 
 func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1407,7 @@ func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResumeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeVMRequest) GetName() string {
@@ -1348,7 +1426,7 @@ type ResumeVMResponse struct {
 
 func (x *ResumeVMResponse) Reset() {
 	*x = ResumeVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1438,7 @@ func (x *ResumeVMResponse) String() string {
 func (*ResumeVMResponse) ProtoMessage() {}
 
 func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1451,7 @@ func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResumeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeVMResponse) GetVm() *VirtualMachine {
@@ -1392,7 +1470,7 @@ type ResetVMRequest struct {
 
 func (x *ResetVMRequest) Reset() {
 	*x = ResetVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1482,7 @@ func (x *ResetVMRequest) String() string {
 func (*ResetVMRequest) ProtoMessage() {}
 
 func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1495,7 @@ func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMRequest.ProtoReflect.Descriptor instead.
 func (*ResetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResetVMRequest) GetName() string {
@@ -1436,7 +1514,7 @@ type ResetVMResponse struct {
 
 func (x *ResetVMResponse) Reset() {
 	*x = ResetVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1526,7 @@ func (x *ResetVMResponse) String() string {
 func (*ResetVMResponse) ProtoMessage() {}
 
 func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1539,7 @@ func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMResponse.ProtoReflect.Descriptor instead.
 func (*ResetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResetVMResponse) GetVm() *VirtualMachine {
@@ -1482,7 +1560,7 @@ type StopVMRequest struct {
 
 func (x *StopVMRequest) Reset() {
 	*x = StopVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1572,7 @@ func (x *StopVMRequest) String() string {
 func (*StopVMRequest) ProtoMessage() {}
 
 func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1585,7 @@ func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMRequest.ProtoReflect.Descriptor instead.
 func (*StopVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StopVMRequest) GetName() string {
@@ -1535,7 +1613,7 @@ type StopVMResponse struct {
 
 func (x *StopVMResponse) Reset() {
 	*x = StopVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1625,7 @@ func (x *StopVMResponse) String() string {
 func (*StopVMResponse) ProtoMessage() {}
 
 func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1638,7 @@ func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMResponse.ProtoReflect.Descriptor instead.
 func (*StopVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopVMResponse) GetVm() *VirtualMachine {
@@ -1586,7 +1664,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1676,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1689,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -1630,7 +1708,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +1720,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +1733,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -1674,7 +1752,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1764,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1777,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -1717,7 +1795,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1807,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1820,7 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 type SaveVMRequest struct {
@@ -1757,7 +1835,7 @@ type SaveVMRequest struct {
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1847,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1860,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -1818,7 +1896,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1908,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1921,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -1880,7 +1958,7 @@ type SaveResult struct {
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1970,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1983,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -1952,7 +2030,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2042,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2055,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -2033,7 +2111,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2123,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2136,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -2085,7 +2163,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2175,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2188,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -2136,7 +2214,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2226,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2239,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -2185,7 +2263,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2275,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2288,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -2250,7 +2328,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2340,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2353,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2293,7 +2371,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2383,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2396,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 type GetNodeResponse struct {
@@ -2333,7 +2411,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2423,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2436,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -2401,7 +2479,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2491,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2504,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -2459,7 +2537,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2549,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2562,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 type GetVmmNameResponse struct {
@@ -2496,7 +2574,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2586,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2599,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -2541,7 +2619,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2631,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2644,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -2585,7 +2663,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2675,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2688,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -2628,7 +2706,7 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1c.vmlet.v1.VirtualMachineSpecR\x04spec\x126\n" +
-	"\x06status\x18\x03 \x01(\v2\x1e.vmlet.v1.VirtualMachineStatusR\x06status\"\xe0\x04\n" +
+	"\x06status\x18\x03 \x01(\v2\x1e.vmlet.v1.VirtualMachineStatusR\x06status\"\x8a\x05\n" +
 	"\x14VirtualMachineStatus\x12%\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x0f.vmlet.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -2647,7 +2725,13 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	" \x01(\v2\x18.vmlet.v1.ImageReferenceR\x05image\x121\n" +
 	"\aprocess\x18\v \x01(\v2\x17.vmlet.v1.ProcessStatusR\aprocess\x12+\n" +
 	"\x05guest\x18\f \x01(\v2\x15.vmlet.v1.GuestStatusR\x05guest\x12\x17\n" +
-	"\aboot_id\x18\r \x01(\tR\x06bootId\"n\n" +
+	"\aboot_id\x18\r \x01(\tR\x06bootId\x12(\n" +
+	"\x03pod\x18\x0e \x01(\v2\x16.vmlet.v1.PodReferenceR\x03pod\"p\n" +
+	"\fPodReference\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"n\n" +
 	"\x03Vmm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -2834,132 +2918,134 @@ func file_vmlet_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_vmlet_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmlet_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_vmlet_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_vmlet_v1_node_proto_goTypes = []any{
 	(State)(0),                    // 0: vmlet.v1.State
 	(*VirtualMachine)(nil),        // 1: vmlet.v1.VirtualMachine
 	(*VirtualMachineStatus)(nil),  // 2: vmlet.v1.VirtualMachineStatus
-	(*Vmm)(nil),                   // 3: vmlet.v1.Vmm
-	(*ImageReference)(nil),        // 4: vmlet.v1.ImageReference
-	(*ProcessStatus)(nil),         // 5: vmlet.v1.ProcessStatus
-	(*GuestStatus)(nil),           // 6: vmlet.v1.GuestStatus
-	(*Event)(nil),                 // 7: vmlet.v1.Event
-	(*Progress)(nil),              // 8: vmlet.v1.Progress
-	(*CreateVMRequest)(nil),       // 9: vmlet.v1.CreateVMRequest
-	(*CreateVMResponse)(nil),      // 10: vmlet.v1.CreateVMResponse
-	(*StartVMRequest)(nil),        // 11: vmlet.v1.StartVMRequest
-	(*StartVMResponse)(nil),       // 12: vmlet.v1.StartVMResponse
-	(*GetVMRequest)(nil),          // 13: vmlet.v1.GetVMRequest
-	(*GetVMResponse)(nil),         // 14: vmlet.v1.GetVMResponse
-	(*ListVMsRequest)(nil),        // 15: vmlet.v1.ListVMsRequest
-	(*ListVMsResponse)(nil),       // 16: vmlet.v1.ListVMsResponse
-	(*WatchEventsRequest)(nil),    // 17: vmlet.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 18: vmlet.v1.WatchEventsResponse
-	(*PauseVMRequest)(nil),        // 19: vmlet.v1.PauseVMRequest
-	(*PauseVMResponse)(nil),       // 20: vmlet.v1.PauseVMResponse
-	(*ResumeVMRequest)(nil),       // 21: vmlet.v1.ResumeVMRequest
-	(*ResumeVMResponse)(nil),      // 22: vmlet.v1.ResumeVMResponse
-	(*ResetVMRequest)(nil),        // 23: vmlet.v1.ResetVMRequest
-	(*ResetVMResponse)(nil),       // 24: vmlet.v1.ResetVMResponse
-	(*StopVMRequest)(nil),         // 25: vmlet.v1.StopVMRequest
-	(*StopVMResponse)(nil),        // 26: vmlet.v1.StopVMResponse
-	(*KillVMRequest)(nil),         // 27: vmlet.v1.KillVMRequest
-	(*KillVMResponse)(nil),        // 28: vmlet.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),       // 29: vmlet.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),      // 30: vmlet.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),         // 31: vmlet.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),        // 32: vmlet.v1.SaveVMResponse
-	(*SaveResult)(nil),            // 33: vmlet.v1.SaveResult
-	(*RestoreVMRequest)(nil),      // 34: vmlet.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),     // 35: vmlet.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),  // 36: vmlet.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil), // 37: vmlet.v1.AttachConsoleResponse
-	(*ReadLogsRequest)(nil),       // 38: vmlet.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),      // 39: vmlet.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),        // 40: vmlet.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 41: vmlet.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),      // 42: vmlet.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),     // 43: vmlet.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),    // 44: vmlet.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),  // 45: vmlet.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil), // 46: vmlet.v1.GetVmmVersionResponse
-	(*VirtualMachineSpec)(nil),    // 47: vmlet.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(*PodReference)(nil),          // 3: vmlet.v1.PodReference
+	(*Vmm)(nil),                   // 4: vmlet.v1.Vmm
+	(*ImageReference)(nil),        // 5: vmlet.v1.ImageReference
+	(*ProcessStatus)(nil),         // 6: vmlet.v1.ProcessStatus
+	(*GuestStatus)(nil),           // 7: vmlet.v1.GuestStatus
+	(*Event)(nil),                 // 8: vmlet.v1.Event
+	(*Progress)(nil),              // 9: vmlet.v1.Progress
+	(*CreateVMRequest)(nil),       // 10: vmlet.v1.CreateVMRequest
+	(*CreateVMResponse)(nil),      // 11: vmlet.v1.CreateVMResponse
+	(*StartVMRequest)(nil),        // 12: vmlet.v1.StartVMRequest
+	(*StartVMResponse)(nil),       // 13: vmlet.v1.StartVMResponse
+	(*GetVMRequest)(nil),          // 14: vmlet.v1.GetVMRequest
+	(*GetVMResponse)(nil),         // 15: vmlet.v1.GetVMResponse
+	(*ListVMsRequest)(nil),        // 16: vmlet.v1.ListVMsRequest
+	(*ListVMsResponse)(nil),       // 17: vmlet.v1.ListVMsResponse
+	(*WatchEventsRequest)(nil),    // 18: vmlet.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 19: vmlet.v1.WatchEventsResponse
+	(*PauseVMRequest)(nil),        // 20: vmlet.v1.PauseVMRequest
+	(*PauseVMResponse)(nil),       // 21: vmlet.v1.PauseVMResponse
+	(*ResumeVMRequest)(nil),       // 22: vmlet.v1.ResumeVMRequest
+	(*ResumeVMResponse)(nil),      // 23: vmlet.v1.ResumeVMResponse
+	(*ResetVMRequest)(nil),        // 24: vmlet.v1.ResetVMRequest
+	(*ResetVMResponse)(nil),       // 25: vmlet.v1.ResetVMResponse
+	(*StopVMRequest)(nil),         // 26: vmlet.v1.StopVMRequest
+	(*StopVMResponse)(nil),        // 27: vmlet.v1.StopVMResponse
+	(*KillVMRequest)(nil),         // 28: vmlet.v1.KillVMRequest
+	(*KillVMResponse)(nil),        // 29: vmlet.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),       // 30: vmlet.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),      // 31: vmlet.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),         // 32: vmlet.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),        // 33: vmlet.v1.SaveVMResponse
+	(*SaveResult)(nil),            // 34: vmlet.v1.SaveResult
+	(*RestoreVMRequest)(nil),      // 35: vmlet.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),     // 36: vmlet.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),  // 37: vmlet.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil), // 38: vmlet.v1.AttachConsoleResponse
+	(*ReadLogsRequest)(nil),       // 39: vmlet.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),      // 40: vmlet.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),        // 41: vmlet.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 42: vmlet.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),      // 43: vmlet.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),     // 44: vmlet.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),    // 45: vmlet.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),  // 46: vmlet.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil), // 47: vmlet.v1.GetVmmVersionResponse
+	(*VirtualMachineSpec)(nil),    // 48: vmlet.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_vmlet_v1_node_proto_depIdxs = []int32{
-	47, // 0: vmlet.v1.VirtualMachine.spec:type_name -> vmlet.v1.VirtualMachineSpec
+	48, // 0: vmlet.v1.VirtualMachine.spec:type_name -> vmlet.v1.VirtualMachineSpec
 	2,  // 1: vmlet.v1.VirtualMachine.status:type_name -> vmlet.v1.VirtualMachineStatus
 	0,  // 2: vmlet.v1.VirtualMachineStatus.state:type_name -> vmlet.v1.State
-	48, // 3: vmlet.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	48, // 4: vmlet.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	48, // 5: vmlet.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	47, // 6: vmlet.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.v1.VirtualMachineSpec
-	3,  // 7: vmlet.v1.VirtualMachineStatus.vmm:type_name -> vmlet.v1.Vmm
-	4,  // 8: vmlet.v1.VirtualMachineStatus.image:type_name -> vmlet.v1.ImageReference
-	5,  // 9: vmlet.v1.VirtualMachineStatus.process:type_name -> vmlet.v1.ProcessStatus
-	6,  // 10: vmlet.v1.VirtualMachineStatus.guest:type_name -> vmlet.v1.GuestStatus
-	48, // 11: vmlet.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 12: vmlet.v1.Event.state:type_name -> vmlet.v1.State
-	47, // 13: vmlet.v1.CreateVMRequest.spec:type_name -> vmlet.v1.VirtualMachineSpec
-	1,  // 14: vmlet.v1.CreateVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	8,  // 15: vmlet.v1.StartVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 16: vmlet.v1.StartVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 17: vmlet.v1.GetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 18: vmlet.v1.ListVMsResponse.vms:type_name -> vmlet.v1.VirtualMachine
-	7,  // 19: vmlet.v1.WatchEventsResponse.event:type_name -> vmlet.v1.Event
-	1,  // 20: vmlet.v1.PauseVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 21: vmlet.v1.ResumeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 22: vmlet.v1.ResetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 23: vmlet.v1.StopVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 24: vmlet.v1.KillVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	8,  // 25: vmlet.v1.SaveVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 26: vmlet.v1.SaveVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	33, // 27: vmlet.v1.SaveVMResponse.result:type_name -> vmlet.v1.SaveResult
-	8,  // 28: vmlet.v1.RestoreVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 29: vmlet.v1.RestoreVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	42, // 30: vmlet.v1.GetNodeResponse.hypervisors:type_name -> vmlet.v1.HypervisorStatus
-	3,  // 31: vmlet.v1.GetNodeResponse.vmms:type_name -> vmlet.v1.Vmm
-	9,  // 32: vmlet.v1.NodeService.CreateVM:input_type -> vmlet.v1.CreateVMRequest
-	11, // 33: vmlet.v1.NodeService.StartVM:input_type -> vmlet.v1.StartVMRequest
-	13, // 34: vmlet.v1.NodeService.GetVM:input_type -> vmlet.v1.GetVMRequest
-	15, // 35: vmlet.v1.NodeService.ListVMs:input_type -> vmlet.v1.ListVMsRequest
-	17, // 36: vmlet.v1.NodeService.WatchEvents:input_type -> vmlet.v1.WatchEventsRequest
-	19, // 37: vmlet.v1.NodeService.PauseVM:input_type -> vmlet.v1.PauseVMRequest
-	21, // 38: vmlet.v1.NodeService.ResumeVM:input_type -> vmlet.v1.ResumeVMRequest
-	23, // 39: vmlet.v1.NodeService.ResetVM:input_type -> vmlet.v1.ResetVMRequest
-	25, // 40: vmlet.v1.NodeService.StopVM:input_type -> vmlet.v1.StopVMRequest
-	27, // 41: vmlet.v1.NodeService.KillVM:input_type -> vmlet.v1.KillVMRequest
-	29, // 42: vmlet.v1.NodeService.DeleteVM:input_type -> vmlet.v1.DeleteVMRequest
-	31, // 43: vmlet.v1.NodeService.SaveVM:input_type -> vmlet.v1.SaveVMRequest
-	34, // 44: vmlet.v1.NodeService.RestoreVM:input_type -> vmlet.v1.RestoreVMRequest
-	36, // 45: vmlet.v1.NodeService.AttachConsole:input_type -> vmlet.v1.AttachConsoleRequest
-	38, // 46: vmlet.v1.NodeService.ReadLogs:input_type -> vmlet.v1.ReadLogsRequest
-	40, // 47: vmlet.v1.NodeService.GetNode:input_type -> vmlet.v1.GetNodeRequest
-	43, // 48: vmlet.v1.NodeService.GetVmmName:input_type -> vmlet.v1.GetVmmNameRequest
-	45, // 49: vmlet.v1.NodeService.GetVmmVersion:input_type -> vmlet.v1.GetVmmVersionRequest
-	10, // 50: vmlet.v1.NodeService.CreateVM:output_type -> vmlet.v1.CreateVMResponse
-	12, // 51: vmlet.v1.NodeService.StartVM:output_type -> vmlet.v1.StartVMResponse
-	14, // 52: vmlet.v1.NodeService.GetVM:output_type -> vmlet.v1.GetVMResponse
-	16, // 53: vmlet.v1.NodeService.ListVMs:output_type -> vmlet.v1.ListVMsResponse
-	18, // 54: vmlet.v1.NodeService.WatchEvents:output_type -> vmlet.v1.WatchEventsResponse
-	20, // 55: vmlet.v1.NodeService.PauseVM:output_type -> vmlet.v1.PauseVMResponse
-	22, // 56: vmlet.v1.NodeService.ResumeVM:output_type -> vmlet.v1.ResumeVMResponse
-	24, // 57: vmlet.v1.NodeService.ResetVM:output_type -> vmlet.v1.ResetVMResponse
-	26, // 58: vmlet.v1.NodeService.StopVM:output_type -> vmlet.v1.StopVMResponse
-	28, // 59: vmlet.v1.NodeService.KillVM:output_type -> vmlet.v1.KillVMResponse
-	30, // 60: vmlet.v1.NodeService.DeleteVM:output_type -> vmlet.v1.DeleteVMResponse
-	32, // 61: vmlet.v1.NodeService.SaveVM:output_type -> vmlet.v1.SaveVMResponse
-	35, // 62: vmlet.v1.NodeService.RestoreVM:output_type -> vmlet.v1.RestoreVMResponse
-	37, // 63: vmlet.v1.NodeService.AttachConsole:output_type -> vmlet.v1.AttachConsoleResponse
-	39, // 64: vmlet.v1.NodeService.ReadLogs:output_type -> vmlet.v1.ReadLogsResponse
-	41, // 65: vmlet.v1.NodeService.GetNode:output_type -> vmlet.v1.GetNodeResponse
-	44, // 66: vmlet.v1.NodeService.GetVmmName:output_type -> vmlet.v1.GetVmmNameResponse
-	46, // 67: vmlet.v1.NodeService.GetVmmVersion:output_type -> vmlet.v1.GetVmmVersionResponse
-	50, // [50:68] is the sub-list for method output_type
-	32, // [32:50] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	49, // 3: vmlet.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	49, // 4: vmlet.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	49, // 5: vmlet.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	48, // 6: vmlet.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.v1.VirtualMachineSpec
+	4,  // 7: vmlet.v1.VirtualMachineStatus.vmm:type_name -> vmlet.v1.Vmm
+	5,  // 8: vmlet.v1.VirtualMachineStatus.image:type_name -> vmlet.v1.ImageReference
+	6,  // 9: vmlet.v1.VirtualMachineStatus.process:type_name -> vmlet.v1.ProcessStatus
+	7,  // 10: vmlet.v1.VirtualMachineStatus.guest:type_name -> vmlet.v1.GuestStatus
+	3,  // 11: vmlet.v1.VirtualMachineStatus.pod:type_name -> vmlet.v1.PodReference
+	49, // 12: vmlet.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 13: vmlet.v1.Event.state:type_name -> vmlet.v1.State
+	48, // 14: vmlet.v1.CreateVMRequest.spec:type_name -> vmlet.v1.VirtualMachineSpec
+	1,  // 15: vmlet.v1.CreateVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	9,  // 16: vmlet.v1.StartVMResponse.progress:type_name -> vmlet.v1.Progress
+	1,  // 17: vmlet.v1.StartVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 18: vmlet.v1.GetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 19: vmlet.v1.ListVMsResponse.vms:type_name -> vmlet.v1.VirtualMachine
+	8,  // 20: vmlet.v1.WatchEventsResponse.event:type_name -> vmlet.v1.Event
+	1,  // 21: vmlet.v1.PauseVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 22: vmlet.v1.ResumeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 23: vmlet.v1.ResetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 24: vmlet.v1.StopVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 25: vmlet.v1.KillVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	9,  // 26: vmlet.v1.SaveVMResponse.progress:type_name -> vmlet.v1.Progress
+	1,  // 27: vmlet.v1.SaveVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	34, // 28: vmlet.v1.SaveVMResponse.result:type_name -> vmlet.v1.SaveResult
+	9,  // 29: vmlet.v1.RestoreVMResponse.progress:type_name -> vmlet.v1.Progress
+	1,  // 30: vmlet.v1.RestoreVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	43, // 31: vmlet.v1.GetNodeResponse.hypervisors:type_name -> vmlet.v1.HypervisorStatus
+	4,  // 32: vmlet.v1.GetNodeResponse.vmms:type_name -> vmlet.v1.Vmm
+	10, // 33: vmlet.v1.NodeService.CreateVM:input_type -> vmlet.v1.CreateVMRequest
+	12, // 34: vmlet.v1.NodeService.StartVM:input_type -> vmlet.v1.StartVMRequest
+	14, // 35: vmlet.v1.NodeService.GetVM:input_type -> vmlet.v1.GetVMRequest
+	16, // 36: vmlet.v1.NodeService.ListVMs:input_type -> vmlet.v1.ListVMsRequest
+	18, // 37: vmlet.v1.NodeService.WatchEvents:input_type -> vmlet.v1.WatchEventsRequest
+	20, // 38: vmlet.v1.NodeService.PauseVM:input_type -> vmlet.v1.PauseVMRequest
+	22, // 39: vmlet.v1.NodeService.ResumeVM:input_type -> vmlet.v1.ResumeVMRequest
+	24, // 40: vmlet.v1.NodeService.ResetVM:input_type -> vmlet.v1.ResetVMRequest
+	26, // 41: vmlet.v1.NodeService.StopVM:input_type -> vmlet.v1.StopVMRequest
+	28, // 42: vmlet.v1.NodeService.KillVM:input_type -> vmlet.v1.KillVMRequest
+	30, // 43: vmlet.v1.NodeService.DeleteVM:input_type -> vmlet.v1.DeleteVMRequest
+	32, // 44: vmlet.v1.NodeService.SaveVM:input_type -> vmlet.v1.SaveVMRequest
+	35, // 45: vmlet.v1.NodeService.RestoreVM:input_type -> vmlet.v1.RestoreVMRequest
+	37, // 46: vmlet.v1.NodeService.AttachConsole:input_type -> vmlet.v1.AttachConsoleRequest
+	39, // 47: vmlet.v1.NodeService.ReadLogs:input_type -> vmlet.v1.ReadLogsRequest
+	41, // 48: vmlet.v1.NodeService.GetNode:input_type -> vmlet.v1.GetNodeRequest
+	44, // 49: vmlet.v1.NodeService.GetVmmName:input_type -> vmlet.v1.GetVmmNameRequest
+	46, // 50: vmlet.v1.NodeService.GetVmmVersion:input_type -> vmlet.v1.GetVmmVersionRequest
+	11, // 51: vmlet.v1.NodeService.CreateVM:output_type -> vmlet.v1.CreateVMResponse
+	13, // 52: vmlet.v1.NodeService.StartVM:output_type -> vmlet.v1.StartVMResponse
+	15, // 53: vmlet.v1.NodeService.GetVM:output_type -> vmlet.v1.GetVMResponse
+	17, // 54: vmlet.v1.NodeService.ListVMs:output_type -> vmlet.v1.ListVMsResponse
+	19, // 55: vmlet.v1.NodeService.WatchEvents:output_type -> vmlet.v1.WatchEventsResponse
+	21, // 56: vmlet.v1.NodeService.PauseVM:output_type -> vmlet.v1.PauseVMResponse
+	23, // 57: vmlet.v1.NodeService.ResumeVM:output_type -> vmlet.v1.ResumeVMResponse
+	25, // 58: vmlet.v1.NodeService.ResetVM:output_type -> vmlet.v1.ResetVMResponse
+	27, // 59: vmlet.v1.NodeService.StopVM:output_type -> vmlet.v1.StopVMResponse
+	29, // 60: vmlet.v1.NodeService.KillVM:output_type -> vmlet.v1.KillVMResponse
+	31, // 61: vmlet.v1.NodeService.DeleteVM:output_type -> vmlet.v1.DeleteVMResponse
+	33, // 62: vmlet.v1.NodeService.SaveVM:output_type -> vmlet.v1.SaveVMResponse
+	36, // 63: vmlet.v1.NodeService.RestoreVM:output_type -> vmlet.v1.RestoreVMResponse
+	38, // 64: vmlet.v1.NodeService.AttachConsole:output_type -> vmlet.v1.AttachConsoleResponse
+	40, // 65: vmlet.v1.NodeService.ReadLogs:output_type -> vmlet.v1.ReadLogsResponse
+	42, // 66: vmlet.v1.NodeService.GetNode:output_type -> vmlet.v1.GetNodeResponse
+	45, // 67: vmlet.v1.NodeService.GetVmmName:output_type -> vmlet.v1.GetVmmNameResponse
+	47, // 68: vmlet.v1.NodeService.GetVmmVersion:output_type -> vmlet.v1.GetVmmVersionResponse
+	51, // [51:69] is the sub-list for method output_type
+	33, // [33:51] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_node_proto_init() }
@@ -2968,14 +3054,14 @@ func file_vmlet_v1_node_proto_init() {
 		return
 	}
 	file_vmlet_v1_spec_proto_init()
-	file_vmlet_v1_node_proto_msgTypes[24].OneofWrappers = []any{}
+	file_vmlet_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_node_proto_rawDesc), len(file_vmlet_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

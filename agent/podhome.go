@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// graceMargin is what is left of a pod's grace period for the shim itself, after
+// the guest's: to kill the VMM, and to remove the RAM file.
+const graceMargin = 2 * time.Second
+
+// podHome is that of a VM in a pod. User, cgroup and devices are the container's,
+// and so are all paths but dir: the agent opens none of them.
+type podHome struct {
+	agent *agent
+	// dir is the pod's volume, as this node has it mounted.
+	dir       string
+	pod       *corev1.Pod
+	container *corev1.Container
+	place     pods.Place
+	peer      pods.Peer
+	shimID    shim.ShimProcess
+	conn      Shim
+	// allocated are the resources that the container was given.
+	allocated map[string]bool
+	// told are the VMMs of the pod's image, by name, and broken why one can't be used.
+	told   map[string]vmm.VMM
+	broken map[string]string
+}
+
+// name is that of the VM in the agent's API.
+func (h *podHome) name() string { return h.pod.Namespace + "/" + h.pod.Name }
+
+func (h *podHome) reference() *vmletv1.PodReference {
+	return &vmletv1.PodReference{Namespace: h.pod.Namespace, Name: h.pod.Name, Uid: string(h.pod.UID), Container: h.container.Name}
+}
+
+func (h *podHome) runDir() string   { return h.dir }
+func (h *podHome) stateDir() string { return h.dir }
+
+// keep does nothing: the shim and the API server know all of it.
+func (h *podHome) keep(*vmletv1.VirtualMachine) error { return nil }
+
+func (h *podHome) process() (ShimProcess, error) { return processOf(h.shimID) }
+
+func (h *podHome) giveBack(*lease) error { return nil }
+func (h *podHome) sweep() error          { return nil }
+func (h *podHome) untake(*lease)         {}
+func (h *podHome) prepare() error        { return nil }
+
+func (h *podHome) refuses(op lifecycle.Operation) error {
+	switch op {
+	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
+		return failf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
+			h.name(), h.pod.Namespace, h.pod.Name)
+	}
+	return nil
+}
+
+// checkSave refuses a save that would be lost with the pod, or that the kubelet
+// would follow by a boot of the same guest with the same disks.
+func (h *podHome) checkSave(o saveOptions) error {
+	if !filepath.IsAbs(o.directory) {
+		return invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
+	}
+	inside := h.conn.Welcome().Pod.RunDir
+	if clean := filepath.Clean(o.directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
+		return invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.directory, pods.VolumeName)
+	}
+	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.keep {
+		return failf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
+	}
+	return nil
+}
+
+// vmm is one of the pod's image.
+func (h *podHome) vmm(name string) (vmm.VMM, error) {
+	names := []string{name}
+	if name == "" || name == "auto" {
+		names = nil
+		for _, v := range h.agent.node.vmms {
+			names = append(names, v.Name())
+		}
+	}
+	var errs []error
+	for _, n := range names {
+		if v := h.told[n]; v != nil {
+			return v, nil
+		}
+		if why := h.broken[n]; why != "" {
+			errs = append(errs, failf(codes.FailedPrecondition, "VMM %s in the pod's image: %s", n, why))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return nil, invalid("vmm", "%q is not in the pod's image, or this agent doesn't drive it", name)
+}
+
+// permits wants the hypervisor's device to be allocated.
+func (h *podHome) permits(hv hypervisor.Hypervisor) error {
+	for _, r := range hv.DeviceRequests() {
+		if !r.Optional && !h.allocated[r.Resource] {
+			return fmt.Errorf("%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
+		}
+	}
+	return nil
+}
+
+func (h *podHome) shimPID(int) int     { return h.peer.PID }
+func (h *podHome) vmmPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
+
+func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
+	if c.spec.GetMemory().GetHugePages() != nil {
+		return nil, invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
+	}
+	for i, n := range c.spec.GetNetworks() {
+		if n.GetTap() != nil {
+			return nil, invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network")
+		}
+	}
+	lazy := req.Image != nil && req.Image.Lazy
+	if err := h.checkRoom(c.plannedMemory(), lazy); err != nil {
+		return nil, err
+	}
+	inside := h.conn.Welcome().Pod
+	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), inside.RunDir
+	req.Taps, req.Seed = descriptors(c.spec)
+	version := 1
+	if _, unified := h.place.Cgroups[""]; unified && len(h.place.Cgroups) == 1 {
+		version = 2
+	}
+	return &lease{RunID: inside.RunID, UID: h.peer.UID, Cgroup: host.Cgroup{Version: version, Paths: h.place.Cgroups}}, nil
+}
+
+// checkRoom refuses memory that the volume can't hold: the VMM would die in the
+// middle of the guest's life.
+func (h *podHome) checkRoom(memory uint64, lazy bool) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(h.dir, &fs); err != nil {
+		return fmt.Errorf("the pod's volume %s: statfs: %w", pods.VolumeName, err)
+	}
+	if room := fs.Blocks * uint64(fs.Bsize); memory > room && !lazy {
+		return invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
+			spec.FormatQuantity(memory), spec.FormatQuantity(room), pods.VolumeName)
+	}
+	return nil
+}
+
+func (h *podHome) acquire(_ context.Context, l *launch) error {
+	l.shim, l.pid = h.conn, h.peer.PID
+	l.undo.Push("end the VMM", func(ctx context.Context) error {
+		_, _ = h.conn.Kill(ctx) // refused if none was started
+		return nil
+	})
+	return nil
+}
+
+// request has the shim keep what an agent that comes later must know of the run.
+func (h *podHome) request(c *choice) (shim.Launch, error) {
+	kept, err := json.Marshal(c.lease)
+	if err != nil {
+		return shim.Launch{}, err
+	}
+	grace := c.spec.GetStopGracePeriod().AsDuration()
+	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = min(grace, time.Duration(*s)*time.Second-graceMargin)
+	}
+	return shim.Launch{Plan: c.plan, Keep: kept, Grace: max(grace, time.Second)}, nil
+}
+
+// kept is the lease of a run that an earlier agent has launched. It is the pod's
+// word: only what concerns the pod alone is taken from it.
+func (h *podHome) kept(w shim.Welcome) (*lease, error) {
+	var said lease
+	if err := json.Unmarshal(w.Keep, &said); err != nil {
+		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
+	}
+	return &lease{RunID: w.Pod.RunID, Start: said.Start, VMM: said.VMM, UID: h.peer.UID, Manifest: said.Manifest, Cgroup: host.Cgroup{Paths: h.place.Cgroups}}, nil
+}

@@ -1,0 +1,171 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Pods are those of this node, as the API server has them. Its methods may be
+// called concurrently.
+type Pods struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	byUID   map[types.UID]*corev1.Pod
+	changed chan struct{} // closed, and another made, at each change
+}
+
+// New returns the pods of a node, none of which is known before Run.
+func New(log *slog.Logger) *Pods {
+	return &Pods{log: log, byUID: make(map[types.UID]*corev1.Pod), changed: make(chan struct{})}
+}
+
+// Run follows the API server until ctx ends. While it doesn't answer, what is known
+// stays.
+func (p *Pods) Run(ctx context.Context, core rest.Interface, node string) {
+	source := cache.NewListWatchFromClient(core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: source,
+		ObjectType:    &corev1.Pod{},
+		Transform:     slim,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { p.put(o) },
+			UpdateFunc: func(_, o any) { p.put(o) },
+			DeleteFunc: p.remove,
+		},
+	})
+	informer.RunWithContext(ctx)
+}
+
+// slim leaves out what is large and of no use here.
+func slim(o any) (any, error) {
+	if pod, ok := o.(*corev1.Pod); ok {
+		pod.ManagedFields, pod.Annotations = nil, nil
+	}
+	return o, nil
+}
+
+func (p *Pods) put(o any) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byUID[pod.UID] = pod
+	p.tell()
+}
+
+func (p *Pods) remove(o any) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byUID, pod.UID)
+	p.tell()
+}
+
+// tell wakes those who wait; p.mu is held.
+func (p *Pods) tell() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Container waits until the API server has a pod, and says which of its containers
+// has the volume. Only if several have it the runtime's id decides, which is in the
+// pod's status a second or two after the container's start. The pod is not to be
+// changed.
+func (p *Pods) Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error) {
+	for {
+		p.mu.Lock()
+		pod, changed := p.byUID[uid], p.changed
+		p.mu.Unlock()
+		c := mounting(pod)
+		if c == nil {
+			c = containerOf(pod, id)
+		}
+		if c != nil {
+			return pod, c, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if pod == nil {
+				return nil, nil, fmt.Errorf("the API server has no pod %s on this node: %w", uid, context.Cause(ctx))
+			}
+			return nil, nil, fmt.Errorf("pod %s/%s has no container %.12s in its status: %w", pod.Namespace, pod.Name, id, context.Cause(ctx))
+		}
+	}
+}
+
+// mounting is the only container that has the volume; nil: it isn't the only one.
+func mounting(pod *corev1.Pod) *corev1.Container {
+	if pod == nil {
+		return nil
+	}
+	var found []*corev1.Container
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			if slices.ContainsFunc(containers[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == VolumeName }) {
+				found = append(found, &containers[i])
+			}
+		}
+	}
+	if len(found) != 1 || len(pod.Spec.EphemeralContainers) > 0 {
+		return nil
+	}
+	return found[0]
+}
+
+// containerOf finds a container by the end of its id: "containerd://ID".
+func containerOf(pod *corev1.Pod, id string) *corev1.Container {
+	if pod == nil {
+		return nil
+	}
+	for _, group := range []struct {
+		statuses   []corev1.ContainerStatus
+		containers []corev1.Container
+	}{{pod.Status.ContainerStatuses, pod.Spec.Containers}, {pod.Status.InitContainerStatuses, pod.Spec.InitContainers}} {
+		for _, s := range group.statuses {
+			if _, of, _ := strings.Cut(s.ContainerID, "://"); of != id || id == "" {
+				continue
+			}
+			for i := range group.containers {
+				if group.containers[i].Name == s.Name {
+					return &group.containers[i]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// StartsAgain says why the kubelet would start a container again that has ended
+// well; empty: it would not.
+func StartsAgain(pod *corev1.Pod, c *corev1.Container) string {
+	if c.RestartPolicy != nil {
+		if *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			return "the container's restartPolicy is Always"
+		}
+		return ""
+	}
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
+		return "the pod's restartPolicy is Always"
+	}
+	return ""
+}

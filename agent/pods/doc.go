@@ -1,0 +1,11 @@
+// Package pods finds the VMs of this node's pods: the volumes in which their shims
+// announce themselves, whose pods those are, and what the kubelet has allocated to
+// them.
+//
+// Whatever a pod can write is the pod's word only. Whose it is, is said by the
+// kubelet's folders, the kernel (a socket's peer, its cgroup) and the API server.
+package pods
+
+// VolumeName is the name of a pod's volume in which its shim announces itself: an
+// emptyDir with medium Memory.
+const VolumeName = "vmlet"

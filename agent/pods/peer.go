@@ -1,0 +1,136 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Peer is the process at the other end of a unix socket, as this process's
+// namespaces have it.
+type Peer struct {
+	PID int
+	UID uint32
+}
+
+// PeerOf asks the kernel (SO_PEERCRED, unix(7)): of a socket that was connected to,
+// it is who called listen(2).
+func PeerOf(conn *net.UnixConn) (Peer, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	var errOption error
+	err = raw.Control(func(fd uintptr) {
+		cred, errOption = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, errOption); err != nil {
+		return Peer{}, fmt.Errorf("asking whose socket it is: %w", err)
+	}
+	if cred.Pid <= 0 {
+		return Peer{}, errors.New("the process that has the socket is in no PID namespace of the agent's: the agent's pod needs hostPID: true")
+	}
+	return Peer{PID: int(cred.Pid), UID: cred.Uid}, nil
+}
+
+// Place is where a process of a pod is, by its cgroup.
+type Place struct {
+	Pod types.UID
+	// Container is the runtime's id of the container.
+	Container string
+	// Cgroups are its paths by controller; cgroup v2's has the empty name.
+	Cgroups map[string]string
+}
+
+// PlaceOf reads /proc/PID/cgroup below proc. The kubelet and the runtime have made
+// the cgroups, and no process of a pod can leave them.
+func PlaceOf(proc string, pid int) (Place, error) {
+	path := fmt.Sprintf("%s/%d/cgroup", proc, pid)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return Place{}, err
+	}
+	p, err := parsePlace(string(content))
+	if err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// parsePlace knows the names of both of the kubelet's drivers: ".../podUID/ID" of
+// cgroupfs and "...-podUID.slice/RUNTIME-ID.scope" of systemd, where a UID has
+// underscores for its dashes.
+func parsePlace(content string) (Place, error) {
+	pod := regexp.MustCompile(`(?:^|/|-)pod([0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}|[0-9a-f]{32})(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{16,64})(?:\.scope)?(?:/|$)`)
+	p := Place{Cgroups: make(map[string]string)}
+	for line := range strings.Lines(content) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for _, controller := range strings.Split(parts[1], ",") {
+			p.Cgroups[controller] = parts[2]
+		}
+		m := pod.FindStringSubmatch(parts[2])
+		if m == nil {
+			continue
+		}
+		uid := types.UID(strings.ReplaceAll(m[1], "_", "-"))
+		if p.Pod != "" && (p.Pod != uid || p.Container != m[2]) {
+			return Place{}, errors.New("its hierarchies name several pods")
+		}
+		p.Pod, p.Container = uid, m[2]
+	}
+	if p.Pod == "" {
+		return Place{}, errors.New("the process is in no container of a pod")
+	}
+	return p, nil
+}
+
+// ChildPID is the number here of the child of a process that has another number
+// in its own PID namespace; 0: there is none. proc is /proc.
+func ChildPID(proc string, parent, inside int) int {
+	tasks, err := os.ReadDir(fmt.Sprintf("%s/%d/task", proc, parent))
+	if err != nil {
+		return 0
+	}
+	for _, task := range tasks {
+		children, err := os.ReadFile(fmt.Sprintf("%s/%d/task/%s/children", proc, parent, task.Name()))
+		if err != nil {
+			continue
+		}
+		for _, child := range strings.Fields(string(children)) {
+			if insidePID(proc, child) == fmt.Sprint(inside) {
+				pid := 0
+				_, _ = fmt.Sscan(child, &pid)
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// insidePID is a process's number in the innermost PID namespace that it is in.
+func insidePID(proc, pid string) string {
+	content, err := os.ReadFile(proc + "/" + pid + "/status")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(content)) {
+		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
+			fields := strings.Fields(numbers)
+			if len(fields) > 0 {
+				return slices.Clone(fields)[len(fields)-1]
+			}
+		}
+	}
+	return ""
+}
