@@ -66,7 +66,7 @@ func (a *app) printMachines(format output.Format, vms []*vmletv1.VirtualMachine)
 		return output.List(a.Stdout, format, "vms", vms)
 	case output.Name:
 		for _, vm := range vms {
-			a.printf("%s\n", vm.GetSpec().GetName())
+			a.printf("%s\n", nameOf(vm))
 		}
 		return nil
 	}
@@ -92,7 +92,7 @@ func (a *app) machineRow(vm *vmletv1.VirtualMachine, wide bool) []string {
 		spec = vm.GetSpec()
 	}
 	row := []string{
-		vm.GetSpec().GetName(), stateName(st.GetState()),
+		nameOf(vm), stateName(st.GetState()),
 		strings.TrimSpace(st.GetVmm().GetName() + " " + st.GetVmm().GetVersion()),
 		st.GetHypervisor(), cpuCount(spec.GetCpu()), spec.GetMemory().GetSize(), "",
 	}
@@ -133,4 +133,12 @@ func stateName(s vmletv1.State) string {
 		return "unknown"
 	}
 	return strings.ToLower(name)
+}
+
+// nameOf is what the agent knows a VM by: NAMESPACE/POD of one in a pod.
+func nameOf(vm *vmletv1.VirtualMachine) string {
+	if pod := vm.GetStatus().GetPod(); pod != nil {
+		return pod.GetNamespace() + "/" + pod.GetName()
+	}
+	return vm.GetSpec().GetName()
 }

@@ -58,7 +58,7 @@ func (a *app) completeNames(fits func(vmletv1.State) bool, several bool) cobra.C
 		}
 		var names []cobra.Completion
 		for _, vm := range r.GetVms() {
-			name, state := vm.GetSpec().GetName(), vm.GetStatus().GetState()
+			name, state := nameOf(vm), vm.GetStatus().GetState()
 			if (fits == nil || fits(state)) && !slices.Contains(args, name) {
 				names = append(names, cobra.CompletionWithDesc(name, stateName(state)))
 			}
