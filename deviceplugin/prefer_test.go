@@ -51,7 +51,7 @@ func TestPrefer(t *testing.T) {
 		{"devices without a node are last", "n1:: n2:: a1:0: ", "n1 n2 a1", "", 2, "a1 n1"},
 		{"of two nodes at once", "c1:0+1: c2:0+1: a1:0: b1:1:", "c1 c2 a1 b1", "", 2, "c1 c2"},
 		{"must is not among the available", two, "a1 a2", "a3", 2, "a3 a1"},
-		{"must is said twice", two, "a1 a2 a3", "a1 a1", 2, "a1 a3"},
+		{"must is said twice", two, "a1 a2 a3", "a1 a1", 1, "a1"},
 		{"of equal nodes the first", "a1:1: a2:1: b1:0: b2:0:", "a1 a2 b1 b2", "", 2, "b1 b2"},
 		{"what is left of nodes, without what must be", "a1:0: a2:0: a3:0: b1:1: b2:1:", "a1 a2 a3 b1 b2", "a1 a2 b1", 4, "a1 a2 b1 a3"},
 		{"one that is ill is last", "a1:0::ill a2:0: b1:1:", "a1 a2 b1", "", 2, "a2 b1"},
