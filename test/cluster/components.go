@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -67,11 +68,8 @@ func Unfit() error {
 	if _, err := findPrograms(); err != nil {
 		return err
 	}
-	// Root in a container may have neither.
-	try := exec.Command("true")
-	try.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
-	if err := try.Run(); err != nil {
-		return fmt.Errorf("a cluster's node has namespaces of its own, and none can be made here: %w", err)
+	if err := tryNamespaces(); err != nil {
+		return err
 	}
 	all, err := hierarchies()
 	if err != nil {
@@ -81,6 +79,26 @@ func Unfit() error {
 		if err := unix.Access(h.path, unix.W_OK); err != nil {
 			return fmt.Errorf("a cluster makes cgroups, and none can be made in %s: %w", h.path, err)
 		}
+	}
+	return nil
+}
+
+// tryNamespaces says why a node can't have namespaces of its own: root in a
+// container may not be able to make any, and what enters one from a chroot, as
+// programs for a container do, ends up in the machine's root folder.
+func tryNamespaces() error {
+	var own unix.Stat_t
+	if err := unix.Stat("/", &own); err != nil {
+		return err
+	}
+	try := exec.Command("nsenter", "--mount=/proc/self/ns/mnt", "--", "stat", "--format=%d:%i", "/")
+	try.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	out, err := try.Output()
+	if err != nil {
+		return fmt.Errorf("a cluster's node has namespaces of its own, and none can be made here: %w", err)
+	}
+	if strings.TrimSpace(string(out)) != fmt.Sprintf("%d:%d", own.Dev, own.Ino) {
+		return errors.New("a cluster can't be in a chroot: enter it with pivot_root, or a container")
 	}
 	return nil
 }
