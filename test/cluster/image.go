@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,6 +30,37 @@ func BuildProgram(ctx context.Context, program, goPackage string) error {
 		return fmt.Errorf("building %s: %w\n%s", goPackage, err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// VmletImage writes vmlet's own image, of the programs as they are in this
+// checkout, as make image does. What Debian has in it must have been unpacked by
+// deploy/image/packages before.
+func VmletImage(ctx context.Context, tarFile, reference string) error {
+	programs, err := os.MkdirTemp(filepath.Dir(tarFile), "programs-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(programs)
+	for _, name := range []string{"vmlet", "vmlet-shim"} {
+		if err := BuildProgram(ctx, filepath.Join(programs, name), "github.com/vmlet/vmlet/cmd/"+name); err != nil {
+			return err
+		}
+	}
+	maker := filepath.Join(programs, "image")
+	if err := BuildProgram(ctx, maker, "github.com/vmlet/vmlet/deploy/image"); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, maker, "-packages", ImagePackages(), "-programs", programs,
+		"-reference", reference, "-version", "test", "-o", tarFile).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("making %s: %w\n%s", reference, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// ImagePackages is where deploy/image/packages unpacks Debian's.
+func ImagePackages() string {
+	return filepath.Join(cmp.Or(os.Getenv("VMLET_CACHE"), "/var/cache/vmlet"), "image-packages")
 }
 
 // ProgramImage writes an image that has a static program and nothing else, as
