@@ -10,7 +10,7 @@ import (
 // nothing, it passes.
 func remedy(err error) string {
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
+	case err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy"): // as 422, whatever it says
 		return "the policy allows an agent only its own Node, and there only vmlet's keys: the pod needs the token that Kubernetes mounts by itself, which names its node, and the policy of this version"
 	case apierrors.IsForbidden(err):
 		return "give the agent's service account this right, as deploy/base does"
