@@ -54,7 +54,7 @@ func BenchmarkScrape100VMs(b *testing.B) {
 	var vms []metrics.VM
 	for i := range count {
 		vm := web()
-		vm.Record.Id, vm.Record.Spec.Name = fmt.Sprint("id-", i), fmt.Sprint("web-", i)
+		vm.Record.Id, vm.Name = fmt.Sprint("id-", i), fmt.Sprint("web-", i)
 		vm.Record.Status.EffectiveSpec.Cpu.Cores = 4
 		vm.Record.Status.EffectiveSpec.Networks = nil
 		vm.Sampler = &sampler{answer: webSample()}

@@ -58,7 +58,7 @@ func document() *vmletv1.Capabilities {
 // web is a VM with all that one can have, whose VMM is process 1000.
 func web() metrics.VM {
 	return metrics.VM{
-		Namespace: "shop", Pod: "web-launcher", Panics: 2, Threads: kvmThreads(),
+		Namespace: "shop", Name: "web", Pod: "web-launcher", Panics: 2, Threads: kvmThreads(),
 		Record: &vmletv1.VirtualMachine{
 			Id:   "11111111-1111-4111-8111-111111111111",
 			Spec: &vmletv1.VirtualMachineSpec{Name: "web"},
@@ -101,7 +101,7 @@ func webSample() vmm.Sample {
 // cgroup of its own. Its VMM is process 2000.
 func plain() metrics.VM {
 	return metrics.VM{
-		Threads: hypervisor.ThreadNames{VCPU: `^CPU (\d+)/TCG$`},
+		Name: "plain", Threads: hypervisor.ThreadNames{VCPU: `^CPU (\d+)/TCG$`},
 		Record: &vmletv1.VirtualMachine{
 			Id: "22222222-2222-4222-8222-222222222222", Spec: &vmletv1.VirtualMachineSpec{Name: "plain", Memory: &vmletv1.Memory{Size: "64Mi"}},
 			Status: &vmletv1.VirtualMachineStatus{
@@ -113,7 +113,7 @@ func plain() metrics.VM {
 }
 
 func idle(name, id string, state vmletv1.State) metrics.VM {
-	return metrics.VM{Record: &vmletv1.VirtualMachine{
+	return metrics.VM{Name: name, Record: &vmletv1.VirtualMachine{
 		Id: id, Spec: &vmletv1.VirtualMachineSpec{Name: name}, Status: &vmletv1.VirtualMachineStatus{State: state},
 	}}
 }

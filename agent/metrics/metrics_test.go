@@ -178,11 +178,11 @@ func TestNothingKnown(t *testing.T) {
 func TestOddVMs(t *testing.T) {
 	odd := []metrics.VM{web(), web(), {Record: &vmletv1.VirtualMachine{}}, {Record: nil}}
 	wild := web()
-	wild.Record.Id, wild.Record.Spec.Name, wild.Pod, wild.Threads.VCPU = "x", strings.Repeat("\xff", 1000), "\xff\"\n", "("
+	wild.Record.Id, wild.Name, wild.Pod, wild.Threads.VCPU = "x", strings.Repeat("\xff", 1000), "\xff\"\n", "("
 	wild.Record.Status.EffectiveSpec.Memory.Size = "much"
 	wild.Record.Status.EffectiveSpec.Disks = nil
 	failing := plain()
-	failing.Record.Spec.Name, failing.Record.Id = "failing", "y"
+	failing.Name, failing.Record.Id = "failing", "y"
 	failing.Sampler = &sampler{err: errors.New("made up")}
 	m := start(t, sources(machine(t, true), append(odd, wild, failing)...))
 	for range 2 {

@@ -18,7 +18,7 @@ func many(count int) ([]metrics.VM, []*sampler) {
 	for i := range vms {
 		vms[i], samplers[i] = plain(), new(sampler)
 		vms[i].Record.Id = fmt.Sprint("id-", i)
-		vms[i].Record.Spec.Name = fmt.Sprint("vm-", i)
+		vms[i].Name = fmt.Sprint("vm-", i)
 		vms[i].Sampler = samplers[i]
 	}
 	return vms, samplers

@@ -38,8 +38,9 @@ type Sources struct {
 
 // VM is one, as it is now.
 type VM struct {
-	// Namespace and Pod are empty for one that is in no pod.
-	Namespace, Pod string
+	// Namespace and Name tell VMs from each other. Namespace and Pod are empty for
+	// one that is in no pod.
+	Namespace, Name, Pod string
 	// Record is not to be changed.
 	Record *vmletv1.VirtualMachine
 	// Panics is how many of the guest were reported to this agent.

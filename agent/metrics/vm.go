@@ -62,7 +62,7 @@ func distinct(vms []VM) []VM {
 	seen := make(map[key]bool, len(vms))
 	out := make([]VM, 0, len(vms))
 	for _, vm := range vms {
-		k := key{labelValue(vm.Namespace), labelValue(vm.Record.GetSpec().GetName())}
+		k := key{labelValue(vm.Namespace), labelValue(vm.Name)}
 		if !seen[k] {
 			seen[k] = true
 			out = append(out, vm)
@@ -80,7 +80,7 @@ type report struct {
 }
 
 func (c *vmCollector) of(vm VM, s sink) report {
-	return report{sink: s, vm: vm, m: &c.metrics, labels: []string{c.sources.Node, vm.Namespace, vm.Record.GetSpec().GetName()}}
+	return report{sink: s, vm: vm, m: &c.metrics, labels: []string{c.sources.Node, vm.Namespace, vm.Name}}
 }
 
 func (r report) send(m Metric, value float64, more ...string) {
