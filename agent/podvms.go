@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -41,6 +42,8 @@ type podNode interface {
 	Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error)
 	Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error)
 	GrantDevice(pid int, path string, uid uint32) error
+	// Gone waits until there is no such pod.
+	Gone(ctx context.Context, uid types.UID) error
 }
 
 // podVMs runs the VMs of this node's pods.
@@ -65,7 +68,7 @@ func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
 	socket := []inotify.Interest{{Path: filepath.Join(v.Dir, shim.SocketName)}}
 	var follower inotify.Follower
 	defer follower.Close()
-	defer p.forget(v.UID)
+	defer p.agent.watches.Go(func() { p.forget(v.UID) })
 	for ctx.Err() == nil {
 		if err := follower.Follow(socket); err != nil {
 			log.Warn("the pod's volume can't be watched", "folder", v.Dir, "error", err)
@@ -146,10 +149,11 @@ func (p *podVMs) awaitEnd(ctx context.Context, m *machine) {
 	}
 }
 
-// forget drops the VM of a pod whose volume is gone: so is the pod.
+// forget drops the VM of a pod when that is gone: one that has ended is listed for
+// as long as its pod is.
 func (p *podVMs) forget(uid types.UID) {
-	if p.agent.ctx.Err() != nil {
-		return
+	if p.node.Gone(p.agent.ctx, uid) != nil {
+		return // the agent ends
 	}
 	for _, m := range p.agent.all() {
 		if h, is := m.home.(*podHome); is && h.pod.UID == uid && m.running() == nil {
@@ -173,7 +177,7 @@ func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 		return nil, err
 	}
 	if w := conn.Welcome(); w.VMMPID != 0 {
-		return p.adopt(ctx, h, w)
+		return p.adopt(ctx, h, w, described)
 	}
 	return p.launch(ctx, h, described)
 }
@@ -257,6 +261,19 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 	if d.Restore != nil {
 		return p.restore(ctx, h, d.Restore)
 	}
+	s, err := p.specification(h, d)
+	if err != nil {
+		return nil, err
+	}
+	return p.run(h, s, string(h.pod.UID), func(m *machine) error {
+		l := &launch{agent: p.agent, m: m, spec: s, progress: ignoreProgress}
+		return l.run(ctx, p.tight(h, s))
+	})
+}
+
+// specification is the one that the container names, for a guest named as its pod
+// unless it has a name.
+func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
 	s, err := spec.Parse(d.Specification, d.SpecificationName)
 	if err != nil {
 		return nil, err
@@ -264,13 +281,7 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 	if s.Name == "" {
 		s.Name = nameFor(h.pod.Name)
 	}
-	if err := p.agent.validate(s); err != nil {
-		return nil, err
-	}
-	return p.run(h, s, string(h.pod.UID), func(m *machine) error {
-		l := &launch{agent: p.agent, m: m, spec: s, progress: ignoreProgress}
-		return l.run(ctx, p.tight(h, s))
-	})
+	return s, p.agent.validate(s)
 }
 
 // nameFor makes a guest's name, a DNS label, of a pod's, which may be longer and
@@ -324,6 +335,7 @@ func (p *podVMs) run(h *podHome, s *vmletv1.VirtualMachineSpec, id string, launc
 func (p *podVMs) enter(h *podHome, s *vmletv1.VirtualMachineSpec, id string) (*machine, func()) {
 	vm := newRecord(s, id)
 	vm.Status.Pod = h.reference()
+	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
 	for {
 		m, done := p.agent.enter(h.name(), h, vm)
 		if done != nil {
@@ -334,7 +346,7 @@ func (p *podVMs) enter(h *podHome, s *vmletv1.VirtualMachineSpec, id string) (*m
 }
 
 // adopt takes up a VM that an earlier agent has launched.
-func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome) (*machine, error) {
+func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.Described) (*machine, error) {
 	l, err := h.kept(w)
 	if err != nil {
 		return nil, err
@@ -343,7 +355,13 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome) (*machin
 	if err != nil {
 		return nil, err
 	}
-	m, done := p.enter(h, i.spec, i.id)
+	s := i.spec
+	if d.Restore == nil {
+		if s, err = p.specification(h, d); err != nil {
+			return nil, err
+		}
+	}
+	m, done := p.enter(h, s, i.id)
 	defer done()
 	(&adoption{agent: p.agent, m: m, lease: l}).takeUp(ctx, h.conn)
 	return m, nil
@@ -392,6 +410,8 @@ func (systemPods) Identify(pid int) (shim.ShimProcess, error) { return shim.Iden
 func (s systemPods) Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error) {
 	return s.pods.Container(ctx, uid, id)
 }
+
+func (s systemPods) Gone(ctx context.Context, uid types.UID) error { return s.pods.Gone(ctx, uid) }
 
 func (s systemPods) Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error) {
 	return pods.Allocated(ctx, s.kubeletDir, namespace, pod, container)

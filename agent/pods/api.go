@@ -113,6 +113,24 @@ func (p *Pods) Container(ctx context.Context, uid types.UID, id string) (*corev1
 	}
 }
 
+// Gone waits until the API server has a pod no more on this node. It must have had it.
+func (p *Pods) Gone(ctx context.Context, uid types.UID) error {
+	for {
+		p.mu.Lock()
+		_, there := p.byUID[uid]
+		changed := p.changed
+		p.mu.Unlock()
+		if !there {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // mounting is the only container that has the volume; nil: it isn't the only one.
 func mounting(pod *corev1.Pod) *corev1.Container {
 	if pod == nil {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -97,40 +98,39 @@ func parsePlace(content string) (Place, error) {
 
 // ChildPID is the number here of the child of a process that has another number
 // in its own PID namespace; 0: there is none. proc is /proc.
+//
+// All processes are looked at: a list of a process's children is not in every
+// kernel (CONFIG_PROC_CHILDREN).
 func ChildPID(proc string, parent, inside int) int {
-	tasks, err := os.ReadDir(fmt.Sprintf("%s/%d/task", proc, parent))
+	processes, err := os.ReadDir(proc)
 	if err != nil {
 		return 0
 	}
-	for _, task := range tasks {
-		children, err := os.ReadFile(fmt.Sprintf("%s/%d/task/%s/children", proc, parent, task.Name()))
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
 		if err != nil {
 			continue
 		}
-		for _, child := range strings.Fields(string(children)) {
-			if insidePID(proc, child) == fmt.Sprint(inside) {
-				pid := 0
-				_, _ = fmt.Sscan(child, &pid)
-				return pid
-			}
+		content, err := os.ReadFile(filepath.Join(proc, p.Name(), "status"))
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		status := statusFields(string(content))
+		numbers := strings.Fields(status["NSpid"])
+		if status["PPid"] == strconv.Itoa(parent) && len(numbers) > 0 && numbers[len(numbers)-1] == strconv.Itoa(inside) {
+			return pid
 		}
 	}
 	return 0
 }
 
-// insidePID is a process's number in the innermost PID namespace that it is in.
-func insidePID(proc, pid string) string {
-	content, err := os.ReadFile(proc + "/" + pid + "/status")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(content)) {
-		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
-			fields := strings.Fields(numbers)
-			if len(fields) > 0 {
-				return slices.Clone(fields)[len(fields)-1]
-			}
+// statusFields are those of /proc/PID/status by name (proc_pid_status(5)).
+func statusFields(content string) map[string]string {
+	out := make(map[string]string)
+	for line := range strings.Lines(content) {
+		if name, value, found := strings.Cut(line, ":"); found {
+			out[name] = strings.TrimSpace(value)
 		}
 	}
-	return ""
+	return out
 }

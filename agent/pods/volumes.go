@@ -36,10 +36,14 @@ func volumePath(kubeletDir string) *regexp.Regexp {
 // The kernel tells it: a mountinfo file has an exceptional condition when the
 // namespace's mounts have changed (proc_pid_mountinfo(5)).
 func Volumes(ctx context.Context, kubeletDir string, tell func([]Volume)) error {
-	f, err := os.Open("/proc/self/mountinfo")
+	// Not os.Open, with which Go's runtime would poll the file too, and take the
+	// news away.
+	const mountinfo = "/proc/self/mountinfo"
+	fd, err := unix.Open(mountinfo, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: mountinfo, Err: err}
 	}
+	f := os.NewFile(uintptr(fd), mountinfo)
 	defer f.Close()
 	wake, waker, err := os.Pipe()
 	if err != nil {

@@ -51,7 +51,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags := flag.NewFlagSet("vmlet-shim pod [flags] [SPECIFICATION]", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.StringVar(&o.volume, "volume", "/run/vmlet", "where the pod's emptyDir volume named vmlet, with medium Memory, is mounted, `DIR`")
-	flags.StringVar(&o.vmlet, "vmlet", "/usr/bin/vmlet", "`PATH` of vmlet, which asks the VMM what it can do")
+	flags.StringVar(&o.vmlet, "vmlet", "", "`PATH` of vmlet, which asks the VMM what it can do; default: beside this program")
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since")
@@ -63,6 +63,13 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	}
 	if *verbose {
 		o.level = slog.LevelDebug
+	}
+	if o.vmlet == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return o, err
+		}
+		o.vmlet = filepath.Join(filepath.Dir(self), "vmlet")
 	}
 	o.specification = flags.Arg(0)
 	switch {
