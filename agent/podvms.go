@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/internal/inotify"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
@@ -267,7 +268,7 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 	}
 	return p.run(h, s, string(h.pod.UID), func(m *machine) error {
 		l := &launch{agent: p.agent, m: m, spec: s, progress: ignoreProgress}
-		return l.run(ctx, p.tight(h, s))
+		return l.run(ctx, "")
 	})
 }
 
@@ -327,6 +328,7 @@ func (p *podVMs) run(h *podHome, s *vmletv1.VirtualMachineSpec, id string, launc
 	if err := launch(m); err != nil {
 		return nil, err
 	}
+	p.warn(h, m)
 	return m, nil
 }
 
@@ -367,16 +369,25 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.
 	return m, nil
 }
 
-// tight says so if a container's memory limit leaves no room for what the VMM needs
-// beside the guest's memory; empty: it does.
-func (p *podVMs) tight(h *podHome, s *vmletv1.VirtualMachineSpec) string {
+// warn says so in the record if a container's memory limit is less than what the
+// VM may come to.
+func (p *podVMs) warn(h *podHome, m *machine) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
-	size, err := spec.ParseQuantity(s.GetMemory().GetSize())
-	if !has || err != nil || uint64(limit.Value()) > size {
-		return ""
+	status := m.snapshot().GetStatus()
+	hv, known := p.agent.node.hypervisors.Get(status.GetHypervisor())
+	if !has || !known {
+		return
 	}
-	return fmt.Sprintf("the container's memory limit, %s, is not more than the guest's memory, %s: the VM will be killed when it has used that (see vmlet overhead)",
-		limit.String(), spec.FormatQuantity(size))
+	need, err := overhead.Of(overhead.Request{
+		Spec: status.GetEffectiveSpec(), Hypervisor: hv, VMM: status.GetVmm().GetName(), Arch: p.agent.arch,
+	})
+	if err != nil || need.PodLimit() <= uint64(limit.Value()) {
+		return
+	}
+	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
+		limit.String(), spec.FormatQuantity(need.PodLimit()))
+	m.log.Warn(message)
+	m.note(status.GetState(), message)
 }
 
 // systemPods are the pods of this machine.
