@@ -84,7 +84,7 @@ own_sources() {
 	sources "$release" "$release-updates" "$release-security" >"$work/sources.list"
 	own=$(sources "$release" | head -n 1)
 	if [ -z "$own" ]; then
-		say "apt knows no repository with Debian $release"
+		say "apt knows no repository with Debian $release: run apt-get update as root" >&2
 		return 1
 	fi
 	if [ $# -gt 0 ]; then echo "${own% "$release" main} $release$1 main" >>"$work/sources.list"; fi

@@ -57,13 +57,19 @@ func (p *picker) line(line string) error {
 	if line == "" || line[0] == '#' {
 		return nil
 	}
-	pattern, optional := strings.CutPrefix(line, "? ")
-	names, err := p.matches(pattern)
-	if err != nil {
-		return fmt.Errorf("contents: %s: %w", pattern, err)
+	patterns, optional := strings.CutPrefix(line, "? ")
+	var names []string
+	for pattern := range strings.SplitSeq(patterns, " | ") {
+		var err error
+		if names, err = p.matches(pattern); err != nil {
+			return fmt.Errorf("contents: %s: %w", pattern, err)
+		}
+		if len(names) > 0 {
+			break
+		}
 	}
 	if len(names) == 0 && !optional {
-		return fmt.Errorf("contents: nothing fits %s: the packages have changed", pattern)
+		return fmt.Errorf("contents: nothing fits %s: the packages have changed", patterns)
 	}
 	for _, name := range names {
 		if err := p.add(name); err != nil {

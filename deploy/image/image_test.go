@@ -71,7 +71,7 @@ func TestLinksAreFollowedWithinTheRoot(t *testing.T) {
 func TestContents(t *testing.T) {
 	root := tree(t, map[string]string{"a/one.rom": "1", "a/two.rom": "2", "a/three.txt": "3", "b": "-> a"})
 	for line, want := range map[string]string{
-		"a/*.rom": "a/one.rom a/two.rom", "b/one.rom": "a/one.rom b", "? a/none": "", "? c/none": "", "# text": "", "": "",
+		"a/*.rom": "a/one.rom a/two.rom", "b/one.rom": "a/one.rom b", "? a/none": "", "a/none | b/two.rom | a/one.rom": "a/two.rom b", "? c/none": "", "# text": "", "": "",
 	} {
 		p := newPicker(root, "none")
 		if err := p.line(line); err != nil {
@@ -86,7 +86,7 @@ func TestContents(t *testing.T) {
 			t.Errorf("%q picks %v", line, p.files())
 		}
 	}
-	for _, line := range []string{"a/none", "c/*", "a/[", "a"} {
+	for _, line := range []string{"a/none", "c/*", "a/[", "a", "a/none | c/none"} {
 		if err := newPicker(root, "none").line(line); err == nil {
 			t.Errorf("%q was taken", line)
 		}
