@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,6 +38,9 @@ type agent struct {
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
 
+	offers   offers
+	progress progress
+
 	// ctx lives as long as the agent serves; watches end with it.
 	ctx     context.Context
 	watches sync.WaitGroup
@@ -57,6 +61,14 @@ func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host,
 		layers: n.hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
 		ctx: ctx, machines: make(map[string]*machine),
 	}
+}
+
+// nodeName is the node's name in Kubernetes, or else the machine's.
+func (a *agent) nodeName() (string, error) {
+	if a.kube != nil {
+		return a.kube.Node(), nil
+	}
+	return os.Hostname()
 }
 
 // validate returns all faults of a specification that can be told before it is run.

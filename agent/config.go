@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/profile"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -62,6 +63,8 @@ type Config struct {
 
 	// Pods runs the VMs of this node's pods.
 	Pods PodsConfig `yaml:"pods"`
+	// Endpoints are metrics, debug pages and health.
+	Endpoints endpoints.Config `yaml:"endpoints"`
 
 	// Version of this program, for the API.
 	Version string `yaml:"-"`
@@ -170,6 +173,8 @@ func (c Config) complete() (Config, error) {
 	c.DevicePlugins.complete()
 	c.Kubernetes.complete()
 	c.Pods.complete(*c.Kubernetes.Enabled)
+	_, pod := os.LookupEnv("KUBERNETES_SERVICE_HOST")
+	c.Endpoints.Complete(pod)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

@@ -58,6 +58,7 @@ func (c Config) validate() error {
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
 	c.PermittedHostDevices.Validate(fault)
 	c.validateDevicePlugins(fault)
+	c.Endpoints.Validate(func(key, format string, args ...any) { fault("endpoints."+key, format, args...) })
 	if *c.Pods.Enabled && !*c.Kubernetes.Enabled {
 		fault("pods.enabled", "whose pod a VM's is, says the API server: it needs kubernetes.enabled")
 	}

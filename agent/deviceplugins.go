@@ -70,14 +70,14 @@ func (c Config) deviceKinds() kind.Config {
 
 // offerDevices offers devices to the kubelet until ctx ends, if it is to. What a
 // virt-handler offers, too, is left to it while that is on the node; a nil
-// neighbour is none.
-func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *nodeobject.Neighbour) {
+// neighbour is none. What is offered at present is in now.
+func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *nodeobject.Neighbour, now *offers) {
 	if c.DevicePlugins.Enabled == nil || !*c.DevicePlugins.Enabled {
 		return
 	}
 	kinds := c.deviceKinds().Kinds()
 	if neighbour == nil {
-		c.offer(ctx, log, kinds)
+		c.offer(ctx, log, kinds, now)
 		return
 	}
 	var theirs, ours []deviceplugin.Kind
@@ -90,15 +90,15 @@ func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *n
 	}
 	var both sync.WaitGroup
 	defer both.Wait()
-	both.Go(func() { c.offer(ctx, log, ours) })
-	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { c.offer(ctx, log, theirs) }) })
+	both.Go(func() { c.offer(ctx, log, ours, now) })
+	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { c.offer(ctx, log, theirs, now) }) })
 }
 
 // kubevirtDevices begins the names of resources that a virt-handler offers.
 const kubevirtDevices = "devices.kubevirt.io/"
 
 // offer offers devices of some kinds until ctx ends.
-func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugin.Kind) {
+func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {
 	changes, stop, err := uevent.Listen(ctx, "pci", "mdev", "usb", "vfio")
 	if err != nil {
 		log.Warn("a device that is bound to another driver is seen when its device node changes", "error", err)
@@ -110,5 +110,6 @@ func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugi
 		log.Error("no devices are offered to the kubelet", "error", err)
 		return
 	}
+	defer now.add(m)()
 	m.Run(ctx)
 }

@@ -39,7 +39,7 @@ func TestDevicesAreOffered(t *testing.T) {
 	defer k.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	done := make(chan struct{})
-	go func() { c.offerDevices(ctx, slog.New(slog.DiscardHandler), nil); close(done) }()
+	go func() { c.offerDevices(ctx, slog.New(slog.DiscardHandler), nil, new(offers)); close(done) }()
 	defer func() { cancel(); <-done }()
 	if _, err := k.Wait(ctx, "devices.kubevirt.io/tun", func(r kubelettest.Resource) bool { return r.Registered && len(r.Healthy) == 3 }); err != nil {
 		t.Fatal(err)

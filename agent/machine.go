@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -23,6 +24,9 @@ type machine struct {
 	home home
 	hub  *events.Hub
 	log  *slog.Logger
+
+	// panics is how many of the guest's were reported.
+	panics atomic.Uint64
 
 	// slot is taken by the operation under way: there is one at a time.
 	slot chan struct{}

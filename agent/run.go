@@ -99,13 +99,22 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	a.kube = cfg.kubeClient()
 	defer a.watches.Wait()
 	defer end()
-	a.watches.Go(func() { n.watch(life, cfg.Log) })
+	a.watches.Go(func() {
+		n.watch(life, cfg.Log)
+		a.progress.unwatched.Store(life.Err() == nil)
+	})
 	a.published = newPublication(cfg, n, a.kube)
 	a.watches.Go(func() { a.published.run(life, cfg) })
-	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log, a.published.neighbour) })
+	answer, err := a.openEndpoints(life)
+	if err != nil {
+		return err
+	}
+	a.watches.Go(func() { answer(life) })
+	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log, a.published.neighbour, &a.offers) })
 	if err := a.adopt(ctx); err != nil {
 		return err
 	}
+	a.progress.adopted.Store(true)
 	if *cfg.Pods.Enabled && a.kube != nil {
 		a.watches.Go(func() { a.runPods(life, a.kube) })
 	}
@@ -119,6 +128,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	vmletv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
+	a.progress.served.Store(true)
 	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.all()))
 	a.ready()
 	select {

@@ -132,6 +132,7 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangeResumed:
 		w.moved(lifecycle.Paused, lifecycle.Running, "")
 	case vmm.ChangePanicked:
+		w.m.panics.Add(1)
 		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = true })
 	case vmm.ChangeReset:
 		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = false })

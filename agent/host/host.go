@@ -147,6 +147,10 @@ func mountedHugePages() (map[uint64]string, error) {
 // MemoryRoom is the size of the tmpfs for RAM, in bytes.
 func (h *Host) MemoryRoom() uint64 { return h.ram.Room() }
 
+// MemoryUsage is the size of the tmpfs for RAM and what is taken of it, in bytes.
+// False: it is not known.
+func (h *Host) MemoryUsage() (size, used uint64, ok bool) { return h.ram.Usage() }
+
 // RemoveMemory deletes a RAM file, if it is there.
 func (h *Host) RemoveMemory(path string) error {
 	if path == "" {

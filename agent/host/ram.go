@@ -72,6 +72,17 @@ func (r *RAM) Room() uint64 {
 	return st.Blocks * uint64(st.Bsize)
 }
 
+// Usage is the size of the tmpfs and what is taken of it, in bytes. False: it can't
+// be asked.
+func (r *RAM) Usage() (size, used uint64, ok bool) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(r.dir, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0, 0, false
+	}
+	unit := uint64(st.Bsize)
+	return st.Blocks * unit, (st.Blocks - st.Bfree) * unit, true
+}
+
 // Remove deletes a VM's RAM file, if it is there.
 func (r *RAM) Remove(vm string) error { return removeIfThere(r.Path(vm)) }
 

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/endpoints"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// progress is how far the agent has come.
+type progress struct {
+	// adopted: what ran is taken up. served: the API is. asked: the loop that asks
+	// what the node can do has ended.
+	adopted, served, unwatched atomic.Bool
+}
+
+// openEndpoints listens at the addresses of the configuration; nil: there are none.
+// VMMs are asked for metrics until ctx ends.
+func (a *agent) openEndpoints(ctx context.Context) (serve func(context.Context), err error) {
+	c := a.cfg.Endpoints
+	if c.Metrics.Address == "" && c.Debug.Address == "" && c.Health.Address == "" {
+		return func(context.Context) {}, nil
+	}
+	live := endpoints.NewChecks("healthz", a.log, a.liveness()...)
+	ready := endpoints.NewChecks("readyz", a.log, a.readiness()...)
+	h := endpoints.Handlers{
+		Health: endpoints.Health(live, ready),
+		Debug:  endpoints.Debug(endpoints.Pages{Labels: a.renderLabels, VMs: a.listing, Live: live, Ready: ready}),
+	}
+	wait := func() {}
+	if c.Metrics.Address != "" {
+		m := a.newMetrics(ctx)
+		wait = m.Wait
+		if h.Metrics, err = a.guarded(m.Handler()); err != nil {
+			return nil, err
+		}
+	}
+	servers, err := endpoints.Listen(c, h, a.log)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		servers.Serve(ctx)
+		wait()
+	}, nil
+}
+
+// guarded lets only those through who may, if that is asked for.
+func (a *agent) guarded(h http.Handler) (http.Handler, error) {
+	if a.cfg.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {
+		return h, nil
+	}
+	if a.kube == nil {
+		return nil, errors.New("configuration: endpoints.metrics.authentication: token needs the API server: see kubernetes.enabled and kubernetes.kubeconfig, or choose none")
+	}
+	return endpoints.Authenticated(h, a.kube, a.log), nil
+}
+
+// liveness are the checks whose failure only a new agent mends.
+func (a *agent) liveness() []endpoints.Check {
+	return []endpoints.Check{
+		{Name: "vms", Look: a.checkVMs},
+		{Name: "capabilities-watch", Look: func(context.Context) error {
+			if a.progress.unwatched.Load() {
+				return errors.New("nobody looks for changes of what the node can do any more")
+			}
+			return nil
+		}},
+		{Name: "api", Look: func(ctx context.Context) error {
+			if !a.progress.served.Load() {
+				return nil // not yet
+			}
+			return a.checkAPI(ctx)
+		}},
+	}
+}
+
+// readiness are the checks of all that the agent is there for.
+func (a *agent) readiness() []endpoints.Check {
+	return []endpoints.Check{
+		{Name: "adoption", Look: func(context.Context) error {
+			if !a.progress.adopted.Load() {
+				return errors.New("the VMs that run are still being taken up")
+			}
+			return nil
+		}},
+		{Name: "api", Look: func(ctx context.Context) error {
+			if !a.progress.served.Load() {
+				return errors.New("the API is not served yet")
+			}
+			return a.checkAPI(ctx)
+		}},
+		{Name: "capabilities", Look: func(context.Context) error {
+			if a.node.keeper.Latest() == nil {
+				return errors.New("what the node can do is still being asked")
+			}
+			return nil
+		}},
+		{Name: "device-plugins", Look: func(context.Context) error { return a.checkDevices() }},
+	}
+}
+
+// checkVMs sees that nobody holds the VMs' locks.
+func (a *agent) checkVMs(context.Context) error {
+	for _, m := range a.all() {
+		m.snapshot()
+	}
+	return nil
+}
+
+// checkAPI asks something that costs nothing, over the API's own socket.
+func (a *agent) checkAPI(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix:"+a.cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = vmletv1.NewNodeServiceClient(conn).GetVM(ctx, &vmletv1.GetVMRequest{})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("%s: %w", a.cfg.Socket, err)
+	}
+	return nil
+}
+
+// checkDevices sees that the kubelet knows of the devices that there are.
+func (a *agent) checkDevices() error {
+	if !*a.cfg.DevicePlugins.Enabled {
+		return nil
+	}
+	all, begun := a.offers.status()
+	if !begun {
+		return errors.New("no devices were offered to the kubelet yet")
+	}
+	var missing []string
+	for _, s := range all {
+		if s.Devices > 0 && !s.Registered {
+			missing = append(missing, fmt.Sprintf("%s (%v)", s.Resource, s.Err))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not registered with the kubelet: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// renderLabels are the labels that the node should have now.
+func (a *agent) renderLabels(ctx context.Context) (endpoints.Labels, error) {
+	doc, err := a.node.keeper.Document(ctx)
+	if err != nil {
+		return endpoints.Labels{}, err
+	}
+	r, err := a.node.labels.of(doc)
+	if err != nil {
+		return endpoints.Labels{}, err
+	}
+	l := endpoints.Labels{Labels: r.GetLabels()}
+	for _, u := range r.GetUnknown() {
+		l.Unknown = append(l.Unknown, endpoints.UnknownFact{Fact: u.GetFact(), Reason: u.GetReason()})
+	}
+	return l, nil
+}
+
+// listed is a VM on the debug page. Whoever is on the machine may see that: it has
+// nothing of the specification, in which there may be secrets.
+type listed struct {
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	ID         string    `json:"id"`
+	State      string    `json:"state"`
+	Message    string    `json:"message,omitempty"`
+	Hypervisor string    `json:"hypervisor,omitempty"`
+	VMM        string    `json:"vmm,omitempty"`
+	ShimPID    int64     `json:"shimPid,omitempty"`
+	VMMPID     int64     `json:"vmmPid,omitempty"`
+	Cgroup     string    `json:"cgroup,omitempty"`
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	Monitor    bool      `json:"monitor"`
+	Panics     uint64    `json:"panics,omitempty"`
+}
+
+// listing are all VMs, for the debug page.
+func (a *agent) listing() any {
+	all := []listed{}
+	for _, vm := range a.measured() {
+		s := vm.Record.GetStatus()
+		one := listed{
+			Namespace: vm.Namespace, Name: vm.Name, ID: vm.Record.GetId(), State: lifecycle.Name(s.GetState()), Message: s.GetMessage(),
+			Hypervisor: s.GetHypervisor(), VMM: strings.TrimSpace(s.GetVmm().GetName() + " " + s.GetVmm().GetVersion()),
+			ShimPID: s.GetProcess().GetShimPid(), VMMPID: s.GetProcess().GetVmmPid(), Cgroup: s.GetProcess().GetCgroup(),
+			Monitor: vm.Sampler != nil, Panics: vm.Panics,
+		}
+		if at := s.GetStartedAt(); at != nil {
+			one.StartedAt = at.AsTime()
+		}
+		all = append(all, one)
+	}
+	return all
+}

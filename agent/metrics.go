@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"os"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/metrics"
+	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/deviceplugin"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
+func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
+	s := metrics.Sources{
+		Node: a.nodeName(), Version: a.cfg.Version, Log: a.log,
+		VMs: a.measured, Document: a.node.keeper.Latest, Probes: a.node.keeper.Probes, RAM: a.ram,
+	}
+	if *a.cfg.DevicePlugins.Enabled {
+		s.Devices = func() []deviceplugin.Status {
+			all, _ := a.offers.status()
+			return all
+		}
+	}
+	if a.published != nil && a.published.publisher != nil {
+		s.Outcomes = func() []metrics.Outcome { return outcomesOf(a.published.publisher.Outcomes()) }
+	}
+	return metrics.New(ctx, s)
+}
+
+// nodeName is the node's in Kubernetes, else the machine's.
+func (a *agent) nodeName() string {
+	if a.kube != nil {
+		return a.kube.Node()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		a.log.Warn("the machine's name is not known: metrics have none", "error", err)
+	}
+	return name
+}
+
+// measured are the VMs as the metrics want them.
+func (a *agent) measured() []metrics.VM {
+	var all []metrics.VM
+	for _, m := range a.all() {
+		record := m.snapshot()
+		vm := metrics.VM{
+			Name: m.name, Record: record, Panics: m.panics.Load(),
+			Threads: a.threads(record.GetStatus().GetHypervisor()), Sampler: m.sampler(),
+		}
+		if pod := record.GetStatus().GetPod(); pod != nil {
+			vm.Namespace, vm.Name, vm.Pod = pod.GetNamespace(), pod.GetName(), pod.GetName()
+		}
+		all = append(all, vm)
+	}
+	return all
+}
+
+// sampler asks the VMM, unless it is busy with something else or can't be asked.
+func (m *machine) sampler() vmm.Sampler {
+	l := m.running()
+	if s := m.state(); l == nil || (s != lifecycle.Running && s != lifecycle.Paused) {
+		return nil
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil
+	}
+	sampler, _ := monitor.(vmm.Sampler)
+	return sampler
+}
+
+// threads is how a hypervisor's are called; the configuration counts more.
+func (a *agent) threads(name string) hypervisor.ThreadNames {
+	var names hypervisor.ThreadNames
+	if h, ok := a.node.hypervisors.Get(name); ok {
+		if namer, ok := hypervisor.As[hypervisor.ThreadNamer](h); ok {
+			names = namer.Threads()
+		}
+	}
+	if pattern := a.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
+		names.VCPU = pattern
+	}
+	return names
+}
+
+// ram is the mount for guests' memory, where there is one.
+func (a *agent) ram() (metrics.RAM, bool) {
+	h, ok := a.host.(interface {
+		MemoryUsage() (size, used uint64, ok bool)
+	})
+	if !ok {
+		return metrics.RAM{}, false
+	}
+	size, used, ok := h.MemoryUsage()
+	return metrics.RAM{Size: size, Used: used}, ok
+}
+
+// outcomesOf are those of the Node object, in words that stay.
+func outcomesOf(o nodeobject.Outcomes) []metrics.Outcome {
+	return []metrics.Outcome{
+		{What: "labels", Outcome: "written", Count: o.Applies},
+		{What: "labels", Outcome: "unchanged", Count: o.NoChanges},
+		{What: "labels", Outcome: "conflict", Count: o.Conflicts},
+		{What: "labels", Outcome: "throttled", Count: o.Throttled},
+		{What: "labels", Outcome: "paused", Count: o.Pauses},
+		{What: "labels", Outcome: "failed", Count: o.Errors},
+		{What: "lease", Outcome: "renewed", Count: o.LeaseRenewals},
+		{What: "lease", Outcome: "failed", Count: o.LeaseErrors},
+	}
+}
