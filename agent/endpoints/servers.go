@@ -51,23 +51,24 @@ type server struct {
 func Listen(c Config, h Handlers, logger *slog.Logger) (*Servers, error) {
 	s := &Servers{log: logger}
 	var errs []error
-	add := func(name, address string, handler http.Handler, change func(*server) error) {
+	add := func(name, address string, handler func() http.Handler, change func(*server) error) {
 		if address == "" {
 			return
 		}
-		one, err := listen(name, address, handler, logger)
+		one, err := listen(name, address, handler(), logger)
 		if err == nil {
 			s.all = append(s.all, one)
 			err = change(one)
 		}
 		errs = append(errs, err)
 	}
-	add("metrics", c.Metrics.Address, onlyAt("/metrics", h.Metrics), func(one *server) error { return one.encrypt(c.Metrics.TLS, logger) })
-	add("debug", c.Debug.Address, onlyHere(h.Debug), func(one *server) error {
+	add("metrics", c.Metrics.Address, func() http.Handler { return onlyAt("/metrics", h.Metrics) },
+		func(one *server) error { return one.encrypt(c.Metrics.TLS, logger) })
+	add("debug", c.Debug.Address, func() http.Handler { return onlyHere(h.Debug) }, func(one *server) error {
 		one.http.WriteTimeout = 0
 		return nil
 	})
-	add("health", c.Health.Address, h.Health, func(*server) error { return nil })
+	add("health", c.Health.Address, func() http.Handler { return h.Health }, func(*server) error { return nil })
 	if err := errors.Join(errs...); err != nil {
 		s.close()
 		return nil, err
