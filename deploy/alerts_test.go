@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent/metrics"
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 // rule is an alert of a PrometheusRule.
@@ -210,9 +210,9 @@ func withoutText(expr string) string {
 
 // Prometheus takes the rules, and they fire when they should and no sooner.
 func TestAlertsInPrometheus(t *testing.T) {
-	promtool := filepath.Join(cmp.Or(os.Getenv("VMLET_CACHE"), "/var/cache/vmlet"), "promtool")
-	if _, err := os.Stat(promtool); err != nil {
-		t.Skipf("no promtool: test/setup test; %v", err)
+	promtool, err := guest.Cached("promtool")
+	if err != nil {
+		t.Skip(err)
 	}
 	groups := prometheusRules(t)
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 // image is what the cluster's node has; nothing can be pulled there.
@@ -23,8 +24,8 @@ func start(t *testing.T) *cluster.Cluster {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	if _, err := os.Stat(cluster.ImagePackages()); err != nil {
-		t.Skipf("the image's packages are not there: make image; %v", err)
+	if _, err := guest.Cached("image-packages"); err != nil {
+		t.Skip(err)
 	}
 	tar := filepath.Join(t.TempDir(), "image.tar")
 	if err := cluster.VmletImage(t.Context(), tar, image); err != nil {

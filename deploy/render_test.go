@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"bytes"
-	"cmp"
 	"flag"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -21,9 +21,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // render has kustomize put a folder's manifests together.
 func render(t *testing.T, folder string) []byte {
 	t.Helper()
-	kubectl := filepath.Join(cmp.Or(os.Getenv("VMLET_CACHE"), "/var/cache/vmlet"), "kubernetes/kubectl")
-	if _, err := os.Stat(kubectl); err != nil {
-		t.Skipf("no kubectl: test/setup cluster; %v", err)
+	kubectl, err := guest.Cached("kubernetes", "kubectl")
+	if err != nil {
+		t.Skip(err)
 	}
 	var complaints bytes.Buffer
 	cmd := exec.Command(kubectl, "kustomize", folder)

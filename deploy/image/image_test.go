@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -19,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/vmlet/vmlet/internal/ociimage"
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 // tree makes a made-up root filesystem: a path to content, or after -> to a link.
@@ -96,9 +96,9 @@ func TestContents(t *testing.T) {
 // debian is where deploy/image/packages has unpacked Debian's.
 func debian(t *testing.T) string {
 	t.Helper()
-	folder := filepath.Join(cmp.Or(os.Getenv("VMLET_CACHE"), "/var/cache/vmlet"), "image-packages")
-	if _, err := os.Stat(folder); err != nil {
-		t.Skipf("the image's packages are not there: make image; %v", err)
+	folder, err := guest.Cached("image-packages")
+	if err != nil {
+		t.Skip(err)
 	}
 	return folder
 }

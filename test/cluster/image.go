@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/vmlet/vmlet/internal/ociimage"
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 // PauseImage is in every cluster. Its program prints its arguments and waits
@@ -36,6 +36,10 @@ func BuildProgram(ctx context.Context, program, goPackage string) error {
 // checkout, as make image does. What Debian has in it must have been unpacked by
 // deploy/image/packages before.
 func VmletImage(ctx context.Context, tarFile, reference string) error {
+	packages, err := guest.Cached("image-packages")
+	if err != nil {
+		return err
+	}
 	programs, err := os.MkdirTemp(filepath.Dir(tarFile), "programs-")
 	if err != nil {
 		return err
@@ -50,17 +54,12 @@ func VmletImage(ctx context.Context, tarFile, reference string) error {
 	if err := BuildProgram(ctx, maker, "github.com/vmlet/vmlet/deploy/image"); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, maker, "-packages", ImagePackages(), "-programs", programs,
+	out, err := exec.CommandContext(ctx, maker, "-packages", packages, "-programs", programs,
 		"-reference", reference, "-version", "test", "-o", tarFile).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making %s: %w\n%s", reference, err, bytes.TrimSpace(out))
 	}
 	return nil
-}
-
-// ImagePackages is where deploy/image/packages unpacks Debian's.
-func ImagePackages() string {
-	return filepath.Join(cmp.Or(os.Getenv("VMLET_CACHE"), "/var/cache/vmlet"), "image-packages")
 }
 
 // ProgramImage writes an image that has a static program and nothing else, as

@@ -36,10 +36,10 @@ func CacheDir() (string, error) {
 // QEMU10 is the path of a QEMU 10 that test/setup unpacked next to a machine's
 // own, older one. The error is a [*MissingError] if there is none; the
 // machine's own QEMU may then be as new itself.
-func QEMU10() (string, error) { return cached("qemu-10") }
+func QEMU10() (string, error) { return Cached("qemu-10") }
 
-// cached returns the path of something in the cache, or a *MissingError.
-func cached(elem ...string) (string, error) {
+// Cached returns the path of something in the cache, or a *MissingError.
+func Cached(elem ...string) (string, error) {
 	dir, err := CacheDir()
 	if err != nil {
 		return "", err

@@ -25,7 +25,7 @@ func TestArchiveLayout(t *testing.T) {
 }
 
 func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
-	dir, err := cached("linux", "modules")
+	dir, err := Cached("linux", "modules")
 	if missing := (*MissingError)(nil); errors.As(err, &missing) {
 		t.Skip(err)
 	}

@@ -31,7 +31,7 @@ var initSource embed.FS
 // The error is a [*MissingError] if test/setup has not fetched a kernel. Safe
 // for concurrent use, by several processes too.
 func Linux(ctx context.Context) (kernel, initrd string, err error) {
-	dir, err := cached("linux")
+	dir, err := Cached("linux")
 	if err != nil {
 		return "", "", err
 	}
@@ -133,7 +133,7 @@ func initramfs(program []byte, modules []module) []byte {
 //
 // The error is a [*MissingError] if test/setup has not made it.
 func CloudDisk(context.Context) (string, error) {
-	path, err := cached("cloud-disk", "disk.qcow2")
+	path, err := Cached("cloud-disk", "disk.qcow2")
 	if err != nil {
 		return "", err
 	}
