@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/metrics"
@@ -14,8 +13,12 @@ import (
 
 // newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
 func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
+	node, err := a.nodeName()
+	if err != nil {
+		a.log.Warn("the node's name is not known: metrics have none", "error", err)
+	}
 	s := metrics.Sources{
-		Node: a.nodeName(), Version: a.cfg.Version, Log: a.log,
+		Node: node, Version: a.cfg.Version, Log: a.log,
 		VMs: a.measured, Document: a.node.keeper.Latest, Probes: a.node.keeper.Probes, RAM: a.ram,
 	}
 	if *a.cfg.DevicePlugins.Enabled {
@@ -28,18 +31,6 @@ func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
 		s.Outcomes = func() []metrics.Outcome { return outcomesOf(a.published.publisher.Outcomes()) }
 	}
 	return metrics.New(ctx, s)
-}
-
-// nodeName is the node's in Kubernetes, else the machine's.
-func (a *agent) nodeName() string {
-	if a.kube != nil {
-		return a.kube.Node()
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		a.log.Warn("the machine's name is not known: metrics have none", "error", err)
-	}
-	return name
 }
 
 // measured are the VMs as the metrics want them.
