@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmlet/vmlet/internal/inotify"
 	"github.com/vmlet/vmlet/internal/resourcename"
@@ -37,6 +38,8 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	runners []*runner
+	// warned is the servers'.
+	warned atomic.Bool
 }
 
 // NewManager makes a manager that offers these kinds, and does nothing before
@@ -65,7 +68,9 @@ func NewManager(cfg Config, kinds []Kind) (*Manager, error) {
 			return nil, fmt.Errorf("the resource %s is there twice", name)
 		}
 		known[name] = true
-		m.runners = append(m.runners, newRunner(k, NewServer(name, cfg.Folder, cfg.Permissions, cfg.Log), cfg.Log))
+		server := NewServer(name, cfg.Folder, cfg.Permissions, cfg.Log)
+		server.warned = &m.warned
+		m.runners = append(m.runners, newRunner(k, server, cfg.Log))
 	}
 	return m, nil
 }

@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -20,12 +21,17 @@ type Server struct {
 	granted atomic.Uint64
 	// wake gets a value when something in the kubelet's folder has changed.
 	wake chan struct{}
+	// warned is set once the log says that the kubelet is away for long. Servers
+	// of one kubelet may share it.
+	warned *atomic.Bool
 
 	mu            sync.Mutex
 	registered    bool
 	registrations uint64
-	err           error // why it isn't registered
-	failures      int   // in a row
+	since         time.Time // when it was registered
+	err           error     // why it isn't registered
+	failures      int       // in a row
+	told          bool      // the last that was said is that it is registered
 }
 
 // NewServer makes a server of a resource. folder is the kubelet's for device
@@ -34,7 +40,7 @@ func NewServer(resource, folder, permissions string, log *slog.Logger) *Server {
 	return &Server{
 		folder: folder, log: log.With("resource", resource),
 		alloc: allocator{resource: resource, permissions: permissions},
-		state: newState(), wake: make(chan struct{}, 1),
+		state: newState(), wake: make(chan struct{}, 1), warned: new(atomic.Bool),
 	}
 }
 
@@ -99,53 +105,20 @@ func (s *Server) Status() Status {
 	}
 }
 
-// Why a registration doesn't hold any more.
-var (
-	errNoKubelet = errors.New("the kubelet isn't there")
-	errRestarted = errors.New("the kubelet has been restarted")
-	errWiped     = errors.New("the socket in the kubelet's folder has been removed")
-	errDropped   = errors.New("the kubelet doesn't listen any more")
-	errNotHeard  = errors.New("the kubelet has registered the resource and doesn't ask for its devices")
-)
-
-// Waits between attempts to register. They are cut short when something happens
-// in the kubelet's folder.
-const (
-	firstRetry = 20 * time.Millisecond
-	lastRetry  = 800 * time.Millisecond
-	// absentRetry is for where there is no kubelet, which the folder tells anyway.
-	absentRetry = 5 * time.Second
-	// Patience until a kubelet that has registered us asks for the devices.
-	firstPatience = time.Second
-	lastPatience  = 30 * time.Second
-)
-
 // Run offers the resource until ctx ends: while there are devices it is
 // registered, and again whenever the kubelet has forgotten it. When it returns,
 // its socket is gone and nothing of it is left.
 func (s *Server) Run(ctx context.Context) {
-	retry, patience := firstRetry, firstPatience
+	waits := newBackoff()
 	for s.present(ctx) {
-		before := s.Status().Registrations
-		err := s.session(ctx, patience)
+		kubelet, _ := identify(s.kubelet()) // none: there is no kubelet
+		err := s.session(ctx, kubelet, waits.patience)
 		if ctx.Err() != nil {
 			return
 		}
-		s.failed(err)
-		if s.Status().Registrations != before {
-			retry = firstRetry // the kubelet was there
+		if s.pause(ctx, waits.after(err, s.failed(err)), kubelet) {
+			waits = newBackoff()
 		}
-		if errors.Is(err, errNotHeard) {
-			patience = min(2*patience, lastPatience)
-		} else {
-			patience = firstPatience
-		}
-		wait := retry
-		retry = min(2*retry, lastRetry)
-		if errors.Is(err, errNoKubelet) {
-			wait, retry = absentRetry, firstRetry
-		}
-		s.pause(ctx, wait)
 	}
 }
 
@@ -164,21 +137,34 @@ func (s *Server) present(ctx context.Context) bool {
 	}
 }
 
-func (s *Server) pause(ctx context.Context, wait time.Duration) {
+// pause waits, and reports whether there is another kubelet than before, which
+// ends it early. Whatever else happens in the folder doesn't: that may be what
+// servers do there that don't come to the kubelet either.
+func (s *Server) pause(ctx context.Context, wait time.Duration, before fileID) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-s.wake:
+	for {
+		if now, _ := identify(s.kubelet()); now != before {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		case <-s.wake:
+		}
 	}
 }
 
 // session registers on a new socket and returns why that doesn't hold any more.
-func (s *Server) session(ctx context.Context, patience time.Duration) error {
-	kubelet, err := identify(s.kubelet())
-	if err != nil {
+// While the kubelet doesn't answer, nothing is made in its folder.
+func (s *Server) session(ctx context.Context, kubelet fileID, patience time.Duration) error {
+	if kubelet == (fileID{}) {
 		return errNoKubelet
+	}
+	if err := dial(s.kubelet()); err != nil {
+		return fmt.Errorf("%w: %w", errSilent, err)
 	}
 	e, err := openEndpoint(s.folder, s.alloc.resource, newService(s.alloc, s.state, &s.granted))
 	if err != nil {
@@ -249,26 +235,42 @@ func closed(c <-chan struct{}) bool {
 func (s *Server) succeeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registered, s.err, s.failures = true, nil, 0
+	s.registered, s.since, s.err = true, time.Now(), nil
 	s.registrations++
-	s.log.Info("registered with the kubelet")
+	s.warned.Store(false)
+	level := slog.LevelDebug
+	if !s.told {
+		level, s.told = slog.LevelInfo, true
+	}
+	s.log.Log(context.Background(), level, "registered with the kubelet")
 }
 
 // manyFailures in a row are more than a kubelet's restart: some seconds.
 const manyFailures = 10
 
-// failed notes why the resource isn't registered. What a restart brings with it
-// is said once.
-func (s *Server) failed(err error) {
+// failed notes why the resource isn't registered, and returns how long it was
+// before; where nobody asked for its devices, it never was. What a restart brings
+// with it is said once, and that the kubelet is away for long once for all
+// resources.
+func (s *Server) failed(err error) (lasted time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.registered && !errors.Is(err, errNotHeard) {
+		lasted = max(time.Since(s.since), 1)
+	}
 	s.registered, s.err = false, err
+	if lasted >= held {
+		s.failures = 0
+	}
+	s.failures++
+	away := errors.Is(err, errNoKubelet) || errors.Is(err, errSilent)
 	level := slog.LevelDebug
-	switch s.failures++; s.failures {
-	case 1:
-		level = slog.LevelInfo
-	case manyFailures:
-		level = slog.LevelWarn
+	switch {
+	case s.failures == 1:
+		level, s.told = slog.LevelInfo, false
+	case s.failures == manyFailures && (!away || s.warned.CompareAndSwap(false, true)):
+		level, s.told = slog.LevelWarn, false
 	}
 	s.log.Log(context.Background(), level, "not registered with the kubelet: it is tried again", "error", err, "attempts", s.failures)
+	return lasted
 }
