@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/vmlet/vmlet/agent/usage"
 )
 
 const (
@@ -43,7 +45,7 @@ func New(ctx context.Context, s Sources) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		&nodeCollector{sources: s, metrics: m.node, samplers: m.samplers},
-		&vmCollector{sources: s, metrics: m.vm, samplers: m.samplers},
+		&vmCollector{sources: s, metrics: m.vm, samplers: m.samplers, threads: usage.NewThreads()},
 	)
 	return m
 }

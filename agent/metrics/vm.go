@@ -20,6 +20,7 @@ type vmCollector struct {
 	sources  Sources
 	metrics  vmMetrics
 	samplers *samplers
+	threads  *usage.Threads
 }
 
 func (c *vmCollector) Describe(ch chan<- *prometheus.Desc) {
@@ -36,7 +37,7 @@ func (c *vmCollector) Collect(ch chan<- prometheus.Metric) {
 	vms := distinct(c.sources.VMs())
 	// They answer while files are read, most of them.
 	c.samplers.refresh(vms)
-	round := usage.NewRound(c.sources.Roots)
+	round := usage.NewRound(c.sources.Roots, c.threads, time.Now())
 	var group errgroup.Group
 	group.SetLimit(readers())
 	for _, vm := range vms {

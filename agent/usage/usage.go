@@ -71,6 +71,8 @@ const maxThreads = 4096
 // in common is read once.
 type Round struct {
 	roots      sysfs.Roots
+	threads    *Threads
+	now        time.Time
 	unified    string // where cgroup v2 is mounted
 	schedstats bool
 
@@ -78,9 +80,10 @@ type Round struct {
 	networks map[string]func() procfs.NetDev // by network namespace
 }
 
-// NewRound begins one.
-func NewRound(roots sysfs.Roots) *Round {
-	r := &Round{roots: roots, networks: make(map[string]func() procfs.NetDev)}
+// NewRound begins one, at this time.
+func NewRound(roots sysfs.Roots, threads *Threads, now time.Time) *Round {
+	threads.sweep(now)
+	r := &Round{roots: roots, threads: threads, now: now, networks: make(map[string]func() procfs.NetDev)}
 	r.unified = roots.SysPath("fs/cgroup")
 	if _, err := os.Lstat(roots.SysPath("fs/cgroup/cgroup.controllers")); err != nil {
 		r.unified = roots.SysPath("fs/cgroup/unified")
@@ -151,20 +154,21 @@ func (r *Round) vcpus(s Subject, st stat) []VCPU {
 	if st.threads > maxThreads || s.Threads.VCPU == "" {
 		return nil
 	}
-	// The kernel's timer threads are of no interest, and looking for them is dear.
-	found, err := housekeeping.Find(r.roots, s.PID, hypervisor.ThreadNames{VCPU: s.Threads.VCPU})
-	if err != nil {
-		return nil
-	}
 	var out []VCPU
 	next := -1
-	for _, t := range found.VCPUs() {
+	for _, t := range r.threads.vcpus(r.roots, s, r.now) {
 		if t.VCPU <= next || t.VCPU >= s.VCPUs {
 			continue
 		}
-		if v, ok := r.vcpu(t); ok {
-			out, next = append(out, v), t.VCPU
+		v, ok := r.vcpu(t)
+		if !ok {
+			r.threads.forget(s)
+			continue
 		}
+		out, next = append(out, v), t.VCPU
+	}
+	if len(out) < s.VCPUs {
+		r.threads.forget(s) // more may come
 	}
 	return out
 }

@@ -23,6 +23,11 @@ func subject() usage.Subject {
 	}
 }
 
+// round is one that remembers nothing.
+func round(roots sysfs.Roots) *usage.Round {
+	return usage.NewRound(roots, usage.NewThreads(), time.Now())
+}
+
 func vmm() usagetest.VMM {
 	return usagetest.VMM{PID: 100, Shim: 99, Cgroup: "/vmlet/web", Threads: []string{"IO mon_iothread", "CPU 1/KVM", "CPU 0/KVM", "worker"}}
 }
@@ -150,7 +155,7 @@ func TestRead(t *testing.T) {
 			if c.subject != nil {
 				c.subject(&s)
 			}
-			u, err := usage.NewRound(m.Roots()).Read(s)
+			u, err := round(m.Roots()).Read(s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,13 +178,13 @@ func TestReadRefuses(t *testing.T) {
 	} {
 		s := subject()
 		c.change(&s)
-		if u, err := usage.NewRound(m.Roots()).Read(s); errors.Is(err, fs.ErrNotExist) != c.gone || err == nil {
+		if u, err := round(m.Roots()).Read(s); errors.Is(err, fs.ErrNotExist) != c.gone || err == nil {
 			t.Errorf("%s: %s, %v", name, text(u), err)
 		}
 	}
 	for _, odd := range []string{"", "100", "100 (x", "100 (x) S", "100 (x) S 99 1 1 0 -1 1 1 1 1 1 9223372036854775807 1 1 1 1 1 1 1", "100 (x) S -1 1 1 0 -1 1 1 1 1 1 1 1 1 1 1 1 1 1"} {
 		m.File("proc/100/stat", odd)
-		if u, err := usage.NewRound(m.Roots()).Read(subject()); err == nil {
+		if u, err := round(m.Roots()).Read(subject()); err == nil {
 			t.Errorf("stat %q: %s", odd, text(u))
 		}
 	}
@@ -195,7 +200,7 @@ func TestReadOwnKernel(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	s := usage.Subject{PID: cmd.Process.Pid, Shim: os.Getpid(), VCPUs: 1, Threads: hypervisor.ThreadNames{VCPU: `^(?:sleep|)(\d*)$`}}
-	u, err := usage.NewRound(sysfs.Roots{}).Read(s)
+	u, err := round(sysfs.Roots{}).Read(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +221,7 @@ func FuzzParse(f *testing.F) {
 		m.File("proc/100/task/103/schedstat", sched)
 		m.File("proc/100/task/103/sched", cpu)
 		m.File("sys/fs/cgroup/vmlet/web/cpu.stat", cpu)
-		u, err := usage.NewRound(m.Roots()).Read(subject())
+		u, err := round(m.Roots()).Read(subject())
 		if err == nil && (u.CPU == nil || u.CPU.Total < 0 || u.CPU.User < 0 || u.CPU.System < 0) {
 			t.Errorf("%s", text(u))
 		}
@@ -226,4 +231,43 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestThreadsAreRemembered for a while, and looked for again where one has ended.
+func TestThreadsAreRemembered(t *testing.T) {
+	m := usagetest.NewMachine(t, true)
+	m.Add(vmm())
+	threads, now := usage.NewThreads(), time.Unix(1000, 0)
+	read := func(after time.Duration) string {
+		t.Helper()
+		now = now.Add(after)
+		u, err := usage.NewRound(m.Roots(), threads, now).Read(subject())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text(u)
+	}
+	if got := read(0); got != usual {
+		t.Fatal(got)
+	}
+	m.File("proc/100/task/104/comm", "CPU 0/KVM\n")
+	m.File("proc/100/task/103/comm", "worker\n")
+	if got := read(29 * time.Second); got != usual {
+		t.Errorf("looked for again at once: %s", got)
+	}
+	other := strings.Replace(usual, "1m43s delayed 103ms", "1m44s delayed 104ms", 1)
+	if got := read(time.Second); got != other {
+		t.Errorf("not looked for again: %s", got)
+	}
+	// One ends, and another takes its place.
+	m.Remove("proc/100/task/104/schedstat")
+	m.Remove("proc/100/task/104/stat")
+	m.File("proc/100/task/104/comm", "worker\n")
+	m.File("proc/100/task/103/comm", "CPU 0/KVM\n")
+	if got := read(time.Second); strings.Contains(got, "vcpu0") || !strings.Contains(got, "vcpu1") {
+		t.Errorf("a thread that has ended: %s", got)
+	}
+	if got := read(time.Second); got != usual {
+		t.Errorf("not found again: %s", got)
+	}
 }
