@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/selector"
@@ -120,7 +119,7 @@ func (s *api) DeleteVM(ctx context.Context, r *vmletv1.DeleteVMRequest) (*vmletv
 }
 
 func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.GetNodeResponse, error) {
-	name, err := os.Hostname()
+	name, err := s.agent.nodeName()
 	if err != nil {
 		return nil, err
 	}
