@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -38,11 +39,13 @@ const (
 type podNode interface {
 	// Dial connects to the shim in a volume; the peer is who listens there.
 	Dial(ctx context.Context, dir string) (Shim, pods.Peer, error)
-	Place(pid int) (pods.Place, error)
 	Identify(pid int) (shim.ShimProcess, error)
+	// Place is where that very process is.
+	Place(p shim.ShimProcess) (pods.Place, error)
 	Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error)
 	Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error)
-	GrantDevice(pid int, path string, uid uint32) error
+	// GrantDevice gives a user access to a device in that very process's container.
+	GrantDevice(p shim.ShimProcess, path string, uid uint32) error
 	// Gone waits until there is no such pod.
 	Gone(ctx context.Context, uid types.UID) error
 }
@@ -194,7 +197,7 @@ func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
 		return nil, err
 	}
-	if h.place, err = p.node.Place(peer.PID); err != nil {
+	if h.place, err = p.node.Place(h.shimID); err != nil {
 		return nil, fmt.Errorf("whose shim it is: %w", err)
 	}
 	if h.place.Pod != v.UID {
@@ -221,7 +224,7 @@ func (p *podVMs) grant(ctx context.Context, h *podHome) error {
 			if !h.allocated[r.Resource] {
 				continue
 			}
-			if err := p.node.GrantDevice(h.peer.PID, r.Path, h.peer.UID); err != nil {
+			if err := p.node.GrantDevice(h.shimID, r.Path, h.peer.UID); err != nil {
 				return fmt.Errorf("giving the pod's user %d access to what %s stands for: %w", h.peer.UID, r.Resource, err)
 			}
 		}
@@ -414,9 +417,21 @@ func (s systemPods) Dial(ctx context.Context, dir string) (Shim, pods.Peer, erro
 	return client, peer, nil
 }
 
-func (systemPods) Place(pid int) (pods.Place, error) { return pods.PlaceOf("/proc", pid) }
-
 func (systemPods) Identify(pid int) (shim.ShimProcess, error) { return shim.Identify(pid) }
+
+func (systemPods) Place(p shim.ShimProcess) (pods.Place, error) {
+	place, err := pods.PlaceOf("/proc", p.PID)
+	return place, errors.Join(err, stillThere(p))
+}
+
+// stillThere is asked after a process was looked at by its number, which may have
+// gone to another meanwhile.
+func stillThere(p shim.ShimProcess) error {
+	if shim.ProcessAlive(p) {
+		return nil
+	}
+	return fmt.Errorf("process %d: %w", p.PID, os.ErrProcessDone)
+}
 
 func (s systemPods) Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error) {
 	return s.pods.Container(ctx, uid, id)
@@ -428,6 +443,14 @@ func (s systemPods) Allocated(ctx context.Context, namespace, pod, container str
 	return pods.Allocated(ctx, s.kubeletDir, namespace, pod, container)
 }
 
-func (systemPods) GrantDevice(pid int, path string, uid uint32) error {
-	return pods.GrantDevice("/proc", pid, path, uid)
+func (systemPods) GrantDevice(p shim.ShimProcess, path string, uid uint32) error {
+	root, err := pods.Root("/proc", p.PID)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := stillThere(p); err != nil {
+		return err
+	}
+	return pods.GrantDevice(root, path, uid)
 }

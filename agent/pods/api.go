@@ -176,6 +176,12 @@ func containerOf(pod *corev1.Pod, id string) *corev1.Container {
 // StartsAgain says why the kubelet would start a container again that has ended
 // well; empty: it would not.
 func StartsAgain(pod *corev1.Pod, c *corev1.Container) string {
+	for i, r := range c.RestartPolicyRules {
+		if codes := r.ExitCodes; codes != nil &&
+			slices.Contains(codes.Values, 0) == (codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+			return fmt.Sprintf("the container's restartPolicyRules[%d] is about exit code 0", i)
+		}
+	}
 	if c.RestartPolicy != nil {
 		if *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			return "the container's restartPolicy is Always"

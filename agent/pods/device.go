@@ -9,36 +9,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GrantDevice lets a user open a device node in the container that a process is
-// in, and nowhere else: the node must be one of the container's own, and the same
-// device as the node's own at that path. proc is /proc, path "/dev/kvm".
+// Root opens the root folder of the container that a process is in. proc is /proc.
+//
+// It is the container of whatever process has the number by then: whether that is
+// still the one that was meant is to be asked afterwards.
+func Root(proc string, pid int) (*os.File, error) {
+	root, err := os.OpenFile(fmt.Sprintf("%s/%d/root", proc, pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the container of process %d: %w", pid, err)
+	}
+	return root, nil
+}
+
+// GrantDevice lets a user open a device node in a container, and nowhere else: the
+// node must be one of the container's own, and the same device as the node's own
+// at that path. root is the container's root folder, path "/dev/kvm".
 //
 // The user is given access by the file's access control list: the runtime makes
 // the file with the mode and group that it has on the node, and no container has
 // that group.
-func GrantDevice(proc string, pid int, path string, uid uint32) error {
-	at := fmt.Sprintf("%s/%d/root", proc, pid)
-	root, err := os.OpenFile(at, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return fmt.Errorf("the container of process %d: %w", pid, err)
-	}
-	defer root.Close()
+func GrantDevice(root *os.File, path string, uid uint32) error {
 	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return &os.PathError{Op: "open", Path: at + path, Err: err}
+		return &os.PathError{Op: "open", Path: root.Name() + path, Err: err}
 	}
-	node := os.NewFile(uintptr(fd), at+path)
+	node := os.NewFile(uintptr(fd), root.Name()+path)
 	defer node.Close()
 	if done, err := checkNode(node, path); done || err != nil {
 		return err
 	}
-	if err := posixacl.GrantFile(node, uid, posixacl.Read|posixacl.Write); err != nil {
-		return fmt.Errorf("%s in the container of process %d: %w", path, pid, err)
-	}
-	return nil
+	return posixacl.GrantFile(node, uid, posixacl.Read|posixacl.Write)
 }
 
 // checkNode compares a device node in a container with the node's own. done:

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +26,12 @@ type Volume struct {
 
 // volumePath is where the kubelet mounts an emptyDir below its root folder
 // (pkg/kubelet/kubelet_getters.go of Kubernetes).
+//
+// The kernel says where a mount is without symbolic links.
 func volumePath(kubeletDir string) *regexp.Regexp {
+	if real, err := filepath.EvalSymlinks(kubeletDir); err == nil {
+		kubeletDir = real
+	}
 	return regexp.MustCompile("^" + regexp.QuoteMeta(filepath.Join(kubeletDir, "pods")) +
 		`/([0-9a-zA-Z-]{1,63})/volumes/kubernetes\.io~empty-dir/` + VolumeName + "$")
 }
@@ -54,7 +60,7 @@ func Volumes(ctx context.Context, kubeletDir string, tell func([]Volume)) error 
 	defer context.AfterFunc(ctx, func() { waker.Write([]byte{0}) })()
 	path := volumePath(kubeletDir)
 	fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}, {Fd: int32(wake.Fd()), Events: unix.POLLIN}}
-	for ctx.Err() == nil {
+	for tries := 1; ctx.Err() == nil; tries++ {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
@@ -62,6 +68,12 @@ func Volumes(ctx context.Context, kubeletDir string, tell func([]Volume)) error 
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
+		// Kernels before 5.8 may leave out a mount while another goes: what was
+		// read while it changed is read again.
+		if n, err := unix.Poll(fds, 0); err == nil && n > 0 && tries < maxReadings {
+			continue
+		}
+		tries = 0
 		tell(volumes)
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
@@ -70,49 +82,69 @@ func Volumes(ctx context.Context, kubeletDir string, tell func([]Volume)) error 
 	return nil
 }
 
+// maxReadings bounds how often a list that changes all the time is read before
+// it is believed.
+const maxReadings = 10
+
 // parseMounts finds the volumes in a mountinfo file: the fifth field of a line is
 // where it is mounted, with octal escapes.
 func parseMounts(r io.Reader, path *regexp.Regexp) ([]Volume, error) {
 	var out []Volume
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 5 {
-			continue
+	lines := bufio.NewReaderSize(r, maxMountLine)
+	for {
+		line, cut, err := lines.ReadLine()
+		if err == io.EOF {
+			return out, nil
 		}
-		at := unescape(fields[4])
-		if m := path.FindStringSubmatch(at); m != nil {
-			out = append(out, Volume{UID: types.UID(m[1]), Dir: at})
+		if err != nil {
+			return nil, err
+		}
+		if fields := strings.Fields(string(line)); len(fields) > 5 {
+			at := unescape(fields[4])
+			if m := path.FindStringSubmatch(at); m != nil {
+				out = append(out, Volume{UID: types.UID(m[1]), Dir: at})
+			}
+		}
+		for cut && err == nil { // the options, which may be of any length
+			_, cut, err = lines.ReadLine()
 		}
 	}
-	return out, lines.Err()
 }
 
+// maxMountLine is how much of a line is looked at, in bytes: two paths of 4096
+// bytes, escaped, come before the options.
+const maxMountLine = 64 << 10
+
+// unescape replaces the octal escapes of a path (proc_pid_mountinfo(5)).
 func unescape(s string) string {
-	return regexp.MustCompile(`\\[0-7]{3}`).ReplaceAllStringFunc(s, func(code string) string {
-		n, err := strconv.ParseUint(code[1:], 8, 8)
-		if err != nil {
-			return code
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(s, `\`)
+		out.WriteString(before)
+		if !found {
+			return out.String()
 		}
-		return string([]byte{byte(n)})
-	})
+		code := after[:min(len(after), 3)]
+		n, err := strconv.ParseUint(code, 8, 8)
+		if err != nil || len(code) < 3 {
+			out.WriteByte('\\')
+			s = after
+			continue
+		}
+		out.WriteByte(byte(n))
+		s = after[3:]
+	}
 }
 
 // Each runs serve for each volume for as long as it is there, until ctx ends.
-// It returns when all have returned.
+// It returns when all have returned. One that takes long to return holds up none
+// of the others.
 func Each(ctx context.Context, kubeletDir string, log *slog.Logger, serve func(context.Context, Volume)) error {
-	type served struct {
-		end  context.CancelFunc
-		done chan struct{}
-	}
-	running := make(map[Volume]served)
-	defer func() {
-		for _, s := range running {
-			s.end()
-			<-s.done
-		}
-	}()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	running := make(map[Volume]context.CancelFunc)
 	return Volumes(ctx, kubeletDir, func(now []Volume) {
 		there := make(map[Volume]bool, len(now))
 		for _, v := range now {
@@ -121,18 +153,13 @@ func Each(ctx context.Context, kubeletDir string, log *slog.Logger, serve func(c
 				continue
 			}
 			own, end := context.WithCancel(ctx)
-			s := served{end, make(chan struct{})}
-			running[v] = s
+			running[v] = end
 			log.Debug("a pod's volume for a VM", "pod", v.UID, "folder", v.Dir)
-			go func() {
-				defer close(s.done)
-				serve(own, v)
-			}()
+			serving.Go(func() { serve(own, v) })
 		}
-		for v, s := range running {
+		for v, end := range running {
 			if !there[v] {
-				s.end()
-				<-s.done
+				end()
 				delete(running, v)
 			}
 		}
