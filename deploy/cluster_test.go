@@ -3,7 +3,10 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,7 +105,8 @@ func works(t *testing.T, c *cluster.Cluster) {
 			t.Errorf("the agent may not open a device:\n%s", node)
 		}
 	}
-	// It stays within what it asks for.
+	scrape(t, c, pod)
+	// It stays within what it may have.
 	if restarts := must(t)(c.Kubectl(ctx, "-n", "vmlet", "get", "pod", pod.Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")); restarts != "0" {
 		t.Errorf("the agent was restarted %s times\n%s", restarts, logs(ctx, c))
 	}
@@ -111,6 +115,40 @@ func works(t *testing.T, c *cluster.Cluster) {
 			strings.Contains(line, "forbidden") {
 			t.Errorf("the agent's log has %s", line)
 		}
+	}
+}
+
+// scrape: the metrics that alerts look at are there from the beginning, but for
+// those of VMs.
+func scrape(t *testing.T, c *cluster.Cluster, pod cluster.Pod) {
+	address := must(t)(c.Address(t.Context(), pod, 8080))
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text := must(t)(readAll(response.Body))
+	for _, name := range []string{
+		"vmlet_build_info", "vmlet_vmm_state", "vmlet_hypervisor_state", "vmlet_device_plugin_devices", "vmlet_device_plugin_registered",
+		"vmlet_capability_probes_total", "vmlet_kubernetes_outcomes_total", "process_resident_memory_bytes",
+	} {
+		if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	for _, outcome := range []string{"written", "unchanged", "paused", "failed"} {
+		if !strings.Contains(text, `{outcome="`+outcome+`",what="labels"}`) {
+			t.Errorf("there is no vmlet_kubernetes_outcomes_total of labels that are %s", outcome)
+		}
+	}
+	promtool, err := guest.Cached("promtool")
+	if err != nil {
+		return
+	}
+	lint := exec.Command(promtool, "check", "metrics")
+	lint.Stdin = strings.NewReader(text)
+	if out, err := lint.CombinedOutput(); err != nil {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
 }
 
@@ -173,6 +211,11 @@ func logs(ctx context.Context, c *cluster.Cluster) string {
 		return err.Error()
 	}
 	return out
+}
+
+func readAll(r io.Reader) (string, error) {
+	text, err := io.ReadAll(r)
+	return string(text), err
 }
 
 func readFile(name string) (string, error) {
