@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kind"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -121,15 +123,20 @@ func (n *node) status(t *testing.T, resource string) deviceplugin.Status {
 
 // allocatable waits until the node has so many devices of a resource, and so many
 // that can be used.
-func (n *node) allocatable(t *testing.T, resource string, capacity, allocatable int) {
+func (n *node) allocatable(t *testing.T, name string, capacity, allocatable int) {
 	t.Helper()
-	path := strings.NewReplacer(".", `\.`).Replace(resource)
-	want, got := fmt.Sprintf("%d %d", capacity, allocatable), ""
+	path := strings.NewReplacer(".", `\.`).Replace(name)
+	want, got := [2]int{capacity, allocatable}, [2]int{}
 	n.eventually(t, func() bool {
-		got = n.kubectl(t, "get", "node", cluster.NodeName, "-o",
-			fmt.Sprintf("jsonpath={.status.capacity.%s} {.status.allocatable.%[1]s}", path))
+		got = [2]int{}
+		out := n.kubectl(t, "get", "node", cluster.NodeName, "-o", fmt.Sprintf("jsonpath={.status.capacity.%s} {.status.allocatable.%[1]s}", path))
+		for i, word := range strings.Fields(out) {
+			q, err := resource.ParseQuantity(word) // 1000 is 1k
+			must(t, err)
+			got[i] = int(q.Value())
+		}
 		return got == want
-	}, func() string { return fmt.Sprintf("%s: capacity and allocatable are %q, want %q", resource, got, want) })
+	}, func() string { return fmt.Sprintf("%s: capacity and allocatable are %d, want %d", name, got, want) })
 }
 
 // eventually waits until something is so; complaint says what is instead.
