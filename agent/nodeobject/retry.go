@@ -10,10 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// After an error it is tried again after a second, and then ever more seldom.
+// After an error it is tried again after a second, and then ever more seldom:
+// most seldom what somebody has to do something about.
 const (
-	retryFirst = time.Second
-	retryLast  = 5 * time.Minute
+	retryFirst   = time.Second
+	retryLast    = time.Minute
+	retryRefused = 5 * time.Minute
 )
 
 // retry says when to try again. It is for one goroutine.
@@ -31,14 +33,17 @@ func newRetry() *retry {
 // reset: it went well.
 func (r *retry) reset() {
 	r.until = time.Time{}
-	r.backoff = wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.2, Steps: 64, Cap: retryLast}
+	r.backoff = wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.2, Steps: 64, Cap: retryRefused}
 }
 
 // failed returns how long to wait: what the API server asks for, if that is more.
 func (r *retry) failed(now time.Time, err error) time.Duration {
 	delay := r.backoff.Step()
+	if remedy(err) == "" {
+		delay = min(delay, retryLast)
+	}
 	if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
-		delay = max(delay, min(time.Duration(seconds)*time.Second, retryLast))
+		delay = max(delay, min(time.Duration(seconds)*time.Second, retryRefused))
 	}
 	r.until = now.Add(delay)
 	return delay
