@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,13 @@ const undoTime = 30 * time.Second
 
 // eventQueue is how many events wait for a slow reader. A shim has two.
 const eventQueue = 8
+
+// Bounds, in bytes, on what a shim says went wrong: it is logged and kept, and a
+// shim may be a pod's.
+const (
+	maxField     = 256
+	maxErrorText = 64 << 10
+)
 
 // Client is an agent's connection to one shim. Its methods may be called
 // concurrently. A request that the shim refused is an *Error.
@@ -183,6 +191,12 @@ func (c *Client) Stop(ctx context.Context, grace time.Duration) (*Exit, error) {
 // Kill ends the VMM at once.
 func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx, c, OpKill, nil) }
 
+// Fail is Kill of a VMM whose launch can't be seen through: a shim in a pod tells
+// its owner why.
+func (c *Client) Fail(ctx context.Context, reason string) (*Exit, error) {
+	return ask[Exit](ctx, c, OpKill, Kill{Reason: reason})
+}
+
 // Release ends a shim whose VMM isn't running; a shim in a pod says why.
 func (c *Client) Release(ctx context.Context, reason string) error {
 	r, err := c.do(ctx, OpRelease, Release{Reason: reason})
@@ -316,6 +330,8 @@ func (c *Client) finish(ctx context.Context, op Op, pending *call, progress func
 	}
 	if r.Error != nil {
 		closeAll(r.files)
+		r.Error.Field = strings.ToValidUTF8(r.Error.Field[:min(len(r.Error.Field), maxField)], "")
+		r.Error.Message = strings.ToValidUTF8(r.Error.Message[:min(len(r.Error.Message), maxErrorText)], "")
 		return reply{}, r.Error
 	}
 	return r, nil

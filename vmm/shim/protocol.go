@@ -52,7 +52,7 @@ const (
 	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
 	OpAbort    Op = "abort"    // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
 	OpStop     Op = "stop"     // Stop → Exit
-	OpKill     Op = "kill"     // none → Exit
+	OpKill     Op = "kill"     // Kill → Exit
 	OpConsole  Op = "console"  // Console → none, with one descriptor: a stream socket
 	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
@@ -223,6 +223,13 @@ type Committed struct {
 // Stop presses the power button and kills the VMM after Grace.
 type Stop struct {
 	Grace time.Duration `json:"grace"`
+}
+
+// Kill ends the VMM at once.
+type Kill struct {
+	// Reason, if its launch could not be seen through: a shim in a pod has failed
+	// then, and says it to the pod's owner (1.1).
+	Reason string `json:"reason,omitempty"`
 }
 
 // Console attaches to the serial console.

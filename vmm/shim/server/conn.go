@@ -153,16 +153,21 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpStop:
 		return decoded(r, s.beginStop)
 	case shim.OpKill:
-		return s.beginKill()
+		return decoded(withArgs(r), s.beginKill)
 	case shim.OpConsole:
 		return decoded(r, s.attach)
 	case shim.OpRelease:
-		if len(r.Args) == 0 { // of an agent that speaks 1.0
-			return s.beginRelease(new(shim.Release))
-		}
-		return decoded(r, s.beginRelease)
+		return decoded(withArgs(r), s.beginRelease)
 	}
 	return nil, fault(shim.CodeInvalid, "op", "%q is unknown to this shim", r.Op)
+}
+
+// withArgs is for requests that had none in version 1.0.
+func withArgs(r shim.Request) shim.Request {
+	if len(r.Args) == 0 {
+		r.Args = json.RawMessage("{}")
+	}
+	return r
 }
 
 func decoded[T any](r shim.Request, begin func(*T) (work, error)) (work, error) {

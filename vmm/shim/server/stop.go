@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -75,7 +76,7 @@ func (s *Server) graceOver(v *vm) {
 }
 
 // beginKill ends the VMM whatever is under way. A launch is undone.
-func (s *Server) beginKill() (work, error) {
+func (s *Server) beginKill(args *shim.Kill) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	op, v := s.op, s.vm
@@ -93,6 +94,7 @@ func (s *Server) beginKill() (work, error) {
 		return s.awaitExit, nil
 	}
 	v.killed = true
+	s.refusal = cmp.Or(s.refusal, args.Reason)
 	if op != nil {
 		op.cancel(errKilled)
 	}
