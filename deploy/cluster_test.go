@@ -75,7 +75,7 @@ func TestDeploy(t *testing.T) {
 	}
 	// A dry run makes no namespace for what comes after it.
 	must(t)(c.Kubectl(ctx, "create", "namespace", "vmlet"))
-	for _, f := range []string{folder, "monitoring"} {
+	for _, f := range []string{folder, "monitoring", "examples"} {
 		out := must(t)(c.ApplyFolder(ctx, f, "--dry-run=server"))
 		if !strings.Contains(out, "server dry run") {
 			t.Errorf("the dry run of %s says\n%s", f, out)

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,10 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/vmlet/vmlet/internal/ociimage"
 	"github.com/vmlet/vmlet/test/guest"
@@ -136,19 +130,32 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 }
 
-// QEMU starts with nothing but what is in the image, and finds its modules.
-func TestQEMUOfTheImageStarts(t *testing.T) {
+// distributed are the entries of the layer with QEMU.
+func distributed(t *testing.T) []ociimage.Entry {
+	t.Helper()
 	packages := debian(t)
-	if os.Geteuid() != 0 {
-		t.Skip("chroot is for root")
-	}
-	file, _ := makeImage(t, packages)
-	image, err := tarball.ImageFromPath(file, nil)
+	a, err := architectureOf("amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
+	entries, err := distribution(filepath.Join(packages, "root"), filepath.Join(packages, "packages"), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// QEMU starts with nothing but what is in the image, and finds its modules.
+func TestQEMUOfTheImageStarts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("chroot is for root")
+	}
 	root := t.TempDir()
-	extract(t, image, root)
+	for _, e := range distributed(t) {
+		if err := write(filepath.Join(root, e.Path), e); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cmd := exec.Command("/usr/bin/qemu-system-x86_64", "-machine", "none", "-device", "help")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	cmd.Dir = "/"
@@ -166,6 +173,20 @@ func TestQEMUOfTheImageStarts(t *testing.T) {
 	}
 }
 
+// write makes what an entry says.
+func write(path string, e ociimage.Entry) error {
+	if e.Mode.IsDir() {
+		return os.MkdirAll(path, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if e.Target != "" {
+		return os.Symlink(e.Target, path)
+	}
+	return os.WriteFile(path, e.Content, e.Mode.Perm())
+}
+
 func TestMissingLibraryIsNamed(t *testing.T) {
 	p := newPicker(filepath.Join(debian(t), "root"), "x86_64-linux-gnu")
 	if err := p.add("usr/bin/qemu-system-x86_64"); err != nil {
@@ -180,17 +201,8 @@ func TestMissingLibraryIsNamed(t *testing.T) {
 // The image has what its packages' licences ask for, and what scanners look for;
 // and nothing to run but what is meant to be.
 func TestImageHasLicencesAndNoShell(t *testing.T) {
-	packages := debian(t)
-	a, err := architectureOf("amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := distribution(filepath.Join(packages, "root"), filepath.Join(packages, "packages"), a)
-	if err != nil {
-		t.Fatal(err)
-	}
 	have := make(map[string]ociimage.Entry)
-	for _, e := range entries {
+	for _, e := range distributed(t) {
 		have[e.Path] = e
 	}
 	for _, name := range []string{"qemu-system-x86", "libc6", "seabios", "ovmf", "libzstd1"} {
@@ -219,39 +231,4 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 	if _, err := run(options{arch: "arm64"}); err == nil || !strings.Contains(err.Error(), "arm64") {
 		t.Errorf("arm64: %v", err)
 	}
-}
-
-func extract(t *testing.T, image v1.Image, root string) {
-	t.Helper()
-	content := mutate.Extract(image)
-	defer content.Close()
-	for r := tar.NewReader(content); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err == nil {
-			err = extractOne(filepath.Join(root, h.Name), h, r)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func extractOne(path string, h *tar.Header, content io.Reader) error {
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return os.MkdirAll(path, 0o755)
-	case tar.TypeSymlink:
-		return os.Symlink(h.Linkname, path)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, h.FileInfo().Mode())
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(f, content); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return f.Close()
 }

@@ -6,7 +6,9 @@ package ociimage
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -176,7 +178,12 @@ func Layer(entries []Entry) (v1.Layer, error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	var all bytes.Buffer
-	w := tar.NewWriter(&all)
+	// Compressed here: go-containerregistry would do it twice.
+	compressed, err := gzip.NewWriterLevel(&all, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	w := tar.NewWriter(compressed)
 	last := "." // which no layer has
 	for _, e := range entries {
 		if e.Path == last || !fs.ValidPath(e.Path) {
@@ -187,11 +194,11 @@ func Layer(entries []Entry) (v1.Layer, error) {
 			return nil, fmt.Errorf("a layer's %s: %w", e.Path, err)
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(w.Close(), compressed.Close()); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(all.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+		tarball.WithMediaType(types.OCILayer))
 }
 
 func (e Entry) write(w *tar.Writer) error {
