@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"golang.org/x/time/rate"
@@ -65,8 +67,9 @@ func (e *Events) Tell(about corev1.ObjectReference, kind, reason, text string) {
 	if e == nil {
 		return
 	}
+	text = strings.ToValidUTF8(text, "?")
 	if len(text) > maxEventText {
-		text = text[:maxEventText-3] + "..."
+		text = strings.ToValidUTF8(text[:maxEventText-3], "") + "..."
 	}
 	if !e.due(fmt.Sprint(about.Kind, about.Namespace, about.Name, about.UID, reason, text)) {
 		return
@@ -106,12 +109,22 @@ func (e *Events) event(about corev1.ObjectReference, kind, reason, text string) 
 	}
 	now := metav1.NewTime(e.now())
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: eventName(about.Name, now.Time)},
 		InvolvedObject: about, Type: kind, Reason: reason, Message: text,
 		Source:         corev1.EventSource{Component: FieldManager, Host: e.client.Node()},
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		ReportingController: "vmlet.io/agent", ReportingInstance: e.instance,
 	}
+}
+
+// eventName is as client-go makes it: of the object's name, as far as there is
+// room, and the time.
+func eventName(about string, now time.Time) string {
+	moment := fmt.Sprintf(".%x", now.UnixNano())
+	if room := validation.DNS1123SubdomainMaxLength - len(moment); len(about) > room {
+		about = strings.TrimRight(about[:room], "-.")
+	}
+	return about + moment
 }
 
 // Run writes what is told until ctx ends.

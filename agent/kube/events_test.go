@@ -43,10 +43,7 @@ func eventServer(t *testing.T, code func(n int64) int) (*Client, chan corev1.Eve
 		_, _ = w.Write(body)
 	}))
 	t.Cleanup(server.Close)
-	c, err := NewFor(&rest.Config{Host: server.URL}, "n1", "vmlet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := &Client{node: NodeName{Name: "n1"}, namespace: "vmlet"}
 	jsonOnly := rest.Config{Host: server.URL}
 	codecs, err := newCodecs()
 	if err != nil {
@@ -73,15 +70,18 @@ func TestEvents(t *testing.T) {
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	e.Tell(corev1.ObjectReference{Kind: "Node", Name: "n1", UID: "u1"}, corev1.EventTypeWarning, "Reason", strings.Repeat("long", 1000))
+	e.Tell(corev1.ObjectReference{Kind: "Node", Name: "n1", UID: "u1"}, corev1.EventTypeWarning, "Reason", strings.Repeat("x\xffü", 1000))
 	e.Tell(corev1.ObjectReference{Kind: "Pod", Namespace: "here", Name: "p"}, corev1.EventTypeNormal, "Reason", "text")
 	node, pod := <-got, <-got
-	if node.Namespace != "default" || node.InvolvedObject.UID != "u1" || node.Type != "Warning" || len(node.Message) != maxEventText ||
+	if node.Namespace != "default" || node.InvolvedObject.UID != "u1" || node.Type != "Warning" || len(node.Message) > maxEventText || !strings.HasPrefix(node.Message, "x?ü") ||
 		node.Source.Host != "n1" || node.ReportingInstance != "pod-1" || node.Count != 1 || node.FirstTimestamp.IsZero() {
 		t.Errorf("%+v", node)
 	}
 	if pod.Namespace != "here" || pod.Message != "text" {
 		t.Errorf("%+v", pod)
+	}
+	if name := eventName(strings.Repeat("a.", 126)+"a", time.Now()); len(name) > 253 || strings.Contains(name, "..") {
+		t.Errorf("an event called %s", name)
 	}
 	var nobody *Events
 	nobody.Tell(corev1.ObjectReference{}, "", "", "")
