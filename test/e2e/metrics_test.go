@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sys/unix"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
@@ -133,6 +134,18 @@ func TestMetricsOfLinux(t *testing.T) {
 				r, _ := s.value("kubevirt_vmi_vcpu_seconds_total", "name=measured", "id=0")
 				return w > written && c > cpu && r > run
 			})
+
+			// A VMM that hangs is measured from outside all the same.
+			pid := int(v.get().GetStatus().GetProcess().GetVmmPid())
+			n.must(unix.Kill(pid, unix.SIGSTOP))
+			if _, there := n.scrape().value("kubevirt_vmi_memory_resident_bytes", "name=measured"); !there {
+				t.Error("a VMM that hangs is not measured")
+			}
+			n.until("it is noticed that it doesn't answer", func(s scraped) bool {
+				count, _ := s.value("vmlet_vmm_samples_total", "outcome=unanswered")
+				return count > 0
+			})
+			n.must(unix.Kill(pid, unix.SIGCONT))
 
 			v.kill()
 			after := n.scrape()

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one
+// in a pod.
+func TestMetricsOfOddVMs(t *testing.T) {
+	w := newWorld(t)
+	broken := filepath.Join(w.stateDir, "vms", "broken")
+	if err := os.MkdirAll(broken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(broken, "vm.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := w.start()
+	made := &vmletv1.VirtualMachine{Id: "1", Spec: &vmletv1.VirtualMachineSpec{Name: "made"}}
+	podded := &vmletv1.VirtualMachine{
+		Id: "2", Spec: &vmletv1.VirtualMachineSpec{Name: "inner"},
+		Status: &vmletv1.VirtualMachineStatus{State: vmletv1.State_STATE_RUNNING, Pod: &vmletv1.PodReference{Namespace: "shop", Name: "web-0"}},
+	}
+	a.mu.Lock()
+	for name, vm := range map[string]*vmletv1.VirtualMachine{"made": made, "shop/web-0": podded} {
+		a.machines[name] = newMachine(name, nil, vm, a.hub, a.log)
+	}
+	a.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	m := a.newMetrics(ctx)
+	defer m.Wait()
+	defer cancel()
+	families, err := m.Gather().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var states []string
+	for _, f := range families {
+		if f.GetName() != "vmlet_vm_state" {
+			continue
+		}
+		for _, series := range f.GetMetric() {
+			var labels []string
+			for _, l := range series.GetLabel() {
+				if l.GetName() != "node" {
+					labels = append(labels, l.GetValue())
+				}
+			}
+			states = append(states, strings.Join(labels, ","))
+		}
+	}
+	if want := []string{"broken,,crashed", "made,,unspecified", "web-0,shop,running"}; !slices.Equal(states, want) {
+		t.Errorf("names, namespaces and states %q, want %q", states, want)
+	}
+	page, err := json.Marshal(a.listing())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"namespace":"shop","name":"web-0"`, `"name":"broken"`, `"state":"running"`} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the debug page lacks %s: %s", want, page)
+		}
+	}
+}
+
+// TestPanicsAreCounted: by reports, not by how the guest stands.
+func TestPanicsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	m := newMachine("x", nil, &vmletv1.VirtualMachine{Spec: &vmletv1.VirtualMachineSpec{Name: "x"}, Status: &vmletv1.VirtualMachineStatus{}}, a.hub, a.log)
+	watch := &watcher{agent: a.agent, m: m}
+	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
+		watch.monitorEvent(vmm.Event{Change: change})
+	}
+	if n := m.panics.Load(); n != 2 {
+		t.Errorf("%d panics, want 2", n)
+	}
+}
+
+// TestReadiness: ready only after all of it.
+func TestReadiness(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	failing := func() (names []string) {
+		for _, check := range a.readiness() {
+			if check.Look(t.Context()) != nil {
+				names = append(names, check.Name)
+			}
+		}
+		return names
+	}
+	is := func(what, want string) {
+		t.Helper()
+		if got := strings.Join(failing(), " "); got != want {
+			t.Errorf("%s: %q fails, want %q", what, got, want)
+		}
+	}
+	yes := true
+	a.cfg.DevicePlugins.Enabled = &yes
+	is("at first", "adoption api capabilities device-plugins")
+	a.progress.adopted.Store(true)
+	is("adopted", "api capabilities device-plugins")
+	if _, err := a.node.keeper.Document(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	is("asked", "api device-plugins")
+	a.offers.begun = true
+	is("offered", "api")
+	a.progress.served.Store(true)
+	is("served, and nobody answers", "api")
+}
+
+// TestTokensNeedAnAPIServer to ask whose they are.
+func TestTokensNeedAnAPIServer(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.cfg.Endpoints.Metrics.Address, a.cfg.Endpoints.Metrics.Authentication = "127.0.0.1:0", "token"
+	if _, err := a.openEndpoints(t.Context()); err == nil || !strings.Contains(err.Error(), "endpoints.metrics.authentication") {
+		t.Error(err)
+	}
+}
