@@ -184,23 +184,34 @@ func (named) Find(context.Context) []Device { return nil }
 func TestSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newCounter()
+		kubelet := fileID{inode: 1}
 		s := NewServer("example.org/r", t.TempDir(), "rw", slog.New(log))
 		for range 1000 {
-			s.succeeded()
+			s.succeeded(kubelet)
 			s.failed(errDropped)
 		}
 		if warned, told := log.count(slog.LevelWarn), log.count(slog.LevelInfo); warned != 1 || told != 1 {
 			t.Errorf("%d warnings and %d notes of 1000 attempts", warned, told)
 		}
-		s.succeeded()
+		s.succeeded(kubelet)
 		time.Sleep(held)
 		if lasted := s.failed(errDropped); lasted != held || log.count(slog.LevelInfo) != 2 {
 			t.Errorf("it held for %v, and %d notes", lasted, log.count(slog.LevelInfo))
 		}
-		s.succeeded()
+		s.succeeded(kubelet)
 		time.Sleep(time.Hour)
 		if lasted := s.failed(errNotHeard); lasted != 0 || !errors.Is(s.Status().Err, errNotHeard) {
 			t.Errorf("nobody asked for its devices for %v: %v", lasted, s.Status().Err)
+		}
+		// Restarts, however quick: each is told, and none is warned of.
+		before := log.count(slog.LevelInfo)
+		for range uint64(2 * manyFailures) {
+			kubelet.inode++
+			s.succeeded(kubelet)
+			s.failed(errDropped)
+		}
+		if warned, told := log.count(slog.LevelWarn), log.count(slog.LevelInfo)-before; warned != 1 || told != 2*manyFailures {
+			t.Errorf("%d warnings and %d notes of %d restarts", warned-1, told, 2*manyFailures)
 		}
 	})
 }

@@ -29,6 +29,7 @@ type Server struct {
 	registered    bool
 	registrations uint64
 	since         time.Time // when it was registered
+	by            fileID    // the kubelet that did
 	err           error     // why it isn't registered
 	failures      int       // in a row
 	told          bool      // the last that was said is that it is registered
@@ -204,7 +205,7 @@ func (s *Server) hold(ctx context.Context, e *endpoint, kubelet fileID, patience
 			if err != nil {
 				return err
 			}
-			s.succeeded()
+			s.succeeded(kubelet)
 			timer := time.NewTimer(patience)
 			defer timer.Stop()
 			unheard = timer.C
@@ -232,9 +233,14 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func (s *Server) succeeded() {
+// succeeded notes that this kubelet has registered the resource. What was before
+// another one began counts no more.
+func (s *Server) succeeded(kubelet fileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.by != kubelet {
+		s.by, s.failures = kubelet, 0
+	}
 	s.registered, s.since, s.err = true, time.Now(), nil
 	s.registrations++
 	s.warned.Store(false)
