@@ -21,6 +21,7 @@ type Shim interface {
 	Abort(ctx context.Context) error
 	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
 	Kill(ctx context.Context) (*shim.Exit, error)
+	Fail(ctx context.Context, reason string) (*shim.Exit, error)
 	Release(ctx context.Context, reason string) error
 	Console(ctx context.Context, backlog int) (net.Conn, error)
 	Close() error

@@ -40,7 +40,7 @@ func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: panicked}
 		vm.Status.Image = nil
 		if state == lifecycle.Saved {
-			vm.Status.Image = &vmletv1.ImageReference{Path: exit.ImageDirectory, ImageId: exit.ImageID}
+			vm.Status.Image = &vmletv1.ImageReference{Path: clip(exit.ImageDirectory, maxPath), ImageId: clip(exit.ImageID, maxVersion)}
 		}
 	})
 }

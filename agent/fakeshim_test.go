@@ -181,6 +181,8 @@ func (c *fakeShim) Kill(context.Context) (*shim.Exit, error) {
 	return e, nil
 }
 
+func (c *fakeShim) Fail(ctx context.Context, _ string) (*shim.Exit, error) { return c.Kill(ctx) }
+
 func (c *fakeShim) Release(context.Context, string) error {
 	c.proc.mu.Lock()
 	running := c.proc.launched != nil && c.proc.alive()

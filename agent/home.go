@@ -25,6 +25,8 @@ type home interface {
 	giveBack(l *lease) error
 	// sweep does the same of a run whose shim was killed.
 	sweep() error
+	// hasImage says whether an image is where a save was about to make it.
+	hasImage(ref *vmletv1.ImageReference) bool
 	// refuses says why an operation is not to be had there; nil: it is. checkSave
 	// does so of one save.
 	refuses(op lifecycle.Operation) error

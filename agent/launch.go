@@ -42,6 +42,7 @@ type launch struct {
 	vmmPID  int
 	files   []*os.File // what goes with the plan: taps, the seed
 	monitor vmm.Monitor
+	failure error // set before all is taken back
 }
 
 // run carries the launch out. The VM's slot must be taken. The record is the
@@ -57,6 +58,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 		l.undo.Forget()
 		return nil
 	}
+	l.failure = err
 	if back := l.undo.Run(ctx); back != nil {
 		l.m.log.Error("taking back a start that failed", "error", back)
 	}

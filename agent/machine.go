@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -102,6 +103,7 @@ func (m *machine) changeLocked(mutate func(*vmletv1.VirtualMachine)) error {
 		after.Status = new(vmletv1.VirtualMachineStatus)
 	}
 	mutate(after)
+	after.Status.Message = clip(after.Status.Message, maxMessage)
 	from, to := before.GetStatus().GetState(), after.GetStatus().GetState()
 	if !lifecycle.May(from, to) {
 		return failf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
@@ -151,12 +153,25 @@ func (m *machine) note(s lifecycle.State, message string, mutate ...func(*vmletv
 	}
 }
 
+// maxMessage bounds what is kept of a message, in bytes: parts of it may be a
+// shim's or a VMM's words.
+const maxMessage = 8 << 10
+
+// clip cuts a text that has more than max bytes, between characters.
+func clip(text string, max int) string {
+	if len(text) <= max {
+		return text
+	}
+	return strings.ToValidUTF8(text[:max], "")
+}
+
 // publish tells those who watch of something that is not a change of state.
 func (m *machine) publish(e *vmletv1.Event) {
 	vm := m.snapshot()
 	if e.Time == nil {
 		e.Time = timestamppb.Now()
 	}
+	e.Message = clip(e.Message, maxMessage)
 	e.Vm, e.VmId, e.State = m.name, vm.GetId(), vm.GetStatus().GetState()
 	m.hub.Publish(e)
 }

@@ -41,6 +41,8 @@ func (h ownHome) refuses(op lifecycle.Operation) error {
 	return nil
 }
 
+func (ownHome) hasImage(ref *vmletv1.ImageReference) bool { return imageIs(ref) }
+
 func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
 
 func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(name) }

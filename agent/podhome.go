@@ -80,7 +80,7 @@ func (h *podHome) checkSave(o saveOptions) error {
 	if !filepath.IsAbs(o.directory) {
 		return invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
 	}
-	inside := h.conn.Welcome().Pod.RunDir
+	inside := filepath.Clean(h.conn.Welcome().Pod.RunDir)
 	if clean := filepath.Clean(o.directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
 		return invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.directory, pods.VolumeName)
 	}
@@ -143,11 +143,19 @@ func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	inside := h.conn.Welcome().Pod
 	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), inside.RunDir
 	req.Taps, req.Seed = descriptors(c.spec)
+	return h.lease(), nil
+}
+
+// lease is what a run has of the node: nothing that it could give back.
+func (h *podHome) lease() *lease {
 	version := 1
 	if _, unified := h.place.Cgroups[""]; unified && len(h.place.Cgroups) == 1 {
 		version = 2
 	}
-	return &lease{RunID: inside.RunID, UID: h.peer.UID, Cgroup: host.Cgroup{Version: version, Paths: h.place.Cgroups}}, nil
+	return &lease{
+		RunID: h.conn.Welcome().Pod.RunID, UID: h.peer.UID,
+		Cgroup: host.Cgroup{Version: version, Paths: h.place.Cgroups},
+	}
 }
 
 // checkRoom refuses memory that the volume can't hold: the VMM would die in the
@@ -167,7 +175,12 @@ func (h *podHome) checkRoom(memory uint64, lazy bool) error {
 func (h *podHome) acquire(_ context.Context, l *launch) error {
 	l.shim, l.pid = h.conn, h.peer.PID
 	l.undo.Push("end the VMM", func(ctx context.Context) error {
-		_, _ = h.conn.Kill(ctx) // refused if none was started
+		if h.agent.ctx.Err() != nil {
+			return nil // the next agent takes it up: nobody would start it again
+		}
+		ctx, cancel := context.WithTimeout(ctx, endPatience)
+		defer cancel()
+		_, _ = h.conn.Fail(ctx, clip(l.failure.Error(), maxMessage)) // refused if none was started
 		return nil
 	})
 	return nil
@@ -180,7 +193,7 @@ func (h *podHome) request(c *choice) (shim.Launch, error) {
 		return shim.Launch{}, err
 	}
 	grace := c.spec.GetStopGracePeriod().AsDuration()
-	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil {
+	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < int64(grace/time.Second)+int64(graceMargin/time.Second) {
 		grace = min(grace, time.Duration(*s)*time.Second-graceMargin)
 	}
 	return shim.Launch{Plan: c.plan, Keep: kept, Grace: max(grace, time.Second)}, nil
@@ -193,5 +206,16 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	if err := json.Unmarshal(w.Keep, &said); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
-	return &lease{RunID: w.Pod.RunID, Start: said.Start, VMM: said.VMM, UID: h.peer.UID, Manifest: said.Manifest, Cgroup: host.Cgroup{Paths: h.place.Cgroups}}, nil
+	if len(said.Manifest.VMM.Version) > maxVersion {
+		return nil, fmt.Errorf("what the shim keeps of the launch: the VMM's version has %d bytes", len(said.Manifest.VMM.Version))
+	}
+	l := h.lease()
+	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
+	return l, nil
 }
+
+// maxVersion bounds the version of a VMM, in bytes: it is shown.
+const maxVersion = 128
+
+// hasImage: the folder is the pod's, and can't be looked at from here.
+func (*podHome) hasImage(*vmletv1.ImageReference) bool { return false }

@@ -44,6 +44,8 @@ type watcher struct {
 	m      *machine
 	l      *live
 	events <-chan vmm.Event // nil: no monitor
+	// damaged: that its image is was told.
+	damaged bool
 }
 
 func (w *watcher) listen(monitor vmm.Monitor) {
@@ -90,7 +92,9 @@ func (w *watcher) leave() {
 
 // shimEvent reports whether it was the last.
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
-	if e.Damaged != "" {
+	if e.Damaged != "" && !w.damaged {
+		w.damaged = true // once is enough: a pod's shim may say it as often as it likes
+		e.Damaged = clip(e.Damaged, maxMessage)
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
 		w.paused(e.Damaged)
 		// The VMM may have said before that it is paused, but not why.
@@ -238,7 +242,7 @@ func (a *agent) exitOf(m *machine, run string) *shim.Exit {
 	if err == nil && exit.RunID == run {
 		return exit
 	}
-	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && imageIs(intent) {
+	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && m.home.hasImage(intent) {
 		return &shim.Exit{
 			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
 			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),

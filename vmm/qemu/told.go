@@ -23,6 +23,12 @@ func (q *QEMU) Tell(info vmm.Info) (json.RawMessage, error) {
 	return json.Marshal(told{Binary: info.Binary, answer: answer{Version: info.Version, Details: *details}})
 }
 
+// Bounds, in bytes, on what is shown of a QEMU that was asked elsewhere.
+const (
+	maxToldPath    = 4096 // PATH_MAX (limits.h)
+	maxToldVersion = 128
+)
+
 // Told returns a QEMU that was asked elsewhere, in a pod: its Info is what Tell
 // gave there, and nothing is run here. That it was said doesn't make it true:
 // whoever carries out a plan that is made of it does so with the pod's rights.
@@ -31,8 +37,11 @@ func (q *QEMU) Told(said json.RawMessage) (vmm.VMM, error) {
 	if err := json.Unmarshal(said, &t); err != nil {
 		return nil, fmt.Errorf("what QEMU said of itself: %w", err)
 	}
-	if !filepath.IsAbs(t.Binary) {
-		return nil, fmt.Errorf("what QEMU said of itself: binary: %.80q is not an absolute path", t.Binary)
+	if !filepath.IsAbs(t.Binary) || len(t.Binary) > maxToldPath {
+		return nil, fmt.Errorf("what QEMU said of itself: binary: %.80q is not an absolute path of at most %d bytes", t.Binary, maxToldPath)
+	}
+	if len(t.Version) > maxToldVersion {
+		return nil, fmt.Errorf("what QEMU said of itself: version: %.80q... has more than %d bytes", t.Version, maxToldVersion)
 	}
 	config := q.config
 	config.Binary, config.CacheFile = t.Binary, ""

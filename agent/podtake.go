@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/hypervisor/overhead"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What a pod, or those who know of it, may take to answer.
+const (
+	// podPatience is how long the API server may take to have a pod, and the
+	// kubelet to say in its status which container runs.
+	podPatience = 30 * time.Second
+	// describePatience is more than a shim takes to ask its VMMs.
+	describePatience = 90 * time.Second
+)
+
+// maxPath bounds a path that a shim says, in bytes (PATH_MAX, limits.h).
+const maxPath = 4096
+
+// take finds out whose shim it is, and starts its VM or takes up one that runs.
+func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*machine, error) {
+	h, err := p.home(ctx, v, conn, peer)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.grant(ctx, h); err != nil {
+		return nil, err
+	}
+	described, err := p.describe(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	if w := conn.Welcome(); w.VMMPID != 0 {
+		return p.adopt(ctx, h, w, described)
+	}
+	return p.launch(ctx, h, described)
+}
+
+// home identifies the pod. The kernel says which container listens, and the API
+// server whose that is; the shim is not asked.
+func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*podHome, error) {
+	if w := conn.Welcome(); w.Pod == nil || !filepath.IsAbs(w.Pod.RunDir) || len(w.Pod.RunDir) > maxPath {
+		return nil, failf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
+	}
+	h := &podHome{agent: p.agent, dir: v.Dir, peer: peer, conn: conn}
+	var err error
+	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
+		return nil, err
+	}
+	if h.place, err = p.node.Place(h.shimID); err != nil {
+		return nil, fmt.Errorf("whose shim it is: %w", err)
+	}
+	if h.place.Pod != v.UID {
+		return nil, failf(codes.PermissionDenied, "the shim in the volume of pod %s is a process of pod %s", v.UID, h.place.Pod)
+	}
+	if !strings.Contains(string(v.UID), "-") {
+		return nil, failf(codes.FailedPrecondition, "pod %s is a static pod, which the API server doesn't know by its UID: use a DaemonSet, or a pod that names its node", v.UID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	if h.pod, h.container, err = p.node.Container(ctx, v.UID, h.place.Container); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotYet, err)
+	}
+	return h, nil
+}
+
+// grant gives the pod's user access to the hypervisors' devices that the kubelet
+// has allocated to the container.
+func (p *podVMs) grant(ctx context.Context, h *podHome) error {
+	var err error
+	if h.allocated, err = p.node.Allocated(ctx, h.pod.Namespace, h.pod.Name, h.container.Name); err != nil {
+		return fmt.Errorf("%w: %w", errNotYet, err)
+	}
+	if h.peer.UID == 0 {
+		return nil
+	}
+	for _, hv := range p.agent.node.hypervisors.All() {
+		for _, r := range hv.DeviceRequests() {
+			if !h.allocated[r.Resource] {
+				continue
+			}
+			if err := p.node.GrantDevice(h.shimID, r.Path, h.peer.UID); err != nil {
+				return fmt.Errorf("giving the pod's user %d access to what %s stands for: %w", h.peer.UID, r.Resource, err)
+			}
+		}
+	}
+	return nil
+}
+
+// describe asks the shim what it is there for, and what the VMMs beside it can do.
+func (p *podVMs) describe(ctx context.Context, h *podHome) (*shim.Described, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, describePatience, fmt.Errorf("the shim has not said within %v which VM it is for", describePatience))
+	defer cancel()
+	d, err := h.conn.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var said []vmm.Saying
+	if err := json.Unmarshal(d.VMMs, &said); err != nil {
+		return nil, fmt.Errorf("what the VMMs in the pod's image say of themselves: %w", err)
+	}
+	h.told, h.broken = make(map[string]vmm.VMM), make(map[string]string)
+	for _, s := range said {
+		for _, v := range p.agent.node.vmms {
+			t, tells := v.(vmm.Teller)
+			if !tells || v.Name() != s.Name {
+				continue
+			}
+			if s.Error != "" {
+				h.broken[s.Name] = clip(s.Error, maxMessage)
+				continue
+			}
+			if h.told[s.Name], err = t.Told(s.Said); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return d, nil
+}
+
+// launch boots the VM that a shim was started for, or restores it.
+func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*machine, error) {
+	if d.Restore != nil {
+		return p.restore(ctx, h, d.Restore)
+	}
+	s, err := p.specification(h, d)
+	if err != nil {
+		return nil, err
+	}
+	return p.run(h, s, string(h.pod.UID), func(m *machine) error {
+		l := &launch{agent: p.agent, m: m, spec: s, progress: ignoreProgress}
+		return l.run(ctx, "")
+	})
+}
+
+// specification is the one that the container names, for a guest named as its pod
+// unless it has a name.
+func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
+	s, err := spec.Parse(d.Specification, d.SpecificationName)
+	if err != nil {
+		return nil, err
+	}
+	if s.Name == "" {
+		s.Name = nameFor(h.pod.Name)
+	}
+	return s, p.agent.validate(s)
+}
+
+// nameFor makes a guest's name, a DNS label, of a pod's, which may be longer and
+// have dots.
+func nameFor(pod string) string {
+	const longest = 63 // RFC 1123
+	out := make([]byte, 0, longest)
+	for _, c := range []byte(pod[:min(len(pod), longest)]) {
+		if c == '.' {
+			c = '-'
+		}
+		out = append(out, c)
+	}
+	for len(out) > 0 && out[len(out)-1] == '-' {
+		out = out[:len(out)-1]
+	}
+	return string(out)
+}
+
+// restore lets the VM of an image in one of the pod's volumes go on.
+func (p *podVMs) restore(ctx context.Context, h *podHome, r *shim.PodRestore) (*machine, error) {
+	i, err := parseImage(r.Manifest, filepath.Join(r.Directory, "manifest.json"))
+	if err != nil {
+		return nil, err
+	}
+	o := restoreOptions{
+		directory: r.Directory, lazy: r.Lazy, allowChangedDisks: r.AllowChangedDisks, newIdentity: r.NewIdentity,
+	}
+	if err := p.agent.identify(i, o); err != nil {
+		return nil, err
+	}
+	return p.run(h, i.spec, i.id, func(m *machine) error {
+		return p.agent.launchImage(ctx, m, i, o, ignoreProgress)
+	})
+}
+
+func ignoreProgress(shim.Progress) {}
+
+// run enters the VM and has it launched.
+func (p *podVMs) run(h *podHome, s *vmletv1.VirtualMachineSpec, id string, launch func(*machine) error) (*machine, error) {
+	m, done := p.enter(h, s, id)
+	defer done()
+	if err := launch(m); err != nil {
+		return nil, err
+	}
+	p.warn(h, m)
+	return m, nil
+}
+
+// enter lists the VM. An earlier run of the same pod, or of one of the same name
+// that is gone, makes way for it.
+func (p *podVMs) enter(h *podHome, s *vmletv1.VirtualMachineSpec, id string) (*machine, func()) {
+	vm := newRecord(s, id)
+	vm.Status.Pod = h.reference()
+	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
+	for {
+		m, done := p.agent.enter(h.name(), h, vm)
+		if done != nil {
+			return m, done
+		}
+		p.dismiss(m)
+	}
+}
+
+// adopt takes up a VM that an earlier agent has launched.
+func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.Described) (*machine, error) {
+	l, err := h.kept(w)
+	if err != nil {
+		return nil, err
+	}
+	i, err := imageOf(&l.Manifest, "what the shim keeps of the launch")
+	if err != nil {
+		return nil, err
+	}
+	s := i.spec
+	if d.Restore == nil {
+		if s, err = p.specification(h, d); err != nil {
+			return nil, err
+		}
+	}
+	// What is kept is the pod's word, and is shown to others.
+	if err := spec.Validate(i.spec, p.agent.node.hypervisors.Names()...).Err(); err != nil {
+		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	m, done := p.enter(h, s, i.id)
+	defer done()
+	(&adoption{agent: p.agent, m: m, lease: l}).takeUp(ctx, h.conn)
+	return m, nil
+}
+
+// warn says so in the record if a container's memory limit is less than what the
+// VM may come to.
+func (p *podVMs) warn(h *podHome, m *machine) {
+	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
+	status := m.snapshot().GetStatus()
+	hv, known := p.agent.node.hypervisors.Get(status.GetHypervisor())
+	if !has || !known {
+		return
+	}
+	need, err := overhead.Of(overhead.Request{
+		Spec: status.GetEffectiveSpec(), Hypervisor: hv, VMM: status.GetVmm().GetName(), Arch: p.agent.arch,
+	})
+	if err != nil || need.PodLimit() <= uint64(limit.Value()) {
+		return
+	}
+	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
+		limit.String(), spec.FormatQuantity(need.PodLimit()))
+	m.log.Warn(message)
+	_ = m.change(func(vm *vmletv1.VirtualMachine) { // no other state, which alone may be refused
+		if vm.Status.State == status.GetState() {
+			vm.Status.Message = message
+		}
+	})
+}
