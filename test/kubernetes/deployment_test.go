@@ -50,6 +50,7 @@ func TestDeployment(t *testing.T) {
 	}{
 		{"node", d.testNodeObject},
 		{"life", d.testLife},
+		{"delete", d.testDelete},
 	} {
 		if !t.Run(test.name, test.run) {
 			d.describe(t)
