@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -33,9 +34,21 @@ const (
 	maxManifest      = 8 << 20
 	// maxAnswer bounds what vmlet says of the VMMs.
 	maxAnswer = 4 << 20
+	// maxSaid bounds what is quoted of its complaints.
+	maxSaid = 4 << 10
 	// terminationLog is where the kubelet looks for a container's last words
-	// (terminationMessagePath), of which it keeps 4096 bytes.
+	// (the default of terminationMessagePath), of which it keeps the last
+	// maxLastWords bytes (pkg/kubelet/container/runtime.go of Kubernetes).
 	terminationLog = "/dev/termination-log"
+	maxLastWords   = 4096
+)
+
+const (
+	// outputPatience is how long the container's runtime may take for the last
+	// of the output.
+	outputPatience = 2 * time.Second
+	// pipesPatience is how long the output of a vmlet that has ended is waited for.
+	pipesPatience = time.Second
 )
 
 // podOptions are those of a shim in a pod.
@@ -43,6 +56,7 @@ type podOptions struct {
 	volume, vmlet, specification string
 	restore                      shim.PodRestore
 	grace                        time.Duration
+	terminationLog               string
 	level                        slog.Level
 }
 
@@ -57,6 +71,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
+	flags.StringVar(&o.terminationLog, "termination-log", terminationLog, "the container's terminationMessagePath, `FILE`")
 	verbose := flags.Bool("verbose", false, "log more")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -79,6 +94,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, errors.New("name the specification's file, or --restore an image")
 	case o.specification != "" && o.restore.Directory != "":
 		return o, fmt.Errorf("%s: an image has its own specification: leave out the one or --restore", o.specification)
+	case o.grace <= 0:
+		return o, fmt.Errorf("--grace %v is not positive", o.grace)
 	case !filepath.IsAbs(o.volume):
 		return o, fmt.Errorf("--volume %q is not an absolute path", o.volume)
 	case o.restore.Directory != "" && !filepath.IsAbs(o.restore.Directory):
@@ -98,11 +115,16 @@ func podMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "vmlet-shim pod:", err)
 		return exitUsage
 	}
+	// Whoever reads the output may go away, and that is not to end a VM.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	// The guest's console has standard output to itself: `kubectl logs` shows both.
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: o.level}))
-	if err := o.run(log); err != nil {
+	console, said := newRelay(os.Stdout), newRelay(os.Stderr)
+	defer said.end(outputPatience)
+	defer console.end(outputPatience)
+	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: o.level}))
+	if err := o.run(log, console); err != nil {
 		log.Error("the VM has failed", "error", err)
-		lastWords(err.Error())
+		o.lastWords(err.Error())
 		return exitFailed
 	}
 	return 0
@@ -110,16 +132,16 @@ func podMain(args []string) int {
 
 // lastWords are shown by `kubectl describe pod`. Where there is no such file,
 // nobody asks for them.
-func lastWords(text string) {
-	if f, err := os.OpenFile(terminationLog, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
-		_, _ = f.WriteString(text)
+func (o podOptions) lastWords(text string) {
+	if f, err := os.OpenFile(o.terminationLog, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+		_, _ = f.WriteString(text[:min(len(text), maxLastWords)])
 		_ = f.Close()
 	}
 }
 
 // run serves until the VMM has ended. The error is nil if it was to end: the
 // guest shut down, was saved, or somebody ended it.
-func (o podOptions) run(log *slog.Logger) error {
+func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	unlock, err := takeVolume(o.volume)
 	if err != nil {
 		return err
@@ -135,7 +157,7 @@ func (o podOptions) run(log *slog.Logger) error {
 	}
 	s, err := serve(server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
-		Log: log, Console: os.Stdout,
+		Log: log, Console: console,
 		Pod: &server.Pod{Described: described, Probe: o.probe},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
@@ -164,22 +186,30 @@ func takeVolume(path string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the volume for sockets and memory: %w: mount an emptyDir volume named vmlet, with medium Memory, there (or say --volume)", err)
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
-		return nil, fmt.Errorf("%s: statfs: %w", path, err)
-	}
-	if fs.Type != unix.TMPFS_MAGIC {
-		return nil, fmt.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", path)
-	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("%s: another vmlet-shim has this volume (%w): a pod has one VM", path, err)
-	}
-	for _, name := range []string{shim.RAMName, shim.ExitName} {
-		if err := os.Remove(filepath.Join(path, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
+	if err := tidyVolume(dir); err != nil {
+		dir.Close()
+		return nil, err
 	}
 	return func() { dir.Close() }, nil
+}
+
+func tidyVolume(dir *os.File) error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
+		return fmt.Errorf("%s: statfs: %w", dir.Name(), err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return fmt.Errorf("%s is not on a tmpfs, and the guest's memory is to be there: give the volume medium Memory", dir.Name())
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: another vmlet-shim has this volume (%w): a pod has one VM", dir.Name(), err)
+	}
+	for _, name := range []string{shim.RAMName, shim.ExitName} {
+		if err := os.Remove(filepath.Join(dir.Name(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o podOptions) describe() (shim.Described, error) {
@@ -217,33 +247,29 @@ func readBounded(path string, limit int64) ([]byte, error) {
 // probe has vmlet ask the VMMs: this program links nothing that could.
 func (o podOptions) probe(ctx context.Context) (json.RawMessage, error) {
 	cmd := exec.CommandContext(ctx, o.vmlet, "probe", "--vmms")
-	out, err := cmd.StdoutPipe()
+	answer, said := &limited{room: maxAnswer}, &limited{room: maxSaid}
+	cmd.Stdout, cmd.Stderr = answer, said
+	cmd.WaitDelay = pipesPatience
+	err := cmd.Run()
+	if answer.over {
+		err = errors.Join(err, fmt.Errorf("it says more than %d bytes", maxAnswer))
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("asking the VMM: %s probe --vmms: %w: %s", o.vmlet, err, bytes.TrimSpace(said.kept.Bytes()))
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &limited{to: &said, room: 4 << 10}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("asking the VMM: %w", err)
-	}
-	answer, errRead := io.ReadAll(io.LimitReader(out, maxAnswer+1))
-	if len(answer) > maxAnswer {
-		errRead = fmt.Errorf("more than %d bytes", maxAnswer)
-		_ = cmd.Process.Kill()
-	}
-	if err := errors.Join(cmd.Wait(), errRead); err != nil {
-		return nil, fmt.Errorf("asking the VMM: %s probe --vmms: %w: %s", o.vmlet, err, bytes.TrimSpace(said.Bytes()))
-	}
-	return answer, nil
+	return answer.kept.Bytes(), nil
 }
 
-// limited is a writer that forgets what is beyond its room.
+// limited is a buffer that forgets what is beyond its room.
 type limited struct {
-	to   *bytes.Buffer
+	kept bytes.Buffer
 	room int
+	over bool
 }
 
 func (l *limited) Write(b []byte) (int, error) {
-	l.to.Write(b[:min(len(b), l.room-l.to.Len())])
+	fits := b[:min(len(b), l.room-l.kept.Len())]
+	l.over = l.over || len(fits) < len(b)
+	l.kept.Write(fits)
 	return len(b), nil
 }
