@@ -155,9 +155,12 @@ func (d *Dir) Remove(name string) error {
 }
 
 // Listen binds a stream socket of mode 0600 and listens on it. What has the
-// name already is removed: it is left over from an earlier run.
+// name already is replaced: it is left over from an earlier run. The name appears
+// when the socket can be connected to: who is told of the name by inotify connects
+// at once.
 func (d *Dir) Listen(name string) (*os.File, error) {
-	if err := d.Remove(name); err != nil {
+	temp := "." + name + ".new"
+	if err := errors.Join(CheckName(name), d.Remove(temp)); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -169,10 +172,13 @@ func (d *Dir) Listen(name string) (*os.File, error) {
 	// in net/unix/af_unix.c), so that at no time others can connect.
 	err = unix.Fchmod(fd, 0o600)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.procPath(name)})
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.procPath(temp)})
 	}
 	if err == nil {
 		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err == nil {
+		err = d.Rename(temp, name)
 	}
 	if err != nil {
 		f.Close()
