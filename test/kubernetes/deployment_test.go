@@ -51,6 +51,10 @@ func TestDeployment(t *testing.T) {
 		{"node", d.testNodeObject},
 		{"life", d.testLife},
 		{"delete", d.testDelete},
+		{"failing", d.testFailing},
+		{"refused", d.testRefused},
+		{"containers", d.testContainers},
+		{"memory", d.testMemory},
 	} {
 		if !t.Run(test.name, test.run) {
 			d.describe(t)

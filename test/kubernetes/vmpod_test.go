@@ -112,7 +112,7 @@ func (p vmPod) object() object {
 	pod := object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": p.name, "namespace": p.in()},
 		"spec": object{
-			"restartPolicy": "Never", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 10,
+			"restartPolicy": "Never", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 10, "dnsPolicy": "Default",
 			"securityContext": object{
 				"runAsUser": 1000, "runAsGroup": 1000, "runAsNonRoot": true, "seccompProfile": object{"type": "RuntimeDefault"},
 			},
@@ -141,11 +141,15 @@ func (d *deployment) createVMs(t *testing.T, pods ...vmPod) {
 	must(t, d.Apply(d.ctx, string(text)))
 }
 
-// deleteVMs removes pods; wait: until they are gone.
+// deleteVMs removes pods, and waits until they are gone.
 func (d *deployment) deleteVMs(t *testing.T, pods ...vmPod) {
 	t.Helper()
+	names := make(map[string][]string)
 	for _, p := range pods {
-		d.kubectl(t, "delete", "pod", "-n", p.in(), p.name, "--ignore-not-found")
+		names[p.in()] = append(names[p.in()], p.name)
+	}
+	for namespace, all := range names {
+		d.kubectl(t, append([]string{"delete", "pod", "-n", namespace, "--ignore-not-found"}, all...)...)
 	}
 }
 
