@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -134,6 +135,13 @@ func TestMetricsOfLinux(t *testing.T) {
 				r, _ := s.value("kubevirt_vmi_vcpu_seconds_total", "name=measured", "id=0")
 				return w > written && c > cpu && r > run
 			})
+
+			// Another process has the guest then, which must be asked anew.
+			image := filepath.Join(t.TempDir(), "image")
+			v.save(image, false)
+			v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+			v.countsOn()
+			n.until("all is known after a restore", func(s scraped) bool { return n.known(s, tap) == "" })
 
 			// A VMM that hangs is measured from outside all the same.
 			pid := int(v.get().GetStatus().GetProcess().GetVmmPid())
