@@ -365,22 +365,17 @@ func (n *kubeNode) testVirtHandler(t *testing.T) {
 	if n.publisher.Outcomes().Aside {
 		t.Fatal("it stands aside for a pod of anybody's")
 	}
-	offered := make(chan bool)
+	offering := n.cfg
+	offering.DevicePlugins.Enabled = new(bool)
+	*offering.DevicePlugins.Enabled = true
 	ctx, cancel := context.WithCancel(n.ctx)
-	defer cancel()
-	go n.neighbour.RunUnlessAside(ctx, func(running context.Context) {
-		offered <- true
-		<-running.Done()
-		offered <- false
-	})
-	if !<-offered {
-		t.Fatal("nothing is offered")
-	}
+	ended := make(chan struct{})
+	go func() { offering.offerDevices(ctx, offering.Log, n.neighbour, new(offers)); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	n.untilOffered(t, true)
 	check(t, n.Apply(n.ctx, fmt.Sprintf(virtHandlers, "kubevirt")))
 	n.until(t, "standing aside", func() bool { return n.publisher.Outcomes().Aside })
-	if <-offered {
-		t.Fatal("beside a virt-handler devices are offered")
-	}
+	n.untilOffered(t, false)
 	n.untilEvent(t, "VmletStandsAside")
 	n.kubectl(t, "label", "node", cluster.NodeName, kubevirtLabel+"-")
 	n.settle(t, 3)
@@ -389,12 +384,18 @@ func (n *kubeNode) testVirtHandler(t *testing.T) {
 	}
 	n.kubectl(t, "delete", "daemonset", "virt-handler", "--namespace=kubevirt")
 	n.untilLabel(t, kubevirtLabel, value)
-	if !<-offered {
-		t.Fatal("the virt-handler is gone, and nothing is offered")
-	}
-	cancel()
-	<-offered
+	n.untilOffered(t, true)
 	n.untilEvent(t, "VmletTakesUp")
+}
+
+// untilOffered waits for the kubelet to have a device that every machine has, or
+// not to have it.
+func (n *kubeNode) untilOffered(t *testing.T, offered bool) {
+	t.Helper()
+	n.until(t, fmt.Sprint("devices are offered: ", offered), func() bool {
+		tuns := n.object(t).Status.Allocatable["devices.kubevirt.io/tun"]
+		return !tuns.IsZero() == offered
+	})
 }
 
 func (n *kubeNode) testAPIServerAway(t *testing.T) {

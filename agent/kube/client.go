@@ -66,6 +66,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	access.UserAgent = FieldManager + "/" + cfg.Version
 	access.QPS, access.Burst = requestsPerSecond, requestsAtOnce
+	access.WarningHandler = rest.NoWarnings{} // they would go to a log of their own
 	c := &Client{namespace: namespace}
 	if c.node, err = nodeName(cfg.Node, access, cfg.Kubeconfig == ""); err != nil {
 		return nil, err

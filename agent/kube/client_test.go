@@ -78,7 +78,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-// A token that is written anew is used, and objects come in protobuf or JSON.
+// The token of a file is used, and objects come in protobuf or JSON.
 func TestRequests(t *testing.T) {
 	dir := t.TempDir()
 	var got http.Header

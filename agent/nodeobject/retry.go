@@ -39,7 +39,7 @@ func (r *retry) reset() {
 // failed returns how long to wait: what the API server asks for, if that is more.
 func (r *retry) failed(now time.Time, err error) time.Duration {
 	delay := r.backoff.Step()
-	if remedy(err) == "" {
+	if remedy(err) == "" || apierrors.IsUnauthorized(err) { // client-go reads a token's file each minute
 		delay = min(delay, retryLast)
 	}
 	if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
