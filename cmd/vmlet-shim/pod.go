@@ -113,7 +113,7 @@ func podMain(args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vmlet-shim pod:", err)
-		lastWords(err.Error())
+		o.lastWords(err.Error())
 		return exitUsage
 	}
 	// Whoever reads the output may go away, and that is not to end a VM.
