@@ -1,11 +1,14 @@
 package usage
 
 import (
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // cgroups are the folders of a VM's own cgroup.
@@ -32,15 +35,47 @@ func (r *Round) cgroups(s Subject) (found cgroups) {
 		all := strings.Split(controllers, ",")
 		switch {
 		case controllers == "":
-			found.unified = filepath.Join(r.unified, at)
+			found.unified = r.folder("", at)
 		case slices.Contains(all, "cpuacct"):
-			found.cpuacct = r.roots.SysPath("fs/cgroup/cpuacct", at)
+			found.cpuacct = r.folder("cpuacct", at)
 		}
 		if slices.Contains(all, "memory") {
-			found.memory1 = r.roots.SysPath("fs/cgroup/memory", at)
+			found.memory1 = r.folder("memory", at)
 		}
 	}
 	return found
+}
+
+// hierarchies are where cgroups are mounted.
+type hierarchies struct{ v1, v2 string }
+
+// mounted are the agent's own, and then those of the machine's first process: in a
+// container with v1 the agent sees no cgroups but those below its own.
+func mounted(roots sysfs.Roots) []hierarchies {
+	var all []hierarchies
+	for _, at := range []string{roots.SysPath("fs/cgroup"), roots.ProcPath("1/root/sys/fs/cgroup")} {
+		h := hierarchies{v1: at, v2: at}
+		if _, err := os.Lstat(filepath.Join(at, "cgroup.controllers")); err != nil {
+			h.v2 = filepath.Join(at, "unified")
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// folder is that of a cgroup, under a controller of v1 or, with none, in v2; empty:
+// it can't be seen.
+func (r *Round) folder(controller, at string) string {
+	for _, h := range r.mounted {
+		folder := filepath.Join(h.v2, at)
+		if controller != "" {
+			folder = filepath.Join(h.v1, controller, at)
+		}
+		if _, err := os.Lstat(folder); err == nil {
+			return folder
+		}
+	}
+	return ""
 }
 
 // cpu is the CPU time of all processes that are or were in it; nil: not known.

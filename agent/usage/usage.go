@@ -73,7 +73,7 @@ type Round struct {
 	roots      sysfs.Roots
 	threads    *Threads
 	now        time.Time
-	unified    string // where cgroup v2 is mounted
+	mounted    []hierarchies
 	schedstats bool
 
 	mu       sync.Mutex
@@ -84,10 +84,7 @@ type Round struct {
 func NewRound(roots sysfs.Roots, threads *Threads, now time.Time) *Round {
 	threads.sweep(now)
 	r := &Round{roots: roots, threads: threads, now: now, networks: make(map[string]func() procfs.NetDev)}
-	r.unified = roots.SysPath("fs/cgroup")
-	if _, err := os.Lstat(roots.SysPath("fs/cgroup/cgroup.controllers")); err != nil {
-		r.unified = roots.SysPath("fs/cgroup/unified")
-	}
+	r.mounted = mounted(roots)
 	on, err := read(roots.ProcPath("sys/kernel/sched_schedstats"))
 	r.schedstats = err == nil && trim(on) == "1"
 	return r

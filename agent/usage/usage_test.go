@@ -94,6 +94,19 @@ func TestRead(t *testing.T) {
 			machine: func(m *usagetest.Machine) { m.File("proc/100/cgroup", "0::/../../vmlet/web\n") },
 			want:    strings.Replace(ofProcess, "charged 104857600; ", "", 1),
 		},
+		"v1, seen from a container": {
+			v1:      true,
+			machine: func(m *usagetest.Machine) { m.Move("sys/fs/cgroup", "proc/1/root/sys/fs/cgroup") },
+			want:    usual,
+		},
+		"v2, seen from a container": {
+			machine: func(m *usagetest.Machine) { m.Move("sys/fs/cgroup", "proc/1/root/sys/fs/cgroup") },
+			want:    usual,
+		},
+		"cgroups that can't be seen": {
+			machine: func(m *usagetest.Machine) { m.Move("sys/fs/cgroup", "elsewhere") },
+			want:    strings.Replace(ofProcess, "charged 104857600; ", "", 1),
+		},
 		"a cgroup's file makes no sense": {
 			machine: func(m *usagetest.Machine) { m.File(v2+"cpu.stat", "usage_usec 18446744073709551615\nuser_usec x\n") },
 			want:    ofProcess,

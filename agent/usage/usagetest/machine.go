@@ -137,3 +137,10 @@ func (m *Machine) Remove(path string) {
 	m.t.Helper()
 	m.must(os.Remove(filepath.Join(m.root, path)))
 }
+
+// Move renames a file or folder.
+func (m *Machine) Move(path, to string) {
+	m.t.Helper()
+	m.must(os.MkdirAll(filepath.Dir(filepath.Join(m.root, to)), 0o755))
+	m.must(os.Rename(filepath.Join(m.root, path), filepath.Join(m.root, to)))
+}
