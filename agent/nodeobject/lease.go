@@ -39,10 +39,7 @@ func (l *lease) run(ctx context.Context) {
 	tick := time.NewTicker(leaseRenewal)
 	defer tick.Stop()
 	for {
-		err := l.renew(ctx, time.Now())
-		if err != nil {
-			l.known = nil // somebody else may have written it
-		}
+		err := l.keep(ctx, time.Now())
 		l.said.about(ctx, err)
 		l.tally.count(func(o *Outcomes) {
 			if err == nil {
@@ -57,6 +54,16 @@ func (l *lease) run(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// keep renews the Lease, also if it isn't as it was last seen.
+func (l *lease) keep(ctx context.Context, now time.Time) error {
+	err := l.renew(ctx, now)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		l.known = nil // somebody else has written it, or taken it away
+		err = l.renew(ctx, now)
+	}
+	return err
 }
 
 // renew writes the Lease once.
@@ -78,7 +85,8 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 		request = l.client.Coordination().Post()
 	}
 	var after coordinationv1.Lease
-	if err := request.Namespace(l.client.Namespace()).Resource("leases").Body(body).Do(ctx).Into(&after); err != nil {
+	err := request.Namespace(l.client.Namespace()).Resource("leases").Body(body).Do(ctx).Into(&after)
+	if err != nil {
 		return err
 	}
 	l.known = &after

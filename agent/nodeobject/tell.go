@@ -11,16 +11,24 @@ import (
 // say logs something and has an event written, unless it was the last thing that
 // was said of its topic.
 func (r *reconciler) say(topic, kind, reason, text string) {
-	if r.said[topic] == reason+text {
+	if !r.news(topic, reason+text) {
 		return
 	}
-	r.said[topic] = reason + text
 	if kind == corev1.EventTypeWarning {
 		r.log.Warn(text)
 	} else {
 		r.log.Info(text)
 	}
 	r.tell(kind, reason, text)
+}
+
+// news reports whether a text is another than the last of its topic, and notes it.
+func (r *reconciler) news(topic, text string) bool {
+	if r.said[topic] == text {
+		return false
+	}
+	r.said[topic] = text
+	return true
 }
 
 // unsay ends a topic. It reports whether there was something to end.
@@ -48,7 +56,9 @@ func (r *reconciler) tellStanding() {
 	r.tally.count(func(o *Outcomes) { o.Aside = s.Aside })
 	switch {
 	case s.Aside:
-		r.say("aside", corev1.EventTypeNormal, "VmletStandsAside", "KubeVirt's virt-handler is on this node ("+s.Reason+"): vmlet leaves the labels and devices.kubevirt.io resources to it. To have vmlet do it, set kubernetes.takeOver")
+		if r.news("aside", s.Reason) {
+			r.tell(corev1.EventTypeNormal, "VmletStandsAside", "KubeVirt's virt-handler is on this node ("+s.Reason+"): vmlet leaves the labels and devices.kubevirt.io resources to it. To have vmlet do it, set kubernetes.takeOver")
+		}
 	case r.unsay("aside"):
 		r.tell(corev1.EventTypeNormal, "VmletTakesUp", "KubeVirt's virt-handler has left this node, or is to be taken over from: vmlet writes the labels and offers the devices.kubevirt.io resources")
 	}
