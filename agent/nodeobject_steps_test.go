@@ -1,0 +1,297 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/test/cluster"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func (n *kubeNode) testLabels(t *testing.T) {
+	n.untilLabel(t, nodeobject.LabelSchedulable, "true")
+	doc, err := n.source.node.keeper.Document(n.ctx)
+	check(t, err)
+	derived, err := n.source.node.labels.of(doc)
+	check(t, err)
+	node := n.object(t)
+	for key, value := range derived.GetLabels() {
+		if node.Labels[key] != value {
+			t.Errorf("%s is %q, want %q", key, node.Labels[key], value)
+		}
+	}
+	if node.Labels[foreignLabel] != "1" || node.Labels[corev1.LabelHostname] != cluster.NodeName {
+		t.Error("labels of others are gone")
+	}
+	if node.Labels[nodeobject.LabelCPUManager] != "false" || node.Annotations[nodeobject.AnnotationHeartbeat] == "" {
+		t.Errorf("cpumanager %q, annotations %v", node.Labels[nodeobject.LabelCPUManager], node.Annotations)
+	}
+	t.Logf("%d labels, %d writes", len(derived.GetLabels())+2, n.writes(t))
+	if n.writes(t) > 2 { // what the kubelet's file says may come a moment later
+		t.Errorf("%d writes for what is one", n.writes(t))
+	}
+}
+
+// Others write to the Node, the document is made anew, the API server begins
+// anew, the agent too: nothing is written.
+func (n *kubeNode) testSilence(t *testing.T) {
+	n.settle(t, 20)
+	_, err := n.source.node.keeper.Refresh(n.ctx)
+	check(t, err)
+	n.settle(t, 5)
+	check(t, n.RestartAPIServer(n.ctx))
+	n.settle(t, 5)
+	before := n.writes(t)
+	next, stop := n.publish(t, n.cfg)
+	defer stop()
+	n.until(t, "the next agent has looked", func() bool { return next.publisher.Outcomes().NoChanges > 0 })
+	if n.writes(t) != before {
+		t.Error("the next agent writes what is there already")
+	}
+}
+
+func (n *kubeNode) testLease(t *testing.T) {
+	var lease struct {
+		Metadata struct{ OwnerReferences []struct{ Kind, Name string } }
+		Spec     struct {
+			HolderIdentity, RenewTime string
+			LeaseDurationSeconds      int
+		}
+	}
+	n.until(t, "the lease", func() bool { return n.publisher.Outcomes().LeaseRenewals > 0 })
+	check(t, json.Unmarshal([]byte(n.kubectl(t, "get", "lease", cluster.NodeName, "--namespace=vmlet", "-o", "json")), &lease))
+	if lease.Spec.HolderIdentity != cluster.NodeName || lease.Spec.RenewTime == "" || lease.Spec.LeaseDurationSeconds != 120 {
+		t.Errorf("%+v", lease)
+	}
+}
+
+// managed writes the kubelet's state of its CPU manager.
+func (n *kubeNode) managed(t *testing.T, policy string) {
+	t.Helper()
+	path := nodeobject.CPUManagerFile(n.KubeletDir())
+	check(t, os.WriteFile(path+".new", []byte(`{"policyName": "`+policy+`", "defaultCpuSet": "", "checksum": 0}`), 0o600))
+	check(t, os.Rename(path+".new", path))
+}
+
+func (n *kubeNode) testChange(t *testing.T) {
+	before := n.writes(t)
+	for i, step := range []struct{ policy, label string }{{"static", "true"}, {"none", "false"}} {
+		n.managed(t, step.policy)
+		n.untilLabel(t, nodeobject.LabelCPUManager, step.label)
+		n.settle(t, 3)
+		if got := n.writes(t) - before; got != i+1 {
+			t.Errorf("%d writes for %d changes", got, i+1)
+		}
+	}
+}
+
+func (n *kubeNode) testPutBack(t *testing.T) {
+	value := n.object(t).Labels[ownLabel]
+	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	n.untilLabel(t, ownLabel, value)
+	n.settle(t, 3)
+}
+
+func (n *kubeNode) testConflict(t *testing.T) {
+	value := n.object(t).Labels[ownLabel]
+	n.kubectl(t, "label", "node", cluster.NodeName, "--overwrite", ownLabel+"=theirs")
+	n.until(t, "the conflict is known", func() bool { return len(n.publisher.Outcomes().Conflicting) == 1 })
+	n.untilEvent(t, "VmletConflict")
+	n.settle(t, 5)
+	if got := n.object(t).Labels[ownLabel]; got != "theirs" {
+		t.Errorf("another's label was written: %q", got)
+	}
+	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	n.untilLabel(t, ownLabel, value)
+	n.until(t, "no conflict", func() bool { return len(n.publisher.Outcomes().Conflicting) == 0 })
+}
+
+func (n *kubeNode) testSkip(t *testing.T) {
+	for _, annotation := range []string{nodeobject.AnnotationSkipLabels, nodeobject.AnnotationSkip} {
+		value := n.object(t).Labels[ownLabel]
+		n.kubectl(t, "annotate", "node", cluster.NodeName, annotation+"=true")
+		n.until(t, annotation, func() bool { return n.publisher.Outcomes().Skipped })
+		before := n.writes(t)
+		n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+		n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/skip="+value)
+		n.kubectl(t, "annotate", "node", cluster.NodeName, annotation+"-", "example.org/skip-")
+		n.untilLabel(t, ownLabel, value)
+		if got := n.writes(t) - before; got != 1 {
+			t.Errorf("%d writes, the one after opting in again is wanted", got)
+		}
+	}
+	n.untilEvent(t, "VmletSkips")
+}
+
+// virtHandlers are pods that say that they are KubeVirt's, the second one falsely.
+const virtHandlers = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: kubevirt}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: virt-handler, namespace: %s}
+spec:
+  selector: {matchLabels: {kubevirt.io: virt-handler}}
+  template:
+    metadata: {labels: {kubevirt.io: virt-handler}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: c, image: "vmlet.test/pause:1"}]
+`
+
+func (n *kubeNode) testVirtHandler(t *testing.T) {
+	value := n.object(t).Labels[kubevirtLabel]
+	check(t, n.Apply(n.ctx, fmt.Sprintf(virtHandlers, "default")))
+	check(t, n.RolledOut(n.ctx, "default", "daemonset/virt-handler"))
+	n.settle(t, 3)
+	if n.publisher.Outcomes().Aside {
+		t.Fatal("it stands aside for a pod of anybody's")
+	}
+	offering := n.cfg
+	offering.DevicePlugins.Enabled = new(bool)
+	*offering.DevicePlugins.Enabled = true
+	ctx, cancel := context.WithCancel(n.ctx)
+	ended := make(chan struct{})
+	go func() { offering.offerDevices(ctx, offering.Log, n.neighbour, new(offers)); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	n.untilOffered(t, true)
+	check(t, n.Apply(n.ctx, fmt.Sprintf(virtHandlers, "kubevirt")))
+	n.until(t, "standing aside", func() bool { return n.publisher.Outcomes().Aside })
+	n.untilOffered(t, false)
+	n.untilEvent(t, "VmletStandsAside")
+	n.kubectl(t, "label", "node", cluster.NodeName, kubevirtLabel+"-")
+	n.settle(t, 3)
+	if _, there := n.object(t).Labels[kubevirtLabel]; there {
+		t.Error("a label of KubeVirt's was put back beside a virt-handler")
+	}
+	n.kubectl(t, "delete", "daemonset", "virt-handler", "--namespace=kubevirt")
+	n.untilLabel(t, kubevirtLabel, value)
+	n.untilOffered(t, true)
+	n.untilEvent(t, "VmletTakesUp")
+}
+
+// untilOffered waits for the kubelet to have a device that every machine has, or
+// not to have it.
+func (n *kubeNode) untilOffered(t *testing.T, offered bool) {
+	t.Helper()
+	n.until(t, fmt.Sprint("devices are offered: ", offered), func() bool {
+		tuns := n.object(t).Status.Allocatable["devices.kubevirt.io/tun"]
+		return !tuns.IsZero() == offered
+	})
+}
+
+func (n *kubeNode) testAPIServerAway(t *testing.T) {
+	check(t, n.StopComponent(cluster.APIServer))
+	n.managed(t, "static")
+	n.until(t, "a write has failed", func() bool { return n.publisher.Outcomes().LastError != "" })
+	check(t, n.StartComponent(n.ctx, cluster.APIServer))
+	n.untilLabel(t, nodeobject.LabelCPUManager, "true")
+	n.settle(t, 3)
+}
+
+func (n *kubeNode) testThrashing(t *testing.T) {
+	for !n.publisher.Outcomes().Paused {
+		n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	}
+	n.untilEvent(t, "VmletPaused")
+	n.until(t, "the pause is written", func() bool { return n.object(t).Annotations[nodeobject.AnnotationPaused] != "" })
+	before := n.writes(t)
+	n.kubectl(t, "label", "node", cluster.NodeName, kubevirtLabel+"-")
+	n.managed(t, "none")
+	n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/paused=x")
+	if got := n.writes(t) - before; got != 0 {
+		t.Errorf("%d writes while paused", got)
+	}
+	if o := n.publisher.Outcomes(); o.Throttled < 3 || o.Pauses != 1 {
+		t.Errorf("%+v", o)
+	}
+	n.kubectl(t, "annotate", "node", cluster.NodeName, nodeobject.AnnotationPaused+"-")
+	n.untilLabel(t, nodeobject.LabelCPUManager, "false")
+	node := n.object(t)
+	if node.Labels[ownLabel] == "" || node.Labels[kubevirtLabel] == "" || node.Labels[foreignLabel] != "1" {
+		t.Errorf("labels %v", node.Labels)
+	}
+	n.untilEvent(t, "VmletResumed")
+}
+
+// testRights tries what an agent may do and what not.
+func (n *kubeNode) testRights(t *testing.T) {
+	own, unbound, others := n.token(t, cluster.NodeName), n.token(t, ""), n.token(t, "other")
+	label := func(key string) string { return `{"metadata": {"labels": {"` + key + `": "x"}}}` }
+	node, lease := "node/"+cluster.NodeName, "lease/"+cluster.NodeName
+	for _, c := range []struct {
+		name, token, object, patch, refusal string
+	}{
+		{"its own", own, node, label("node.vmlet.io/test"), ""},
+		{"its own, away", own, node, `{"metadata": {"labels": {"node.vmlet.io/test": null}}}`, ""},
+		{"a foreign label", own, node, label("node-role.kubernetes.io/control-plane"), "not vmlet's labels: node-role.kubernetes.io/control-plane"},
+		{"a foreign label, changed", own, node, label(foreignLabel), "not vmlet's labels: " + foreignLabel},
+		{"a foreign label, away", own, node, `{"metadata": {"labels": {"` + foreignLabel + `": null}}}`, "not vmlet's labels: " + foreignLabel},
+		{"virt-controller's", own, node, label("scheduling.node.kubevirt.io/tsc-frequency-1"), "not vmlet's labels"},
+		{"a foreign annotation", own, node, `{"metadata": {"annotations": {"node.vmlet.io/skip": "x"}}}`, "not vmlet's annotations: node.vmlet.io/skip"},
+		{"a taint", own, node, `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`, "nothing of a node but labels"},
+		{"cordon", own, node, `{"spec": {"unschedulable": true}}`, "nothing of a node but labels"},
+		{"a finalizer", own, node, `{"metadata": {"finalizers": ["example.org/f"]}}`, "nothing of a node but labels"},
+		{"another node", own, "node/other", label("node.vmlet.io/test"), "changes no other node's object"},
+		{"another node's agent", others, node, label("node.vmlet.io/test"), "vmlet's agent of node other changes no other node's object"},
+		{"a token of no node", unbound, node, label("node.vmlet.io/test"), "changes no other node's object"},
+		{"its lease", own, lease, `{"spec": {"leaseTransitions": 1}}`, "cannot patch"}, // it updates
+		{"delete", own, node, "delete", "cannot delete"},
+	} {
+		args := []string{"patch", c.object, "--namespace=vmlet", "--type=merge", "--patch=" + c.patch}
+		if c.patch == "delete" {
+			args = []string{"delete", c.object, "--wait=false"}
+		}
+		_, err := n.KubectlAs(n.ctx, c.token, args...)
+		switch {
+		case c.refusal == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
+			t.Errorf("%s: %v, want %q in it", c.name, err, c.refusal)
+		}
+	}
+	const foreign = `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "vmlet-node-2", "namespace": "vmlet"}}`
+	if _, err := n.KubectlAs(n.ctx, own, "create", "-f", n.file(t, "lease.json", foreign)); err == nil || !strings.Contains(err.Error(), "no other node's Lease") {
+		t.Errorf("another node's lease: %v", err)
+	}
+}
+
+// An agent that has another node's token is refused, says so, and changes nothing.
+func (n *kubeNode) testAnotherNode(t *testing.T) {
+	n.stop()
+	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	before := n.object(t).Labels
+	wrong, stop := n.publish(t, n.config(t, "other"))
+	defer stop()
+	n.until(t, "it is refused", func() bool {
+		return strings.Contains(wrong.publisher.Outcomes().LastError, "agent of node other changes no other node's object")
+	})
+	n.untilEvent(t, "VmletRefused")
+	if after := n.object(t).Labels; !maps.Equal(after, before) || wrong.publisher.Outcomes().LeaseErrors == 0 {
+		t.Errorf("labels %v, want %v; %+v", after, before, wrong.publisher.Outcomes())
+	}
+}
+
+// What docs/node-object.md says of taking vmlet away.
+func (n *kubeNode) testUninstall(t *testing.T) {
+	n.stop()
+	empty := n.file(t, "node.json", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "`+cluster.NodeName+`"}}`)
+	n.kubectl(t, "apply", "--server-side", "--field-manager=vmlet", "-f", empty)
+	node := n.object(t)
+	for key := range node.Labels {
+		if strings.Contains(key, "vmlet.io") || strings.Contains(key, "kubevirt.io") {
+			t.Errorf("%s is left", key)
+		}
+	}
+	if node.Labels[foreignLabel] != "1" || node.Annotations[nodeobject.AnnotationHeartbeat] != "" {
+		t.Errorf("labels %v, annotations %v", node.Labels, node.Annotations)
+	}
+}
