@@ -78,7 +78,8 @@ func newHost(cfg Config) (*host.Host, error) {
 		HugePages:    pages,
 		Instance:     instance(cfg.RunDir),
 		CgroupParent: cfg.Cgroup.Parent, CgroupRequired: cfg.Cgroup.Required,
-		Log: cfg.Log,
+		PodsOnly: *cfg.Pods.Enabled,
+		Log:      cfg.Log,
 	})
 }
 

@@ -25,14 +25,16 @@ type Options struct {
 	// cgroups is an error only if they are required.
 	CgroupParent   string
 	CgroupRequired bool
-	Log            *slog.Logger
+	// PodsOnly: no VM is the node's own. Nothing is mounted and no cgroup made.
+	PodsOnly bool
+	Log      *slog.Logger
 }
 
 // Host is this machine. Its methods may be called concurrently.
 type Host struct {
 	Devices
 	users     *Users
-	ram       *RAM
+	ram       *RAM    // nil: no VM is the node's own
 	cgroups   Cgroups // nil: the machine has none
 	hugePages map[uint64]string
 	required  bool
@@ -46,6 +48,9 @@ func New(o Options) (*Host, error) {
 		folder += "-" + o.Instance
 	}
 	h := &Host{users: NewUsers(o.FirstUser, o.Users, o.Instance), hugePages: o.HugePages, required: o.CgroupRequired, log: o.Log}
+	if o.PodsOnly {
+		return h, nil
+	}
 	var err error
 	if h.cgroups, err = NewCgroups(o.CgroupParent, folder); err != nil {
 		if o.CgroupRequired {
@@ -119,6 +124,9 @@ func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(
 // MemoryPath is where a VM's RAM file is made. pageSize is in bytes, 0 for
 // ordinary pages; huge pages need a hugetlbfs of that size.
 func (h *Host) MemoryPath(vm, id string, pageSize uint64) (string, error) {
+	if h.ram == nil {
+		return "", errors.New("this agent has no place for the RAM of the node's own VMs: it runs those of pods")
+	}
 	if pageSize == 0 {
 		return h.ram.Path(vm), nil
 	}
@@ -145,11 +153,21 @@ func mountedHugePages() (map[uint64]string, error) {
 }
 
 // MemoryRoom is the size of the tmpfs for RAM, in bytes.
-func (h *Host) MemoryRoom() uint64 { return h.ram.Room() }
+func (h *Host) MemoryRoom() uint64 {
+	if h.ram == nil {
+		return 0
+	}
+	return h.ram.Room()
+}
 
 // MemoryUsage is the size of the tmpfs for RAM and what is taken of it, in bytes.
 // False: it is not known.
-func (h *Host) MemoryUsage() (size, used uint64, ok bool) { return h.ram.Usage() }
+func (h *Host) MemoryUsage() (size, used uint64, ok bool) {
+	if h.ram == nil {
+		return 0, 0, false
+	}
+	return h.ram.Usage()
+}
 
 // RemoveMemory deletes a RAM file, if it is there.
 func (h *Host) RemoveMemory(path string) error {
@@ -161,6 +179,9 @@ func (h *Host) RemoveMemory(path string) error {
 
 // Sweep takes back RAM files and cgroups that no VM has, and names their VMs.
 func (h *Host) Sweep(keep func(vm string) bool) ([]string, error) {
+	if h.ram == nil {
+		return nil, nil
+	}
 	swept, err := h.ram.Sweep(keep)
 	if h.cgroups == nil {
 		return swept, err
@@ -173,6 +194,9 @@ func (h *Host) Sweep(keep func(vm string) bool) ([]string, error) {
 func (h *Host) Close() error {
 	if h.cgroups != nil {
 		h.cgroups.Close()
+	}
+	if h.ram == nil {
+		return nil
 	}
 	_, err := h.ram.Unmount()
 	return err

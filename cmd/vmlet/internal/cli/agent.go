@@ -24,6 +24,9 @@ func (a *app) agentCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := agent.Confine(cfg); err != nil {
+			return err
+		}
 		return agent.Run(cmd.Context(), cfg)
 	}
 	return cmd
