@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -33,6 +34,8 @@ type deployment struct {
 	saved string
 	// hypervisor of guests that don't need a certain one.
 	hypervisor string
+	// labelled is when the Node had all that it is to have.
+	labelled time.Time
 }
 
 // TestDeployment has one cluster for all, as a cluster takes longer than most of it.
@@ -55,6 +58,10 @@ func TestDeployment(t *testing.T) {
 		{"refused", d.testRefused},
 		{"containers", d.testContainers},
 		{"memory", d.testMemory},
+		{"endpoints", d.testEndpoints},
+		{"liars", d.testLiars},
+		{"restarts", d.testRestarts},
+		{"silence", d.testSilence},
 	} {
 		if !t.Run(test.name, test.run) {
 			d.describe(t)
@@ -89,6 +96,7 @@ func deploy(t *testing.T) *deployment {
 	must(t, d.Apply(ctx, fmt.Sprintf(surroundings, cluster.NodeName, d.saved)))
 	d.guests(t)
 	d.configure(t, "{}\n")
+	d.liars(t)
 	return d
 }
 
