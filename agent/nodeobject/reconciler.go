@@ -52,7 +52,7 @@ func newReconciler(log *slog.Logger) *reconciler {
 // step does what is to be done now, and returns when to come again though nothing
 // has changed; zero: not.
 func (r *reconciler) step(ctx context.Context) time.Duration {
-	if r.node == nil || r.facts == nil || !r.standing.Known {
+	if r.node == nil || r.facts == nil || !r.standing.Sure {
 		return 0
 	}
 	r.tellSchedulable()

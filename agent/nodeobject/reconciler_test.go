@@ -209,7 +209,7 @@ func TestSkip(t *testing.T) {
 	// Beside a virt-handler that is taken over from, KubeVirt's annotation is
 	// what keeps that one away, not us.
 	b.node.set("kubectl", annotation(AnnotationSkipLabels), "true")
-	b.standing = Standing{Known: true, Reason: "its pod runs"}
+	b.standing = Standing{Known: true, Sure: true, Reason: "its pod runs"}
 	b.facts = facts(map[string]string{"node.vmlet.io/vmm": "y"})
 	b.look()
 	if b.node.values[label("node.vmlet.io/vmm")] != "y" {
@@ -220,7 +220,7 @@ func TestSkip(t *testing.T) {
 func TestStandsAside(t *testing.T) {
 	b := newBench(t)
 	b.look()
-	b.standing = Standing{Known: true, Aside: true, Reason: "its pod runs"}
+	b.standing = Standing{Known: true, Sure: true, Aside: true, Reason: "its pod runs"}
 	// virt-handler writes what it thinks; ours are left, and not put back.
 	b.node.set("virt-handler", label("kubevirt.io/realtime"), "")
 	b.node.set("virt-handler", label(LabelSchedulable), "false")
@@ -235,7 +235,7 @@ func TestStandsAside(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	// It goes, and leaves a label behind that is still its own: that is said.
-	b.standing = Standing{Known: true}
+	b.standing = Standing{Known: true, Sure: true}
 	b.look()
 	b.wants(t, base(map[string]string{"node.vmlet.io/vmm": "x", LabelSchedulable: "false"}))
 	if want := []string{"VmletStandsAside", "VmletTakesUp", "VmletConflict"}; !slices.Equal(b.told, want) {
@@ -246,9 +246,9 @@ func TestStandsAside(t *testing.T) {
 // Nothing is written before it is known whether there is a virt-handler.
 func TestWaitsForKnowledge(t *testing.T) {
 	b := newBench(t)
-	b.standing = Standing{}
+	b.standing = Standing{Known: true} // as far as devices go
 	b.look()
-	b.standing, b.facts = Standing{Known: true}, nil
+	b.standing, b.facts = Standing{Known: true, Sure: true}, nil
 	b.look()
 	b.wrote(t, 0)
 }

@@ -24,8 +24,11 @@ const (
 
 // Standing is how the agent stands to a virt-handler on the same node.
 type Standing struct {
-	// Known: it has been looked, or looking took too long.
+	// Known: it has been looked, or looking took too long: devices can be offered.
 	Known bool
+	// Sure: it has been looked, or the API server answers and doesn't say which
+	// pods there are: labels can be written.
+	Sure bool
 	// Aside: its labels and resources are left to it.
 	Aside bool
 	// Reason is how it was seen, for people; empty: there is none.
@@ -65,13 +68,17 @@ func (n *Neighbour) Standing() (Standing, <-chan struct{}) { return n.standing.G
 func (n *Neighbour) Run(ctx context.Context) {
 	late := time.NewTimer(neighbourPatience)
 	defer late.Stop()
+	var silent <-chan time.Time // begins when the API server has answered
+	var p impatience
 	expiry := time.NewTimer(0)
 	defer expiry.Stop()
-	waited := false
 	for {
 		pods, podsChanged := n.cfg.Watch.pods.Get()
 		node, nodeChanged := n.cfg.Watch.node()
-		standing, again := n.judge(pods, node, waited)
+		if node != nil && silent == nil {
+			silent = time.After(neighbourPatience)
+		}
+		standing, again := n.judge(pods, node, p)
 		n.take(standing)
 		var expires <-chan time.Time
 		if again > 0 {
@@ -85,15 +92,22 @@ func (n *Neighbour) Run(ctx context.Context) {
 		case <-nodeChanged:
 		case <-expires:
 		case <-late.C:
-			waited = true
+			p.all = true
+		case <-silent:
+			p.pods = true
 		}
 	}
 }
 
+// impatience is what was waited for long enough: all of it, or for the pods alone
+// since the API server has answered.
+type impatience struct{ all, pods bool }
+
 // judge says how it stands, and when to look again without anything having
 // changed.
-func (n *Neighbour) judge(pods objects, node *object, waited bool) (Standing, time.Duration) {
-	s := Standing{Known: waited || pods != nil && node != nil}
+func (n *Neighbour) judge(pods objects, node *object, p impatience) (Standing, time.Duration) {
+	s := Standing{Sure: node != nil && (pods != nil || p.pods)}
+	s.Known = s.Sure || p.all
 	if pod := n.pod(pods); pod != "" {
 		n.seen = true
 		s.Reason = "its pod " + pod + " runs"

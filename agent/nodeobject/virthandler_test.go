@@ -46,31 +46,33 @@ func TestJudge(t *testing.T) {
 	nonsense := newFakeNode()
 	nonsense.set(virtHandler, annotation(AnnotationHeartbeat), "soon")
 	for name, c := range map[string]struct {
-		pods             objects
-		node             *object
-		waited, takeOver bool
-		known, aside     bool
+		pods        objects
+		node        *object
+		waited      impatience
+		takeOver    bool
+		known, sure bool
+		aside       bool
 	}{
 		"not looked yet":              {node: quiet},
-		"nobody":                      {pods: pods(), node: quiet, known: true},
+		"nobody":                      {pods: pods(), node: quiet, known: true, sure: true},
 		"the node isn't known":        {pods: pods()},
-		"pods can't be listed":        {node: quiet, waited: true, known: true},
-		"pods can't, but it beats":    {node: beaten(virtHandler, time.Minute), waited: true, known: true, aside: true},
-		"nothing can be asked":        {waited: true, known: true},
-		"its pod":                     {pods: pods(daemonPod("kubevirt", virtHandler)), node: quiet, known: true, aside: true},
-		"its pod, taken over":         {pods: pods(daemonPod("kubevirt", virtHandler)), node: quiet, takeOver: true, known: true},
-		"in anybody's namespace":      {pods: pods(daemonPod("mine", virtHandler)), node: quiet, known: true},
-		"another's pod":               {pods: pods(daemonPod("kubevirt", "mine")), node: quiet, known: true},
-		"its heartbeat":               {pods: pods(), node: beaten(virtHandler, 4*time.Minute), known: true, aside: true},
-		"its heartbeat, long ago":     {pods: pods(), node: beaten(virtHandler, 6*time.Minute), known: true},
-		"its heartbeat, far ahead":    {pods: pods(), node: beaten(virtHandler, -time.Hour), known: true},
-		"another's heartbeat":         {pods: pods(), node: beaten("vmlet", time.Second), known: true},
-		"a heartbeat that is no time": {pods: pods(), node: nonsense.object(), known: true},
+		"pods can't be listed":        {node: quiet, waited: impatience{all: true, pods: true}, known: true, sure: true},
+		"pods can't, but it beats":    {node: beaten(virtHandler, time.Minute), waited: impatience{all: true}, known: true, aside: true},
+		"nothing can be asked":        {waited: impatience{all: true}, known: true},
+		"its pod":                     {pods: pods(daemonPod("kubevirt", virtHandler)), node: quiet, known: true, sure: true, aside: true},
+		"its pod, taken over":         {pods: pods(daemonPod("kubevirt", virtHandler)), node: quiet, takeOver: true, known: true, sure: true},
+		"in anybody's namespace":      {pods: pods(daemonPod("mine", virtHandler)), node: quiet, known: true, sure: true},
+		"another's pod":               {pods: pods(daemonPod("kubevirt", "mine")), node: quiet, known: true, sure: true},
+		"its heartbeat":               {pods: pods(), node: beaten(virtHandler, 4*time.Minute), known: true, sure: true, aside: true},
+		"its heartbeat, long ago":     {pods: pods(), node: beaten(virtHandler, 6*time.Minute), known: true, sure: true},
+		"its heartbeat, far ahead":    {pods: pods(), node: beaten(virtHandler, -time.Hour), known: true, sure: true},
+		"another's heartbeat":         {pods: pods(), node: beaten("vmlet", time.Second), known: true, sure: true},
+		"a heartbeat that is no time": {pods: pods(), node: nonsense.object(), known: true, sure: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTestNeighbour(t, c.takeOver)
 			s, again := n.judge(c.pods, c.node, c.waited)
-			if s.Known != c.known || s.Aside != c.aside || c.aside && s.Reason == "" {
+			if s.Known != c.known || s.Sure != c.sure || s.Aside != c.aside || c.aside && s.Reason == "" {
 				t.Errorf("%+v", s)
 			}
 			if c.aside && c.pods == nil && again <= 0 {
@@ -85,13 +87,13 @@ func TestJudge(t *testing.T) {
 func TestJudgeLeaves(t *testing.T) {
 	n := newTestNeighbour(t, false)
 	node := beaten(virtHandler, time.Second)
-	if s, _ := n.judge(objects{"kubevirt": daemonPod("kubevirt", virtHandler)}, node, false); !s.Aside {
+	if s, _ := n.judge(objects{"kubevirt": daemonPod("kubevirt", virtHandler)}, node, impatience{}); !s.Aside {
 		t.Fatal(s)
 	}
-	if s, _ := n.judge(objects{}, node, false); s.Aside {
+	if s, _ := n.judge(objects{}, node, impatience{}); s.Aside {
 		t.Fatal(s)
 	}
-	if s, _ := n.judge(objects{}, beaten(virtHandler, -time.Second), false); !s.Aside {
+	if s, _ := n.judge(objects{}, beaten(virtHandler, -time.Second), impatience{}); !s.Aside {
 		t.Fatal(s)
 	}
 }

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/capabilities/labels"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+func TestSchedulable(t *testing.T) {
+	hypervisor := func(state string) []*vmletv1.HypervisorCapabilities {
+		return []*vmletv1.HypervisorCapabilities{{Name: "kvm", State: "unusable", Reason: "no /dev/kvm"}, {Name: "emulation", State: state, Reason: "why"}}
+	}
+	vmm := func(state string) []*vmletv1.VmmCapabilities {
+		return []*vmletv1.VmmCapabilities{{Name: "other"}, {Name: "qemu", State: state, Reason: "no such file"}}
+	}
+	for name, c := range map[string]struct {
+		doc  *vmletv1.Capabilities
+		want string
+	}{
+		"works":                 {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
+		"degraded":              {&vmletv1.Capabilities{Hypervisors: hypervisor("degraded"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
+		"hypervisor unusable":   {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "kvm", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: the hypervisor kvm is unusable: no /dev/kvm"},
+		"hypervisor not asked":  {&vmletv1.Capabilities{Hypervisors: hypervisor(""), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
+		"none, one not asked":   {&vmletv1.Capabilities{Hypervisors: hypervisor(""), Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
+		"none works":            {&vmletv1.Capabilities{Hypervisors: hypervisor("unusable"), DefaultHypervisorReason: "none", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: no hypervisor works: none"},
+		"VMM unusable":          {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("unusable"), DefaultVmm: "qemu"}, "false: the VMM qemu can't be used: no such file"},
+		"VMM not asked":         {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm(""), DefaultVmm: "qemu"}, "unknown"},
+		"no VMM":                {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation"}, "false: there is no VMM"},
+		"a document of nothing": {&vmletv1.Capabilities{}, "false: no hypervisor works: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			can, why := schedulable(c.doc)
+			got := "unknown"
+			switch {
+			case can != nil && *can:
+				got = "true"
+			case can != nil:
+				got = "false: " + why
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// An agent that has lost its state folder learns of the Node what it can't ask.
+func TestLabelsAfterLoss(t *testing.T) {
+	f := newLabelFile(t.TempDir())
+	doc := &vmletv1.Capabilities{
+		Hypervisors: []*vmletv1.HypervisorCapabilities{{Name: "emulation", State: "works"}}, DefaultHypervisor: "emulation",
+		Unknown: []*vmletv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
+	}
+	const ksm = "kubevirt.io/ksm-enabled"
+	carried := map[string]string{ksm: "true", "example.org/mine": "1", "kubevirt.io/realtime": "true"}
+	got, err := f.after(doc, carried)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := got.GetLabels(); l[ksm] != "true" || l["example.org/mine"] != "" || l["kubevirt.io/realtime"] != "" {
+		t.Errorf("%v", l)
+	}
+	// What the agent remembers counts more.
+	carried[ksm] = "false"
+	if got, err = f.after(doc, carried); err != nil || got.GetLabels()[ksm] != "true" {
+		t.Errorf("%v, %v", got.GetLabels(), err)
+	}
+}
+
+// Without an API server the labels of a real probe go into a file of Node Feature
+// Discovery's.
+func TestLabelsForNFD(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vmlet")
+	state := t.TempDir()
+	cfg, err := Config{
+		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Kubernetes:    KubernetesConfig{Enabled: new(bool), Labels: LabelsNFD, NFDFile: path},
+		DevicePlugins: DevicePluginsConfig{KubeletDir: state},
+	}.complete()
+	check(t, err)
+	n, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	check(t, err)
+	p := newPublication(cfg, n, cfg.kubeClient())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { p.run(ctx, cfg); close(done) }()
+	defer func() { cancel(); <-done }()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		got, err := labels.ReadNFD(path)
+		if err == nil && got[nodeobject.LabelSchedulable] != "" && strings.Trim(got["node.vmlet.io/numa-nodes"], "0123456789") == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+}
