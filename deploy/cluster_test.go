@@ -106,6 +106,10 @@ func works(t *testing.T, c *cluster.Cluster) {
 		}
 	}
 	scrape(t, c, pod)
+	labels := must(t)(c.Kubectl(ctx, "get", "node", cluster.NodeName, "-o", "jsonpath={.metadata.labels}"))
+	if !strings.Contains(labels, `"node.vmlet.io/vmm":"qemu"`) {
+		t.Errorf("the node's labels are %s", labels)
+	}
 	// It stays within what it may have.
 	if restarts := must(t)(c.Kubectl(ctx, "-n", "vmlet", "get", "pod", pod.Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")); restarts != "0" {
 		t.Errorf("the agent was restarted %s times\n%s", restarts, logs(ctx, c))
@@ -187,6 +191,17 @@ func uninstall(t *testing.T, c *cluster.Cluster, folder string) {
 		"validatingadmissionpolicy/vmlet-agent-node", "validatingadmissionpolicybinding/vmlet-agent-node"))
 	if left != "" {
 		t.Errorf("left behind: %s", left)
+	}
+	// What docs/operations.md has for the labels.
+	nothing := filepath.Join(folder, "node.yaml")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n", cluster.NodeName)
+	if err := os.WriteFile(nothing, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must(t)(c.Kubectl(ctx, "apply", "--server-side", "--field-manager=vmlet", "-f", nothing))
+	labels := must(t)(c.Kubectl(ctx, "get", "node", cluster.NodeName, "-o", "jsonpath={.metadata.labels}"))
+	if strings.Contains(labels, "vmlet.io") || strings.Contains(labels, "kubevirt.io") || !strings.Contains(labels, "kubernetes.io/hostname") {
+		t.Errorf("the node's labels are %s", labels)
 	}
 }
 
