@@ -44,7 +44,7 @@ func TestNodeObject(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute) // only a test that has failed waits
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
 	check(t, err)
