@@ -317,6 +317,10 @@ func (c *Client) send(ctx context.Context, op Op, args any, files []*os.File, pr
 		if errors.Is(err, ErrMessage) {
 			return nil, fmt.Errorf("%s: %w", op, err)
 		}
+		if errors.Is(err, net.ErrClosed) { // by the reader, who knows why
+			<-c.done
+			return nil, fmt.Errorf("%s: %w", op, c.err)
+		}
 		return nil, fmt.Errorf("%s: %w: %w", op, ErrDisconnected, err)
 	}
 	return pending, nil

@@ -194,6 +194,14 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 		return nil, err
 	}
 	defer f.Close()
+	// Of anything else connect(2) says that nobody listens.
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: d.Path(name), Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, &os.PathError{Op: "connect", Path: d.Path(name), Err: unix.ENOTSOCK}
+	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", procPath(f, ""))
 	if err != nil {

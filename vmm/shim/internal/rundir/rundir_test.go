@@ -79,10 +79,14 @@ func TestNothingLeadsOutOfIt(t *testing.T) {
 		if b, err := d.ReadFile(name, 100); err == nil {
 			t.Errorf("%q: read %q", name, b)
 		}
-		if _, err := d.Dial(context.Background(), name); err == nil {
+		_, err := d.Dial(context.Background(), name)
+		if err == nil {
 			t.Errorf("%q: connected", name)
 		}
 		if name == "link" {
+			if !errors.Is(err, unix.ENOTSOCK) {
+				t.Errorf("%q: %v, want that it is no socket", name, err)
+			}
 			continue
 		}
 		if _, err := d.Listen(name); err == nil {
