@@ -150,7 +150,8 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
 func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
-	s, err := spec.Parse(d.Specification, d.SpecificationName)
+	// The name begins each error, and is not to take the place of what follows.
+	s, err := spec.Parse(d.Specification, clip(d.SpecificationName, maxPath))
 	if err != nil {
 		return nil, err
 	}

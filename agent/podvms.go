@@ -120,7 +120,7 @@ func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods
 			p.turnAway(ctx, conn, why)
 			return
 		}
-		log.Warn("the pod's VM is not taken up yet", "error", why, "again in", wait)
+		log.Warn("the pod's VM is not taken up yet", "error", why, "again in", wait.String())
 		if idle(ctx, conn, wait) != nil {
 			break
 		}
