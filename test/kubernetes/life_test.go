@@ -180,5 +180,8 @@ func (d *deployment) testDelete(t *testing.T) {
 		}
 		d.kubectl(t, "patch", "pod", "-n", p.in(), p.name, "--type=json", `--patch=[{"op": "remove", "path": "/metadata/finalizers"}]`)
 	}
-	d.eventually(t, func() bool { return len(d.listed(t)) == 0 }, func() string { return "VMs are listed whose pods are gone" })
+	d.eventually(t, func() bool {
+		listed := d.listed(t)
+		return listed[heeds.vm()] == nil && listed[stubborn.vm()] == nil
+	}, func() string { return "VMs are listed whose pods are gone" })
 }

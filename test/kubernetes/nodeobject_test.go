@@ -2,8 +2,10 @@ package kubernetes_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmlet/vmlet/test/cluster"
 )
@@ -31,10 +33,36 @@ func (d *deployment) testNodeObject(t *testing.T) {
 		}
 		return len(missing) == 0
 	}, func() string { return "the Node lacks the labels " + strings.Join(missing, ", ") })
+	d.labelled = time.Now()
 	if labels[foreign] != "7" || labels["kubernetes.io/hostname"] != cluster.NodeName {
 		t.Errorf("others' labels have changed: %v", labels)
 	}
 	if holder := d.kubectl(t, "-n", "vmlet", "get", "lease", cluster.NodeName, "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
 		t.Error("the agent's Lease has no holder")
+	}
+}
+
+// testSilence: whatever pods, VMs, the kubelet and the API server did since, and
+// though there were other agents, nothing on the Node was to change: the agents
+// have written their Lease and nothing else.
+func (d *deployment) testSilence(t *testing.T) {
+	var leases int
+	var others []cluster.Write
+	look := func() bool {
+		leases, others = 0, nil
+		writes, err := d.Writes(func(w cluster.Write) bool { return w.User == agentUser && w.Time.After(d.labelled) })
+		must(t, err)
+		for _, w := range writes {
+			if w.Resource == "leases" && w.Name == cluster.NodeName {
+				leases++
+			} else {
+				others = append(others, w)
+			}
+		}
+		return leases >= 2
+	}
+	d.eventually(t, look, func() string { return fmt.Sprintf("the agent has renewed its Lease %d times", leases) })
+	for _, w := range others {
+		t.Errorf("the agent has written: %v", w)
 	}
 }

@@ -1,0 +1,83 @@
+package kubernetes_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/test/cluster"
+)
+
+const liarImage = "vmlet.test/liar:1"
+
+// lies are the ways in which test/kubernetes/liar lies, and what the agent says of
+// each.
+func lies() map[string]string {
+	const protocol = "not the shim's protocol"
+	return map[string]string{
+		"nonsense": protocol, "length": protocol, "message": protocol,
+		"mute": "no reply from the shim", "flood": "the shim has not said within",
+		"adopted": "what the shim keeps of the launch: ", "described": "aliases",
+		"symlink": "socket operation on non-socket", "folder": "socket operation on non-socket",
+	}
+}
+
+// liars are pods that lie for as long as all other tests last.
+func (d *deployment) liars(t *testing.T) {
+	t.Helper()
+	program, image := filepath.Join(t.TempDir(), "liar"), filepath.Join(t.TempDir(), "liar.tar")
+	must(t, cluster.BuildProgram(d.ctx, program, "github.com/vmlet/vmlet/test/kubernetes/liar"))
+	must(t, cluster.ProgramImage(image, liarImage, program))
+	must(t, d.LoadImage(d.ctx, image))
+	var pods []vmPod
+	for way := range lies() {
+		pods = append(pods, vmPod{
+			namespace: "default", name: "liar-" + way,
+			change: func(pod, container object) {
+				container["image"], container["command"] = liarImage, []string{"/liar", way}
+				container["resources"] = object{"requests": object{"cpu": "5m"}, "limits": object{"cpu": "20m", "memory": "128Mi"}}
+			},
+		})
+	}
+	d.createVMs(t, pods...)
+}
+
+// testLiars: the agent has said of each that it lies, and not too often; it has
+// served all others meanwhile, and none is taken for another pod's.
+func (d *deployment) testLiars(t *testing.T) {
+	for way, want := range lies() {
+		uid := d.kubectl(t, "get", "pod", "liar-"+way, "-o", "jsonpath={.metadata.uid}")
+		var said []string
+		d.eventually(t, func() bool {
+			said = nil
+			for line := range strings.Lines(d.kubectl(t, "-n", "vmlet", "logs", agents)) {
+				if strings.Contains(line, uid) && (strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`)) {
+					said = append(said, line)
+				}
+			}
+			return len(said) > 0
+		}, func() string { return "the agent says nothing of the liar " + way })
+		for _, line := range said {
+			if len(line) > 64<<10 || !strings.Contains(line, want) {
+				t.Errorf("of the liar %s the agent says, in %d bytes, %.1000s; want %q", way, len(line), line, want)
+			}
+		}
+	}
+	for name, vm := range d.listed(t) {
+		if strings.HasPrefix(name, "default/liar-") && vm.GetStatus().GetState() == running {
+			t.Errorf("%s is taken for a VM: %v", name, vm.GetStatus())
+		}
+	}
+	// The agent's pod has a memory limit.
+	if restarts := d.kubectl(t, "-n", "vmlet", "get", "pod", d.agent(t).Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"); restarts != "0" {
+		t.Errorf("the agent was restarted %s times", restarts)
+	}
+	// An honest pod among them.
+	p := d.guestPod("first", "other-name.yaml")
+	d.createVMs(t, p)
+	d.counted(t, p, 3)
+	if vm := d.state(t, p.vm(), running); vm.GetSpec().GetName() != "other" {
+		t.Errorf("the VM's own name is %q, want that of the specification", vm.GetSpec().GetName())
+	}
+	d.deleteVMs(t, p)
+}

@@ -1,0 +1,104 @@
+package kubernetes_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/cluster"
+)
+
+// testRestarts: agents, the kubelet and the API server come and go, and a VM goes
+// on.
+func (d *deployment) testRestarts(t *testing.T) {
+	p := d.guestPod("lasting", "plain.yaml")
+	d.createVMs(t, p)
+	d.counted(t, p, 3)
+	vm := d.state(t, p.vm(), running)
+	same := func(what string) {
+		t.Helper()
+		d.goesOn(t, p, running)
+		now := d.state(t, p.vm(), running)
+		if now.GetId() != vm.GetId() || now.GetStatus().GetProcess().GetVmmPid() != vm.GetStatus().GetProcess().GetVmmPid() {
+			t.Errorf("%s: the VM was %v and is %v", what, vm.GetStatus().GetProcess(), now.GetStatus().GetProcess())
+		}
+	}
+	d.killAgent(t)
+	d.kubectl(t, "-n", "vmlet", "wait", "--for=condition=Ready", "--timeout=1m", "pod/"+d.agent(t).Name)
+	same("after the agent was killed")
+	if m := d.listed(t)[p.vm()].GetStatus().GetMessage(); !strings.Contains(m, "adopted by a new agent") {
+		t.Errorf("the VM's message is %q, want that it was adopted", m)
+	}
+	d.mustVmlet(t, "save", "--keep-running", p.vm(), "/saved/adopted")
+	same("after a save by an agent that has adopted it")
+
+	d.configure(t, "devicePlugins: {counts: {kvm: 40, tun: 7}}\n")
+	d.allocatable(t, "devices.kubevirt.io/tun", 7, 7)
+	same("after the agents were rolled")
+
+	must(t, d.RestartKubelet(d.ctx))
+	d.allocatable(t, "devices.kubevirt.io/tun", 7, 7)
+	same("after the kubelet was restarted")
+
+	d.withoutAPIServer(t, p)
+	same("after the API server was away")
+	d.mustVmlet(t, "save", p.vm(), "/saved/lasting")
+	if e := d.ended(t, p); e.phase != "Succeeded" || e.code != 0 {
+		t.Errorf("after the save the pod is %+v", e)
+	}
+	until := d.gapless(t, p)
+	next := d.restorePod("lasting-2", "/saved/lasting")
+	d.createVMs(t, next)
+	d.restored(t, next, until, until)
+	d.deleteVMs(t, p, next)
+}
+
+// killAgent kills the agent's process, and waits until it has another.
+func (d *deployment) killAgent(t *testing.T) {
+	t.Helper()
+	before := d.agentProcess()
+	_, err := d.InNode(d.ctx, "kill", "-KILL", before)
+	must(t, err)
+	d.eventually(t, func() bool { now := d.agentProcess(); return now != "" && now != before },
+		func() string { return "the agent is not started again" })
+}
+
+// agentProcess is its number on the node; empty: there is none.
+func (d *deployment) agentProcess() string {
+	out, err := d.InNode(d.ctx, "pgrep", "--full", `^([^ ]*/)?vmlet agent --config `)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(out)
+}
+
+// withoutAPIServer: without it the VM is listed, paused and saved as ever, by the
+// agent's socket on the node, and an agent that is started then finds it as soon as
+// the API server says whose pod it is.
+func (d *deployment) withoutAPIServer(t *testing.T, p vmPod) {
+	t.Helper()
+	client := filepath.Join(t.TempDir(), "vmlet")
+	must(t, cluster.BuildProgram(d.ctx, client, "github.com/vmlet/vmlet/cmd/vmlet"))
+	must(t, d.StopComponent(cluster.APIServer))
+	for _, args := range [][]string{{"pause", p.vm()}, {"resume", p.vm()}, {"save", "--keep-running", p.vm(), "/saved/alone"}} {
+		_, err := d.InNode(d.ctx, append([]string{client}, args...)...)
+		must(t, err)
+	}
+	out, err := d.InNode(d.ctx, client, "get", "-o", "json", p.vm())
+	must(t, err)
+	var vm vmletv1.VirtualMachine
+	must(t, protojson.Unmarshal([]byte(out), &vm))
+	if vm.GetStatus().GetState() != running {
+		t.Errorf("without an API server the VM is %v", vm.GetStatus())
+	}
+	d.killAgent(t)
+	must(t, d.StartComponent(d.ctx, cluster.APIServer))
+	// The kubelet says by then that the container is another.
+	d.eventually(t, func() bool {
+		_, err := d.vmlet("version")
+		return err == nil
+	}, func() string { return "the agent can't be asked" })
+}
