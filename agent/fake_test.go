@@ -245,6 +245,7 @@ type fakeProc struct {
 	paused   bool
 	saving   *shim.Save
 	deaf     bool // answers no connection
+	pod      *fakePod
 	conns    []*fakeShim
 	monitors []*fakeMonitor
 	dead     chan struct{}

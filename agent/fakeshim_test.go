@@ -35,10 +35,16 @@ func (c *fakeShim) Welcome() shim.Welcome {
 	if c.proc.launched != nil {
 		w.VMMPID = c.proc.pid + 1000
 	}
+	if c.proc.pod != nil {
+		c.proc.pod.welcome(&w)
+	}
 	return w
 }
 
-func (c *fakeShim) Describe(context.Context) (*shim.Described, error) {
+func (c *fakeShim) Describe(ctx context.Context) (*shim.Described, error) {
+	if c.proc.pod != nil {
+		return c.proc.pod.describe(ctx)
+	}
 	return nil, refuse("in no pod")
 }
 
@@ -61,6 +67,9 @@ func (c *fakeShim) Launch(ctx context.Context, l shim.Launch, files []*os.File, 
 		return nil, refuse("launched already")
 	}
 	c.proc.launched, c.proc.paused = p, p.Paused
+	if c.proc.pod != nil {
+		c.proc.pod.launched = l
+	}
 	if progress != nil {
 		progress(shim.Progress{Step: "vmm"})
 	}
@@ -181,15 +190,28 @@ func (c *fakeShim) Kill(context.Context) (*shim.Exit, error) {
 	return e, nil
 }
 
-func (c *fakeShim) Fail(ctx context.Context, _ string) (*shim.Exit, error) { return c.Kill(ctx) }
+func (c *fakeShim) Fail(ctx context.Context, reason string) (*shim.Exit, error) {
+	c.proc.said(reason)
+	return c.Kill(ctx)
+}
 
-func (c *fakeShim) Release(context.Context, string) error {
+// said notes what the pod's owner is told.
+func (p *fakeProc) said(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pod != nil && p.alive() {
+		p.pod.refusal += reason
+	}
+}
+
+func (c *fakeShim) Release(_ context.Context, reason string) error {
 	c.proc.mu.Lock()
 	running := c.proc.launched != nil && c.proc.alive()
 	c.proc.mu.Unlock()
 	if running {
 		return refuse("a VMM runs")
 	}
+	c.proc.said(reason)
 	c.proc.end(nil)
 	return nil
 }

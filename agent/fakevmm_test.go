@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -39,6 +41,13 @@ func (v *fakeVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
 		Layout: memory.LayoutRaw, VMM: memory.VMM{Name: "qemu", Version: "7.2.0"}, Accelerator: r.Hypervisor,
 		MachineType: "pc-q35-7.2", MemorySize: 4096, Regions: []memory.Region{{Name: "ram0", Size: 4096}},
 	}, v.w.step("manifest")
+}
+func (v *fakeVMM) Tell(vmm.Info) (json.RawMessage, error) { return json.RawMessage(`"fake"`), nil }
+func (v *fakeVMM) Told(said json.RawMessage) (vmm.VMM, error) {
+	if string(said) != `"fake"` {
+		return nil, fmt.Errorf("what QEMU said of itself: %.20s", said)
+	}
+	return v, nil
 }
 func (v *fakeVMM) CheckImage(context.Context, *memory.Manifest) error { return v.checkErr }
 func (v *fakeVMM) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {

@@ -82,7 +82,7 @@ func nameOf(c *corev1.Container) string {
 }
 
 func TestContainerOf(t *testing.T) {
-	pod := podOf(testUID, container("a", "vmlet"), container("b", "vmlet"))
+	pod := podOf(testUID, container("a", "vmlet"), container("b", "vmlet"), container("new"))
 	pod.Spec.InitContainers = []corev1.Container{sidecar("side", "vmlet"), container("b2")}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{running("a", "containerd://1111"), running("b", "cri-o://2222"), running("gone", "containerd://3333"), running("new", "")}
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{running("side", "containerd://4444"), running("a", "containerd://5555")}

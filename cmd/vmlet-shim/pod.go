@@ -252,8 +252,11 @@ func (o podOptions) probe(ctx context.Context) (json.RawMessage, error) {
 	cmd.Stdout, cmd.Stderr = answer, said
 	cmd.WaitDelay = pipesPatience
 	err := cmd.Run()
-	if answer.over {
+	switch {
+	case answer.over:
 		err = errors.Join(err, fmt.Errorf("it says more than %d bytes", maxAnswer))
+	case err == nil && !json.Valid(answer.kept.Bytes()):
+		err = errors.New("what it says is no JSON")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("asking the VMM: %s probe --vmms: %w: %s", o.vmlet, err, bytes.TrimSpace(said.kept.Bytes()))

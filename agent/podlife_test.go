@@ -1,0 +1,430 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestPodAdopted: a new agent takes up what runs, and does not start it anew.
+func TestPodAdopted(t *testing.T) {
+	w := newWorld(t)
+	n := newFakeNode(w)
+	first := w.start()
+	n.servePod(t, first)
+	proc := n.container()
+	come(t, "it runs", first.is(lifecycle.Running))
+	before, _ := first.machine(podVM)
+	first.end()
+	if !proc.alive() || w.connections(proc) != 0 {
+		t.Fatalf("alive %t, %d connections after the agent's end", proc.alive(), w.connections(proc))
+	}
+
+	second := w.start()
+	n.servePod(t, second)
+	come(t, "it is adopted", second.is(lifecycle.Running))
+	after, _ := second.machine(podVM)
+	was, is := before.snapshot(), after.snapshot()
+	if is.Id != was.Id || is.Status.Hypervisor != was.Status.Hypervisor || !is.Status.StartedAt.AsTime().Equal(was.Status.StartedAt.AsTime()) ||
+		is.Status.EffectiveSpec.GetName() != "web" || is.Status.Process.Uid != 1000 || is.Status.Process.Cgroup != was.Status.Process.Cgroup {
+		t.Errorf("%v, was %v", is, was)
+	}
+	launches := 0
+	for _, step := range w.steps {
+		if step == "launch" {
+			launches++
+		}
+	}
+	if launches != 1 {
+		t.Errorf("%d launches", launches)
+	}
+	proc.end(&shim.Exit{Reason: shim.ReasonShutdown})
+	come(t, "its end is seen", second.is(lifecycle.Stopped))
+}
+
+// TestPodHostileKeep: what a shim says to have kept is the pod's word. Nothing of it
+// names anything of the node's, and a VM that runs is never ended because of it.
+func TestPodHostileKeep(t *testing.T) {
+	lie := func(change func(*lease)) func(json.RawMessage) json.RawMessage {
+		return func(kept json.RawMessage) json.RawMessage {
+			var l lease
+			if err := json.Unmarshal(kept, &l); err != nil {
+				t.Error(err)
+			}
+			change(&l)
+			b, err := json.Marshal(l)
+			if err != nil {
+				t.Error(err)
+			}
+			return b
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		change  func(json.RawMessage) json.RawMessage
+		adopted bool
+	}{
+		{"the node's", lie(func(l *lease) {
+			l.UID, l.RunID, l.Device, l.Memory = 0, "../..", "/dev/sda", "/etc/passwd"
+			l.Cgroup.Paths = map[string]string{"": "/system.slice"}
+		}), true},
+		{"another VMM", lie(func(l *lease) { l.VMM = "../../bin/sh" }), true},
+		{"none", func(json.RawMessage) json.RawMessage { return nil }, false},
+		{"no JSON", func(json.RawMessage) json.RawMessage { return json.RawMessage("x") }, false},
+		{"null", func(json.RawMessage) json.RawMessage { return json.RawMessage("null") }, false},
+		{"empty", func(json.RawMessage) json.RawMessage { return json.RawMessage("{}") }, false},
+		{"another hypervisor", lie(func(l *lease) { l.Manifest.Accelerator = "abacus" }), false},
+		{"an endless version", lie(func(l *lease) { l.Manifest.VMM.Version = strings.Repeat("9", 1<<20) }), false},
+		{"no id", lie(func(l *lease) { l.Manifest.PlanExtras = json.RawMessage(`{"id":"../../x"}`) }), false},
+		{"no specification", lie(func(l *lease) { l.Manifest.Specification = nil }), false},
+		{"a faulty specification", lie(func(l *lease) { l.Manifest.Specification = json.RawMessage(`{"name":"UPPER/../CASE"}`) }), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			n := newFakeNode(w)
+			first := w.start()
+			n.servePod(t, first)
+			proc := n.container()
+			come(t, "it runs", first.is(lifecycle.Running))
+			first.end()
+			proc.pod.keep = test.change(proc.pod.launched.Keep)
+			if proc.pod.keep == nil {
+				proc.pod.launched.Keep = nil
+			}
+
+			second := w.start()
+			h := &podHome{agent: second.agent, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.connect()}
+			p := &podVMs{agent: second.agent, node: n}
+			d, err := p.describe(t.Context(), h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := p.adopt(t.Context(), h, h.conn.Welcome(), d)
+			if (err == nil) != test.adopted {
+				t.Fatalf("adopted: %v", err)
+			}
+			if !proc.alive() {
+				t.Error("it was ended")
+			}
+			if err != nil {
+				if len(second.all()) > 0 {
+					t.Error("it is listed")
+				}
+				return
+			}
+			l := m.running().lease
+			if l.UID != 1000 || l.Device != "" || l.Memory != "" || l.RunID != proc.options.RunID || l.Cgroup.Paths[""] != "/kubepods/pod/c0ffee" || l.Cgroup.Version != 2 {
+				t.Errorf("taken from it: %+v", l)
+			}
+		})
+	}
+}
+
+// TestPodNotAdoptedRunsOn: an agent that can't take a VM up leaves it alone.
+func TestPodNotAdoptedRunsOn(t *testing.T) {
+	w := newWorld(t)
+	n := newFakeNode(w)
+	first := w.start()
+	n.servePod(t, first)
+	proc := n.container()
+	come(t, "it runs", first.is(lifecycle.Running))
+	first.end()
+	good := proc.pod.launched.Keep
+	proc.mu.Lock()
+	proc.pod.keep = json.RawMessage("{}")
+	proc.mu.Unlock()
+	second := w.start()
+	unmount := n.servePod(t, second)
+	come(t, "it is looked at", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 1 })
+	if !proc.alive() || proc.pod.refusal != "" {
+		t.Errorf("alive %t, told %q", proc.alive(), proc.pod.refusal)
+	}
+	proc.mu.Lock()
+	proc.pod.keep = good
+	proc.mu.Unlock()
+	come(t, "it is taken up", second.is(lifecycle.Running))
+	unmount()
+}
+
+// TestPodAgentEndsInTheMiddle of a start: what runs by then is the next agent's, and
+// what doesn't is started by it.
+func TestPodAgentEndsInTheMiddle(t *testing.T) {
+	for _, step := range []string{"info", "plan", "launch", "connect", "status"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			n := newFakeNode(w)
+			first := w.start()
+			w.hooks[step] = func() {
+				go first.end()
+				<-first.ctx.Done()
+			}
+			n.servePod(t, first)
+			proc := n.container()
+			come(t, "the agent ends", func() bool { return first.ctx.Err() != nil })
+			first.end()
+			if !proc.alive() || proc.pod.refusal != "" {
+				t.Fatalf("alive %t, told %q", proc.alive(), proc.pod.refusal)
+			}
+			if w.connections(proc) != 0 {
+				t.Errorf("%d connections are open", w.connections(proc))
+			}
+			second := w.start()
+			n.servePod(t, second)
+			come(t, "it runs", second.is(lifecycle.Running))
+		})
+	}
+}
+
+// TestPodVolumeGoesInTheMiddle of a start: nothing is left running.
+func TestPodVolumeGoesInTheMiddle(t *testing.T) {
+	for _, step := range []string{"info", "launch", "status"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			a, n := w.start(), newFakeNode(w)
+			unmounted := make(chan struct{})
+			var unmount func()
+			ready := make(chan struct{})
+			w.hooks[step] = func() {
+				<-ready
+				go func() {
+					unmount()
+					close(unmounted)
+				}()
+				<-n.servedUntil
+			}
+			unmount = n.servePod(t, a)
+			close(ready)
+			proc := n.container()
+			come(t, "the volume is left", func() bool {
+				select {
+				case <-unmounted:
+					return true
+				default:
+					return false
+				}
+			})
+			proc.mu.Lock()
+			launched := proc.launched != nil
+			proc.mu.Unlock()
+			if launched && proc.alive() {
+				t.Error("its VMM runs on")
+			}
+			if w.connections(proc) != 0 {
+				t.Errorf("%d connections are open", w.connections(proc))
+			}
+		})
+	}
+}
+
+// TestPodOperations: what a pod's VM can't have says what to do instead.
+func TestPodOperations(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	_, err := a.agent.start(t.Context(), podVM, startOptions{}, nil)
+	wantCode(t, "start", err, codes.FailedPrecondition)
+	wantText(t, err.Error(), "kubectl delete pod -n default web")
+	wantCode(t, "delete", a.delete(t.Context(), podVM), codes.FailedPrecondition)
+	if _, err := a.kill(t.Context(), podVM); err != nil {
+		t.Error(err)
+	}
+	come(t, "it has ended", a.is(lifecycle.Stopped))
+	wantCode(t, "delete of one that has ended", a.delete(t.Context(), podVM), codes.FailedPrecondition)
+	_, err = a.agent.start(t.Context(), podVM, startOptions{}, nil)
+	wantCode(t, "start of one that has ended", err, codes.FailedPrecondition)
+}
+
+func TestPodSave(t *testing.T) {
+	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
+	outside := t.TempDir()
+	for _, test := range []struct {
+		name    string
+		policy  corev1.RestartPolicy
+		options saveOptions
+		runDir  string
+		want    string // of the error; empty: it is saved
+	}{
+		{"Never", never, saveOptions{directory: filepath.Join(outside, "never")}, "", ""},
+		{"OnFailure", onFailure, saveOptions{directory: filepath.Join(outside, "onfailure")}, "", ""},
+		{"Always", always, saveOptions{directory: filepath.Join(outside, "always")}, "", "restartPolicy is Always"},
+		{"Always, kept running", always, saveOptions{directory: filepath.Join(outside, "kept"), keep: true}, "", ""},
+		{"in the volume", never, saveOptions{directory: "/run/vmlet/one"}, "", "gone with the pod"},
+		{"the volume itself", never, saveOptions{directory: "/run/vmlet/"}, "", "gone with the pod"},
+		{"in the volume by a detour", never, saveOptions{directory: "/saved/../run/vmlet/one"}, "", "gone with the pod"},
+		{"in a volume with a slash", never, saveOptions{directory: "/run/vmlet/one"}, "/run/vmlet/", "gone with the pod"},
+		{"relative", never, saveOptions{directory: "saved/one"}, "", "absolute"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			a, n := w.start(), newFakeNode(w)
+			n.pod.Spec.RestartPolicy = test.policy
+			n.servePod(t, a)
+			proc := n.container(func(p *fakePod) {
+				if test.runDir != "" {
+					p.runDir = test.runDir
+				}
+			})
+			come(t, "it runs", a.is(lifecycle.Running))
+			_, _, err := a.save(t.Context(), podVM, test.options, ignoreProgress)
+			switch {
+			case test.want != "":
+				if err == nil {
+					t.Fatal("it is saved")
+				}
+				wantText(t, err.Error(), test.want)
+				if !a.is(lifecycle.Running)() {
+					t.Error("it does not run on")
+				}
+			case err != nil:
+				t.Fatal(err)
+			case proc.alive() != test.options.keep:
+				t.Errorf("it runs on: %t", proc.alive())
+			}
+		})
+	}
+}
+
+// TestPodSavedAndKilled: whether an image is there can't be seen from the node, and
+// one of the node's own in a folder of that name is not taken for it.
+func TestPodSavedAndKilled(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	w.fail["after the image"] = errors.New("the shim was killed")
+	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: filepath.Join(t.TempDir(), "one")}, ignoreProgress); err == nil {
+		t.Error("it was saved")
+	}
+	come(t, "it has ended", a.is(lifecycle.Crashed))
+}
+
+// TestPodRestores what another pod has saved, as its VM and under this pod's name.
+func TestPodRestores(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	dir := filepath.Join(t.TempDir(), "one")
+	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: dir}, ignoreProgress); err != nil {
+		t.Fatal(err)
+	}
+	come(t, "it is saved", a.is(lifecycle.Saved))
+	image, err := memory.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := n.container(func(p *fakePod) {
+		p.described.Specification = nil
+		p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: manifest}
+	})
+	come(t, "it runs again, or never", func() bool { return a.is(lifecycle.Running)() || !restored.alive() })
+	if !restored.alive() {
+		t.Fatal(restored.pod.refusal)
+	}
+	if r := restored.pod.launched.Plan.Restore; r == nil || r.Directory != "/saved/one" || r.ImageID != image.Manifest().ID {
+		t.Errorf("restored from %+v", r)
+	}
+	m, _ := a.machine(podVM)
+	if vm := m.snapshot(); vm.Id != podUID || vm.Spec.Name != "web" {
+		t.Errorf("%v", vm)
+	}
+}
+
+// TestPodGrace: the guest has what the pod has, less what the shim needs itself.
+func TestPodGrace(t *testing.T) {
+	for _, test := range []struct {
+		pod  *int64
+		own  time.Duration
+		want time.Duration
+	}{
+		{new(int64(30)), 30 * time.Second, 28 * time.Second},
+		{new(int64(31)), 30 * time.Second, 29 * time.Second},
+		{new(int64(32)), 30 * time.Second, 30 * time.Second},
+		{new(int64(3600)), 30 * time.Second, 30 * time.Second},
+		{new(int64(0)), 30 * time.Second, time.Second},
+		{new(int64(-1)), 30 * time.Second, time.Second},
+		{new(int64(9999999999)), 30 * time.Second, 30 * time.Second},
+		{new(int64(1<<63 - 1)), 30 * time.Second, 30 * time.Second},
+		{new(int64(-1 << 63)), 30 * time.Second, time.Second},
+		{nil, 30 * time.Second, 30 * time.Second},
+		{new(int64(30)), 1500 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: test.pod}}
+		h := &podHome{pod: pod}
+		r, err := h.request(&choice{lease: new(lease), spec: &vmletv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
+		if err != nil || r.Grace != test.want {
+			t.Errorf("%v of a pod with %v: %v, %v; want %v", test.own, test.pod, r.Grace, err, test.want)
+		}
+	}
+}
+
+// TestClip cuts between characters.
+func TestClip(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		max  int
+		want string
+	}{{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aüb", 2, "a"}, {"aüb", 3, "aü"}, {"", 0, ""}} {
+		if got := clip(test.text, test.max); got != test.want {
+			t.Errorf("%q to %d: %q", test.text, test.max, got)
+		}
+	}
+}
+
+// TestPodMessagesAreBounded: what a pod's shim says is kept in memory, and shown to
+// everybody who lists VMs.
+func TestPodMessagesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	proc := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	long := strings.Repeat("x", 1<<20)
+	proc.mu.Lock()
+	conn := proc.conns[0]
+	proc.mu.Unlock()
+	conn.events <- shim.Event{Damaged: long}
+	conn.events <- shim.Event{Damaged: long}
+	proc.end(&shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: long, ImageID: long, LastWords: long})
+	come(t, "it has ended", a.is(lifecycle.Saved))
+	m, _ := a.machine(podVM)
+	status := m.snapshot().GetStatus()
+	if len(status.GetMessage()) > maxMessage || len(status.GetImage().GetPath()) > maxPath || len(status.GetImage().GetImageId()) > maxVersion {
+		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))
+	}
+	history := a.hub.Subscribe(podVM, 100, 0)
+	defer history.Close()
+	damaged := 0
+	for _, item := range history.Take() {
+		if len(item.Event.GetMessage()) > maxMessage {
+			t.Errorf("event %s has %d bytes", item.Event.GetType(), len(item.Event.GetMessage()))
+		}
+		if item.Event.GetType() == "image-damaged" {
+			damaged++
+		}
+	}
+	if damaged != 1 {
+		t.Errorf("that the image is damaged is told %d times", damaged)
+	}
+}

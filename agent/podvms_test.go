@@ -1,0 +1,413 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// come polls for what no event tells.
+func come(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s: it does not come about", what)
+		}
+	}
+}
+
+// is says whether the pod's VM is listed in a state.
+func (a *testAgent) is(s lifecycle.State) func() bool {
+	return func() bool {
+		m, err := a.machine(podVM)
+		return err == nil && m.state() == s && (m.running() != nil) == lifecycle.Live(s)
+	}
+}
+
+// refusal waits until a container's shim has been turned away, and returns why.
+func (n *fakeNode) refusal(t *testing.T, p *fakeProc) string {
+	t.Helper()
+	come(t, "the shim is turned away", func() bool { return !p.alive() })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.launched != nil && p.pod.refusal == "" {
+		t.Error("its VMM was started and ended without a word")
+	}
+	return p.pod.refusal
+}
+
+func wantText(t *testing.T, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("%q does not have %q", got, w)
+		}
+	}
+}
+
+func TestPodBoots(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	proc := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	m, _ := a.machine(podVM)
+	vm := m.snapshot()
+	if vm.Id != podUID || vm.Spec.Name != "web" || vm.Status.Hypervisor != "kvm" || vm.Status.Process.Uid != 1000 ||
+		vm.Status.Process.Cgroup != "/kubepods/pod/c0ffee" || vm.Status.Pod.Uid != podUID || vm.Status.Pod.Container != "vm" {
+		t.Errorf("%v", vm)
+	}
+	launched := proc.pod.launched
+	if launched.Plan.Memory.Path != "/run/vmlet/ram" || launched.Plan.User != nil || launched.Grace != 28*time.Second {
+		t.Errorf("plan %+v, grace %v", launched.Plan, launched.Grace)
+	}
+	if want := []string{"/dev/kvm to 1000 in the container of 101"}; !slices.Equal(n.granted, want) {
+		t.Errorf("granted: %q", n.granted)
+	}
+	for _, taken := range w.holding() {
+		if strings.HasPrefix(taken, "user") || strings.HasPrefix(taken, "cgroup") || strings.HasPrefix(taken, "device") {
+			t.Errorf("the agent has taken %s for it", taken)
+		}
+	}
+	if _, err := a.pause(t.Context(), podVM); err != nil || !a.is(lifecycle.Paused)() {
+		t.Errorf("pause: %v", err)
+	}
+	proc.end(&shim.Exit{Reason: shim.ReasonShutdown})
+	come(t, "it has ended", a.is(lifecycle.Stopped))
+}
+
+// TestPodRefused: each fault reaches the pod's owner, nothing is started, and
+// nothing stays open.
+func TestPodRefused(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		node  func(*fakeNode)
+		pod   func(*fakePod)
+		wants []string
+	}{
+		{"a faulty specification", nil, func(p *fakePod) { p.described.Specification = []byte("memory: {size: lots}\n") }, []string{"memory.size"}},
+		{"a field that isn't", nil, func(p *fakePod) { p.described.Specification = []byte("boots: 1\n") }, []string{"/guest/vm.yaml", "boots"}},
+		{"no specification", nil, func(p *fakePod) { p.described.Specification = nil }, []string{"/guest/vm.yaml: empty"}},
+		{"another's volume", func(n *fakeNode) { n.place.Pod = "11111111-2222-4333-8444-555555555555" }, nil, []string{"is a process of pod 1111"}},
+		{"no shim of a pod", nil, func(p *fakePod) { p.none = true }, []string{"no shim of a pod"}},
+		{"a relative folder", nil, func(p *fakePod) { p.runDir = "run" }, []string{"no shim of a pod"}},
+		{"an endless folder", nil, func(p *fakePod) { p.runDir = "/" + strings.Repeat("x", maxPath) }, []string{"no shim of a pod"}},
+		{"KVM by name, not allocated", func(n *fakeNode) { n.allocated = nil },
+			func(p *fakePod) { p.described.Specification = []byte(podSpec + "hypervisor: kvm\n") }, []string{"hypervisor", podKVM, "resources.limits"}},
+		{"another resource allocated", func(n *fakeNode) { n.allocated = map[string]bool{"devices.kubevirt.io/tun": true} },
+			func(p *fakePod) { p.described.Specification = []byte(podSpec + "hypervisor: kvm\n") }, []string{podKVM}},
+		{"the device can't be given", func(n *fakeNode) { n.grantErr = errors.New("is the node's own file") }, nil, []string{"user 1000", podKVM, "node's own file"}},
+		{"no VMM", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage("[]") }, []string{"vmm", "not in the pod's image"}},
+		{"a VMM that can't be asked", nil, func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"no such file","said":"fake"}]`)
+		}, []string{"VMM qemu in the pod's image: no such file"}},
+		{"not what a VMM says", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage(`[{"name":"qemu","said":{"x":1}}]`) }, []string{"what QEMU said"}},
+		{"nothing said of VMMs", nil, func(p *fakePod) { p.described.VMMs = nil }, []string{"what the VMMs in the pod's image say"}},
+		{"no list of VMMs", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage(`{"name":"qemu"}`) }, []string{"what the VMMs in the pod's image say"}},
+		{"an endless complaint", nil, func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<20) + `"}]`)
+		}, []string{"nono"}},
+		{"huge pages", nil, func(p *fakePod) {
+			p.described.Specification = []byte(podSpec + "memory: {size: 64Mi, hugePages: {pageSize: 2Mi}}\n")
+		}, []string{"memory.hugePages"}},
+		{"a tap", nil, func(p *fakePod) {
+			p.described.Specification = []byte(podSpec + "networks: [{tap: {bridge: br0}}]\n")
+		}, []string{"networks[0].tap"}},
+		{"more memory than the volume", nil, func(p *fakePod) { p.described.Specification = []byte(podSpec + "memory: {size: 1024Ti}\n") }, []string{"memory.size"}},
+		{"a damaged image", nil, func(p *fakePod) {
+			p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: []byte("{}")}
+		}, []string{"/saved/one/manifest.json"}},
+		{"a launch that fails", func(n *fakeNode) { n.w.fail["launch"] = errors.New("QEMU says no") }, nil, []string{"QEMU says no"}},
+		{"a monitor that can't be reached", func(n *fakeNode) { n.w.fail["connect"] = errors.New("deaf monitor") }, nil, []string{"deaf monitor"}},
+		{"a status that can't be had", func(n *fakeNode) { n.w.fail["status"] = errors.New("mute monitor") }, nil, []string{"mute monitor"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			a, n := w.start(), newFakeNode(w)
+			if test.node != nil {
+				test.node(n)
+			}
+			n.servePod(t, a)
+			proc := n.container(func(p *fakePod) {
+				if test.pod != nil {
+					test.pod(p)
+				}
+			})
+			why := n.refusal(t, proc)
+			wantText(t, why, test.wants...)
+			if len(why) > maxMessage {
+				t.Errorf("%d bytes of reason", len(why))
+			}
+			for _, m := range a.all() {
+				come(t, "nothing runs", func() bool { return m.running() == nil })
+				if text := m.snapshot().GetStatus().GetMessage(); len(text) > maxMessage {
+					t.Errorf("%d bytes of message", len(text))
+				}
+			}
+			proc.mu.Lock()
+			defer proc.mu.Unlock()
+			if len(proc.conns) > 0 {
+				t.Errorf("%d connections are open", len(proc.conns))
+			}
+		})
+	}
+}
+
+func TestStaticPodRefused(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	const uid = "0123456789abcdef0123456789abcdef"
+	n.place.Pod = uid
+	p := &podVMs{agent: a.agent, node: n}
+	ctx, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	a.watches.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
+	wantText(t, n.refusal(t, n.container()), "static pod", "DaemonSet")
+}
+
+// TestPodWithoutKVM falls back to emulation, and says why.
+func TestPodWithoutKVM(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.allocated = nil
+	n.servePod(t, a)
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	m, _ := a.machine(podVM)
+	status := m.snapshot().GetStatus()
+	if status.GetHypervisor() != "emulation" {
+		t.Errorf("hypervisor %s", status.GetHypervisor())
+	}
+	wantText(t, status.GetHypervisorReason(), podKVM, "resources.limits")
+	if len(n.granted) > 0 {
+		t.Errorf("granted, though nothing is allocated: %q", n.granted)
+	}
+}
+
+// TestRootPodNeedsNoGrant: the container's root owns the device.
+func TestRootPodNeedsNoGrant(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.peer.UID = 0
+	n.servePod(t, a)
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	if len(n.granted) > 0 {
+		t.Errorf("granted: %q", n.granted)
+	}
+}
+
+// TestPodNotYet: a kubelet or an API server that is away is waited for, and the
+// shim's events meanwhile hurry nobody.
+func TestPodNotYet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		away func(*fakeNode, error)
+	}{
+		{"the kubelet", func(n *fakeNode, err error) { n.allocErr = err }},
+		{"the API server", func(n *fakeNode, err error) { n.podErr = err }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			a, n := w.start(), newFakeNode(w)
+			test.away(n, errors.New("connection refused"))
+			n.servePod(t, a)
+			proc := n.container()
+			come(t, "it is connected", func() bool { return w.connections(proc) == 1 })
+			n.set(func() { test.away(n, nil) })
+			come(t, "it runs", a.is(lifecycle.Running))
+			if proc.pod.refusal != "" {
+				t.Errorf("it was told %q", proc.pod.refusal)
+			}
+		})
+	}
+}
+
+func (w *world) connections(p *fakeProc) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+// TestIdle: only the shim's end, the time and the context end it.
+func TestIdle(t *testing.T) {
+	w := newWorld(t)
+	proc := newFakeNode(w).container()
+	conn := proc.connect()
+	for range cap(conn.events) {
+		conn.events <- shim.Event{Damaged: "again"}
+	}
+	if err := idle(t.Context(), conn, time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := idle(ctx, conn, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	conn.hangUp()
+	if err := idle(t.Context(), conn, time.Hour); !errors.Is(err, shim.ErrDisconnected) {
+		t.Error(err)
+	}
+}
+
+// TestPodShimGoesWhileWaited: its connection is given up, and the next run of the
+// container is served.
+func TestPodShimGoesWhileWaited(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.allocErr = errors.New("connection refused")
+	n.servePod(t, a)
+	first := n.container()
+	come(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
+	first.end(nil)
+	n.set(func() { n.allocErr = nil })
+	second := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	if w.connections(first) != 0 || w.connections(second) != 1 {
+		t.Errorf("%d and %d connections", w.connections(first), w.connections(second))
+	}
+}
+
+// TestPodContainerStartsAgain: a new run takes the place of the one that has ended.
+func TestPodContainerStartsAgain(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	first := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	old, _ := a.machine(podVM)
+	first.end(nil)
+	second := n.container()
+	come(t, "it runs again", func() bool {
+		m, err := a.machine(podVM)
+		return err == nil && m != old && a.is(lifecycle.Running)()
+	})
+	if !old.left() || old.running() != nil || old.state() != lifecycle.Crashed {
+		t.Errorf("the first run is %v", old.snapshot().GetStatus())
+	}
+	m, _ := a.machine(podVM)
+	if got := m.running().lease.RunID; got != second.options.RunID || len(a.all()) != 1 {
+		t.Errorf("run %s of %d VMs", got, len(a.all()))
+	}
+}
+
+// TestPodVMIsListedUntilItsPodIsGone, whatever becomes of its volume.
+func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	unmount := n.servePod(t, a)
+	proc := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	m, _ := a.machine(podVM)
+	unmount()
+	close(n.gone) // an object that was deleted by force, while the VM still runs
+	proc.end(&shim.Exit{Reason: shim.ReasonKilled})
+	come(t, "it is forgotten", func() bool { _, err := a.machine(podVM); return err != nil })
+	if m.running() != nil || m.state() != lifecycle.Stopped {
+		t.Errorf("it is forgotten as %v", m.snapshot().GetStatus())
+	}
+}
+
+// TestPodEndedIsListed until the pod's object is gone.
+func TestPodEndedIsListed(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	unmount := n.servePod(t, a)
+	proc := n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	proc.end(&shim.Exit{Reason: shim.ReasonPanicked})
+	come(t, "it has ended", a.is(lifecycle.Crashed))
+	unmount()
+	if !a.is(lifecycle.Crashed)() {
+		t.Error("it is listed no more")
+	}
+	close(n.gone)
+	come(t, "it is forgotten", func() bool { _, err := a.machine(podVM); return err != nil })
+}
+
+// TestPodDeaf: a shim that doesn't say what it is for holds up neither the agent's
+// end nor the volume's.
+func TestPodDeaf(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	unmount := n.servePod(t, a)
+	proc := n.container(func(p *fakePod) { p.deaf = true })
+	come(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
+	unmount()
+	if w.connections(proc) != 0 || !proc.alive() || proc.pod.refusal != "" {
+		t.Errorf("%d connections, alive %t, told %q", w.connections(proc), proc.alive(), proc.pod.refusal)
+	}
+}
+
+// TestPodLaunching: what an agent that is gone had begun is waited for.
+func TestPodLaunching(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	proc := n.container(func(p *fakePod) { p.launching = true })
+	come(t, "it is looked at", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled > 0 })
+	proc.mu.Lock()
+	proc.pod.launching = false
+	proc.mu.Unlock()
+	come(t, "it runs", a.is(lifecycle.Running))
+	if proc.pod.refusal != "" || w.connections(proc) != 1 {
+		t.Errorf("told %q, %d connections", proc.pod.refusal, w.connections(proc))
+	}
+}
+
+func TestPodDialsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	dialled := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled }
+	come(t, "it is looked at again", func() bool {
+		n.announce() // as a pod can all the time
+		return dialled() > 1
+	})
+	for range 500 {
+		n.announce()
+	}
+	if got := dialled(); got > dialBurst+5 {
+		t.Errorf("dialled %d times", got)
+	}
+}
+
+func TestNameFor(t *testing.T) {
+	for pod, want := range map[string]string{
+		"web": "web", "web.prod": "web-prod", "a..b": "a--b", "": "", "...": "",
+		strings.Repeat("x", 62) + ".y": strings.Repeat("x", 62),
+		strings.Repeat("x", 300):       strings.Repeat("x", 63),
+	} {
+		if got := nameFor(pod); got != want {
+			t.Errorf("%q: %q, want %q", pod, got, want)
+		}
+	}
+}
+
+// FuzzNameFor: of each name that a pod can have comes one that a guest can have.
+func FuzzNameFor(f *testing.F) {
+	f.Add("web.prod")
+	f.Add("a-." + strings.Repeat("b.", 40) + "c")
+	f.Fuzz(func(t *testing.T, pod string) {
+		name := nameFor(pod)
+		if len(validation.IsDNS1123Subdomain(pod)) == 0 && len(validation.IsDNS1123Label(name)) > 0 {
+			t.Errorf("%q: %q", pod, name)
+		}
+	})
+}

@@ -1,0 +1,474 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// podScene is a container: a shim in a pod's volume, and what it says.
+type podScene struct {
+	*scene
+	volume         string
+	specification  string
+	vmlet          string
+	terminationLog string
+	cmd            *exec.Cmd
+	stdout, stderr output
+	ended          chan struct{}
+}
+
+// output is what a process prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+const podText = "boot: {kernel: {path: /guest/kernel}}\n"
+
+func newPodScene(t *testing.T) *podScene {
+	t.Helper()
+	p := &podScene{scene: newScene(t)}
+	// newScene's RAM is on a tmpfs already.
+	p.volume = filepath.Join(filepath.Dir(p.ram), "volume")
+	p.check(os.Mkdir(p.volume, 0o700))
+	p.run, p.state, p.ram = p.volume, p.volume, filepath.Join(p.volume, shim.RAMName)
+	p.specification = filepath.Join(p.root, "vm.yaml")
+	p.check(os.WriteFile(p.specification, []byte(podText), 0o600))
+	p.terminationLog = filepath.Join(p.root, "termination-log")
+	p.check(os.WriteFile(p.terminationLog, []byte("an earlier run's, which was longer than this one's will be, by far"), 0o600))
+	p.vmlet = filepath.Join(p.root, "vmlet")
+	p.says(`echo '[{"name":"qemu","said":"this"}]'`)
+	return p
+}
+
+// says makes the vmlet that is asked what the VMMs can do.
+func (p *podScene) says(script string) {
+	p.t.Helper()
+	p.check(os.WriteFile(p.vmlet, []byte("#!/bin/sh\ntest \"$*\" = 'probe --vmms' || exit 9\n"+script+"\n"), 0o700))
+}
+
+// container starts the container's program; more are its last arguments, in place of the specification.
+func (p *podScene) container(more ...string) {
+	p.t.Helper()
+	if len(more) == 0 {
+		more = []string{p.specification}
+	}
+	args := append([]string{podMode, "--volume", p.volume, "--vmlet", p.vmlet, "--termination-log", p.terminationLog}, more...)
+	p.cmd = exec.Command(shimBinary, args...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.check(p.cmd.Start())
+	p.shimPID = p.cmd.Process.Pid
+	cmd, ended := p.cmd, make(chan struct{})
+	p.ended = ended
+	go func() {
+		_ = cmd.Wait() // its state tells the same
+		close(ended)
+	}()
+	p.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has mostly ended
+		<-ended
+		if p.t.Failed() {
+			p.t.Logf("the shim said: %s", p.stderr.String())
+		}
+	})
+}
+
+// connect is an agent's coming; the shim announces itself.
+func (p *podScene) connect() {
+	p.t.Helper()
+	p.waitFor(func() bool {
+		select {
+		case <-p.ended:
+			p.t.Fatalf("it has ended: %s", p.stderr.String())
+		default:
+		}
+		client, err := shim.Dial(p.ctx, p.volume)
+		if err != nil {
+			return false
+		}
+		p.client = client
+		p.t.Cleanup(func() { client.Close() })
+		return true
+	})
+}
+
+// boot launches the PVH guest with what a node's agent would send.
+func (p *podScene) boot(change func(*shim.Launch)) {
+	p.t.Helper()
+	own := p.plan(anyQEMU(p.t))
+	own.User = nil // in a pod all is the container's user's
+	l := shim.Launch{Plan: own, Keep: json.RawMessage(`{"kept":"this"}`), Grace: time.Minute}
+	if change != nil {
+		change(&l)
+	}
+	launched, err := p.client.Launch(p.ctx, l, nil, nil)
+	p.check(err)
+	p.vmmPID = launched.VMMPID
+}
+
+// wantExit waits for the container's end and looks at what the kubelet would see.
+func (p *podScene) wantExit(code int, said ...string) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-p.ctx.Done():
+		p.t.Fatal("it does not end")
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.t.Errorf("exit code %d, want %d", got, code)
+	}
+	last, err := os.ReadFile(p.terminationLog)
+	p.check(err)
+	if code == 0 && !strings.HasPrefix(string(last), "an earlier run's") {
+		p.t.Errorf("last words of one that ended well: %q", last)
+	}
+	for _, want := range said {
+		if !strings.Contains(string(last), want) {
+			p.t.Errorf("last words %q do not have %q", last, want)
+		}
+	}
+	for _, name := range []string{shim.SocketName, shim.PIDName, shim.RAMName, "qmp.sock"} {
+		if _, err := os.Lstat(filepath.Join(p.volume, name)); !errors.Is(err, os.ErrNotExist) {
+			p.t.Errorf("%s is left: %v", name, err)
+		}
+	}
+}
+
+func TestParsePod(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		want string // of the error; empty: none
+	}{
+		{"/vm.yaml", ""},
+		{"--restore /saved --lazy --allow-changed-disks --new-identity", ""},
+		{"--grace 5s --volume /v --vmlet /bin/vmlet --termination-log /log --verbose /vm.yaml", ""},
+		{"", "name the specification"},
+		{"a b", `unexpected argument "b"`},
+		{"--restore /saved a", "leave out the one"},
+		{"--restore saved", "not an absolute path"},
+		{"--volume run a", "not an absolute path"},
+		{"--grace 0s a", "not positive"},
+		{"--grace -1s a", "not positive"},
+		{"--teapot a", "teapot"},
+		{"--grace long a", "long"},
+		{"--help", "help requested"},
+	} {
+		o, err := parsePod(strings.Fields(test.args), io.Discard)
+		if test.want == "" && (err != nil || !filepath.IsAbs(o.vmlet) || !filepath.IsAbs(o.terminationLog)) {
+			t.Errorf("%q: %+v, %v", test.args, o, err)
+		}
+		if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%q: error %v, want %q", test.args, err, test.want)
+		}
+	}
+}
+
+func TestPodDescribes(t *testing.T) {
+	p := newPodScene(t)
+	p.container()
+	p.connect()
+	w := p.client.Welcome()
+	if w.Pod == nil || w.Pod.RunDir != p.volume || w.Pod.RunID == "" || w.VMMPID != 0 {
+		t.Errorf("welcome %+v", w)
+	}
+	d, err := p.client.Describe(p.ctx)
+	p.check(err)
+	if string(d.Specification) != podText || d.SpecificationName != p.specification || d.Restore != nil || string(d.VMMs) != `[{"name":"qemu","said":"this"}]` {
+		t.Errorf("%+v", d)
+	}
+	// It is asked each time: the agent may have given it a device since.
+	p.says(`echo '[]'`)
+	d, err = p.client.Describe(p.ctx)
+	p.check(err)
+	if string(d.VMMs) != "[]" {
+		t.Errorf("%s", d.VMMs)
+	}
+	for script, want := range map[string]string{
+		"echo no QEMU >&2; exit 3":                 "no QEMU",
+		"head -c 5000000 /dev/zero":                "more than 4194304 bytes",
+		"head -c 1000000 /dev/zero >&2; exit 4":    "exit status 4",
+		"exit 0":                                   "no JSON",
+		"sleep 600 & echo not in time >&2; exit 5": "exit status 5",
+	} {
+		p.says(script)
+		_, err := p.client.Describe(p.ctx)
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 64<<10 {
+			t.Errorf("%s: %.200v, want %q", script, err, want)
+		}
+	}
+	p.client.Close()
+	p.check(p.cmd.Process.Signal(unix.SIGTERM))
+	p.wantExit(0)
+}
+
+// TestPodRuns: a whole life, with two agents.
+func TestPodRuns(t *testing.T) {
+	p := newPodScene(t)
+	for name, content := range map[string]string{shim.RAMName: "the last run's", shim.ExitName: "{}", shim.SocketName: ""} {
+		p.check(os.WriteFile(filepath.Join(p.volume, name), []byte(content), 0o600))
+	}
+	p.container()
+	p.connect()
+	if _, err := shim.ReadExit(p.volume); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the last run's end is left: %v", err)
+	}
+	if _, err := os.Stat(p.ram); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the last run's memory is left: %v", err)
+	}
+	// An agent that is lost before it has launched anything ends nothing.
+	first := p.client.Welcome()
+	p.client.Close()
+	p.connect()
+	p.boot(nil)
+	p.waitFor(func() bool { return strings.Contains(p.stdout.String(), guest.UpLine) })
+	p.client.Close()
+
+	p.connect()
+	w := p.client.Welcome()
+	if w.Pod == nil || w.Pod.RunID != first.Pod.RunID || w.VMMPID != p.vmmPID || string(w.Keep) != `{"kept":"this"}` {
+		t.Errorf("welcome %+v", w)
+	}
+	p.goesOn()
+	exit, err := p.client.Stop(p.ctx, time.Minute)
+	p.check(err)
+	if exit.Reason != shim.ReasonShutdown || exit.RunID != w.Pod.RunID {
+		t.Errorf("%+v", exit)
+	}
+	p.client.Close()
+	p.wantExit(0)
+	if text := p.stdout.String(); !strings.Contains(text, guest.PowerLine) || strings.Contains(text, "level=") {
+		t.Errorf("standard output: %q", text)
+	}
+}
+
+// TestPodSignal: the guest has the grace that the agent has told, and no more.
+func TestPodSignal(t *testing.T) {
+	t.Run("it shuts down", func(t *testing.T) {
+		p := newPodScene(t)
+		p.container()
+		p.connect()
+		p.boot(nil)
+		p.console(1 << 20).count()
+		p.check(p.cmd.Process.Signal(unix.SIGTERM))
+		p.wantExit(0)
+		if exit, err := shim.ReadExit(p.volume); err != nil || exit.Reason != shim.ReasonShutdown {
+			t.Errorf("%+v, %v", exit, err)
+		}
+	})
+	t.Run("it does not", func(t *testing.T) {
+		p := newPodScene(t)
+		p.writeKernel(guest.PVHOptions{IgnorePowerButton: true})
+		p.container("--grace", "1h", p.specification)
+		p.connect()
+		p.boot(func(l *shim.Launch) { l.Grace = time.Millisecond })
+		p.console(1 << 20).count()
+		p.check(p.cmd.Process.Signal(unix.SIGTERM))
+		p.wantExit(0)
+		if exit, err := shim.ReadExit(p.volume); err != nil || exit.Reason != shim.ReasonKilled || !exit.GraceOver {
+			t.Errorf("%+v, %v", exit, err)
+		}
+	})
+}
+
+// TestPodExitCodes: by them the kubelet tells whether to start the container again.
+func TestPodExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(p *podScene)
+		code int
+		said []string
+	}{
+		{"killed", func(p *podScene) { _, err := p.client.Kill(p.ctx); p.check(err) }, 0, nil},
+		{"saved", func(p *podScene) { _, err := p.save(filepath.Join(p.root, "image"), false); p.check(err) }, 0, nil},
+		{"powered off", func(p *podScene) { p.console(0).send(string(guest.KeyPowerOff)) }, 0, nil},
+		{"crashed", func(p *podScene) { p.check(unix.Kill(p.vmmPID, unix.SIGSEGV)) }, 1, []string{"ended unexpectedly", "SIGSEGV"}},
+		{"not seen through", func(p *podScene) {
+			_, err := p.client.Fail(p.ctx, "its monitor can't be reached "+strings.Repeat("x", 8192))
+			p.check(err)
+		}, 1, []string{"its monitor can't be reached"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := newPodScene(t)
+			p.container()
+			p.connect()
+			p.boot(nil)
+			p.console(1 << 20).count()
+			test.end(p)
+			p.client.Close()
+			p.wantExit(test.code, test.said...)
+			if st, err := os.Stat(p.terminationLog); err != nil || st.Size() > maxLastWords {
+				t.Errorf("%v, %v", st, err)
+			}
+		})
+	}
+}
+
+func TestPodRefused(t *testing.T) {
+	p := newPodScene(t)
+	p.container()
+	p.connect()
+	p.check(p.client.Release(p.ctx, "memory.size: more than the volume"))
+	p.wantExit(1, "memory.size: more than the volume")
+}
+
+// TestPodLaunchFails: it is the agent that says what becomes of the pod then.
+func TestPodLaunchFails(t *testing.T) {
+	p := newPodScene(t)
+	p.container()
+	p.connect()
+	own := p.plan(anyQEMU(t))
+	own.User, own.Args = nil, append(own.Args, "-device", "nonesuch")
+	_, err := p.client.Launch(p.ctx, shim.Launch{Plan: own}, nil, nil)
+	wantCode(t, err, shim.CodeInternal, "nonesuch")
+	p.check(p.client.Release(p.ctx, err.Error()))
+	p.wantExit(1, "nonesuch")
+}
+
+// TestPodHasNoVolume: what is wrong with it is said at once.
+func TestPodHasNoVolume(t *testing.T) {
+	p := newPodScene(t)
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no folder", []string{"--volume", p.volume + "2", p.specification}, "medium Memory"},
+		{"a file", []string{"--volume", p.specification, p.specification}, "medium Memory"},
+		{"a disk", []string{"--volume", p.disk(), p.specification}, "not on a tmpfs"},
+		{"no specification", []string{filepath.Join(p.root, "nonesuch")}, "nonesuch"},
+		{"a folder for one", []string{p.root}, "is a directory"},
+		{"an endless specification", []string{"/dev/zero"}, "more than 2097152 bytes"},
+		{"no image", []string{"--restore", p.root}, memory.ManifestName},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p.container(test.args...)
+			p.wantExit(1, test.want)
+		})
+	}
+	p.container()
+	p.connect()
+	second := &podScene{scene: p.scene, volume: p.volume, specification: p.specification, vmlet: p.vmlet, terminationLog: p.terminationLog}
+	second.container()
+	select {
+	case <-second.ended:
+	case <-p.ctx.Done():
+		t.Fatal("a second shim does not end")
+	}
+	if text := second.stderr.String(); second.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(text, "another vmlet-shim") {
+		t.Errorf("a second shim: %v, %s", second.cmd.ProcessState, text)
+	}
+	_, err := p.client.Describe(p.ctx)
+	p.check(err) // the first one's socket is still its own
+}
+
+// disk is a folder that is on no tmpfs.
+func (p *podScene) disk() string {
+	var fs unix.Statfs_t
+	p.check(unix.Statfs(p.root, &fs))
+	if fs.Type != unix.TMPFS_MAGIC {
+		return p.root
+	}
+	return "/proc"
+}
+
+// TestPodRestores: the agent is given the manifest, and the shim reads the image.
+func TestPodRestores(t *testing.T) {
+	p := newPodScene(t)
+	dir := filepath.Join(p.root, "image")
+	p.container()
+	p.connect()
+	p.boot(nil)
+	p.console(1 << 20).expect("filled 8")
+	_, err := p.save(dir, false)
+	p.check(err)
+	p.client.Close()
+	p.wantExit(0)
+
+	p.container("--restore", dir, "--allow-changed-disks", "--new-identity")
+	p.connect()
+	d, err := p.client.Describe(p.ctx)
+	p.check(err)
+	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
+	p.check(err)
+	r := d.Restore
+	if r == nil || r.Directory != dir || !bytes.Equal(r.Manifest, manifest) || r.Lazy || !r.AllowChangedDisks || !r.NewIdentity || d.Specification != nil {
+		t.Fatalf("%+v", d)
+	}
+	p.boot(func(l *shim.Launch) {
+		l.Plan = p.restorePlan(anyQEMU(t), dir, false)
+		l.Plan.User = nil
+	})
+	p.console(0).verify()
+	_, err = p.client.Kill(p.ctx)
+	p.check(err)
+	p.client.Close()
+	p.wantExit(0)
+}
+
+// TestPodOutputIsNotTaken: a container's runtime that stands still, or has gone,
+// keeps neither the guest nor the shim.
+func TestPodOutputIsNotTaken(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprint("gone ", gone), func(t *testing.T) {
+			p := newPodScene(t)
+			read, write, err := os.Pipe()
+			p.check(err)
+			defer read.Close()
+			_, err = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, 4096)
+			p.check(err)
+			p.cmd = exec.Command(shimBinary, podMode, "--volume", p.volume, "--vmlet", p.vmlet, "--termination-log", p.terminationLog, p.specification)
+			p.cmd.Stdout, p.cmd.Stderr = write, write
+			p.check(p.cmd.Start())
+			write.Close()
+			if gone {
+				read.Close()
+			}
+			p.ended = make(chan struct{})
+			go func() { _ = p.cmd.Wait(); close(p.ended) }()
+			t.Cleanup(func() { _ = p.cmd.Process.Kill(); <-p.ended })
+			p.connect()
+			p.boot(nil)
+			c := p.console(0)
+			c.send(strings.Repeat("z", 8192)) // the guest echoes it
+			ctx, cancel := context.WithCancel(p.ctx)
+			defer cancel()
+			p.waitFor(func() bool {
+				log, _ := os.ReadFile(filepath.Join(p.volume, shim.ConsoleLogName))
+				return ctx.Err() == nil && len(log) > 3*4096
+			})
+			_, err = p.client.Kill(p.ctx)
+			p.check(err)
+			p.client.Close()
+			p.wantExit(0)
+		})
+	}
+}
