@@ -233,6 +233,10 @@ func (c *Cluster) enter(args ...string) []string {
 // what is in volumes is there unless it is a mount of its own.
 func (c *Cluster) KubeletDir() string { return c.path("lib/kubelet") }
 
+// Path is what a file of the node's is called on this machine: also one in a mount
+// that is the node's alone.
+func (c *Cluster) Path(onNode string) string { return c.node.inside(onNode) }
+
 // LogFile is where a component's log is.
 func (c *Cluster) LogFile(component string) string { return c.path("log", component+".log") }
 
