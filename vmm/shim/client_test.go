@@ -5,8 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // answer plays the shim: it says hello and then calls reply for each request.
@@ -239,4 +241,39 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
+}
+
+// TestErrorsAreBounded: what a shim says went wrong is logged and kept.
+func TestErrorsAreBounded(t *testing.T) {
+	long := strings.Repeat("ü", 1<<20)
+	c := answer(t, welcome, func(w *Wire, r Request) {
+		w.Send(Message{ID: r.ID, Error: &Error{Code: CodeInvalid, Field: "x" + long, Message: "x" + long}})
+	})
+	_, err := c.Kill(t.Context())
+	var e *Error
+	if !errors.As(err, &e) || e.Code != CodeInvalid {
+		t.Fatalf("%.100v", err)
+	}
+	if len(e.Field) > maxField || len(e.Message) > maxErrorText || !utf8.ValidString(e.Message) || !strings.HasPrefix(e.Message, "xüü") {
+		t.Errorf("%d and %d bytes, %.10q", len(e.Field), len(e.Message), e.Message)
+	}
+}
+
+// TestKillReason: a VMM that is killed for a reason is told of with it, and as in
+// version 1.0 without.
+func TestKillReason(t *testing.T) {
+	args := make(chan string, 2)
+	c := answer(t, welcome, func(w *Wire, r Request) {
+		args <- string(r.Op) + string(r.Args)
+		w.Send(Message{ID: r.ID, Body: []byte("{}")})
+	})
+	if _, err := c.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Fail(t.Context(), "deaf"); err != nil {
+		t.Error(err)
+	}
+	if first, second := <-args, <-args; first != "kill" || second != `kill{"reason":"deaf"}` {
+		t.Errorf("%s, %s", first, second)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/vmm"
 	"sigs.k8s.io/yaml"
 )
 
@@ -66,6 +67,26 @@ func TestProbeWithoutVMM(t *testing.T) {
 		if !strings.Contains(strings.Join(strings.Fields(r.stdout), " "), "apt install qemu-system-x86") {
 			t.Errorf("%s: no remedy in\n%s", format, r.stdout)
 		}
+	}
+}
+
+// TestProbeVMMs: what VMMs say is for another process, and so is that one can't be
+// asked: that is no failure of this command.
+func TestProbeVMMs(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(config, []byte("stateDir: "+t.TempDir()+"\nqemu: {binary: /nonexistent/qemu-system-x86_64}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := probe(t, "--vmms", "--config", config)
+	var said []vmm.Saying
+	if err := json.Unmarshal([]byte(r.stdout), &said); err != nil || r.code != 0 {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	if len(said) == 0 || said[0].Name != "qemu" || said[0].Said != nil || !strings.Contains(said[0].Error, "/nonexistent/qemu-system-x86_64") {
+		t.Errorf("%s", r.stdout)
+	}
+	if r := probe(t, "--help"); strings.Contains(r.stdout, "--vmms") {
+		t.Error("it is shown to people")
 	}
 }
 
