@@ -28,6 +28,10 @@ const (
 	describePatience = 90 * time.Second
 )
 
+// maxSayings bounds what VMMs say of themselves, in bytes: a QEMU under two
+// accelerators says 70 KiB.
+const maxSayings = 1 << 20
+
 // maxPath bounds a path that a shim says, in bytes (PATH_MAX, limits.h).
 const maxPath = 4096
 
@@ -108,6 +112,9 @@ func (p *podVMs) describe(ctx context.Context, h *podHome) (*shim.Described, err
 	d, err := h.conn.Describe(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(d.VMMs) > maxSayings {
+		return nil, fmt.Errorf("what the VMMs in the pod's image say of themselves: %d bytes, at most %d are taken", len(d.VMMs), maxSayings)
 	}
 	var said []vmm.Saying
 	if err := json.Unmarshal(d.VMMs, &said); err != nil {

@@ -85,11 +85,14 @@ func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
 			p.attend(ctx, v, conn, peer)
 			continue
 		}
+		var again <-chan time.Time
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
 			log.Warn("the shim of a pod's VM", "error", err)
+			again = time.After(lastRetry) // it may have been too busy to answer
 		}
 		select {
 		case <-follower.Changes():
+		case <-again:
 		case <-ctx.Done():
 		}
 	}

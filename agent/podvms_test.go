@@ -119,8 +119,11 @@ func TestPodRefused(t *testing.T) {
 		{"not what a VMM says", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage(`[{"name":"qemu","said":{"x":1}}]`) }, []string{"what QEMU said"}},
 		{"nothing said of VMMs", nil, func(p *fakePod) { p.described.VMMs = nil }, []string{"what the VMMs in the pod's image say"}},
 		{"no list of VMMs", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage(`{"name":"qemu"}`) }, []string{"what the VMMs in the pod's image say"}},
+		{"VMMs without end", nil, func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(`[{"name":"qemu","said":"fake"}` + strings.Repeat(`,{"name":"qemu"}`, 1<<17) + `]`)
+		}, []string{"at most 1048576"}},
 		{"an endless complaint", nil, func(p *fakePod) {
-			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<20) + `"}]`)
+			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<18) + `"}]`)
 		}, []string{"nono"}},
 		{"huge pages", nil, func(p *fakePod) {
 			p.described.Specification = []byte(podSpec + "memory: {size: 64Mi, hugePages: {pageSize: 2Mi}}\n")

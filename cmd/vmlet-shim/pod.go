@@ -33,7 +33,7 @@ const (
 	maxSpecification = 2 << 20
 	maxManifest      = 8 << 20
 	// maxAnswer bounds what vmlet says of the VMMs.
-	maxAnswer = 4 << 20
+	maxAnswer = 1 << 20
 	// maxSaid bounds what is quoted of its complaints.
 	maxSaid = 4 << 10
 	// terminationLog is where the kubelet looks for a container's last words

@@ -25,9 +25,12 @@ const undoTime = 30 * time.Second
 // eventQueue is how many events wait for a slow reader. A shim has two.
 const eventQueue = 8
 
-// Bounds, in bytes, on what a shim says went wrong: it is logged and kept, and a
-// shim may be a pod's.
+// Bounds, in bytes, on what is kept of a shim's words, which may be a pod's.
 const (
+	// maxWelcome is room for a plan, and for what an agent has had kept: a
+	// specification and some.
+	maxWelcome = 4 << 20
+	// maxField and maxErrorText are of what went wrong.
 	maxField     = 256
 	maxErrorText = 64 << 10
 )
@@ -89,16 +92,28 @@ func NewClient(ctx context.Context, conn *net.UnixConn) (*Client, error) {
 		done:    make(chan struct{}),
 	}
 	go c.read()
-	welcome, err := ask[Welcome](ctx, c, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor})
-	if err == nil {
-		err = checkVersion(welcome.Major, welcome.Minor)
-	}
-	if err != nil {
+	if err := c.hello(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("shim: %w", err)
 	}
-	c.welcome = *welcome
 	return c, nil
+}
+
+func (c *Client) hello(ctx context.Context) error {
+	r, err := c.do(ctx, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor})
+	if err != nil {
+		return err
+	}
+	if len(r.Body) > maxWelcome {
+		closeAll(r.files)
+		return fmt.Errorf("%w: a welcome of %d bytes, at most %d are allowed", ErrMessage, len(r.Body), maxWelcome)
+	}
+	welcome, err := decodeBody[Welcome](OpHello, r)
+	if err != nil {
+		return err
+	}
+	c.welcome = *welcome
+	return checkVersion(welcome.Major, welcome.Minor)
 }
 
 // checkVersion refuses shims older than the previous minor version. Newer ones

@@ -277,3 +277,16 @@ func TestKillReason(t *testing.T) {
 		t.Errorf("%s, %s", first, second)
 	}
 }
+
+func TestEndlessWelcome(t *testing.T) {
+	a, b := pair(t)
+	w := NewWire(b)
+	go func() {
+		var r Request
+		w.Receive(&r)
+		w.Send(Message{ID: r.ID, Body: []byte(`{"major":1,"minor":1,"keep":"` + strings.Repeat("x", maxWelcome) + `"}`)})
+	}()
+	if c, err := NewClient(t.Context(), a); !errors.Is(err, ErrMessage) {
+		t.Errorf("%v, %.100v", c, err)
+	}
+}
