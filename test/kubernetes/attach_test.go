@@ -79,6 +79,16 @@ func (a *attached) rest() string {
 	return a.said.String()
 }
 
+// ended: nothing more will be said.
+func (a *attached) ended() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // entry of the list that is an extended attribute of a file (linux/posix_acl_xattr.h).
 const (
 	aclHeader, aclEntry = 4, 8

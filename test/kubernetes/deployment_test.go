@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/cluster"
@@ -34,6 +36,9 @@ type deployment struct {
 	saved string
 	// hypervisor of guests that don't need a certain one.
 	hypervisor string
+	// logs of VMs' pods that are followed, by the VM's name; mu guards the map.
+	mu   sync.Mutex
+	logs map[string]*attached
 	// labelled is when the Node had all that it is to have.
 	labelled time.Time
 }
@@ -47,25 +52,28 @@ func TestDeployment(t *testing.T) {
 		t.Skip(err)
 	}
 	d := deploy(t)
-	for _, test := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"node", d.testNodeObject},
-		{"life", d.testLife},
-		{"delete", d.testDelete},
-		{"failing", d.testFailing},
-		{"refused", d.testRefused},
-		{"containers", d.testContainers},
-		{"memory", d.testMemory},
-		{"endpoints", d.testEndpoints},
-		{"liars", d.testLiars},
-		{"restarts", d.testRestarts},
-		{"silence", d.testSilence},
-	} {
-		if !t.Run(test.name, test.run) {
-			d.describe(t)
+	d.part(t, "node", d.testNodeObject)
+	d.part(t, "life", d.testLife)
+	d.part(t, "at once", func(t *testing.T) { // most of it is waiting
+		for name, test := range map[string]func(*testing.T){
+			"delete": d.testDelete, "failing": d.testFailing, "refused": d.testRefused,
+			"containers": d.testContainers, "memory": d.testMemory, "endpoints": d.testEndpoints,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
 		}
+	})
+	d.part(t, "liars", d.testLiars)
+	d.part(t, "restarts", d.testRestarts)
+	d.part(t, "silence", d.testSilence)
+}
+
+// part runs a test, and tells how it looks in the cluster if it fails.
+func (d *deployment) part(t *testing.T, name string, test func(*testing.T)) {
+	if !t.Run(name, test) {
+		d.describe(t)
 	}
 }
 
@@ -86,7 +94,7 @@ func deploy(t *testing.T) *deployment {
 			t.Error(err)
 		}
 	})
-	d := &deployment{node: &node{Cluster: c, ctx: ctx}, folder: t.TempDir(), saved: t.TempDir(), hypervisor: "emulation"}
+	d := &deployment{node: &node{Cluster: c, ctx: ctx}, folder: t.TempDir(), saved: t.TempDir(), hypervisor: "emulation", logs: make(map[string]*attached)}
 	if kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
 		kvm.Close()
 		d.hypervisor = "kvm"
@@ -186,7 +194,7 @@ func (d *deployment) vmlet(args ...string) (string, error) {
 	return d.Exec(d.ctx, cluster.Pod{Namespace: "vmlet", Name: agents}, append([]string{"vmlet"}, args...)...)
 }
 
-// must run the client.
+// mustVmlet runs the client, which is to succeed.
 func (d *deployment) mustVmlet(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := d.vmlet(args...)
@@ -194,11 +202,23 @@ func (d *deployment) mustVmlet(t *testing.T, args ...string) string {
 	return out
 }
 
+// api is a client of the agent's, whichever it is: its socket is the node's.
+func (d *deployment) api(t *testing.T) (api vmletv1.NodeServiceClient, hangUp func()) {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+d.Path("/run/vmlet/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	return vmletv1.NewNodeServiceClient(conn), func() { _ = conn.Close() }
+}
+
 // listed are the VMs that the agent has, by name.
 func (d *deployment) listed(t *testing.T) map[string]*vmletv1.VirtualMachine {
 	t.Helper()
-	var list vmletv1.ListVMsResponse
-	must(t, protojson.Unmarshal([]byte(d.mustVmlet(t, "list", "-o", "json")), &list))
+	api, hangUp := d.api(t)
+	defer hangUp()
+	ctx, cancel := context.WithTimeout(d.ctx, time.Minute)
+	defer cancel()
+	list, err := api.ListVMs(ctx, &vmletv1.ListVMsRequest{}, grpc.WaitForReady(true))
+	must(t, err)
 	out := make(map[string]*vmletv1.VirtualMachine)
 	for _, vm := range list.GetVms() {
 		pod := vm.GetStatus().GetPod()

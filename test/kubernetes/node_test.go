@@ -144,13 +144,13 @@ func (n *node) eventually(t *testing.T, so func() bool, complaint func() string)
 	t.Helper()
 	ctx, cancel := context.WithTimeout(n.ctx, 2*time.Minute)
 	defer cancel()
-	for !so() {
+	for wait := 50 * time.Millisecond; !so(); wait = min(wait*3/2, time.Second) { // most of what is asked starts a program
 		select {
 		case <-ctx.Done():
 			t.Fatal(complaint())
 		case <-n.Broken().Done():
 			t.Fatal(context.Cause(n.Broken()))
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
 }

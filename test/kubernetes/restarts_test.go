@@ -1,11 +1,10 @@
 package kubernetes_test
 
 import (
-	"path/filepath"
+	"errors"
+	"io"
 	"strings"
 	"testing"
-
-	"google.golang.org/protobuf/encoding/protojson"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/cluster"
@@ -80,22 +79,27 @@ func (d *deployment) agentProcess() string {
 // the API server says whose pod it is.
 func (d *deployment) withoutAPIServer(t *testing.T, p vmPod) {
 	t.Helper()
-	client := filepath.Join(t.TempDir(), "vmlet")
-	must(t, cluster.BuildProgram(d.ctx, client, "github.com/vmlet/vmlet/cmd/vmlet"))
+	api, hangUp := d.api(t)
+	defer hangUp()
 	must(t, d.StopComponent(cluster.APIServer))
-	for _, args := range [][]string{{"pause", p.vm()}, {"resume", p.vm()}, {"save", "--keep-running", p.vm(), "/saved/alone"}} {
-		_, err := d.InNode(d.ctx, append([]string{client}, args...)...)
-		must(t, err)
-	}
-	out, err := d.InNode(d.ctx, client, "get", "-o", "json", p.vm())
+	d.state(t, p.vm(), running)
+	_, err := api.PauseVM(d.ctx, &vmletv1.PauseVMRequest{Name: p.vm()})
 	must(t, err)
-	var vm vmletv1.VirtualMachine
-	must(t, protojson.Unmarshal([]byte(out), &vm))
-	if vm.GetStatus().GetState() != running {
-		t.Errorf("without an API server the VM is %v", vm.GetStatus())
+	d.state(t, p.vm(), paused)
+	_, err = api.ResumeVM(d.ctx, &vmletv1.ResumeVMRequest{Name: p.vm()})
+	must(t, err)
+	saving, err := api.SaveVM(d.ctx, &vmletv1.SaveVMRequest{Name: p.vm(), Directory: "/saved/alone", KeepRunning: true})
+	must(t, err)
+	for err == nil {
+		_, err = saving.Recv()
 	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("a save without an API server: %v", err)
+	}
+	d.state(t, p.vm(), running)
 	d.killAgent(t)
 	must(t, d.StartComponent(d.ctx, cluster.APIServer))
+	d.state(t, p.vm(), running)
 	// The kubelet says by then that the container is another.
 	d.eventually(t, func() bool {
 		_, err := d.vmlet("version")

@@ -88,7 +88,7 @@ func (p vmPod) vm() string { return p.in() + "/" + p.name }
 
 // object is the pod's: it may do nothing but run a VM.
 func (p vmPod) object() object {
-	limits := map[string]string{"memory": "320Mi"}
+	limits := map[string]string{"memory": "320Mi", "cpu": "400m"} // a guest that counts would take all of a CPU
 	maps.Copy(limits, p.limits)
 	container := object{
 		"name": "vm", "image": vmletImage, "command": append([]string{"vmlet-shim", "pod"}, p.args...),
@@ -153,14 +153,33 @@ func (d *deployment) deleteVMs(t *testing.T, pods ...vmPod) {
 	}
 }
 
-// console is what the guest has printed up to now: whole lines.
+// console is what the guest has printed: whole lines.
 func (d *deployment) console(p vmPod) []string {
 	out, err := d.Kubectl(d.ctx, "logs", "-n", p.in(), p.name)
 	if err != nil {
 		return nil // not started yet
 	}
-	lines := strings.Split(out, "\n")
+	return wholeLines(out)
+}
+
+func wholeLines(text string) []string {
+	lines := strings.Split(text, "\n")
 	return lines[:len(lines)-1]
+}
+
+// followed is the console for who waits for something there: it comes a moment
+// later than it is printed.
+func (d *deployment) followed(t *testing.T, p vmPod) []string {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// One that was followed to its end, or before its pod was there, begins anew.
+	a := d.logs[p.vm()]
+	if a == nil || a.ended() {
+		a = d.attach(t, "logs", "-f", "-n", p.in(), p.name)
+		d.logs[p.vm()] = a
+	}
+	return wholeLines(a.said.String())
 }
 
 // counts are the numbers that a guest has counted.
@@ -181,11 +200,11 @@ func counts(console []string) []int {
 // counted waits until a guest has counted some more, and returns its last count.
 func (d *deployment) counted(t *testing.T, p vmPod, more int) int {
 	t.Helper()
-	begun := len(counts(d.console(p)))
+	from := len(counts(d.console(p)))
 	var all []string
 	d.eventually(t, func() bool {
-		all = d.console(p)
-		return len(counts(all)) >= begun+more
+		all = d.followed(t, p)
+		return len(counts(all)) >= from+more
 	}, func() string {
 		return fmt.Sprintf("the guest of %s doesn't count: %q\n%s", p.vm(), last(all, 20), d.status(p))
 	})
@@ -198,7 +217,7 @@ func (d *deployment) says(t *testing.T, p vmPod, line string) {
 	t.Helper()
 	var all []string
 	d.eventually(t, func() bool {
-		all = d.console(p)
+		all = d.followed(t, p)
 		for _, l := range all {
 			if strings.TrimRight(l, "\r") == line {
 				return true

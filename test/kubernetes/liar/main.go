@@ -47,7 +47,7 @@ func lie(way string) error {
 	if !known {
 		return fmt.Errorf("%q is no way to lie", way)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	listener, err := shim.Listen(volume)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func adopted(conn *net.UnixConn) {
 func described(conn *net.UnixConn) {
 	answers(conn, shim.Welcome{}, shim.Described{
 		Specification: []byte("name: ../../guests/first\nlabels: &a [*a]\n"), SpecificationName: strings.Repeat("\x1b[2J", 1<<16),
-		VMMs: json.RawMessage(`[{"name":"qemu","said":{"binary":"/usr/bin/id","machines":[null]}},{"name":"qemu","error":"` + strings.Repeat("x", 1<<20) + `"}]`),
+		VMMs: json.RawMessage(`[{"name":"qemu","said":{"binary":"/usr/bin/id","machines":[null]}},{"name":"qemu","error":"` + strings.Repeat("x", 1<<19) + `"}]`),
 	})
 }
 
