@@ -55,6 +55,9 @@ func (c *fakeShim) Launch(ctx context.Context, l shim.Launch, files []*os.File, 
 	if err := c.proc.w.step("launch"); err != nil {
 		return nil, err
 	}
+	if c.Welcome().Launching {
+		return nil, refuse("a launch is under way")
+	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -320,6 +321,12 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	m, _ := a.machine(podVM)
 	unmount()
 	close(n.gone) // an object that was deleted by force, while the VM still runs
+	for range 1000 {
+		runtime.Gosched()
+	}
+	if !a.is(lifecycle.Running)() {
+		t.Error("it is listed no more, and runs")
+	}
 	proc.end(&shim.Exit{Reason: shim.ReasonKilled})
 	come(t, "it is forgotten", func() bool { _, err := a.machine(podVM); return err != nil })
 	if m.running() != nil || m.state() != lifecycle.Stopped {
