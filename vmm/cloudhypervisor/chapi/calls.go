@@ -232,7 +232,8 @@ type Restore struct {
 	Mode   RestoreMode
 	// Prefault makes all of the RAM resident first; not with RestoreOnDemand.
 	Prefault bool
-	// Resume lets the guest run; else the VM is paused.
+	// Resume lets the guest run; else the VM is paused. A version before v52 ignores
+	// it: Info tells, and Client.Resume does it in any version.
 	Resume bool
 	// Nets has each network interface that was added with its taps as files.
 	Nets []RestoreNet

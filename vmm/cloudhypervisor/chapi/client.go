@@ -22,7 +22,7 @@ const (
 	DefaultTimeout = 10 * time.Minute
 
 	// MaxBody is the longest body of a request, in bytes, that the VMM's HTTP
-	// server takes (micro_http's MAX_PAYLOAD_SIZE).
+	// server takes up to v53 (micro_http's MAX_PAYLOAD_SIZE). Later ones take more.
 	MaxBody = 51200
 
 	// MaxFiles is the most files that one request may carry: the kernel's

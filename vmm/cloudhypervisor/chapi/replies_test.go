@@ -127,6 +127,11 @@ func TestBadResults(t *testing.T) {
 			t.Errorf("%.40q: %+v, %v", body, info, err)
 		}
 	}
+	// Few bytes that would become much memory.
+	client, _ := replying(t, response(200, `{"config":{"disks":[{}`+strings.Repeat(",{}", 100_000)+`]}}`))
+	if _, err := client.Info(testContext(t)); !errors.Is(err, chapi.ErrTooLong) {
+		t.Error(err)
+	}
 	// An add before boot has no result; a body of nothing is the same.
 	for _, reply := range []string{noContent, response(200, "")} {
 		client, _ := replying(t, reply)

@@ -19,6 +19,11 @@ import (
 // sends some hundred.
 const maxHead = 8 << 10
 
+// maxValues bounds the values in a reply. An empty object of two bytes can become a
+// struct of hundreds, so a bound on the bytes alone would not bound the memory. A VM
+// full of devices has some ten thousand.
+const maxValues = 100_000
+
 // request is one call. A nil body is none at all: most calls refuse any.
 type request struct {
 	method string
@@ -133,7 +138,19 @@ func readReply(r io.Reader, maxBody int) (reply, error) {
 	if err == nil && int64(len(body)) < length {
 		err = io.ErrUnexpectedEOF
 	}
+	if err == nil && separators(body) > maxValues {
+		err = fmt.Errorf("%w: a reply of more than %d values", ErrTooLong, maxValues)
+	}
 	return reply{status, body}, err
+}
+
+// separators counts what each value in JSON has one of before it, or its parent has.
+// Those in strings count, too.
+func separators(body []byte) (n int) {
+	for _, separator := range []string{",", "[", "{"} {
+		n += bytes.Count(body, []byte(separator))
+	}
+	return n
 }
 
 // readHead reads the status line and the headers, and returns the body's length.
