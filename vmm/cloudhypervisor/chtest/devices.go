@@ -1,0 +1,317 @@
+package chtest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// device is one that the guest sees.
+type device struct {
+	id   string
+	kind string // the configuration's field
+	bdf  string
+	slot [2]uint64 // segment and device number
+	disk *disk
+	end  func()
+	// ejecting is one that was removed, and that the guest has not let go of.
+	ejecting bool
+}
+
+// pciBus is a VM's devices.
+type pciBus struct {
+	devices map[string]*device
+	slots   map[[2]uint64]bool
+	names   int // given to devices without one
+}
+
+func newBus() *pciBus {
+	return &pciBus{devices: map[string]*device{}, slots: map[[2]uint64]bool{}}
+}
+
+// add makes a device of a configuration's, and gives it an id if it has none.
+func (v *vm) add(list deviceList, t tree) (*device, error) {
+	var p pciConfig
+	if err := convert(t, &p); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(p.ID, "__") || v.bus.devices[p.ID] != nil {
+		return nil, fmt.Errorf("id %q is taken, or the VMM's own", p.ID)
+	}
+	for named := p.ID != ""; !named; v.bus.names++ {
+		p.ID = fmt.Sprintf("%s%d", list.prefix, v.bus.names)
+		named = v.bus.devices[p.ID] == nil && !v.named(p.ID)
+	}
+	d := &device{id: p.ID, kind: list.field, end: func() {}}
+	if err := v.prepare(d, t); err != nil {
+		return nil, err
+	}
+	if err := v.bus.plug(d, p); err != nil {
+		d.end()
+		return nil, err
+	}
+	t["id"] = p.ID
+	return d, nil
+}
+
+// named tells whether the configuration has something of that id.
+func (v *vm) named(id string) bool {
+	for _, l := range deviceLists() {
+		for _, t := range items(v.vmm.config, l.field) {
+			if t["id"] == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// plug gives a device its place.
+func (b *pciBus) plug(d *device, p pciConfig) error {
+	d.slot = [2]uint64{p.Segment, 1}
+	if p.DeviceID != nil {
+		d.slot[1] = *p.DeviceID
+		if b.slots[d.slot] {
+			return fmt.Errorf("PCI device %d is taken", *p.DeviceID)
+		}
+	}
+	for b.slots[d.slot] {
+		d.slot[1]++
+	}
+	if d.slot[1] > 31 {
+		return errors.New("there is no place left on the PCI bus")
+	}
+	b.slots[d.slot], b.devices[d.id] = true, d
+	d.bdf = fmt.Sprintf("%04x:00:%02x.0", d.slot[0], d.slot[1])
+	return nil
+}
+
+func (b *pciBus) unplug(d *device) {
+	delete(b.slots, d.slot)
+	delete(b.devices, d.id)
+	d.end()
+}
+
+// prepare does what the device needs of the host.
+func (v *vm) prepare(d *device, t tree) error {
+	switch d.kind {
+	case "disks":
+		return v.startDisk(d, t)
+	case "net":
+		return v.startNet(t)
+	case "vsock":
+		return v.startVsock(d, t)
+	case "pmem":
+		var c pmemConfig
+		if err := convert(t, &c); err != nil {
+			return err
+		}
+		return v.startPmem(c)
+	}
+	var c deviceConf
+	if err := convert(t, &c); err != nil {
+		return err
+	}
+	if c.Socket != "" {
+		return v.reach(c.Socket)
+	}
+	if err := v.vmm.fence.allows(c.Path, "r"); err != nil {
+		return err
+	}
+	_, err := os.Stat(c.Path)
+	return err
+}
+
+// reach connects to another program's socket.
+func (v *vm) reach(path string) error {
+	if err := v.vmm.fence.allows(path, "rw"); err != nil {
+		return err
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (v *vm) startNet(t tree) error {
+	var c netConfig
+	if err := convert(t, &c); err != nil {
+		return err
+	}
+	switch {
+	case c.VhostUser:
+		return v.reach(c.VhostSocket)
+	case c.Tap == "" && len(c.Fds) > 0:
+		for _, fd := range c.Fds {
+			if err := v.vmm.checkTap(fd); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(c.Tap) >= unix.IFNAMSIZ:
+		return fmt.Errorf("tap %q: the name is too long", c.Tap)
+	}
+	file, err := v.vmm.fence.open("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return causedBy(err, "opening tap %q", c.Tap)
+	}
+	return file.Close()
+}
+
+// checkTap wants a descriptor that came with a request, and is a tap.
+func (m *VMM) checkTap(fd int) error {
+	file := m.descriptors[fd]
+	switch {
+	case file == nil:
+		return fmt.Errorf("descriptor %d is not open", fd)
+	case m.knobs().AnyTap:
+		return nil
+	}
+	// An interface's name and flags: struct ifreq.
+	request := make([]byte, 40)
+	if err := ioctlBytes(int(file.Fd()), unix.TUNGETIFF, request); err != nil {
+		return causedBy(err, "descriptor %d is no tap", fd)
+	}
+	return nil
+}
+
+func (v *vm) startPmem(c pmemConfig) error {
+	flags := os.O_RDWR
+	if c.DiscardWrites {
+		flags = os.O_RDONLY
+	}
+	file, err := v.vmm.fence.open(c.File, flags, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() == 0 || info.Size()%(2<<20) != 0 {
+		return fmt.Errorf("%s has %d bytes: want a multiple of 2 MiB", c.File, info.Size())
+	}
+	return nil
+}
+
+// startVsock listens for connections to the guest, who listens on no port.
+func (v *vm) startVsock(d *device, t tree) error {
+	var c vsockConfig
+	if err := convert(t, &c); err != nil {
+		return err
+	}
+	if v.vsock {
+		return errors.New("there is a vsock device already")
+	}
+	if err := v.vmm.fence.allows(filepath.Dir(c.Socket), "w"); err != nil {
+		return err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	listener.SetUnlinkOnClose(false)
+	go func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			go refuseVsock(conn)
+		}
+	}()
+	v.vsock = true
+	d.end = func() {
+		listener.Close()
+		v.vmm.fence.remove(c.Socket)
+		v.vsock = false
+	}
+	return nil
+}
+
+// refuseVsock hears which port is wanted, and hangs up.
+func refuseVsock(conn *net.UnixConn) {
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
+	line := make([]byte, 64)
+	conn.Read(line)
+	conn.Close()
+}
+
+// tree is the devices' part of vm.info.
+func (b *pciBus) tree() map[string]any {
+	out := map[string]any{}
+	for id, d := range b.devices {
+		node := map[string]any{"id": id, "resources": []any{}, "children": []string{}}
+		if d.kind == "devices" || d.kind == "user_devices" {
+			node["pci_bdf"] = d.bdf
+		} else {
+			parent := "_virtio-pci-" + id
+			node["parent"] = parent
+			out[parent] = map[string]any{"id": parent, "resources": []any{}, "children": []string{id}, "pci_bdf": d.bdf}
+		}
+		out[id] = node
+	}
+	return out
+}
+
+// counters are those of disks and networks. A latency is the largest number that
+// there is until something was read or written, which is more than an int64 has.
+func (b *pciBus) counters() map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
+	for id, d := range b.devices {
+		switch d.kind {
+		case "disks":
+			out[id] = map[string]uint64{"read_bytes": 0, "write_bytes": 0, "read_ops": 0, "write_ops": 0}
+			for _, name := range []string{"read", "write"} {
+				for _, kind := range []string{"min", "max", "avg"} {
+					out[id][name+"_latency_"+kind] = math.MaxUint64
+				}
+			}
+		case "net":
+			out[id] = map[string]uint64{"rx_bytes": 0, "tx_bytes": 0, "rx_frames": 0, "tx_frames": 0}
+		}
+	}
+	return out
+}
+
+// own are the devices that a boot makes of other parts of the configuration: they
+// can't be removed.
+func (v *vm) addOwn(c *config) error {
+	own := []struct {
+		wanted bool
+		id     string
+		pci    pciConfig
+	}{
+		{c.Console.Mode != "Off", "__console", c.Console.pciConfig}, {true, "__rng", c.Rng.pciConfig},
+		{c.Balloon != nil, "__balloon", pciConfig{}}, {c.Watchdog, "__watchdog", pciConfig{}}, {c.Rtc != nil, "__rtc", pciConfig{}},
+	}
+	for _, o := range own {
+		if !o.wanted {
+			continue
+		}
+		if o.pci.ID != "" {
+			o.id = o.pci.ID
+		}
+		if err := v.bus.plug(&device{id: o.id, end: func() {}}, o.pci); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end takes all devices away.
+func (b *pciBus) end() {
+	for d := range maps.Values(maps.Clone(b.devices)) {
+		b.unplug(d)
+	}
+}

@@ -1,0 +1,159 @@
+package chtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// console is one of a VM's: where the guest writes to, and is typed to from.
+type console struct {
+	out   io.Writer
+	keys  chan byte // what was typed; closed by nobody
+	close func()
+}
+
+// keyBuffer is how many characters wait for the guest.
+const keyBuffer = 256
+
+// openConsole makes a console as its mode says. A terminal's path is put into the
+// configuration.
+func openConsole(t tree, f *fence, stdout io.Writer) (*console, error) {
+	var c consoleConfig
+	if err := convert(t, &c); err != nil {
+		return nil, err
+	}
+	k := &console{out: io.Discard, keys: make(chan byte, keyBuffer), close: func() {}}
+	switch c.Mode {
+	case "Tty":
+		k.out = stdout
+	case "File":
+		if c.File == "" {
+			return nil, errPanic
+		}
+		file, err := f.open(c.File, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		k.out, k.close = file, func() { file.Close() }
+	case "Socket":
+		if c.Socket == "" {
+			return nil, errPanic
+		}
+		return k, k.socket(c.Socket, f)
+	case "Pty":
+		path, err := k.terminal(f)
+		t["file"] = path
+		return k, err
+	}
+	return k, nil
+}
+
+// errPanic is a configuration over which the real one panics, which ends it.
+var errPanic = errors.New("the VMM panicked")
+
+// socket listens, and serves whoever came last. What is written while nobody is
+// there is kept, 1 MiB of it, and sent to the next.
+func (k *console) socket(path string, f *fence) error {
+	if err := f.allows(filepath.Dir(path), "w"); err != nil {
+		return err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	listener.SetUnlinkOnClose(false)
+	b := &backlog{}
+	k.out = b
+	go func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			b.attach(conn)
+			go k.read(conn, func() { b.detach(conn) })
+		}
+	}()
+	k.close = func() {
+		listener.Close()
+		b.attach(nil)
+		f.remove(path)
+	}
+	return nil
+}
+
+func (k *console) read(from io.ReadCloser, gone func()) {
+	defer gone()
+	data := make([]byte, 64)
+	for {
+		n, err := from.Read(data)
+		for _, key := range data[:n] {
+			select {
+			case k.keys <- key:
+			default: // the guest doesn't read
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// terminal makes a pair of which the guest has the one end, and returns the path
+// of the other.
+func (k *console) terminal(f *fence) (string, error) {
+	main, err := f.open("/dev/ptmx", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return "", err
+	}
+	n := 0
+	raw, err := main.SyscallConn()
+	if err == nil {
+		var inner error
+		err = raw.Control(func(fd uintptr) {
+			if inner = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); inner == nil {
+				n, inner = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+			}
+		})
+		err = errors.Join(err, inner)
+	}
+	path := filepath.Join("/dev/pts", strconv.Itoa(n))
+	other, openErr := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err = errors.Join(err, openErr); err == nil {
+		err = makeRaw(other)
+	}
+	if err != nil {
+		main.Close()
+		return "", fmt.Errorf("making a terminal: %w", err)
+	}
+	// The other end stays open here, so that reading doesn't fail while nobody
+	// has opened it.
+	b := &backlog{out: main}
+	k.out = b
+	go k.read(main, func() {})
+	k.close = func() {
+		main.Close()
+		other.Close()
+	}
+	return path, nil
+}
+
+func makeRaw(file *os.File) error {
+	fd := int(file.Fd())
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}

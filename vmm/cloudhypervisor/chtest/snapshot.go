@@ -1,0 +1,307 @@
+package chtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The files of a snapshot's folder.
+const (
+	configFile = "config.json"
+	stateFile  = "state.json"
+	memoryFile = "memory-ranges"
+)
+
+// section is one of state.json: parts of its own, and data that is JSON in a
+// string.
+type section struct {
+	Snapshots map[string]section `json:"snapshots"`
+	Data      *sectionData       `json:"snapshot_data"`
+}
+
+type sectionData struct {
+	State string `json:"state"`
+}
+
+// memoryState is the memory manager's section.
+type memoryState struct {
+	Ranges struct {
+		Data []memoryRange `json:"data"`
+	} `json:"memory_ranges"`
+}
+
+func newSection(value any) (section, error) {
+	text, err := asJSON(value)
+	return section{Snapshots: map[string]section{}, Data: &sectionData{text}}, err
+}
+
+// folder is a URL's, which has to be one that is there.
+func folder(url string) (string, error) {
+	path, ok := strings.CutPrefix(url, "file://")
+	if !ok {
+		return "", fmt.Errorf("%q: want file://, and a folder", url)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", path)
+	}
+	return path, nil
+}
+
+// snapshot writes a VM that is paused. The event that it is done comes before the
+// files are written.
+func (m *VMM) snapshot(t tree) error {
+	v := m.vm
+	if v == nil {
+		return errNotBooted()
+	}
+	if v.busy() {
+		return errRestoring
+	}
+	m.events.emit("vm", "snapshotting", nil)
+	if v.state != paused {
+		return fmt.Errorf("a VM that is %s can't be written down", v.state)
+	}
+	ranges := v.ram.unsaved()
+	m.events.emit("vm", "snapshotted", nil)
+	m.dawdle("vm.snapshot")
+	url, _ := t["destination_url"].(string)
+	path, err := folder(url)
+	if err != nil {
+		return causedBy(err, "the snapshot can't be written")
+	}
+	return causedBy(m.writeSnapshot(path, ranges), "the snapshot can't be written")
+}
+
+func (m *VMM) writeSnapshot(path string, ranges []memoryRange) error {
+	var memory memoryState
+	memory.Ranges.Data = ranges
+	state, err := newSection(map[string]any{"common_cpuid": []any{}})
+	for name, value := range map[string]any{"memory-manager": memory, "cpu-manager": map[string]any{"vcpus": m.vm.vcpus}, "device-manager": m.vm.bus.tree()} {
+		part, partErr := newSection(value)
+		state.Snapshots[name] = part
+		err = errors.Join(err, partErr)
+	}
+	if err != nil {
+		return err
+	}
+	for _, document := range []struct {
+		name  string
+		value any
+	}{{configFile, m.config}, {stateFile, state}} {
+		text, err := asJSON(document.value)
+		if err != nil {
+			return err
+		}
+		if err := m.writeNew(filepath.Join(path, document.name), func(file *os.File) error {
+			_, err := io.WriteString(file, text)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if len(ranges) == 0 {
+		return nil
+	}
+	return m.writeNew(filepath.Join(path, memoryFile), func(file *os.File) error { return m.vm.ram.save(file, ranges) })
+}
+
+// writeNew makes a file that must not be there yet.
+func (m *VMM) writeNew(path string, write func(*os.File) error) error {
+	file, err := m.fence.open(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// restoring is where a VM's memory comes from.
+type restoring struct {
+	path     string
+	ranges   []memoryRange
+	onDemand bool
+}
+
+// restoreCall counts the descriptors before it looks at anything else.
+func (m *VMM) restoreCall(r *request, t tree) (any, error) {
+	var want uint64
+	nets := items(t, "net_fds")
+	for _, n := range nets {
+		count, _ := n["num_fds"].(uint64)
+		want += count
+	}
+	files := r.files
+	if t["net_fds"] == nil {
+		files = nil // nobody looks at them
+	} else if uint64(len(files)) != want {
+		return nil, badRequest()
+	}
+	if m.vm != nil || m.config != nil {
+		return nil, errExists
+	}
+	source, _ := t["source_url"].(string)
+	path, err := folder(source)
+	if err != nil {
+		return nil, err
+	}
+	next, err := m.readConfig(path)
+	if err != nil {
+		return nil, causedBy(err, "%s", configFile)
+	}
+	onDemand := t["memory_restore_mode"] == "OnDemand"
+	if prefault, _ := t["prefault"].(bool); prefault && onDemand {
+		return nil, errors.New("prefault and OnDemand exclude each other")
+	}
+	if err := matchNets(next, nets); err != nil {
+		return nil, err
+	}
+	r.files = nil
+	m.giveNets(next, nets, files)
+	resume, _ := t["resume"].(bool)
+	if err := m.restore(next, path, onDemand, resume); err != nil {
+		if deleting := m.delete(); deleting != nil {
+			return nil, deleting
+		}
+		return nil, err
+	}
+	return nil, nil
+}
+
+func (m *VMM) readConfig(path string) (tree, error) {
+	file, err := m.fence.open(filepath.Join(path, configFile), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	value, err := document(data, vmShape())
+	t, _ := value.(tree)
+	return t, err
+}
+
+// matchNets wants descriptors for each network device that had some, as many.
+func matchNets(t tree, given []tree) error {
+	counts := map[any]uint64{}
+	for _, n := range given {
+		if _, twice := counts[n["id"]]; twice {
+			return fmt.Errorf("net_fds has %q twice", n["id"])
+		}
+		counts[n["id"]], _ = n["num_fds"].(uint64)
+	}
+	for _, n := range items(t, "net") {
+		had, ok := n["fds"].([]any)
+		if !ok {
+			continue
+		}
+		if count, given := counts[n["id"]]; !given || count != uint64(len(had)) {
+			return fmt.Errorf("network device %q needs %d descriptors", n["id"], len(had))
+		}
+	}
+	return nil
+}
+
+// giveNets hands out descriptors in their order. Those that nobody had asked for
+// are closed.
+func (m *VMM) giveNets(t tree, given []tree, files []*os.File) {
+	for _, g := range given {
+		count, _ := g["num_fds"].(uint64)
+		own := files[:count]
+		files = files[count:]
+		for _, n := range items(t, "net") {
+			if n["id"] == g["id"] && n["fds"] != nil {
+				n["fds"] = m.keep(own)
+				own = nil
+			}
+		}
+		(&request{files: own}).closeFiles()
+	}
+}
+
+// restore makes the VM. Whatever fails from here on, it is deleted after.
+func (m *VMM) restore(next tree, path string, onDemand, resume bool) error {
+	ranges, err := m.readState(path)
+	if err != nil {
+		return causedBy(err, "%s", stateFile)
+	}
+	m.config = next
+	if err := m.openConsoles(); err != nil {
+		return err
+	}
+	v, err := m.newVM(&restoring{filepath.Join(path, memoryFile), ranges, onDemand})
+	if err != nil {
+		return err
+	}
+	v.state = paused
+	if err := m.restrict(); err != nil {
+		v.abandon()
+		return err
+	}
+	m.events.emit("vm", "restoring", nil)
+	if err := v.lockDisks(); err != nil {
+		v.abandon()
+		return err
+	}
+	m.vm = v
+	m.events.emit("vm", "restored", nil)
+	if resume {
+		return m.resume()
+	}
+	return nil
+}
+
+func (m *VMM) readState(path string) ([]memoryRange, error) {
+	file, err := m.fence.open(filepath.Join(path, stateFile), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	var state section
+	if err := json.Unmarshal(data, &state); err != nil {
+		return nil, err
+	}
+	memory := state.Snapshots["memory-manager"].Data
+	if state.Data == nil || memory == nil {
+		return nil, errors.New("a section is missing")
+	}
+	var ranges memoryState
+	err = json.Unmarshal([]byte(memory.State), &ranges)
+	return ranges.Ranges.Data, err
+}
+
+// fill reads a VM's memory: at once, or on demand. Nothing is read for a boot.
+func (v *vm) fill(r *restoring) error {
+	if r == nil || len(r.ranges) == 0 {
+		close(v.loaded)
+		return nil
+	}
+	k := v.vmm.knobs()
+	if r.onDemand && k.NoUserfaultfd {
+		close(v.loaded)
+		return errors.New("userfaultfd is not to be had")
+	}
+	file, err := v.vmm.fence.open(r.path, os.O_RDONLY, 0)
+	if err != nil {
+		close(v.loaded)
+		return err
+	}
+	if !r.onDemand {
+		defer close(v.loaded)
+		return causedBy(errors.Join(v.ram.load(file, r.ranges), file.Close()), "%s can't be read", r.path)
+	}
+	return v.fillLater(file, r.ranges, milliseconds(k.OnDemand))
+}

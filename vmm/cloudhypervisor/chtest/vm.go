@@ -1,0 +1,206 @@
+package chtest
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A VM's states, as vm.info has them. One that is shut down is gone, and only its
+// configuration is left: Created again.
+const (
+	created = "Created"
+	running = "Running"
+	paused  = "Paused"
+)
+
+// vm is one that is booted, or half.
+type vm struct {
+	vmm     *VMM
+	state   string
+	config  *config // as it was booted
+	ram     *ram
+	machine *machine
+	bus     *pciBus
+	vsock   bool
+
+	vcpus    uint64
+	fewer    bool // CPUs were removed, and the guest has not let go of them
+	memory   uint64
+	plugged  int // memory slots that are in use
+	loaded   chan struct{}
+	loadStop chan struct{} // closed to end a restore on demand; nil if there is none
+}
+
+// newVM makes all that a VM consists of. With a snapshot its memory is filled.
+func (m *VMM) newVM(restore *restoring) (*vm, error) {
+	c, err := look(m.config)
+	if err != nil {
+		return nil, err
+	}
+	v := &vm{vmm: m, state: created, config: c, bus: newBus(), vcpus: c.Cpus.Boot, memory: c.Memory.boot(), loaded: make(chan struct{})}
+	if v.ram, err = mapRAM(&c.Memory, &m.fence); err != nil {
+		return nil, causedBy(err, "memory")
+	}
+	v.machine = &machine{ram: v.ram, console: m.serial, knobs: m.knobs, loaded: v.loaded, button: make(chan struct{}, 1)}
+	v.machine.leave = func(reset bool) { m.guestLeft(v.machine, reset) }
+	if err := v.fill(restore); err != nil {
+		v.abandon()
+		return nil, err
+	}
+	if err := v.attach(c); err != nil {
+		v.abandon()
+		return nil, err
+	}
+	return v, nil
+}
+
+// attach checks the configuration, and makes the devices.
+func (v *vm) attach(c *config) error {
+	if err := c.validate(); err != nil {
+		return causedBy(err, "the configuration is not valid")
+	}
+	zones := map[string]bool{}
+	for _, z := range c.Memory.Zones {
+		zones[z.ID] = true
+	}
+	for _, n := range c.Numa {
+		for _, zone := range n.MemoryZones {
+			if !zones[zone] {
+				return fmt.Errorf("NUMA node %d: there is no memory zone %q", n.ID, zone)
+			}
+		}
+	}
+	if c.Tpm != nil {
+		if err := v.reach(c.Tpm.Socket); err != nil {
+			return causedBy(err, "TPM")
+		}
+	}
+	if err := v.addOwn(c); err != nil {
+		return err
+	}
+	for _, list := range deviceLists() {
+		for _, t := range items(v.vmm.config, list.field) {
+			if _, err := v.add(list, t); err != nil {
+				return causedBy(err, "%s", list.field)
+			}
+		}
+	}
+	return nil
+}
+
+func (v *vm) lockDisks() error {
+	for _, d := range v.bus.devices {
+		if err := d.disk.lock(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start boots it: whoever fails here leaves a VM that was made and not booted.
+func (v *vm) start() error {
+	if err := v.lockDisks(); err != nil {
+		return causedBy(err, "the disks can't be locked")
+	}
+	if err := v.checkPayload(); err != nil {
+		return causedBy(err, "the payload can't be loaded")
+	}
+	v.machine.boot()
+	v.goOn()
+	for id, d := range v.bus.devices {
+		if d.disk != nil || d.kind == "net" {
+			v.vmm.events.emit("virtio-device", "activated", map[string]string{"id": id})
+		}
+	}
+	return nil
+}
+
+// checkPayload looks whether a boot could read it. It is not run.
+func (v *vm) checkPayload() error {
+	p := v.config.Payload
+	for _, path := range []string{p.Kernel, p.Firmware, p.Initramfs} {
+		if path == "" {
+			continue
+		}
+		file, err := v.vmm.fence.open(path, os.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		if path == p.Kernel && !isKernel(file) {
+			err = fmt.Errorf("%s is no kernel: neither ELF nor bzImage nor Image", filepath.Base(path))
+		}
+		file.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isKernel looks for ELF, for Linux' "HdrS" (Documentation/arch/x86/boot.rst) and
+// for its "ARM\x64" (Documentation/arch/arm64/booting.rst).
+func isKernel(file *os.File) bool {
+	at := func(offset int64, want string) bool {
+		have := make([]byte, len(want))
+		_, err := file.ReadAt(have, offset)
+		return err == nil && string(have) == want
+	}
+	return at(0, elf.ELFMAG) || at(0x202, "HdrS") || at(0x38, "ARM\x64")
+}
+
+func (v *vm) goOn() {
+	v.state = running
+	v.settle()
+	v.machine.run()
+}
+
+// stop ends the guest and all that is the VM's: the vCPUs first.
+func (v *vm) stop() {
+	v.machine.halt()
+	if v.loadStop != nil {
+		close(v.loadStop)
+		<-v.loaded
+		v.loadStop = nil
+	}
+}
+
+// end is a shutdown. Only now is the console's socket removed.
+func (v *vm) end() {
+	v.stop()
+	v.bus.end()
+	v.ram.close()
+	if path, ok := v.vmm.serialSocket(); ok {
+		v.vmm.fence.remove(path)
+	}
+	v.vmm.closeConsoles()
+}
+
+// abandon lets go of a VM that never was one.
+func (v *vm) abandon() {
+	v.stop()
+	v.bus.end()
+	v.ram.close()
+}
+
+func (m *VMM) serialSocket() (string, bool) {
+	t, ok := m.config["serial"].(tree)
+	if !ok || t["mode"] != "Socket" {
+		return "", false
+	}
+	path, ok := t["socket"].(string)
+	return path, ok
+}
+
+// toState says no to what is no way from a state to another.
+func (v *vm) toState(next string) error {
+	ok := next == paused && (v.state == running || v.state == created) || next == running && v.state != running
+	if !ok {
+		return fmt.Errorf("a VM that is %s can't become %s", v.state, next)
+	}
+	return nil
+}
+
+var errRestoring = errors.New("memory is still being restored")

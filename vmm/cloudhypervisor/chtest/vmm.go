@@ -1,0 +1,234 @@
+package chtest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options are how the program was started.
+type Options struct {
+	// Knobs are asked anew at each request; nil: none is turned.
+	Knobs func() Knobs
+	// Events is where events go; nil: nowhere.
+	Events io.Writer
+	// Stdout is where a console of mode Tty writes to, Stderr where last words go;
+	// nil: nowhere.
+	Stdout, Stderr io.Writer
+	// NoShutdown keeps the VMM when the guest has shut down.
+	NoShutdown bool
+}
+
+// VMM is a stand-in that runs. Its methods may be called from any goroutine.
+type VMM struct {
+	options Options
+	knobs   func() Knobs
+	events  *monitor
+	server  *server
+	exited  chan struct{}
+
+	// mu is held by who acts for the VMM thread: a request, or the guest.
+	mu          sync.Mutex
+	fence       fence
+	config      tree // nil: no VM was created
+	vm          *vm  // nil: none is booted
+	serial      *console
+	consoles    []*console       // the others
+	descriptors map[int]*os.File // of network devices, by the number in the configuration
+	leaving     bool             // once the answer is sent
+
+	ending sync.Once
+	code   int
+	signal unix.Signal
+}
+
+// New starts a VMM that serves a socket which listens already. The listener is
+// the VMM's from then on.
+func New(listener *net.UnixListener, o Options) *VMM {
+	m := &VMM{options: o, knobs: o.Knobs, exited: make(chan struct{}), descriptors: map[int]*os.File{}}
+	if m.knobs == nil {
+		m.knobs = func() Knobs { return Knobs{} }
+	}
+	for _, out := range []*io.Writer{&m.options.Stdout, &m.options.Stderr} {
+		if *out == nil {
+			*out = io.Discard
+		}
+	}
+	m.events = &monitor{start: time.Now(), out: o.Events}
+	m.server = &server{vmm: m, listener: listener, conns: map[*net.UnixConn]bool{}}
+	m.events.emit("vmm", "starting", nil)
+	m.server.wg.Go(m.server.accept)
+	if death, ok := m.knobs().Die[""]; ok {
+		time.AfterFunc(milliseconds(death.After), func() { m.die(death) })
+	}
+	return m
+}
+
+// Exited is closed when the VMM has ended.
+func (m *VMM) Exited() <-chan struct{} { return m.exited }
+
+// Code is what the program leaves with, and the signal that ends it, if any. It
+// is known once Exited is closed.
+func (m *VMM) Code() (int, unix.Signal) { return m.code, m.signal }
+
+// Terminate is SIGTERM: the VM is deleted, and the VMM leaves.
+func (m *VMM) Terminate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shutdownVMM()
+	m.end(0, 0)
+}
+
+// Close ends it whatever it does, as SIGKILL would.
+func (m *VMM) Close() {
+	m.end(137, 0)
+	m.server.wg.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop()
+}
+
+// drop lets go of everything, with no event and no file removed.
+func (m *VMM) drop() {
+	if m.vm != nil {
+		m.vm.machine.halt()
+		m.vm.abandon()
+		m.vm = nil
+	}
+	m.closeConsoles()
+	for _, file := range m.descriptors {
+		file.Close()
+	}
+	clear(m.descriptors)
+}
+
+func (m *VMM) end(code int, signal unix.Signal) {
+	m.ending.Do(func() {
+		m.code, m.signal = code, signal
+		m.server.close()
+		close(m.exited)
+	})
+}
+
+func (m *VMM) hasDied() bool {
+	select {
+	case <-m.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// die ends the VMM at once, as a bug does.
+func (m *VMM) die(d Death) {
+	if d.Words != "" {
+		fmt.Fprintln(m.options.Stderr, d.Words)
+	}
+	m.end(d.Code, unix.Signal(d.Signal))
+}
+
+// answered leaves after vmm.shutdown, whose answer is still sent.
+func (m *VMM) answered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.leaving {
+		m.end(0, 0)
+	}
+}
+
+// carryOut is a request's way through the VMM, with what a test wants of it.
+func (m *VMM) carryOut(r *request, call string, k Knobs) (int, string) {
+	for range k.Flood {
+		m.events.emit("stand-in", "noise", map[string]string{"call": call, "padding": strings.Repeat("x", 200)})
+	}
+	if death, ok := k.Die[call]; ok && !death.Done {
+		time.Sleep(milliseconds(death.After))
+		m.die(death)
+		return 0, ""
+	}
+	status, body := m.route(r, call, k)
+	if death, ok := k.Die[call]; ok {
+		time.Sleep(milliseconds(death.After))
+		m.die(death)
+	}
+	return status, body
+}
+
+// dawdle takes the time that a test wants a call to take. The VMM does nothing
+// else meanwhile.
+func (m *VMM) dawdle(call string) {
+	if ms := m.knobs().Slow[call]; ms > 0 {
+		select {
+		case <-time.After(milliseconds(ms)):
+		case <-m.exited:
+		}
+	}
+}
+
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// guestLeft is the guest that has shut down or reset itself.
+func (m *VMM) guestLeft(from *machine, reset bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.vm == nil || m.vm.machine != from || m.hasDied() {
+		return
+	}
+	if !reset && m.options.NoShutdown {
+		m.shutdown()
+		return
+	}
+	if !reset {
+		m.shutdownVMM()
+		m.end(0, 0)
+		return
+	}
+	if err := m.reboot(); err != nil {
+		fmt.Fprintln(m.options.Stderr, strings.Join(chain(err), ": "))
+		m.end(1, 0)
+	}
+}
+
+// openConsoles makes the consoles of a configuration. The virtio console and the
+// debug console have no mode Socket.
+func (m *VMM) openConsoles() error {
+	m.closeConsoles()
+	for _, name := range []string{"console", "serial", "debug_console"} {
+		t, ok := m.config[name].(tree)
+		if !ok {
+			continue
+		}
+		if name != "serial" && t["mode"] == "Socket" {
+			return fmt.Errorf("%s: there is no mode Socket for it", name)
+		}
+		stdout := m.options.Stdout
+		console, err := openConsole(t, &m.fence, stdout)
+		if err != nil {
+			return causedBy(err, "%s: it can't be opened", name)
+		}
+		if name == "serial" {
+			m.serial = console
+		} else {
+			m.consoles = append(m.consoles, console)
+		}
+	}
+	return nil
+}
+
+// closeConsoles lets go of them. A socket's path stays, see [vm.end].
+func (m *VMM) closeConsoles() {
+	if m.serial != nil {
+		m.serial.close()
+		m.serial = nil
+	}
+	for _, console := range m.consoles {
+		console.close()
+	}
+	m.consoles = nil
+}
