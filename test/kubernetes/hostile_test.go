@@ -82,5 +82,10 @@ func (d *deployment) testLiars(t *testing.T) {
 	if vm := d.state(t, p.vm(), running); vm.GetSpec().GetName() != "other" {
 		t.Errorf("the VM's own name is %q, want that of the specification", vm.GetSpec().GetName())
 	}
+	for _, name := range []string{"other", "guests/other", "default/liar-adopted"} {
+		if _, err := d.vmlet("pause", name); err == nil {
+			t.Errorf("there is a VM %s, by what a pod says of itself", name)
+		}
+	}
 	d.deleteVMs(t, p)
 }

@@ -18,7 +18,9 @@ func (d *deployment) testFailing(t *testing.T) {
 	add := func(p vmPod, words ...string) { pods = append(pods, p); want[p.name] = words }
 	file := func(name, file string) vmPod { return vmPod{name: name, args: []string{"/guest/" + file}} }
 
-	add(file("without-kvm", "kvm.yaml"), "kvm needs devices.kubevirt.io/kvm", "add it to resources.limits")
+	if d.hypervisor == "kvm" {
+		add(file("without-kvm", "kvm.yaml"), "kvm needs devices.kubevirt.io/kvm", "add it to resources.limits")
+	}
 	add(file("unknown-field", "faulty.yaml"), "/guest/faulty.yaml", "cors")
 	add(file("absurd", "absurd.yaml"), "memory.size: ")
 	add(file("too-large", "huge.yaml"), "memory.size: 64Gi is more than the", "raise its sizeLimit, or the pod's memory limit")
