@@ -107,6 +107,7 @@ func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods
 		conn.Close()
 		return
 	}
+	said := ""
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		m, err := p.take(ctx, v, conn, peer)
 		if err == nil {
@@ -123,7 +124,10 @@ func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods
 			p.turnAway(ctx, conn, why)
 			return
 		}
-		log.Warn("the pod's VM is not taken up yet", "error", why, "again in", wait.String())
+		if why != said {
+			log.Warn("the pod's VM is not taken up yet: trying again", "error", why)
+			said = why
+		}
 		if idle(ctx, conn, wait) != nil {
 			break
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
+	"golang.org/x/time/rate"
 )
 
 // ErrDisconnected is wrapped by the errors of requests whose connection ended
@@ -21,6 +22,14 @@ var ErrDisconnected = errors.New("shim disconnected")
 // undoTime is how long a cancelled request waits for the shim to have undone
 // it: the time that the shim gives a VMM to answer, and some.
 const undoTime = 30 * time.Second
+
+// messageRate bounds the messages a second, after a burst. The most that a shim has
+// to say is the progress of a save: one a chunk of 4 MiB, some hundreds a second, and
+// it leaves out what its agent is too slow for.
+const (
+	messageRate  = 2000
+	messageBurst = 4000
+)
 
 // eventQueue is how many events wait for a slow reader. A shim has two.
 const eventQueue = 8
@@ -410,8 +419,14 @@ func (c *Client) read() {
 	close(c.events)
 }
 
+// readMessages doesn't read faster than a shim has things to say: one that floods
+// its agent waits, and costs it little.
 func (c *Client) readMessages() error {
+	pace := rate.NewLimiter(messageRate, messageBurst)
 	for {
+		if err := pace.Wait(context.Background()); err != nil {
+			return err
+		}
 		var m Message
 		files, err := c.wire.Receive(&m)
 		if err == nil && len(files) != m.Files {
