@@ -74,7 +74,8 @@ func (c *Client) Counters(ctx context.Context) (Counters, error) {
 // Create gives the VMM its configuration: PUT vm.create. No file goes with it:
 // networks on taps that are passed as files are added by [Client.AddNet] between
 // this and [Client.Boot]. The consoles are made and Landlock is applied here, so
-// what the rules don't cover is out of reach from now on, also for a later boot.
+// what the rules don't cover is out of reach from now on, also for a later boot. Of
+// all else little is checked before Boot. One that fails can leave a VM: Delete it.
 func (c *Client) Create(ctx context.Context, config *VMConfig) error {
 	return c.call(ctx, request{method: "PUT", call: "vm.create", body: config}, nil)
 }
@@ -184,8 +185,9 @@ func (c *Client) AddVsock(ctx context.Context, vsock Vsock) (PCIDevice, error) {
 
 // RemoveDevice asks the guest to let go of a device: PUT vm.remove-device. When it
 // returns the device is still there, and it has gone when the event
-// [EventDeviceRemoved] comes, which a guest can put off for ever. Of a VM that was not
-// booted the device is removed at once, without an event.
+// [EventDeviceRemoved] comes, which a guest can put off for ever; from the
+// configuration it is gone at once. Of a VM that was not booted the device is removed
+// at once, without an event.
 func (c *Client) RemoveDevice(ctx context.Context, id string) error {
 	body := struct {
 		ID string `json:"id"`

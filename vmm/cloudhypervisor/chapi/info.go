@@ -2,7 +2,8 @@ package chapi
 
 // VMM is what the VMM says of itself.
 type VMM struct {
-	// Version is as in "v53.0"; BuildVersion may have a commit behind it.
+	// Version is as in "53.0.0"; BuildVersion is as in "v53.0.0", and may have a
+	// commit behind it.
 	Version      string `json:"version"`
 	BuildVersion string `json:"build_version"`
 	// PID is the process's own idea of it, in its PID namespace.
@@ -37,12 +38,23 @@ type Info struct {
 	Extra   Extra                 `json:"-"`
 }
 
-// DeviceNode is a device's place in the tree of devices.
+// Address returns a device's PCI address in the guest, such as "0000:00:06.0", or an
+// empty string. A virtio device's is that of its parent in the tree.
+func (i Info) Address(id string) string {
+	node := i.Devices[id]
+	if node.Address == "" {
+		return i.Devices[node.Parent].Address
+	}
+	return node.Address
+}
+
+// DeviceNode is a device's place in the tree of devices. A virtio device has a node
+// for itself and one above it for its place on PCI.
 type DeviceNode struct {
 	ID       string   `json:"id"`
 	Parent   string   `json:"parent,omitempty"`
 	Children []string `json:"children,omitempty"`
-	// Address is the device's PCI address in the guest; empty for one not on PCI.
+	// Address is the PCI address of this node, see [Info.Address].
 	Address string `json:"pci_bdf,omitempty"`
 	Extra   Extra  `json:"-"`
 }

@@ -142,10 +142,10 @@ func TestBadResults(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
-	client, _ := replying(t, response(200, `{"build_version":"v53.0.0-1-gabc","version":"v53.0.0","pid":42,"features":["kvm","io_uring"],"mood":"fine"}`))
+	client, _ := replying(t, response(200, `{"build_version":"v53.0.0-1-gabc","version":"53.0.0","pid":42,"features":["kvm","io_uring"],"mood":"fine"}`))
 	got, err := client.Ping(testContext(t))
 	want := chapi.VMM{
-		Version: "v53.0.0", BuildVersion: "v53.0.0-1-gabc", PID: 42, Features: []string{"kvm", "io_uring"},
+		Version: "53.0.0", BuildVersion: "v53.0.0-1-gabc", PID: 42, Features: []string{"kvm", "io_uring"},
 		Extra: chapi.Extra{"mood": json.RawMessage(`"fine"`)},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -165,7 +165,7 @@ func TestInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.State != chapi.StatePaused || info.MemoryActual != 1<<30 || info.Devices["_disk0"].Address != "0000:00:03.0" ||
+	if info.State != chapi.StatePaused || info.MemoryActual != 1<<30 || info.Address("_disk0") != "0000:00:03.0" || info.Address("none") != "" ||
 		info.Devices["_disk0"].Parent != "__pci" || info.Config.CPUs.Boot != 2 || info.Config.Disks[0].Slot == nil || info.Config.Disks[0].Type != chapi.ImageRaw {
 		t.Errorf("%+v", info)
 	}
