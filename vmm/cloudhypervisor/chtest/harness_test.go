@@ -128,6 +128,7 @@ func (b *bench) dial() *net.UnixConn {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(time.Minute)) // only so that a test that fails ends
 	return conn
 }
 

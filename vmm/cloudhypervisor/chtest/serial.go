@@ -81,10 +81,9 @@ func (k *console) socket(path string, f *fence) error {
 			go k.read(conn, func() { b.detach(conn) })
 		}
 	}()
-	k.close = func() {
+	k.close = func() { // the path stays, see closeConsoles
 		listener.Close()
 		b.attach(nil)
-		f.remove(path)
 	}
 	return nil
 }
