@@ -111,8 +111,7 @@ func TestKeys(t *testing.T) {
 	press(guest.KeyPowerOff)
 	<-b.vmm.Exited()
 
-	n := newBench(t, Knobs{Tick: 1})
-	n.vmm.options.NoShutdown = true
+	n := newBench(t, Knobs{Tick: 1}, func(o *Options) { o.NoShutdown = true })
 	n.booted(n.config(""))
 	n.must("vm.power-button", "")
 	await(t, "a shutdown", func() bool { return strings.Contains(n.events.String(), `"shutdown"`) })

@@ -27,6 +27,7 @@ type bench struct {
 	events *log
 	mu     sync.Mutex
 	knobs  Knobs
+	more   []func(*Options)
 }
 
 // log is a writer that can be waited for.
@@ -63,9 +64,9 @@ func (b *bench) names() []string {
 	}
 }
 
-func newBench(t *testing.T, k Knobs) *bench {
+func newBench(t *testing.T, k Knobs, more ...func(*Options)) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir(), knobs: k}
+	b := &bench{t: t, dir: t.TempDir(), knobs: k, more: more}
 	for name, text := range map[string]string{"kernel": "\x7fELF", "disk": strings.Repeat("\x00", 1<<20)} {
 		if err := os.WriteFile(b.path(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -88,7 +89,11 @@ func (b *bench) start() {
 		b.t.Fatal(err)
 	}
 	b.events = &log{}
-	b.vmm = New(listener, Options{Knobs: b.turned, Events: b.events})
+	o := Options{Knobs: b.turned, Events: b.events}
+	for _, change := range b.more {
+		change(&o)
+	}
+	b.vmm = New(listener, o)
 }
 
 func (b *bench) turned() Knobs {

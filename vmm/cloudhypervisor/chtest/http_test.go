@@ -148,9 +148,8 @@ func TestKnobs(t *testing.T) {
 
 func TestDies(t *testing.T) {
 	for _, done := range []bool{false, true} {
-		b := newBench(t, Knobs{})
 		var words log
-		b.vmm.options.Stderr = &words
+		b := newBench(t, Knobs{}, func(o *Options) { o.Stderr = &words })
 		b.turn(Knobs{Die: map[string]Death{"vm.boot": {Code: 101, Words: "out of paper", Done: done}}})
 		b.must("vm.create", b.config(""))
 		if status, _ := b.put("vm.boot", ""); status != 0 {

@@ -42,8 +42,7 @@ func Main(args []string, program, variable string, stdout, stderr io.Writer) int
 		return 1
 	}
 	if signal != 0 {
-		unix.Kill(os.Getpid(), signal)
-		select {} // until it arrives
+		dieOf(signal)
 	}
 	return code
 }

@@ -15,3 +15,11 @@ func ioctlBytes(fd int, request uint, structure []byte) error {
 	}
 	return nil
 }
+
+// dieOf ends the process by a signal. Go's runtime would catch some of them.
+func dieOf(signal unix.Signal) {
+	var byDefault [32]byte // struct kernel_sigaction, all zero: SIG_DFL
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	unix.Kill(os.Getpid(), signal)
+	select {} // until it arrives
+}
