@@ -318,6 +318,7 @@ func (v *vm) settle() {
 		for _, d := range v.bus.devices {
 			if d.ejecting {
 				v.bus.unplug(d)
+				v.vmm.events.emit("vm", "device-removed", map[string]string{"id": d.id, "bdf": d.bdf})
 			}
 		}
 	})

@@ -284,16 +284,28 @@ func (b *pciBus) counters() map[string]map[string]uint64 {
 	return out
 }
 
-// own are the devices that a boot makes of other parts of the configuration: they
+// addOwn makes the devices that a boot makes of other parts of the configuration: they
 // can't be removed.
 func (v *vm) addOwn(c *config) error {
+	balloon, rtc := pciConfig{}, pciConfig{}
+	if c.Balloon != nil {
+		balloon = c.Balloon.pciConfig
+	}
+	if c.Rtc != nil {
+		rtc = *c.Rtc
+	}
+	random, err := v.vmm.fence.open(c.Rng.Src, os.O_RDONLY, 0)
+	if err != nil {
+		return causedBy(err, "rng")
+	}
+	random.Close()
 	own := []struct {
 		wanted bool
 		id     string
 		pci    pciConfig
 	}{
 		{c.Console.Mode != "Off", "__console", c.Console.pciConfig}, {true, "__rng", c.Rng.pciConfig},
-		{c.Balloon != nil, "__balloon", pciConfig{}}, {c.Watchdog, "__watchdog", pciConfig{}}, {c.Rtc != nil, "__rtc", pciConfig{}},
+		{c.Balloon != nil, "__balloon", balloon}, {c.Watchdog, "__watchdog", pciConfig{}}, {c.Rtc != nil, "__rtc", rtc},
 	}
 	for _, o := range own {
 		if !o.wanted {

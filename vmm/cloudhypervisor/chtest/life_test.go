@@ -273,6 +273,9 @@ func TestHotplug(t *testing.T) {
 	b.try(call{"PUT", "vm.add-disk", fmt.Sprintf(`{"id":"more","path":%q}`, other), 500, "taken"})
 	b.must("vm.resume", "")
 	await(t, "the guest to let go", func() bool { _, tree := b.info(); return tree["more"] == nil })
+	if names := b.names(); names[len(names)-1] != "vm device-removed" {
+		t.Errorf("events %q", names)
+	}
 	b.must("vm.add-disk", fmt.Sprintf(`{"id":"more","path":%q}`, other))
 	b.must("vm.resize-disk", `{"id":"more","desired_size":8192}`)
 	if info, err := os.Stat(other); err != nil || info.Size() != 8192 {
@@ -332,7 +335,7 @@ func TestDescriptors(t *testing.T) {
 
 func TestResize(t *testing.T) {
 	b := newBench(t, Knobs{Tick: 1, Eject: 20})
-	config := strings.Replace(b.config(`,"cpus":{"boot_vcpus":1,"max_vcpus":4},"balloon":{"size":0}`), `"size":4194304`, `"size":4194304,"hotplug_size":268435456`, 1)
+	config := strings.Replace(b.config(`,"cpus":{"boot_vcpus":1,"max_vcpus":4},"balloon":{"size":0,"id":"air"}`), `"size":4194304`, `"size":4194304,"hotplug_size":268435456`, 1)
 	b.booted(config)
 	for _, c := range []call{
 		{"PUT", "vm.resize", `{"desired_vcpus":5}`, 500, "max_vcpus"}, {"PUT", "vm.resize", `{"desired_vcpus":0}`, 500, "none"},
@@ -342,7 +345,7 @@ func TestResize(t *testing.T) {
 		{"PUT", "vm.resize", `{"desired_ram":5242880}`, 500, "128 MiB"}, {"PUT", "vm.resize", `{"desired_ram":138412032}`, 204, ""},
 		{"PUT", "vm.resize", `{"desired_ram":406847488}`, 500, "room"}, {"PUT", "vm.resize", `{"desired_ram":4194304}`, 204, ""},
 		{"PUT", "vm.resize", `{"desired_balloon":1048576}`, 204, ""},
-		{"GET", "vm.info", ``, 200, `"memory_actual_size":3145728`},
+		{"GET", "vm.info", ``, 200, `"memory_actual_size":3145728`}, {"GET", "vm.info", ``, 200, `"_virtio-pci-air":`},
 		{"PUT", "vm.resize-zone", `{"id":"a","desired_ram":1}`, 500, "no memory zone"},
 		{"PUT", "vm.resume", ``, 204, ""},
 	} {

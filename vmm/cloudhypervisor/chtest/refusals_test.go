@@ -198,6 +198,7 @@ func TestBoot(t *testing.T) {
 		b.config(`,"landlock_rules":[{"path":"/nowhere","access":"r"}]`):                                                                         "no such file",
 		b.config(`,"landlock_rules":[{"path":"/","access":"x"}]`):                                                                                "only r and w",
 		b.config(`,"numa":[{"guest_numa_id":0,"memory_zones":["a"]}]`):                                                                           "no memory zone",
+		b.config(`,"rng":{"src":"/nowhere/at/all"}`):                                                                                             "rng",
 		b.config(`,"tpm":{"socket":"/nowhere"}`):                                                                                                 "TPM",
 		b.config(`,"net":[{"num_queues":1}]`):                                                                                                    "at least 2",
 		b.config(`,"net":[{"num_queues":4}]`):                                                                                                    "too many",

@@ -80,9 +80,16 @@ func (m *VMM) Code() (int, unix.Signal) { return m.code, m.signal }
 // Terminate is SIGTERM: the VM is deleted, and the VMM leaves.
 func (m *VMM) Terminate() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.shutdownVMM()
-	m.end(0, 0)
+	m.mu.Unlock()
+	m.leave(0)
+}
+
+// leave ends the VMM once the request that is being carried out is answered.
+func (m *VMM) leave(code int) {
+	m.server.turn.Lock()
+	defer m.server.turn.Unlock()
+	m.end(code, 0)
 }
 
 // Close ends it whatever it does, as SIGKILL would.
@@ -175,24 +182,29 @@ func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisec
 
 // guestLeft is the guest that has shut down or reset itself.
 func (m *VMM) guestLeft(from *machine, reset bool) {
+	if leave, code := m.afterGuest(from, reset); leave {
+		m.leave(code)
+	}
+}
+
+func (m *VMM) afterGuest(from *machine, reset bool) (leave bool, code int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.vm == nil || m.vm.machine != from || m.hasDied() {
-		return
+	switch {
+	case m.vm == nil || m.vm.machine != from || m.hasDied():
+		return false, 0
+	case reset:
+		err := m.reboot()
+		if err != nil {
+			fmt.Fprintln(m.options.Stderr, strings.Join(chain(err), ": "))
+		}
+		return err != nil, 1
+	case m.options.NoShutdown:
+		m.shutdown() // there is a VM, so it can be shut down
+		return false, 0
 	}
-	if !reset && m.options.NoShutdown {
-		m.shutdown()
-		return
-	}
-	if !reset {
-		m.shutdownVMM()
-		m.end(0, 0)
-		return
-	}
-	if err := m.reboot(); err != nil {
-		fmt.Fprintln(m.options.Stderr, strings.Join(chain(err), ": "))
-		m.end(1, 0)
-	}
+	m.shutdownVMM()
+	return true, 0
 }
 
 // openConsoles makes the consoles of a configuration. The virtio console and the
