@@ -94,11 +94,12 @@ func (k *Kubelet) Start() error {
 	r := &run{k: k, server: grpc.NewServer(grpc.WaitForHandlers(true))}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	api.RegisterRegistrationServer(r.server, r)
-	r.all.Go(func() { _ = r.server.Serve(l) })
+	// It forgets before it listens: who registers from then on is not forgotten.
 	k.change(func() {
 		k.run = r
 		k.resources = map[string]*resource{}
 	})
+	r.all.Go(func() { _ = r.server.Serve(l) })
 	return os.WriteFile(filepath.Join(k.folder, Checkpoint), []byte("{}"), 0o600)
 }
 
