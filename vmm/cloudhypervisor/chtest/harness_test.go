@@ -110,8 +110,7 @@ func (b *bench) turn(k Knobs) {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-// config is a VM's that boots: its RAM in a shared file if there is one, its
-// console in a file.
+// config is a VM's that boots, with its console in a file, and more fields.
 func (b *bench) config(more string) string {
 	return fmt.Sprintf(`{"payload":{"kernel":%q},"memory":{"size":4194304},"console":{"mode":"Off"},"serial":{"mode":"File","file":%q}%s}`,
 		b.path("kernel"), b.path("console"), more)
@@ -170,7 +169,8 @@ func (b *bench) answer(r *bufio.Reader) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func text1(method, call, body string) string {
+// message is a request as it goes over the wire.
+func message(method, call, body string) string {
 	head := method + " /api/v1/" + call + " HTTP/1.1\r\nHost: localhost\r\n"
 	if body != "" {
 		head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
@@ -180,12 +180,12 @@ func text1(method, call, body string) string {
 
 func (b *bench) put(call, body string, files ...*os.File) (int, string) {
 	b.t.Helper()
-	return b.raw(text1("PUT", call, body), files...)
+	return b.raw(message("PUT", call, body), files...)
 }
 
 func (b *bench) get(call string) (int, string) {
 	b.t.Helper()
-	return b.raw(text1("GET", call, ""))
+	return b.raw(message("GET", call, ""))
 }
 
 // must is a call that succeeds.

@@ -13,8 +13,8 @@ import (
 func TestRequests(t *testing.T) {
 	b := newBench(t, Knobs{})
 	for text, want := range map[string]int{
-		text1("PUT", "vm.create", `{"x":"`+strings.Repeat("y", maxBody-8)+`"}`):  204,
-		text1("PUT", "vm.create", `{"x":"`+strings.Repeat("y", maxBody-7)+`"}`):  400,
+		message("PUT", "vm.create", `{"x":"`+strings.Repeat("y", maxBody-8)+`"}`):  204,
+		message("PUT", "vm.create", `{"x":"`+strings.Repeat("y", maxBody-7)+`"}`):  400,
 		"POST /api/v1/vmm.ping HTTP/1.1\r\n\r\n":                                 400,
 		"GET /api/v1/vmm.ping HTTP/2.0\r\n\r\n":                                  400,
 		"GET /api/v1/vmm.ping\r\n\r\n":                                           400,
@@ -54,7 +54,7 @@ func TestOneConnection(t *testing.T) {
 		}
 	}
 	expect(200)
-	fmt.Fprint(conn, text1("GET", "vm.info", "")+text1("PUT", "vm.create", "{}")+text1("GET", "vm.info", ""))
+	fmt.Fprint(conn, message("GET", "vm.info", "")+message("PUT", "vm.create", "{}")+message("GET", "vm.info", ""))
 	expect(404)
 	expect(204)
 	expect(200)
@@ -83,13 +83,13 @@ func TestOneAtATime(t *testing.T) {
 	b.turn(Knobs{Slow: map[string]int{"vm.snapshot": 300}})
 	slow := b.dial()
 	folder := t.TempDir()
-	fmt.Fprint(slow, text1("PUT", "vm.snapshot", `{"destination_url":"file://`+folder+`"}`))
+	fmt.Fprint(slow, message("PUT", "vm.snapshot", `{"destination_url":"file://`+folder+`"}`))
 	await(t, "the snapshot's last event", func() bool { return slices.Contains(b.names(), "vm snapshotted") })
 	if got := files(t, folder); len(got) != 0 {
 		t.Errorf("there is %q with the event", got)
 	}
 	impatient := b.dial()
-	fmt.Fprint(impatient, text1("PUT", "vm.delete", ""))
+	fmt.Fprint(impatient, message("PUT", "vm.delete", ""))
 	impatient.Close()
 	if status, _ := b.get("vmm.ping"); status != http.StatusOK {
 		t.Errorf("ping: %d", status)
@@ -110,7 +110,7 @@ func TestTooManyConnections(t *testing.T) {
 	conns := make([]*bufio.Reader, maxConnections)
 	for i := range conns {
 		conn := b.dial()
-		fmt.Fprint(conn, text1("GET", "vmm.ping", ""))
+		fmt.Fprint(conn, message("GET", "vmm.ping", ""))
 		conns[i] = bufio.NewReader(conn)
 		if status, _ := b.answer(conns[i]); status != http.StatusOK {
 			t.Fatalf("connection %d: %d", i, status)
@@ -174,15 +174,15 @@ func TestDies(t *testing.T) {
 func TestHangs(t *testing.T) {
 	b := newBench(t, Knobs{Answer: map[string]Answer{"vm.info": {Hang: true}}})
 	conn := b.dial()
-	fmt.Fprint(conn, text1("GET", "vm.info", "")+text1("GET", "vmm.ping", ""))
+	fmt.Fprint(conn, message("GET", "vm.info", "")+message("GET", "vmm.ping", ""))
 	if status, body := b.answer(bufio.NewReader(conn)); status != 200 || !strings.Contains(body, "pid") {
 		t.Errorf("%d %s", status, body)
 	}
 }
 
 func FuzzRequests(f *testing.F) {
-	f.Add([]byte(text1("GET", "vmm.ping", "")), 5)
-	f.Add([]byte(text1("PUT", "vm.create", "{}")+text1("GET", "vm.info", "")), 1)
+	f.Add([]byte(message("GET", "vmm.ping", "")), 5)
+	f.Add([]byte(message("PUT", "vm.create", "{}")+message("GET", "vm.info", "")), 1)
 	f.Add([]byte("PUT http://h/ HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 51200\r\n\r\n"), 100)
 	f.Add(bytes.Repeat([]byte("a"), 3000), 7)
 	f.Fuzz(func(t *testing.T, data []byte, size int) {

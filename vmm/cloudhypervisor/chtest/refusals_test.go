@@ -18,7 +18,7 @@ type call struct {
 
 func (b *bench) try(c call) {
 	b.t.Helper()
-	status, answer := b.raw(text1(c.method, c.name, c.body))
+	status, answer := b.raw(message(c.method, c.name, c.body))
 	if status != c.want || !strings.Contains(answer, c.words) {
 		b.t.Errorf("%s %s %.100s: %d %s; want %d with %q", c.method, c.name, c.body, status, answer, c.want, c.words)
 	}
