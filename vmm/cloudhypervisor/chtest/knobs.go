@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync"
 
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -94,8 +95,11 @@ func parseKnobs(data []byte) (Knobs, error) {
 // programKnobs reads those of a program. One that reads half a file while a test
 // writes it keeps to what it had.
 func programKnobs(program, variable string) func() Knobs {
+	var mu sync.Mutex
 	var last Knobs
 	return func() Knobs {
+		mu.Lock()
+		defer mu.Unlock()
 		data := []byte(variable)
 		if variable == "" {
 			file, err := os.ReadFile(program + ".json")
