@@ -1,5 +1,6 @@
-// Package cloudhypervisor knows the VMM cloud-hypervisor: so far, whether it is
-// here and what it says of itself on the command line. It starts no VM.
+// Package cloudhypervisor knows the VMM cloud-hypervisor: whether it is here, what
+// it says of itself on the command line, and how a VM is started with it (PlanVM).
+// It starts none itself.
 //
 // It was written from the program's documentation and is tested with made-up
 // programs; no real one was at hand.
@@ -30,6 +31,9 @@ type Config struct {
 	Binary string
 	// Architecture is Go's name of that which the guests have: the machine's own.
 	Architecture string
+	// Firmware are the paths of which the first that is there boots VMs from their
+	// disks; nil: DefaultFirmware.
+	Firmware []string
 	// Hypervisors of the node. Those that need no device can't run it.
 	Hypervisors []hypervisor.Hypervisor
 }
@@ -137,7 +141,7 @@ func (p *Program) info(a *answer) vmm.Info {
 			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Reason: "not tried: vmlet starts no VMs with " + Name + " yet",
 		})
 	}
-	return vmm.Info{Name: Name, Version: a.version, Binary: a.binary, Capabilities: c}
+	return vmm.Info{Name: Name, Version: a.version, Binary: a.binary, Capabilities: c, Details: p.details(a)}
 }
 
 // patience is how long the program may take to print its options. It takes

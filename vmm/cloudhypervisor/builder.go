@@ -1,0 +1,86 @@
+package cloudhypervisor
+
+import (
+	"fmt"
+	"slices"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// builder collects a configuration and its files, and all faults on the way.
+type builder struct {
+	req     Request
+	spec    *vmletv1.VirtualMachineSpec
+	details *Details
+
+	config   chapi.VMConfig
+	add      []AddNet
+	folder   string
+	files    []plan.File
+	reopened []Reopened
+	faults   spec.FieldErrors
+}
+
+// file returns the number of the descriptor that the VMM will have.
+func (b *builder) file(f plan.File) int {
+	b.files = append(b.files, f)
+	return plan.FirstFile + len(b.files) - 1
+}
+
+// own returns a path to a file that is the VMM's user's.
+//
+// Every file has such a path: it leads to the very one that was opened and checked,
+// whatever becomes of its name, and past folders that the VMM's user may not enter.
+func (b *builder) own(f plan.File) string {
+	return fmt.Sprintf("/proc/self/fd/%d", b.file(f))
+}
+
+// foreign returns a path to a file that is somebody else's.
+func (b *builder) foreign(f plan.File, copied bool) string {
+	path := b.own(f)
+	b.reopened = append(b.reopened, Reopened{File: len(b.files) - 1, Write: f.Write, Copy: copied})
+	return path
+}
+
+// refuse finds what can't be had whatever the rest of the specification says.
+func (b *builder) refuse() {
+	d, info := b.details, b.req.Info
+	for _, need := range []struct{ feature, option string }{
+		{featureSocket, "--api-socket fd=N"}, {featureEvents, "--event-monitor fd=N"}, {featureSeccomp, "--seccomp"},
+	} {
+		if !d.has(need.feature) {
+			b.faults.Add("vmm", "cloud-hypervisor %s at %s has no %s: install a newer one, or use qemu", info.Version, info.Binary, need.option)
+		}
+	}
+	switch vmm := b.spec.GetVmm(); vmm {
+	case "", spec.Auto, spec.VMMCloudHypervisor:
+	default:
+		b.faults.Add("vmm", "%s was asked for, and the plan is for cloud-hypervisor", vmm)
+	}
+	if image := b.req.Image; image != nil {
+		b.refuseImage()
+	}
+	if h := b.req.Hypervisor; !slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV}, h) {
+		b.faults.Add("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv, or use vmm: qemu", h)
+	}
+	if machine := b.spec.GetMachineType(); machine != "" {
+		b.faults.Add("machineType", "%q: cloud-hypervisor has one machine and no types: leave it out, or use vmm: qemu", machine)
+	}
+}
+
+func (b *builder) refuseImage() {
+	switch m := b.req.Image.Manifest; {
+	case m == nil:
+		b.faults.Add("vmm", "the image in %s has no manifest", b.req.Image.Directory)
+	case m.VMM.Name != Name:
+		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
+	}
+}
+
+// checkIdentity is whether disks must be what they were when the image was saved.
+func (b *builder) checkIdentity() bool {
+	return b.req.Image != nil && b.req.Image.Manifest != nil && !b.req.Image.AllowChangedDisks
+}

@@ -1,0 +1,57 @@
+package cloudhypervisor
+
+import (
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+)
+
+// entropySource is the host's file that a guest's random numbers come from.
+const entropySource = "/dev/urandom"
+
+// devices are those that a specification switches on and off. Those without an id
+// have one of the VMM's own: "__rng", "__balloon", "__watchdog".
+func (b *builder) devices() {
+	d := b.spec.GetDevices()
+	b.consoles()
+	if d.GetGuestAgent() {
+		b.faults.Add("devices.guestAgent", "cloud-hypervisor has no channel for QEMU's guest agent: want false, or use vmm: qemu")
+	}
+	if d != nil && d.Entropy != nil && !d.GetEntropy() {
+		b.faults.Add("devices.entropy", "cloud-hypervisor always gives the guest a virtio-rng: want true, or use vmm: qemu")
+	}
+	b.config.RNG = &chapi.RNG{PCI: chapi.PCI{Slot: slot(slotEntropy)}, Source: entropySource}
+	if d.GetBalloon() {
+		b.config.Balloon = &chapi.Balloon{PCI: chapi.PCI{Slot: slot(slotBalloon)}, FreePageReporting: true}
+	}
+	b.watchdog()
+	if v := d.GetVsock(); v != nil {
+		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + VsockSocket}
+	}
+	// Lets the guest tell of its panic.
+	b.config.PVPanic = true
+}
+
+// consoles: the serial port is a socket, which is the one mode by which a program
+// can both read and write without a terminal. The virtio console is off, as it
+// would write to the VMM's own output.
+func (b *builder) consoles() {
+	b.config.Console = &chapi.Console{Mode: chapi.ConsoleOff}
+	b.config.Serial = &chapi.Console{Mode: chapi.ConsoleOff}
+	if b.spec.GetDevices().GetConsole() {
+		b.config.Serial = &chapi.Console{Mode: chapi.ConsoleSocket, Socket: b.folder + "/" + SerialSocket}
+	}
+}
+
+// watchdog: there is one of virtio, which resets.
+func (b *builder) watchdog() {
+	w := b.spec.GetDevices().GetWatchdog()
+	if w == nil {
+		return
+	}
+	if w.GetModel() != "" {
+		b.faults.Add("devices.watchdog.model", "%q: cloud-hypervisor has a watchdog of virtio, which has no name yet: leave devices.watchdog out, or use vmm: qemu", w.GetModel())
+	}
+	if w.GetAction() != "" && w.GetAction() != "reset" {
+		b.faults.Add("devices.watchdog.action", "%q: cloud-hypervisor's watchdog can only reset: want that, or use vmm: qemu", w.GetAction())
+	}
+	b.config.Watchdog = true
+}

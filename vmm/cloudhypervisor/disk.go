@@ -1,0 +1,117 @@
+package cloudhypervisor
+
+import (
+	"fmt"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/disk"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// disks adds every disk, then the cloud-init seed.
+func (b *builder) disks() {
+	segments := uint16(1)
+	for i, d := range b.spec.GetDisks() {
+		b.refuseDisk(fmt.Sprintf("disks[%d]", i), d)
+		place := placeOfDisk(i)
+		segments = max(segments, place.Segment+1)
+		b.config.Disks = append(b.config.Disks, b.disk(i, d, place))
+	}
+	if b.spec.GetCloudInit() != nil {
+		b.seed()
+	}
+	b.config.Platform = &chapi.Platform{UUID: b.req.ID, PCISegments: segments}
+}
+
+// refuseDisk finds what a disk can't be.
+func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
+	switch {
+	case d.GetType() == spec.DiskTypeCDROM:
+		// Its bus follows from that.
+		b.faults.Add(field+".type", "cloud-hypervisor has no CD-ROM: want type disk, bus virtio and readOnly, or use vmm: qemu")
+	case d.GetBus() != "" && d.GetBus() != spec.BusVirtio:
+		b.faults.Add(field+".bus", "%q: cloud-hypervisor has no other bus than virtio: want that, or use vmm: qemu", d.GetBus())
+	}
+	switch d.GetCache() {
+	case "", spec.CacheNone, spec.CacheWriteback:
+	default:
+		b.faults.Add(field+".cache", "%q: cloud-hypervisor flushes when the guest says so: want none or writeback, or use vmm: qemu", d.GetCache())
+	}
+}
+
+func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
+	field := fmt.Sprintf("disks[%d]", index)
+	images := []disk.Image{{Path: d.GetPath(), Format: format(d.GetFormat())}}
+	for _, backing := range d.GetBackingFiles() {
+		images = append(images, disk.Image{Path: backing.GetPath(), Format: format(backing.GetFormat())})
+	}
+	direct := d.GetCache() == "" || d.GetCache() == spec.CacheNone
+	file := plan.File{Kind: plan.FilePath, Write: !d.GetReadOnly(), Direct: direct}
+	if file.Write {
+		file.DiskName, file.Identity = d.GetName(), b.identity(d.GetName())
+	}
+	path := b.image(field+".path", file, images)
+	for i := range d.GetBackingFiles() {
+		// Here they are checked. The VMM opens them by itself.
+		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath}, images[i+1:])
+		b.reopened[len(b.reopened)-1].ByName = true
+	}
+	place.ID = fmt.Sprintf("disk%d", index)
+	return chapi.Disk{
+		PCI: place, Path: path, ReadOnly: d.GetReadOnly(), Direct: direct, Serial: d.GetSerial(),
+		Type: imageType(images[0].Format), BackingFiles: len(images) > 1,
+	}
+}
+
+// image returns the path of the first of a chain of images.
+func (b *builder) image(field string, file plan.File, chain []disk.Image) string {
+	file.Field, file.Path = field, chain[0].Path
+	file.Disk = &disk.Expectation{Field: field, Image: chain[0], Backing: chain[1:]}
+	return b.foreign(file, false)
+}
+
+func format(name string) disk.Format {
+	if name == spec.FormatQCOW2 {
+		return disk.QCOW2
+	}
+	return disk.Raw
+}
+
+// imageType is always said: a guest could write another format's header into a raw
+// disk.
+func imageType(f disk.Format) chapi.ImageType {
+	if f == disk.QCOW2 {
+		return chapi.ImageQCOW2
+	}
+	return chapi.ImageRaw
+}
+
+// identity is what a disk was when the image was saved that is restored.
+func (b *builder) identity(name string) *disk.Identity {
+	if !b.checkIdentity() {
+		return nil
+	}
+	for _, saved := range b.req.Image.Manifest.Disks {
+		if saved.Name == name {
+			return &disk.Identity{
+				Device: saved.Device, Inode: saved.Inode, Size: int64(saved.Size),
+				ModTimeNs: saved.ModTime, HeaderSum: saved.HeaderSum,
+			}
+		}
+	}
+	return nil
+}
+
+// seed is the cloud-init image, which the agent made. cloud-init looks for the
+// volume's label on any block device.
+func (b *builder) seed() {
+	if b.req.Seed < 0 {
+		b.faults.Add("cloudInit", "no seed was made for it")
+		return
+	}
+	place := chapi.PCI{ID: "seed", Slot: slot(slotSeed)}
+	path := b.foreign(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed}, true)
+	b.config.Disks = append(b.config.Disks, chapi.Disk{PCI: place, Path: path, ReadOnly: true, Type: chapi.ImageRaw})
+}

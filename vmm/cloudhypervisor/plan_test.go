@@ -1,0 +1,216 @@
+package cloudhypervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// TestGolden compares each plan with testdata/CASE.json, and makes it twice:
+// nothing may depend on a map's order.
+func TestGolden(t *testing.T) {
+	for _, c := range planCases() {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := PlanVM(c.request(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPlan(t, p)
+			text := render(t, p)
+			compareGolden(t, filepath.Join("testdata", c.name+".json"), text)
+			again, err := PlanVM(c.request(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if render(t, again) != text {
+				t.Error("two plans of one request differ")
+			}
+		})
+	}
+}
+
+func render(t *testing.T, p *Plan) string {
+	t.Helper()
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + "\n"
+}
+
+func compareGolden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v: make it with -update and read it", err)
+	}
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
+			t.Fatalf("%s:%d:\n got %q\nwant %q", path, i+1, gotLines[min(i, len(gotLines)-1)], wantLines[min(i, len(wantLines)-1)])
+		}
+	}
+}
+
+// descriptor is how a file of the plan's is spoken of.
+var descriptor = regexp.MustCompile(`/proc/self/fd/([0-9]+)`)
+
+// checkPlan is what holds for every plan.
+func checkPlan(t testing.TB, p *Plan) {
+	t.Helper()
+	body, err := json.Marshal(&p.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(body) > chapi.MaxBody {
+		t.Errorf("the configuration has %d bytes", len(body))
+	}
+	for _, match := range descriptor.FindAllStringSubmatch(string(body), -1) {
+		if n, err := strconv.Atoi(match[1]); err != nil || n < plan.FirstFile || n >= plan.FirstFile+len(p.Process.Files) {
+			t.Errorf("%s is none of the %d files", match[0], len(p.Process.Files))
+		}
+	}
+	ids, slots := map[string]bool{}, map[[2]int]bool{}
+	for _, pci := range devicesOf(p) {
+		place := [2]int{int(pci.Segment), int(*pci.Slot)}
+		if pci.ID != "" && ids[pci.ID] || slots[place] || place[1] < 1 || place[1] > 31 || place[0] == 0 && place[1] < 3 {
+			t.Errorf("%+v (slot %d) is there twice or out of place", pci, place[1])
+		}
+		ids[pci.ID], slots[place] = true, true
+		if pci.Segment >= p.Config.Platform.PCISegments {
+			t.Errorf("%s is on PCI segment %d of %d", pci.ID, pci.Segment, p.Config.Platform.PCISegments)
+		}
+	}
+	for _, d := range p.Config.Disks {
+		if d.Type == "" {
+			t.Errorf("%s: the VMM would guess its format", d.ID)
+		}
+	}
+	if c := p.Config.CPUs; uint32(c.Topology.ThreadsPerCore)*uint32(c.Topology.CoresPerDie)*uint32(c.Topology.Packages) != c.Max || c.Boot == 0 {
+		t.Errorf("a topology of %+v for %d vCPUs", *c.Topology, c.Max)
+	}
+	for _, r := range p.Reopened {
+		if f := p.Process.Files[r.File]; f.Write != r.Write || r.Write && r.Copy {
+			t.Errorf("%+v is said of %+v", r, f)
+		}
+	}
+}
+
+func devicesOf(p *Plan) []chapi.PCI {
+	out := []chapi.PCI{p.Config.RNG.PCI}
+	if p.Config.Balloon != nil {
+		out = append(out, p.Config.Balloon.PCI)
+	}
+	if p.Config.Vsock != nil {
+		out = append(out, p.Config.Vsock.PCI)
+	}
+	for _, d := range p.Config.Disks {
+		out = append(out, d.PCI)
+	}
+	for _, add := range p.Add {
+		out = append(out, add.Net.PCI)
+	}
+	return out
+}
+
+// TestFaults compares all that is wrong with a specification with
+// testdata/faults-CASE.txt.
+func TestFaults(t *testing.T) {
+	longPath := "/images/" + strings.Repeat("x", 3000)
+	chain := ""
+	for i := range 20 {
+		chain += fmt.Sprintf("{path: %s%d, format: qcow2}, ", longPath, i)
+	}
+	for _, c := range []planCase{
+		{name: "all", hypervisor: "emulation", yaml: `
+vmm: qemu
+machineType: pc
+cpu: {model: Nehalem, threads: 4, features: [{name: avx2}, {name: nested}, {name: kvm_hyperv}]}
+boot: {firmware: bios}
+disks:
+- {path: /images/a.iso, type: cdrom}
+- {path: /images/b.img, bus: scsi, cache: writethrough, bootOrder: 2}
+- {path: /images/c.img, bus: sata, cache: unsafe, bootOrder: 1}
+- {path: /images/d.img, bus: usb}
+- {path: /images/e.img, bootOrder: 3}
+cloudInit: {userData: "#cloud-config"}
+networks: [{user: {}}, {model: e1000e, tap: {bridge: br0}}, {}]
+devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: pause}}
+`, change: func(r *Request) { r.Seed = -1 }},
+		{name: "invalid", yaml: "cpu: {sockets: 2000}\nmemory: {size: 1}\n"},
+		{name: "program", yaml: kernelBoot, change: func(r *Request) { r.Info.Details.(*Details).Features = []string{featureLandlock} }},
+		{name: "firmware", yaml: "", change: func(r *Request) { r.Info.Details.(*Details).Firmware = "" }},
+		{name: "arm64", arch: spec.ArchARM64, yaml: kernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
+		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
+		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *Request) { r.Image = testImage(true) }},
+		{name: "other-image", yaml: kernelBoot, change: func(r *Request) {
+			r.Image = testImage(false)
+			r.Image.Manifest.VMM.Name = "qemu"
+		}},
+		{name: "no-manifest", yaml: kernelBoot, change: func(r *Request) {
+			r.Image = testImage(false)
+			r.Image.Manifest = nil
+		}},
+		{name: "too-long", yaml: kernelBoot + "disks: [{path: /images/a, format: qcow2, backingFiles: [" + chain + "]}]\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := PlanVM(c.request(t))
+			var faults spec.FieldErrors
+			if !errors.As(err, &faults) {
+				t.Fatalf("%T: %v", err, err)
+			}
+			compareGolden(t, filepath.Join("testdata", "faults-"+c.name+".txt"), faults.Error()+"\n")
+		})
+	}
+}
+
+func TestOtherDetails(t *testing.T) {
+	for _, details := range []any{nil, "text", (*Details)(nil)} {
+		r := planCase{yaml: small}.request(t)
+		r.Info.Details = details
+		if _, err := PlanVM(r); err == nil || !strings.Contains(err.Error(), "not cloud-hypervisor's") {
+			t.Errorf("details %v: %v", details, err)
+		}
+	}
+}
+
+// TestPlacesStay adds to a VM, and wants all that it had where it was.
+func TestPlacesStay(t *testing.T) {
+	places := func(yaml string, taps ...int) map[string]string {
+		p, err := PlanVM(planCase{yaml: kernelBoot + yaml, change: func(r *Request) { r.Taps = taps }}.request(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for _, pci := range devicesOf(p) {
+			out[pci.ID] = fmt.Sprintf("%d:%d", pci.Segment, *pci.Slot)
+		}
+		return out
+	}
+	before := places("disks: [{path: /images/zz.img}]\nnetworks: [{tap: {}}]\n", 0)
+	after := places("disks:"+manyDisks(64)+"networks: [{tap: {}}, {tap: {}}]\ncloudInit: {userData: x}\ndevices: {vsock: {cid: 5}}\n", 0, 1)
+	for id, place := range before {
+		if after[id] != place {
+			t.Errorf("%s has moved from %s to %s", id, place, after[id])
+		}
+	}
+}

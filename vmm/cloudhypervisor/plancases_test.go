@@ -1,0 +1,168 @@
+package cloudhypervisor
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+const testID = "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11"
+
+// planCase is a VM that a plan is made for.
+type planCase struct {
+	name       string
+	arch       string // "" is amd64
+	hypervisor string // "" is kvm
+	yaml       string // after "name: web-1\n"
+	change     func(r *Request)
+}
+
+const kernelBoot = `
+boot: {kernel: {path: /boot/vmlinuz, initrd: /boot/initrd.img, cmdline: "console=ttyS0 root=/dev/vda \"quoted\" <&>"}}
+`
+
+// small has none of the devices that have a default.
+const small = kernelBoot + `
+devices: {console: false, balloon: false}
+`
+
+func planCases() []planCase {
+	return append(machineCases(), deviceCases()...)
+}
+
+func machineCases() []planCase {
+	return []planCase{
+		{name: "default", yaml: kernelBoot},
+		{name: "small", yaml: small},
+		{name: "everything", yaml: `
+labels: {app: web}
+cpu: {sockets: 2, cores: 2, threads: 2, features: [{name: amx}, {name: nested, policy: disable}, {name: kvm_hyperv}]}
+memory: {size: 1Gi}
+boot: {kernel: {path: /boot/vmlinuz, cmdline: console=ttyS0}}
+disks:
+- {path: /images/root.img, serial: "S 1"}
+- {path: /images/data.qcow2, format: qcow2, cache: writeback}
+- {path: /images/tools.img, readOnly: true}
+cloudInit: {userData: "#cloud-config"}
+networks: [{tap: {bridge: br0}}, {mac: "52:54:00:aa:bb:cc", tap: {device: tap7}}]
+devices: {vsock: {cid: 42}, watchdog: {action: reset}}
+`, change: func(r *Request) {
+			r.Spec.Devices.Watchdog.Model = "" // the default is QEMU's
+			r.Taps = []int{1, 0}
+			r.HotplugFolders = []string{"/images", "/images"}
+		}},
+		{name: "mshv", hypervisor: "mshv", yaml: small},
+		{name: "arm64", arch: spec.ArchARM64, yaml: "cpu: {threads: 4}\ndisks: [{path: /images/root.img}]\n"},
+		{name: "huge-pages", yaml: small + "memory: {size: 1Gi, hugePages: {pageSize: 2Mi}}\n"},
+		{name: "no-landlock", yaml: small, change: func(r *Request) {
+			r.Info.Details.(*Details).Landlock = false
+			r.HotplugFolders = []string{"/images"}
+		}},
+		{name: "paused-own-user", yaml: small, change: func(r *Request) { r.Paused, r.User = true, nil }},
+		{name: "restore", yaml: kernelBoot + "disks: [{path: /images/a.img}, {path: /images/b.img, readOnly: true}]\nnetworks: [{tap: {bridge: br0}}]\n",
+			change: func(r *Request) { r.Image, r.Taps = testImage(false), []int{0} }},
+		{name: "restore-changed-disks", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n",
+			change: func(r *Request) { r.Image = testImage(false); r.Image.AllowChangedDisks = true }},
+		{name: "restore-lazy", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n", change: func(r *Request) { r.Image = testImage(true) }},
+	}
+}
+
+func deviceCases() []planCase {
+	return []planCase{
+		{name: "firmware", yaml: "disks: [{path: /images/root.img}, {path: /dev/vg/data, cache: writeback}]\ncloudInit: {userData: \"#cloud-config\"}\n"},
+		{name: "boot-order", yaml: "disks: [{path: /images/a.img, bootOrder: 2}, {path: /images/b.img, bootOrder: 5}, {path: /images/c.img}]\n"},
+		{name: "backing-chain", yaml: small + `
+disks:
+- path: /images/top.qcow2
+  format: qcow2
+  backingFiles: [{path: /images/middle.qcow2, format: qcow2}, {path: /images/base.img}]
+- {path: /images/alone.qcow2, format: qcow2}
+- {path: /images/other.qcow2, format: qcow2, backingFiles: [{path: /images/base.img}]}
+`},
+		{name: "many-disks", yaml: small + "disks:" + manyDisks(34)},
+		{name: "taps", yaml: small + "networks: [{tap: {device: tap7}}, {tap: {bridge: br0}}, {tap: {bridge: br1}}]\n",
+			change: func(r *Request) { r.Taps = []int{3, 0, 1} }},
+	}
+}
+
+func manyDisks(n int) string {
+	out := ""
+	for i := range n {
+		out += "\n- {path: /images/" + string(rune('a'+i/26)) + string(rune('a'+i%26)) + ".img}"
+	}
+	return out + "\n"
+}
+
+func testImage(lazy bool) *vmm.Image {
+	return &vmm.Image{
+		Directory: "/images/saved",
+		Lazy:      lazy,
+		Manifest: &memory.Manifest{
+			ID: "image-id", Accelerator: "kvm",
+			VMM: memory.VMM{Name: Name, Version: "53.0.0"},
+			Disks: []memory.DiskIdentity{{
+				Name: "disk0", Path: "/images/a.img", Format: "raw", Device: 2049, Inode: 12, Size: 1 << 20, ModTime: 1700000000000000000,
+			}},
+		},
+	}
+}
+
+// complete fills in the defaults as this VMM wants them.
+func complete(t testing.TB, yaml, arch, hypervisor string) *vmletv1.VirtualMachineSpec {
+	t.Helper()
+	s, err := spec.Parse([]byte("name: web-1\n"+yaml), "test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return withDefaults(s, arch, hypervisor)
+}
+
+func withDefaults(s *vmletv1.VirtualMachineSpec, arch, hypervisor string) *vmletv1.VirtualMachineSpec {
+	own := Defaults()
+	proto.Merge(own, s)
+	layers := standard.Registry(sysfs.Roots{}).Layers()
+	for _, layer := range layers {
+		layer.MachineType = "" // QEMU's
+	}
+	return spec.Default(own, spec.Target{ID: testID, Hypervisor: hypervisor, VMM: spec.VMMCloudHypervisor, Arch: arch}, layers)
+}
+
+// request makes the case's.
+func (c planCase) request(t testing.TB) Request {
+	arch, hypervisor := orElse(c.arch, spec.ArchAMD64), orElse(c.hypervisor, spec.HypervisorKVM)
+	r := Request{PlanRequest: vmm.PlanRequest{
+		ID: testID, Hypervisor: hypervisor, Accelerator: hypervisor, Info: testInfo(arch),
+		Spec:       complete(t, c.yaml, arch, hypervisor),
+		User:       &plan.User{UID: 70001, GID: 70001},
+		MemoryPath: "/run/vmlet/memory/web-1",
+		StateDir:   "/var/lib/vmlet/vms/web-1",
+		Seed:       2,
+	}}
+	if c.change != nil {
+		c.change(&r)
+	}
+	return r
+}
+
+func orElse(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+// testInfo is of a program that has everything.
+func testInfo(arch string) vmm.Info {
+	return vmm.Info{Name: Name, Version: "53.0.0", Binary: "/usr/bin/cloud-hypervisor", Details: &Details{
+		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}, Landlock: true,
+		Firmware: "/usr/share/cloud-hypervisor/CLOUDHV.fd", FirmwareFiles: []string{"/usr/share/cloud-hypervisor/CLOUDHV.fd"},
+	}}
+}
