@@ -33,6 +33,10 @@ func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
 	if at.IsZero() {
 		at = time.Now()
 	}
+	// The VMM's own word of it may come after its end, when nobody listens any more.
+	if exit.Reason == shim.ReasonPanicked && !m.snapshot().GetStatus().GetGuest().GetPanicked() {
+		m.panics.Add(1)
+	}
 	m.note(state, message, func(vm *vmletv1.VirtualMachine) {
 		vm.Status.EndedAt = timestamppb.New(at)
 		vm.Status.Process = nil

@@ -219,6 +219,13 @@ func TestEnds(t *testing.T) {
 			a.mustStart(t, "web")
 			w.proc("web").end(c.exit)
 			a.waitForState(t, "web", c.want)
+			m, err := a.machine("web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if panicked := c.exit != nil && c.exit.Reason == shim.ReasonPanicked; (m.panics.Load() == 1) != panicked {
+				t.Errorf("%d panics are counted", m.panics.Load())
+			}
 			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
 				t.Errorf("starting again: %v", err)
 			}
