@@ -200,6 +200,7 @@ func TestPlacesStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		checkPlan(t, p)
 		out := map[string]string{}
 		for _, pci := range devicesOf(p) {
 			out[pci.ID] = fmt.Sprintf("%d:%d", pci.Segment, *pci.Slot)
