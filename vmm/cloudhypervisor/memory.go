@@ -11,7 +11,7 @@ import (
 //
 // A lazily restored VM maps its image privately: the VMM opens it for reading only,
 // so that nothing, and no balloon, can change it. When the guest hands back pages
-// the VMM then can't punch a hole, says so and goes on.
+// the VMM then can't punch a hole, says so and goes on (v53; v51 ended over it).
 func (b *builder) memory() plan.Memory {
 	size, err := spec.ParseQuantity(b.spec.GetMemory().GetSize())
 	if err != nil {
