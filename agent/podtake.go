@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc/codes"
@@ -187,7 +188,7 @@ func nameFor(pod string) string {
 
 // restore lets the VM of an image in one of the pod's volumes go on.
 func (p *podVMs) restore(ctx context.Context, h *podHome, r *shim.PodRestore) (*machine, error) {
-	i, err := parseImage(r.Manifest, filepath.Join(r.Directory, "manifest.json"))
+	i, err := parseImage(r.Manifest, filepath.Join(r.Directory, memory.ManifestName))
 	if err != nil {
 		return nil, err
 	}
