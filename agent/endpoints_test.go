@@ -72,13 +72,13 @@ func TestMetricsOfOddVMs(t *testing.T) {
 	}
 }
 
-// TestPanicsAreCounted: by reports, not by how the guest stands.
+// TestPanicsAreCounted: each once, however often it is reported.
 func TestPanicsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	m := newMachine("x", nil, &vmletv1.VirtualMachine{Spec: &vmletv1.VirtualMachineSpec{Name: "x"}, Status: &vmletv1.VirtualMachineStatus{}}, a.hub, a.log)
 	watch := &watcher{agent: a.agent, m: m}
-	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
+	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
 		watch.monitorEvent(vmm.Event{Change: change})
 	}
 	if n := m.panics.Load(); n != 2 {

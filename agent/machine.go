@@ -26,7 +26,7 @@ type machine struct {
 	hub  *events.Hub
 	log  *slog.Logger
 
-	// panics is how many of the guest's were reported.
+	// panics is how many the guest has had, as far as they were reported.
 	panics atomic.Uint64
 
 	// slot is taken by the operation under way: there is one at a time.

@@ -136,8 +136,12 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangeResumed:
 		w.moved(lifecycle.Paused, lifecycle.Running, "")
 	case vmm.ChangePanicked:
-		w.m.panics.Add(1)
-		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = true })
+		w.guest(func(g *vmletv1.GuestStatus) {
+			if !g.Panicked { // a guest may report one panic several times
+				w.m.panics.Add(1)
+			}
+			g.Panicked = true
+		})
 	case vmm.ChangeReset:
 		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = false })
 	case vmm.ChangeAgentConnected:
