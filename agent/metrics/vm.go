@@ -118,11 +118,11 @@ func (r report) record() {
 	s := r.status()
 	r.send(r.m.info, 1, r.vm.Record.GetId(), r.vm.Pod, s.GetHypervisor(), s.GetVmm().GetName(), s.GetVmm().GetVersion(), r.spec().GetMachineType())
 	r.send(r.m.state, 1, lifecycle.Name(s.GetState()))
+	r.send(r.m.panics, float64(r.vm.Panics)) // which as a rule end the VM
 	if !lifecycle.Live(s.GetState()) {
 		return
 	}
 	r.send(r.m.vmiInfo, 1, phase(s.GetState()), r.vm.Pod)
-	r.send(r.m.panics, float64(r.vm.Panics))
 	if size, err := spec.ParseQuantity(r.spec().GetMemory().GetSize()); err == nil {
 		r.send(r.m.domain, float64(size))
 	}
