@@ -162,6 +162,24 @@ func (n *node) counts(resource string, healthy, unhealthy int) kubelettest.Resou
 	})
 }
 
+// allocated asks for a device until it is given: a kubelet that hears late of an
+// earlier socket's end drops the new registration, too, and is registered with anew.
+func (n *node) allocated(device string) {
+	n.t.Helper()
+	ctx := n.ctx()
+	for {
+		_, err := n.kubelet.Allocate(ctx, resource, []string{device})
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			n.t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // sockets are those in the kubelet's folder that aren't its own.
 func (n *node) sockets() []string {
 	n.t.Helper()

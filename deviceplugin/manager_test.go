@@ -61,9 +61,7 @@ func TestFolderWiped(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.wait(resource, registeredAgain(before+1))
-		if _, err := n.kubelet.Allocate(n.ctx(), resource, []string{"d0"}); err != nil {
-			t.Fatal(err)
-		}
+		n.allocated("d0")
 	}
 }
 
