@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -102,17 +103,9 @@ func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.Aut
 	if !ok {
 		return nil, nil, fmt.Errorf("a connection of type %T, not over a unix socket", conn)
 	}
-	raw, err := c.SyscallConn()
+	cred, err := unixsocket.Peer(c)
 	if err != nil {
 		return nil, nil, err
-	}
-	var cred *unix.Ucred
-	var errOpt error
-	err = raw.Control(func(fd uintptr) {
-		cred, errOpt = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, errOpt); err != nil {
-		return nil, nil, fmt.Errorf("asking who connects: %w", err)
 	}
 	info := caller{uid: cred.Uid, pid: cred.Pid}
 	info.SecurityLevel = credentials.PrivacyAndIntegrity

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -24,17 +24,9 @@ type Peer struct {
 // PeerOf asks the kernel (SO_PEERCRED, unix(7)): of a socket that was connected to,
 // it is who called listen(2).
 func PeerOf(conn *net.UnixConn) (Peer, error) {
-	raw, err := conn.SyscallConn()
+	cred, err := unixsocket.Peer(conn)
 	if err != nil {
 		return Peer{}, err
-	}
-	var cred *unix.Ucred
-	var errOption error
-	err = raw.Control(func(fd uintptr) {
-		cred, errOption = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, errOption); err != nil {
-		return Peer{}, fmt.Errorf("asking whose socket it is: %w", err)
 	}
 	if cred.Pid <= 0 {
 		return Peer{}, errors.New("the process that has the socket is in no PID namespace of the agent's: the agent's pod needs hostPID: true")

@@ -1,4 +1,4 @@
-// Liar is what a pod runs whose owner wishes the node's agent ill: it takes the
+// Command liar is what a pod runs whose owner wishes the node's agent ill: it takes the
 // place of vmlet-shim in the pod's volume, and lies.
 //
 //	liar WAY    nonsense, length, message, mute, flood, adopted, described, symlink or folder

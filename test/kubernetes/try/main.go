@@ -1,4 +1,4 @@
-// Try says what the container that it runs in can do, for tests to read.
+// Command try says what the container that it runs in can do, for tests to read.
 //
 //	try          prints it
 //	try stay     serves it on :8080, and on 127.0.0.1:8081, until it is ended

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/vmlet/vmlet/internal/unixsocket"
 )
 
 // maxHead bounds a reply's status line and headers together, in bytes. The VMM
@@ -81,7 +83,7 @@ func send(conn net.Conn, message []byte, files []*os.File) error {
 	}
 	var n int
 	var err error
-	if failed := withDescriptors(files, nil, func(fds []int) {
+	if failed := unixsocket.WithDescriptors(files, func(fds []int) {
 		n, _, err = unix.WriteMsgUnix(message, syscall.UnixRights(fds...), nil)
 	}); failed != nil {
 		return fmt.Errorf("files can't be sent: %w", failed)
@@ -90,24 +92,6 @@ func send(conn net.Conn, message []byte, files []*os.File) error {
 		_, err = conn.Write(message[n:])
 	}
 	return err
-}
-
-// withDescriptors calls f with the files' descriptors, none of which can be closed
-// meanwhile. (os.File.Fd gives no such promise.)
-func withDescriptors(files []*os.File, fds []int, f func(fds []int)) error {
-	if len(files) == 0 {
-		f(fds)
-		return nil
-	}
-	raw, err := files[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	err = raw.Control(func(fd uintptr) {
-		inner = withDescriptors(files[1:], append(fds, int(fd)), f)
-	})
-	return errors.Join(err, inner)
 }
 
 // reply is an HTTP response, of which only this is of use.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/vmlet/vmlet/internal/unixsocket"
 )
 
 // MaxFiles is the most files that one command may carry: what QEMU's socket
@@ -190,7 +192,7 @@ func (c *Client) write(line []byte, files []*os.File) (int, error) {
 	}
 	var n int
 	var err error
-	if failed := withDescriptors(files, nil, func(fds []int) {
+	if failed := unixsocket.WithDescriptors(files, func(fds []int) {
 		n, _, err = conn.WriteMsgUnix(line, syscall.UnixRights(fds...), nil)
 	}); failed != nil {
 		return 0, fmt.Errorf("%w: %w", errFiles, failed)
@@ -201,22 +203,4 @@ func (c *Client) write(line []byte, files []*os.File) (int, error) {
 		n += rest
 	}
 	return n, err
-}
-
-// withDescriptors calls f with the files' descriptors, none of which can be closed
-// meanwhile. (os.File.Fd gives no such promise.)
-func withDescriptors(files []*os.File, fds []int, f func(fds []int)) error {
-	if len(files) == 0 {
-		f(fds)
-		return nil
-	}
-	raw, err := files[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	err = raw.Control(func(fd uintptr) {
-		inner = withDescriptors(files[1:], append(fds, int(fd)), f)
-	})
-	return errors.Join(err, inner)
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
 	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
@@ -198,17 +199,9 @@ func (s *Server) checkPeer(c *net.UnixConn) error {
 	if s.o.Pod != nil {
 		return nil
 	}
-	raw, err := c.SyscallConn()
+	peer, err := unixsocket.Peer(c)
 	if err != nil {
 		return err
-	}
-	var peer *unix.Ucred
-	var peerErr error
-	err = raw.Control(func(fd uintptr) {
-		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, peerErr); err != nil {
-		return fmt.Errorf("peer's credentials: %w", err)
 	}
 	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
 		return fmt.Errorf("process %d of user %d is neither root nor of user %d", peer.Pid, peer.Uid, os.Geteuid())
