@@ -7,7 +7,11 @@
 // nothing heavy: the shim links it.
 package plan
 
-import "github.com/vmlet/vmlet/vmm/disk"
+import (
+	"encoding/json"
+
+	"github.com/vmlet/vmlet/vmm/disk"
+)
 
 // FirstFile is the number of the descriptor that Files[0] becomes in the VMM:
 // 0, 1 and 2 are the standard streams.
@@ -32,6 +36,9 @@ type Plan struct {
 	Restore *Restore `json:"restore,omitempty"`
 	// Paused leaves the vCPUs stopped once the VMM is up.
 	Paused bool `json:"paused,omitempty"`
+	// Instructions are what the driver tells the VMM when it is up, in the driver's
+	// own form; nil: the command line has said it all.
+	Instructions json.RawMessage `json:"instructions,omitempty"`
 }
 
 // User is who the VMM runs as, set before exec.
@@ -79,6 +86,12 @@ const (
 	// FileReceived is descriptor number Index of those sent with the plan,
 	// such as a tap.
 	FileReceived FileKind = "received"
+	// FileFolder is a folder of the VMM's own, named Path in the VM's state folder:
+	// made anew for User alone, opened for reading and removed at the end. The VMM
+	// makes its sockets there, and reads and writes snapshots.
+	FileFolder FileKind = "folder"
+	// FileEvents is the writing end of a pipe whose reading end the driver has.
+	FileEvents FileKind = "events"
 )
 
 // File is a descriptor that the VMM inherits.
@@ -102,6 +115,17 @@ type File struct {
 	// the kernel checks permissions anew: what User could not read is handed
 	// over as a sealed copy in memory.
 	Reopened bool `json:"reopened,omitempty"`
+	// Named: that copy is a file in the VM's state folder, removed at the end, as
+	// Landlock can't allow a VMM what has no name; and what was received is copied
+	// there always.
+	Named bool `json:"named,omitempty"`
+	// Granted: User is given the right to open this very file, for writing too with
+	// Write, for as long as the VMM runs: it opens the file again, also when the
+	// guest is reset.
+	Granted bool `json:"granted,omitempty"`
+	// ByName: the VMM opens it by Path, so that User must get through the folders
+	// above; that it can't is an error.
+	ByName bool `json:"byName,omitempty"`
 	// Disk is what the image must be; nil: not a disk image.
 	Disk *disk.Expectation `json:"disk,omitempty"`
 	// DiskName names a writable disk whose identity belongs to a memory image.

@@ -1,0 +1,61 @@
+// Package chvm is what a cloud-hypervisor process is told of one VM over its API:
+// written by the planner, read by the shim's driver (plan.Plan.Instructions).
+package chvm
+
+import (
+	"encoding/json"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+)
+
+// Names of what the VMM makes in its own folder.
+const (
+	// SerialSocket has the serial console, for one client at a time. What the guest
+	// writes before somebody connects is kept.
+	SerialSocket = "serial.sock"
+	// VsockSocket leads to the guest's vsock ports, see chapi.Vsock.
+	VsockSocket = "vsock.sock"
+)
+
+// APISocket is the name, in the VM's run folder, of the socket that the VMM serves
+// its API on. The agent and the shim both connect to it.
+const APISocket = "ch.sock"
+
+// FolderName is the name of the VMM's own folder in the VM's state folder.
+const FolderName = "vmm"
+
+// Name is the VMM's in specifications, plans and images.
+const Name = "cloud-hypervisor"
+
+// VM is one VM. One that boots is created with Config (vm.create), given what is in
+// Add, in that order (vm.add-net), and booted (vm.boot). One that is restored is
+// restored from a snapshot whose config.json is what Restored returns, with the taps
+// of Add.
+type VM struct {
+	Config chapi.VMConfig `json:"config"`
+	// Add is plugged in between vm.create, with which no file can go, and vm.boot.
+	Add []AddNet `json:"add,omitempty"`
+	// Folder is the VMM's own folder as the VMM reaches it: "/proc/self/fd/3".
+	Folder string `json:"folder"`
+}
+
+// AddNet is a network interface that goes with its tap.
+type AddNet struct {
+	Net chapi.Net `json:"net"`
+	// Tap is the number of the descriptor among those sent with the plan. The VMM
+	// doesn't inherit it: the tap would stay in use when the interface is removed.
+	Tap int `json:"tap"`
+}
+
+// Restored is Config as a snapshot's config.json has to have it for vm.restore: with
+// the interfaces of Add, each of which says that its one tap comes as a file.
+func (v *VM) Restored() chapi.VMConfig {
+	config := v.Config
+	config.Nets = make([]chapi.Net, len(v.Add))
+	for i, add := range v.Add {
+		config.Nets[i] = add.Net
+		// The number means nothing to the VMM, how many there are does.
+		config.Nets[i].Extra = chapi.Extra{"fds": json.RawMessage("[-1]")}
+	}
+	return config
+}
