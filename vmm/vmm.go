@@ -137,6 +137,10 @@ type PlanRequest struct {
 	Taps []int
 	// Seed is that of cloud-init's seed image; -1: there is none.
 	Seed int
+	// HotplugFolders are absolute paths of folders, or files, that disks plugged in
+	// later are in. A VMM that is fenced in as it starts can open nothing else then.
+	// They must exist when it starts.
+	HotplugFolders []string
 	// Image that the VM is restored from; nil: it boots.
 	Image *Image
 	// Paused: the guest is not to run yet.

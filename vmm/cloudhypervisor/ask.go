@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
 )
 
@@ -29,7 +30,7 @@ func ask(ctx context.Context, binary string) (*answer, error) {
 	line, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
 	match := versionLine.FindStringSubmatch(line)
 	if match == nil {
-		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", Name, binary, line)
+		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", chvm.Name, binary, line)
 	}
 	help, err := output(ctx, binary, "--help")
 	if err != nil {
@@ -50,9 +51,9 @@ func output(ctx context.Context, binary, option string) (string, error) {
 			err = fmt.Errorf("no answer: %w", ctx.Err())
 		}
 		if words := strings.TrimSpace(string(complaints.text)); words != "" {
-			return "", fmt.Errorf("%s: %s %s: %w: %.200q", Name, binary, option, err, words)
+			return "", fmt.Errorf("%s: %s %s: %w: %.200q", chvm.Name, binary, option, err, words)
 		}
-		return "", fmt.Errorf("%s: %s %s: %w", Name, binary, option, err)
+		return "", fmt.Errorf("%s: %s %s: %w", chvm.Name, binary, option, err)
 	}
 	return string(out.text), nil
 }

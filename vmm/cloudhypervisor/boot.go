@@ -25,7 +25,7 @@ func (b *builder) payload() {
 
 // loaded is a file that is read into the guest.
 func (b *builder) loaded(field, path string) string {
-	return b.foreign(plan.File{Kind: plan.FilePath, Field: field, Path: path}, true)
+	return b.copied(plan.File{Kind: plan.FilePath, Field: field, Path: path})
 }
 
 func (b *builder) firmware() {

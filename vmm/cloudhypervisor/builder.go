@@ -5,23 +5,24 @@ import (
 	"slices"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // builder collects a configuration and its files, and all faults on the way.
 type builder struct {
-	req     Request
+	req     vmm.PlanRequest
 	spec    *vmletv1.VirtualMachineSpec
 	details *Details
 
-	config   chapi.VMConfig
-	add      []AddNet
-	folder   string
-	files    []plan.File
-	reopened []Reopened
-	faults   spec.FieldErrors
+	config chapi.VMConfig
+	add    []chvm.AddNet
+	folder string
+	files  []plan.File
+	faults spec.FieldErrors
 }
 
 // file returns the number of the descriptor that the VMM will have.
@@ -34,15 +35,22 @@ func (b *builder) file(f plan.File) int {
 //
 // Every file has such a path: it leads to the very one that was opened and checked,
 // whatever becomes of its name, and past folders that the VMM's user may not enter.
+// The VMM opens it again, when the guest is reset too, and the kernel checks its
+// user's right to it anew.
 func (b *builder) own(f plan.File) string {
 	return fmt.Sprintf("/proc/self/fd/%d", b.file(f))
 }
 
-// foreign returns a path to a file that is somebody else's.
-func (b *builder) foreign(f plan.File, copied bool) string {
-	path := b.own(f)
-	b.reopened = append(b.reopened, Reopened{File: len(b.files) - 1, Write: f.Write, Copy: copied})
-	return path
+// granted returns a path to somebody else's file that must be that very one.
+func (b *builder) granted(f plan.File) string {
+	f.Granted = true
+	return b.own(f)
+}
+
+// copied returns a path to somebody else's file of which a copy does as well.
+func (b *builder) copied(f plan.File) string {
+	f.Reopened, f.Named = true, true
+	return b.own(f)
 }
 
 // refuse finds what can't be had whatever the rest of the specification says.
@@ -75,7 +83,7 @@ func (b *builder) refuseImage() {
 	switch m := b.req.Image.Manifest; {
 	case m == nil:
 		b.faults.Add("vmm", "the image in %s has no manifest", b.req.Image.Directory)
-	case m.VMM.Name != Name:
+	case m.VMM.Name != chvm.Name:
 		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
 	}
 }

@@ -1,9 +1,6 @@
 // Package cloudhypervisor knows the VMM cloud-hypervisor: whether it is here, what
-// it says of itself on the command line, and how a VM is started with it (PlanVM).
+// it says of itself on the command line, and how a VM is started with it (Plan).
 // It starts none itself.
-//
-// It was written from the program's documentation and is tested with made-up
-// programs; no real one was at hand.
 package cloudhypervisor
 
 import (
@@ -19,10 +16,8 @@ import (
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
-
-// Name is the specification's word for it.
-const Name = "cloud-hypervisor"
 
 // Config is what it needs to know of the node.
 type Config struct {
@@ -68,7 +63,7 @@ func New(config Config) *Program {
 }
 
 // Name returns "cloud-hypervisor".
-func (p *Program) Name() string { return Name }
+func (p *Program) Name() string { return chvm.Name }
 
 // Files are those that the answers hang on.
 func (p *Program) Files() []string { return p.binaries() }
@@ -116,18 +111,18 @@ func (p *Program) find() (binary, file string, err error) {
 			}
 			continue
 		case err != nil:
-			return "", "", fmt.Errorf("%s: %w", Name, err)
+			return "", "", fmt.Errorf("%s: %w", chvm.Name, err)
 		case !info.Mode().IsRegular():
-			return "", "", fmt.Errorf("%s: %s is not a file", Name, path)
+			return "", "", fmt.Errorf("%s: %s is not a file", chvm.Name, path)
 		}
 		return path, path + " " + fingerprint.Of(path, ""), nil
 	}
-	return "", "", fmt.Errorf("%s is not installed: %w", Name, missing)
+	return "", "", fmt.Errorf("%s is not installed: %w", chvm.Name, missing)
 }
 
 func (p *Program) info(a *answer) vmm.Info {
 	c := &vmletv1.VmmCapabilities{
-		Name: Name, Version: a.version, Binary: a.binary, Architecture: p.config.Architecture, State: "works",
+		Name: chvm.Name, Version: a.version, Binary: a.binary, Architecture: p.config.Architecture, State: "works",
 		// Whether memory can be restored on demand too is not on the command
 		// line, and the version doesn't tell.
 		SnapshotKinds: []string{"eager"},
@@ -138,10 +133,10 @@ func (p *Program) info(a *answer) vmm.Info {
 			continue // there is no emulation in it
 		}
 		c.Accelerators = append(c.Accelerators, &vmletv1.AcceleratorCapabilities{
-			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Reason: "not tried: vmlet starts no VMs with " + Name + " yet",
+			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Reason: "not tried: vmlet starts no VMs with " + chvm.Name + " yet",
 		})
 	}
-	return vmm.Info{Name: Name, Version: a.version, Binary: a.binary, Capabilities: c, Details: p.details(a)}
+	return vmm.Info{Name: chvm.Name, Version: a.version, Binary: a.binary, Capabilities: c, Details: p.details(a)}
 }
 
 // patience is how long the program may take to print its options. It takes

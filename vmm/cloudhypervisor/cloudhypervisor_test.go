@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,10 +82,10 @@ func TestInfo(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := info.Capabilities
-			if info.Name != Name || info.Version != want || info.Binary != path || info.LazyRestore {
+			if info.Name != chvm.Name || info.Version != want || info.Binary != path || info.LazyRestore {
 				t.Errorf("%q: %+v", said, info)
 			}
-			if c.GetName() != Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
+			if c.GetName() != chvm.Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
 				!slices.Equal(c.GetSnapshotKinds(), []string{"eager"}) || c.GetLazyRestore() ||
 				!slices.Equal(c.GetFeatures(), []string{"api-socket-descriptor", "landlock", "seccomp"}) {
 				t.Errorf("%q: %v", said, c)

@@ -2,6 +2,7 @@ package cloudhypervisor
 
 import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 
 // entropySource is the host's file that a guest's random numbers come from.
@@ -24,7 +25,7 @@ func (b *builder) devices() {
 	}
 	b.watchdog()
 	if v := d.GetVsock(); v != nil {
-		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + VsockSocket}
+		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + chvm.VsockSocket}
 	}
 	// Lets the guest tell of its panic.
 	b.config.PVPanic = true
@@ -37,7 +38,7 @@ func (b *builder) consoles() {
 	b.config.Console = &chapi.Console{Mode: chapi.ConsoleOff}
 	b.config.Serial = &chapi.Console{Mode: chapi.ConsoleOff}
 	if b.spec.GetDevices().GetConsole() {
-		b.config.Serial = &chapi.Console{Mode: chapi.ConsoleSocket, Socket: b.folder + "/" + SerialSocket}
+		b.config.Serial = &chapi.Console{Mode: chapi.ConsoleSocket, Socket: b.folder + "/" + chvm.SerialSocket}
 	}
 }
 

@@ -55,8 +55,7 @@ func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
 	path := b.image(field+".path", file, images)
 	for i := range d.GetBackingFiles() {
 		// Here they are checked. The VMM opens them by itself.
-		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath}, images[i+1:])
-		b.reopened[len(b.reopened)-1].ByName = true
+		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath, ByName: true}, images[i+1:])
 	}
 	place.ID = fmt.Sprintf("disk%d", index)
 	return chapi.Disk{
@@ -69,7 +68,7 @@ func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
 func (b *builder) image(field string, file plan.File, chain []disk.Image) string {
 	file.Field, file.Path = field, chain[0].Path
 	file.Disk = &disk.Expectation{Field: field, Image: chain[0], Backing: chain[1:]}
-	return b.foreign(file, false)
+	return b.granted(file)
 }
 
 func format(name string) disk.Format {
@@ -112,6 +111,6 @@ func (b *builder) seed() {
 		return
 	}
 	place := chapi.PCI{ID: "seed", Slot: slot(slotSeed)}
-	path := b.foreign(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed}, true)
+	path := b.copied(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed})
 	b.config.Disks = append(b.config.Disks, chapi.Disk{PCI: place, Path: path, ReadOnly: true, Type: chapi.ImageRaw})
 }

@@ -28,7 +28,7 @@ func (b *builder) memory() plan.Memory {
 		if page != 0 {
 			b.faults.Add("memory.hugePages", "an image can't be mapped as huge pages: restore it eagerly (without --lazy)")
 		}
-		zone.File = b.foreign(file, false)
+		zone.File = b.granted(file)
 	} else {
 		memory.Path, memory.PageSize = b.req.MemoryPath, page
 		zone.File = b.own(file)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -25,6 +26,6 @@ func (b *builder) networks() {
 			continue
 		}
 		place := chapi.PCI{ID: fmt.Sprintf("net%d", i), Slot: slot(slotsNetwork + i)}
-		b.add = append(b.add, AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[i]})
+		b.add = append(b.add, chvm.AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[i]})
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
@@ -24,14 +26,14 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 func TestGolden(t *testing.T) {
 	for _, c := range planCases() {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := PlanVM(c.request(t))
+			p, err := planVM(c.request(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkPlan(t, p)
 			text := render(t, p)
 			compareGolden(t, filepath.Join("testdata", c.name+".json"), text)
-			again, err := PlanVM(c.request(t))
+			again, err := planVM(c.request(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,9 +44,24 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func render(t *testing.T, p *Plan) string {
+// planned is a plan, and its instructions as they are read again.
+type planned struct {
+	*plan.Plan
+	vm chvm.VM
+}
+
+func planVM(r vmm.PlanRequest) (*planned, error) {
+	p, err := New(Config{}).Plan(r)
+	if err != nil {
+		return nil, err
+	}
+	out := &planned{Plan: p}
+	return out, json.Unmarshal(p.Instructions, &out.vm)
+}
+
+func render(t *testing.T, p *planned) string {
 	t.Helper()
-	text, err := json.MarshalIndent(p, "", " ")
+	text, err := json.MarshalIndent(p.Plan, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +92,9 @@ func compareGolden(t *testing.T, path, got string) {
 var descriptor = regexp.MustCompile(`/proc/self/fd/([0-9]+)`)
 
 // checkPlan is what holds for every plan.
-func checkPlan(t testing.TB, p *Plan) {
+func checkPlan(t testing.TB, p *planned) {
 	t.Helper()
-	body, err := json.Marshal(&p.Config)
+	body, err := json.Marshal(&p.vm.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +102,8 @@ func checkPlan(t testing.TB, p *Plan) {
 		t.Errorf("the configuration has %d bytes", len(body))
 	}
 	for _, match := range descriptor.FindAllStringSubmatch(string(body), -1) {
-		if n, err := strconv.Atoi(match[1]); err != nil || n < plan.FirstFile || n >= plan.FirstFile+len(p.Process.Files) {
-			t.Errorf("%s is none of the %d files", match[0], len(p.Process.Files))
+		if n, err := strconv.Atoi(match[1]); err != nil || n < plan.FirstFile || n >= plan.FirstFile+len(p.Files) {
+			t.Errorf("%s is none of the %d files", match[0], len(p.Files))
 		}
 	}
 	ids, slots := map[string]bool{}, map[[2]int]bool{}
@@ -96,37 +113,38 @@ func checkPlan(t testing.TB, p *Plan) {
 			t.Errorf("%+v (slot %d) is there twice or out of place", pci, place[1])
 		}
 		ids[pci.ID], slots[place] = true, true
-		if pci.Segment >= p.Config.Platform.PCISegments {
-			t.Errorf("%s is on PCI segment %d of %d", pci.ID, pci.Segment, p.Config.Platform.PCISegments)
+		if pci.Segment >= p.vm.Config.Platform.PCISegments {
+			t.Errorf("%s is on PCI segment %d of %d", pci.ID, pci.Segment, p.vm.Config.Platform.PCISegments)
 		}
 	}
-	for _, d := range p.Config.Disks {
+	for _, d := range p.vm.Config.Disks {
 		if d.Type == "" {
 			t.Errorf("%s: the VMM would guess its format", d.ID)
 		}
 	}
-	if c := p.Config.CPUs; uint32(c.Topology.ThreadsPerCore)*uint32(c.Topology.CoresPerDie)*uint32(c.Topology.Packages) != c.Max || c.Boot == 0 {
+	if c := p.vm.Config.CPUs; uint32(c.Topology.ThreadsPerCore)*uint32(c.Topology.CoresPerDie)*uint32(c.Topology.Packages) != c.Max || c.Boot == 0 {
 		t.Errorf("a topology of %+v for %d vCPUs", *c.Topology, c.Max)
 	}
-	for _, r := range p.Reopened {
-		if f := p.Process.Files[r.File]; f.Write != r.Write || r.Write && r.Copy {
-			t.Errorf("%+v is said of %+v", r, f)
+	for _, f := range p.Files {
+		foreign := f.Kind == plan.FilePath || f.Kind == plan.FileReceived
+		if foreign && !f.Granted && !f.Reopened || f.Write && f.Reopened || f.Named != f.Reopened || f.ByName && !f.Granted || f.Granted && f.Reopened {
+			t.Errorf("what is done to make it readable: %+v", f)
 		}
 	}
 }
 
-func devicesOf(p *Plan) []chapi.PCI {
-	out := []chapi.PCI{p.Config.RNG.PCI}
-	if p.Config.Balloon != nil {
-		out = append(out, p.Config.Balloon.PCI)
+func devicesOf(p *planned) []chapi.PCI {
+	out := []chapi.PCI{p.vm.Config.RNG.PCI}
+	if p.vm.Config.Balloon != nil {
+		out = append(out, p.vm.Config.Balloon.PCI)
 	}
-	if p.Config.Vsock != nil {
-		out = append(out, p.Config.Vsock.PCI)
+	if p.vm.Config.Vsock != nil {
+		out = append(out, p.vm.Config.Vsock.PCI)
 	}
-	for _, d := range p.Config.Disks {
+	for _, d := range p.vm.Config.Disks {
 		out = append(out, d.PCI)
 	}
-	for _, add := range p.Add {
+	for _, add := range p.vm.Add {
 		out = append(out, add.Net.PCI)
 	}
 	return out
@@ -155,25 +173,25 @@ disks:
 cloudInit: {userData: "#cloud-config"}
 networks: [{user: {}}, {model: e1000e, tap: {bridge: br0}}, {}]
 devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: pause}}
-`, change: func(r *Request) { r.Seed = -1 }},
+`, change: func(r *vmm.PlanRequest) { r.Seed = -1 }},
 		{name: "invalid", yaml: "cpu: {sockets: 2000}\nmemory: {size: 1}\n"},
-		{name: "program", yaml: kernelBoot, change: func(r *Request) { r.Info.Details.(*Details).Features = []string{featureLandlock} }},
-		{name: "firmware", yaml: "", change: func(r *Request) { r.Info.Details.(*Details).Firmware = "" }},
+		{name: "program", yaml: kernelBoot, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Features = []string{featureLandlock} }},
+		{name: "firmware", yaml: "", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = "" }},
 		{name: "arm64", arch: spec.ArchARM64, yaml: kernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
 		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
-		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *Request) { r.Image = testImage(true) }},
-		{name: "other-image", yaml: kernelBoot, change: func(r *Request) {
+		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
+		{name: "other-image", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
 			r.Image = testImage(false)
 			r.Image.Manifest.VMM.Name = "qemu"
 		}},
-		{name: "no-manifest", yaml: kernelBoot, change: func(r *Request) {
+		{name: "no-manifest", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
 			r.Image = testImage(false)
 			r.Image.Manifest = nil
 		}},
 		{name: "too-long", yaml: kernelBoot + "disks: [{path: /images/a, format: qcow2, backingFiles: [" + chain + "]}]\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := PlanVM(c.request(t))
+			_, err := planVM(c.request(t))
 			var faults spec.FieldErrors
 			if !errors.As(err, &faults) {
 				t.Fatalf("%T: %v", err, err)
@@ -187,7 +205,7 @@ func TestOtherDetails(t *testing.T) {
 	for _, details := range []any{nil, "text", (*Details)(nil)} {
 		r := planCase{yaml: small}.request(t)
 		r.Info.Details = details
-		if _, err := PlanVM(r); err == nil || !strings.Contains(err.Error(), "not cloud-hypervisor's") {
+		if _, err := planVM(r); err == nil || !strings.Contains(err.Error(), "not cloud-hypervisor's") {
 			t.Errorf("details %v: %v", details, err)
 		}
 	}
@@ -196,7 +214,7 @@ func TestOtherDetails(t *testing.T) {
 // TestPlacesStay adds to a VM, and wants all that it had where it was.
 func TestPlacesStay(t *testing.T) {
 	places := func(yaml string, taps ...int) map[string]string {
-		p, err := PlanVM(planCase{yaml: kernelBoot + yaml, change: func(r *Request) { r.Taps = taps }}.request(t))
+		p, err := planVM(planCase{yaml: kernelBoot + yaml, change: func(r *vmm.PlanRequest) { r.Taps = taps }}.request(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -22,7 +23,7 @@ type planCase struct {
 	arch       string // "" is amd64
 	hypervisor string // "" is kvm
 	yaml       string // after "name: web-1\n"
-	change     func(r *Request)
+	change     func(r *vmm.PlanRequest)
 }
 
 const kernelBoot = `
@@ -54,7 +55,7 @@ disks:
 cloudInit: {userData: "#cloud-config"}
 networks: [{tap: {bridge: br0}}, {mac: "52:54:00:aa:bb:cc", tap: {device: tap7}}]
 devices: {vsock: {cid: 42}, watchdog: {action: reset}}
-`, change: func(r *Request) {
+`, change: func(r *vmm.PlanRequest) {
 			r.Spec.Devices.Watchdog.Model = "" // the default is QEMU's
 			r.Taps = []int{1, 0}
 			r.HotplugFolders = []string{"/images", "/images"}
@@ -62,16 +63,16 @@ devices: {vsock: {cid: 42}, watchdog: {action: reset}}
 		{name: "mshv", hypervisor: "mshv", yaml: small},
 		{name: "arm64", arch: spec.ArchARM64, yaml: "cpu: {threads: 4}\ndisks: [{path: /images/root.img}]\n"},
 		{name: "huge-pages", yaml: small + "memory: {size: 1Gi, hugePages: {pageSize: 2Mi}}\n"},
-		{name: "no-landlock", yaml: small, change: func(r *Request) {
+		{name: "no-landlock", yaml: small, change: func(r *vmm.PlanRequest) {
 			r.Info.Details.(*Details).Landlock = false
 			r.HotplugFolders = []string{"/images"}
 		}},
-		{name: "paused-own-user", yaml: small, change: func(r *Request) { r.Paused, r.User = true, nil }},
+		{name: "paused-own-user", yaml: small, change: func(r *vmm.PlanRequest) { r.Paused, r.User = true, nil }},
 		{name: "restore", yaml: kernelBoot + "disks: [{path: /images/a.img}, {path: /images/b.img, readOnly: true}]\nnetworks: [{tap: {bridge: br0}}]\n",
-			change: func(r *Request) { r.Image, r.Taps = testImage(false), []int{0} }},
+			change: func(r *vmm.PlanRequest) { r.Image, r.Taps = testImage(false), []int{0} }},
 		{name: "restore-changed-disks", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n",
-			change: func(r *Request) { r.Image = testImage(false); r.Image.AllowChangedDisks = true }},
-		{name: "restore-lazy", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n", change: func(r *Request) { r.Image = testImage(true) }},
+			change: func(r *vmm.PlanRequest) { r.Image = testImage(false); r.Image.AllowChangedDisks = true }},
+		{name: "restore-lazy", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
 	}
 }
 
@@ -89,7 +90,7 @@ disks:
 `},
 		{name: "many-disks", yaml: small + "disks:" + manyDisks(34)},
 		{name: "taps", yaml: small + "networks: [{tap: {device: tap7}}, {tap: {bridge: br0}}, {tap: {bridge: br1}}]\n",
-			change: func(r *Request) { r.Taps = []int{3, 0, 1} }},
+			change: func(r *vmm.PlanRequest) { r.Taps = []int{3, 0, 1} }},
 	}
 }
 
@@ -107,7 +108,7 @@ func testImage(lazy bool) *vmm.Image {
 		Lazy:      lazy,
 		Manifest: &memory.Manifest{
 			ID: "image-id", Accelerator: "kvm",
-			VMM: memory.VMM{Name: Name, Version: "53.0.0"},
+			VMM: memory.VMM{Name: chvm.Name, Version: "53.0.0"},
 			Disks: []memory.DiskIdentity{{
 				Name: "disk0", Path: "/images/a.img", Format: "raw", Device: 2049, Inode: 12, Size: 1 << 20, ModTime: 1700000000000000000,
 			}},
@@ -136,16 +137,16 @@ func withDefaults(s *vmletv1.VirtualMachineSpec, arch, hypervisor string) *vmlet
 }
 
 // request makes the case's.
-func (c planCase) request(t testing.TB) Request {
+func (c planCase) request(t testing.TB) vmm.PlanRequest {
 	arch, hypervisor := orElse(c.arch, spec.ArchAMD64), orElse(c.hypervisor, spec.HypervisorKVM)
-	r := Request{PlanRequest: vmm.PlanRequest{
+	r := vmm.PlanRequest{
 		ID: testID, Hypervisor: hypervisor, Accelerator: hypervisor, Info: testInfo(arch),
 		Spec:       complete(t, c.yaml, arch, hypervisor),
 		User:       &plan.User{UID: 70001, GID: 70001},
 		MemoryPath: "/run/vmlet/memory/web-1",
 		StateDir:   "/var/lib/vmlet/vms/web-1",
 		Seed:       2,
-	}}
+	}
 	if c.change != nil {
 		c.change(&r)
 	}
@@ -161,7 +162,7 @@ func orElse(s, fallback string) string {
 
 // testInfo is of a program that has everything.
 func testInfo(arch string) vmm.Info {
-	return vmm.Info{Name: Name, Version: "53.0.0", Binary: "/usr/bin/cloud-hypervisor", Details: &Details{
+	return vmm.Info{Name: chvm.Name, Version: "53.0.0", Binary: "/usr/bin/cloud-hypervisor", Details: &Details{
 		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}, Landlock: true,
 		Firmware: "/usr/share/cloud-hypervisor/CLOUDHV.fd", FirmwareFiles: []string{"/usr/share/cloud-hypervisor/CLOUDHV.fd"},
 	}}

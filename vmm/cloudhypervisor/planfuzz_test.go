@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -39,13 +40,13 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-func tryPlan(t *testing.T, r Request) {
-	p, err := PlanVM(r)
+func tryPlan(t *testing.T, r vmm.PlanRequest) {
+	p, err := planVM(r)
 	var faults spec.FieldErrors
 	switch {
 	case err == nil:
 		checkPlan(t, p)
-		p.Restored()
+		p.vm.Restored()
 	case !errors.As(err, &faults) || len(faults) == 0:
 		t.Fatalf("%T: %v", err, err)
 	}

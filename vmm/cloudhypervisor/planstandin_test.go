@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/disk"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -49,14 +50,14 @@ func (h *host) must(err error) {
 }
 
 // start starts the stand-in with a plan's arguments and descriptors.
-func (h *host) start(p *Plan) *chapi.Client {
+func (h *host) start(p *planned) *chapi.Client {
 	h.t.Helper()
-	cmd := exec.Command(h.program, p.Process.Args...)
+	cmd := exec.Command(h.program, p.Args...)
 	knobs, err := json.Marshal(chtest.Knobs{AnyTap: true})
 	h.must(err)
 	var words strings.Builder
 	cmd.Env, cmd.Stderr = append(os.Environ(), chtest.Variable+"="+string(knobs)), &words
-	for _, f := range p.Process.Files {
+	for _, f := range p.Files {
 		file := h.open(p, f)
 		defer file.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
@@ -70,12 +71,12 @@ func (h *host) start(p *Plan) *chapi.Client {
 		}
 	})
 	return chapi.New(func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", h.path(APISocket))
+		return new(net.Dialer).DialContext(ctx, "unix", h.path(chvm.APISocket))
 	})
 }
 
 // open makes what a plan names, as the shim is to.
-func (h *host) open(p *Plan, f plan.File) *os.File {
+func (h *host) open(p *planned, f plan.File) *os.File {
 	h.t.Helper()
 	flags := os.O_RDONLY
 	if f.Write {
@@ -83,7 +84,7 @@ func (h *host) open(p *Plan, f plan.File) *os.File {
 	}
 	path := h.path(f.Path)
 	switch f.Kind {
-	case FileFolder:
+	case plan.FileFolder:
 		h.must(os.MkdirAll(path, 0o700))
 	case plan.FileListen:
 		os.Remove(path)
@@ -94,14 +95,14 @@ func (h *host) open(p *Plan, f plan.File) *os.File {
 		file, err := listener.File()
 		h.must(err)
 		return file
-	case FileEvents:
+	case plan.FileEvents:
 		out, in, err := os.Pipe()
 		h.must(err)
 		go func() { io.Copy(io.Discard, out); out.Close() }()
 		return in
 	case plan.FileMemory:
 		path = h.path("ram")
-		h.content(path, "", int64(p.Process.Memory.Size))
+		h.content(path, "", int64(p.Memory.Size))
 	case plan.FilePath:
 		head := "\x7fELF"
 		if f.Disk != nil {
@@ -151,10 +152,10 @@ func (h *host) tap() *os.File {
 	return file
 }
 
-func (h *host) boot(ctx context.Context, client *chapi.Client, p *Plan) {
+func (h *host) boot(ctx context.Context, client *chapi.Client, p *planned) {
 	h.t.Helper()
-	h.must(client.Create(ctx, h.here(p.Config)))
-	for _, add := range p.Add {
+	h.must(client.Create(ctx, h.here(p.vm.Config)))
+	for _, add := range p.vm.Add {
 		_, err := client.AddNet(ctx, add.Net, h.tap())
 		h.must(err)
 	}
@@ -162,7 +163,7 @@ func (h *host) boot(ctx context.Context, client *chapi.Client, p *Plan) {
 }
 
 // check wants a VM that runs, with every device where it was planned.
-func (h *host) check(ctx context.Context, client *chapi.Client, p *Plan) {
+func (h *host) check(ctx context.Context, client *chapi.Client, p *planned) {
 	h.t.Helper()
 	info, err := client.Info(ctx)
 	h.must(err)
@@ -195,11 +196,11 @@ func TestStandInBoots(t *testing.T) {
 	for _, c := range planCases() {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, h := standInContext(t), newHost(t, program)
-			p, err := PlanVM(c.request(t))
+			p, err := planVM(c.request(t))
 			h.must(err)
 			client := h.start(p)
 			if c.arch == spec.ArchARM64 {
-				h.must(client.Create(ctx, h.here(p.Config))) // the stand-in's topologies are x86-64's
+				h.must(client.Create(ctx, h.here(p.vm.Config))) // the stand-in's topologies are x86-64's
 				return
 			}
 			h.boot(ctx, client, p)
@@ -211,12 +212,12 @@ func TestStandInBoots(t *testing.T) {
 }
 
 // console reads what the guest writes, in the VMM's folder.
-func (h *host) console(p *Plan) {
+func (h *host) console(p *planned) {
 	h.t.Helper()
-	if p.Config.Serial.Mode == chapi.ConsoleOff {
+	if p.vm.Config.Serial.Mode == chapi.ConsoleOff {
 		return
 	}
-	conn, err := net.Dial("unix", h.path(FolderName+"/"+SerialSocket))
+	conn, err := net.Dial("unix", h.path(chvm.FolderName+"/"+chvm.SerialSocket))
 	h.must(err)
 	defer conn.Close()
 	h.must(conn.SetDeadline(time.Now().Add(time.Minute)))
@@ -231,15 +232,15 @@ func saveAndRestore(t *testing.T, h *host) {
 	ctx := standInContext(t)
 	c := planCases()[2]
 	r := c.request(t)
-	p, err := PlanVM(r)
+	p, err := planVM(r)
 	h.must(err)
 	client := h.start(p)
 	h.boot(ctx, client, p)
 	h.must(client.Pause(ctx))
 	const snapshot = "snapshot"
-	folder := filepath.Join(h.dir, FolderName, snapshot)
+	folder := filepath.Join(h.dir, chvm.FolderName, snapshot)
 	h.must(os.Mkdir(folder, 0o700))
-	h.must(client.Snapshot(ctx, p.Folder+"/"+snapshot))
+	h.must(client.Snapshot(ctx, p.vm.Folder+"/"+snapshot))
 	if _, err := os.Stat(filepath.Join(folder, "memory-ranges")); err == nil {
 		t.Error("RAM is in the snapshot too")
 	}
@@ -247,14 +248,14 @@ func saveAndRestore(t *testing.T, h *host) {
 
 	r.Image = testImage(false)
 	r.Spec.Boot.Kernel.Initrd = "/boot/initrd.img" // one file more before the disks
-	p, err = PlanVM(r)
+	p, err = planVM(r)
 	h.must(err)
-	body, err := json.Marshal(h.here(p.Restored()))
+	body, err := json.Marshal(h.here(p.vm.Restored()))
 	h.must(err)
 	h.must(os.WriteFile(filepath.Join(folder, "config.json"), body, 0o600))
 	client = h.start(p)
-	restore := chapi.Restore{Folder: p.Folder + "/" + snapshot}
-	for _, add := range p.Add {
+	restore := chapi.Restore{Folder: p.vm.Folder + "/" + snapshot}
+	for _, add := range p.vm.Add {
 		restore.Nets = append(restore.Nets, chapi.RestoreNet{ID: add.Net.ID, Taps: []*os.File{h.tap()}})
 	}
 	h.must(client.Restore(ctx, restore))
