@@ -1,0 +1,71 @@
+package chvm_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+)
+
+func TestFrames(t *testing.T) {
+	sent := []chvm.Frame{
+		{State: &chvm.State{Panicked: true}},
+		{Event: &chvm.Event{Time: time.Unix(1, 5).UTC(), Source: "vm", Name: "paused"}},
+		{Event: &chvm.Event{Time: time.Unix(2, 0).UTC(), Source: "guest", Name: "panic", Properties: json.RawMessage(`{"event":"panic"}`)}},
+		{State: &chvm.State{Dropped: 7}},
+	}
+	var stream bytes.Buffer
+	for _, f := range sent {
+		line, err := f.Line()
+		if err != nil || bytes.IndexByte(line, '\n') != len(line)-1 {
+			t.Fatalf("%+v: %q, %v", f, line, err)
+		}
+		stream.Write(line)
+	}
+	frames := chvm.NewFrames(&stream)
+	for _, want := range sent {
+		if got, err := frames.Next(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+	if _, err := frames.Next(); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+func TestFrameTooLong(t *testing.T) {
+	for n, want := range map[int]bool{chvm.MaxFrame - 200: true, chvm.MaxFrame: false} {
+		name := strings.Repeat("x", n)
+		line, err := chvm.Frame{Event: &chvm.Event{Source: "vm", Name: name}}.Line()
+		if (err == nil) != want {
+			t.Errorf("%d: %v", n, err)
+		}
+		if _, err = chvm.NewFrames(bytes.NewReader(line)).Next(); (err == nil) != want {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	for _, text := range []string{`{"event":{"source":"vm","name":"x"}}`, `{"state":{"dropped":1}}`, `{}`, "null\n[]", `{"state":{},"event":{}}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		frames := chvm.NewFrames(bytes.NewReader(text))
+		for range len(text) + 1 {
+			frame, err := frames.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil && (frame.Event == nil) == (frame.State == nil) {
+				t.Fatalf("%+v", frame)
+			}
+		}
+	})
+}
