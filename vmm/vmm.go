@@ -20,6 +20,9 @@ import (
 // not connected, or it hangs.
 var ErrNoGuestAgent = errors.New("no guest agent answers")
 
+// ErrGuestKeeps means that the guest was asked to let something go, and has not.
+var ErrGuestKeeps = errors.New("the guest has not let it go")
+
 // Program is a VMM program that may be on this node, and can be asked about.
 type Program interface {
 	// Name is the specification's word for it: "qemu".

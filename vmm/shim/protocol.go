@@ -20,7 +20,7 @@ import (
 // previous minor version; another major version is refused.
 const (
 	VersionMajor = 1
-	VersionMinor = 1
+	VersionMinor = 2
 )
 
 // Names of the sockets and files in a VM's run folder (not kept over a reboot).
@@ -38,6 +38,10 @@ const (
 	ExitName       = "exit.json" // Exit
 )
 
+// VMMFolderName is that of the VMM's own folder (plan.FileFolder) in the state
+// folder, which a shim that was killed leaves behind.
+const VMMFolderName = "vmm"
+
 // A message is a frame: its length in bytes as four bytes, big-endian, then
 // JSON. Descriptors (SCM_RIGHTS) come with the frame's first byte.
 
@@ -53,6 +57,8 @@ const (
 	OpAbort    Op = "abort"    // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
 	OpStop     Op = "stop"     // Stop → Exit
 	OpKill     Op = "kill"     // Kill → Exit
+	OpAttach   Op = "attach"   // Attach (+ descriptors) → none: it is there, or nothing of it is (1.2)
+	OpDetach   Op = "detach"   // Detach → none (1.2)
 	OpConsole  Op = "console"  // Console → none, with one descriptor: a stream socket
 	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
@@ -87,6 +93,7 @@ const (
 	CodeDamaged      Code = "damaged"      // an image is not whole
 	CodeChangedDisk  Code = "changed-disk" // a disk is not as it was when the image was saved
 	CodeVersion      Code = "version"      // a protocol that is not spoken here
+	CodeTimeout      Code = "timeout"      // the guest has not done its part in time (1.2)
 	CodeCancelled    Code = "cancelled"    // aborted, or its caller has gone
 	CodeInternal     Code = "internal"     // anything else: the VMM, the system
 )
@@ -131,6 +138,9 @@ type Welcome struct {
 	Pod *Pod `json:"pod,omitempty"`
 	// Keep is what came with the launch (1.1).
 	Keep json.RawMessage `json:"keep,omitempty"`
+	// Notes are what came with the last attachment or detachment of each device, in
+	// their order (1.2).
+	Notes []json.RawMessage `json:"notes,omitempty"`
 }
 
 // Pod is what a shim in a pod says of its place there. All of it is the pod's
@@ -232,6 +242,25 @@ type Kill struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// Attach gives a VMM that runs one more device. If the connection closes before the
+// reply, nothing of it stays.
+type Attach struct {
+	Attachment *plan.Attachment `json:"attachment"`
+	// Note is the agent's own, and opaque: agents that come later are given it once
+	// the device is there.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// Detach takes a device away, whether it was there from the beginning or was
+// attached later. The guest is asked, and has Within to let it go: then the error
+// is CodeTimeout. If it does so afterwards, that is an Event.
+type Detach struct {
+	Detachment *plan.Detachment `json:"detachment"`
+	Within     time.Duration    `json:"within"`
+	// Note is as in Attach, once the device is gone.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
 // Console attaches to the serial console.
 type Console struct {
 	// Backlog is how many bytes of what was last printed come first.
@@ -252,6 +281,9 @@ type Event struct {
 	// Damaged: the image that RAM is mapped from is not whole; the guest was
 	// paused.
 	Damaged string `json:"damaged,omitempty"`
+	// Note of a detachment that the guest has agreed to after its time was over:
+	// the device is gone (1.2).
+	Note json.RawMessage `json:"note,omitempty"`
 }
 
 // Reason says how a VMM ended.

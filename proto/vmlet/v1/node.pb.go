@@ -184,7 +184,10 @@ type VirtualMachineStatus struct {
 	BootId string `protobuf:"bytes,13,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The pod that the VM is in; not set: it is the node's own. Its name in this API
 	// is then NAMESPACE/POD.
-	Pod           *PodReference `protobuf:"bytes,14,opt,name=pod,proto3" json:"pod,omitempty"`
+	Pod *PodReference `protobuf:"bytes,14,opt,name=pod,proto3" json:"pod,omitempty"`
+	// Why it runs under this VMM: it was asked for, it made the image, or it was
+	// chosen, and what spoke against those before it.
+	VmmReason     string `protobuf:"bytes,15,opt,name=vmm_reason,json=vmmReason,proto3" json:"vmm_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -315,6 +318,13 @@ func (x *VirtualMachineStatus) GetPod() *PodReference {
 		return x.Pod
 	}
 	return nil
+}
+
+func (x *VirtualMachineStatus) GetVmmReason() string {
+	if x != nil {
+		return x.VmmReason
+	}
+	return ""
 }
 
 type PodReference struct {
@@ -1655,6 +1665,363 @@ func (x *StopVMResponse) GetKilled() bool {
 	return false
 }
 
+type ResizeVMRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How many vCPUs, at most the specification's cpu.maxVcpus; 0: as many as now.
+	Vcpus uint32 `protobuf:"varint,2,opt,name=vcpus,proto3" json:"vcpus,omitempty"`
+	// How much memory the guest is to have, a Kubernetes quantity, at most the
+	// specification's memory.size; empty: as much as now.
+	Memory        string `protobuf:"bytes,3,opt,name=memory,proto3" json:"memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeVMRequest) Reset() {
+	*x = ResizeVMRequest{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeVMRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeVMRequest) ProtoMessage() {}
+
+func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeVMRequest.ProtoReflect.Descriptor instead.
+func (*ResizeVMRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ResizeVMRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ResizeVMRequest) GetVcpus() uint32 {
+	if x != nil {
+		return x.Vcpus
+	}
+	return 0
+}
+
+func (x *ResizeVMRequest) GetMemory() string {
+	if x != nil {
+		return x.Memory
+	}
+	return ""
+}
+
+type ResizeVMResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vm    *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	// What the guest has of its memory now, in bytes, where the VMM says: a guest
+	// gives memory back as it can.
+	MemoryBytes   *uint64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3,oneof" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeVMResponse) Reset() {
+	*x = ResizeVMResponse{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeVMResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeVMResponse) ProtoMessage() {}
+
+func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeVMResponse.ProtoReflect.Descriptor instead.
+func (*ResizeVMResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ResizeVMResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
+func (x *ResizeVMResponse) GetMemoryBytes() uint64 {
+	if x != nil && x.MemoryBytes != nil {
+		return *x.MemoryBytes
+	}
+	return 0
+}
+
+type AttachRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Device:
+	//
+	//	*AttachRequest_Disk
+	//	*AttachRequest_Network
+	Device        isAttachRequest_Device `protobuf_oneof:"device"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachRequest) Reset() {
+	*x = AttachRequest{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachRequest) ProtoMessage() {}
+
+func (x *AttachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
+func (*AttachRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AttachRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AttachRequest) GetDevice() isAttachRequest_Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetDisk() *Disk {
+	if x != nil {
+		if x, ok := x.Device.(*AttachRequest_Disk); ok {
+			return x.Disk
+		}
+	}
+	return nil
+}
+
+func (x *AttachRequest) GetNetwork() *NetworkInterface {
+	if x != nil {
+		if x, ok := x.Device.(*AttachRequest_Network); ok {
+			return x.Network
+		}
+	}
+	return nil
+}
+
+type isAttachRequest_Device interface {
+	isAttachRequest_Device()
+}
+
+type AttachRequest_Disk struct {
+	Disk *Disk `protobuf:"bytes,2,opt,name=disk,proto3,oneof"`
+}
+
+type AttachRequest_Network struct {
+	Network *NetworkInterface `protobuf:"bytes,3,opt,name=network,proto3,oneof"`
+}
+
+func (*AttachRequest_Disk) isAttachRequest_Device() {}
+
+func (*AttachRequest_Network) isAttachRequest_Device() {}
+
+type AttachResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vm    *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	// The device's name in the specification.
+	Device        string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachResponse) Reset() {
+	*x = AttachResponse{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachResponse) ProtoMessage() {}
+
+func (x *AttachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
+func (*AttachResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AttachResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+type DetachRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The device's name in the specification.
+	Device        string `protobuf:"bytes,2,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachRequest) Reset() {
+	*x = DetachRequest{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachRequest) ProtoMessage() {}
+
+func (x *DetachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
+func (*DetachRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DetachRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DetachRequest) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+type DetachResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vm            *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachResponse) Reset() {
+	*x = DetachResponse{}
+	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachResponse) ProtoMessage() {}
+
+func (x *DetachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
+func (*DetachResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *DetachResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
 type KillVMRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1664,7 +2031,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +2043,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +2056,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -1708,7 +2075,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +2087,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +2100,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -1752,7 +2119,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +2131,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +2144,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -1795,7 +2162,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2174,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2187,7 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 type SaveVMRequest struct {
@@ -1835,7 +2202,7 @@ type SaveVMRequest struct {
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +2214,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +2227,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -1896,7 +2263,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2275,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2288,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -1958,7 +2325,7 @@ type SaveResult struct {
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2337,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2350,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -2030,7 +2397,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2409,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2422,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -2111,7 +2478,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2490,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2503,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -2163,7 +2530,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2542,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2555,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -2214,7 +2581,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2593,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2606,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -2263,7 +2630,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2642,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2655,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -2328,7 +2695,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2340,7 +2707,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2353,7 +2720,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2371,7 +2738,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2750,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2763,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 type GetNodeResponse struct {
@@ -2411,7 +2778,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2423,7 +2790,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2436,7 +2803,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -2479,7 +2846,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_v1_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2858,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_v1_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2871,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -2537,7 +2904,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_v1_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2916,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_v1_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2929,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{49}
 }
 
 type GetVmmNameResponse struct {
@@ -2574,7 +2941,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_v1_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2953,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_v1_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2966,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -2619,7 +2986,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_v1_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2998,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_v1_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +3011,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -2663,7 +3030,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_v1_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +3042,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_v1_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +3055,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{46}
+	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -2706,7 +3073,7 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x04spec\x18\x02 \x01(\v2\x1c.vmlet.v1.VirtualMachineSpecR\x04spec\x126\n" +
-	"\x06status\x18\x03 \x01(\v2\x1e.vmlet.v1.VirtualMachineStatusR\x06status\"\x8a\x05\n" +
+	"\x06status\x18\x03 \x01(\v2\x1e.vmlet.v1.VirtualMachineStatusR\x06status\"\xa9\x05\n" +
 	"\x14VirtualMachineStatus\x12%\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x0f.vmlet.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -2726,7 +3093,9 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\aprocess\x18\v \x01(\v2\x17.vmlet.v1.ProcessStatusR\aprocess\x12+\n" +
 	"\x05guest\x18\f \x01(\v2\x15.vmlet.v1.GuestStatusR\x05guest\x12\x17\n" +
 	"\aboot_id\x18\r \x01(\tR\x06bootId\x12(\n" +
-	"\x03pod\x18\x0e \x01(\v2\x16.vmlet.v1.PodReferenceR\x03pod\"p\n" +
+	"\x03pod\x18\x0e \x01(\v2\x16.vmlet.v1.PodReferenceR\x03pod\x12\x1d\n" +
+	"\n" +
+	"vmm_reason\x18\x0f \x01(\tR\tvmmReason\"p\n" +
 	"\fPodReference\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -2807,7 +3176,28 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x10_grace_period_ms\"R\n" +
 	"\x0eStopVMResponse\x12(\n" +
 	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12\x16\n" +
-	"\x06killed\x18\x02 \x01(\bR\x06killed\"#\n" +
+	"\x06killed\x18\x02 \x01(\bR\x06killed\"S\n" +
+	"\x0fResizeVMRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05vcpus\x18\x02 \x01(\rR\x05vcpus\x12\x16\n" +
+	"\x06memory\x18\x03 \x01(\tR\x06memory\"u\n" +
+	"\x10ResizeVMResponse\x12(\n" +
+	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12&\n" +
+	"\fmemory_bytes\x18\x02 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01B\x0f\n" +
+	"\r_memory_bytes\"\x8b\x01\n" +
+	"\rAttachRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
+	"\x04disk\x18\x02 \x01(\v2\x0e.vmlet.v1.DiskH\x00R\x04disk\x126\n" +
+	"\anetwork\x18\x03 \x01(\v2\x1a.vmlet.v1.NetworkInterfaceH\x00R\anetworkB\b\n" +
+	"\x06device\"R\n" +
+	"\x0eAttachResponse\x12(\n" +
+	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12\x16\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\";\n" +
+	"\rDetachRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\":\n" +
+	"\x0eDetachResponse\x12(\n" +
+	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"#\n" +
 	"\rKillVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\":\n" +
 	"\x0eKillVMResponse\x12(\n" +
@@ -2883,7 +3273,7 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x0eSTATE_STOPPING\x10\b\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\t\x12\x11\n" +
 	"\rSTATE_CRASHED\x10\n" +
-	"2\xd7\t\n" +
+	"2\x94\v\n" +
 	"\vNodeService\x12A\n" +
 	"\bCreateVM\x12\x19.vmlet.v1.CreateVMRequest\x1a\x1a.vmlet.v1.CreateVMResponse\x12@\n" +
 	"\aStartVM\x12\x18.vmlet.v1.StartVMRequest\x1a\x19.vmlet.v1.StartVMResponse0\x01\x128\n" +
@@ -2895,6 +3285,9 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\aResetVM\x12\x18.vmlet.v1.ResetVMRequest\x1a\x19.vmlet.v1.ResetVMResponse\x12;\n" +
 	"\x06StopVM\x12\x17.vmlet.v1.StopVMRequest\x1a\x18.vmlet.v1.StopVMResponse\x12;\n" +
 	"\x06KillVM\x12\x17.vmlet.v1.KillVMRequest\x1a\x18.vmlet.v1.KillVMResponse\x12A\n" +
+	"\bResizeVM\x12\x19.vmlet.v1.ResizeVMRequest\x1a\x1a.vmlet.v1.ResizeVMResponse\x12;\n" +
+	"\x06Attach\x12\x17.vmlet.v1.AttachRequest\x1a\x18.vmlet.v1.AttachResponse\x12;\n" +
+	"\x06Detach\x12\x17.vmlet.v1.DetachRequest\x1a\x18.vmlet.v1.DetachResponse\x12A\n" +
 	"\bDeleteVM\x12\x19.vmlet.v1.DeleteVMRequest\x1a\x1a.vmlet.v1.DeleteVMResponse\x12=\n" +
 	"\x06SaveVM\x12\x17.vmlet.v1.SaveVMRequest\x1a\x18.vmlet.v1.SaveVMResponse0\x01\x12F\n" +
 	"\tRestoreVM\x12\x1a.vmlet.v1.RestoreVMRequest\x1a\x1b.vmlet.v1.RestoreVMResponse0\x01\x12T\n" +
@@ -2918,7 +3311,7 @@ func file_vmlet_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_vmlet_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmlet_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_vmlet_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_vmlet_v1_node_proto_goTypes = []any{
 	(State)(0),                    // 0: vmlet.v1.State
 	(*VirtualMachine)(nil),        // 1: vmlet.v1.VirtualMachine
@@ -2948,45 +3341,53 @@ var file_vmlet_v1_node_proto_goTypes = []any{
 	(*ResetVMResponse)(nil),       // 25: vmlet.v1.ResetVMResponse
 	(*StopVMRequest)(nil),         // 26: vmlet.v1.StopVMRequest
 	(*StopVMResponse)(nil),        // 27: vmlet.v1.StopVMResponse
-	(*KillVMRequest)(nil),         // 28: vmlet.v1.KillVMRequest
-	(*KillVMResponse)(nil),        // 29: vmlet.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),       // 30: vmlet.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),      // 31: vmlet.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),         // 32: vmlet.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),        // 33: vmlet.v1.SaveVMResponse
-	(*SaveResult)(nil),            // 34: vmlet.v1.SaveResult
-	(*RestoreVMRequest)(nil),      // 35: vmlet.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),     // 36: vmlet.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),  // 37: vmlet.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil), // 38: vmlet.v1.AttachConsoleResponse
-	(*ReadLogsRequest)(nil),       // 39: vmlet.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),      // 40: vmlet.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),        // 41: vmlet.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 42: vmlet.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),      // 43: vmlet.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),     // 44: vmlet.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),    // 45: vmlet.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),  // 46: vmlet.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil), // 47: vmlet.v1.GetVmmVersionResponse
-	(*VirtualMachineSpec)(nil),    // 48: vmlet.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*ResizeVMRequest)(nil),       // 28: vmlet.v1.ResizeVMRequest
+	(*ResizeVMResponse)(nil),      // 29: vmlet.v1.ResizeVMResponse
+	(*AttachRequest)(nil),         // 30: vmlet.v1.AttachRequest
+	(*AttachResponse)(nil),        // 31: vmlet.v1.AttachResponse
+	(*DetachRequest)(nil),         // 32: vmlet.v1.DetachRequest
+	(*DetachResponse)(nil),        // 33: vmlet.v1.DetachResponse
+	(*KillVMRequest)(nil),         // 34: vmlet.v1.KillVMRequest
+	(*KillVMResponse)(nil),        // 35: vmlet.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),       // 36: vmlet.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),      // 37: vmlet.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),         // 38: vmlet.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),        // 39: vmlet.v1.SaveVMResponse
+	(*SaveResult)(nil),            // 40: vmlet.v1.SaveResult
+	(*RestoreVMRequest)(nil),      // 41: vmlet.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),     // 42: vmlet.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),  // 43: vmlet.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil), // 44: vmlet.v1.AttachConsoleResponse
+	(*ReadLogsRequest)(nil),       // 45: vmlet.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),      // 46: vmlet.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),        // 47: vmlet.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 48: vmlet.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),      // 49: vmlet.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),     // 50: vmlet.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),    // 51: vmlet.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),  // 52: vmlet.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil), // 53: vmlet.v1.GetVmmVersionResponse
+	(*VirtualMachineSpec)(nil),    // 54: vmlet.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(*Disk)(nil),                  // 56: vmlet.v1.Disk
+	(*NetworkInterface)(nil),      // 57: vmlet.v1.NetworkInterface
 }
 var file_vmlet_v1_node_proto_depIdxs = []int32{
-	48, // 0: vmlet.v1.VirtualMachine.spec:type_name -> vmlet.v1.VirtualMachineSpec
+	54, // 0: vmlet.v1.VirtualMachine.spec:type_name -> vmlet.v1.VirtualMachineSpec
 	2,  // 1: vmlet.v1.VirtualMachine.status:type_name -> vmlet.v1.VirtualMachineStatus
 	0,  // 2: vmlet.v1.VirtualMachineStatus.state:type_name -> vmlet.v1.State
-	49, // 3: vmlet.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	49, // 4: vmlet.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	49, // 5: vmlet.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	48, // 6: vmlet.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.v1.VirtualMachineSpec
+	55, // 3: vmlet.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	55, // 4: vmlet.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	55, // 5: vmlet.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	54, // 6: vmlet.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.v1.VirtualMachineSpec
 	4,  // 7: vmlet.v1.VirtualMachineStatus.vmm:type_name -> vmlet.v1.Vmm
 	5,  // 8: vmlet.v1.VirtualMachineStatus.image:type_name -> vmlet.v1.ImageReference
 	6,  // 9: vmlet.v1.VirtualMachineStatus.process:type_name -> vmlet.v1.ProcessStatus
 	7,  // 10: vmlet.v1.VirtualMachineStatus.guest:type_name -> vmlet.v1.GuestStatus
 	3,  // 11: vmlet.v1.VirtualMachineStatus.pod:type_name -> vmlet.v1.PodReference
-	49, // 12: vmlet.v1.Event.time:type_name -> google.protobuf.Timestamp
+	55, // 12: vmlet.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 13: vmlet.v1.Event.state:type_name -> vmlet.v1.State
-	48, // 14: vmlet.v1.CreateVMRequest.spec:type_name -> vmlet.v1.VirtualMachineSpec
+	54, // 14: vmlet.v1.CreateVMRequest.spec:type_name -> vmlet.v1.VirtualMachineSpec
 	1,  // 15: vmlet.v1.CreateVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
 	9,  // 16: vmlet.v1.StartVMResponse.progress:type_name -> vmlet.v1.Progress
 	1,  // 17: vmlet.v1.StartVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
@@ -2997,55 +3398,66 @@ var file_vmlet_v1_node_proto_depIdxs = []int32{
 	1,  // 22: vmlet.v1.ResumeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
 	1,  // 23: vmlet.v1.ResetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
 	1,  // 24: vmlet.v1.StopVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 25: vmlet.v1.KillVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	9,  // 26: vmlet.v1.SaveVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 27: vmlet.v1.SaveVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	34, // 28: vmlet.v1.SaveVMResponse.result:type_name -> vmlet.v1.SaveResult
-	9,  // 29: vmlet.v1.RestoreVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 30: vmlet.v1.RestoreVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	43, // 31: vmlet.v1.GetNodeResponse.hypervisors:type_name -> vmlet.v1.HypervisorStatus
-	4,  // 32: vmlet.v1.GetNodeResponse.vmms:type_name -> vmlet.v1.Vmm
-	10, // 33: vmlet.v1.NodeService.CreateVM:input_type -> vmlet.v1.CreateVMRequest
-	12, // 34: vmlet.v1.NodeService.StartVM:input_type -> vmlet.v1.StartVMRequest
-	14, // 35: vmlet.v1.NodeService.GetVM:input_type -> vmlet.v1.GetVMRequest
-	16, // 36: vmlet.v1.NodeService.ListVMs:input_type -> vmlet.v1.ListVMsRequest
-	18, // 37: vmlet.v1.NodeService.WatchEvents:input_type -> vmlet.v1.WatchEventsRequest
-	20, // 38: vmlet.v1.NodeService.PauseVM:input_type -> vmlet.v1.PauseVMRequest
-	22, // 39: vmlet.v1.NodeService.ResumeVM:input_type -> vmlet.v1.ResumeVMRequest
-	24, // 40: vmlet.v1.NodeService.ResetVM:input_type -> vmlet.v1.ResetVMRequest
-	26, // 41: vmlet.v1.NodeService.StopVM:input_type -> vmlet.v1.StopVMRequest
-	28, // 42: vmlet.v1.NodeService.KillVM:input_type -> vmlet.v1.KillVMRequest
-	30, // 43: vmlet.v1.NodeService.DeleteVM:input_type -> vmlet.v1.DeleteVMRequest
-	32, // 44: vmlet.v1.NodeService.SaveVM:input_type -> vmlet.v1.SaveVMRequest
-	35, // 45: vmlet.v1.NodeService.RestoreVM:input_type -> vmlet.v1.RestoreVMRequest
-	37, // 46: vmlet.v1.NodeService.AttachConsole:input_type -> vmlet.v1.AttachConsoleRequest
-	39, // 47: vmlet.v1.NodeService.ReadLogs:input_type -> vmlet.v1.ReadLogsRequest
-	41, // 48: vmlet.v1.NodeService.GetNode:input_type -> vmlet.v1.GetNodeRequest
-	44, // 49: vmlet.v1.NodeService.GetVmmName:input_type -> vmlet.v1.GetVmmNameRequest
-	46, // 50: vmlet.v1.NodeService.GetVmmVersion:input_type -> vmlet.v1.GetVmmVersionRequest
-	11, // 51: vmlet.v1.NodeService.CreateVM:output_type -> vmlet.v1.CreateVMResponse
-	13, // 52: vmlet.v1.NodeService.StartVM:output_type -> vmlet.v1.StartVMResponse
-	15, // 53: vmlet.v1.NodeService.GetVM:output_type -> vmlet.v1.GetVMResponse
-	17, // 54: vmlet.v1.NodeService.ListVMs:output_type -> vmlet.v1.ListVMsResponse
-	19, // 55: vmlet.v1.NodeService.WatchEvents:output_type -> vmlet.v1.WatchEventsResponse
-	21, // 56: vmlet.v1.NodeService.PauseVM:output_type -> vmlet.v1.PauseVMResponse
-	23, // 57: vmlet.v1.NodeService.ResumeVM:output_type -> vmlet.v1.ResumeVMResponse
-	25, // 58: vmlet.v1.NodeService.ResetVM:output_type -> vmlet.v1.ResetVMResponse
-	27, // 59: vmlet.v1.NodeService.StopVM:output_type -> vmlet.v1.StopVMResponse
-	29, // 60: vmlet.v1.NodeService.KillVM:output_type -> vmlet.v1.KillVMResponse
-	31, // 61: vmlet.v1.NodeService.DeleteVM:output_type -> vmlet.v1.DeleteVMResponse
-	33, // 62: vmlet.v1.NodeService.SaveVM:output_type -> vmlet.v1.SaveVMResponse
-	36, // 63: vmlet.v1.NodeService.RestoreVM:output_type -> vmlet.v1.RestoreVMResponse
-	38, // 64: vmlet.v1.NodeService.AttachConsole:output_type -> vmlet.v1.AttachConsoleResponse
-	40, // 65: vmlet.v1.NodeService.ReadLogs:output_type -> vmlet.v1.ReadLogsResponse
-	42, // 66: vmlet.v1.NodeService.GetNode:output_type -> vmlet.v1.GetNodeResponse
-	45, // 67: vmlet.v1.NodeService.GetVmmName:output_type -> vmlet.v1.GetVmmNameResponse
-	47, // 68: vmlet.v1.NodeService.GetVmmVersion:output_type -> vmlet.v1.GetVmmVersionResponse
-	51, // [51:69] is the sub-list for method output_type
-	33, // [33:51] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	1,  // 25: vmlet.v1.ResizeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	56, // 26: vmlet.v1.AttachRequest.disk:type_name -> vmlet.v1.Disk
+	57, // 27: vmlet.v1.AttachRequest.network:type_name -> vmlet.v1.NetworkInterface
+	1,  // 28: vmlet.v1.AttachResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 29: vmlet.v1.DetachResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	1,  // 30: vmlet.v1.KillVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	9,  // 31: vmlet.v1.SaveVMResponse.progress:type_name -> vmlet.v1.Progress
+	1,  // 32: vmlet.v1.SaveVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	40, // 33: vmlet.v1.SaveVMResponse.result:type_name -> vmlet.v1.SaveResult
+	9,  // 34: vmlet.v1.RestoreVMResponse.progress:type_name -> vmlet.v1.Progress
+	1,  // 35: vmlet.v1.RestoreVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
+	49, // 36: vmlet.v1.GetNodeResponse.hypervisors:type_name -> vmlet.v1.HypervisorStatus
+	4,  // 37: vmlet.v1.GetNodeResponse.vmms:type_name -> vmlet.v1.Vmm
+	10, // 38: vmlet.v1.NodeService.CreateVM:input_type -> vmlet.v1.CreateVMRequest
+	12, // 39: vmlet.v1.NodeService.StartVM:input_type -> vmlet.v1.StartVMRequest
+	14, // 40: vmlet.v1.NodeService.GetVM:input_type -> vmlet.v1.GetVMRequest
+	16, // 41: vmlet.v1.NodeService.ListVMs:input_type -> vmlet.v1.ListVMsRequest
+	18, // 42: vmlet.v1.NodeService.WatchEvents:input_type -> vmlet.v1.WatchEventsRequest
+	20, // 43: vmlet.v1.NodeService.PauseVM:input_type -> vmlet.v1.PauseVMRequest
+	22, // 44: vmlet.v1.NodeService.ResumeVM:input_type -> vmlet.v1.ResumeVMRequest
+	24, // 45: vmlet.v1.NodeService.ResetVM:input_type -> vmlet.v1.ResetVMRequest
+	26, // 46: vmlet.v1.NodeService.StopVM:input_type -> vmlet.v1.StopVMRequest
+	34, // 47: vmlet.v1.NodeService.KillVM:input_type -> vmlet.v1.KillVMRequest
+	28, // 48: vmlet.v1.NodeService.ResizeVM:input_type -> vmlet.v1.ResizeVMRequest
+	30, // 49: vmlet.v1.NodeService.Attach:input_type -> vmlet.v1.AttachRequest
+	32, // 50: vmlet.v1.NodeService.Detach:input_type -> vmlet.v1.DetachRequest
+	36, // 51: vmlet.v1.NodeService.DeleteVM:input_type -> vmlet.v1.DeleteVMRequest
+	38, // 52: vmlet.v1.NodeService.SaveVM:input_type -> vmlet.v1.SaveVMRequest
+	41, // 53: vmlet.v1.NodeService.RestoreVM:input_type -> vmlet.v1.RestoreVMRequest
+	43, // 54: vmlet.v1.NodeService.AttachConsole:input_type -> vmlet.v1.AttachConsoleRequest
+	45, // 55: vmlet.v1.NodeService.ReadLogs:input_type -> vmlet.v1.ReadLogsRequest
+	47, // 56: vmlet.v1.NodeService.GetNode:input_type -> vmlet.v1.GetNodeRequest
+	50, // 57: vmlet.v1.NodeService.GetVmmName:input_type -> vmlet.v1.GetVmmNameRequest
+	52, // 58: vmlet.v1.NodeService.GetVmmVersion:input_type -> vmlet.v1.GetVmmVersionRequest
+	11, // 59: vmlet.v1.NodeService.CreateVM:output_type -> vmlet.v1.CreateVMResponse
+	13, // 60: vmlet.v1.NodeService.StartVM:output_type -> vmlet.v1.StartVMResponse
+	15, // 61: vmlet.v1.NodeService.GetVM:output_type -> vmlet.v1.GetVMResponse
+	17, // 62: vmlet.v1.NodeService.ListVMs:output_type -> vmlet.v1.ListVMsResponse
+	19, // 63: vmlet.v1.NodeService.WatchEvents:output_type -> vmlet.v1.WatchEventsResponse
+	21, // 64: vmlet.v1.NodeService.PauseVM:output_type -> vmlet.v1.PauseVMResponse
+	23, // 65: vmlet.v1.NodeService.ResumeVM:output_type -> vmlet.v1.ResumeVMResponse
+	25, // 66: vmlet.v1.NodeService.ResetVM:output_type -> vmlet.v1.ResetVMResponse
+	27, // 67: vmlet.v1.NodeService.StopVM:output_type -> vmlet.v1.StopVMResponse
+	35, // 68: vmlet.v1.NodeService.KillVM:output_type -> vmlet.v1.KillVMResponse
+	29, // 69: vmlet.v1.NodeService.ResizeVM:output_type -> vmlet.v1.ResizeVMResponse
+	31, // 70: vmlet.v1.NodeService.Attach:output_type -> vmlet.v1.AttachResponse
+	33, // 71: vmlet.v1.NodeService.Detach:output_type -> vmlet.v1.DetachResponse
+	37, // 72: vmlet.v1.NodeService.DeleteVM:output_type -> vmlet.v1.DeleteVMResponse
+	39, // 73: vmlet.v1.NodeService.SaveVM:output_type -> vmlet.v1.SaveVMResponse
+	42, // 74: vmlet.v1.NodeService.RestoreVM:output_type -> vmlet.v1.RestoreVMResponse
+	44, // 75: vmlet.v1.NodeService.AttachConsole:output_type -> vmlet.v1.AttachConsoleResponse
+	46, // 76: vmlet.v1.NodeService.ReadLogs:output_type -> vmlet.v1.ReadLogsResponse
+	48, // 77: vmlet.v1.NodeService.GetNode:output_type -> vmlet.v1.GetNodeResponse
+	51, // 78: vmlet.v1.NodeService.GetVmmName:output_type -> vmlet.v1.GetVmmNameResponse
+	53, // 79: vmlet.v1.NodeService.GetVmmVersion:output_type -> vmlet.v1.GetVmmVersionResponse
+	59, // [59:80] is the sub-list for method output_type
+	38, // [38:59] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_node_proto_init() }
@@ -3055,13 +3467,18 @@ func file_vmlet_v1_node_proto_init() {
 	}
 	file_vmlet_v1_spec_proto_init()
 	file_vmlet_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
+	file_vmlet_v1_node_proto_msgTypes[28].OneofWrappers = []any{}
+	file_vmlet_v1_node_proto_msgTypes[29].OneofWrappers = []any{
+		(*AttachRequest_Disk)(nil),
+		(*AttachRequest_Network)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_node_proto_rawDesc), len(file_vmlet_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,9 @@ const (
 	NodeService_ResetVM_FullMethodName       = "/vmlet.v1.NodeService/ResetVM"
 	NodeService_StopVM_FullMethodName        = "/vmlet.v1.NodeService/StopVM"
 	NodeService_KillVM_FullMethodName        = "/vmlet.v1.NodeService/KillVM"
+	NodeService_ResizeVM_FullMethodName      = "/vmlet.v1.NodeService/ResizeVM"
+	NodeService_Attach_FullMethodName        = "/vmlet.v1.NodeService/Attach"
+	NodeService_Detach_FullMethodName        = "/vmlet.v1.NodeService/Detach"
 	NodeService_DeleteVM_FullMethodName      = "/vmlet.v1.NodeService/DeleteVM"
 	NodeService_SaveVM_FullMethodName        = "/vmlet.v1.NodeService/SaveVM"
 	NodeService_RestoreVM_FullMethodName     = "/vmlet.v1.NodeService/RestoreVM"
@@ -72,6 +75,17 @@ type NodeServiceClient interface {
 	// Stopping a VM that is stopped changes nothing.
 	StopVM(ctx context.Context, in *StopVMRequest, opts ...grpc.CallOption) (*StopVMResponse, error)
 	KillVM(ctx context.Context, in *KillVMRequest, opts ...grpc.CallOption) (*KillVMResponse, error)
+	// ResizeVM changes how many vCPUs a VM has and how much of its memory. What is
+	// so already changes nothing.
+	ResizeVM(ctx context.Context, in *ResizeVMRequest, opts ...grpc.CallOption) (*ResizeVMResponse, error)
+	// Attach gives a VM one more device, and Detach takes one away: of a VM that
+	// runs or is paused at once, of one that does not run from its next start on.
+	// The specification changes with it. Attaching the same device again changes
+	// nothing; another one under its name is ALREADY_EXISTS. Detaching a device that
+	// the VM does not have is NOT_FOUND; one that the guest does not let go in time
+	// is DEADLINE_EXCEEDED, and stays.
+	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
+	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
 	// DeleteVM forgets a VM that does not run; its disks and images stay.
 	DeleteVM(ctx context.Context, in *DeleteVMRequest, opts ...grpc.CallOption) (*DeleteVMResponse, error)
 	// SaveVM writes memory and device state to a folder. If the caller goes away
@@ -207,6 +221,36 @@ func (c *nodeServiceClient) KillVM(ctx context.Context, in *KillVMRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(KillVMResponse)
 	err := c.cc.Invoke(ctx, NodeService_KillVM_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) ResizeVM(ctx context.Context, in *ResizeVMRequest, opts ...grpc.CallOption) (*ResizeVMResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResizeVMResponse)
+	err := c.cc.Invoke(ctx, NodeService_ResizeVM_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AttachResponse)
+	err := c.cc.Invoke(ctx, NodeService_Attach_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DetachResponse)
+	err := c.cc.Invoke(ctx, NodeService_Detach_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -354,6 +398,17 @@ type NodeServiceServer interface {
 	// Stopping a VM that is stopped changes nothing.
 	StopVM(context.Context, *StopVMRequest) (*StopVMResponse, error)
 	KillVM(context.Context, *KillVMRequest) (*KillVMResponse, error)
+	// ResizeVM changes how many vCPUs a VM has and how much of its memory. What is
+	// so already changes nothing.
+	ResizeVM(context.Context, *ResizeVMRequest) (*ResizeVMResponse, error)
+	// Attach gives a VM one more device, and Detach takes one away: of a VM that
+	// runs or is paused at once, of one that does not run from its next start on.
+	// The specification changes with it. Attaching the same device again changes
+	// nothing; another one under its name is ALREADY_EXISTS. Detaching a device that
+	// the VM does not have is NOT_FOUND; one that the guest does not let go in time
+	// is DEADLINE_EXCEEDED, and stays.
+	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
+	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
 	// DeleteVM forgets a VM that does not run; its disks and images stay.
 	DeleteVM(context.Context, *DeleteVMRequest) (*DeleteVMResponse, error)
 	// SaveVM writes memory and device state to a folder. If the caller goes away
@@ -406,6 +461,15 @@ func (UnimplementedNodeServiceServer) StopVM(context.Context, *StopVMRequest) (*
 }
 func (UnimplementedNodeServiceServer) KillVM(context.Context, *KillVMRequest) (*KillVMResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KillVM not implemented")
+}
+func (UnimplementedNodeServiceServer) ResizeVM(context.Context, *ResizeVMRequest) (*ResizeVMResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResizeVM not implemented")
+}
+func (UnimplementedNodeServiceServer) Attach(context.Context, *AttachRequest) (*AttachResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Attach not implemented")
+}
+func (UnimplementedNodeServiceServer) Detach(context.Context, *DetachRequest) (*DetachResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Detach not implemented")
 }
 func (UnimplementedNodeServiceServer) DeleteVM(context.Context, *DeleteVMRequest) (*DeleteVMResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteVM not implemented")
@@ -618,6 +682,60 @@ func _NodeService_KillVM_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_ResizeVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResizeVMRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).ResizeVM(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_ResizeVM_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).ResizeVM(ctx, req.(*ResizeVMRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Attach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AttachRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Attach(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Attach_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Attach(ctx, req.(*AttachRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Detach_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DetachRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Detach(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Detach_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Detach(ctx, req.(*DetachRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_DeleteVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteVMRequest)
 	if err := dec(in); err != nil {
@@ -768,6 +886,18 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KillVM",
 			Handler:    _NodeService_KillVM_Handler,
+		},
+		{
+			MethodName: "ResizeVM",
+			Handler:    _NodeService_ResizeVM_Handler,
+		},
+		{
+			MethodName: "Attach",
+			Handler:    _NodeService_Attach_Handler,
+		},
+		{
+			MethodName: "Detach",
+			Handler:    _NodeService_Detach_Handler,
 		},
 		{
 			MethodName: "DeleteVM",

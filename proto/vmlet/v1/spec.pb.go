@@ -52,8 +52,12 @@ type VirtualMachineSpec struct {
 	Devices     *Devices            `protobuf:"bytes,12,opt,name=devices,proto3" json:"devices,omitempty"`
 	// How long a guest may take to shut down before it is killed. Default 30 s.
 	StopGracePeriod *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_grace_period,json=stopGracePeriod,proto3" json:"stop_grace_period,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The guest's NUMA nodes. Default: it sees none.
+	Numa *NUMA `protobuf:"bytes,14,opt,name=numa,proto3" json:"numa,omitempty"`
+	// Devices of the node that are handed over to the guest, by VFIO.
+	HostDevices   []*HostDevice `protobuf:"bytes,15,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VirtualMachineSpec) Reset() {
@@ -177,6 +181,20 @@ func (x *VirtualMachineSpec) GetStopGracePeriod() *durationpb.Duration {
 	return nil
 }
 
+func (x *VirtualMachineSpec) GetNuma() *NUMA {
+	if x != nil {
+		return x.Numa
+	}
+	return nil
+}
+
+func (x *VirtualMachineSpec) GetHostDevices() []*HostDevice {
+	if x != nil {
+		return x.HostDevices
+	}
+	return nil
+}
+
 type CPU struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A model of the VMM ("host", "max", "Skylake-Server-v4"). Default: "host"
@@ -184,9 +202,13 @@ type CPU struct {
 	Model    string        `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	Features []*CPUFeature `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	// vCPUs = sockets × cores × threads. Defaults: 1 each.
-	Sockets       uint32 `protobuf:"varint,3,opt,name=sockets,proto3" json:"sockets,omitempty"`
-	Cores         uint32 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
-	Threads       uint32 `protobuf:"varint,5,opt,name=threads,proto3" json:"threads,omitempty"`
+	Sockets uint32 `protobuf:"varint,3,opt,name=sockets,proto3" json:"sockets,omitempty"`
+	Cores   uint32 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
+	Threads uint32 `protobuf:"varint,5,opt,name=threads,proto3" json:"threads,omitempty"`
+	// How many vCPUs there may be while it runs, those that it boots with among
+	// them: the others are plugged in. A multiple of cores × threads, as there is
+	// room for more sockets. Default: what it boots with.
+	MaxVcpus      uint32 `protobuf:"varint,6,opt,name=max_vcpus,json=maxVcpus,proto3" json:"max_vcpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -256,6 +278,13 @@ func (x *CPU) GetThreads() uint32 {
 	return 0
 }
 
+func (x *CPU) GetMaxVcpus() uint32 {
+	if x != nil {
+		return x.MaxVcpus
+	}
+	return 0
+}
+
 type CPUFeature struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As the VMM names it: "avx2", "arch-capabilities".
@@ -314,8 +343,11 @@ type Memory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A Kubernetes quantity: "512Mi", "4Gi". A plain number is bytes.
 	// Default 512Mi.
-	Size          string     `protobuf:"bytes,1,opt,name=size,proto3" json:"size,omitempty"`
-	HugePages     *HugePages `protobuf:"bytes,2,opt,name=huge_pages,json=hugePages,proto3" json:"huge_pages,omitempty"`
+	Size      string     `protobuf:"bytes,1,opt,name=size,proto3" json:"size,omitempty"`
+	HugePages *HugePages `protobuf:"bytes,2,opt,name=huge_pages,json=hugePages,proto3" json:"huge_pages,omitempty"`
+	// What the guest is to have of it; the balloon takes the rest. A quantity, at
+	// most the size. Default: all.
+	Target        string `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -364,6 +396,13 @@ func (x *Memory) GetHugePages() *HugePages {
 	return nil
 }
 
+func (x *Memory) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 type HugePages struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "2Mi" or "1Gi".
@@ -409,6 +448,283 @@ func (x *HugePages) GetPageSize() string {
 	return ""
 }
 
+// NUMA divides the guest's vCPUs and memory among nodes.
+type NUMA struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first is node 0.
+	Nodes         []*NUMANode `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NUMA) Reset() {
+	*x = NUMA{}
+	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NUMA) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NUMA) ProtoMessage() {}
+
+func (x *NUMA) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NUMA.ProtoReflect.Descriptor instead.
+func (*NUMA) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NUMA) GetNodes() []*NUMANode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type NUMANode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its vCPUs, as Linux writes lists: "0-3,8". Each of those that there may be
+	// (cpu.maxVcpus) belongs to one node.
+	Cpus string `protobuf:"bytes,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	// A Kubernetes quantity; "0": it has no memory. Together they are memory.size.
+	Memory string `protobuf:"bytes,2,opt,name=memory,proto3" json:"memory,omitempty"`
+	// To other nodes. Default: 20, or what the other says of the way back.
+	Distances []*NUMADistance `protobuf:"bytes,3,rep,name=distances,proto3" json:"distances,omitempty"`
+	// The NUMA nodes of the host that its memory comes from, as a list: "0-1".
+	// Default: any.
+	HostNodes string `protobuf:"bytes,4,opt,name=host_nodes,json=hostNodes,proto3" json:"host_nodes,omitempty"`
+	// "strict" (the default), "preferred" or "interleave", as libvirt has them.
+	Policy        string `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NUMANode) Reset() {
+	*x = NUMANode{}
+	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NUMANode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NUMANode) ProtoMessage() {}
+
+func (x *NUMANode) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
+func (*NUMANode) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NUMANode) GetCpus() string {
+	if x != nil {
+		return x.Cpus
+	}
+	return ""
+}
+
+func (x *NUMANode) GetMemory() string {
+	if x != nil {
+		return x.Memory
+	}
+	return ""
+}
+
+func (x *NUMANode) GetDistances() []*NUMADistance {
+	if x != nil {
+		return x.Distances
+	}
+	return nil
+}
+
+func (x *NUMANode) GetHostNodes() string {
+	if x != nil {
+		return x.HostNodes
+	}
+	return ""
+}
+
+func (x *NUMANode) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+type NUMADistance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the other node.
+	Node uint32 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	// 11 to 254; 10 is a node's distance to itself.
+	Value         uint32 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NUMADistance) Reset() {
+	*x = NUMADistance{}
+	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NUMADistance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NUMADistance) ProtoMessage() {}
+
+func (x *NUMADistance) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NUMADistance.ProtoReflect.Descriptor instead.
+func (*NUMADistance) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NUMADistance) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *NUMADistance) GetValue() uint32 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// HostDevice is a device that is bound to a VFIO driver on the node.
+type HostDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Default "hostN".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Device:
+	//
+	//	*HostDevice_PciAddress
+	//	*HostDevice_Mdev
+	Device        isHostDevice_Device `protobuf_oneof:"device"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostDevice) Reset() {
+	*x = HostDevice{}
+	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostDevice) ProtoMessage() {}
+
+func (x *HostDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostDevice.ProtoReflect.Descriptor instead.
+func (*HostDevice) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *HostDevice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HostDevice) GetDevice() isHostDevice_Device {
+	if x != nil {
+		return x.Device
+	}
+	return nil
+}
+
+func (x *HostDevice) GetPciAddress() string {
+	if x != nil {
+		if x, ok := x.Device.(*HostDevice_PciAddress); ok {
+			return x.PciAddress
+		}
+	}
+	return ""
+}
+
+func (x *HostDevice) GetMdev() string {
+	if x != nil {
+		if x, ok := x.Device.(*HostDevice_Mdev); ok {
+			return x.Mdev
+		}
+	}
+	return ""
+}
+
+type isHostDevice_Device interface {
+	isHostDevice_Device()
+}
+
+type HostDevice_PciAddress struct {
+	// The address of a PCI device: "0000:01:00.0".
+	PciAddress string `protobuf:"bytes,2,opt,name=pci_address,json=pciAddress,proto3,oneof"`
+}
+
+type HostDevice_Mdev struct {
+	// The UUID of a mediated device.
+	Mdev string `protobuf:"bytes,3,opt,name=mdev,proto3,oneof"`
+}
+
+func (*HostDevice_PciAddress) isHostDevice_Device() {}
+
+func (*HostDevice_Mdev) isHostDevice_Device() {}
+
 // Boot says what the guest starts. With a kernel it is booted directly, else
 // the firmware boots from disk, in the order that the disks say.
 type Boot struct {
@@ -422,7 +738,7 @@ type Boot struct {
 
 func (x *Boot) Reset() {
 	*x = Boot{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +750,7 @@ func (x *Boot) String() string {
 func (*Boot) ProtoMessage() {}
 
 func (x *Boot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +763,7 @@ func (x *Boot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boot.ProtoReflect.Descriptor instead.
 func (*Boot) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Boot) GetKernel() *KernelBoot {
@@ -476,7 +792,7 @@ type KernelBoot struct {
 
 func (x *KernelBoot) Reset() {
 	*x = KernelBoot{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +804,7 @@ func (x *KernelBoot) String() string {
 func (*KernelBoot) ProtoMessage() {}
 
 func (x *KernelBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +817,7 @@ func (x *KernelBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelBoot.ProtoReflect.Descriptor instead.
 func (*KernelBoot) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KernelBoot) GetPath() string {
@@ -549,14 +865,18 @@ type Disk struct {
 	Cache string `protobuf:"bytes,9,opt,name=cache,proto3" json:"cache,omitempty"`
 	// The chain of backing files of a qcow2, nearest first. A backing file that
 	// is not named here is refused.
-	BackingFiles  []*BackingFile `protobuf:"bytes,10,rep,name=backing_files,json=backingFiles,proto3" json:"backing_files,omitempty"`
+	BackingFiles []*BackingFile `protobuf:"bytes,10,rep,name=backing_files,json=backingFiles,proto3" json:"backing_files,omitempty"`
+	// Where the device sits among its kind: 0 to 63 are the places of a boot, from
+	// 64 on come those for what is attached later. Default: the device's index. It is
+	// filled in when devices come and go, so that the others stay where they are.
+	Slot          *uint32 `protobuf:"varint,11,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +888,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +901,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Disk) GetName() string {
@@ -654,6 +974,13 @@ func (x *Disk) GetBackingFiles() []*BackingFile {
 	return nil
 }
 
+func (x *Disk) GetSlot() uint32 {
+	if x != nil && x.Slot != nil {
+		return *x.Slot
+	}
+	return 0
+}
+
 type BackingFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
@@ -664,7 +991,7 @@ type BackingFile struct {
 
 func (x *BackingFile) Reset() {
 	*x = BackingFile{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +1003,7 @@ func (x *BackingFile) String() string {
 func (*BackingFile) ProtoMessage() {}
 
 func (x *BackingFile) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +1016,7 @@ func (x *BackingFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingFile.ProtoReflect.Descriptor instead.
 func (*BackingFile) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BackingFile) GetPath() string {
@@ -720,7 +1047,7 @@ type CloudInit struct {
 
 func (x *CloudInit) Reset() {
 	*x = CloudInit{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +1059,7 @@ func (x *CloudInit) String() string {
 func (*CloudInit) ProtoMessage() {}
 
 func (x *CloudInit) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +1072,7 @@ func (x *CloudInit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloudInit.ProtoReflect.Descriptor instead.
 func (*CloudInit) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CloudInit) GetUserData() string {
@@ -782,14 +1109,18 @@ type NetworkInterface struct {
 	//
 	//	*NetworkInterface_User
 	//	*NetworkInterface_Tap
-	Backend       isNetworkInterface_Backend `protobuf_oneof:"backend"`
+	Backend isNetworkInterface_Backend `protobuf_oneof:"backend"`
+	// Where the device sits among its kind: 0 to 63 are the places of a boot, from
+	// 64 on come those for what is attached later. Default: the device's index. It is
+	// filled in when devices come and go, so that the others stay where they are.
+	Slot          *uint32 `protobuf:"varint,6,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +1132,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +1145,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -863,6 +1194,13 @@ func (x *NetworkInterface) GetTap() *TapNetwork {
 	return nil
 }
 
+func (x *NetworkInterface) GetSlot() uint32 {
+	if x != nil && x.Slot != nil {
+		return *x.Slot
+	}
+	return 0
+}
+
 type isNetworkInterface_Backend interface {
 	isNetworkInterface_Backend()
 }
@@ -890,7 +1228,7 @@ type UserNetwork struct {
 
 func (x *UserNetwork) Reset() {
 	*x = UserNetwork{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1240,7 @@ func (x *UserNetwork) String() string {
 func (*UserNetwork) ProtoMessage() {}
 
 func (x *UserNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1253,7 @@ func (x *UserNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNetwork.ProtoReflect.Descriptor instead.
 func (*UserNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UserNetwork) GetPorts() []*PortForward {
@@ -939,7 +1277,7 @@ type PortForward struct {
 
 func (x *PortForward) Reset() {
 	*x = PortForward{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1289,7 @@ func (x *PortForward) String() string {
 func (*PortForward) ProtoMessage() {}
 
 func (x *PortForward) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1302,7 @@ func (x *PortForward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortForward.ProtoReflect.Descriptor instead.
 func (*PortForward) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PortForward) GetProtocol() string {
@@ -1007,7 +1345,7 @@ type TapNetwork struct {
 
 func (x *TapNetwork) Reset() {
 	*x = TapNetwork{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1357,7 @@ func (x *TapNetwork) String() string {
 func (*TapNetwork) ProtoMessage() {}
 
 func (x *TapNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1370,7 @@ func (x *TapNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapNetwork.ProtoReflect.Descriptor instead.
 func (*TapNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TapNetwork) GetDevice() string {
@@ -1063,13 +1401,14 @@ type Devices struct {
 	Balloon       *bool     `protobuf:"varint,4,opt,name=balloon,proto3,oneof" json:"balloon,omitempty"`
 	Watchdog      *Watchdog `protobuf:"bytes,5,opt,name=watchdog,proto3" json:"watchdog,omitempty"`
 	Vsock         *Vsock    `protobuf:"bytes,6,opt,name=vsock,proto3" json:"vsock,omitempty"`
+	Tpm           *TPM      `protobuf:"bytes,7,opt,name=tpm,proto3" json:"tpm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1420,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1433,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Devices) GetConsole() bool {
@@ -1139,6 +1478,13 @@ func (x *Devices) GetVsock() *Vsock {
 	return nil
 }
 
+func (x *Devices) GetTpm() *TPM {
+	if x != nil {
+		return x.Tpm
+	}
+	return nil
+}
+
 type Watchdog struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "i6300esb" (the default) or "itco".
@@ -1151,7 +1497,7 @@ type Watchdog struct {
 
 func (x *Watchdog) Reset() {
 	*x = Watchdog{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1509,7 @@ func (x *Watchdog) String() string {
 func (*Watchdog) ProtoMessage() {}
 
 func (x *Watchdog) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1522,7 @@ func (x *Watchdog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watchdog.ProtoReflect.Descriptor instead.
 func (*Watchdog) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Watchdog) GetModel() string {
@@ -1203,7 +1549,7 @@ type Vsock struct {
 
 func (x *Vsock) Reset() {
 	*x = Vsock{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1561,7 @@ func (x *Vsock) String() string {
 func (*Vsock) ProtoMessage() {}
 
 func (x *Vsock) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_v1_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1574,7 @@ func (x *Vsock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vsock.ProtoReflect.Descriptor instead.
 func (*Vsock) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Vsock) GetCid() uint32 {
@@ -1238,11 +1584,66 @@ func (x *Vsock) GetCid() uint32 {
 	return 0
 }
 
+// TPM is a TPM 2.0 that swtpm emulates; vmlet starts none.
+type TPM struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path, on the node, of swtpm's control socket.
+	Socket string `protobuf:"bytes,1,opt,name=socket,proto3" json:"socket,omitempty"`
+	// "tpm-crb" (the default on amd64) or "tpm-tis" (on arm64), as libvirt has them.
+	Model         string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TPM) Reset() {
+	*x = TPM{}
+	mi := &file_vmlet_v1_spec_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TPM) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TPM) ProtoMessage() {}
+
+func (x *TPM) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_v1_spec_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TPM.ProtoReflect.Descriptor instead.
+func (*TPM) Descriptor() ([]byte, []int) {
+	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TPM) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+func (x *TPM) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 var File_vmlet_v1_spec_proto protoreflect.FileDescriptor
 
 const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13vmlet/v1/spec.proto\x12\bvmlet.v1\x1a\x1egoogle/protobuf/duration.proto\"\xef\x04\n" +
+	"\x13vmlet/v1/spec.proto\x12\bvmlet.v1\x1a\x1egoogle/protobuf/duration.proto\"\xcc\x05\n" +
 	"\x12VirtualMachineSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12@\n" +
 	"\x06labels\x18\x02 \x03(\v2(.vmlet.v1.VirtualMachineSpec.LabelsEntryR\x06labels\x12\x1e\n" +
@@ -1260,26 +1661,49 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	" \x01(\v2\x13.vmlet.v1.CloudInitR\tcloudInit\x126\n" +
 	"\bnetworks\x18\v \x03(\v2\x1a.vmlet.v1.NetworkInterfaceR\bnetworks\x12+\n" +
 	"\adevices\x18\f \x01(\v2\x11.vmlet.v1.DevicesR\adevices\x12E\n" +
-	"\x11stop_grace_period\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fstopGracePeriod\x1a9\n" +
+	"\x11stop_grace_period\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fstopGracePeriod\x12\"\n" +
+	"\x04numa\x18\x0e \x01(\v2\x0e.vmlet.v1.NUMAR\x04numa\x127\n" +
+	"\fhost_devices\x18\x0f \x03(\v2\x14.vmlet.v1.HostDeviceR\vhostDevices\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
 	"\x03CPU\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
 	"\bfeatures\x18\x02 \x03(\v2\x14.vmlet.v1.CPUFeatureR\bfeatures\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
-	"\athreads\x18\x05 \x01(\rR\athreads\"8\n" +
+	"\athreads\x18\x05 \x01(\rR\athreads\x12\x1b\n" +
+	"\tmax_vcpus\x18\x06 \x01(\rR\bmaxVcpus\"8\n" +
 	"\n" +
 	"CPUFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\tR\x06policy\"P\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\"h\n" +
 	"\x06Memory\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\tR\x04size\x122\n" +
 	"\n" +
-	"huge_pages\x18\x02 \x01(\v2\x13.vmlet.v1.HugePagesR\thugePages\"(\n" +
+	"huge_pages\x18\x02 \x01(\v2\x13.vmlet.v1.HugePagesR\thugePages\x12\x16\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"(\n" +
 	"\tHugePages\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"P\n" +
+	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"0\n" +
+	"\x04NUMA\x12(\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x12.vmlet.v1.NUMANodeR\x05nodes\"\xa3\x01\n" +
+	"\bNUMANode\x12\x12\n" +
+	"\x04cpus\x18\x01 \x01(\tR\x04cpus\x12\x16\n" +
+	"\x06memory\x18\x02 \x01(\tR\x06memory\x124\n" +
+	"\tdistances\x18\x03 \x03(\v2\x16.vmlet.v1.NUMADistanceR\tdistances\x12\x1d\n" +
+	"\n" +
+	"host_nodes\x18\x04 \x01(\tR\thostNodes\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\"8\n" +
+	"\fNUMADistance\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\rR\x04node\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value\"c\n" +
+	"\n" +
+	"HostDevice\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\vpci_address\x18\x02 \x01(\tH\x00R\n" +
+	"pciAddress\x12\x14\n" +
+	"\x04mdev\x18\x03 \x01(\tH\x00R\x04mdevB\b\n" +
+	"\x06device\"P\n" +
 	"\x04Boot\x12,\n" +
 	"\x06kernel\x18\x01 \x01(\v2\x14.vmlet.v1.KernelBootR\x06kernel\x12\x1a\n" +
 	"\bfirmware\x18\x02 \x01(\tR\bfirmware\"R\n" +
@@ -1287,7 +1711,7 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"KernelBoot\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06initrd\x18\x02 \x01(\tR\x06initrd\x12\x18\n" +
-	"\acmdline\x18\x03 \x01(\tR\acmdline\"\x92\x02\n" +
+	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xb4\x02\n" +
 	"\x04Disk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -1300,21 +1724,25 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"boot_order\x18\b \x01(\rR\tbootOrder\x12\x14\n" +
 	"\x05cache\x18\t \x01(\tR\x05cache\x12:\n" +
 	"\rbacking_files\x18\n" +
-	" \x03(\v2\x15.vmlet.v1.BackingFileR\fbackingFiles\"9\n" +
+	" \x03(\v2\x15.vmlet.v1.BackingFileR\fbackingFiles\x12\x17\n" +
+	"\x04slot\x18\v \x01(\rH\x00R\x04slot\x88\x01\x01B\a\n" +
+	"\x05_slot\"9\n" +
 	"\vBackingFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\"l\n" +
 	"\tCloudInit\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\tR\buserData\x12\x1b\n" +
 	"\tmeta_data\x18\x02 \x01(\tR\bmetaData\x12%\n" +
-	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xb0\x01\n" +
+	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xd2\x01\n" +
 	"\x10NetworkInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12+\n" +
 	"\x04user\x18\x04 \x01(\v2\x15.vmlet.v1.UserNetworkH\x00R\x04user\x12(\n" +
-	"\x03tap\x18\x05 \x01(\v2\x14.vmlet.v1.TapNetworkH\x00R\x03tapB\t\n" +
-	"\abackend\":\n" +
+	"\x03tap\x18\x05 \x01(\v2\x14.vmlet.v1.TapNetworkH\x00R\x03tap\x12\x17\n" +
+	"\x04slot\x18\x06 \x01(\rH\x01R\x04slot\x88\x01\x01B\t\n" +
+	"\abackendB\a\n" +
+	"\x05_slot\":\n" +
 	"\vUserNetwork\x12+\n" +
 	"\x05ports\x18\x01 \x03(\v2\x15.vmlet.v1.PortForwardR\x05ports\"\x88\x01\n" +
 	"\vPortForward\x12\x1a\n" +
@@ -1326,7 +1754,7 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"TapNetwork\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
-	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\x97\x02\n" +
+	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\xb8\x02\n" +
 	"\aDevices\x12\x1d\n" +
 	"\aconsole\x18\x01 \x01(\bH\x00R\aconsole\x88\x01\x01\x12$\n" +
 	"\vguest_agent\x18\x02 \x01(\bH\x01R\n" +
@@ -1334,7 +1762,8 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\aentropy\x18\x03 \x01(\bH\x02R\aentropy\x88\x01\x01\x12\x1d\n" +
 	"\aballoon\x18\x04 \x01(\bH\x03R\aballoon\x88\x01\x01\x12.\n" +
 	"\bwatchdog\x18\x05 \x01(\v2\x12.vmlet.v1.WatchdogR\bwatchdog\x12%\n" +
-	"\x05vsock\x18\x06 \x01(\v2\x0f.vmlet.v1.VsockR\x05vsockB\n" +
+	"\x05vsock\x18\x06 \x01(\v2\x0f.vmlet.v1.VsockR\x05vsock\x12\x1f\n" +
+	"\x03tpm\x18\a \x01(\v2\r.vmlet.v1.TPMR\x03tpmB\n" +
 	"\n" +
 	"\b_consoleB\x0e\n" +
 	"\f_guest_agentB\n" +
@@ -1346,7 +1775,10 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\"\x19\n" +
 	"\x05Vsock\x12\x10\n" +
-	"\x03cid\x18\x01 \x01(\rR\x03cidB/Z-github.com/vmlet/vmlet/proto/vmlet/v1;vmletv1b\x06proto3"
+	"\x03cid\x18\x01 \x01(\rR\x03cid\"3\n" +
+	"\x03TPM\x12\x16\n" +
+	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05modelB/Z-github.com/vmlet/vmlet/proto/vmlet/v1;vmletv1b\x06proto3"
 
 var (
 	file_vmlet_v1_spec_proto_rawDescOnce sync.Once
@@ -1360,52 +1792,62 @@ func file_vmlet_v1_spec_proto_rawDescGZIP() []byte {
 	return file_vmlet_v1_spec_proto_rawDescData
 }
 
-var file_vmlet_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_vmlet_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_vmlet_v1_spec_proto_goTypes = []any{
 	(*VirtualMachineSpec)(nil),  // 0: vmlet.v1.VirtualMachineSpec
 	(*CPU)(nil),                 // 1: vmlet.v1.CPU
 	(*CPUFeature)(nil),          // 2: vmlet.v1.CPUFeature
 	(*Memory)(nil),              // 3: vmlet.v1.Memory
 	(*HugePages)(nil),           // 4: vmlet.v1.HugePages
-	(*Boot)(nil),                // 5: vmlet.v1.Boot
-	(*KernelBoot)(nil),          // 6: vmlet.v1.KernelBoot
-	(*Disk)(nil),                // 7: vmlet.v1.Disk
-	(*BackingFile)(nil),         // 8: vmlet.v1.BackingFile
-	(*CloudInit)(nil),           // 9: vmlet.v1.CloudInit
-	(*NetworkInterface)(nil),    // 10: vmlet.v1.NetworkInterface
-	(*UserNetwork)(nil),         // 11: vmlet.v1.UserNetwork
-	(*PortForward)(nil),         // 12: vmlet.v1.PortForward
-	(*TapNetwork)(nil),          // 13: vmlet.v1.TapNetwork
-	(*Devices)(nil),             // 14: vmlet.v1.Devices
-	(*Watchdog)(nil),            // 15: vmlet.v1.Watchdog
-	(*Vsock)(nil),               // 16: vmlet.v1.Vsock
-	nil,                         // 17: vmlet.v1.VirtualMachineSpec.LabelsEntry
-	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
+	(*NUMA)(nil),                // 5: vmlet.v1.NUMA
+	(*NUMANode)(nil),            // 6: vmlet.v1.NUMANode
+	(*NUMADistance)(nil),        // 7: vmlet.v1.NUMADistance
+	(*HostDevice)(nil),          // 8: vmlet.v1.HostDevice
+	(*Boot)(nil),                // 9: vmlet.v1.Boot
+	(*KernelBoot)(nil),          // 10: vmlet.v1.KernelBoot
+	(*Disk)(nil),                // 11: vmlet.v1.Disk
+	(*BackingFile)(nil),         // 12: vmlet.v1.BackingFile
+	(*CloudInit)(nil),           // 13: vmlet.v1.CloudInit
+	(*NetworkInterface)(nil),    // 14: vmlet.v1.NetworkInterface
+	(*UserNetwork)(nil),         // 15: vmlet.v1.UserNetwork
+	(*PortForward)(nil),         // 16: vmlet.v1.PortForward
+	(*TapNetwork)(nil),          // 17: vmlet.v1.TapNetwork
+	(*Devices)(nil),             // 18: vmlet.v1.Devices
+	(*Watchdog)(nil),            // 19: vmlet.v1.Watchdog
+	(*Vsock)(nil),               // 20: vmlet.v1.Vsock
+	(*TPM)(nil),                 // 21: vmlet.v1.TPM
+	nil,                         // 22: vmlet.v1.VirtualMachineSpec.LabelsEntry
+	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
 }
 var file_vmlet_v1_spec_proto_depIdxs = []int32{
-	17, // 0: vmlet.v1.VirtualMachineSpec.labels:type_name -> vmlet.v1.VirtualMachineSpec.LabelsEntry
+	22, // 0: vmlet.v1.VirtualMachineSpec.labels:type_name -> vmlet.v1.VirtualMachineSpec.LabelsEntry
 	1,  // 1: vmlet.v1.VirtualMachineSpec.cpu:type_name -> vmlet.v1.CPU
 	3,  // 2: vmlet.v1.VirtualMachineSpec.memory:type_name -> vmlet.v1.Memory
-	5,  // 3: vmlet.v1.VirtualMachineSpec.boot:type_name -> vmlet.v1.Boot
-	7,  // 4: vmlet.v1.VirtualMachineSpec.disks:type_name -> vmlet.v1.Disk
-	9,  // 5: vmlet.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.v1.CloudInit
-	10, // 6: vmlet.v1.VirtualMachineSpec.networks:type_name -> vmlet.v1.NetworkInterface
-	14, // 7: vmlet.v1.VirtualMachineSpec.devices:type_name -> vmlet.v1.Devices
-	18, // 8: vmlet.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
-	2,  // 9: vmlet.v1.CPU.features:type_name -> vmlet.v1.CPUFeature
-	4,  // 10: vmlet.v1.Memory.huge_pages:type_name -> vmlet.v1.HugePages
-	6,  // 11: vmlet.v1.Boot.kernel:type_name -> vmlet.v1.KernelBoot
-	8,  // 12: vmlet.v1.Disk.backing_files:type_name -> vmlet.v1.BackingFile
-	11, // 13: vmlet.v1.NetworkInterface.user:type_name -> vmlet.v1.UserNetwork
-	13, // 14: vmlet.v1.NetworkInterface.tap:type_name -> vmlet.v1.TapNetwork
-	12, // 15: vmlet.v1.UserNetwork.ports:type_name -> vmlet.v1.PortForward
-	15, // 16: vmlet.v1.Devices.watchdog:type_name -> vmlet.v1.Watchdog
-	16, // 17: vmlet.v1.Devices.vsock:type_name -> vmlet.v1.Vsock
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	9,  // 3: vmlet.v1.VirtualMachineSpec.boot:type_name -> vmlet.v1.Boot
+	11, // 4: vmlet.v1.VirtualMachineSpec.disks:type_name -> vmlet.v1.Disk
+	13, // 5: vmlet.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.v1.CloudInit
+	14, // 6: vmlet.v1.VirtualMachineSpec.networks:type_name -> vmlet.v1.NetworkInterface
+	18, // 7: vmlet.v1.VirtualMachineSpec.devices:type_name -> vmlet.v1.Devices
+	23, // 8: vmlet.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
+	5,  // 9: vmlet.v1.VirtualMachineSpec.numa:type_name -> vmlet.v1.NUMA
+	8,  // 10: vmlet.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.v1.HostDevice
+	2,  // 11: vmlet.v1.CPU.features:type_name -> vmlet.v1.CPUFeature
+	4,  // 12: vmlet.v1.Memory.huge_pages:type_name -> vmlet.v1.HugePages
+	6,  // 13: vmlet.v1.NUMA.nodes:type_name -> vmlet.v1.NUMANode
+	7,  // 14: vmlet.v1.NUMANode.distances:type_name -> vmlet.v1.NUMADistance
+	10, // 15: vmlet.v1.Boot.kernel:type_name -> vmlet.v1.KernelBoot
+	12, // 16: vmlet.v1.Disk.backing_files:type_name -> vmlet.v1.BackingFile
+	15, // 17: vmlet.v1.NetworkInterface.user:type_name -> vmlet.v1.UserNetwork
+	17, // 18: vmlet.v1.NetworkInterface.tap:type_name -> vmlet.v1.TapNetwork
+	16, // 19: vmlet.v1.UserNetwork.ports:type_name -> vmlet.v1.PortForward
+	19, // 20: vmlet.v1.Devices.watchdog:type_name -> vmlet.v1.Watchdog
+	20, // 21: vmlet.v1.Devices.vsock:type_name -> vmlet.v1.Vsock
+	21, // 22: vmlet.v1.Devices.tpm:type_name -> vmlet.v1.TPM
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_v1_spec_proto_init() }
@@ -1413,18 +1855,23 @@ func file_vmlet_v1_spec_proto_init() {
 	if File_vmlet_v1_spec_proto != nil {
 		return
 	}
-	file_vmlet_v1_spec_proto_msgTypes[10].OneofWrappers = []any{
+	file_vmlet_v1_spec_proto_msgTypes[8].OneofWrappers = []any{
+		(*HostDevice_PciAddress)(nil),
+		(*HostDevice_Mdev)(nil),
+	}
+	file_vmlet_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
+	file_vmlet_v1_spec_proto_msgTypes[14].OneofWrappers = []any{
 		(*NetworkInterface_User)(nil),
 		(*NetworkInterface_Tap)(nil),
 	}
-	file_vmlet_v1_spec_proto_msgTypes[14].OneofWrappers = []any{}
+	file_vmlet_v1_spec_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_spec_proto_rawDesc), len(file_vmlet_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
