@@ -12,33 +12,35 @@ import (
 const xenNotePhys32Entry = 18
 
 // pvhELF wraps code that is loaded at, and entered at, the physical address
-// base in the smallest ELF file that a VMM boots as a PVH kernel.
+// base in the smallest ELF file that a VMM boots as a PVH kernel. It is a 64-bit
+// file, though the code is not, since cloud-hypervisor's loader knows no other.
 func pvhELF(base uint32, code []byte) []byte {
-	const headerSize, programSize, programs = 52, 32, 2
+	const headerSize, programSize, programs = 64, 56, 2
 
-	note := le(uint32(4), uint32(4), uint32(xenNotePhys32Entry), [4]byte{'X', 'e', 'n'}, base)
-	noteAt := uint32(headerSize + programs*programSize)
-	codeAt := noteAt + uint32(len(note))
+	// QEMU reads eight bytes of address from the note of a 64-bit file.
+	note := le(uint32(4), uint32(8), uint32(xenNotePhys32Entry), [4]byte{'X', 'e', 'n'}, uint64(base))
+	noteAt := uint64(headerSize + programs*programSize)
+	codeAt := noteAt + uint64(len(note))
 
-	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS32), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
-	header := elf.Header32{
+	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
+	header := elf.Header64{
 		Ident:     ident,
 		Type:      uint16(elf.ET_EXEC),
-		Machine:   uint16(elf.EM_386),
+		Machine:   uint16(elf.EM_X86_64),
 		Version:   uint32(elf.EV_CURRENT),
-		Entry:     base,
+		Entry:     uint64(base),
 		Phoff:     headerSize,
 		Ehsize:    headerSize,
 		Phentsize: programSize,
 		Phnum:     programs,
 	}
-	load := elf.Prog32{
-		Type: uint32(elf.PT_LOAD), Off: codeAt, Vaddr: base, Paddr: base,
-		Filesz: uint32(len(code)), Memsz: uint32(len(code)), Flags: uint32(elf.PF_R | elf.PF_W | elf.PF_X), Align: 4,
+	load := elf.Prog64{
+		Type: uint32(elf.PT_LOAD), Off: codeAt, Vaddr: uint64(base), Paddr: uint64(base),
+		Filesz: uint64(len(code)), Memsz: uint64(len(code)), Flags: uint32(elf.PF_R | elf.PF_W | elf.PF_X), Align: 4,
 	}
-	notes := elf.Prog32{
+	notes := elf.Prog64{
 		Type: uint32(elf.PT_NOTE), Off: noteAt,
-		Filesz: uint32(len(note)), Memsz: uint32(len(note)), Flags: uint32(elf.PF_R), Align: 4,
+		Filesz: uint64(len(note)), Memsz: uint64(len(note)), Flags: uint32(elf.PF_R), Align: 4,
 	}
 	return append(le(header, load, notes), append(note, code...)...)
 }

@@ -35,12 +35,12 @@ func qemus(t *testing.T) map[string]string {
 	return found
 }
 
-// machine is a running QEMU with its console and its monitor.
+// machine is a running VMM with its console and, of a QEMU, its monitor.
 type machine struct {
 	t       *testing.T
 	ctx     context.Context
 	cmd     *exec.Cmd
-	console net.Conn
+	console io.Writer
 	lines   <-chan string
 	monitor net.Conn
 	replies *json.Decoder
@@ -68,7 +68,7 @@ func boot(t *testing.T, qemu string, args ...string) *machine {
 	}, args...)...)
 	m.cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	m.cmd.ExtraFiles = []*os.File{consoleFile, monitorFile}
-	m.cmd.Stderr = &testWriter{t}
+	m.cmd.Stderr = &testWriter{t, "qemu"}
 	if err := m.cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", qemu, err)
 	}
@@ -101,10 +101,13 @@ func socketpair(t *testing.T) (net.Conn, *os.File) {
 	return conn, os.NewFile(uintptr(fds[1]), "inherited end")
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct {
+	t       *testing.T
+	program string
+}
 
 func (w *testWriter) Write(b []byte) (int, error) {
-	w.t.Logf("qemu: %s", b)
+	w.t.Logf("%s: %s", w.program, b)
 	return len(b), nil
 }
 
@@ -181,13 +184,13 @@ func (m *machine) send(text string) {
 	}
 }
 
-// gone waits for QEMU to end by itself.
+// gone waits for the VMM to end by itself.
 func (m *machine) gone() {
 	m.t.Helper()
 	for range m.lines {
 	}
 	if err := m.cmd.Wait(); err != nil {
-		m.t.Errorf("QEMU ended with %v", err)
+		m.t.Errorf("the VMM ended with %v", err)
 	}
 }
 

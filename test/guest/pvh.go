@@ -146,7 +146,7 @@ func xorshift(x uint32) uint32 {
 }
 
 // PVH returns an ELF file that QEMU boots with -kernel, on q35, pc and
-// microvm: a guest that counts on its first serial port, answers what is typed
+// microvm, and cloud-hypervisor with --kernel: a guest that counts on its first serial port, answers what is typed
 // there, powers off when its ACPI power button is pressed, and checks its
 // memory when asked.
 func PVH(o PVHOptions) ([]byte, error) {
@@ -159,6 +159,7 @@ func PVH(o PVHOptions) ([]byte, error) {
 	p.poll()
 	p.key()
 	p.power()
+	p.events()
 	p.memory()
 	p.print()
 	p.data()

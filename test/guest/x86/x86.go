@@ -68,6 +68,7 @@ type Asm struct {
 type fixup struct {
 	at       int // offset of the field in code
 	label    string
+	offset   uint32
 	relative bool // to the end of the field, as jumps want it
 }
 
@@ -88,6 +89,7 @@ func (a *Asm) Bytes() ([]byte, error) {
 		if !ok {
 			return nil, fmt.Errorf("label %q is used but never set", f.label)
 		}
+		target += f.offset
 		if f.relative {
 			target -= a.base + uint32(f.at) + 4
 		}
@@ -113,6 +115,12 @@ func (a *Asm) Align(n int) {
 
 // Data puts bytes into the code as they are.
 func (a *Asm) Data(b []byte) { a.emit(b...) }
+
+// DataAddr puts the address of a label plus an offset into the code.
+func (a *Asm) DataAddr(label string, offset uint32) {
+	a.ref(label, false)
+	a.fixups[len(a.fixups)-1].offset = offset
+}
 
 // Space puts n zero bytes into the code.
 func (a *Asm) Space(n int) { a.emit(make([]byte, n)...) }
@@ -154,6 +162,10 @@ func (a *Asm) LoadAt(r, base Reg) { a.emit(0x8b, byte(r)<<3|byte(base)) }
 // StoreAt writes r to the 32-bit word that base points to. ESP and EBP cannot
 // be the base in this form.
 func (a *Asm) StoreAt(base, r Reg) { a.emit(0x89, byte(r)<<3|byte(base)) }
+
+// LoadByteAt reads the byte that base points to into the low byte of r, one of
+// EAX to EBX; the rest of r stays. ESP and EBP cannot be the base in this form.
+func (a *Asm) LoadByteAt(r, base Reg) { a.emit(0x8a, byte(r)<<3|byte(base)) }
 
 // StoreByteAt writes the low byte of r, one of EAX to EBX, to the byte that
 // base points to.
@@ -240,6 +252,18 @@ func (a *Asm) ReadTSC() { a.emit(0x0f, 0x31) }
 
 // ClearDirection makes string instructions move upwards.
 func (a *Asm) ClearDirection() { a.emit(0xfc) }
+
+// SetControl sets the control register of a number.
+func (a *Asm) SetControl(n byte, r Reg) { a.emit(0x0f, 0x22, registers(Reg(n), r)) }
+
+// Control reads the control register of a number into r.
+func (a *Asm) Control(r Reg, n byte) { a.emit(0x0f, 0x20, registers(Reg(n), r)) }
+
+// ReadMSR reads the model specific register in ECX into EDX:EAX.
+func (a *Asm) ReadMSR() { a.emit(0x0f, 0x32) }
+
+// WriteMSR sets the model specific register in ECX to EDX:EAX.
+func (a *Asm) WriteMSR() { a.emit(0x0f, 0x30) }
 
 // Cli masks interrupts.
 func (a *Asm) Cli() { a.emit(0xfa) }

@@ -20,6 +20,9 @@ func TestEncodings(t *testing.T) {
 		{"mov (%edx),%eax", func(a *x86.Asm) { a.LoadAt(x86.EAX, x86.EDX) }, []byte{0x8b, 0x02}},
 		{"mov %eax,(%edi)", func(a *x86.Asm) { a.StoreAt(x86.EDI, x86.EAX) }, []byte{0x89, 0x07}},
 		{"mov %al,(%edx)", func(a *x86.Asm) { a.StoreByteAt(x86.EDX, x86.EAX) }, []byte{0x88, 0x02}},
+		{"mov (%edx),%al", func(a *x86.Asm) { a.LoadByteAt(x86.EAX, x86.EDX) }, []byte{0x8a, 0x02}},
+		{"mov %eax,%cr3", func(a *x86.Asm) { a.SetControl(3, x86.EAX) }, []byte{0x0f, 0x22, 0xd8}},
+		{"mov %cr4,%eax", func(a *x86.Asm) { a.Control(x86.EAX, 4) }, []byte{0x0f, 0x20, 0xe0}},
 		{"sub %edx,%eax", func(a *x86.Asm) { a.Op(x86.Sub, x86.EAX, x86.EDX) }, []byte{0x29, 0xd0}},
 		{"xor %edx,%eax", func(a *x86.Asm) { a.Op(x86.Xor, x86.EAX, x86.EDX) }, []byte{0x31, 0xd0}},
 		{"cmp $0x100,%ecx", func(a *x86.Asm) { a.OpImm(x86.Cmp, x86.ECX, 0x100) }, []byte{0x81, 0xf9, 0, 1, 0, 0}},
@@ -35,6 +38,7 @@ func TestEncodings(t *testing.T) {
 		{"mov label,%eax", func(a *x86.Asm) { a.Load(x86.EAX, "l"); a.Label("l") }, []byte{0x8b, 0x05, 6, 0, 0x10, 0}},
 		{"mov %eax,label", func(a *x86.Asm) { a.Store("l", x86.EAX); a.Label("l") }, []byte{0x89, 0x05, 6, 0, 0x10, 0}},
 		{"mov $label,%esi", func(a *x86.Asm) { a.MovAddr(x86.ESI, "l"); a.Label("l") }, []byte{0xbe, 5, 0, 0x10, 0}},
+		{".long label+3", func(a *x86.Asm) { a.Hlt(); a.DataAddr("l", 3); a.Label("l") }, []byte{0xf4, 8, 0, 0x10, 0}},
 		{"aligned", func(a *x86.Asm) { a.Hlt(); a.Align(4); a.Data([]byte{1}) }, []byte{0xf4, 0, 0, 0, 1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
