@@ -11,11 +11,15 @@ import (
 const full = `
 name: web-1
 labels: {b: "2", a: "1", c: "3"}
+cpu: {sockets: 2, maxVcpus: 4}
+memory: {size: 512Mi}
+numa: {nodes: [{cpus: "0,2-3", memory: 512Mi, hostNodes: "0"}, {cpus: "1", memory: 0, distances: [{node: 0, value: 21}]}]}
+hostDevices: [{pciAddress: "0000:01:00.0"}, {name: host0, mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}]
 boot: {kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
 disks: [{path: /a}, {path: /b.iso, type: cdrom}, {path: /c.qcow2, format: qcow2, backingFiles: [{path: /d}]}]
 networks: [{}, {tap: {}}, {user: {ports: [{hostPort: 1, guestPort: 2}]}}]
 cloudInit: {userData: "#cloud-config\n"}
-devices: {watchdog: {}, vsock: {cid: 3}}
+devices: {watchdog: {}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock}}
 `
 
 func parse(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
@@ -55,15 +59,22 @@ labels: {b: "2", a: "1", c: "3"}
 hypervisor: kvm
 vmm: qemu
 machineType: q35
-cpu: {sockets: 1, cores: 1, threads: 1}
+cpu: {sockets: 2, cores: 1, threads: 1, maxVcpus: 4}
 memory: {size: 512Mi}
+numa:
+  nodes:
+  - {cpus: "0,2-3", memory: 512Mi, hostNodes: "0", policy: strict}
+  - {cpus: "1", memory: "0", distances: [{node: 0, value: 21}]}
+hostDevices:
+- {name: host0-1, pciAddress: "0000:01:00.0"}
+- {name: host0, mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}
 boot: {firmware: bios, kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
 disks:
 - {name: disk0, path: /a, format: raw, type: disk, bus: virtio, cache: none}
 - {name: disk1, path: /b.iso, format: raw, type: cdrom, bus: sata, cache: none, readOnly: true}
 - {name: disk2, path: /c.qcow2, format: qcow2, type: disk, bus: virtio, cache: none, backingFiles: [{path: /d, format: raw}]}
 cloudInit: {userData: "#cloud-config\n"}
-devices: {console: true, guestAgent: true, entropy: true, balloon: true, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}}
+devices: {console: true, guestAgent: true, entropy: true, balloon: true, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
 stopGracePeriod: 30s
 `)
 	networks := s.Networks
@@ -110,6 +121,8 @@ func TestDefaultsByTarget(t *testing.T) {
 		{"kvm", "amd64", "disks: [{path: /a, name: disk1}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
 			return s.Disks[0].Name == "disk1" && s.Disks[1].Name == "disk1-1"
 		}},
+		{"kvm", "arm64", "devices: {tpm: {socket: /a}}", func(s *vmletv1.VirtualMachineSpec) bool { return s.Devices.Tpm.Model == TPMTIS }},
+		{"kvm", "amd64", "cpu: {cores: 2}", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.MaxVcpus == 0 && VCPULimit(s.Cpu) == 2 }},
 		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *vmletv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
 	} {
 		where := target()

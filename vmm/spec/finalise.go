@@ -29,8 +29,27 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 	for _, feature := range s.GetCpu().GetFeatures() {
 		set(&feature.Policy, PolicyRequire)
 	}
+	if tpm := s.Devices.Tpm; tpm != nil {
+		// The machine virt has no other than that.
+		if target.Arch == ArchARM64 {
+			set(&tpm.Model, TPMTIS)
+		}
+		set(&tpm.Model, TPMCRB)
+	}
+	for _, node := range s.GetNuma().GetNodes() {
+		if node.HostNodes != "" {
+			set(&node.Policy, MemoryStrict)
+		}
+	}
 	finaliseDisks(s, target.Arch)
 	finaliseNetworks(s.Networks, target.ID)
+	taken := make(map[string]bool)
+	for _, d := range s.HostDevices {
+		taken[d.Name] = true
+	}
+	for i, d := range s.HostDevices {
+		setName(&d.Name, "host", i, taken)
+	}
 }
 
 func finaliseDisks(s *vmletv1.VirtualMachineSpec, arch string) {

@@ -27,11 +27,13 @@ func Validate(spec *vmletv1.VirtualMachineSpec, hypervisors ...string) FieldErro
 	v.word("machineType", spec.GetMachineType())
 	v.cpu(spec.GetCpu())
 	v.memory(spec.GetMemory())
+	v.numa(spec)
 	v.boot(spec.GetBoot())
 	v.disks(spec.GetDisks())
 	v.cloudInit(spec.GetCloudInit())
 	v.networks(spec.GetNetworks())
 	v.devices(spec.GetDevices())
+	v.hostDevices(spec.GetHostDevices())
 	v.grace(spec)
 	return v.faults
 }
@@ -143,6 +145,21 @@ func (v *validator) cpu(cpu *vmletv1.CPU) {
 	if VCPUs(cpu) > MaxVCPUs {
 		v.add("cpu", "%d sockets × %d cores × %d threads are more than %d vCPUs",
 			max(cpu.GetSockets(), 1), max(cpu.GetCores(), 1), max(cpu.GetThreads(), 1), MaxVCPUs)
+		return
+	}
+	v.maxVCPUs(cpu)
+}
+
+// maxVCPUs wants whole sockets: what is plugged in must fit the topology.
+func (v *validator) maxVCPUs(cpu *vmletv1.CPU) {
+	most, vcpus := uint64(cpu.GetMaxVcpus()), VCPUs(cpu)
+	socket := max(uint64(cpu.GetCores()), 1) * max(uint64(cpu.GetThreads()), 1)
+	switch {
+	case most == 0:
+	case most < vcpus || most > MaxVCPUs:
+		v.add("cpu.maxVcpus", "%d is not between the %d vCPUs that it boots with (sockets × cores × threads) and %d", most, vcpus, MaxVCPUs)
+	case most%socket != 0:
+		v.add("cpu.maxVcpus", "%d is no whole number of sockets of %d vCPUs (cores × threads): want a multiple of that", most, socket)
 	}
 }
 
@@ -155,6 +172,10 @@ func VCPUs(cpu *vmletv1.CPU) uint64 {
 	}
 	return vcpus
 }
+
+// VCPULimit returns how many virtual CPUs there may be while the machine runs:
+// those that it boots with, and those that can be plugged in.
+func VCPULimit(cpu *vmletv1.CPU) uint64 { return max(VCPUs(cpu), uint64(cpu.GetMaxVcpus())) }
 
 func (v *validator) memory(m *vmletv1.Memory) {
 	size, err := MinMemory, error(nil)

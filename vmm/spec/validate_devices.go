@@ -172,4 +172,5 @@ func (v *validator) devices(d *vmletv1.Devices) {
 	if s := d.GetVsock(); s != nil && (s.GetCid() < MinVsockCID || s.GetCid() > MaxVsockCID) {
 		v.add("devices.vsock.cid", "%d is not between %d and %d: 0 to 2 are the host's and the hypervisor's", s.GetCid(), MinVsockCID, uint32(MaxVsockCID))
 	}
+	v.tpm(d.GetTpm())
 }

@@ -45,6 +45,13 @@ const (
 
 	WatchdogI6300ESB = "i6300esb"
 	WatchdogITCO     = "itco"
+
+	MemoryStrict     = "strict"
+	MemoryPreferred  = "preferred"
+	MemoryInterleave = "interleave"
+
+	TPMCRB = "tpm-crb"
+	TPMTIS = "tpm-tis"
 )
 
 // Limits of a specification.
@@ -65,6 +72,13 @@ const (
 	MinVsockCID    = 3              // VMADDR_CID_HOST (linux/vm_sockets.h) is 2
 	MaxVsockCID    = 0xffffffff - 1 // VMADDR_CID_ANY is -1
 	MaxGraceSecond = 24 * 60 * 60
+
+	MaxNUMANodes   = 64  // CONFIG_NODES_SHIFT is 6 in most kernels for x86 and arm64
+	MinDistance    = 11  // LOCAL_DISTANCE (linux/topology.h) is 10
+	MaxDistance    = 254 // 255 is one that can't be reached (ACPI, SLIT)
+	MaxHostDevices = 16
+	MaxSocketPath  = 107 // sun_path (linux/un.h) less its NUL
+	maxIDList      = 1 << 10
 )
 
 func vmms() []string      { return []string{Auto, VMMQEMU, VMMCloudHypervisor} }
@@ -82,3 +96,7 @@ func watchdogs() []string { return []string{WatchdogI6300ESB, WatchdogITCO} }
 func watchdogActions() []string {
 	return []string{"reset", "poweroff", "pause", "inject-nmi", "none"}
 }
+func memoryPolicies() []string {
+	return []string{MemoryStrict, MemoryPreferred, MemoryInterleave}
+}
+func tpmModels() []string { return []string{TPMCRB, TPMTIS} }
