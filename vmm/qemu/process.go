@@ -1,18 +1,14 @@
 package qemu
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
-	"syscall"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +32,7 @@ const maxStderr = 1 << 10
 type bare struct {
 	client *qmp.Client
 	cmd    *exec.Cmd
-	stderr *tail
+	stderr *run.Tail
 	cancel context.CancelFunc
 }
 
@@ -44,7 +40,7 @@ type bare struct {
 // there is no name to bind and nothing to wait for.
 func startBare(ctx context.Context, binary, accelerator string) (*bare, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	b := &bare{cancel: cancel, stderr: &tail{limit: maxStderr}}
+	b := &bare{cancel: cancel, stderr: &run.Tail{Limit: maxStderr}}
 	if err := b.start(ctx, binary, accelerator); err != nil {
 		cancel()
 		return nil, err
@@ -102,7 +98,7 @@ func (c *complaint) Unwrap() error { return c.error }
 
 // explain adds what the program complained of. It must have ended.
 func (b *bare) explain(err error) error {
-	words := b.stderr.lines()
+	words := b.stderr.Line()
 	if words == "" {
 		return fmt.Errorf("QEMU at %s: %w", b.cmd.Path, err)
 	}
@@ -117,13 +113,7 @@ func lasting(err error) bool {
 	if !errors.As(err, &said) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	if strings.Contains(said.words, "invalid accelerator") {
-		return true
-	}
-	words := strings.ToLower(said.words) // the C library's begin with a capital letter
-	return slices.ContainsFunc([]syscall.Errno{
-		unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EOPNOTSUPP, unix.ENOSYS, unix.ENOTTY,
-	}, func(e syscall.Errno) bool { return strings.Contains(words, e.Error()) })
+	return strings.Contains(said.words, "invalid accelerator") || run.Refused(said.words)
 }
 
 func socketPair() (net.Conn, *os.File, error) {
@@ -139,29 +129,4 @@ func socketPair() (net.Conn, *os.File, error) {
 		return nil, nil, err
 	}
 	return conn, theirs, nil
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	limit int
-	text  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if over := len(t.text) - t.limit; over > 0 {
-		t.text = append([]byte(nil), t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-// lines are what is kept, in one line of what can be printed.
-func (t *tail) lines() string {
-	text := strings.Join(strings.Split(string(bytes.TrimSpace(t.text)), "\n"), "; ")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(text, "?"))
 }
