@@ -43,6 +43,7 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 	}
 	finaliseDisks(s, target.Arch)
 	finaliseNetworks(s.Networks, target.ID)
+	finaliseSlots(s)
 	taken := make(map[string]bool)
 	for _, d := range s.HostDevices {
 		taken[d.Name] = true

@@ -32,7 +32,7 @@ func Validate(spec *vmletv1.VirtualMachineSpec, hypervisors ...string) FieldErro
 	v.disks(spec.GetDisks())
 	v.cloudInit(spec.GetCloudInit())
 	v.networks(spec.GetNetworks())
-	v.devices(spec.GetDevices())
+	v.devices(spec.GetDevices(), spec.GetMemory())
 	v.hostDevices(spec.GetHostDevices())
 	v.grace(spec)
 	return v.faults
@@ -192,6 +192,7 @@ func (v *validator) memory(m *vmletv1.Memory) {
 	case size%MinMemory != 0:
 		v.add("memory.size", "%s is not a multiple of %s", m.GetSize(), FormatQuantity(MinMemory))
 	}
+	v.target(m, uint64(size))
 	if m.GetHugePages() == nil {
 		return
 	}

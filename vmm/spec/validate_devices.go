@@ -15,7 +15,7 @@ func (v *validator) disks(disks []*vmletv1.Disk) {
 		v.add("disks", "%d disks: at most %d", len(disks), MaxDisks)
 		return
 	}
-	names, orders := make(map[string]int), make(map[uint32]int)
+	names, orders, slots := make(map[string]int), make(map[uint32]int), make(map[uint32]int)
 	for i, d := range disks {
 		field := fmt.Sprintf("disks[%d]", i)
 		v.uniqueName(field+".name", d.GetName(), i, names, "disks")
@@ -36,6 +36,7 @@ func (v *validator) disks(disks []*vmletv1.Disk) {
 			}
 			orders[order] = i
 		}
+		v.slot(field+".slot", d.Slot, i, slots, "disks")
 		v.backingFiles(field, d)
 	}
 }
@@ -89,12 +90,13 @@ func (v *validator) networks(networks []*vmletv1.NetworkInterface) {
 		v.add("networks", "%d interfaces: at most %d", len(networks), MaxInterfaces)
 		return
 	}
-	names, macs := make(map[string]int), make(map[string]int)
+	names, macs, slots := make(map[string]int), make(map[string]int), make(map[uint32]int)
 	for i, n := range networks {
 		field := fmt.Sprintf("networks[%d]", i)
 		v.uniqueName(field+".name", n.GetName(), i, names, "networks")
 		v.oneOf(field+".model", n.GetModel(), netModels())
 		v.mac(field+".mac", n.GetMac(), i, macs)
+		v.slot(field+".slot", n.Slot, i, slots, "networks")
 		v.ports(field+".user", n.GetUser().GetPorts())
 		if tap := n.GetTap(); tap != nil {
 			v.device(field+".tap.device", tap.GetDevice())
@@ -164,7 +166,10 @@ func (v *validator) device(field, name string) {
 	}
 }
 
-func (v *validator) devices(d *vmletv1.Devices) {
+func (v *validator) devices(d *vmletv1.Devices, m *vmletv1.Memory) {
+	if d != nil && d.Balloon != nil && !d.GetBalloon() && m.GetTarget() != "" {
+		v.add("memory.target", "it is the balloon that takes the rest, and devices.balloon is false: leave one of the two out")
+	}
 	if w := d.GetWatchdog(); w != nil {
 		v.oneOf("devices.watchdog.model", w.GetModel(), watchdogs())
 		v.oneOf("devices.watchdog.action", w.GetAction(), watchdogActions())
