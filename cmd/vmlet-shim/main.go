@@ -18,7 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
+	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/shim/server"
 )
@@ -101,7 +103,10 @@ func serve(o server.Options, ready func()) (*server.Server, error) {
 	if err := confine(); err != nil {
 		return nil, err
 	}
-	o.Drivers = map[string]server.Driver{driver.Name: driver.QEMU{}}
+	o.Drivers = map[string]server.Driver{
+		qemudriver.Name: qemudriver.QEMU{},
+		chvm.Name:       chdriver.CloudHypervisor{},
+	}
 	s, err := server.New(o)
 	if err != nil {
 		return nil, err

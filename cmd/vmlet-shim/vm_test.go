@@ -22,8 +22,8 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -224,7 +224,7 @@ func (s *scene) plan(q qemu) *plan.Plan {
 		Files: []plan.File{
 			{Kind: plan.FileMemory, Field: "memory"},
 			{Kind: plan.FileConsole},
-			{Kind: plan.FileListen, Path: server.MonitorSocket},
+			{Kind: plan.FileListen, Path: driver.MonitorSocket},
 			{Kind: plan.FilePath, Path: s.kernel, Field: "boot.kernel", Reopened: true},
 			{Kind: plan.FileListen, Path: "qmp.sock"},
 		},

@@ -34,8 +34,14 @@ type Plan struct {
 	Memory Memory `json:"memory"`
 	// Restore is set when the VM goes on from an image.
 	Restore *Restore `json:"restore,omitempty"`
+	// LockedMemory is how many bytes the VMM may lock (RLIMIT_MEMLOCK), for devices
+	// of the host, which reach all of the guest's memory; 0: as the shim may.
+	LockedMemory uint64 `json:"lockedMemory,omitempty"`
 	// Paused leaves the vCPUs stopped once the VMM is up.
 	Paused bool `json:"paused,omitempty"`
+	// Terminal: the VMM's standard input and output are the serial console's, a
+	// terminal in raw mode; then there is no FileConsole.
+	Terminal bool `json:"terminal,omitempty"`
 	// Instructions are what the driver tells the VMM when it is up, in the driver's
 	// own form; nil: the command line has said it all.
 	Instructions json.RawMessage `json:"instructions,omitempty"`
@@ -81,6 +87,9 @@ const (
 	// FileListen is a listening unix stream socket bound at Path, a name in
 	// the VM's run folder, before the VMM starts.
 	FileListen FileKind = "listen"
+	// FileConnect is a connection to the unix stream socket that somebody else
+	// listens on at Path.
+	FileConnect FileKind = "connect"
 	// FileConsole is the VMM's end of the serial console; the shim has the other.
 	FileConsole FileKind = "console"
 	// FileReceived is descriptor number Index of those sent with the plan,

@@ -24,9 +24,13 @@ type QEMU struct{}
 
 var _ server.Driver = QEMU{}
 
+// MonitorSocket is the name, in the VM's run folder, of the monitor that is the
+// shim's: a second client on one would hang.
+const MonitorSocket = "qmp-shim.sock"
+
 // Connect negotiates on the monitor that is the shim's.
-func (QEMU) Connect(ctx context.Context, dial server.Dialer) (server.Machine, error) {
-	conn, err := dial(ctx, server.MonitorSocket)
+func (QEMU) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
+	conn, err := link.Dial(ctx, MonitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -140,6 +144,10 @@ func (m *machine) Continue(ctx context.Context) error {
 	}
 	return err
 }
+
+// Regain implements server.Machine. QEMU takes its disks back when it goes on, and
+// not before.
+func (m *machine) Regain(context.Context) error { return nil }
 
 // PowerDown implements server.Machine.
 func (m *machine) PowerDown(ctx context.Context) error {

@@ -72,12 +72,12 @@ func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := driver.QEMU{}.Connect(patience(t), func(_ context.Context, name string) (net.Conn, error) {
-		if name != server.MonitorSocket {
+	m, err := driver.QEMU{}.Connect(patience(t), server.Link{Dial: func(_ context.Context, name string) (net.Conn, error) {
+		if name != driver.MonitorSocket {
 			return nil, fmt.Errorf("the driver wants %s", name)
 		}
 		return conn, nil
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,12 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
-)
 
-// MonitorSocket is the name, in the run folder, of the VMM's control socket
-// that is the shim's own.
-const MonitorSocket = "qmp-shim.sock"
+	"github.com/vmlet/vmlet/vmm/plan"
+)
 
 // ErrMonitorClosed is wrapped by a Machine's errors when the VMM has closed its
 // monitor: it has ended, or is about to.
@@ -22,8 +21,31 @@ type Dialer func(ctx context.Context, name string) (net.Conn, error)
 
 // Driver speaks to one kind of VMM.
 type Driver interface {
-	// Connect returns when the VMM answers. The context is for that only.
-	Connect(ctx context.Context, dial Dialer) (Machine, error)
+	// Connect returns when the VMM answers and has been told what the plan has for
+	// it. The context is for that only.
+	Connect(ctx context.Context, link Link) (Machine, error)
+}
+
+// Link is what a driver reaches its VMM by.
+type Link struct {
+	Plan *plan.Plan
+	Dial Dialer
+	// Listen makes a socket for agents in the run folder, which is removed at the
+	// end; closing it is the driver's.
+	Listen func(name string) (*net.UnixListener, error)
+	// Received are the descriptors that came with the plan. They are closed when the
+	// launch is over.
+	Received []*os.File
+	// Events is the reading end of the plan's FileEvents, and the driver's to close;
+	// nil: it has none.
+	Events *os.File
+	// Folder is the plan's FileFolder, for as long as the machine; nil: it has none.
+	// The VMM may have put anything there.
+	Folder *os.Root
+	// Buffered are the indexes of the plan's files that were to be opened with
+	// O_DIRECT, and whose filesystems can't.
+	Buffered []int
+	Log      *slog.Logger
 }
 
 // Machine is a VMM that runs. Its methods may be called concurrently, but of
@@ -40,6 +62,8 @@ type Machine interface {
 	// it returns, also with an error, the VMM writes there no more. After
 	// success it has let go of its disks, until Continue.
 	SaveState(ctx context.Context, f *os.File, sharedRAM bool) error
+	// Regain takes the disks back after SaveState without letting the vCPUs run.
+	Regain(ctx context.Context) error
 	// LoadState is the other direction, for a VMM that was started to wait for
 	// it. Whether the vCPUs run afterwards is open.
 	LoadState(ctx context.Context, f *os.File, sharedRAM bool) error

@@ -66,6 +66,9 @@ func stranger(path string) {
 	os.Exit(1)
 }
 
+// monitorSocket is the fake VMM's.
+const monitorSocket = "monitor.sock"
+
 // fakeDriver has machines that do as the test says.
 type fakeDriver struct {
 	machine *fakeMachine
@@ -80,7 +83,7 @@ func (d *fakeDriver) onConnect(connect func(context.Context) error) {
 	d.connect = connect
 }
 
-func (d *fakeDriver) Connect(ctx context.Context, dial Dialer) (Machine, error) {
+func (d *fakeDriver) Connect(ctx context.Context, link Link) (Machine, error) {
 	d.mu.Lock()
 	connect := d.connect
 	d.mu.Unlock()
@@ -89,7 +92,7 @@ func (d *fakeDriver) Connect(ctx context.Context, dial Dialer) (Machine, error) 
 			return nil, err
 		}
 	}
-	conn, err := dial(ctx, MonitorSocket)
+	conn, err := link.Dial(ctx, monitorSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +150,8 @@ func (m *fakeMachine) Continue(context.Context) error {
 	m.set(true)
 	return nil
 }
+
+func (m *fakeMachine) Regain(context.Context) error { return nil }
 
 func (m *fakeMachine) SaveState(ctx context.Context, f *os.File, _ bool) error {
 	m.mu.Lock()
@@ -265,7 +270,7 @@ func (s *scene) plan(how string) *plan.Plan {
 	s.check(err)
 	return &plan.Plan{
 		Name: "test", ID: "id", VMM: "fake", Program: program, Args: []string{"fake-vmm", how},
-		Files:  []plan.File{{Kind: plan.FileListen, Path: MonitorSocket}, {Kind: plan.FileMemory}, {Kind: plan.FileConsole}},
+		Files:  []plan.File{{Kind: plan.FileListen, Path: monitorSocket}, {Kind: plan.FileMemory}, {Kind: plan.FileConsole}},
 		Memory: plan.Memory{Size: fakeRAM, Path: s.ram},
 	}
 }

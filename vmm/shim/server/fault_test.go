@@ -85,7 +85,7 @@ func TestVMMDiesInLaunch(t *testing.T) {
 		}
 	}
 	s.noFile(s.ram)
-	s.noFile(filepath.Join(s.options.RunDir, MonitorSocket))
+	s.noFile(filepath.Join(s.options.RunDir, monitorSocket))
 	s.driver.onConnect(nil)
 	s.launch()
 }

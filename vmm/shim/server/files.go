@@ -29,11 +29,15 @@ type opener struct {
 	received []*os.File
 	ram      *os.File // shared RAM, or the image's memory
 	console  *os.File
+	stateDir string
 	undo     *undoStack // what stays for as long as the VMM runs
 
-	files []*os.File    // the VMM's, in order
-	own   []*os.File    // those of them that are closed here once it runs
-	disks []watchedDisk // stay open
+	files    []*os.File    // the VMM's, in order
+	own      []*os.File    // those of them that are closed here once it runs
+	disks    []watchedDisk // stay open
+	folder   *os.Root      // the VMM's own; nil: it has none
+	events   *os.File      // the reading end of its events; nil: it has none
+	buffered []int         // those without O_DIRECT that were to have it
 }
 
 // all opens every file; errors name its field and path.
@@ -83,7 +87,14 @@ func (o *opener) one(f *plan.File) (*os.File, error) {
 		if f.Index < 0 || f.Index >= len(o.received) {
 			return nil, fmt.Errorf("the plan wants received descriptor %d, and %d came with it", f.Index, len(o.received))
 		}
+		if f.Named {
+			return o.namedCopy(o.received[f.Index], fmt.Sprintf("received-%d", f.Index))
+		}
 		return o.received[f.Index], nil
+	case plan.FileFolder:
+		return o.makeFolder(f)
+	case plan.FileEvents:
+		return o.makeEvents()
 	}
 	return nil, fmt.Errorf("%s: a file of kind %q is unknown to this shim", f.Path, f.Kind)
 }
@@ -112,23 +123,36 @@ func (o *opener) path(f *plan.File) (*os.File, error) {
 	if err := o.checkDisk(f, file); err != nil {
 		return nil, err
 	}
-	if f.Direct {
+	if f.Direct && setFlag(file, unix.O_DIRECT, true) != nil {
 		// Where the filesystem refuses it the file goes through the page cache.
-		_ = setFlag(file, unix.O_DIRECT, true)
+		o.buffered = append(o.buffered, len(o.files))
+	}
+	return o.reachable(f, file)
+}
+
+// reachable lets the VMM's user open the file again, or a copy of it, where the VMM
+// is going to.
+func (o *opener) reachable(f *plan.File, file *os.File) (*os.File, error) {
+	if f.ByName {
+		if err := passable(f.Path, o.plan.User); err != nil {
+			return nil, err
+		}
+	}
+	if f.Granted {
+		return file, grant(o.plan.User, file, filepath.Dir(f.Path), f.Write, o.undo)
 	}
 	if !f.Reopened {
 		return file, nil
 	}
-	readable, err := canRead(file, o.plan.User)
+	readable, err := mayOpen(file, o.plan.User, unix.R_OK)
 	if err != nil || readable {
 		return file, err
 	}
-	sealed, err := sealedCopy(file)
+	copied, err := o.copyOf(f, file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: copy it for user %d, who can't read it: %w", f.Path, o.plan.User.UID, err)
 	}
-	o.own = append(o.own, sealed)
-	return sealed, nil
+	return copied, nil
 }
 
 // fromTemplate makes a file that isn't there as a copy of its template. It gets
@@ -270,58 +294,4 @@ func (o *opener) watch(f *plan.File, file *os.File) error {
 	}
 	o.disks = append(o.disks, watchedDisk{f.DiskName, f.Path, format, again})
 	return nil
-}
-
-// canRead tells by owner and mode whether a user could open the file. With an
-// access control list it says no: a copy always works.
-func canRead(file *os.File, user *plan.User) (bool, error) {
-	if user == nil {
-		return true, nil // this process's own user has just opened it
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
-	}
-	if n, err := unix.Fgetxattr(int(file.Fd()), "system.posix_acl_access", nil); err == nil && n > 0 {
-		return false, nil
-	}
-	member := st.Gid == user.GID
-	for _, gid := range user.Groups {
-		member = member || st.Gid == gid
-	}
-	switch {
-	case st.Uid == user.UID:
-		return st.Mode&0o400 != 0, nil
-	case member:
-		return st.Mode&0o040 != 0, nil
-	}
-	return st.Mode&0o004 != 0, nil
-}
-
-// maxCopy bounds what is copied into memory: a kernel or an initrd, in bytes.
-const maxCopy = 4 << 30
-
-// sealedCopy copies a file to memory that nobody can change any more.
-func sealedCopy(file *os.File) (*os.File, error) {
-	st, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() || st.Size() > maxCopy {
-		return nil, fmt.Errorf("it is %v of %d bytes, and only regular files up to %d are copied", st.Mode(), st.Size(), int64(maxCopy))
-	}
-	fd, err := unix.MemfdCreate(filepath.Base(file.Name()), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	sealed := os.NewFile(uintptr(fd), file.Name())
-	_, err = io.Copy(sealed, io.NewSectionReader(file, 0, st.Size()))
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		sealed.Close()
-		return nil, err
-	}
-	return sealed, nil
 }

@@ -54,8 +54,7 @@ func grantOnce(path, dir string, uid uint32) error {
 	}
 	defer f.Close()
 	var undo undoStack
-	p := &plan.Plan{User: &plan.User{UID: uid, GID: uid}, Restore: &plan.Restore{Directory: dir}}
-	if err := grantRead(p, f, &undo); err != nil {
+	if err := grant(&plan.User{UID: uid, GID: uid}, f, dir, false, &undo); err != nil {
 		return err
 	}
 	list := make([]byte, 4096)

@@ -115,6 +115,9 @@ type launch struct {
 	vm       *vm
 
 	meanwhile undoStack // of the launch alone, whether or not it fails
+	opener    *opener
+	stdin     *os.File // of a VMM with a terminal
+	stdout    *os.File
 	image     *memory.Image
 	filling   *filling      // nil: RAM isn't filled from here
 	lazyImage *memory.Image // nil: RAM isn't mapped from it
@@ -124,14 +127,16 @@ type launch struct {
 // run leaves in vm.undo what takes back what it did, also if it fails.
 func (l *launch) run(ctx context.Context) error {
 	opener, err := l.prepare(ctx)
+	if opener != nil {
+		l.meanwhile.push(func() error { opener.release(); return nil })
+	}
 	if err != nil {
 		return err
 	}
-	l.meanwhile.push(func() error { opener.release(); return nil })
 	if err := opener.all(); err != nil {
 		return err
 	}
-	l.vm.disks = opener.disks
+	l.opener, l.vm.disks = opener, opener.disks
 	if err := l.startFilling(ctx); err != nil {
 		return err
 	}
@@ -165,14 +170,8 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	vmmEnd, err := l.makeConsole()
-	if err != nil {
-		return nil, err
-	}
-	return &opener{
-		plan: v.plan, run: l.s.run, received: l.received, ram: ram,
-		console: vmmEnd, own: []*os.File{vmmEnd}, undo: &v.undo,
-	}, nil
+	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, received: l.received, ram: ram, undo: &v.undo}
+	return o, l.makeConsole(o)
 }
 
 // makeRAM returns the file that the VMM maps.
@@ -191,28 +190,45 @@ func (l *launch) makeRAM() (*os.File, error) {
 	verifying, cancel := context.WithCancel(context.Background())
 	v.undo.push(func() error { cancel(); v.background.Wait(); return nil })
 	l.verifying = verifying
-	// The VMM opens it once: the access is taken back when it is up.
-	return l.image.MemoryFile(), grantRead(v.plan, l.image.MemoryFile(), &l.meanwhile)
+	// As a rule the VMM opens it once: the access is taken back when it is up.
+	until := &l.meanwhile
+	for _, f := range v.plan.Files {
+		if f.Kind == plan.FileMemory && f.Granted {
+			until = &v.undo
+		}
+	}
+	err := grant(v.plan.User, l.image.MemoryFile(), filepath.Join(l.image.Path(), memory.ManifestName), false, until)
+	if err != nil {
+		err = fmt.Errorf("%w: let others read it, or restore without --lazy", err)
+	}
+	return l.image.MemoryFile(), err
 }
 
-func (l *launch) makeConsole() (*os.File, error) {
+// makeConsole gives the opener the VMM's end of the console, in the one form or the
+// other.
+func (l *launch) makeConsole(o *opener) error {
 	v := l.vm
 	log, err := logfile.Open(l.s.state, shim.ConsoleLogName, l.s.o.ConsoleLog)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	v.undo.push(log.Close)
 	var sink io.Writer = log
 	if l.s.o.Console != nil {
 		sink = io.MultiWriter(log, l.s.o.Console)
 	}
-	var vmmEnd *os.File
-	v.console, vmmEnd, err = console.New(sink)
+	if v.plan.Terminal {
+		v.console, l.stdin, l.stdout, err = console.NewTerminal(sink)
+		o.own = append(o.own, l.stdin, l.stdout)
+	} else {
+		v.console, o.console, err = console.New(sink)
+		o.own = append(o.own, o.console)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	v.undo.push(func() error { v.console.Close(); return nil })
-	return vmmEnd, nil
+	return nil
 }
 
 // startFilling begins to fill RAM, and returns when the VMM may map it.
@@ -240,7 +256,7 @@ func (l *launch) start(o *opener) error {
 		return err
 	}
 	v.undo.push(log.Close)
-	if v.proc, err = startProcess(v.plan, o.files, log); err != nil {
+	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {
 		return err
 	}
 	v.undo.push(func() error {
@@ -257,9 +273,8 @@ func (l *launch) start(o *opener) error {
 func (l *launch) bringUp(ctx context.Context) (err error) {
 	v := l.vm
 	l.progress(shim.Progress{Step: "starting " + v.proc.name})
-	dial := func(ctx context.Context, name string) (net.Conn, error) { return l.s.run.Dial(ctx, name) }
 	start := time.Now()
-	if v.machine, err = l.driver.Connect(ctx, dial); err != nil {
+	if v.machine, err = l.driver.Connect(ctx, l.link()); err != nil {
 		return err
 	}
 	v.undo.push(v.machine.Close)
@@ -272,6 +287,21 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 		return err
 	}
 	return v.machine.Continue(ctx)
+}
+
+func (l *launch) link() Link {
+	run := l.s.run
+	return Link{
+		Plan: l.vm.plan, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log,
+		Dial: func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
+		Listen: func(name string) (*net.UnixListener, error) {
+			listener, err := run.ListenHere(name)
+			if err == nil {
+				l.vm.undo.push(func() error { return run.Remove(name) })
+			}
+			return listener, err
+		},
+	}
 }
 
 // load brings an image's state back.

@@ -36,13 +36,16 @@ type process struct {
 }
 
 // startProcess starts the VMM with its descriptors, which stay the caller's.
-// Its output goes to log.
-func startProcess(p *plan.Plan, files []*os.File, log io.Writer) (*process, error) {
+// Its output goes to log, but for what it has another standard output for.
+func startProcess(p *plan.Plan, files []*os.File, stdin, stdout *os.File, log io.Writer) (*process, error) {
 	output, input, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	cmd := command(p, files, input)
+	if stdin != nil {
+		cmd.Stdin, cmd.Stdout = stdin, stdout
+	}
 	proc := &process{
 		name:  filepath.Base(p.Program),
 		words: logfile.NewTail(lastWordBytes),

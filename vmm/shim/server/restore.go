@@ -3,15 +3,10 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -57,42 +52,6 @@ func checkImage(p *plan.Plan, m *memory.Manifest) error {
 		return fault(shim.CodeInvalid, "memory.path", "missing: only a lazily restored VM has no RAM file")
 	}
 	return nil
-}
-
-// grantRead lets the VMM's user open the image's memory, until undo. Another
-// shim may be doing the same: one waits for the other, as a change of a list
-// that is made between reading and writing it would be lost.
-func grantRead(p *plan.Plan, f *os.File, undo *undoStack) error {
-	return exclusively(p.Restore.Directory, func() error {
-		readable, err := canRead(f, p.User)
-		if err != nil || readable {
-			return err
-		}
-		if err := posixacl.GrantFile(f, p.User.UID, posixacl.Read); err != nil {
-			return fmt.Errorf("%w: let others read it, or restore without --lazy", err)
-		}
-		undo.push(func() error {
-			return exclusively(p.Restore.Directory, func() error { return posixacl.RevokeFile(f, p.User.UID) })
-		})
-		return nil
-	})
-}
-
-// exclusively holds a lock on an image's manifest meanwhile: no VMM ever gets
-// hold of that file, so none can keep the lock.
-func exclusively(dir string, do func() error) error {
-	lock, err := os.Open(filepath.Join(dir, memory.ManifestName))
-	if err != nil {
-		return err
-	}
-	defer lock.Close() // which ends the lock
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: lock: %w", lock.Name(), err)
-	}
-	return do()
 }
 
 // filling is RAM being filled while the VMM starts.

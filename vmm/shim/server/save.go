@@ -210,15 +210,16 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *Server) resume(v *vm, p *prepared) (err error) {
+	proceed := v.machine.Continue
 	if !p.ran || s.damagedSince(p) {
-		return nil
+		proceed = v.machine.Regain
 	}
 	for try := range resumeTries {
 		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), callTime)
-		err = v.machine.Continue(ctx)
+		err = proceed(ctx)
 		cancel()
 		if err == nil {
 			return s.stopDamaged(v, p)

@@ -32,7 +32,7 @@ var ErrTooMany = errors.New("too many clients on the console")
 
 // Console is one serial console. Its methods may be called concurrently.
 type Console struct {
-	vmm  net.Conn
+	vmm  io.ReadWriteCloser
 	log  io.Writer
 	tail *logfile.Tail
 
@@ -52,15 +52,19 @@ func New(log io.Writer) (*Console, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("console: %w", err)
 	}
+	return begin(own, log), other, nil
+}
+
+func begin(vmm io.ReadWriteCloser, log io.Writer) *Console {
 	c := &Console{
-		vmm:     own,
+		vmm:     vmm,
 		log:     log,
 		tail:    logfile.NewTail(Backlog),
 		clients: make(map[*client]struct{}),
 		done:    make(chan struct{}),
 	}
 	go c.read()
-	return c, other, nil
+	return c
 }
 
 // socketPair returns two ends of a stream: one for here, one to be passed on.

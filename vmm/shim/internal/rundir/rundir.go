@@ -187,6 +187,22 @@ func (d *Dir) Listen(name string) (*os.File, error) {
 	return f, nil
 }
 
+// ListenHere is Listen for this process itself. The name stays when it is closed.
+func (d *Dir) ListenHere(name string) (*net.UnixListener, error) {
+	file, err := d.Listen(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, err
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false)
+	return listener, nil
+}
+
 // Dial connects to a stream socket in the folder.
 func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	f, err := d.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)

@@ -1,0 +1,112 @@
+// Package driver is cloud-hypervisor as the shim sees it: what creates, boots,
+// stops, saves, loads and ends a machine, over its REST API.
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// longest bounds a call: one that writes or reads the whole RAM of a large VM.
+const longest = time.Hour
+
+// CloudHypervisor is the driver; it has no state.
+type CloudHypervisor struct{}
+
+var _ server.Driver = CloudHypervisor{}
+
+// Connect creates the VM, or, where an image is to be loaded, sees that the VMM is
+// there to do so. Nothing is booted.
+func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
+	vm := new(chvm.VM)
+	if err := json.Unmarshal(link.Plan.Instructions, vm); err != nil {
+		return nil, fmt.Errorf("the plan's instructions for cloud-hypervisor: %w", err)
+	}
+	if link.Folder == nil || link.Events == nil {
+		return nil, errors.New("the plan has no folder for cloud-hypervisor, or no pipe for its events")
+	}
+	buffer(vm.Config.Disks, link.Buffered)
+	m := &machine{
+		link: link, vm: vm, ended: make(chan struct{}),
+		api: chapi.New(func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, chvm.APISocket) }, chapi.WithTimeout(longest)),
+	}
+	if err := m.begin(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// buffer takes direct I/O from disks whose filesystems don't have it.
+func buffer(disks []chapi.Disk, files []int) {
+	for i := range disks {
+		disks[i].Direct = disks[i].Direct && !slices.ContainsFunc(files, func(file int) bool {
+			return disks[i].Path == fmt.Sprintf("/proc/self/fd/%d", plan.FirstFile+file)
+		})
+	}
+}
+
+func (m *machine) begin(ctx context.Context) (err error) {
+	if err := m.takeTaps(); err != nil {
+		return err
+	}
+	listener, err := m.link.Listen(chvm.EventsSocket)
+	if err != nil {
+		return err
+	}
+	m.hub = newHub(listener)
+	go m.follow()
+	if m.link.Plan.Restore != nil {
+		_, err := m.api.Ping(ctx)
+		return wrap(err)
+	}
+	return m.create(ctx)
+}
+
+// takeTaps keeps the taps: an interface is made anew with its tap when the VM is.
+func (m *machine) takeTaps() error {
+	for _, add := range m.vm.Add {
+		if add.Tap < 0 || add.Tap >= len(m.link.Received) {
+			return fmt.Errorf("interface %s has received descriptor %d as its tap, and %d came with the plan", add.Net.ID, add.Tap, len(m.link.Received))
+		}
+		from := m.link.Received[add.Tap]
+		fd, err := unix.FcntlInt(from.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+		}
+		m.taps = append(m.taps, tap{add.Net.ID, os.NewFile(uintptr(fd), from.Name())})
+	}
+	return nil
+}
+
+func (m *machine) create(ctx context.Context) error {
+	if err := m.api.Create(ctx, &m.vm.Config); err != nil {
+		return wrap(err)
+	}
+	for i, add := range m.vm.Add {
+		if _, err := m.api.AddNet(ctx, add.Net, m.taps[i].file); err != nil {
+			return wrap(err)
+		}
+	}
+	return nil
+}
+
+// wrap tells the shim of a VMM that has gone in its own words.
+func wrap(err error) error {
+	if errors.Is(err, chapi.ErrDisconnected) {
+		return fmt.Errorf("%w: %w", server.ErrMonitorClosed, err)
+	}
+	return err
+}

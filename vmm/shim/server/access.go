@@ -1,0 +1,218 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/vmm/plan"
+)
+
+// mayOpen tells by owner and mode whether a user could open the file; want is made
+// of unix.R_OK, W_OK and X_OK. With an access control list it says no.
+func mayOpen(file *os.File, user *plan.User, want uint32) (bool, error) {
+	if user == nil {
+		return true, nil // this process's own user has just opened it
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
+	}
+	if n, err := unix.Fgetxattr(int(file.Fd()), "system.posix_acl_access", nil); err == nil && n > 0 {
+		return false, nil
+	}
+	return modeFor(&st, user)&want == want, nil
+}
+
+// modeFor is what a mode allows a user, in the lowest three bits.
+func modeFor(st *unix.Stat_t, user *plan.User) uint32 {
+	member := st.Gid == user.GID
+	for _, gid := range user.Groups {
+		member = member || st.Gid == gid
+	}
+	switch {
+	case st.Uid == user.UID:
+		return st.Mode >> 6
+	case member:
+		return st.Mode >> 3
+	}
+	return st.Mode
+}
+
+// grant lets the VMM's user open a file again, until undo. Another shim may be
+// doing the same: one waits for the other, by a lock on a file that no VMM gets hold
+// of, as a change of a list that is made between reading and writing it would be
+// lost.
+func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack) error {
+	want, perm := uint32(unix.R_OK), posixacl.Read
+	if write {
+		want, perm = want|unix.W_OK, perm|posixacl.Write
+	}
+	if enough, err := mayOpen(f, user, want); err != nil || enough {
+		return err
+	}
+	// The VMM's descriptor is closed here when it runs.
+	own, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	undo.push(own.Close)
+	if err := exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) }); err != nil {
+		return err
+	}
+	undo.push(func() error {
+		return exclusively(lock, func() error { return posixacl.RevokeFile(own, user.UID) })
+	})
+	return nil
+}
+
+// lockPatience is how long another shim may take to change a list.
+const lockPatience = 10 * time.Second
+
+// exclusively holds a lock on a file or folder meanwhile.
+func exclusively(path string, do func() error) error {
+	lock, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // which ends the lock
+	deadline := time.Now().Add(lockPatience)
+	for {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return do()
+		case errors.Is(err, unix.EINTR):
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return &os.PathError{Op: "flock", Path: path, Err: err}
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s: another program has had it locked (flock) for %v", path, lockPatience)
+		default:
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// passable refuses a path that a user can't get to. A folder with an access control
+// list is taken to let them through.
+func passable(path string, user *plan.User) error {
+	if user == nil {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for dir := filepath.Dir(real); ; dir = filepath.Dir(dir) {
+		if err := passableFolder(path, dir, user); err != nil || dir == "/" {
+			return err
+		}
+	}
+}
+
+func passableFolder(path, dir string, user *plan.User) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if modeFor(&st, user)&unix.X_OK != 0 {
+		return nil
+	}
+	if n, err := unix.Getxattr(dir, "system.posix_acl_access", nil); err == nil && n > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",
+		path, user.UID, dir, st.Mode&0o7777, dir)
+}
+
+// copyOf is a copy of a file that the VMM's user can read.
+func (o *opener) copyOf(f *plan.File, file *os.File) (*os.File, error) {
+	if f.Named {
+		return o.namedCopy(file, fmt.Sprintf("copy-%d", len(o.files)))
+	}
+	sealed, err := sealedCopy(file)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, sealed)
+	return sealed, nil
+}
+
+// namedCopy is a copy in the VMM's folder, with which it goes.
+func (o *opener) namedCopy(file *os.File, name string) (*os.File, error) {
+	if o.folder == nil {
+		return nil, errors.New("the plan has a copy with a name, and no folder before it")
+	}
+	size, err := copyable(file)
+	if err != nil {
+		return nil, err
+	}
+	out, err := o.folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, io.NewSectionReader(file, 0, size)); err != nil {
+		return nil, err
+	}
+	if err := o.give(out); err != nil {
+		return nil, err
+	}
+	again, err := o.folder.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, again)
+	return again, nil
+}
+
+// give makes a file the VMM's user's.
+func (o *opener) give(f *os.File) error {
+	if u := o.plan.User; u != nil {
+		return f.Chown(int(u.UID), int(u.GID))
+	}
+	return nil
+}
+
+// copyable returns the size of a file that can be copied.
+func copyable(file *os.File) (int64, error) {
+	st, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxCopy {
+		return 0, fmt.Errorf("it is %v of %d bytes, and only regular files up to %d are copied", st.Mode(), st.Size(), int64(maxCopy))
+	}
+	return st.Size(), nil
+}
+
+// maxCopy bounds what is copied into memory: a kernel or an initrd, in bytes.
+const maxCopy = 4 << 30
+
+// sealedCopy copies a file to memory that nobody can change any more.
+func sealedCopy(file *os.File) (*os.File, error) {
+	size, err := copyable(file)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(filepath.Base(file.Name()), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	sealed := os.NewFile(uintptr(fd), file.Name())
+	_, err = io.Copy(sealed, io.NewSectionReader(file, 0, size))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		sealed.Close()
+		return nil, err
+	}
+	return sealed, nil
+}
