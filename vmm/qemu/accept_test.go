@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -78,6 +79,9 @@ func standIns(t *testing.T, p *plan.Plan) map[string]string {
 	dir := t.TempDir()
 	made := make(map[string]string)
 	for _, f := range p.Files {
+		if f.Kind == plan.FileConnect {
+			made[f.Path] = swtpm.Start(t)
+		}
 		if f.Kind != plan.FilePath && f.Kind != plan.FileReceived {
 			continue
 		}

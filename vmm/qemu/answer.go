@@ -29,7 +29,7 @@ type answer struct {
 
 // answerFormat is a part of the key: an answer that was kept by another version
 // of vmlet, which asked otherwise, is not read.
-const answerFormat = 3
+const answerFormat = 4
 
 // passingBelief is how long it is believed that an accelerator failed which may
 // work in a moment: each start of a VM would wait for the program again.

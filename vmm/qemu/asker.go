@@ -70,9 +70,9 @@ func (a *asker) machines() []Machine {
 }
 
 // devices asks for each by name: the list of all makes QEMU load every module.
-func (a *asker) devices() []string {
+func (a *asker) devices(arch string) []string {
 	var found []string
-	for _, name := range usedDevices() {
+	for _, name := range usedDevices(arch) {
 		if a.ask("device-list-properties", map[string]string{"typename": name}, nil) {
 			found = append(found, name)
 		}
@@ -82,10 +82,15 @@ func (a *asker) devices() []string {
 }
 
 // usedDevices are all that a plan may have.
-func usedDevices() []string {
+func usedDevices(arch string) []string {
 	names := []string{
 		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pvpanic-pci", "qemu-xhci",
-		"scsi-cd", "scsi-hd", "usb-bot", "virtserialport", "vmgenid",
+		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
+	}
+	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {
+		if driver := tpmDriver(model, arch); driver != "" {
+			names = append(names, driver)
+		}
 	}
 	for _, transport := range []string{"pci", "device"} {
 		for _, kind := range []string{"balloon", "blk", "net", "rng", "scsi", "serial"} {

@@ -49,6 +49,28 @@ func planCases() []planCase {
 		{name: "cpu", yaml: small + `
 cpu: {model: Nehalem, sockets: 2, cores: 2, threads: 2, features: [{name: avx2}, {name: sse4_2, policy: disable}]}
 `},
+		{name: "max-vcpus", yaml: small + "cpu: {model: Nehalem, sockets: 1, cores: 2, threads: 2, maxVcpus: 12}\n"},
+		{name: "numa-one-memory", yaml: small + `
+cpu: {cores: 2, maxVcpus: 6}
+memory: {size: 64Mi}
+numa:
+  nodes:
+  - {cpus: "0,2,4-5", memory: 64Mi, hostNodes: "0"}
+  - {cpus: "1,3", memory: 0, distances: [{node: 0, value: 30}]}
+`},
+		{name: "numa", info: "10.0", yaml: small + numa},
+		{name: "numa-restore-lazy", info: "10.0", yaml: small + numa, change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
+		{name: "numa-huge-pages", info: "10.0", unreal: true, yaml: small + `
+memory: {size: 4Gi, hugePages: {pageSize: 1Gi}}
+numa: {nodes: [{cpus: "0", memory: 1Gi, hostNodes: 1-2, policy: interleave}, {memory: 3Gi, hostNodes: "1", policy: preferred}]}
+`},
+		{name: "host-devices", unreal: true, yaml: small + `
+memory: {size: 1Gi}
+hostDevices: [{pciAddress: "0000:01:00.0"}, {mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}, {pciAddress: "0000:01:00.1"}, {pciAddress: "10000:02:00.0"}, {pciAddress: "0000:03:00.0"}]
+`},
+		{name: "tpm", yaml: kernelBoot + "devices: {tpm: {socket: /run/swtpm/web-1.sock}}\n"},
+		{name: "tpm-tis", yaml: kernelBoot + "machineType: pc\ndevices: {tpm: {socket: /run/swtpm/web-1.sock, model: tpm-tis}}\n"},
+		{name: "arm64-tpm", info: "arm64", arch: spec.ArchARM64, unreal: true, yaml: "disks: [{path: /images/root.img}]\ndevices: {tpm: {socket: /run/swtpm/web-1.sock}}\n"},
 		{name: "huge-pages", yaml: small + "memory: {size: 1Gi, hugePages: {pageSize: 2Mi}}\n", unreal: true},
 		{name: "microvm", yaml: kernelBoot + `
 machineType: microvm
@@ -127,6 +149,17 @@ cloudInit: {userData: "#cloud-config"}
 			change: func(r *vmm.PlanRequest) { r.HypervisorDevice = "/dev/kvm" }},
 	}
 }
+
+// numa has two nodes with memory.
+const numa = `
+cpu: {cores: 4}
+memory: {size: 96Mi}
+numa:
+  nodes:
+  - {cpus: 0-1, memory: 32Mi, hostNodes: "0", distances: [{node: 1, value: 21}]}
+  - {cpus: "2", memory: 64Mi, hostNodes: "0", policy: interleave, distances: [{node: 2, value: 25}]}
+  - {cpus: "3", memory: "0"}
+`
 
 // small2 is small with another device.
 func small2(device string) string {

@@ -35,10 +35,21 @@ func (b *builder) cpuArgs() {
 		features = append(features, f.GetName(), value)
 	}
 	b.arg("-cpu", keyValues(cpu.GetModel(), features...))
+	b.topology()
+}
+
+// topology has room for the vCPUs that may be plugged in, as sockets.
+func (b *builder) topology() {
 	number := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-	b.arg("-smp", keyValues("",
-		"cpus", number(cpu.GetSockets()*cpu.GetCores()*cpu.GetThreads()),
-		"sockets", number(cpu.GetSockets()), "cores", number(cpu.GetCores()), "threads", number(cpu.GetThreads())))
+	cpu := b.spec.GetCpu()
+	sockets, socket := cpu.GetSockets(), cpu.GetCores()*cpu.GetThreads()
+	smp := []string{"cpus", number(sockets * socket)}
+	if most := uint32(spec.VCPULimit(cpu)); most > sockets*socket {
+		sockets = most / socket
+		smp = append(smp, "maxcpus", number(most))
+	}
+	smp = append(smp, "sockets", number(sockets), "cores", number(cpu.GetCores()), "threads", number(cpu.GetThreads()))
+	b.arg("-smp", keyValues("", smp...))
 }
 
 func (b *builder) checkModel() {

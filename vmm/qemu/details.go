@@ -32,6 +32,11 @@ type Details struct {
 	// ReadOnlyMemory: memory-backend-file has the property rom, so that RAM can
 	// be mapped privately from a file opened read-only.
 	ReadOnlyMemory bool `json:"readOnlyMemory"`
+	// MemoryOffset: memory-backend-file has the property offset, so that several
+	// can share one file.
+	MemoryOffset bool `json:"memoryOffset,omitempty"`
+	// HostNodes: it was built with libnuma, so that memory can be bound to nodes.
+	HostNodes bool `json:"hostNodes,omitempty"`
 	// MigrateFile: migrate takes channels that lead to a file.
 	MigrateFile bool       `json:"migrateFile"`
 	Firmware    []Firmware `json:"firmware,omitempty"`

@@ -49,6 +49,9 @@ func (b *builder) standardDevices() {
 	if d.GetVsock() != nil {
 		b.vsock()
 	}
+	if d.GetTpm() != nil {
+		b.tpm()
+	}
 	b.panicAndGeneration()
 }
 

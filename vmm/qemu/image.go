@@ -50,7 +50,7 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 		MachineType:   b.machine.Name,
 		CPU:           memory.CPU{Model: req.Spec.GetCpu().GetModel(), Features: b.guestFeatures()},
 		MemorySize:    size.Size,
-		Regions:       []memory.Region{{Name: RAM, Size: size.Size}},
+		Regions:       b.regions(size.Size),
 		Specification: specification,
 	}
 	if unavailable := b.unavailable(); len(unavailable) > 0 {

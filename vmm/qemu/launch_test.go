@@ -127,6 +127,13 @@ func (m *machine) open(f plan.File, p *plan.Plan, r resources) *os.File {
 		fd, err := unix.Dup(int(m.memory.Fd()))
 		m.check(err)
 		return os.NewFile(uintptr(fd), "memory")
+	case plan.FileConnect:
+		conn, err := net.Dial("unix", r.files[f.Path])
+		m.check(err)
+		defer conn.Close()
+		file, err := conn.(*net.UnixConn).File()
+		m.check(err)
+		return file
 	case plan.FilePath, plan.FileReceived:
 		path, known := r.files[cmp.Or(f.Path, f.Field)]
 		if !known {

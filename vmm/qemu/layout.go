@@ -40,6 +40,7 @@ func slotAHCI() slots     { return slots{0x0a, 1} }
 func slotSeed() slots     { return slots{0x18, 1} } // after the disks: the first of those stays vda
 func slotsNetwork() slots { return slots{0x0b, 4} }
 func slotsDisk() slots    { return slots{0x10, 8} }
+func slotsHost() slots    { return slots{0x1b, 4} } // spec.MaxHostDevices in functions
 
 // place puts the device with this index among its kind on the bus.
 func (l layout) place(o options, s slots, index int) options {

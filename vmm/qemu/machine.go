@@ -27,11 +27,22 @@ func (b *builder) chooseMachine() bool {
 		return false
 	}
 	b.bus = layoutOf(b.family)
-	topology := b.spec.GetCpu()
-	if vcpus := int(topology.GetSockets() * topology.GetCores() * topology.GetThreads()); vcpus > machine.MaxCPUs {
-		b.faults.Add("cpu", "%d vCPUs: the machine type %s has at most %d", vcpus, machine.Name, machine.MaxCPUs)
-	}
+	b.checkVCPUs()
 	return true
+}
+
+// checkVCPUs is for those that it boots with and those that are plugged in.
+func (b *builder) checkVCPUs() {
+	field, vcpus, most := "cpu", spec.VCPUs(b.spec.GetCpu()), spec.VCPULimit(b.spec.GetCpu())
+	if most > vcpus {
+		field = "cpu.maxVcpus"
+		if !b.machine.HotplugCPUs {
+			b.faults.Add(field, "the machine type %s takes no vCPUs while it runs: leave it out", b.machine.Name)
+		}
+	}
+	if int(most) > b.machine.MaxCPUs {
+		b.faults.Add(field, "%d vCPUs: the machine type %s has at most %d", most, b.machine.Name, b.machine.MaxCPUs)
+	}
 }
 
 // machineNames lists the aliases, which is what people write.
@@ -66,7 +77,10 @@ func (b *builder) chooseAccelerator() {
 }
 
 func (b *builder) machineArgs() {
-	machine := []string{"memory-backend", RAM, "dump-guest-core", "off", "suppress-vmdesc", "on"}
+	machine := []string{"dump-guest-core", "off", "suppress-vmdesc", "on"}
+	if b.spec.GetNuma() == nil {
+		machine = append([]string{"memory-backend", RAM}, machine...)
+	}
 	switch b.family {
 	case familyQ35, familyPC:
 		// Nothing that a server's guest uses, and each is a device to start and

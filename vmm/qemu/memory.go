@@ -43,19 +43,25 @@ func (b *builder) lazy() bool { return b.req.Image != nil && b.req.Image.Lazy }
 // guest that has taken it up fails to load.
 func (b *builder) memoryArgs(m plan.Memory) {
 	fd := b.file(plan.File{Kind: plan.FileMemory, Write: !b.lazy()})
-	backend := options{
-		"qom-type": "memory-backend-file",
-		"id":       RAM,
-		"size":     m.Size,
-		"mem-path": "/proc/self/fd/" + fd,
-		"share":    !b.lazy(),
-		"dump":     false,
+	for _, part := range b.ramParts(m.Size) {
+		backend := options{
+			"qom-type": "memory-backend-file",
+			"id":       part.id,
+			"size":     part.size,
+			"mem-path": "/proc/self/fd/" + fd,
+			"share":    !b.lazy(),
+			"dump":     false,
+		}
+		if b.lazy() {
+			backend["readonly"] = true
+			backend["rom"] = "off"
+		}
+		if part.offset != 0 {
+			backend["offset"] = part.offset
+		}
+		b.bind(part, backend)
+		b.object(backend)
 	}
-	if b.lazy() {
-		backend["readonly"] = true
-		backend["rom"] = "off"
-	}
-	b.object(backend)
 	b.arg("-m", keyValues("", "size", formatBytes(m.Size)))
 }
 

@@ -20,7 +20,8 @@ const (
 // VarsName is the file in a VM's state folder that keeps its UEFI variables.
 const VarsName = "uefi-vars.fd"
 
-// RAM is the id of the memory backend, and so the name of the RAM block.
+// RAM is the id of the memory backend, and so the name of the RAM block, of a guest
+// without NUMA nodes. With them each node has its own; see ramPart.
 const RAM = "ram0"
 
 // Plan turns a complete specification into a command line. What is wrong with
@@ -58,11 +59,13 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.machineArgs()
 	b.cpuArgs()
 	b.memoryArgs(memory)
+	b.numaArgs()
 	b.bootArgs()
 	b.controllers()
 	b.standardDevices()
 	b.disks()
 	b.networks()
+	b.hostDevices()
 	if b.req.Paused || b.req.Image != nil {
 		// Whoever restores lets it go on when memory is there.
 		b.arg("-S")
@@ -83,7 +86,9 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Files:   b.files,
 		Memory:  memory,
 		Restore: b.restore(),
-		Paused:  b.req.Paused,
+
+		LockedMemory: vmm.LockedMemory(b.spec, memory.Size),
+		Paused:       b.req.Paused,
 	}, nil
 }
 

@@ -144,11 +144,13 @@ func (a *asker) base(hypervisors []hypervisor.Hypervisor, ownVendor bool) *base 
 	d := &out.Details
 	d.Arch = a.arch()
 	d.Machines = a.machines()
-	d.Devices = a.devices()
+	d.Devices = a.devices(d.Arch)
 	d.BuiltAccelerators, d.DeviceAccelerators = a.built(hypervisors)
 	d.MigrationCapabilities = a.migrationCapabilities()
 	ram, _ := a.properties("memory-backend-file")
 	d.ReadOnlyMemory = slices.Contains(ram, "rom")
+	d.MemoryOffset = slices.Contains(ram, "offset")
+	d.HostNodes = slices.Contains(ram, "host-nodes")
 	d.MigrateFile = a.migrateFile()
 	out.models = a.definitions(a.models(), ownVendor)
 	return out

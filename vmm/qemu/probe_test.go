@@ -55,8 +55,8 @@ func TestProbeOfRealQEMU(t *testing.T) {
 		if len(emulation.Models["Skylake-Server-v4"].Unavailable) == 0 {
 			t.Error("emulation can do all of Skylake-Server-v4")
 		}
-		if len(d.Devices) != len(usedDevices()) {
-			t.Errorf("devices %q, want all of %q", d.Devices, usedDevices())
+		if len(d.Devices) != len(usedDevices(d.Arch)) {
+			t.Errorf("devices %q, want all of %q", d.Devices, usedDevices(d.Arch))
 		}
 		checkCapabilities(t, info)
 		q35, found := d.machine("q35")
@@ -64,7 +64,7 @@ func TestProbeOfRealQEMU(t *testing.T) {
 			t.Errorf("q35 is %+v", q35)
 		}
 		// Both came with QEMU 8.2 and 9.0 or thereabouts.
-		if newer := !strings.HasPrefix(info.Version, "7."); newer != d.ReadOnlyMemory || newer != slices.Contains(d.DeviceAccelerators, "kvm") || newer != info.LazyRestore || newer != d.MigrateFile {
+		if newer := !strings.HasPrefix(info.Version, "7."); newer != d.ReadOnlyMemory || newer != slices.Contains(d.DeviceAccelerators, "kvm") || newer != info.LazyRestore || newer != d.MigrateFile || newer != d.MemoryOffset || !d.HostNodes {
 			t.Errorf("version %s: %+v", info.Version, struct {
 				ROM, File bool
 				Device    []string

@@ -23,6 +23,8 @@ vmm: qemu
 machineType: q35
 cpu: {model: max, features: [{name: avx2, policy: require}]}
 memory: {size: 512Mi, hugePages: {pageSize: 2Mi}}
+numa: {nodes: [{cpus: "0", memory: 512Mi, hostNodes: "0", policy: strict}]}
+hostDevices: [{name: a, pciAddress: "0000:01:00.0"}, {name: b, mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}]
 boot: {firmware: bios, kernel: {path: /boot/vmlinuz, initrd: /boot/initrd, cmdline: quiet}}
 disks:
 - name: root
@@ -38,7 +40,7 @@ cloudInit: {userData: "#", metaData: "a: b", networkConfig: "version: 2"}
 networks:
 - {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
 - {name: b, mac: "52:54:00:00:00:02", model: virtio, tap: {device: tap0, bridge: br0}}
-devices: {watchdog: {model: i6300esb, action: reset}}
+devices: {watchdog: {model: i6300esb, action: reset}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
 `
 
 // TestNothingIsSmuggled puts hostile text into every string of a specification,
@@ -77,7 +79,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 			}
 		}
 	})
-	if fields < 35 {
+	if fields < 45 {
 		t.Errorf("only %d string fields were tried: the specification isn't what it was", fields)
 	}
 }
@@ -183,11 +185,21 @@ func TestPlanRefuses(t *testing.T) {
 		"SATA disks":        {planCase{yaml: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
 		"lazy huge pages": {planCase{info: "10.0", yaml: small + "memory: {hugePages: {pageSize: 2Mi}}",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"memory.hugePages"}},
-		"lazy on 7.2":     {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"vmm"}},
-		"no UEFI":         {planCase{yaml: "boot: {firmware: uefi}", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = nil }}, []string{"boot.firmware"}},
-		"arm64 BIOS":      {planCase{info: "arm64", arch: "arm64", yaml: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
-		"no such device":  {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Devices = nil }}, []string{"machineType", "machineType"}},
-		"watchdog on pc":  {planCase{yaml: kernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
+		"lazy on 7.2":            {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"vmm"}},
+		"no UEFI":                {planCase{yaml: "boot: {firmware: uefi}", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = nil }}, []string{"boot.firmware"}},
+		"arm64 BIOS":             {planCase{info: "arm64", arch: "arm64", yaml: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
+		"no such device":         {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Devices = nil }}, []string{"machineType", "machineType"}},
+		"watchdog on pc":         {planCase{yaml: kernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
+		"vCPUs to be plugged in": {planCase{yaml: small + "cpu: {maxVcpus: 300}"}, []string{"cpu.maxVcpus"}},
+		"no plugging":            {planCase{yaml: small + "machineType: microvm\ncpu: {maxVcpus: 2}"}, []string{"cpu.maxVcpus"}},
+		"NUMA on 7.2":            {planCase{yaml: small + numa}, []string{"numa.nodes"}},
+		"microvm's rest": {planCase{yaml: kernelBoot + "machineType: microvm\nmemory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}\nhostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {tpm: {socket: /a}}"},
+			[]string{"numa", "devices.tpm", "hostDevices"}},
+		"no libnuma": {planCase{yaml: small + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}]}",
+			change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).HostNodes = false }}, []string{"numa.nodes[0].hostNodes"}},
+		"restored host device": {planCase{yaml: small + "hostDevices: [{pciAddress: '0000:01:00.0'}]",
+			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }}, []string{"hostDevices"}},
+		"no CRB":          {planCase{info: "arm64", arch: "arm64", yaml: "devices: {tpm: {socket: /a, model: tpm-crb}}"}, []string{"devices.tpm.model"}},
 		"several at once": {planCase{yaml: small + "cpu: {model: frob, features: [{name: frob}]}\nnetworks: [{tap: {}}]"}, []string{"cpu.model", "cpu.features[0].name", "networks[0].tap"}},
 	} {
 		t.Run(name, func(t *testing.T) {
