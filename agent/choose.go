@@ -78,7 +78,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 		return req, failf(codes.FailedPrecondition, "hypervisor: %w", err)
 	}
 	c.reason = reason
-	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch}, a.layers)
+	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch, Defaults: vmm.DefaultsOf(c.vmm, a.arch)}, a.layers)
 	if err := a.validate(c.spec); err != nil {
 		return req, err
 	}

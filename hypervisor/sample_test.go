@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sys/unix"
 )
@@ -95,7 +96,8 @@ func Example() {
 	fmt.Println(reason)
 
 	vm := &vmletv1.VirtualMachineSpec{Name: "web-1", Hypervisor: "sample", Memory: &vmletv1.Memory{HugePages: &vmletv1.HugePages{PageSize: "2Mi"}}}
-	vm = spec.Default(vm, spec.Target{ID: "id", Hypervisor: "sample", VMM: "qemu", Arch: "amd64"}, registry.Layers())
+	target := spec.Target{ID: "id", Hypervisor: "sample", VMM: "qemu", Arch: "amd64", Defaults: new(qemu.QEMU).Defaults("amd64")}
+	vm = spec.Default(vm, target, registry.Layers())
 	fmt.Println(vm.GetMachineType(), vm.GetCpu().GetModel(), vm.GetBoot().GetFirmware(), vm.GetMemory().GetSize())
 	fmt.Println(registry.Validate(vm, "amd64"))
 

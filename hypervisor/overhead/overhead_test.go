@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -30,7 +31,11 @@ func request(t testing.TB, name, vmm, arch, yaml string) overhead.Request {
 	if !ok {
 		t.Fatalf("no hypervisor %s", name)
 	}
-	s = spec.Default(s, spec.Target{ID: "id", Hypervisor: name, VMM: vmm, Arch: arch}, registry.Layers())
+	target := spec.Target{ID: "id", Hypervisor: name, VMM: vmm, Arch: arch}
+	if vmm == spec.VMMQEMU {
+		target.Defaults = new(qemu.QEMU).Defaults(arch)
+	}
+	s = spec.Default(s, target, registry.Layers())
 	return overhead.Request{Spec: s, Hypervisor: h, VMM: vmm, Arch: arch}
 }
 

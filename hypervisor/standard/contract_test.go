@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -23,7 +24,7 @@ func TestDefaultsByHypervisor(t *testing.T) {
 		{"emulation", "amd64", "max", "q35", "bios"},
 		{"emulation", "arm64", "max", "virt", "uefi"},
 	} {
-		target := spec.Target{ID: "id", Hypervisor: c.hypervisor, VMM: "qemu", Arch: c.arch}
+		target := spec.Target{ID: "id", Hypervisor: c.hypervisor, VMM: "qemu", Arch: c.arch, Defaults: new(qemu.QEMU).Defaults(c.arch)}
 		s := spec.Default(&vmletv1.VirtualMachineSpec{Name: "a"}, target, r.Layers())
 		if s.GetCpu().GetModel() != c.model || s.GetMachineType() != c.machine || s.GetBoot().GetFirmware() != c.firmware {
 			t.Errorf("%s/%s: %v", c.hypervisor, c.arch, s)

@@ -4,15 +4,50 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
-// Defaults returns those of a specification's defaults that are other for this VMM
-// than spec.BaseLayers has them. They come before all layers. Of machine types there
-// is none, and so no default.
-func Defaults() *vmletv1.VirtualMachineSpec {
-	return &vmletv1.VirtualMachineSpec{
-		Boot:    &vmletv1.Boot{Firmware: spec.FirmwareUEFI},
-		Devices: &vmletv1.Devices{GuestAgent: proto.Bool(false)},
+var _ interface {
+	vmm.Defaulter
+	vmm.Validator
+} = (*Program)(nil)
+
+// Defaults returns what a specification has with cloud-hypervisor where it says
+// nothing else. Of machine types, of buses for CD-ROMs and of networks there are
+// none of its own, and so no defaults.
+func (*Program) Defaults(string) spec.VMMDefaults {
+	return spec.VMMDefaults{
+		Layer: &vmletv1.VirtualMachineSpec{
+			Boot:    &vmletv1.Boot{Firmware: spec.FirmwareUEFI},
+			Devices: &vmletv1.Devices{GuestAgent: proto.Bool(false)},
+		},
+		Watchdog: spec.WatchdogVirtio,
+		TPM:      spec.TPMCRB,
 	}
+}
+
+// Validate finds what no cloud-hypervisor has: what a plan would be refused for on
+// a node that has all that a plan needs.
+func (*Program) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+	b := &builder{req: imagined(s), spec: s, details: &Details{
+		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}, Firmware: "/firmware",
+	}}
+	_, _ = b.plan() // the faults are what counts
+	return b.faults
+}
+
+// imagined is a request in which everything is there.
+func imagined(s *vmletv1.VirtualMachineSpec) vmm.PlanRequest {
+	r := vmm.PlanRequest{Spec: s, Hypervisor: s.GetHypervisor(), User: new(plan.User)}
+	if r.Hypervisor == "" || r.Hypervisor == spec.Auto {
+		r.Hypervisor = spec.HypervisorKVM
+	}
+	r.Taps = make([]int, len(s.GetNetworks()))
+	for i := range r.Taps {
+		r.Taps[i] = i
+	}
+	r.Seed = len(r.Taps)
+	return r
 }

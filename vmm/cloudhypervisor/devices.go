@@ -3,6 +3,7 @@ package cloudhypervisor
 import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // entropySource is the host's file that a guest's random numbers come from.
@@ -48,8 +49,8 @@ func (b *builder) watchdog() {
 	if w == nil {
 		return
 	}
-	if w.GetModel() != "" {
-		b.faults.Add("devices.watchdog.model", "%q: cloud-hypervisor has a watchdog of virtio, which has no name yet: leave devices.watchdog out, or use vmm: qemu", w.GetModel())
+	if w.GetModel() != "" && w.GetModel() != spec.WatchdogVirtio {
+		b.faults.Add("devices.watchdog.model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", w.GetModel())
 	}
 	if w.GetAction() != "" && w.GetAction() != "reset" {
 		b.faults.Add("devices.watchdog.action", "%q: cloud-hypervisor's watchdog can only reset: want that, or use vmm: qemu", w.GetAction())

@@ -18,8 +18,11 @@ func (b *builder) networks() {
 			b.faults.Add(field+".model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", n.GetModel())
 		}
 		switch {
+		case n.GetUser() != nil:
+			b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME}), or use vmm: qemu")
+			continue
 		case n.GetTap() == nil:
-			b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME}), or use vmm: qemu")
+			b.faults.Add(field+".tap", "is missing: cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME}), or use vmm: qemu")
 			continue
 		case i >= len(b.req.Taps) || b.req.Taps[i] < 0:
 			b.faults.Add(field+".tap", "no tap device was opened for it")

@@ -3,8 +3,6 @@ package cloudhypervisor
 import (
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
@@ -42,6 +40,7 @@ func planCases() []planCase {
 func machineCases() []planCase {
 	return []planCase{
 		{name: "default", yaml: kernelBoot},
+		{name: "minimal", yaml: "vmm: cloud-hypervisor\nboot: {kernel: {path: /boot/vmlinuz}}\n"},
 		{name: "small", yaml: small},
 		{name: "everything", yaml: `
 labels: {app: web}
@@ -56,7 +55,6 @@ cloudInit: {userData: "#cloud-config"}
 networks: [{tap: {bridge: br0}}, {mac: "52:54:00:aa:bb:cc", tap: {device: tap7}}]
 devices: {vsock: {cid: 42}, watchdog: {action: reset}}
 `, change: func(r *vmm.PlanRequest) {
-			r.Spec.Devices.Watchdog.Model = "" // the default is QEMU's
 			r.Taps = []int{1, 0}
 			r.HotplugFolders = []string{"/images", "/images"}
 		}},
@@ -127,13 +125,9 @@ func complete(t testing.TB, yaml, arch, hypervisor string) *vmletv1.VirtualMachi
 }
 
 func withDefaults(s *vmletv1.VirtualMachineSpec, arch, hypervisor string) *vmletv1.VirtualMachineSpec {
-	own := Defaults()
-	proto.Merge(own, s)
-	layers := standard.Registry(sysfs.Roots{}).Layers()
-	for _, layer := range layers {
-		layer.MachineType = "" // QEMU's
-	}
-	return spec.Default(own, spec.Target{ID: testID, Hypervisor: hypervisor, VMM: spec.VMMCloudHypervisor, Arch: arch}, layers)
+	return spec.Default(s, spec.Target{
+		ID: testID, Hypervisor: hypervisor, VMM: spec.VMMCloudHypervisor, Arch: arch, Defaults: new(Program).Defaults(arch),
+	}, standard.Registry(sysfs.Roots{}).Layers())
 }
 
 // request makes the case's.

@@ -187,7 +187,7 @@ func complete(yaml, arch, hypervisor string) *vmSpec {
 	if err != nil {
 		panic(err) // a fault of the test's own
 	}
-	target := spec.Target{ID: testID, Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch}
+	target := spec.Target{ID: testID, Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch, Defaults: new(QEMU).Defaults(arch)}
 	return spec.Default(s, target, standard.Registry(sysfs.Roots{}).Layers())
 }
 

@@ -90,6 +90,8 @@ func (b *builder) watchdog() {
 	case w.GetModel() == spec.WatchdogITCO:
 		// It is always there; without this a strap keeps it from acting.
 		b.arg("-global", "ICH9-LPC.noreboot=off")
+	case w.GetModel() == spec.WatchdogVirtio:
+		return // Validate has refused it
 	default:
 		b.device("devices.watchdog.model", b.bus.place(options{"driver": "i6300esb", "id": "watchdog"}, slotWatchdog(), 0))
 	}

@@ -34,6 +34,7 @@ func (q *QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.faults = q.Validate(req.Spec, b.details.Arch)
 	return b.plan()
 }
 

@@ -20,6 +20,26 @@ type Target struct {
 	VMM        string
 	// Arch is Go's name: "amd64", "arm64".
 	Arch string
+	// Defaults are the VMM's own.
+	Defaults VMMDefaults
+}
+
+// VMMDefaults are the defaults that a VMM brings with it, for guests of one
+// architecture. The zero value has none.
+type VMMDefaults struct {
+	// Layer fills what is unset: the machine type, the firmware, devices that
+	// only this VMM has. It goes before what is for an architecture or a
+	// hypervisor, but not before what is for this hypervisor on this architecture.
+	Layer *vmletv1.VirtualMachineSpec
+	// Watchdog is the model of a watchdog that names none.
+	Watchdog string
+	// TPM is the model of a TPM that names none.
+	TPM string
+	// CDROMBus is that of a CD-ROM which names none.
+	CDROMBus string
+	// UserNetwork: an interface that says nothing else is in a network of the
+	// VMM's own. Else it stays without, which the VMM refuses.
+	UserNetwork bool
 }
 
 // Layers are defaults by what they are for: "kvm/amd64" (a hypervisor and an
@@ -28,26 +48,17 @@ type Target struct {
 // counts only where the specification has none.
 type Layers map[string]*vmletv1.VirtualMachineSpec
 
-// BaseLayers returns the defaults that depend on no hypervisor: those for
-// everything and those of each architecture. A hypervisor brings its own, and
-// hypervisor.Registry puts them together.
+// BaseLayers returns the defaults that depend on no hypervisor and on no VMM. A
+// hypervisor brings its own, and hypervisor.Registry puts them together; those of a
+// VMM are in the Target.
 func BaseLayers() Layers {
 	return Layers{
-		ArchAMD64: {
-			MachineType: "q35",
-			Boot:        &vmletv1.Boot{Firmware: FirmwareBIOS},
-		},
-		ArchARM64: {
-			MachineType: "virt",
-			Boot:        &vmletv1.Boot{Firmware: FirmwareUEFI},
-		},
 		"": {
 			Cpu:    &vmletv1.CPU{Sockets: 1, Cores: 1, Threads: 1},
 			Memory: &vmletv1.Memory{Size: "512Mi"},
 			Devices: &vmletv1.Devices{
-				Console:    proto.Bool(true),
-				GuestAgent: proto.Bool(true),
-				Entropy:    proto.Bool(true),
+				Console: proto.Bool(true),
+				Entropy: proto.Bool(true),
 			},
 			StopGracePeriod: durationpb.New(30 * time.Second),
 		},
@@ -61,8 +72,11 @@ func BaseLayers() Layers {
 // result changes nothing.
 func Default(spec *vmletv1.VirtualMachineSpec, target Target, layers Layers) *vmletv1.VirtualMachineSpec {
 	out := clone(spec)
-	for _, key := range []string{target.Hypervisor + "/" + target.Arch, target.Arch, target.Hypervisor, ""} {
-		if layer := layers[key]; layer != nil {
+	for _, layer := range []*vmletv1.VirtualMachineSpec{
+		layers[target.Hypervisor+"/"+target.Arch], target.Defaults.Layer,
+		layers[target.Arch], layers[target.Hypervisor], layers[""],
+	} {
+		if layer != nil {
 			// Of a copy: lists and messages are handed on as they are.
 			fill(out.ProtoReflect(), clone(layer).ProtoReflect())
 		}

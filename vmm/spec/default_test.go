@@ -32,7 +32,21 @@ func parse(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
 }
 
 func target() Target {
-	return Target{ID: "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11", Hypervisor: HypervisorKVM, VMM: VMMQEMU, Arch: ArchAMD64}
+	return Target{ID: "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11", Hypervisor: HypervisorKVM, VMM: VMMQEMU, Arch: ArchAMD64, Defaults: ownDefaults(ArchAMD64)}
+}
+
+// ownDefaults are those of a VMM that has a default for everything.
+func ownDefaults(arch string) VMMDefaults {
+	d := VMMDefaults{
+		Layer: &vmletv1.VirtualMachineSpec{
+			MachineType: "q35", Boot: &vmletv1.Boot{Firmware: FirmwareBIOS}, Devices: &vmletv1.Devices{GuestAgent: proto.Bool(true)},
+		},
+		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true,
+	}
+	if arch == ArchARM64 {
+		d.Layer.MachineType, d.Layer.Boot.Firmware, d.CDROMBus, d.TPM = "virt", FirmwareUEFI, BusSCSI, TPMTIS
+	}
+	return d
 }
 
 func complete(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
@@ -126,7 +140,7 @@ func TestDefaultsByTarget(t *testing.T) {
 		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *vmletv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
 	} {
 		where := target()
-		where.Hypervisor, where.Arch = c.hypervisor, c.arch
+		where.Hypervisor, where.Arch, where.Defaults = c.hypervisor, c.arch, ownDefaults(c.arch)
 		s := Default(parse(t, "name: a\n"+c.yaml), where, BaseLayers())
 		if !c.check(s) {
 			t.Errorf("%s/%s %q became %v", c.hypervisor, c.arch, c.yaml, s)
@@ -147,14 +161,42 @@ func TestLayerOrder(t *testing.T) {
 		"":          {MachineType: "base", Memory: &vmletv1.Memory{Size: "1Gi"}, Labels: map[string]string{"a": "b"}, Hypervisor: "base"},
 		"arm64":     layer("wrong", "wrong", "wrong"),
 	}
-	s := Default(parse(t, "name: a\nhypervisor: kvm\n"), target(), layers)
+	where := target()
+	where.Defaults.Layer = layer("vmm", "", "")
+	where.Defaults.Layer.Boot = &vmletv1.Boot{Firmware: "vmm"}
+	layers["amd64"].Boot = &vmletv1.Boot{Firmware: "arch"}
+	s := Default(parse(t, "name: a\nhypervisor: kvm\n"), where, layers)
+	if s.Boot.Firmware != "vmm" {
+		t.Errorf("a firmware of %q, want the VMM's", s.Boot.Firmware)
+	}
 	if s.MachineType != "composite" || s.Cpu.Model != "arch" || s.Memory.Size != "2Gi" || s.Labels["a"] != "b" || s.Hypervisor != "kvm" {
 		t.Errorf("filled to %v", s)
 	}
 	s.Labels["a"] = "changed"
-	s.Memory.Size = "changed"
-	if layers[""].Labels["a"] != "b" || layers["kvm"].Memory.Size != "2Gi" {
+	s.Memory.Size, s.Boot.Firmware = "changed", "changed"
+	if layers[""].Labels["a"] != "b" || layers["kvm"].Memory.Size != "2Gi" || where.Defaults.Layer.Boot.Firmware != "vmm" {
 		t.Error("the result shares memory with the layers")
+	}
+}
+
+// TestVMMWithoutDefaults: what one VMM brings is no default of another's.
+func TestVMMWithoutDefaults(t *testing.T) {
+	where := target()
+	where.VMM, where.Defaults = "other", VMMDefaults{}
+	s := Default(parse(t, "name: a\ndisks: [{path: /a, type: cdrom}]\nnetworks: [{}]\ndevices: {watchdog: {}}\n"), where, BaseLayers())
+	want := parse(t, `
+name: a
+hypervisor: kvm
+vmm: other
+cpu: {sockets: 1, cores: 1, threads: 1}
+memory: {size: 512Mi}
+disks: [{name: disk0, path: /a, format: raw, type: cdrom, cache: none, readOnly: true, bootOrder: 1}]
+devices: {console: true, entropy: true, balloon: true, watchdog: {action: reset}}
+stopGracePeriod: 30s
+`)
+	want.Networks = []*vmletv1.NetworkInterface{{Name: "net0", Model: NetVirtio, Mac: MAC(where.ID, 0)}}
+	if !proto.Equal(s, want) {
+		t.Errorf("completed:\n%v\nwant\n%v", s, want)
 	}
 }
 

@@ -23,26 +23,22 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 		s.Devices.Balloon = proto.Bool(s.GetMemory().GetHugePages() == nil)
 	}
 	if w := s.Devices.Watchdog; w != nil {
-		set(&w.Model, WatchdogI6300ESB)
+		set(&w.Model, target.Defaults.Watchdog)
 		set(&w.Action, "reset")
 	}
 	for _, feature := range s.GetCpu().GetFeatures() {
 		set(&feature.Policy, PolicyRequire)
 	}
 	if tpm := s.Devices.Tpm; tpm != nil {
-		// The machine virt has no other than that.
-		if target.Arch == ArchARM64 {
-			set(&tpm.Model, TPMTIS)
-		}
-		set(&tpm.Model, TPMCRB)
+		set(&tpm.Model, target.Defaults.TPM)
 	}
 	for _, node := range s.GetNuma().GetNodes() {
 		if node.HostNodes != "" {
 			set(&node.Policy, MemoryStrict)
 		}
 	}
-	finaliseDisks(s, target.Arch)
-	finaliseNetworks(s.Networks, target.ID)
+	finaliseDisks(s, target.Defaults.CDROMBus)
+	finaliseNetworks(s.Networks, target)
 	finaliseSlots(s)
 	taken := make(map[string]bool)
 	for _, d := range s.HostDevices {
@@ -53,7 +49,7 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 	}
 }
 
-func finaliseDisks(s *vmletv1.VirtualMachineSpec, arch string) {
+func finaliseDisks(s *vmletv1.VirtualMachineSpec, cdromBus string) {
 	taken := make(map[string]bool)
 	ordered := s.GetBoot().GetKernel() != nil
 	for _, d := range s.Disks {
@@ -64,17 +60,12 @@ func finaliseDisks(s *vmletv1.VirtualMachineSpec, arch string) {
 		setName(&d.Name, "disk", i, taken)
 		set(&d.Format, FormatRaw)
 		set(&d.Type, DiskTypeDisk)
-		switch {
-		case d.Type != DiskTypeCDROM:
-			set(&d.Bus, BusVirtio)
-		case arch == ArchARM64: // virt has no SATA
-			set(&d.Bus, BusSCSI)
-		default:
-			set(&d.Bus, BusSATA)
-		}
 		set(&d.Cache, CacheNone)
 		if d.Type == DiskTypeCDROM {
+			set(&d.Bus, cdromBus)
 			d.ReadOnly = true
+		} else {
+			set(&d.Bus, BusVirtio)
 		}
 		for _, b := range d.BackingFiles {
 			set(&b.Format, FormatRaw)
@@ -86,7 +77,7 @@ func finaliseDisks(s *vmletv1.VirtualMachineSpec, arch string) {
 	}
 }
 
-func finaliseNetworks(networks []*vmletv1.NetworkInterface, id string) {
+func finaliseNetworks(networks []*vmletv1.NetworkInterface, target Target) {
 	taken, macs := make(map[string]bool), make(map[string]bool)
 	for _, n := range networks {
 		taken[n.Name] = true
@@ -96,9 +87,9 @@ func finaliseNetworks(networks []*vmletv1.NetworkInterface, id string) {
 		setName(&n.Name, "net", i, taken)
 		set(&n.Model, NetVirtio)
 		if n.Mac == "" {
-			n.Mac = freeMAC(id, i, macs)
+			n.Mac = freeMAC(target.ID, i, macs)
 		}
-		if n.Backend == nil {
+		if n.Backend == nil && target.Defaults.UserNetwork {
 			n.Backend = &vmletv1.NetworkInterface_User{User: new(vmletv1.UserNetwork)}
 		}
 		for _, p := range n.GetUser().GetPorts() {

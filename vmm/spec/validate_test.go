@@ -134,7 +134,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("read back %v, %v, want %v", back, err, s)
 		}
 		valid := Validate(s).Err() == nil
-		for _, where := range []Target{target(), {ID: "x", Hypervisor: HypervisorEmulation, VMM: VMMCloudHypervisor, Arch: ArchARM64}} {
+		for _, where := range []Target{target(), {ID: "x", Hypervisor: HypervisorEmulation, VMM: VMMCloudHypervisor, Arch: ArchARM64}, {ID: "y", VMM: VMMCloudHypervisor, Arch: ArchARM64, Defaults: VMMDefaults{Watchdog: WatchdogVirtio}}} {
 			d := Default(s, where, BaseLayers())
 			if faults := Validate(d); valid && faults != nil {
 				t.Fatalf("%v is valid and completed has faults: %v", s, faults)

@@ -1,7 +1,7 @@
 package spec
 
 // The values that fields with a fixed choice may have; the first is the
-// default where it does not depend on anything else.
+// default where it does not depend on anything else, such as the VMM.
 const (
 	Auto = "auto"
 
@@ -45,6 +45,7 @@ const (
 
 	WatchdogI6300ESB = "i6300esb"
 	WatchdogITCO     = "itco"
+	WatchdogVirtio   = "virtio"
 
 	MemoryStrict     = "strict"
 	MemoryPreferred  = "preferred"
@@ -92,7 +93,7 @@ func caches() []string {
 func policies() []string  { return []string{PolicyRequire, PolicyDisable} }
 func netModels() []string { return []string{NetVirtio, NetE1000E} }
 func protocols() []string { return []string{ProtocolTCP, ProtocolUDP} }
-func watchdogs() []string { return []string{WatchdogI6300ESB, WatchdogITCO} }
+func watchdogs() []string { return []string{WatchdogI6300ESB, WatchdogITCO, WatchdogVirtio} }
 func watchdogActions() []string {
 	return []string{"reset", "poweroff", "pause", "inject-nmi", "none"}
 }

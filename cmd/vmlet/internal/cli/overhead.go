@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -25,6 +26,7 @@ type overheadFlags struct {
 // overheadNode is a node as far as costs depend on it.
 type overheadNode struct {
 	known *hypervisor.Registry
+	vmms  []vmm.Program
 	// standard is what "auto" stands for: a name, or "auto" for the first that works.
 	standard string
 	// fixed is the administrator's figure, in bytes; 0: none.
@@ -41,7 +43,7 @@ func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &overheadNode{known: sources.Hypervisors}
+	n := &overheadNode{known: sources.Hypervisors, vmms: sources.VMMs}
 	n.standard, _ = n.known.Default(sources.DefaultHypervisor) // probe warns of an unknown one
 	if f.hypervisor != "" {
 		n.standard = f.hypervisor
@@ -123,11 +125,31 @@ func (n *overheadNode) overhead(ctx context.Context, s *vmletv1.VirtualMachineSp
 	if err != nil {
 		return nil, err
 	}
-	s = spec.Default(s, spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: f.vmm, Arch: f.arch}, n.known.Layers())
+	target := spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: n.vmm(s.GetVmm(), f.vmm), Arch: f.arch}
+	target.Defaults = n.defaults(target.VMM, f.arch)
+	s = spec.Default(s, target, n.known.Layers())
 	if err := n.known.Validate(s, f.arch).Err(); err != nil {
 		return nil, err
 	}
 	return overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: s.GetVmm(), Arch: f.arch, Ratio: f.ratio, Fixed: n.fixed})
+}
+
+// vmm is the name of the one that the specification names, else the flag's.
+func (*overheadNode) vmm(specified, flag string) string {
+	if specified == "" || specified == spec.Auto {
+		return flag
+	}
+	return specified
+}
+
+// defaults are those that a VMM brings; one that isn't known brings none.
+func (n *overheadNode) defaults(name, arch string) spec.VMMDefaults {
+	for _, p := range n.vmms {
+		if p.Name() == name {
+			return vmm.DefaultsOf(p, arch)
+		}
+	}
+	return spec.VMMDefaults{}
 }
 
 // hypervisor is the one that the specification names, else the node's; only where that is "auto" is any tried.

@@ -1,0 +1,69 @@
+package cloudhypervisor
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// TestDefaultsAreAccepted: what is filled in for a VM can be planned, and is filled
+// in once.
+func TestDefaultsAreAccepted(t *testing.T) {
+	for _, yaml := range []string{
+		"", kernelBoot, "devices: {watchdog: {}, vsock: {cid: 3}}", "networks: [{tap: {}}]", "disks: [{path: /a}, {path: /b}]",
+		"cloudInit: {userData: x}", "memory: {size: 512Mi, hugePages: {pageSize: 2Mi}}",
+	} {
+		for _, arch := range []string{spec.ArchAMD64, spec.ArchARM64} {
+			for _, hypervisor := range []string{spec.HypervisorKVM, spec.HypervisorMSHV} {
+				s := complete(t, yaml, arch, hypervisor)
+				if !proto.Equal(s, withDefaults(s, arch, hypervisor)) {
+					t.Errorf("%q: completing it again changes it: %v", yaml, s)
+				}
+				if faults := new(Program).Validate(s, arch); faults != nil {
+					t.Errorf("%q on %s: %v", yaml, arch, faults)
+				}
+				if _, err := new(Program).Plan(planCase{yaml: yaml, arch: arch, hypervisor: hypervisor, change: taps(0)}.request(t)); err != nil {
+					t.Errorf("%q on %s: %v", yaml, arch, err)
+				}
+			}
+		}
+	}
+}
+
+// TestValidate: what can be told without the program, and before a hypervisor is chosen.
+func TestValidate(t *testing.T) {
+	for _, c := range []struct{ yaml, fields string }{
+		{"hypervisor: emulation", "hypervisor"},
+		{"machineType: q35\nboot: {firmware: bios}", "machineType boot.firmware"},
+		{"cpu: {model: Nehalem, features: [{name: avx2}]}", "cpu.model cpu.features[0].name"},
+		{"disks: [{path: /a, type: cdrom}, {path: /b, bus: scsi}]", "disks[0].type disks[1].bus"},
+		{"networks: [{}, {user: {}}, {tap: {}, model: e1000e}]", "networks[0].tap networks[1].user networks[2].model"},
+		{"devices: {guestAgent: true, watchdog: {model: i6300esb}}", "devices.guestAgent devices.watchdog.model"},
+		{"hypervisor: auto\nboot: {firmware: uefi}\ncloudInit: {userData: x}\nnetworks: [{tap: {}}]", ""},
+	} {
+		s, err := spec.Parse([]byte("name: a\n"+c.yaml), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = spec.Default(s, spec.Target{Arch: spec.ArchAMD64, Defaults: new(Program).Defaults(spec.ArchAMD64)}, spec.BaseLayers())
+		var fields []string
+		for _, f := range new(Program).Validate(s, spec.ArchAMD64) {
+			fields = append(fields, f.Field)
+			if !strings.Contains(f.Message, "vmm: qemu") {
+				t.Errorf("%s: %q doesn't say what to use instead", f.Field, f.Message)
+			}
+		}
+		if got := strings.Join(fields, " "); got != c.fields {
+			t.Errorf("%q: faults of %q, want %q", c.yaml, got, c.fields)
+		}
+	}
+}
+
+// taps numbers those of a request.
+func taps(numbers ...int) func(*vmm.PlanRequest) {
+	return func(r *vmm.PlanRequest) { r.Taps = numbers }
+}

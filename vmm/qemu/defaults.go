@@ -1,0 +1,43 @@
+package qemu
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+var _ interface {
+	vmm.Defaulter
+	vmm.Validator
+} = (*QEMU)(nil)
+
+// Defaults returns what a specification has with QEMU where it says nothing else.
+func (*QEMU) Defaults(arch string) spec.VMMDefaults {
+	d := spec.VMMDefaults{
+		Layer: &vmletv1.VirtualMachineSpec{
+			MachineType: "q35",
+			Boot:        &vmletv1.Boot{Firmware: spec.FirmwareBIOS},
+			Devices:     &vmletv1.Devices{GuestAgent: proto.Bool(true)},
+		},
+		Watchdog:    spec.WatchdogI6300ESB,
+		TPM:         spec.TPMCRB,
+		CDROMBus:    spec.BusSATA,
+		UserNetwork: true,
+	}
+	if arch == spec.ArchARM64 {
+		d.Layer.MachineType, d.Layer.Boot.Firmware = "virt", spec.FirmwareUEFI
+		d.CDROMBus, d.TPM = spec.BusSCSI, spec.TPMTIS // virt has neither SATA nor a CRB
+	}
+	return d
+}
+
+// Validate finds what no QEMU has. The rest hangs on the program: its machine
+// types, CPU models and devices.
+func (*QEMU) Validate(s *vmletv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
+	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {
+		faults.Add("devices.watchdog.model", "QEMU has no watchdog of virtio: want i6300esb, or use vmm: cloud-hypervisor")
+	}
+	return faults
+}
