@@ -190,7 +190,7 @@ func TestPlanRefuses(t *testing.T) {
 		"arm64 BIOS":             {planCase{info: "arm64", arch: "arm64", yaml: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
 		"no such device":         {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Devices = nil }}, []string{"machineType", "machineType"}},
 		"watchdog on pc":         {planCase{yaml: kernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
-		"watchdog virtio": {planCase{yaml: kernelBoot + "devices: {watchdog: {model: virtio}}"}, []string{"devices.watchdog.model"}},
+		"watchdog virtio":        {planCase{yaml: kernelBoot + "devices: {watchdog: {model: virtio}}"}, []string{"devices.watchdog.model"}},
 		"vCPUs to be plugged in": {planCase{yaml: small + "cpu: {maxVcpus: 300}"}, []string{"cpu.maxVcpus"}},
 		"no plugging":            {planCase{yaml: small + "machineType: microvm\ncpu: {maxVcpus: 2}"}, []string{"cpu.maxVcpus"}},
 		"NUMA on 7.2":            {planCase{yaml: small + numa}, []string{"numa.nodes"}},
