@@ -90,6 +90,9 @@ const (
 	// FileConnect is a connection to the unix stream socket that somebody else
 	// listens on at Path.
 	FileConnect FileKind = "connect"
+	// FileSocket is such a socket itself, which the VMM connects to through
+	// /proc/self/fd, as often as it likes; User is given the right.
+	FileSocket FileKind = "socket"
 	// FileConsole is the VMM's end of the serial console; the shim has the other.
 	FileConsole FileKind = "console"
 	// FileReceived is descriptor number Index of those sent with the plan,

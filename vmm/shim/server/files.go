@@ -76,6 +76,10 @@ func (o *opener) one(f *plan.File) (*os.File, error) {
 		return o.ram, nil
 	case plan.FileListen:
 		return o.listen(f)
+	case plan.FileConnect:
+		return o.connect(f)
+	case plan.FileSocket:
+		return o.socket(f)
 	case plan.FileConsole:
 		if o.console == nil {
 			return nil, errors.New("the plan has two consoles")
