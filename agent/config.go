@@ -39,7 +39,6 @@ type Config struct {
 	Shim string `yaml:"shim"`
 
 	QEMU QEMUConfig `yaml:"qemu"`
-	// CloudHypervisor is asked what it is; it runs no VMs yet.
 	CloudHypervisor CloudHypervisorConfig `yaml:"cloudHypervisor"`
 	Users           UserRange             `yaml:"users"`
 	RAM             RAMConfig             `yaml:"ram"`
@@ -85,6 +84,18 @@ type CloudHypervisorConfig struct {
 	// Binary is its absolute path; default: /usr/local/bin/cloud-hypervisor,
 	// else that in /usr/bin.
 	Binary string `yaml:"binary"`
+	// Firmware is the absolute path of what boots VMs from their disks: the
+	// program's own build of edk2 (CLOUDHV.fd), or rust-hypervisor-firmware.
+	// Default: the first that is there of cloudhypervisor.DefaultFirmware.
+	Firmware string `yaml:"firmware"`
+}
+
+// firmware is a list of one; nil: the default.
+func (c CloudHypervisorConfig) firmware() []string {
+	if c.Firmware == "" {
+		return nil
+	}
+	return []string{c.Firmware}
 }
 
 // UserRange is a range of user ids, and of group ids of the same numbers, of

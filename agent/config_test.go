@@ -59,7 +59,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	c, err := Config{
 		StateDir: "relative", RunDir: "relative", Socket: "/" + strings.Repeat("s", 110), Shim: "/a/../b",
 		QEMU:                  QEMUConfig{Binary: "qemu"},
-		CloudHypervisor:       CloudHypervisorConfig{Binary: "ch"},
+		CloudHypervisor:       CloudHypervisorConfig{Binary: "ch", Firmware: "fw"},
 		Users:                 UserRange{First: 2147483647, Count: 2},
 		RAM:                   RAMConfig{Size: "1g,mode=777", Huge: "sometimes"},
 		HugePages:             []HugePageDir{{PageSize: "2Mi", Path: "hugepages"}},
@@ -73,7 +73,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.validate()
-	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
+	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "cloudHypervisor.firmware", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
 		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors",
 		"devicePlugins.kubeletDir", "devicePlugins.counts.kvm", "devicePlugins.qgsSocket", `devicePlugins.cdi["devices.kubevirt.io/kvm"]`} {
 		if err == nil || !strings.Contains(err.Error(), "configuration: "+key+": ") {

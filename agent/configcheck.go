@@ -23,8 +23,12 @@ func (c Config) validate() error {
 	paths := []struct{ key, path string }{
 		{"stateDir", c.StateDir}, {"runDir", c.RunDir}, {"socket", c.Socket}, {"shim", c.Shim}, {"qemu.binary", c.QEMU.Binary},
 	}
-	if c.CloudHypervisor.Binary != "" {
-		paths = append(paths, struct{ key, path string }{"cloudHypervisor.binary", c.CloudHypervisor.Binary})
+	for _, p := range []struct{ key, path string }{
+		{"cloudHypervisor.binary", c.CloudHypervisor.Binary}, {"cloudHypervisor.firmware", c.CloudHypervisor.Firmware},
+	} {
+		if p.path != "" {
+			paths = append(paths, p)
+		}
 	}
 	for i, h := range c.HugePages {
 		paths = append(paths, struct{ key, path string }{fmt.Sprintf("hugePages[%d].path", i), h.Path})

@@ -58,17 +58,21 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 // vmms are the VMMs of this node, the preferred one first.
 func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
 	hypervisors := standard.Registry(roots).All()
+	hostKey := func() string { return capabilities.HostKey(roots, c.Version) }
 	q := qemu.Config{
 		Binary: c.QEMU.Binary, Log: c.Log,
 		Hypervisors: hypervisors,
-		HostKey:     func() string { return capabilities.HostKey(roots, c.Version) },
+		HostKey:     hostKey,
 	}
 	if keepIn != "" {
 		q.CacheFile = filepath.Join(keepIn, qemuFile)
 	}
 	return []vmm.Program{
 		qemu.New(q),
-		cloudhypervisor.New(cloudhypervisor.Config{Binary: c.CloudHypervisor.Binary, Architecture: runtime.GOARCH, Hypervisors: hypervisors}),
+		cloudhypervisor.New(cloudhypervisor.Config{
+			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
+			Hypervisors: hypervisors, HostKey: hostKey,
+		}),
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
 )
@@ -20,7 +22,42 @@ const maxOutput = 256 << 10
 // name of a commit behind it where it was built from a checkout.
 var versionLine = regexp.MustCompile(`^cloud-hypervisor v([0-9]{1,6}(?:\.[0-9]{1,6}){1,2}[-+.0-9A-Za-z]{0,64})$`)
 
-func ask(ctx context.Context, binary string) (*answer, error) {
+// patience is how long the program may take to print its options. It takes
+// milliseconds; the bound is for one that hangs.
+const patience = 10 * time.Second
+
+// ask has the program say what it is, and tries whether it starts here.
+func (p *Program) ask(ctx context.Context, binary string) (*answer, error) {
+	a, err := askOptions(ctx, binary)
+	if err != nil {
+		return nil, err
+	}
+	t := &tried{}
+	if p.anyDevice() {
+		t = try(ctx, binary)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	a.passing = !t.lasting()
+	a.Details.Arch = p.config.Architecture
+	a.Details.Accelerators = t.accelerators(p.config.Hypervisors)
+	for _, h := range p.config.Hypervisors {
+		if slices.Contains(t.features, h.Accelerator()) {
+			a.Details.Built = append(a.Details.Built, h.Accelerator())
+		}
+	}
+	return a, nil
+}
+
+// anyDevice is whether there is anything to try the program with.
+func (p *Program) anyDevice() bool {
+	return slices.ContainsFunc(p.config.Hypervisors, func(h hypervisor.Hypervisor) bool {
+		return h.Device() != "" && missing(h.Device()) == nil
+	})
+}
+
+func askOptions(ctx context.Context, binary string) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	said, err := output(ctx, binary, "--version")
@@ -36,7 +73,8 @@ func ask(ctx context.Context, binary string) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answer{binary: binary, version: match[1], features: features(help)}, nil
+	listed := options(help)
+	return &answer{Binary: binary, Version: match[1], Details: Details{Features: features(listed), Devices: devices(listed)}}, nil
 }
 
 // output runs the program with one option.
@@ -67,9 +105,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // features are told from the options that the help lists, by vmlet's words.
-func features(help string) []string {
+func features(options map[string]string) []string {
 	var out []string
-	for option, text := range options(help) {
+	for option, text := range options {
 		switch option {
 		case "--landlock", "--seccomp":
 			out = append(out, strings.TrimPrefix(option, "--"))
@@ -77,9 +115,24 @@ func features(help string) []string {
 			if strings.Contains(text, "fd=") {
 				out = append(out, strings.TrimPrefix(option, "--")+"-descriptor")
 			}
+		case "--restore":
+			if strings.Contains(text, "memory_restore_mode") {
+				out = append(out, featureRestoreMode)
+			}
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// devices are those of the options that stand for devices which vmlet gives guests.
+func devices(options map[string]string) []string {
+	var out []string
+	for _, name := range []string{"balloon", "disk", "net", "pvpanic", "rng", "serial", "tpm", "vsock", "watchdog"} { // sorted
+		if _, there := options["--"+name]; there {
+			out = append(out, name)
+		}
+	}
 	return out
 }
 

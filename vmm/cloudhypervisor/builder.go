@@ -73,6 +73,8 @@ func (b *builder) refuse() {
 	}
 	if h := b.req.Hypervisor; !slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV}, h) {
 		b.faults.Add("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv, or use vmm: qemu", h)
+	} else if failure := d.Accelerators[h]; failure != "" {
+		b.faults.Add("hypervisor", "cloud-hypervisor can't use %s here: %s", h, failure)
 	}
 	if machine := b.spec.GetMachineType(); machine != "" {
 		b.faults.Add("machineType", "%q: cloud-hypervisor has one machine and no types: leave it out, or use vmm: qemu", machine)

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
@@ -29,8 +30,11 @@ type Config struct {
 	// Firmware are the paths of which the first that is there boots VMs from their
 	// disks; nil: DefaultFirmware.
 	Firmware []string
-	// Hypervisors of the node. Those that need no device can't run it.
+	// Hypervisors of the node, which it is tried with.
 	Hypervisors []hypervisor.Hypervisor
+	// HostKey returns what changes whenever the machine might make the program answer
+	// otherwise, whoever's program it is; nil: none.
+	HostKey func() string
 }
 
 // DefaultBinaries returns where the program is looked for.
@@ -38,24 +42,18 @@ func DefaultBinaries() []string {
 	return []string{"/usr/local/bin/cloud-hypervisor", "/usr/bin/cloud-hypervisor"}
 }
 
-// Program is a cloud-hypervisor that may be on this node. Its methods may be
-// called concurrently.
+// Program is a cloud-hypervisor that may be on this node; it implements vmm.VMM. Its
+// methods may be called concurrently.
 type Program struct {
 	config Config
 
 	asking chan struct{} // held, by sending into it, while the program is asked
 	known  *answer
+	// told is set if the program is not this process's to run, see Told.
+	told *answer
 }
 
-var _ vmm.Program = (*Program)(nil)
-
-// answer is what the program said, and which file it was.
-type answer struct {
-	file     string
-	binary   string
-	version  string
-	features []string
-}
+var _ vmm.Teller = (*Program)(nil)
 
 // New returns the program of this configuration. Nothing is run yet.
 func New(config Config) *Program {
@@ -75,32 +73,45 @@ func (p *Program) binaries() []string {
 	return DefaultBinaries()
 }
 
-// Info asks the program for its version and options, unless it is the file of
-// the last time. One that isn't installed is an error that wraps fs.ErrNotExist.
+// Info asks the program for its version and options and tries whether it starts,
+// unless it, the hypervisors' devices and the machine are those of the last time. One
+// that isn't installed is an error that wraps fs.ErrNotExist.
 func (p *Program) Info(ctx context.Context) (vmm.Info, error) {
+	if p.told != nil {
+		return p.info(p.told), nil
+	}
 	select {
 	case p.asking <- struct{}{}:
 		defer func() { <-p.asking }()
 	case <-ctx.Done():
 		return vmm.Info{}, ctx.Err()
 	}
-	binary, file, err := p.find()
+	binary, key, err := p.find()
 	if err != nil {
 		return vmm.Info{}, err
 	}
-	if p.known == nil || p.known.file != file {
-		fresh, err := ask(ctx, binary)
+	if !p.known.holds(key) {
+		fresh, err := p.ask(ctx, binary)
 		if err != nil {
 			return vmm.Info{}, err
 		}
-		fresh.file = file
+		fresh.key, fresh.at = key, time.Now()
 		p.known = fresh
 	}
-	return p.info(p.known), nil
+	a := *p.known
+	a.Details = p.onNode(a.Details)
+	return p.info(&a), nil
 }
 
-// find returns the program and what tells this file from a later one.
-func (p *Program) find() (binary, file string, err error) {
+// Forget lets the program be asked anew.
+func (p *Program) Forget() {
+	p.asking <- struct{}{}
+	defer func() { <-p.asking }()
+	p.known = nil
+}
+
+// find returns the program and the key of its answers.
+func (p *Program) find() (binary, key string, err error) {
 	var missing error
 	for _, path := range p.binaries() {
 		info, err := os.Stat(path)
@@ -115,30 +126,76 @@ func (p *Program) find() (binary, file string, err error) {
 		case !info.Mode().IsRegular():
 			return "", "", fmt.Errorf("%s: %s is not a file", chvm.Name, path)
 		}
-		return path, path + " " + fingerprint.Of(path, ""), nil
+		return path, p.key(path), nil
 	}
 	return "", "", fmt.Errorf("%s is not installed: %w", chvm.Name, missing)
 }
 
-func (p *Program) info(a *answer) vmm.Info {
-	c := &vmletv1.VmmCapabilities{
-		Name: chvm.Name, Version: a.version, Binary: a.binary, Architecture: p.config.Architecture, State: "works",
-		// Whether memory can be restored on demand too is not on the command
-		// line, and the version doesn't tell.
-		SnapshotKinds: []string{"eager"},
-		Features:      slices.Clone(a.features),
-	}
+func (p *Program) key(binary string) string {
+	parts := []string{binary + " " + fingerprint.Of(binary, "")}
 	for _, h := range p.config.Hypervisors {
-		if h.Device() == "" {
-			continue // there is no emulation in it
+		if device := h.Device(); device != "" {
+			parts = append(parts, device+" "+fingerprint.Of(device, ""))
 		}
-		c.Accelerators = append(c.Accelerators, &vmletv1.AcceleratorCapabilities{
-			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Reason: "not tried: vmlet starts no VMs with " + chvm.Name + " yet",
-		})
 	}
-	return vmm.Info{Name: chvm.Name, Version: a.version, Binary: a.binary, Capabilities: c, Details: p.details(a)}
+	if p.config.HostKey != nil {
+		parts = append(parts, "host "+p.config.HostKey())
+	}
+	return strings.Join(parts, "; ")
 }
 
-// patience is how long the program may take to print its options. It takes
-// milliseconds; the bound is for one that hangs.
-const patience = 10 * time.Second
+// answer is what the program said.
+type answer struct {
+	Binary  string  `json:"binary"`
+	Version string  `json:"version"`
+	Details Details `json:"details"`
+
+	key string
+	// passing: it didn't start, and that may be another way in a moment; at: when.
+	passing bool
+	at      time.Time
+}
+
+// passingBelief is how long a failure is believed that may be gone in a moment: long
+// enough that not each request makes a trial of its own.
+const passingBelief = 10 * time.Second
+
+func (a *answer) holds(key string) bool {
+	return a != nil && a.key == key && (!a.passing || time.Since(a.at) < passingBelief)
+}
+
+func (p *Program) info(a *answer) vmm.Info {
+	return vmm.Info{
+		Name: chvm.Name, Version: a.Version, Binary: a.Binary,
+		LazyRestore:  a.Details.has(featureRestoreMode),
+		Passing:      a.passing,
+		Capabilities: p.capabilities(a),
+		Details:      &a.Details,
+	}
+}
+
+func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
+	d := &a.Details
+	out := &vmletv1.VmmCapabilities{
+		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
+		Devices:           slices.Clone(d.Devices),
+		SnapshotKinds:     []string{"eager"},
+		LazyRestore:       d.has(featureRestoreMode),
+		BuiltAccelerators: slices.Clone(d.Built),
+		Features:          slices.Clone(d.Features),
+	}
+	if out.LazyRestore {
+		// RAM that is mapped privately is in no file that could be copied.
+		out.SnapshotKinds = append(out.SnapshotKinds, "lazy", "stream")
+	}
+	for _, h := range p.config.Hypervisors {
+		failure, tried := d.Accelerators[h.Name()]
+		if !tried {
+			continue
+		}
+		out.Accelerators = append(out.Accelerators, &vmletv1.AcceleratorCapabilities{
+			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Usable: failure == "", Reason: failure,
+		})
+	}
+	return out
+}

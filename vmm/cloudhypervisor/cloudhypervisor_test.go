@@ -28,6 +28,10 @@ Options:
           File to report events on: path=</path/to/a/file>
       --landlock
           enable/disable Landlock.
+      --balloon <balloon>
+          Balloon parameters
+      --restore <restore>
+          "source_url=<source_url>,prefault=on|off"
       --seccomp <seccomp>
           [default: true] [possible values: true, false, log]
   -v...
@@ -75,28 +79,29 @@ func TestInfo(t *testing.T) {
 		"cloud-hypervisor v53.0-12-g1a2b3c4d\n": "53.0-12-g1a2b3c4d",
 	} {
 		path := program(t, said, help)
-		p := New(Config{Binary: path, Architecture: "amd64", Hypervisors: standard.Registry(sysfs.Roots{}).All()})
+		p := New(Config{Binary: path, Architecture: "amd64", Hypervisors: standard.Registry(sysfs.Roots{Dev: t.TempDir()}).All()})
 		for range 2 {
 			info, err := p.Info(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			c := info.Capabilities
-			if info.Name != chvm.Name || info.Version != want || info.Binary != path || info.LazyRestore {
+			if info.Name != chvm.Name || info.Version != want || info.Binary != path || info.LazyRestore || info.Passing {
 				t.Errorf("%q: %+v", said, info)
 			}
 			if c.GetName() != chvm.Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
 				!slices.Equal(c.GetSnapshotKinds(), []string{"eager"}) || c.GetLazyRestore() ||
+				!slices.Equal(c.GetDevices(), []string{"balloon"}) || len(c.GetBuiltAccelerators()) != 0 ||
 				!slices.Equal(c.GetFeatures(), []string{"api-socket-descriptor", "landlock", "seccomp"}) {
 				t.Errorf("%q: %v", said, c)
 			}
 			var accelerators []string
 			for _, a := range c.GetAccelerators() {
 				if accelerators = append(accelerators, a.GetAccelerator()); a.GetUsable() || a.GetReason() == "" {
-					t.Errorf("%v is usable, and nothing has tried it", a)
+					t.Errorf("%v is usable, and has no device", a)
 				}
 			}
-			if !slices.Equal(accelerators, []string{"kvm", "mshv"}) {
+			if !slices.Equal(accelerators, []string{"kvm", "mshv", "tcg"}) {
 				t.Errorf("accelerators %q", accelerators)
 			}
 		}
@@ -179,7 +184,7 @@ func FuzzOptions(f *testing.F) {
 	f.Add(help)
 	f.Add("-h, --help\n--\n--=\n -x, y")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, feature := range features(text) {
+		for _, feature := range features(options(text)) {
 			if strings.ContainsAny(feature, " \n") {
 				t.Errorf("feature %q", feature)
 			}

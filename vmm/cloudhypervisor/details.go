@@ -15,6 +15,13 @@ type Details struct {
 	Arch string `json:"arch"`
 	// Features are those of the capabilities document, sorted: "landlock".
 	Features []string `json:"features,omitempty"`
+	// Devices are the options that stand for devices, sorted: "balloon".
+	Devices []string `json:"devices,omitempty"`
+	// Accelerators has, by hypervisor, why the program can't be used with it; empty: it
+	// can.
+	Accelerators map[string]string `json:"accelerators,omitempty"`
+	// Built are the accelerators that the program was built with.
+	Built []string `json:"built,omitempty"`
 	// Landlock: the program has it, and so has the kernel.
 	Landlock bool `json:"landlock,omitempty"`
 	// Firmware is the file that boots a VM from its disks; empty: there is none.
@@ -29,6 +36,10 @@ const (
 	featureEvents   = "event-monitor-descriptor"
 	featureLandlock = "landlock"
 	featureSeccomp  = "seccomp"
+	// featureRestoreMode came with v52. What counts is what came with it: over RAM that
+	// is mapped privately from a file, the balloon says that it can't hand back pages
+	// and goes on (virtio-devices/src/balloon.rs), where v51 ended.
+	featureRestoreMode = "memory-restore-mode"
 )
 
 // DefaultFirmware returns where the program's firmware is looked for: its own
@@ -50,11 +61,10 @@ func (p *Program) firmwareFiles() []string {
 	return DefaultFirmware()
 }
 
-func (p *Program) details(a *answer) *Details {
-	d := &Details{
-		Arch: p.config.Architecture, Features: slices.Clone(a.features), FirmwareFiles: p.firmwareFiles(),
-		Landlock: slices.Contains(a.features, featureLandlock) && landlockVersion() >= landlockWanted,
-	}
+// onNode adds to what the program said what is found anew each time.
+func (p *Program) onNode(d Details) Details {
+	d.Landlock = d.has(featureLandlock) && landlockVersion() >= landlockWanted
+	d.FirmwareFiles = p.firmwareFiles()
 	for _, path := range d.FirmwareFiles {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			d.Firmware = path

@@ -32,16 +32,18 @@ func (b *builder) devices() {
 	b.config.PVPanic = true
 }
 
-// consoles: the serial port is a socket, which is the one mode by which a program
-// can both read and write without a terminal. The virtio console is off, as it
-// would write to the VMM's own output.
+// consoles: the serial port is the VMM's own terminal, which stays when the guest is
+// reset; clients of a socket would be cut off, and a pseudo terminal of the VMM's is
+// another one each time. The virtio console is off.
 func (b *builder) consoles() {
 	b.config.Console = &chapi.Console{Mode: chapi.ConsoleOff}
 	b.config.Serial = &chapi.Console{Mode: chapi.ConsoleOff}
-	if b.spec.GetDevices().GetConsole() {
-		b.config.Serial = &chapi.Console{Mode: chapi.ConsoleSocket, Socket: b.folder + "/" + chvm.SerialSocket}
+	if b.hasConsole() {
+		b.config.Serial = &chapi.Console{Mode: chapi.ConsoleTTY}
 	}
 }
+
+func (b *builder) hasConsole() bool { return b.spec.GetDevices().GetConsole() }
 
 // watchdog: there is one of virtio, which resets.
 func (b *builder) watchdog() {

@@ -2,6 +2,7 @@ package cloudhypervisor
 
 import (
 	"fmt"
+	"strconv"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -57,7 +58,7 @@ func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
 		// Here they are checked. The VMM opens them by itself.
 		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath, ByName: true}, images[i+1:])
 	}
-	place.ID = fmt.Sprintf("disk%d", index)
+	place.ID = diskPrefix + strconv.Itoa(index)
 	return chapi.Disk{
 		PCI: place, Path: path, ReadOnly: d.GetReadOnly(), Direct: direct, Serial: d.GetSerial(),
 		Type: imageType(images[0].Format), BackingFiles: len(images) > 1,

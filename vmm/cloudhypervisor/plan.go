@@ -65,6 +65,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Memory:       memory,
 		Restore:      b.restore(),
 		Paused:       b.req.Paused,
+		Terminal:     b.hasConsole(),
 		Instructions: instructions,
 	}, nil
 }

@@ -28,6 +28,8 @@ type host struct {
 	t       *testing.T
 	dir     string
 	program string
+	// written is what the VMM last started writes to its terminal.
+	written *os.File
 }
 
 func newHost(t *testing.T, program string) *host {
@@ -37,7 +39,7 @@ func newHost(t *testing.T, program string) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return &host{t, dir, program}
+	return &host{t: t, dir: dir, program: program}
 }
 
 func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
@@ -62,6 +64,9 @@ func (h *host) start(p *planned) *chapi.Client {
 		defer file.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
 	}
+	if p.Terminal {
+		defer h.terminal(cmd).Close()
+	}
 	h.must(cmd.Start())
 	h.t.Cleanup(func() {
 		cmd.Process.Kill()
@@ -73,6 +78,16 @@ func (h *host) start(p *planned) *chapi.Client {
 	return chapi.New(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", h.path(chvm.APISocket))
 	})
+}
+
+// terminal is one that only the VMM writes to.
+func (h *host) terminal(cmd *exec.Cmd) *os.File {
+	h.t.Helper()
+	out, in, err := os.Pipe()
+	h.must(err)
+	h.t.Cleanup(func() { out.Close() })
+	cmd.Stdout, h.written = in, out
+	return in
 }
 
 // open makes what a plan names, as the shim is to.
@@ -211,17 +226,14 @@ func TestStandInBoots(t *testing.T) {
 	t.Run("save and restore", func(t *testing.T) { saveAndRestore(t, newHost(t, program)) })
 }
 
-// console reads what the guest writes, in the VMM's folder.
+// console reads what the guest writes.
 func (h *host) console(p *planned) {
 	h.t.Helper()
-	if p.vm.Config.Serial.Mode == chapi.ConsoleOff {
+	if !p.Terminal {
 		return
 	}
-	conn, err := net.Dial("unix", h.path(chvm.FolderName+"/"+chvm.SerialSocket))
-	h.must(err)
-	defer conn.Close()
-	h.must(conn.SetDeadline(time.Now().Add(time.Minute)))
-	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+	h.must(h.written.SetDeadline(time.Now().Add(time.Minute)))
+	if line, err := bufio.NewReader(h.written).ReadString('\n'); err != nil {
 		h.t.Errorf("the console says %q: %v", line, err)
 	}
 }

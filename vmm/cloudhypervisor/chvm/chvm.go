@@ -8,14 +8,9 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
-// Names of what the VMM makes in its own folder.
-const (
-	// SerialSocket has the serial console, for one client at a time. What the guest
-	// writes before somebody connects is kept.
-	SerialSocket = "serial.sock"
-	// VsockSocket leads to the guest's vsock ports, see chapi.Vsock.
-	VsockSocket = "vsock.sock"
-)
+// VsockSocket is the name of a socket that the VMM makes in its own folder. It leads
+// to the guest's vsock ports, see chapi.Vsock.
+const VsockSocket = "vsock.sock"
 
 // APISocket is the name, in the VM's run folder, of the socket that the VMM serves
 // its API on. The agent and the shim both connect to it.

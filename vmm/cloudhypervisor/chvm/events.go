@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
 // EventsSocket is the name, in the VM's run folder, of the socket on which the shim's
@@ -35,13 +37,23 @@ type Event struct {
 	Properties json.RawMessage `json:"properties,omitempty"`
 }
 
+// Panicked says whether this is the guest telling of its panic; it tells by the same
+// event, with another property, that it has a kernel loaded to go on with.
+func (e *Event) Panicked() bool {
+	of := chapi.Event{Source: e.Source, Name: e.Name, Properties: e.Properties}
+	return of.Source == chapi.SourceGuest && of.Name == chapi.EventPanic && of.Property("event") == panicked
+}
+
+// panicked is the property's value (devices/src/pvpanic.rs).
+const panicked = "panic"
+
 // State is what a client has to know that has not had all events, and can't ask the
 // VMM for.
 type State struct {
 	// Dropped is how many events this client was not sent, here.
 	Dropped int `json:"dropped,omitempty"`
-	// Panicked: the guest has told of its panic (chapi.EventPanic with the property
-	// event "panic"), and was not reset or booted since.
+	// Panicked: the guest has told of its panic (Event.Panicked), and was not rebooted,
+	// booted or restored since.
 	Panicked bool `json:"panicked,omitempty"`
 }
 

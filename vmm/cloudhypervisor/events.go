@@ -1,0 +1,116 @@
+package cloudhypervisor
+
+import (
+	"time"
+
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+)
+
+// maxDropped bounds a count of lost events that another process says.
+const maxDropped = 1 << 30
+
+// Events returns the channel of events. It is unbuffered: the driver drops those that
+// nobody takes in time, and says so.
+func (m *monitor) Events() <-chan vmm.Event { return m.events }
+
+func (m *monitor) pump(frames *chvm.Frames) {
+	defer close(m.done)
+	defer close(m.events)
+	defer m.conn.Close()
+	for {
+		frame, err := frames.Next()
+		if err != nil {
+			return
+		}
+		ok := true
+		switch {
+		case frame.State != nil:
+			ok = m.lost(frame.State)
+		case frame.Event.Source != chapi.SourceVirtioDevice: // what drivers do, as often as they like
+			ok = m.send(event(frame.Event))
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
+// send passes one on, unless the monitor is closed.
+func (m *monitor) send(e vmm.Event) bool {
+	switch e.Change {
+	case vmm.ChangePanicked:
+		m.panicked.Store(true)
+	case vmm.ChangeReset:
+		m.panicked.Store(false)
+	}
+	select {
+	case m.events <- e:
+		return true
+	case <-m.ctx.Done():
+		return false
+	}
+}
+
+// lost makes up for events that were dropped: it passes on those that the state as it
+// is now follows from.
+func (m *monitor) lost(s *chvm.State) bool {
+	made := func(source, name string, change vmm.Change) vmm.Event {
+		return vmm.Event{Time: time.Now(), Name: eventName(source, name), Change: change}
+	}
+	var events []vmm.Event
+	switch before := m.panicked.Load(); {
+	case s.Panicked && !before:
+		events = append(events, made(chapi.SourceGuest, chapi.EventPanic, vmm.ChangePanicked))
+	case before && !s.Panicked:
+		events = append(events, made(chapi.SourceVM, chapi.EventRebooted, vmm.ChangeReset))
+	}
+	if s.Dropped > 0 {
+		switch info, err := m.info(m.ctx); {
+		case err != nil: // nothing is known, and the next who asks is told why
+		case info.State == chapi.StateRunning:
+			events = append(events, made(chapi.SourceVM, chapi.EventResumed, vmm.ChangeResumed))
+		default:
+			events = append(events, made(chapi.SourceVM, chapi.EventPaused, vmm.ChangePaused))
+		}
+		if len(events) == 0 {
+			events = append(events, made(chapi.SourceVMM, "unknown", vmm.ChangeNone))
+		}
+		events[0].Dropped = min(s.Dropped, maxDropped)
+	}
+	for _, e := range events {
+		if !m.send(e) {
+			return false
+		}
+	}
+	return true
+}
+
+// event is a VMM's as the agent has it.
+func event(e *chvm.Event) vmm.Event {
+	out := vmm.Event{Time: e.Time, Name: eventName(e.Source, e.Name), Data: e.Properties, Change: change(e)}
+	if out.Time.IsZero() {
+		out.Time = time.Now()
+	}
+	return out
+}
+
+// eventName tells the sources apart: two of them have a "shutdown".
+func eventName(source, name string) string { return source + "/" + name }
+
+// change says what an event means to an agent.
+func change(e *chvm.Event) vmm.Change {
+	if e.Panicked() {
+		return vmm.ChangePanicked
+	}
+	switch eventName(e.Source, e.Name) {
+	case eventName(chapi.SourceVM, chapi.EventPaused):
+		return vmm.ChangePaused
+	case eventName(chapi.SourceVM, chapi.EventResumed), eventName(chapi.SourceVM, chapi.EventBooted):
+		return vmm.ChangeResumed
+	case eventName(chapi.SourceVM, chapi.EventRebooted):
+		return vmm.ChangeReset
+	}
+	return vmm.ChangeNone
+}
