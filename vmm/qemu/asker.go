@@ -84,7 +84,7 @@ func (a *asker) devices(arch string) []string {
 // usedDevices are all that a plan may have.
 func usedDevices(arch string) []string {
 	names := []string{
-		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pvpanic-pci", "qemu-xhci",
+		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
 		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
 	}
 	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {

@@ -26,6 +26,9 @@ type builder struct {
 	args   []string
 	files  []plan.File
 	faults spec.FieldErrors
+
+	// plug is set when it isn't a command line that is made.
+	plug *plugging
 }
 
 // options are the members of an option that QEMU takes as JSON. There is nothing
@@ -43,7 +46,12 @@ func (b *builder) json(option string, o options) {
 		// Strings, numbers, booleans and maps of them can always be encoded.
 		panic(fmt.Sprintf("encoding %s: %v", option, err))
 	}
-	b.arg(option, strings.TrimSuffix(text.String(), "\n"))
+	value := strings.TrimSuffix(text.String(), "\n")
+	if b.plug != nil {
+		b.plug.step(option, value, o)
+		return
+	}
+	b.arg(option, value)
 }
 
 func (b *builder) object(o options)   { b.json("-object", o) }
@@ -78,14 +86,20 @@ func keyValues(first string, pairs ...string) string {
 func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
 
 // file returns the number of the descriptor that the VMM will have.
-func (b *builder) file(f plan.File) string {
+func (b *builder) file(f plan.File) string { return strconv.Itoa(plan.FirstFile + b.index(f)) }
+
+// index adds a file and returns its index.
+func (b *builder) index(f plan.File) int {
 	b.files = append(b.files, f)
-	return strconv.Itoa(plan.FirstFile + len(b.files) - 1)
+	return len(b.files) - 1
 }
 
 // fdset returns a path under which QEMU opens the file that it is given: it
 // needs no right to the file itself.
 func (b *builder) fdset(f plan.File) string {
+	if b.plug != nil {
+		return b.plug.fdset(b.index(f))
+	}
 	fd := b.file(f)
 	b.arg("-add-fd", keyValues("", "fd", fd, "set", fd))
 	return "/dev/fdset/" + fd

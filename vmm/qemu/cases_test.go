@@ -131,6 +131,21 @@ networks:
 			r.Spec = complete(small2("watchdog: {model: itco}"), spec.ArchAMD64, "emulation")
 		}},
 		{name: "restore", yaml: kernelBoot + "disks: [{path: /images/a.img}]\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
+		// Disk 1 has gone, another has come while it ran, and so has an interface.
+		{name: "restore-plugged", yaml: kernelBoot + `
+disks: [{path: /images/a.img, slot: 0}, {path: /images/c.img, slot: 2}, {path: /images/d.img, slot: 65}, {path: /images/e.img, bus: scsi, slot: 1}]
+networks: [{user: {}, slot: 64}]
+`, change: func(r *vmm.PlanRequest) {
+			r.Image = testImage(false)
+			r.Image.Manifest.VMM.Extra = map[string]string{portsKey: present, scsiKey: present}
+			// Without it there are no message-signalled interrupts, which ports need.
+			r.Image.Manifest.CPU.Features = []string{"apic", "avx", "hypervisor", "lm", "nx", "sse2"}
+		}},
+		// Its last SCSI disk has gone: the controller is a part of the state.
+		{name: "restore-scsi-gone", info: "7.2", yaml: small, change: func(r *vmm.PlanRequest) {
+			r.Image = testImage(false)
+			r.Image.Manifest.VMM.Extra = map[string]string{scsiKey: present}
+		}},
 		{name: "restore-lazy", info: "10.0", yaml: kernelBoot + "disks: [{path: /images/a.img, readOnly: true}]\n",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
 		{name: "restore-named-cpu", info: "10.0", yaml: small + "cpu: {model: Skylake-Server-v4, features: [{name: avx2}]}\n",

@@ -15,7 +15,7 @@ func (b *builder) controllers() {
 	for _, d := range b.spec.GetDisks() {
 		buses[d.GetBus()] = true
 	}
-	if buses[spec.BusSCSI] {
+	if b.hasSCSI() {
 		b.device("disks", b.bus.place(b.bus.virtio("scsi", options{"id": "scsi"}), slotSCSI(), 0))
 	}
 	if buses[spec.BusUSB] && !b.onMicroVM() {

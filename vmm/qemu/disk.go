@@ -24,7 +24,7 @@ func (b *builder) disks() {
 // diskNodes opens a disk's files and returns the name of its topmost node.
 func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
 	field := fmt.Sprintf("disks[%d]", index)
-	top := fmt.Sprintf("disk%d", index)
+	top := diskID(spec.Slot(b.spec.GetDisks(), index))
 	images := []disk.Image{{Path: d.GetPath(), Format: disk.Format(d.GetFormat())}}
 	for _, backing := range d.GetBackingFiles() {
 		images = append(images, disk.Image{Path: backing.GetPath(), Format: disk.Format(backing.GetFormat())})
@@ -34,7 +34,7 @@ func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
 	for depth := len(images) - 1; depth > 0; depth-- {
 		at := fmt.Sprintf("%s.backingFiles[%d].path", field, depth-1)
 		file := plan.File{Kind: plan.FilePath, Field: at, Disk: expectation(at, images[depth], images[depth+1:])}
-		name := fmt.Sprintf("%s-backing%d", top, depth-1)
+		name := backingNode(top, depth-1)
 		b.image(name, d, file, below)
 		below = name
 	}
@@ -79,8 +79,8 @@ func (b *builder) image(name string, d *vmletv1.Disk, file plan.File, below stri
 		o["discard"] = "unmap"
 		return o
 	}
-	b.blockdev(common(options{"driver": driver, "node-name": name + "-file", "filename": b.fdset(file)}))
-	format := options{"driver": string(file.Disk.Format), "node-name": name, "file": name + "-file"}
+	b.blockdev(common(options{"driver": driver, "node-name": fileNode(name), "filename": b.fdset(file)}))
+	format := options{"driver": string(file.Disk.Format), "node-name": name, "file": fileNode(name)}
 	switch {
 	case below != "":
 		format["backing"] = below
@@ -89,6 +89,11 @@ func (b *builder) image(name string, d *vmletv1.Disk, file plan.File, below stri
 	}
 	b.blockdev(common(format))
 }
+
+// The nodes of a disk below the topmost: the format of a backing file, and the file
+// of either.
+func backingNode(top string, depth int) string { return fmt.Sprintf("%s-backing%d", top, depth) }
+func fileNode(name string) string              { return name + "-file" }
 
 // caching is what a cache mode means, as in qemu-system(1) under -drive cache.
 type caching struct {
@@ -110,7 +115,8 @@ func cacheOf(mode string) caching {
 // diskDevice is what the guest sees of a disk.
 func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 	field := fmt.Sprintf("disks[%d].bus", index)
-	o := options{"id": node + "-device", "drive": node}
+	slot := spec.Slot(b.spec.GetDisks(), index)
+	o := options{"id": deviceID(node), "drive": node}
 	if d.GetSerial() != "" {
 		o["serial"] = d.GetSerial()
 	}
@@ -122,9 +128,9 @@ func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 	}
 	switch d.GetBus() {
 	case spec.BusVirtio:
-		b.device(field, b.bus.place(b.bus.virtio("blk", o), slotsDisk(), index))
+		b.device(field, b.placeDevice(fmt.Sprintf("disks[%d]", index), b.bus.virtio("blk", o), slotsDisk(), laterDisks(), slot))
 	case spec.BusSCSI:
-		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", index, 0
+		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", slot, 0
 		b.device(field, o)
 	case spec.BusSATA:
 		if d.GetReadOnly() && d.GetType() != spec.DiskTypeCDROM {
@@ -210,7 +216,7 @@ func (b *builder) usb(field string, index int, d *vmletv1.Disk, o options) {
 		return
 	}
 	// usb-storage takes hard disks only, so its two halves are put together.
-	bot := fmt.Sprintf("disk%d-bot", index)
+	bot := diskID(spec.Slot(b.spec.GetDisks(), index)) + "-bot"
 	b.device(field, options{"driver": "usb-bot", "id": bot, "bus": "usb.0", "port": fmt.Sprint(port)})
 	o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), bot+".0", 0, 0
 	b.device(field, o)

@@ -53,9 +53,11 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 		Regions:       b.regions(size.Size),
 		Specification: specification,
 	}
+	m.VMM.Extra = make(map[string]string)
 	if unavailable := b.unavailable(); len(unavailable) > 0 {
-		m.VMM.Extra = map[string]string{unavailableKey: strings.Join(unavailable, ",")}
+		m.VMM.Extra[unavailableKey] = strings.Join(unavailable, ",")
 	}
+	b.madeWith(m.VMM.Extra)
 	return m, nil
 }
 

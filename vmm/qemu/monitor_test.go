@@ -203,7 +203,11 @@ func TestClockAfterRestore(t *testing.T) {
 		if _, err := state.Seek(0, io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		r.Image = &vmm.Image{Manifest: &memory.Manifest{MachineType: latest(t, info)}}
+		manifest, err := q.Manifest(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Image = &vmm.Image{Manifest: &manifest}
 		if p, err = q.Plan(r); err != nil {
 			t.Fatal(err)
 		}

@@ -10,32 +10,43 @@ import (
 )
 
 func (b *builder) networks() {
-	for i, n := range b.spec.GetNetworks() {
-		field := fmt.Sprintf("networks[%d]", i)
-		backend := fmt.Sprintf("net%d", i)
-		if n.GetTap() != nil {
-			b.tap(field, backend, i)
-		} else {
-			b.userNetwork(field, backend, n.GetUser())
-		}
-		// No boot ROM: nothing here boots from the network, and it would be a
-		// part of every saved state.
-		o := options{"id": backend + "-device", "netdev": backend, "mac": n.GetMac()}
-		if b.bus.root != "" {
-			o["romfile"] = ""
-		}
-		switch {
-		case n.GetModel() != spec.NetE1000E:
-			o = b.bus.virtio("net", o)
-		case b.onMicroVM():
-			b.faults.Add(field+".model", "the machine type microvm has no PCI for an e1000e: want virtio")
-			continue
-		default:
-			o["driver"] = "e1000e"
-		}
-		b.device(field+".model", b.bus.place(o, slotsNetwork(), i))
+	for i := range b.spec.GetNetworks() {
+		b.network(i)
 	}
 }
+
+func (b *builder) network(index int) {
+	n := b.spec.GetNetworks()[index]
+	slot := spec.Slot(b.spec.GetNetworks(), index)
+	field, backend := fmt.Sprintf("networks[%d]", index), networkID(slot)
+	if n.GetTap() != nil {
+		b.tap(field, backend, index)
+	} else {
+		b.userNetwork(field, backend, n.GetUser())
+	}
+	// No boot ROM: nothing here boots from the network, and it would be a
+	// part of every saved state.
+	o := options{"id": deviceID(backend), "netdev": backend, "mac": n.GetMac()}
+	if b.bus.root != "" {
+		o["romfile"] = ""
+	}
+	switch {
+	case n.GetModel() != spec.NetE1000E:
+		o = b.bus.virtio("net", o)
+	case b.onMicroVM():
+		b.faults.Add(field+".model", "the machine type microvm has no PCI for an e1000e: want virtio")
+		return
+	default:
+		o["driver"] = "e1000e"
+	}
+	b.device(field+".model", b.placeDevice(field, o, slotsNetwork(), laterNetworks(), slot))
+}
+
+// networkID and diskID are what QEMU calls a device's backend, and deviceID what it
+// calls what the guest sees of it. They follow from the slot, which the device keeps.
+func networkID(slot int) string      { return fmt.Sprintf("net%d", slot) }
+func diskID(slot int) string         { return fmt.Sprintf("disk%d", slot) }
+func deviceID(backend string) string { return backend + "-device" }
 
 // tap is opened by whoever may: QEMU gets the descriptor.
 func (b *builder) tap(field, id string, index int) {
@@ -43,7 +54,12 @@ func (b *builder) tap(field, id string, index int) {
 		b.faults.Add(field+".tap", "no tap device was opened for it")
 		return
 	}
-	fd := b.file(plan.File{Kind: plan.FileReceived, Field: field + ".tap", Index: b.req.Taps[index]})
+	file := plan.File{Kind: plan.FileReceived, Field: field + ".tap", Index: b.req.Taps[index]}
+	if b.plug != nil {
+		b.netdev(options{"type": "tap", "id": id, "fd": b.plug.descriptor(id, b.index(file))})
+		return
+	}
+	fd := b.file(file)
 	b.netdev(options{"type": "tap", "id": id, "fd": fd})
 }
 

@@ -62,6 +62,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.memoryArgs(memory)
 	b.numaArgs()
 	b.bootArgs()
+	b.ports()
 	b.controllers()
 	b.standardDevices()
 	b.disks()

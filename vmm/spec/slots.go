@@ -21,8 +21,8 @@ type slotted interface {
 	GetSlot() uint32
 }
 
-// hasSlot tells a slot 0 from none.
-func hasSlot(device any) bool {
+// HasSlot tells a disk's or an interface's slot 0 from none.
+func HasSlot(device any) bool {
 	switch d := device.(type) {
 	case *vmletv1.Disk:
 		return d != nil && d.Slot != nil
@@ -35,7 +35,7 @@ func hasSlot(device any) bool {
 // Slot is where the device with this index sits: its slot, or its index where it has
 // none.
 func Slot[D slotted](devices []D, index int) int {
-	if d := devices[index]; hasSlot(d) {
+	if d := devices[index]; HasSlot(d) {
 		return int(d.GetSlot())
 	}
 	return index
@@ -46,7 +46,7 @@ func Slot[D slotted](devices []D, index int) int {
 func FreeSlot[D slotted](devices []D, first, last int) (int, bool) {
 	taken := make(map[int]bool)
 	for _, d := range devices {
-		if hasSlot(d) {
+		if HasSlot(d) {
 			taken[int(d.GetSlot())] = true
 		}
 	}
@@ -82,10 +82,10 @@ func finaliseSlots(s *vmletv1.VirtualMachineSpec) {
 
 // finalSlot is the device's own, else its index if that is free, else the first that is.
 func finalSlot[D slotted](devices []D, index int) *uint32 {
-	if !slices.ContainsFunc(devices, func(d D) bool { return hasSlot(d) }) {
+	if !slices.ContainsFunc(devices, func(d D) bool { return HasSlot(d) }) {
 		return nil
 	}
-	if hasSlot(devices[index]) {
+	if HasSlot(devices[index]) {
 		return proto.Uint32(devices[index].GetSlot())
 	}
 	slot, free := FreeSlot(devices, index, index)

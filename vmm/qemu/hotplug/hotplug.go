@@ -1,0 +1,38 @@
+// Package hotplug is what the shim's driver is told of a device that comes or goes
+// while QEMU runs: the instructions of QEMU's attachments and detachments. The planner
+// (vmm/qemu) writes them and the driver (vmm/qemu/driver) reads them. It imports
+// nothing: the shim links it.
+package hotplug
+
+import "encoding/json"
+
+// Attach is carried out step by step. After an error what was done is undone, the last
+// first.
+type Attach struct {
+	Steps []Step `json:"steps"`
+}
+
+// Step is one command of QMP.
+type Step struct {
+	Command
+	// File is the index of the attachment's file that goes with it; nil: none.
+	File *int `json:"file,omitempty"`
+	// Undo takes it back.
+	Undo Command `json:"undo"`
+}
+
+// Command is one of QEMU's, by its name in qapi/*.json.
+type Command struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+// Detach is everything that QEMU has of a device.
+type Detach struct {
+	// Device is the id of what the guest sees (device_del).
+	Device string `json:"device"`
+	// Nodes of the block layer, each before those that it refers to.
+	Nodes []string `json:"nodes,omitempty"`
+	// Netdev is a network's backend; empty: it has none.
+	Netdev string `json:"netdev,omitempty"`
+}
