@@ -19,6 +19,7 @@ type builder struct {
 	details *Details
 
 	config chapi.VMConfig
+	hosts  []chapi.Device
 	add    []chvm.AddNet
 	folder string
 	files  []plan.File

@@ -20,9 +20,11 @@ func (b *builder) cpus() {
 	if model := cpu.GetModel(); model != "" && model != modelHost {
 		b.faults.Add("cpu.model", "%q: cloud-hypervisor gives the guest the node's CPU: want host, or use vmm: qemu", model)
 	}
-	vcpus := uint32(spec.VCPUs(cpu))
-	out := &chapi.CPUs{Boot: vcpus, Max: vcpus, Topology: &chapi.CPUTopology{
-		ThreadsPerCore: part(cpu.GetThreads()), CoresPerDie: part(cpu.GetCores()), DiesPerPackage: 1, Packages: part(cpu.GetSockets()),
+	// The topology has room for all that there may be: more sockets.
+	vcpus, most := uint32(spec.VCPUs(cpu)), uint32(spec.VCPULimit(cpu))
+	threads, cores := part(cpu.GetThreads()), part(cpu.GetCores())
+	out := &chapi.CPUs{Boot: vcpus, Max: most, Topology: &chapi.CPUTopology{
+		ThreadsPerCore: threads, CoresPerDie: cores, DiesPerPackage: 1, Packages: uint16(most / (uint32(threads) * uint32(cores))),
 	}}
 	if b.details.Arch == spec.ArchAMD64 && cpu.GetThreads() > maxThreads {
 		b.faults.Add("cpu.threads", "%d: cloud-hypervisor has at most %d threads a core", cpu.GetThreads(), maxThreads)

@@ -25,6 +25,7 @@ func (b *builder) devices() {
 		b.config.Balloon = &chapi.Balloon{PCI: chapi.PCI{Slot: slot(slotBalloon)}, FreePageReporting: true}
 	}
 	b.watchdog()
+	b.tpm()
 	if v := d.GetVsock(); v != nil {
 		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + chvm.VsockSocket}
 	}

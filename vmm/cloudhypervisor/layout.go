@@ -15,11 +15,17 @@ const (
 	slotSeed      = 30
 	disksAtFirst  = 8
 	disksASegment = 24 // in each segment after the first, from slot 1 on
+	hostsASegment = 7  // devices of the host, behind those
 )
 
 func slot(n int) *uint8 {
 	s := uint8(n)
 	return &s
+}
+
+// placeOfHostDevice is behind the disks of each segment after the first.
+func placeOfHostDevice(index int) chapi.PCI {
+	return chapi.PCI{Segment: uint16(1 + index/hostsASegment), Slot: slot(1 + disksASegment + index%hostsASegment)}
 }
 
 // placeOfDisk is the first segment for what a firmware may boot from.

@@ -40,17 +40,19 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.refuse()
 	args := b.process()
 	memory := b.memory()
+	b.numa()
 	b.cpus()
 	b.payload()
 	b.disks()
 	b.networks()
 	b.devices()
+	b.hostDevices()
 	b.landlock()
 	b.checkSize()
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
-	instructions, err := json.Marshal(&chvm.VM{Config: b.config, Add: b.add, Folder: b.folder})
+	instructions, err := json.Marshal(&chvm.VM{Config: b.config, Add: b.add, Devices: b.hosts, Folder: b.folder})
 	if err != nil {
 		return nil, fmt.Errorf("planning a VM for %s: %w", chvm.Name, err)
 	}
@@ -64,6 +66,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Files:        b.files,
 		Memory:       memory,
 		Restore:      b.restore(),
+		LockedMemory: vmm.LockedMemory(b.spec, memory.Size),
 		Paused:       b.req.Paused,
 		Terminal:     b.hasConsole(),
 		Instructions: instructions,
@@ -103,6 +106,12 @@ func (b *builder) landlock() {
 	}
 	b.config.Landlock = true
 	b.allow(b.folder, "rw")
+	if len(b.hosts) > 0 {
+		b.allow(vfioFolder, "rw")
+	}
+	for _, host := range b.hosts {
+		b.allow(host.Path, "r")
+	}
 	for _, d := range b.spec.GetDisks() {
 		for _, backing := range d.GetBackingFiles() {
 			b.allow(backing.GetPath(), "r")

@@ -147,6 +147,9 @@ func devicesOf(p *planned) []chapi.PCI {
 	for _, add := range p.vm.Add {
 		out = append(out, add.Net.PCI)
 	}
+	for _, host := range p.vm.Devices {
+		out = append(out, host.PCI)
+	}
 	return out
 }
 
@@ -180,6 +183,10 @@ devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: paus
 		{name: "arm64", arch: spec.ArchARM64, yaml: kernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
 		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
 		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
+		{name: "numa", yaml: kernelBoot + "cpu: {cores: 2}\nmemory: {size: 3Gi}\n" +
+			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n"},
+		{name: "host-devices", yaml: kernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
+			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
 		{name: "other-image", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
 			r.Image = testImage(false)
 			r.Image.Manifest.VMM.Name = "qemu"

@@ -33,6 +33,17 @@ const small = kernelBoot + `
 devices: {console: false, balloon: false}
 `
 
+// numa has all memory in one node.
+const numa = `
+cpu: {cores: 4}
+memory: {size: 256Mi}
+numa:
+  nodes:
+  - {cpus: "0,2", memory: 256Mi, distances: [{node: 1, value: 21}]}
+  - {cpus: "1", memory: 0, distances: [{node: 2, value: 25}]}
+  - {cpus: "3", memory: "0"}
+`
+
 func planCases() []planCase {
 	return append(machineCases(), deviceCases()...)
 }
@@ -60,6 +71,18 @@ devices: {vsock: {cid: 42}, watchdog: {action: reset}}
 		}},
 		{name: "mshv", hypervisor: "mshv", yaml: small},
 		{name: "arm64", arch: spec.ArchARM64, yaml: "cpu: {threads: 4}\ndisks: [{path: /images/root.img}]\n"},
+		{name: "max-vcpus", yaml: small + "cpu: {sockets: 1, cores: 2, threads: 2, maxVcpus: 12}\n"},
+		{name: "numa", yaml: small + numa},
+		{name: "mshv-everything", hypervisor: "mshv", yaml: `
+cpu: {cores: 2, maxVcpus: 6, features: [{name: nested, policy: disable}]}
+memory: {size: 1Gi}
+numa: {nodes: [{cpus: 0-2, memory: 1Gi}, {cpus: 3-5, memory: 0, distances: [{node: 0, value: 30}]}]}
+boot: {kernel: {path: /boot/vmlinuz, initrd: /boot/initrd.img, cmdline: console=ttyS0}}
+disks: [{path: /images/root.img}]
+networks: [{tap: {bridge: br0}}]
+hostDevices: [{pciAddress: "0000:01:00.0"}]
+devices: {vsock: {cid: 42}, watchdog: {}, tpm: {socket: /run/tpm}}
+`, change: taps(0)},
 		{name: "huge-pages", yaml: small + "memory: {size: 1Gi, hugePages: {pageSize: 2Mi}}\n"},
 		{name: "no-landlock", yaml: small, change: func(r *vmm.PlanRequest) {
 			r.Info.Details.(*Details).Landlock = false
@@ -76,6 +99,12 @@ devices: {vsock: {cid: 42}, watchdog: {action: reset}}
 
 func deviceCases() []planCase {
 	return []planCase{
+		{name: "host-devices", yaml: small + `
+memory: {size: 1Gi}
+hostDevices: [{pciAddress: "0000:01:00.0"}, {mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}, {pciAddress: "10000:02:00.0"},
+  {pciAddress: "0000:03:00.0"}, {pciAddress: "0000:03:00.1"}, {pciAddress: "0000:03:00.2"}, {pciAddress: "0000:03:00.3"}, {pciAddress: "0000:04:00.0"}]
+`},
+		{name: "tpm", yaml: kernelBoot + "devices: {tpm: {socket: /run/tpm}}\n"},
 		{name: "firmware", yaml: "disks: [{path: /images/root.img}, {path: /dev/vg/data, cache: writeback}]\ncloudInit: {userData: \"#cloud-config\"}\n"},
 		{name: "boot-order", yaml: "disks: [{path: /images/a.img, bootOrder: 2}, {path: /images/b.img, bootOrder: 5}, {path: /images/c.img}]\n"},
 		{name: "backing-chain", yaml: small + `

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
@@ -30,6 +32,9 @@ type host struct {
 	program string
 	// written is what the VMM last started writes to its terminal.
 	written *os.File
+	// events reads what it tells; nil: that is thrown away.
+	events func(r io.ReadCloser)
+	knobs  chtest.Knobs
 }
 
 func newHost(t *testing.T, program string) *host {
@@ -55,7 +60,8 @@ func (h *host) must(err error) {
 func (h *host) start(p *planned) *chapi.Client {
 	h.t.Helper()
 	cmd := exec.Command(h.program, p.Args...)
-	knobs, err := json.Marshal(chtest.Knobs{AnyTap: true})
+	h.knobs.AnyTap = true
+	knobs, err := json.Marshal(h.knobs)
 	h.must(err)
 	var words strings.Builder
 	cmd.Env, cmd.Stderr = append(os.Environ(), chtest.Variable+"="+string(knobs)), &words
@@ -113,6 +119,10 @@ func (h *host) open(p *planned, f plan.File) *os.File {
 	case plan.FileEvents:
 		out, in, err := os.Pipe()
 		h.must(err)
+		if h.events != nil {
+			go h.events(out)
+			return in
+		}
 		go func() { io.Copy(io.Discard, out); out.Close() }()
 		return in
 	case plan.FileMemory:
@@ -124,6 +134,14 @@ func (h *host) open(p *planned, f plan.File) *os.File {
 			head = map[disk.Format]string{disk.Raw: "\x00", disk.QCOW2: "QFI\xfb"}[f.Disk.Format]
 		}
 		h.content(path, head, 1<<20)
+	case plan.FileSocket:
+		flags = unix.O_PATH
+		h.must(os.MkdirAll(filepath.Dir(path), 0o700))
+		if _, err := os.Stat(path); err != nil {
+			listener, err := net.Listen("unix", path)
+			h.must(err)
+			h.t.Cleanup(func() { listener.Close() })
+		}
 	case plan.FileReceived:
 		path = h.path(fmt.Sprint("received", f.Index))
 		h.content(path, "\x00", 1<<20)
@@ -169,9 +187,18 @@ func (h *host) tap() *os.File {
 
 func (h *host) boot(ctx context.Context, client *chapi.Client, p *planned) {
 	h.t.Helper()
+	for _, device := range p.vm.Devices {
+		h.must(os.MkdirAll(h.path(device.Path), 0o700))
+		h.must(os.MkdirAll(h.path(vfioFolder), 0o700))
+	}
 	h.must(client.Create(ctx, h.here(p.vm.Config)))
 	for _, add := range p.vm.Add {
 		_, err := client.AddNet(ctx, add.Net, h.tap())
+		h.must(err)
+	}
+	for _, device := range p.vm.Devices {
+		device.Path = h.path(device.Path)
+		_, err := client.AddDevice(ctx, device)
 		h.must(err)
 	}
 	h.must(client.Boot(ctx))

@@ -20,7 +20,8 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 	}
 	if s.Devices.Balloon == nil {
 		// Pages of a balloon are 4 KiB: it gives nothing back from huge ones.
-		s.Devices.Balloon = proto.Bool(s.GetMemory().GetHugePages() == nil)
+		// Nor does it from what a device of the host may reach at any time.
+		s.Devices.Balloon = proto.Bool(s.GetMemory().GetHugePages() == nil && len(s.HostDevices) == 0)
 	}
 	if w := s.Devices.Watchdog; w != nil {
 		set(&w.Model, target.Defaults.Watchdog)

@@ -30,6 +30,10 @@ type VM struct {
 	Config chapi.VMConfig `json:"config"`
 	// Add is plugged in between vm.create, with which no file can go, and vm.boot.
 	Add []AddNet `json:"add,omitempty"`
+	// Devices of the host are plugged in likewise (vm.add-device): for one in
+	// vm.create v53 wants a Landlock rule for a node of /dev/vfio by the name of the
+	// device, not of its group, and there is none.
+	Devices []chapi.Device `json:"devices,omitempty"`
 	// Folder is the VMM's own folder as the VMM reaches it: "/proc/self/fd/3".
 	Folder string `json:"folder"`
 }

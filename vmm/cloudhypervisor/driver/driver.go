@@ -100,6 +100,11 @@ func (m *machine) create(ctx context.Context) error {
 			return wrap(err)
 		}
 	}
+	for _, device := range m.vm.Devices {
+		if _, err := m.api.AddDevice(ctx, device); err != nil {
+			return wrap(err)
+		}
+	}
 	return nil
 }
 
