@@ -187,6 +187,9 @@ devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: paus
 			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n"},
 		{name: "host-devices", yaml: kernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
+		{name: "accelerator", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
+			r.Info.Details.(*Details).Accelerators["kvm"] = "/dev/kvm: Permission denied"
+		}},
 		{name: "other-image", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
 			r.Image = testImage(false)
 			r.Image.Manifest.VMM.Name = "qemu"
