@@ -4,87 +4,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 
-// TestAgentKilled kills the agent under its VMs: those that run are adopted and
+// agentKilled kills the agent under its VMs: those that run are adopted and
 // notice nothing, of the others it is known how they have ended meanwhile.
-func TestAgentKilled(t *testing.T) {
-	for _, q := range qemusOrSkip(t) {
-		t.Run("qemu "+q.name, func(t *testing.T) {
-			n := newNode(t, nodeOptions{qemu: q})
-			boot := func(name string) *vm {
-				v := n.boot(pvh(t, name, "emulation", guest.PVHOptions{}))
-				v.count()
-				return v
-			}
-			goesOn, stands, shutDown, vmmDies, shimDies, isSaved, isLazy := boot("goes-on"), boot("stands"), boot("shut-down"),
-				boot("vmm-dies"), boot("shim-dies"), boot("is-saved"), boot("is-lazy")
-			stands.pause()
-			isSaved.save(filepath.Join(t.TempDir(), "image"), false)
-			lazyImage := filepath.Join(t.TempDir(), "image")
-			isLazy.save(lazyImage, false)
-			n.must(n.restore(&vmletv1.RestoreVMRequest{Directory: lazyImage, Lazy: n.lazy()}))
-			before := make(map[string]*vmletv1.ProcessStatus)
-			for _, v := range []*vm{goesOn, stands, shutDown, vmmDies, shimDies, isLazy} {
-				before[v.name] = v.get().GetStatus().GetProcess()
-			}
-
-			n.signal(unix.SIGKILL)
-			var ended []process
-			for _, name := range []string{"shut-down", "vmm-dies", "shim-dies"} {
-				ended = append(ended, handle(t, before[name].GetShimPid()), handle(t, before[name].GetVmmPid()))
-			}
-			n.powerDown("shut-down")
-			handle(t, before["vmm-dies"].GetVmmPid()).signal(unix.SIGKILL)
-			handle(t, before["shim-dies"].GetShimPid()).signal(unix.SIGKILL)
-			for _, p := range ended {
-				p.gone()
-			}
-			handle(t, before["goes-on"].GetVmmPid()) // still there
-			n.start()
-
-			for _, v := range []*vm{goesOn, isLazy} {
-				v.follow()
-				v.is(running)
-				v.countsOn()
-			}
-			stands.is(paused)
-			for _, v := range []*vm{goesOn, stands, isLazy} {
-				if after := v.get().GetStatus().GetProcess(); after.String() != before[v.name].String() {
-					t.Errorf("%s had %v and has %v", v.name, before[v.name], after)
-				}
-			}
-			shutDown.is(stopped)
-			says(t, vmmDies.is(crashed), "SIGKILL")
-			says(t, shimDies.is(crashed), "shim")
-			isSaved.is(saved)
-
-			n.reset(goesOn)
-			stands.follow()
-			stands.resume()
-			stands.countsOn()
-			for _, v := range []*vm{isSaved, shutDown, vmmDies, shimDies} {
-				v.follow()
-				v.must(v.start(false))
-			}
-			isSaved.countsOn()
-			again := filepath.Join(t.TempDir(), "image")
-			goesOn.save(again, false)
-			goesOn.must(goesOn.start(false))
-		})
+func (s *suite) agentKilled() {
+	// Each waits until it is needed: they have few processors.
+	boot := func(name string) *vm {
+		v := s.boots(name, guest.PVHOptions{})
+		v.pause()
+		return v
 	}
+	goesOn, stands, shutDown, vmmDies, shimDies, isSaved, isLazy := boot("goes-on"), boot("stands"), boot("shut-down"),
+		boot("vmm-dies"), boot("shim-dies"), boot("is-saved"), boot("is-lazy")
+	isCreated := s.create(s.spec("is-created", guest.PVHOptions{}))
+	isSaved.save(s.image(), false)
+	lazyImage := s.image()
+	isLazy.save(lazyImage, false)
+	s.must(s.restore(&vmletv1.RestoreVMRequest{Directory: lazyImage, Lazy: s.lazy()}))
+	goesOn.resume()
+	shutDown.resume()
+	before := make(map[string]*vmletv1.ProcessStatus)
+	for _, v := range []*vm{goesOn, stands, shutDown, vmmDies, shimDies, isLazy} {
+		before[v.name] = v.get().GetStatus().GetProcess()
+	}
+
+	s.signal(unix.SIGKILL)
+	s.endMeanwhile(before)
+	s.start()
+
+	for _, v := range []*vm{goesOn, isLazy} {
+		v.follow()
+		v.is(running)
+		v.countsOn()
+	}
+	stands.is(paused)
+	for _, v := range []*vm{goesOn, stands, isLazy} {
+		if after := v.get().GetStatus().GetProcess(); after.String() != before[v.name].String() {
+			s.t.Errorf("%s had %v and has %v", v.name, before[v.name], after)
+		}
+	}
+	shutDown.is(stopped)
+	says(s.t, vmmDies.is(crashed), "SIGKILL")
+	says(s.t, shimDies.is(crashed), "shim")
+	isSaved.is(saved)
+	isCreated.is(created)
+
+	isLazy.kill()
+	s.reset(goesOn)
+	goesOn.save(s.image(), false)
+	stands.follow()
+	stands.resume()
+	stands.countsOn()
+	for _, v := range []*vm{stands, isSaved, shutDown, vmmDies, shimDies, isCreated, goesOn} {
+		if v != stands {
+			v.follow()
+			v.must(v.start(false))
+			v.count()
+		}
+		v.kill()
+	}
+}
+
+// endMeanwhile ends VMs, each in its own way, while no agent is there.
+func (s *suite) endMeanwhile(before map[string]*vmletv1.ProcessStatus) {
+	s.t.Helper()
+	var ended []process
+	for _, name := range []string{"shut-down", "vmm-dies", "shim-dies"} {
+		ended = append(ended, handle(s.t, before[name].GetShimPid()), handle(s.t, before[name].GetVmmPid()))
+	}
+	handle(s.t, before["shut-down"].GetShimPid()).signal(unix.SIGTERM) // which presses the power button
+	handle(s.t, before["vmm-dies"].GetVmmPid()).signal(unix.SIGKILL)
+	handle(s.t, before["shim-dies"].GetShimPid()).signal(unix.SIGKILL)
+	for _, p := range ended {
+		p.gone()
+	}
+	handle(s.t, before["goes-on"].GetVmmPid()) // still there
 }
 
 func says(t *testing.T, s *vmletv1.VirtualMachineStatus, words ...string) {
@@ -96,49 +104,31 @@ func says(t *testing.T, s *vmletv1.VirtualMachineStatus, words ...string) {
 	}
 }
 
-// powerDown presses a guest's power button on the monitor of an agent that is
-// not there.
-func (n *node) powerDown(name string) {
-	n.t.Helper()
-	ctx, cancel := n.patient()
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", n.path("run", "vms", name, "qmp.sock"))
-	n.must(err)
-	client, err := qmp.New(ctx, conn)
-	n.must(err)
-	defer client.Close()
-	n.must(client.Execute(ctx, "system_powerdown", nil, nil))
-}
-
-// TestReboot takes away what a reboot does: every process, the run folder, and
-// the boot id that the records have.
-func TestReboot(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	boot := func(name string) *vm {
-		v := n.boot(pvh(t, name, "emulation", guest.PVHOptions{}))
-		v.count()
-		return v
-	}
-	ran, isSaved := boot("ran"), boot("is-saved")
-	isSaved.save(filepath.Join(t.TempDir(), "image"), false)
+// rebooted takes away what a reboot does: every process, the run folder, and the
+// boot id that the records have.
+func (s *suite) rebooted() {
+	isSaved := s.boots("is-saved", guest.PVHOptions{})
+	isSaved.save(s.image(), false)
+	ran := s.boots("ran", guest.PVHOptions{})
 	process := ran.get().GetStatus().GetProcess()
-	vmm := handle(t, process.GetVmmPid())
-	n.signal(unix.SIGKILL)
-	shim := handle(t, process.GetShimPid())
+	vmm := handle(s.t, process.GetVmmPid())
+	s.signal(unix.SIGKILL)
+	shim := handle(s.t, process.GetShimPid())
 	shim.signal(unix.SIGKILL)
 	shim.gone()
 	vmm.gone()
-	n.must(unix.Unmount(n.path("run", "ram"), 0))
-	n.must(os.RemoveAll(n.path("run")))
+	s.must(unix.Unmount(s.path("run", "ram"), 0))
+	s.must(os.RemoveAll(s.path("run")))
 	for _, v := range []*vm{ran, isSaved} {
-		n.editRecord(v.name, func(vm *vmletv1.VirtualMachine) { vm.Status.BootId = "an earlier boot" })
+		s.editRecord(v.name, func(vm *vmletv1.VirtualMachine) { vm.Status.BootId = "an earlier boot" })
 	}
-	n.start()
-	says(t, ran.is(stopped), "rebooted")
+	s.start()
+	says(s.t, ran.is(stopped), "rebooted")
 	isSaved.is(saved)
 	isSaved.follow()
 	isSaved.must(isSaved.start(false))
 	isSaved.countsOn()
+	isSaved.kill()
 	ran.follow()
 	ran.must(ran.start(false))
 	ran.count()
@@ -158,16 +148,14 @@ func (n *node) editRecord(name string, edit func(*vmletv1.VirtualMachine)) {
 	n.must(os.WriteFile(path, content, 0o600))
 }
 
-// TestAgentStops ends the agent as systemd does: VMs go on.
-func TestAgentStops(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	v := n.boot(pvh(t, "goes-on", "emulation", guest.PVHOptions{}))
-	v.count()
-	n.signal(unix.SIGTERM)
-	if code := n.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("the agent ended with %v", n.cmd.ProcessState)
+// agentStopped ends the agent as systemd does: VMs go on.
+func (s *suite) agentStopped() {
+	v := s.boots("goes-on", guest.PVHOptions{})
+	s.signal(unix.SIGTERM)
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		s.t.Errorf("the agent ended with %v", s.cmd.ProcessState)
 	}
-	n.start()
+	s.start()
 	v.follow()
 	v.is(running)
 	v.countsOn()
@@ -196,10 +184,9 @@ func TestSecondAgent(t *testing.T) {
 	}
 }
 
-// TestCrash kills a VM's shim, and its VMM: crashes that name their cause.
-func TestCrash(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	v := n.boot(pvh(t, "crash", "emulation", guest.PVHOptions{}))
+// crashes kills a VM's shim, and its VMM: crashes that name their cause.
+func (s *suite) crashes() {
+	v := s.boot(s.spec("crash", guest.PVHOptions{}))
 	for _, c := range []struct {
 		victim func(*vmletv1.ProcessStatus) int64
 		word   string
@@ -207,14 +194,50 @@ func TestCrash(t *testing.T) {
 		v.count()
 		from := v.now()
 		p := v.get().GetStatus().GetProcess()
-		shim, vmm := handle(t, p.GetShimPid()), handle(t, p.GetVmmPid())
-		handle(t, c.victim(p)).signal(unix.SIGKILL)
+		shim, vmm := handle(s.t, p.GetShimPid()), handle(s.t, p.GetVmmPid())
+		handle(s.t, c.victim(p)).signal(unix.SIGKILL)
 		vmm.gone()
 		shim.gone()
-		says(t, v.becomes(from, crashed), c.word)
+		says(s.t, v.becomes(from, crashed), c.word)
 		v.must(v.start(false))
 		v.expect(guest.UpLine)
 	}
+}
+
+// hangs stops a VMM's process: what its agent knows by itself it says all the
+// same, nobody waits longer than he wants to, and the VM can be ended.
+func (s *suite) hangs() {
+	v := s.boots("hangs", guest.PVHOptions{})
+	vmm := func() process { return handle(s.t, v.get().GetStatus().GetProcess().GetVmmPid()) }
+	vmm().signal(unix.SIGSTOP)
+	v.is(running)
+	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
+	defer cancel()
+	_, err := s.api.PauseVM(impatient, &vmletv1.PauseVMRequest{Name: v.name})
+	refused(s.t, err, codes.DeadlineExceeded)
+	vmm().signal(unix.SIGCONT)
+	v.pause() // what was asked for before may come only now
+	v.resume()
+	v.countsOn()
+
+	stopped := vmm()
+	stopped.signal(unix.SIGSTOP)
+	v.kill()
+	stopped.gone()
+	v.must(v.start(false))
+	v.expect(guest.UpLine)
+	v.count()
+
+	stopped = vmm()
+	stopped.signal(unix.SIGSTOP)
+	from := v.now()
+	r, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name, GracePeriodMs: proto.Int64(1000)})
+	s.must(err)
+	if !r.GetKilled() {
+		s.t.Error("killed is not set")
+	}
+	says(s.t, v.becomes(from, vmletv1.State_STATE_STOPPED), "grace period")
+	stopped.gone()
 }
 
 // TestFlood has a guest print without pause: what is kept of it is bounded, and

@@ -80,31 +80,6 @@ func TestDisksBelongToTheState(t *testing.T) {
 	v.is(stopped)
 }
 
-func TestReadOnlyDiskSideBySide(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	spec := pvh(t, "origin", "emulation", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{{Path: newDisk(t, "qcow2"), Format: "qcow2", ReadOnly: true}}
-	v := n.boot(spec)
-	v.count()
-	image := filepath.Join(t.TempDir(), "image")
-	v.save(image, false)
-	ids := make(map[string]string)
-	for _, name := range []string{"first", "second"} {
-		v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: name, NewIdentity: true, Lazy: n.lazy()}))
-		clone := n.vm(name)
-		clone.is(running)
-		clone.count()
-		id := clone.get().GetId()
-		if other, there := ids[id]; there {
-			t.Errorf("%s and %s have the same id", name, other)
-		}
-		ids[id] = name
-	}
-	v.must(v.start(false)) // and the origin beside them
-	v.countsOn()
-	refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "first", NewIdentity: true}), codes.AlreadyExists, "first")
-}
-
 func TestDisksRefused(t *testing.T) {
 	n := newNode(t, nodeOptions{})
 	dir := t.TempDir()

@@ -14,10 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leftovers are what an ended agent, without VMs, has not taken back.
+// leftovers are what an ended agent, without VMs, has not taken back. Of one that
+// runs they are what it has for itself, but for its process.
 func (n *node) leftovers() []string {
 	var left []string
 	for pid, what := range n.processes() {
+		if n.alive() && pid == n.cmd.Process.Pid {
+			continue
+		}
 		left = append(left, fmt.Sprintf("process %d, %s", pid, what))
 	}
 	for _, m := range n.mounts() {

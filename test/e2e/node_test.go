@@ -77,6 +77,14 @@ func newNode(t *testing.T, o nodeOptions) *node {
 	return n
 }
 
+// in lends the node to a subtest, which must not be parallel.
+func (n *node) in(t *testing.T) *node {
+	outer := n.t
+	n.t = t
+	t.Cleanup(func() { n.t = outer })
+	return n
+}
+
 func (n *node) must(err error) {
 	n.t.Helper()
 	if err != nil {
@@ -201,14 +209,20 @@ func (n *node) cleanUp() {
 	} else if !n.t.Failed() {
 		n.t.Errorf("the agent has ended before its time: %v", n.cmd.ProcessState)
 	}
-	log, err := os.ReadFile(n.path("agent.log"))
-	if err == nil && strings.Contains(string(log), "DATA RACE") {
+	log := n.log()
+	if strings.Contains(log, "DATA RACE") {
 		n.t.Errorf("the agent has a data race")
 	}
 	if n.t.Failed() {
-		n.t.Logf("the agent's log:\n%s", tail(string(log), 16<<10))
+		n.t.Logf("the agent's log:\n%s", tail(log, 16<<10))
 	}
 	n.sweep()
+}
+
+// log is all that the node's agents have logged, as far as it can be read.
+func (n *node) log() string {
+	log, _ := os.ReadFile(n.path("agent.log"))
+	return string(log)
 }
 
 func tail(s string, most int) string { return s[max(0, len(s)-most):] }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -88,67 +89,18 @@ func set(value any, names ...string) func(map[string]any) {
 	}
 }
 
-// TestImagesRefused damages images and claims that they are of another make:
-// each is refused before anything has started.
-func TestImagesRefused(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	spec := pvh(t, "original", "emulation", guest.PVHOptions{Memory: guest.Pattern{Address: 16 << 20, MiB: 8, Seed: 1}})
-	v := n.boot(spec)
-	v.count()
-	image := filepath.Join(t.TempDir(), "image")
+// imagesRefused damages images and claims that they are of another make: each is
+// refused before anything has started.
+func (s *suite) imagesRefused() {
+	v := s.boots("original", guest.PVHOptions{Memory: s.pattern(8)})
+	image := s.image()
 	v.save(image, false)
-	state := int64(n.verify(image).StateSize)
-
-	sealed := func(names []string, value any) func(*testing.T, string) {
-		return func(t *testing.T, dir string) { editManifest(t, dir, true, set(value, names...)) }
-	}
-	for name, c := range map[string]struct {
-		damage func(t *testing.T, dir string)
-		code   codes.Code
-		words  []string
-	}{
-		"memory truncated": {func(t *testing.T, dir string) {
-			n.must(os.Truncate(filepath.Join(dir, "memory"), 32<<20))
-		}, codes.DataLoss, []string{"memory"}},
-		"memory missing": {func(t *testing.T, dir string) { n.must(os.Remove(filepath.Join(dir, "memory"))) }, codes.DataLoss, []string{"memory"}},
-		"bit in memory":  {func(t *testing.T, dir string) { flip(t, filepath.Join(dir, "memory"), 17<<20) }, codes.DataLoss, []string{"memory", "damaged", "chunk"}},
-		"bit in state":   {func(t *testing.T, dir string) { flip(t, filepath.Join(dir, "state"), state/2) }, codes.DataLoss, []string{"state", "damaged"}},
-		"state missing":  {func(t *testing.T, dir string) { n.must(os.Remove(filepath.Join(dir, "state"))) }, codes.DataLoss, []string{"state"}},
-		"manifest missing": {func(t *testing.T, dir string) { n.must(os.Remove(filepath.Join(dir, "manifest.json"))) },
-			codes.FailedPrecondition, []string{"manifest.json"}},
-		"manifest not sealed": {func(t *testing.T, dir string) { editManifest(t, dir, false, set("pc-q35-0.1", "machineType")) },
-			codes.DataLoss, []string{"manifest.json", "manifestSum"}},
-		"newer format":         {sealed([]string{"formatVersion"}, 99), codes.FailedPrecondition, []string{"manifest.json", "formatVersion", "99", "newer"}},
-		"foreign VMM":          {sealed([]string{"vmm", "name"}, "cloud-hypervisor"), codes.FailedPrecondition, []string{"cloud-hypervisor"}},
-		"newer VMM":            {sealed([]string{"vmm", "version"}, "99.1.0"), codes.FailedPrecondition, []string{"99.1.0"}},
-		"unknown machine type": {sealed([]string{"machineType"}, "pc-q35-99.1"), codes.FailedPrecondition, []string{"machine type", "pc-q35-99.1"}},
-		"no such accelerator":  {sealed([]string{"accelerator"}, "mshv"), codes.FailedPrecondition, []string{"mshv"}},
-		"unknown CPU model":    {sealed([]string{"cpu", "model"}, "Zilog-Z80"), codes.FailedPrecondition, []string{"CPU model", "Zilog-Z80"}},
-		"unknown CPU feature":  {sealed([]string{"cpu", "features"}, []string{"warp-drive"}), codes.FailedPrecondition, []string{"warp-drive"}},
-		"another memory size":  {sealed([]string{"memorySize"}, 128<<20), codes.DataLoss, []string{"memory"}},
-		"no specification":     {sealed([]string{"specification"}, "none"), codes.DataLoss, []string{"manifest.json", "specification"}},
-		"hostile name":         {sealed([]string{"specification", "name"}, "../../etc"), codes.InvalidArgument, []string{"name"}},
-		"path as id":           {sealed([]string{"planExtras", "id"}, "../../etc"), codes.DataLoss, []string{"planExtras.id"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n.in(t)
-			dir := copyImage(t, image)
-			c.damage(t, dir)
-			from := v.now()
-			request := &vmletv1.RestoreVMRequest{Directory: dir}
-			if name != "hostile name" {
-				request.Name, request.NewIdentity = "copy", true
-			}
-			refused(t, n.restore(request), c.code, c.words...)
-			_, err := n.api.GetVM(n.ctx, &vmletv1.GetVMRequest{Name: "copy"})
-			if status.Code(err) != codes.NotFound {
-				t.Errorf("looking for the VM that was not restored: %v", err)
-			}
-			for _, e := range v.events.all()[from:] {
-				if e.GetState() == running {
-					t.Errorf("it ran: %v", e)
-				}
-			}
+	damages := damages(int64(s.verify(image).StateSize))
+	maps.Copy(damages, s.foreign)
+	for name, d := range damages {
+		s.t.Run(name, func(t *testing.T) {
+			s.in(t)
+			s.refuses(image, d)
 		})
 	}
 	v.is(saved)
@@ -156,21 +108,95 @@ func TestImagesRefused(t *testing.T) {
 	v.countsOn()
 }
 
-// TestDamageUnderALazilyRestoredVM is found in the background and pauses it.
-func TestDamageUnderALazilyRestoredVM(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	if !n.lazy() {
-		t.Skip("no QEMU here can restore lazily")
+// damage is done to an image, which is then refused with a code and all words.
+type damage struct {
+	do    func(t *testing.T, dir string)
+	code  codes.Code
+	words []string
+	// itself: the name is in the image, else the VM is to have another.
+	itself bool
+}
+
+// refuses sees that a damaged copy of an image is refused.
+func (s *suite) refuses(image string, d damage) {
+	s.t.Helper()
+	dir := copyImage(s.t, image)
+	d.do(s.t, dir)
+	from := len(s.events.all())
+	request := &vmletv1.RestoreVMRequest{Directory: dir}
+	if !d.itself {
+		request.Name, request.NewIdentity = "copy", true
 	}
-	v := n.boot(pvh(t, "lazy", "emulation", guest.PVHOptions{Memory: guest.Pattern{Address: 16 << 20, MiB: 8, Seed: 1}}))
-	v.count()
-	image := filepath.Join(t.TempDir(), "image")
+	refused(s.t, s.restore(request), d.code, d.words...)
+	_, err := s.api.GetVM(s.ctx, &vmletv1.GetVMRequest{Name: "copy"})
+	if status.Code(err) != codes.NotFound {
+		s.t.Errorf("looking for the VM that was not restored: %v", err)
+	}
+	for _, e := range s.events.all()[from:] {
+		if e.GetState() == running {
+			s.t.Errorf("it ran: %v", e)
+		}
+	}
+}
+
+// damages are those that no VMM takes.
+func damages(state int64) map[string]damage {
+	file := func(name string, do func(t *testing.T, path string)) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { do(t, filepath.Join(dir, name)) }
+	}
+	bit := func(at int64) func(*testing.T, string) {
+		return func(t *testing.T, path string) { flip(t, path, at) }
+	}
+	return map[string]damage{
+		"memory truncated":    {do: file("memory", truncate(32<<20)), code: codes.DataLoss, words: []string{"memory"}},
+		"memory missing":      {do: file("memory", remove), code: codes.DataLoss, words: []string{"memory"}},
+		"bit in memory":       {do: file("memory", bit(17<<20)), code: codes.DataLoss, words: []string{"memory", "damaged", "chunk"}},
+		"bit in state":        {do: file("state", bit(state/2)), code: codes.DataLoss, words: []string{"state", "damaged"}},
+		"state missing":       {do: file("state", remove), code: codes.DataLoss, words: []string{"state"}},
+		"manifest missing":    {do: file("manifest.json", remove), code: codes.FailedPrecondition, words: []string{"manifest.json"}},
+		"manifest not sealed": {do: func(t *testing.T, dir string) { editManifest(t, dir, false, set("pc-q35-0.1", "machineType")) }, code: codes.DataLoss, words: []string{"manifest.json", "manifestSum"}},
+		"newer format":        {do: claim(99, "formatVersion"), code: codes.FailedPrecondition, words: []string{"manifest.json", "formatVersion", "99", "newer"}},
+		"unknown VMM":         {do: claim("bochs", "vmm", "name"), code: codes.InvalidArgument, words: []string{"bochs"}},
+		"newer VMM":           {do: claim("99.1.0", "vmm", "version"), code: codes.FailedPrecondition, words: []string{"99.1.0"}},
+		"no such accelerator": {do: claim("mshv", "accelerator"), code: codes.FailedPrecondition, words: []string{"mshv"}},
+		"another memory size": {do: claim(128<<20, "memorySize"), code: codes.DataLoss, words: []string{"memory"}},
+		"no specification":    {do: claim("none", "specification"), code: codes.DataLoss, words: []string{"manifest.json", "specification"}},
+		"hostile name":        {do: claim("../../etc", "specification", "name"), code: codes.InvalidArgument, words: []string{"name"}, itself: true},
+		"path as id":          {do: claim("../../etc", "planExtras", "id"), code: codes.DataLoss, words: []string{"planExtras.id"}},
+	}
+}
+
+// claim has an image say something else, as if it had been made so.
+func claim(value any, names ...string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) { editManifest(t, dir, true, set(value, names...)) }
+}
+
+// damagedLater damages the image of a lazily restored VM: that is found in the
+// background and pauses it.
+func (s *suite) damagedLater() {
+	if !s.lazy() {
+		s.t.Skip("it can't restore lazily")
+	}
+	v := s.boots("lazy", guest.PVHOptions{Memory: s.pattern(8)})
+	image := s.image()
 	v.save(image, false)
-	flip(t, filepath.Join(image, "memory"), 17<<20)
+	flip(s.t, filepath.Join(image, "memory"), 17<<20)
 	from := v.now()
-	v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image, Lazy: true}))
-	n.event(from, "the image is damaged", func(e *vmletv1.Event) bool { return e.GetVm() == "lazy" && e.GetType() == "image-damaged" })
-	if m := v.becomes(from, paused).GetMessage(); !bytes.Contains([]byte(m), []byte("memory: damaged")) {
-		t.Errorf("the message is %q, want it to name the file", m)
+	v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image, Lazy: true}))
+	s.event(from, "the image is damaged", func(e *vmletv1.Event) bool { return e.GetVm() == "lazy" && e.GetType() == "image-damaged" })
+	says(s.t, v.becomes(from, paused), "memory: damaged")
+}
+
+func truncate(size int64) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func remove(t *testing.T, path string) {
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
 	}
 }

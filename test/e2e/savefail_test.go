@@ -17,17 +17,12 @@ import (
 	"github.com/vmlet/vmlet/vmm/memory"
 )
 
-// large is memory that takes a while to save.
-var large = guest.Pattern{Address: 16 << 20, MiB: 512, Seed: 0xb16, Words: 1}
-
-// bootLarge starts a guest with that.
-func (n *node) bootLarge(name string) *vm {
-	n.t.Helper()
-	spec := pvh(n.t, name, "emulation", guest.PVHOptions{Memory: large})
-	spec.Memory.Size = "640Mi"
-	v := n.boot(spec)
-	v.count()
-	return v
+// bootLarge starts a guest with memory that takes a while to save.
+func (s *suite) bootLarge(name string) *vm {
+	s.t.Helper()
+	large := s.pattern(512)
+	large.Words = 1
+	return s.boots(name, guest.PVHOptions{Memory: large})
 }
 
 // tmpfs mounts one of a size.
@@ -50,17 +45,15 @@ func (v *vm) trySave(dir string) error {
 	return err
 }
 
-// TestSaveRefused is about saves that have no chance: the guest is not even
-// stopped.
-func TestSaveRefused(t *testing.T) {
-	n := newNode(t, nodeOptions{})
-	v := n.bootLarge("refused")
-	full := t.TempDir()
+// savesRefused are saves that have no chance: the guest is not even stopped.
+func (s *suite) savesRefused() {
+	v := s.bootLarge("refused")
+	full := s.t.TempDir()
 	v.must(os.WriteFile(filepath.Join(full, "something"), nil, 0o600))
-	kept := filepath.Join(t.TempDir(), "kept")
+	kept := s.image()
 	v.save(kept, true)
 	file := filepath.Join(full, "something")
-	small := tmpfs(t, "100m")
+	small := tmpfs(s.t, "100m")
 	for name, c := range map[string]struct {
 		dir   string
 		code  codes.Code
@@ -72,17 +65,17 @@ func TestSaveRefused(t *testing.T) {
 		"no parent":     {filepath.Join(full, "none", "image"), codes.FailedPrecondition, []string{"none"}},
 		"small":         {filepath.Join(small, "image"), codes.ResourceExhausted, []string{small, "not enough space"}},
 		"relative":      {"image", codes.InvalidArgument, []string{"directory", "absolute"}},
-		"state folder":  {n.path("state", "image"), codes.InvalidArgument, []string{"directory", n.path("state")}},
-		"a run folder":  {n.path("run", "vms", "refused", "image"), codes.InvalidArgument, []string{"directory"}},
+		"state folder":  {s.path("state", "image"), codes.InvalidArgument, []string{"directory", s.path("state")}},
+		"a run folder":  {s.path("run", "vms", "refused", "image"), codes.InvalidArgument, []string{"directory"}},
 		"no such place": {"/proc/image", codes.FailedPrecondition, []string{"/proc"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			n.in(t)
+		s.t.Run(name, func(t *testing.T) {
+			s.in(t)
 			from := v.now()
 			refused(t, v.trySave(c.dir), c.code, c.words...)
 			v.is(running)
 			for _, e := range v.events.all()[from:] {
-				if e.GetType() == "STOP" {
+				if e.GetType() == s.words.paused {
 					t.Error("the guest was stopped for it")
 				}
 			}
@@ -90,9 +83,9 @@ func TestSaveRefused(t *testing.T) {
 	}
 	v.countsOn()
 	v.verify(kept)
-	noImage(t, filepath.Join(small, "image"))
+	noImage(s.t, filepath.Join(small, "image"))
 	if entries, err := os.ReadDir(small); err != nil || len(entries) != 0 {
-		t.Errorf("the folder without space has %v, %v", entries, err)
+		s.t.Errorf("the folder without space has %v, %v", entries, err)
 	}
 }
 
@@ -171,28 +164,24 @@ func (i *interrupted) wentOn(from int) {
 	noImage(i.t, i.dir)
 }
 
-func TestSaveInterrupted(t *testing.T) {
-	for _, q := range qemusOrSkip(t) {
-		t.Run("qemu "+q.name, func(t *testing.T) {
-			n := newNode(t, nodeOptions{qemu: q})
-			v := n.bootLarge("interrupted")
-			for _, test := range []struct {
-				name string
-				run  func(v *vm)
-			}{
-				{"caller gone", (*vm).callerGone},
-				{"no space left", (*vm).noSpaceLeft},
-				{"folder gone", (*vm).folderGone},
-				{"agent killed", (*vm).agentKilled},
-				{"and then it can be saved", (*vm).saveAndRestore},
-				{"VMM killed", (*vm).vmmKilled},
-				{"shim killed", (*vm).shimKilled},
-			} {
-				t.Run(test.name, func(t *testing.T) {
-					n.in(t)
-					test.run(v)
-				})
-			}
+// savesInterrupted loses someone or something in the middle of a save.
+func (s *suite) savesInterrupted() {
+	v := s.bootLarge("interrupted")
+	for _, test := range []struct {
+		name string
+		run  func(v *vm)
+	}{
+		{"caller gone", (*vm).callerGone},
+		{"no space left", (*vm).noSpaceLeft},
+		{"folder gone", (*vm).folderGone},
+		{"agent killed", (*vm).agentKilled},
+		{"and then it can be saved", (*vm).saveAndRestore},
+		{"VMM killed", (*vm).vmmKilled},
+		{"shim killed", (*vm).shimKilled},
+	} {
+		s.t.Run(test.name, func(t *testing.T) {
+			s.in(t)
+			test.run(v)
 		})
 	}
 }
