@@ -28,7 +28,15 @@ func cloudHypervisor(t *testing.T) string {
 		return path
 	}
 	t.Log("no cloud-hypervisor: this is a stand-in")
-	path, err := chtest.Build(t.Context(), t.TempDir())
+	dir, err := os.MkdirTemp("", "vmlet-shim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path, err := chtest.Build(t.Context(), dir)
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // for the VMM's user
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ type rule struct {
 func (f *fence) restrict(c *config) error {
 	var rules []rule
 	add := func(path, access string) {
-		if real, err := filepath.EvalSymlinks(path); err == nil && path != "" {
+		if real, err := resolve(path); err == nil && path != "" {
 			rules = append(rules, rule{real, access})
 		}
 	}
@@ -77,12 +77,23 @@ func checkAccess(access string) error {
 	return nil
 }
 
+// resolve is filepath.EvalSymlinks for one who may not enter the folders on the way,
+// but has the file open: "/proc/self/fd/3".
+func resolve(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
 // allows tells whether a path may be read and written. What is not there yet is
 // judged by its folder.
 func (f *fence) allows(path, access string) error {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := resolve(path)
 	if err != nil {
-		parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+		parent, err := resolve(filepath.Dir(path))
 		if err != nil {
 			return nil // the kernel will say that it is not there
 		}
