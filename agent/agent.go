@@ -12,7 +12,9 @@ import (
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -71,9 +73,22 @@ func (a *agent) nodeName() (string, error) {
 	return os.Hostname()
 }
 
-// validate returns all faults of a specification that can be told before it is run.
+// validate returns all faults of a specification that can be told before it is run:
+// its own, and what the hypervisor and the VMM that it names can't do.
 func (a *agent) validate(s *vmletv1.VirtualMachineSpec) error {
-	return a.node.hypervisors.Validate(s, a.arch).Err()
+	faults := a.node.hypervisors.Validate(s, a.arch)
+	v, err := a.node.vmm(s.GetVmm())
+	if err != nil || spec.Validate(s) != nil {
+		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
+	}
+	if own, ok := v.(vmm.Validator); ok {
+		named := s.GetHypervisor()
+		if named == hypervisor.NameAuto {
+			named = ""
+		}
+		faults = append(faults, own.Validate(spec.Default(s, a.target("", named, v), a.layers), a.arch)...)
+	}
+	return faults.Err()
 }
 
 // machine finds a VM by its name.

@@ -7,6 +7,7 @@ import (
 	"github.com/vmlet/vmlet/agent/selector"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )
@@ -141,8 +142,8 @@ func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.
 	return node, ctx.Err()
 }
 
-func (s *api) GetVmmName(context.Context, *vmletv1.GetVmmNameRequest) (*vmletv1.GetVmmNameResponse, error) {
-	v, err := s.agent.node.vmm("")
+func (s *api) GetVmmName(ctx context.Context, _ *vmletv1.GetVmmNameRequest) (*vmletv1.GetVmmNameResponse, error) {
+	v, err := s.agent.node.defaultVMM(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,10 @@ func (s *api) GetVmmName(context.Context, *vmletv1.GetVmmNameRequest) (*vmletv1.
 }
 
 func (s *api) GetVmmVersion(ctx context.Context, r *vmletv1.GetVmmVersionRequest) (*vmletv1.GetVmmVersionResponse, error) {
-	v, err := s.agent.node.vmm(r.GetName())
+	v, err := s.agent.node.defaultVMM(ctx)
+	if name := r.GetName(); name != "" && name != spec.Auto {
+		v, err = s.agent.node.vmm(name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/pairing"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc/codes"
@@ -24,9 +24,11 @@ type choice struct {
 	vmm    vmm.VMM
 	info   vmm.Info
 	reason string // which hypervisor, and why
-	plan   *plan.Plan
-	lease  *lease
-	start  time.Time
+	// vmmReason is why it is this VMM.
+	vmmReason string
+	plan      *plan.Plan
+	lease     *lease
+	start     time.Time
 
 	hypervisorDevice string
 }
@@ -55,44 +57,44 @@ func (l *launch) choose(ctx context.Context) error {
 
 // target chooses what the VM runs on and completes its specification.
 func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
-	var req vmm.PlanRequest
-	a := l.agent
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := a.validate(l.spec); err != nil {
-		return req, err
+	if err := l.agent.node.hypervisors.Validate(l.spec, l.agent.arch).Err(); err != nil {
+		return vmm.PlanRequest{}, err
 	}
-	var err error
-	if c.vmm, err = l.m.home.vmm(l.spec.GetVmm()); err != nil {
-		return req, err
+	vmms, because, err := l.vmms()
+	if err != nil {
+		return vmm.PlanRequest{}, err
 	}
-	if c.info, err = c.vmm.Info(ctx); err != nil {
-		return req, failf(codes.FailedPrecondition, "VMM %s: %w", c.vmm.Name(), err)
-	}
-	h, reason, err := a.node.hypervisors.Choose(ctx, a.hypervisorFor(l.spec), func(h hypervisor.Hypervisor) error {
-		return errors.Join(l.m.home.permits(h), vmm.RunsUnder(c.info.Capabilities, h.Name()))
+	t := &trial{launch: l, id: c.id, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
+	pair, err := pairing.Choose(ctx, pairing.Request{
+		VMMs: vmms, Because: because,
+		Hypervisors: l.agent.node.hypervisors, Hypervisor: l.agent.hypervisorFor(l.spec),
+		Ask: t.ask, Permits: l.m.home.permits, Accepts: t.accepts,
 	})
 	if err != nil {
-		return req, err
+		return vmm.PlanRequest{}, err
 	}
-	if err := l.m.home.permits(h); err != nil { // one that was asked for by name
-		return req, failf(codes.FailedPrecondition, "hypervisor: %w", err)
+	req := t.requests[pair.VMM]
+	c.vmm, c.info, c.spec = t.vmms[pair.VMM], req.Info, req.Spec
+	c.reason, c.vmmReason = pair.HypervisorReason, pair.VMMReason
+	return req, nil
+}
+
+// vmms are those that the VM may have, the preferred one first, and why it can have
+// no other; empty: there is a choice.
+func (l *launch) vmms() (names []string, because string, err error) {
+	name := l.spec.GetVmm()
+	if name == "" || name == spec.Auto {
+		names, err = l.m.home.vmms()
+		return names, "", err
 	}
-	c.reason = reason
-	c.spec = spec.Default(l.spec, spec.Target{ID: c.id, Hypervisor: h.Name(), VMM: c.vmm.Name(), Arch: a.arch, Defaults: vmm.DefaultsOf(c.vmm, a.arch)}, a.layers)
-	if err := a.validate(c.spec); err != nil {
-		return req, err
+	if _, err := l.m.home.vmm(name); err != nil {
+		return nil, "", err
 	}
-	return vmm.PlanRequest{
-		ID:               c.id,
-		Spec:             c.spec,
-		Hypervisor:       h.Name(),
-		Accelerator:      h.Accelerator(),
-		CPUQuirks:        h.Check(ctx).CPUQuirks,
-		Info:             c.info,
-		HypervisorDevice: h.Device(),
-		Image:            l.image,
-		Paused:           l.paused,
-	}, nil
+	if l.image != nil {
+		return []string{name}, "made the image", nil
+	}
+	return []string{name}, "was asked for", nil
 }
 
 // hypervisorFor is the specification's word, or the node's where it has none.
@@ -170,7 +172,7 @@ func opens(p *plan.Plan, path string) bool {
 func (c *choice) describe(vm *vmletv1.VirtualMachine) {
 	vm.Status.EffectiveSpec = c.spec
 	vm.Status.Hypervisor = c.spec.GetHypervisor()
-	vm.Status.HypervisorReason = c.reason
+	vm.Status.HypervisorReason, vm.Status.VmmReason = c.reason, c.vmmReason
 	vm.Status.Vmm = &vmletv1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
 	vm.Status.StartedAt = timestamppb.New(c.start)
 }

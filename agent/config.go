@@ -38,13 +38,16 @@ type Config struct {
 	// Shim is the path of vmlet-shim; default: beside the running program.
 	Shim string `yaml:"shim"`
 
-	QEMU QEMUConfig `yaml:"qemu"`
+	QEMU            QEMUConfig            `yaml:"qemu"`
 	CloudHypervisor CloudHypervisorConfig `yaml:"cloudHypervisor"`
 	Users           UserRange             `yaml:"users"`
 	RAM             RAMConfig             `yaml:"ram"`
 	HugePages       []HugePageDir         `yaml:"hugePages"`
 	Cgroup          CgroupConfig          `yaml:"cgroup"`
 
+	// VMMs are their names in the order in which "auto" prefers them; those that it
+	// doesn't have come after them. Default: vmlet's order, QEMU first.
+	VMMs []string `yaml:"vmms"`
 	// Hypervisor is that of specifications which name none; default: the first
 	// that works, as "auto" has it. An unknown name is kvm, with a warning.
 	Hypervisor string `yaml:"hypervisor"`
@@ -168,6 +171,9 @@ func (c Config) complete() (Config, error) {
 	or(&c.QEMU.Binary, "/usr/bin/qemu-system-"+qemuArch(runtime.GOARCH))
 	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok {
 		or(&c.Hypervisor, h)
+	}
+	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
+		c.VMMs = []string{v}
 	}
 	or(&c.RAM.Size, "100%")
 	or(&c.RAM.Huge, "never")

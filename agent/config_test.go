@@ -60,6 +60,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		StateDir: "relative", RunDir: "relative", Socket: "/" + strings.Repeat("s", 110), Shim: "/a/../b",
 		QEMU:                  QEMUConfig{Binary: "qemu"},
 		CloudHypervisor:       CloudHypervisorConfig{Binary: "ch", Firmware: "fw"},
+		VMMs:                  []string{"qemu", "bochs", "qemu"},
 		Users:                 UserRange{First: 2147483647, Count: 2},
 		RAM:                   RAMConfig{Size: "1g,mode=777", Huge: "sometimes"},
 		HugePages:             []HugePageDir{{PageSize: "2Mi", Path: "hugepages"}},
@@ -73,7 +74,7 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.validate()
-	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "cloudHypervisor.firmware", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
+	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "cloudHypervisor.firmware", "vmms[1]", "vmms[2]", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
 		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors",
 		"devicePlugins.kubeletDir", "devicePlugins.counts.kvm", "devicePlugins.qgsSocket", `devicePlugins.cdi["devices.kubevirt.io/kvm"]`} {
 		if err == nil || !strings.Contains(err.Error(), "configuration: "+key+": ") {
@@ -106,6 +107,9 @@ permittedHostDevices:
 	if c.Hypervisor != "mshv" {
 		t.Errorf("the profile's device chooses %q", c.Hypervisor)
 	}
+	if got := c.vmmNames(); !slices.Equal(got, []string{"cloud-hypervisor", "qemu"}) {
+		t.Errorf("the profile's program makes the order of VMMs %q", got)
+	}
 	obsolete := c.ObsoleteModels()
 	for model, want := range map[string]bool{"486": true, "qemu64": false, "Penryn": true, "kvm64": true, "Opteron_G2": true, "Haswell": false} {
 		if slices.Contains(obsolete, model) != want {
@@ -115,8 +119,30 @@ permittedHostDevices:
 	if !slices.IsSorted(obsolete) {
 		t.Errorf("%q is not sorted", obsolete)
 	}
-	c, err = Config{Hypervisor: "kvm", VirtualizationProfile: c.VirtualizationProfile}.complete()
-	if err != nil || c.Hypervisor != "kvm" {
-		t.Errorf("hypervisor: counts more than the profile, and is %q (%v)", c.Hypervisor, err)
+	c, err = Config{Hypervisor: "kvm", VMMs: []string{"qemu"}, VirtualizationProfile: c.VirtualizationProfile}.complete()
+	if err != nil || c.Hypervisor != "kvm" || c.vmmNames()[0] != "qemu" {
+		t.Errorf("hypervisor: and vmms: count more than the profile, and are %q, %q (%v)", c.Hypervisor, c.vmmNames(), err)
+	}
+}
+
+// TestOrderOfVMMs: those that are named come first, and none is lost.
+func TestOrderOfVMMs(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                                 "qemu cloud-hypervisor",
+		"vmms: []":                         "qemu cloud-hypervisor",
+		"vmms: [cloud-hypervisor]":         "cloud-hypervisor qemu",
+		"vmms: [cloud-hypervisor, qemu]":   "cloud-hypervisor qemu",
+		"vmms: [qemu, cloud-hypervisor]\n": "qemu cloud-hypervisor",
+	} {
+		c, err := load(t, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err = c.complete(); err != nil || c.validate() != nil {
+			t.Fatal(err, c.validate())
+		}
+		if got := strings.Join(c.vmmNames(), " "); got != want {
+			t.Errorf("%q: %s, want %s", content, got, want)
+		}
 	}
 }

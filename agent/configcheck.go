@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
@@ -28,6 +30,16 @@ func (c Config) validate() error {
 	} {
 		if p.path != "" {
 			paths = append(paths, p)
+		}
+	}
+	known := c.vmmNames()
+	for i, name := range c.VMMs {
+		key := fmt.Sprintf("vmms[%d]", i)
+		switch {
+		case !slices.Contains(known, name):
+			fault(key, "%.80q is no VMM: choose among %s", name, strings.Join(known, ", "))
+		case slices.Contains(c.VMMs[:i], name):
+			fault(key, "%s is there twice", name)
 		}
 	}
 	for i, h := range c.HugePages {

@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/pairing"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -66,6 +67,7 @@ func codeOf(err error) codes.Code {
 		fromShim    *shim.Error
 		unknown     *hypervisor.UnknownError
 		unusable    *hypervisor.UnusableError
+		noVMM       *pairing.UnusableError
 		damaged     *memory.DamagedError
 		format      *memory.FormatError
 		outOfSpace  *memory.SpaceError
@@ -83,7 +85,7 @@ func codeOf(err error) codes.Code {
 		return codes.InvalidArgument
 	case errors.As(err, &notHere):
 		return codes.NotFound
-	case errors.As(err, &state), errors.As(err, &unusable), errors.As(err, &notAsked):
+	case errors.As(err, &state), errors.As(err, &unusable), errors.As(err, &noVMM), errors.As(err, &notAsked):
 		return codes.FailedPrecondition
 	case errors.As(err, &fromShim):
 		return codeOfShim(fromShim.Code)

@@ -42,6 +42,7 @@ type world struct {
 	hooks   map[string]func()    // by step, called once
 	steps   []string
 	vmm     *fakeVMM
+	others  []vmm.Program // after vmm, in the node's order
 }
 
 func newWorld(t *testing.T) *world {
@@ -132,7 +133,7 @@ func (w *world) start() *testAgent {
 	}
 	// A machine of which nothing is read, and whose VMM isn't asked beforehand.
 	none := filepath.Join(w.stateDir, "none")
-	n, err := newNode(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: []vmm.Program{w.vmm}, Log: cfg.Log}, w.stateDir)
+	n, err := newNode(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: cfg.Log}, w.stateDir)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -10,12 +10,14 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // fakeVMM plans anything.
 type fakeVMM struct {
 	w        *world
 	checkErr error
+	refuses  spec.FieldErrors // of any specification
 	lazy     bool
 }
 
@@ -25,6 +27,9 @@ func (v *fakeVMM) Info(context.Context) (vmm.Info, error) {
 }
 func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 	if err := v.w.step("plan"); err != nil {
+		return nil, err
+	}
+	if err := v.refuses.Err(); err != nil {
 		return nil, err
 	}
 	p := &plan.Plan{

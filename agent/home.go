@@ -36,8 +36,10 @@ type home interface {
 
 // ground is what a home gives a VM that is launched.
 type ground interface {
-	// vmm finds the program by the specification's word.
+	// vmm finds the program by its name, vmms are the names of those that a VM there
+	// may be given, the preferred one first.
 	vmm(name string) (vmm.VMM, error)
+	vmms() ([]string, error)
 	// permits says why a VM there can't have a hypervisor; nil: it can.
 	permits(h hypervisor.Hypervisor) error
 	// take decides what a plan depends on: the request's user, folders and

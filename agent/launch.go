@@ -112,7 +112,7 @@ func (l *launch) steps(ctx context.Context, message string) error {
 
 // announce puts the VM into the state of being started.
 func (l *launch) announce() error {
-	state, message := lifecycle.Starting, "starting: "+l.choice.reason
+	state, message := lifecycle.Starting, "starting: "+l.choice.reason+"; "+l.choice.vmmReason
 	if l.image != nil {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
 )
 
 // node is what this machine can run VMs with.
@@ -98,20 +99,42 @@ func logChanges(log *slog.Logger, before, now *vmletv1.Capabilities) {
 	}
 }
 
-// vmm finds a VMM by the specification's word; "auto" and "" are the first.
-func (n *node) vmm(name string) (vmm.VMM, error) {
+// vmmNames are those of the VMMs that VMs are run with, the preferred one first.
+func (n *node) vmmNames() ([]string, error) {
 	if len(n.vmms) == 0 {
-		return nil, fmt.Errorf("this agent has no VMM")
+		return nil, failf(codes.FailedPrecondition, "this agent has no VMM")
 	}
-	if name == "" || name == "auto" {
-		return n.vmms[0], nil
+	names := make([]string, len(n.vmms))
+	for i, v := range n.vmms {
+		names[i] = v.Name()
 	}
-	i := slices.IndexFunc(n.vmms, func(v vmm.VMM) bool { return v.Name() == name })
+	return names, nil
+}
+
+// defaultVMM is the one that a VM gets which asks for nothing in particular.
+func (n *node) defaultVMM(ctx context.Context) (vmm.VMM, error) {
+	names, err := n.vmmNames()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := n.keeper.Document(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(names, doc.GetDefaultVmm()) {
+		return n.vmm(doc.GetDefaultVmm())
+	}
+	return n.vmms[0], nil
+}
+
+// vmm finds a VMM by its name.
+func (n *node) vmm(name string) (vmm.VMM, error) {
+	names, err := n.vmmNames()
+	if err != nil {
+		return nil, err
+	}
+	i := slices.Index(names, name)
 	if i < 0 {
-		names := make([]string, len(n.vmms))
-		for i, v := range n.vmms {
-			names[i] = v.Name()
-		}
 		return nil, invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
 	}
 	return n.vmms[i], nil

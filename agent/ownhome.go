@@ -46,6 +46,7 @@ func (ownHome) hasImage(ref *vmletv1.ImageReference) bool { return imageIs(ref) 
 func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
 
 func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(name) }
+func (h ownHome) vmms() ([]string, error)          { return h.agent.node.vmmNames() }
 
 func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
 

@@ -3,9 +3,9 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,33 +92,33 @@ func (h *podHome) checkSave(o saveOptions) error {
 
 // vmm is one of the pod's image.
 func (h *podHome) vmm(name string) (vmm.VMM, error) {
-	names := []string{name}
-	if name == "" || name == "auto" {
-		names = nil
-		for _, v := range h.agent.node.vmms {
-			names = append(names, v.Name())
-		}
+	if v := h.told[name]; v != nil {
+		return v, nil
 	}
-	var errs []error
-	for _, n := range names {
-		if v := h.told[n]; v != nil {
-			return v, nil
-		}
-		if why := h.broken[n]; why != "" {
-			errs = append(errs, failf(codes.FailedPrecondition, "VMM %s in the pod's image: %s", n, why))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if why := h.broken[name]; why != "" {
+		return nil, failf(codes.FailedPrecondition, "VMM %s in the pod's image: %s", name, why)
 	}
 	return nil, invalid("vmm", "%q is not in the pod's image, or this agent doesn't drive it", name)
+}
+
+// vmms are those of the pod's image, in the node's order.
+func (h *podHome) vmms() ([]string, error) {
+	names, err := h.agent.node.vmmNames()
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return h.told[name] == nil && h.broken[name] == "" })
+	if len(names) == 0 {
+		return nil, invalid("vmm", "what this agent drives is not in the pod's image")
+	}
+	return names, nil
 }
 
 // permits wants the hypervisor's device to be allocated.
 func (h *podHome) permits(hv hypervisor.Hypervisor) error {
 	for _, r := range hv.DeviceRequests() {
 		if !r.Optional && !h.allocated[r.Resource] {
-			return fmt.Errorf("%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
+			return failf(codes.FailedPrecondition, "%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -67,13 +68,33 @@ func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
 	if keepIn != "" {
 		q.CacheFile = filepath.Join(keepIn, qemuFile)
 	}
-	return []vmm.Program{
+	return inOrder(c.VMMs, []vmm.Program{
 		qemu.New(q),
 		cloudhypervisor.New(cloudhypervisor.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
 			Hypervisors: hypervisors, HostKey: hostKey,
 		}),
+	})
+}
+
+// inOrder puts those that are named first, in that order.
+func inOrder(names []string, programs []vmm.Program) []vmm.Program {
+	place := func(p vmm.Program) int {
+		if i := slices.Index(names, p.Name()); i >= 0 {
+			return i
+		}
+		return len(names)
 	}
+	slices.SortStableFunc(programs, func(a, b vmm.Program) int { return place(a) - place(b) })
+	return programs
+}
+
+// vmmNames are the names that VMMs have in a configuration.
+func (c Config) vmmNames() (names []string) {
+	for _, p := range c.vmms(sysfs.Roots{}, "") {
+		names = append(names, p.Name())
+	}
+	return names
 }
 
 // Sayings asks the VMMs of this configuration on behalf of another process, which

@@ -251,11 +251,3 @@ func (c *collection) nodeName() string {
 	}
 	return strings.ToValidUTF8(name, "?") // the document takes no other
 }
-
-// defaultVMM is the first: it is what "auto" stands for, whether it works or not.
-func defaultVMM(vmms []*vmletv1.VmmCapabilities) string {
-	if len(vmms) == 0 {
-		return ""
-	}
-	return vmms[0].GetName()
-}

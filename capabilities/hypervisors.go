@@ -2,6 +2,7 @@ package capabilities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/device"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/pairing"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -66,7 +68,6 @@ func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
 	for i, h := range s.Hypervisors.All() {
 		all = append(all, answered{h, statusOf(doc.GetHypervisors()[i])})
 	}
-	doc.DefaultVmm = defaultVMM(doc.GetVmms())
 	known, err := hypervisor.New(all...)
 	if err != nil {
 		doc.DefaultHypervisorReason = err.Error() // their names are those of a Registry: they differ
@@ -74,19 +75,47 @@ func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
 	}
 	configured, warning := known.Default(s.DefaultHypervisor)
 	doc.DefaultHypervisorWarning = warning
+	chosen := defaultVMM(ctx, s, doc.GetVmms(), known, configured)
+	doc.DefaultVmm = chosen.GetName()
 	if s.foreign() {
 		doc.DefaultHypervisorReason = "not known: the files are another machine's"
 		return
 	}
 	h, reason, err := known.Choose(ctx, configured, func(h hypervisor.Hypervisor) error {
-		if len(doc.GetVmms()) == 0 {
-			return nil
-		}
-		return vmm.RunsUnder(doc.GetVmms()[0], h.Name())
+		return vmm.RunsUnder(chosen, h.Name())
 	})
 	if err != nil {
 		doc.DefaultHypervisorReason = fmt.Sprintf("none: %v", err)
 		return
 	}
 	doc.DefaultHypervisor, doc.DefaultHypervisorReason = h.Name(), reason
+}
+
+// defaultVMM is the one that a VM gets which asks for nothing in particular, as the
+// agent chooses it; where none can be used the preferred one, and nil if there is
+// none at all.
+func defaultVMM(ctx context.Context, s Sources, vmms []*vmletv1.VmmCapabilities, known *hypervisor.Registry, configured string) *vmletv1.VmmCapabilities {
+	if len(vmms) == 0 {
+		return nil
+	}
+	if s.foreign() {
+		return vmms[0] // nothing was asked
+	}
+	byName, names := make(map[string]*vmletv1.VmmCapabilities), make([]string, len(vmms))
+	for i, v := range vmms {
+		names[i], byName[v.GetName()] = v.GetName(), v
+	}
+	pair, err := pairing.Choose(ctx, pairing.Request{
+		VMMs: names, Hypervisors: known, Hypervisor: configured,
+		Ask: func(_ context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+			if v := byName[name]; v.GetState() != StateUnusable {
+				return v, nil
+			}
+			return nil, errors.New(byName[name].GetReason())
+		},
+	})
+	if err != nil {
+		return vmms[0]
+	}
+	return byName[pair.VMM]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -162,6 +163,8 @@ func withViolations(s *status.Status) string {
 		return head
 	case head == strings.Join(faults, "\n"):
 		head = fmt.Sprintf("%d faults:", len(faults))
+	case !slices.ContainsFunc(faults, func(f string) bool { return !strings.Contains(head, f) }):
+		return head // it has them all, in their places
 	}
 	return head + "\n  " + strings.Join(faults, "\n  ")
 }

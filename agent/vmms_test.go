@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+// otherVMM is a second VMM, which has no user networks and runs under kvm alone.
+type otherVMM struct {
+	*fakeVMM
+	missing error
+}
+
+const otherName = "cloud-hypervisor"
+
+func newOther(w *world) *otherVMM { return &otherVMM{fakeVMM: &fakeVMM{w: w}} }
+
+func (v *otherVMM) Name() string { return otherName }
+func (v *otherVMM) Info(context.Context) (vmm.Info, error) {
+	return vmm.Info{Name: otherName, Version: "53", Binary: "/bin/ch", Capabilities: &vmletv1.VmmCapabilities{
+		Name: otherName, Accelerators: []*vmletv1.AcceleratorCapabilities{{Hypervisor: "kvm", Usable: true}},
+	}}, v.missing
+}
+func (v *otherVMM) Defaults(string) spec.VMMDefaults { return spec.VMMDefaults{Watchdog: "virtio"} }
+func (v *otherVMM) Validate(s *vmletv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
+	for i, n := range s.GetNetworks() {
+		if n.GetTap() == nil {
+			faults.Add(fmt.Sprintf("networks[%d].user", i), "want a tap")
+		}
+	}
+	if m := s.GetDevices().GetWatchdog().GetModel(); m != "" && m != "virtio" {
+		faults.Add("devices.watchdog.model", "want virtio")
+	}
+	return faults
+}
+func (v *otherVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
+	if err := v.Validate(r.Spec, "").Err(); err != nil {
+		return nil, err
+	}
+	p, err := v.fakeVMM.Plan(r)
+	if err == nil {
+		p.VMM = otherName
+	}
+	return p, err
+}
+func (v *otherVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
+	m, err := v.fakeVMM.Manifest(r)
+	m.VMM, m.MachineType = memory.VMM{Name: otherName, Version: "53"}, ""
+	return m, err
+}
+
+// TestCreateValidatesForItsVMM: what a VMM that is named can't do is said at once,
+// beside all else, whether it is there or not; for "auto" there may be another.
+func TestCreateValidatesForItsVMM(t *testing.T) {
+	w := newWorld(t)
+	other := newOther(w)
+	other.missing = fs.ErrNotExist
+	w.others = []vmm.Program{other}
+	a := w.start()
+	for _, c := range []struct{ yaml, want string }{
+		{"vmm: cloud-hypervisor\nnetworks: [{}, {tap: {}}]\ndevices: {watchdog: {model: itco}}", "networks[0].user devices.watchdog.model"},
+		{"vmm: cloud-hypervisor\nhypervisor: emulation\ncpu: {model: host}\nnetworks: [{user: {}}]", "vmm cpu.model networks[0].user"},
+		{"vmm: cloud-hypervisor\ndevices: {watchdog: {}}", ""},
+		{"vmm: qemu\nnetworks: [{}]", ""},
+		{"vmm: auto\nnetworks: [{}]\ndevices: {watchdog: {model: itco}}", ""},
+	} {
+		s, err := spec.Parse([]byte("name: a\n"+c.yaml), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := proto.CloneOf(s)
+		_, err = a.create(t.Context(), s)
+		var faults spec.FieldErrors
+		if errors.As(err, &faults) != (c.want != "") {
+			t.Errorf("%q: %v", c.yaml, err)
+		}
+		var fields []string
+		for _, f := range faults {
+			fields = append(fields, f.Field)
+		}
+		if got := strings.Join(fields, " "); got != c.want || !proto.Equal(s, before) {
+			t.Errorf("%q: faults of %q, want %q; it became %v", c.yaml, got, c.want, s)
+		}
+		if err == nil {
+			if err := a.delete(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestAutoVMM: the VMM follows from the specification and from what is there, and the
+// record says why.
+func TestAutoVMM(t *testing.T) {
+	fault := spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
+	user := []*vmletv1.NetworkInterface{{Backend: &vmletv1.NetworkInterface_User{User: &vmletv1.UserNetwork{}}}}
+	for _, c := range []struct {
+		name                  string
+		change                func(w *world, other *otherVMM)
+		spec                  func(s *vmletv1.VirtualMachineSpec)
+		hypervisor, vmm, says string
+	}{
+		{name: "the first", hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
+		{name: "by name", spec: func(s *vmletv1.VirtualMachineSpec) { s.Vmm = otherName }, hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor was asked for"},
+		{name: "qemu not there", change: func(w *world, _ *otherVMM) { w.fail["info"] = errors.New("no such file") },
+			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't be used (no such file)"},
+		{name: "qemu refuses", change: func(w *world, _ *otherVMM) { w.vmm.refuses = fault },
+			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't: devices.x: there is none"},
+		{name: "only qemu emulates", spec: func(s *vmletv1.VirtualMachineSpec) { s.Hypervisor = "emulation" },
+			hypervisor: "emulation", vmm: "qemu", says: "qemu: the node's first choice"},
+		{name: "the other is not asked in vain", change: func(_ *world, other *otherVMM) { other.missing = errors.New("broken") },
+			spec: func(s *vmletv1.VirtualMachineSpec) { s.Networks = user }, hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			other := newOther(w)
+			w.others = []vmm.Program{other}
+			if c.change != nil {
+				c.change(w, other)
+			}
+			a := w.start()
+			s := testSpec("web")
+			if c.spec != nil {
+				c.spec(s)
+			}
+			if _, err := a.create(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			a.mustStart(t, "web")
+			m, _ := a.machine("web")
+			st := m.snapshot().GetStatus()
+			if st.GetHypervisor() != c.hypervisor || st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says || st.GetHypervisorReason() == "" {
+				t.Errorf("%s with %s: %q, %q; want %s with %s: %q", st.GetHypervisor(), st.GetVmm().GetName(), st.GetHypervisorReason(), st.GetVmmReason(), c.hypervisor, c.vmm, c.says)
+			}
+			if got := w.proc("web").launched.VMM; got != c.vmm || st.GetEffectiveSpec().GetVmm() != c.vmm {
+				t.Errorf("a plan for %s, a specification for %s", got, st.GetEffectiveSpec().GetVmm())
+			}
+		})
+	}
+}
+
+// TestNoVMM: where none can, it is said of each why, with the fields, and nothing is
+// taken.
+func TestNoVMM(t *testing.T) {
+	w := newWorld(t)
+	w.others = []vmm.Program{newOther(w)}
+	w.vmm.refuses = spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
+	a := w.start()
+	s := testSpec("web")
+	s.Networks = append(s.Networks, &vmletv1.NetworkInterface{})
+	if _, err := a.create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	_, err := a.start(t.Context(), "web", startOptions{}, nil)
+	wantCode(t, "starting", err, codes.InvalidArgument)
+	for _, want := range []string{"qemu under kvm: devices.x: there is none", "cloud-hypervisor under kvm: networks[1].user: want a tap"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\ndoesn't have %q", err, want)
+		}
+	}
+	if held := w.holding(); held != nil {
+		t.Errorf("still taken: %q", held)
+	}
+}
+
+// TestRestoreTakesTheImagesVMM, whichever is preferred.
+func TestRestoreTakesTheImagesVMM(t *testing.T) {
+	w := newWorld(t)
+	w.others = []vmm.Program{newOther(w)}
+	a := w.start()
+	s := testSpec("web")
+	s.Vmm = otherName
+	if _, err := a.create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	a.mustStart(t, "web")
+	dir := filepath.Join(t.TempDir(), "image")
+	if _, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.restore(t.Context(), restoreOptions{directory: dir, name: "again", newIdentity: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.wantState(t, "again", lifecycle.Running)
+	m, _ := a.machine("again")
+	st := m.snapshot().GetStatus()
+	if st.GetVmm().GetName() != otherName || st.GetVmmReason() != "cloud-hypervisor made the image" {
+		t.Errorf("%s: %q", st.GetVmm().GetName(), st.GetVmmReason())
+	}
+}

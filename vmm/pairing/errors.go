@@ -1,0 +1,88 @@
+package pairing
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// UnusableError says that a VMM can't be used, whatever for.
+type UnusableError struct {
+	VMM string
+	Err error
+}
+
+func (e *UnusableError) Error() string { return "VMM " + e.VMM + ": " + e.Err.Error() }
+func (e *UnusableError) Unwrap() error { return e.Err }
+
+// RefusedError says that a VMM can't run a VM under a hypervisor. Its text is that of
+// the error it wraps.
+type RefusedError struct {
+	VMM, Hypervisor string
+	Err             error
+}
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Refusal is why one VMM isn't taken.
+type Refusal struct {
+	VMM string
+	Err error
+}
+
+// NoneError says of each VMM why it can't run a VM. It wraps what says most: what
+// the VM asks for that can't be had, if it is that.
+type NoneError struct {
+	// Refusals in the order in which VMMs are preferred.
+	Refusals []Refusal
+}
+
+func (e *NoneError) Error() string {
+	lines := []string{"no VMM of this node can run it:"}
+	for _, r := range e.Refusals {
+		lines = append(lines, r.line())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// line names the pair, and gives one line to each fault.
+func (r Refusal) line() string {
+	var refused *RefusedError
+	var unusable *UnusableError
+	switch {
+	case errors.As(r.Err, &refused):
+		return "- " + r.VMM + " under " + refused.Hypervisor + ": " + strings.ReplaceAll(refused.Err.Error(), "\n", "\n  ")
+	case errors.As(r.Err, &unusable):
+		return "- " + r.VMM + ": " + unusable.Err.Error()
+	}
+	return "- " + r.VMM + ": " + r.Err.Error()
+}
+
+// Unwrap returns the refusal that says most.
+func (e *NoneError) Unwrap() error {
+	for _, r := range e.Refusals {
+		if errors.As(r.Err, new(*RefusedError)) {
+			return r.Err
+		}
+	}
+	return e.Refusals[0].Err
+}
+
+// err leaves out VMMs that are not there if one is: who has one VMM is told of that
+// alone.
+func (e *NoneError) err() error {
+	var there []Refusal
+	for _, r := range e.Refusals {
+		if !(errors.As(r.Err, new(*UnusableError)) && errors.Is(r.Err, fs.ErrNotExist)) {
+			there = append(there, r)
+		}
+	}
+	switch {
+	case len(e.Refusals) == 1:
+		return e.Refusals[0].Err
+	case len(there) == 1:
+		return there[0].Err
+	}
+	return e
+}

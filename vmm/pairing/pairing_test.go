@@ -1,0 +1,173 @@
+package pairing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/hypervisor"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/pairing"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// made is a hypervisor that works, or not.
+type made struct {
+	hypervisor.Base
+	name  string
+	level hypervisor.Level
+}
+
+func (m made) Name() string        { return m.name }
+func (m made) Accelerator() string { return m.name }
+func (m made) VirtType() string    { return m.name }
+func (m made) Check(context.Context) hypervisor.Status {
+	return hypervisor.Status{Level: m.level, Reason: "made so"}
+}
+
+// program is a VMM: which hypervisors it runs under, or why it can't be used.
+type program struct {
+	under  string // separated by spaces
+	broken error
+	// refuses the VM, under any hypervisor.
+	refuses error
+}
+
+func request(t *testing.T, hypervisors string, order []string, programs map[string]program) pairing.Request {
+	t.Helper()
+	var all []hypervisor.Hypervisor
+	for _, name := range strings.Fields(hypervisors) {
+		plain, fails := strings.CutPrefix(name, "-")
+		level := hypervisor.Works
+		if fails {
+			level = hypervisor.Unusable
+		}
+		all = append(all, made{name: plain, level: level})
+	}
+	known, err := hypervisor.New(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pairing.Request{
+		VMMs: order, Hypervisors: known,
+		Ask: func(_ context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+			v := &vmletv1.VmmCapabilities{Name: name, Version: "1"}
+			for _, h := range strings.Fields(programs[name].under) {
+				v.Accelerators = append(v.Accelerators, &vmletv1.AcceleratorCapabilities{Hypervisor: h, Usable: true})
+			}
+			return v, programs[name].broken
+		},
+		Accepts: func(_ context.Context, name string, _ hypervisor.Hypervisor) error { return programs[name].refuses },
+	}
+}
+
+// TestChoose: VMM and hypervisor are chosen together, and the reason says why.
+func TestChoose(t *testing.T) {
+	gone := fmt.Errorf("stat /q: %w", fs.ErrNotExist)
+	fault := spec.FieldErrors{{Field: "a", Message: "no"}, {Field: "b", Message: "nor that"}}
+	both := []string{"q", "c"}
+	for _, test := range []struct {
+		name, hypervisors, wanted string
+		order                     []string
+		q, c                      program
+		because                   string
+		want, reason              string
+	}{
+		{"the first", "kvm emulation", "", both, program{under: "kvm emulation"}, program{under: "kvm"}, "", "q kvm", "q: the node's first choice"},
+		{"another first", "kvm emulation", "auto", []string{"c", "q"}, program{under: "kvm emulation"}, program{under: "kvm"}, "", "c kvm", "c: the node's first choice"},
+		{"not there", "kvm emulation", "", both, program{broken: gone}, program{under: "kvm"}, "", "c kvm", "c: q can't be used (stat /q: file does not exist)"},
+		{"only one there, no emulation", "-kvm mshv emulation", "auto", both, program{broken: gone}, program{under: "kvm mshv"}, "", "c mshv", "c: q can't be used (stat /q: file does not exist)"},
+		{"refused", "kvm", "", []string{"c", "q"}, program{under: "kvm"}, program{under: "kvm", refuses: fault}, "", "q kvm", "q: c can't: a: no; b: nor that"},
+		{"not under the wanted one", "kvm emulation", "emulation", []string{"c", "q"}, program{under: "kvm emulation"}, program{under: "kvm"}, "", "q emulation", "q: c can't: hypervisor emulation can't be used here: not with this VMM: c 1 has not been tried with it"},
+		{"faster with the second", "-kvm mshv emulation", "", both, program{under: "kvm emulation"}, program{under: "kvm mshv"}, "", "c mshv", "c: q would run it under emulation only"},
+		{"faster, but refused", "-kvm mshv emulation", "", both, program{under: "kvm emulation"}, program{under: "kvm mshv", refuses: fault}, "", "q emulation", "q: the node's first choice"},
+		{"as slow", "-kvm emulation", "", both, program{under: "emulation"}, program{under: "emulation"}, "", "q emulation", "q: the node's first choice"},
+		{"wanted slow", "kvm emulation", "emulation", both, program{under: "kvm emulation"}, program{under: "kvm emulation"}, "", "q emulation", "q: the node's first choice"},
+		{"not asked under what", "kvm", "", both, program{}, program{}, "", "q kvm", "q: the node's first choice"},
+		{"no choice", "kvm", "", []string{"c"}, program{}, program{under: "kvm"}, "was asked for", "c kvm", "c was asked for"},
+	} {
+		r := request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c})
+		r.Hypervisor, r.Because = test.wanted, test.because
+		pair, err := pairing.Choose(t.Context(), r)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if got := pair.VMM + " " + pair.Hypervisor.Name(); got != test.want || pair.VMMReason != test.reason || pair.HypervisorReason == "" {
+			t.Errorf("%s: %s, %q, %q; want %s, %q", test.name, got, pair.VMMReason, pair.HypervisorReason, test.want, test.reason)
+		}
+	}
+}
+
+// TestNone: each pair that doesn't work is named with why, and what the VM asks for
+// can be found in the error.
+func TestNone(t *testing.T) {
+	gone := fmt.Errorf("stat /q: %w", fs.ErrNotExist)
+	fault := spec.FieldErrors{{Field: "a", Message: "no"}, {Field: "b", Message: "nor that"}}
+	both := []string{"q", "c"}
+	for _, test := range []struct {
+		name, hypervisors string
+		order             []string
+		q, c              program
+		want              string
+		fields            bool
+	}{
+		{"both refuse", "kvm", both, program{refuses: fault}, program{refuses: fault},
+			"no VMM of this node can run it:\n- q under kvm: a: no\n  b: nor that\n- c under kvm: a: no\n  b: nor that", true},
+		{"broken, and refused", "kvm", both, program{broken: errors.New("crashes")}, program{refuses: fault},
+			"no VMM of this node can run it:\n- q: crashes\n- c under kvm: a: no\n  b: nor that", true},
+		{"one is there, and refuses", "kvm", both, program{refuses: fault}, program{broken: gone}, "a: no\nb: nor that", true},
+		{"none is there", "kvm", both, program{broken: gone}, program{broken: gone},
+			"no VMM of this node can run it:\n- q: stat /q: file does not exist\n- c: stat /q: file does not exist", false},
+		{"no hypervisor", "-kvm", both, program{}, program{under: "mshv"},
+			"no VMM of this node can run it:\n- q: hypervisor auto can't be used here: kvm is unusable (made so)\n- c: hypervisor auto can't be used here: kvm is unusable (made so)", false},
+		{"one of its own", "kvm", both[:1], program{broken: gone}, program{}, "VMM q: stat /q: file does not exist", false},
+		{"no VMM", "kvm", nil, program{}, program{}, "there is no VMM", false},
+	} {
+		_, err := pairing.Choose(t.Context(), request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c}))
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%s:\n%v\nwant\n%s", test.name, err, test.want)
+		}
+		if got := errors.As(err, new(spec.FieldErrors)); got != test.fields {
+			t.Errorf("%s: fields in it: %t", test.name, got)
+		}
+	}
+}
+
+// TestPermits: what is not to be had where the VM is, isn't chosen, and is refused
+// when it is asked for by name.
+func TestPermits(t *testing.T) {
+	r := request(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "kvm emulation"}})
+	r.Permits = func(h hypervisor.Hypervisor) error {
+		if h.Name() == "kvm" {
+			return errors.New("not given")
+		}
+		return nil
+	}
+	pair, err := pairing.Choose(t.Context(), r)
+	if err != nil || pair.Hypervisor.Name() != "emulation" || !strings.Contains(pair.HypervisorReason, "not given") {
+		t.Errorf("%+v, %v", pair, err)
+	}
+	r.Hypervisor = "kvm"
+	if _, err := pairing.Choose(t.Context(), r); err == nil || err.Error() != "hypervisor: not given" {
+		t.Errorf("kvm by name: %v", err)
+	}
+}
+
+// TestGivenUp: an end of ctx is no reason to take another VMM.
+func TestGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := request(t, "kvm", []string{"q", "c"}, nil)
+	ask := r.Ask
+	r.Ask = func(ctx context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+		cancel()
+		_, _ = ask(ctx, name)
+		return nil, ctx.Err()
+	}
+	if _, err := pairing.Choose(ctx, r); !errors.Is(err, context.Canceled) || errors.As(err, new(*pairing.NoneError)) {
+		t.Errorf("error %v", err)
+	}
+}
