@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // maxOutput bounds what is read of the program, in bytes; its help has some ten
@@ -34,13 +35,16 @@ func (p *Program) ask(ctx context.Context, binary string) (*answer, error) {
 	}
 	t := &tried{}
 	if p.anyDevice() {
-		t = try(ctx, binary)
+		t = try(ctx, binary, p.config.Architecture == spec.ArchAMD64)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	a.passing = !t.lasting()
 	a.Details.Arch = p.config.Architecture
+	if t.saving != nil {
+		a.Details.NoSave = t.saving.Error()
+	}
 	a.Details.Accelerators = t.accelerators(p.config.Hypervisors)
 	for _, h := range p.config.Hypervisors {
 		if slices.Contains(t.features, h.Accelerator()) {

@@ -167,7 +167,7 @@ func (a *answer) holds(key string) bool {
 func (p *Program) info(a *answer) vmm.Info {
 	return vmm.Info{
 		Name: chvm.Name, Version: a.Version, Binary: a.Binary,
-		LazyRestore:  a.Details.has(featureRestoreMode),
+		LazyRestore:  a.Details.lazy(),
 		Passing:      a.passing,
 		Capabilities: p.capabilities(a),
 		Details:      &a.Details,
@@ -179,14 +179,13 @@ func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
 	out := &vmletv1.VmmCapabilities{
 		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
 		Devices:           slices.Clone(d.Devices),
-		SnapshotKinds:     []string{"eager"},
-		LazyRestore:       d.has(featureRestoreMode),
+		SnapshotKinds:     d.snapshotKinds(),
+		LazyRestore:       d.lazy(),
 		BuiltAccelerators: slices.Clone(d.Built),
 		Features:          slices.Clone(d.Features),
 	}
-	if out.LazyRestore {
-		// RAM that is mapped privately is in no file that could be copied.
-		out.SnapshotKinds = append(out.SnapshotKinds, "lazy", "stream")
+	if d.NoSave != "" {
+		out.Reason = "VMs can't be saved: " + d.NoSave
 	}
 	for _, h := range p.config.Hypervisors {
 		failure, tried := d.Accelerators[h.Name()]
@@ -198,4 +197,29 @@ func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
 		})
 	}
 	return out
+}
+
+func (d *Details) snapshotKinds() []string {
+	switch {
+	case d.NoSave != "":
+		return nil
+	case d.lazy():
+		// RAM that is mapped privately is in no file that could be copied.
+		return []string{"eager", "lazy", "stream"}
+	}
+	return []string{"eager"}
+}
+
+// noSave says why no VM can be saved here, as the program was last tried; nil: it can.
+func (p *Program) noSave() error {
+	a := p.told
+	if a == nil {
+		p.asking <- struct{}{}
+		a = p.known
+		<-p.asking
+	}
+	if a == nil || a.Details.NoSave == "" {
+		return nil
+	}
+	return errors.New("vmm: " + a.Details.NoSave)
 }

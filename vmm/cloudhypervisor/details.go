@@ -20,6 +20,8 @@ type Details struct {
 	// Accelerators has, by hypervisor, why the program can't be used with it; empty: it
 	// can.
 	Accelerators map[string]string `json:"accelerators,omitempty"`
+	// NoSave is why VMs can't be saved; empty: they can, as far as it was tried.
+	NoSave string `json:"noSave,omitempty"`
 	// Built are the accelerators that the program was built with.
 	Built []string `json:"built,omitempty"`
 	// Landlock: the program has it, and so has the kernel.
@@ -73,6 +75,9 @@ func (p *Program) onNode(d Details) Details {
 	}
 	return d
 }
+
+// lazy is whether an image can be mapped.
+func (d *Details) lazy() bool { return d.NoSave == "" && d.has(featureRestoreMode) }
 
 func (d *Details) has(feature string) bool { return slices.Contains(d.Features, feature) }
 

@@ -61,10 +61,11 @@ func (b *builder) tpm() {
 var _ vmm.SaveRefuser = (*Program)(nil)
 
 // RefuseSave refuses a VM with a TPM, whose registers and commands under way are not
-// in a snapshot (devices/src/tpm.rs), nor is what the emulator keeps.
-func (*Program) RefuseSave(s *vmletv1.VirtualMachineSpec) error {
+// in a snapshot (devices/src/tpm.rs), nor is what the emulator keeps; and all where the
+// program was found unable to save one.
+func (p *Program) RefuseSave(s *vmletv1.VirtualMachineSpec) error {
 	if s.GetDevices().GetTpm() != nil {
 		return errors.New("devices.tpm: cloud-hypervisor doesn't save a TPM's state: stop the VM instead, or use vmm: qemu")
 	}
-	return nil
+	return p.noSave()
 }

@@ -80,7 +80,7 @@ func checkImage(info vmm.Info, m *memory.Manifest) error {
 	if !ok {
 		return fmt.Errorf("checking an image: the information on %s is of type %T, not %s's", info.Binary, info.Details, chvm.Name)
 	}
-	return errors.Join(checkVersion(info, m), checkAccelerator(details, m))
+	return errors.Join(checkVersion(info, m), checkAccelerator(details, m), checkTrial(details))
 }
 
 // checkVersion wants the same major version: what a snapshot has of the devices' states
@@ -110,6 +110,13 @@ func checkAccelerator(d *Details, m *memory.Manifest) error {
 		return fmt.Errorf("%w: it was saved under the hypervisor %.40q, which this node doesn't have", ErrImage, m.Accelerator)
 	case failure != "":
 		return fmt.Errorf("%w: it was saved under the hypervisor %s, which cloud-hypervisor can't use here: %s", ErrImage, m.Accelerator, failure)
+	}
+	return nil
+}
+
+func checkTrial(d *Details) error {
+	if d.NoSave != "" {
+		return fmt.Errorf("%w: %s", ErrImage, d.NoSave)
 	}
 	return nil
 }

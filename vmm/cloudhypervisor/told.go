@@ -20,9 +20,11 @@ func (p *Program) Tell(info vmm.Info) (json.RawMessage, error) {
 
 // Bounds on what is taken of a program that was asked elsewhere.
 const (
-	maxToldPath  = 4096 // bytes: PATH_MAX (limits.h)
-	maxToldText  = 1 << 10
-	maxToldWords = 64 // of each list
+	maxToldPath = 4096 // bytes: PATH_MAX (limits.h)
+	maxToldText = 1 << 10
+	// maxToldReason is room for what a VMM gives as causes, of which there may be some.
+	maxToldReason = 8 << 10
+	maxToldWords  = 64 // of each list
 )
 
 // Told returns a cloud-hypervisor that was asked elsewhere, in a pod: its Info is what
@@ -53,10 +55,11 @@ func (a *answer) check() error {
 		bytes int
 	}{
 		{"version", []string{a.Version}, maxToldText}, {"binary", []string{a.Binary}, maxToldPath},
-		{"details.arch", []string{d.Arch}, maxToldText}, {"details.features", d.Features, maxToldText},
+		{"details.arch", []string{d.Arch}, maxToldText}, {"details.noSave", []string{d.NoSave}, maxToldReason},
+		{"details.features", d.Features, maxToldText},
 		{"details.devices", d.Devices, maxToldText}, {"details.built", d.Built, maxToldText},
 		{"details.firmware", []string{d.Firmware}, maxToldPath}, {"details.firmwareFiles", d.FirmwareFiles, maxToldPath},
-		{"details.accelerators", reasons(d.Accelerators), maxToldText},
+		{"details.accelerators", reasons(d.Accelerators), maxToldReason},
 	} {
 		if len(list.words) > maxToldWords {
 			return fmt.Errorf("%s: %d of them: at most %d are taken", list.name, len(list.words), maxToldWords)

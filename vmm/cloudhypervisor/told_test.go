@@ -73,7 +73,7 @@ func TestToldRefused(t *testing.T) {
 		`{"binary":"/ch","details":{"firmware":"x"}}`:                                       "not an absolute path",
 		fmt.Sprintf(`{"binary":"/ch","details":{"firmwareFiles":%s}}`, many):                "at most 64",
 		fmt.Sprintf(`{"binary":"/ch","details":{"features":["%s"]}}`, long(2000)):           "more than 1024 bytes",
-		fmt.Sprintf(`{"binary":"/ch","details":{"accelerators":{"kvm":"%s"}}}`, long(2000)): "more than 1024 bytes",
+		fmt.Sprintf(`{"binary":"/ch","details":{"accelerators":{"kvm":"%s"}}}`, long(9000)): "more than 8192 bytes",
 	} {
 		v, err := teller(t).Told(json.RawMessage(said))
 		if err == nil || !strings.Contains(err.Error(), want) {

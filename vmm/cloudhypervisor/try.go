@@ -13,7 +13,10 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -33,14 +36,31 @@ const (
 type tried struct {
 	// features are those it was built with; nil: it did not come to say.
 	features []string
-	err      error
+	// err is why no VM runs, saving why none can be saved.
+	err, saving error
 }
 
 // lasting says whether the same would come of it until something changes that the key
 // of an answer has.
-func (t *tried) lasting() bool {
+func (t *tried) lasting() bool { return lasting(t.err) && lasting(t.saving) }
+
+func lasting(err error) bool {
 	var said *complaint
-	return t.err == nil || errors.As(t.err, &said) && !errors.Is(t.err, context.DeadlineExceeded) && run.Refused(said.words)
+	var refused *chapi.Error
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, context.DeadlineExceeded):
+		return false
+	case errors.As(err, &said):
+		return run.Refused(said.words)
+	case errors.As(err, &refused):
+		words := strings.ToLower(refused.Error())
+		return !slices.ContainsFunc([]syscall.Errno{unix.ENOMEM, unix.ENOSPC, unix.EBUSY, unix.EAGAIN}, func(e syscall.Errno) bool {
+			return strings.Contains(words, e.Error())
+		})
+	}
+	return false
 }
 
 // complaint is an error of a program that ended with these words.
@@ -51,9 +71,10 @@ type complaint struct {
 
 func (c *complaint) Unwrap() error { return c.error }
 
-// try starts the program without a VM, and asks it what it is. It opens the
-// hypervisor's device before anything else, and ends when it can't.
-func try(ctx context.Context, binary string) *tried {
+// try starts the program, which opens the hypervisor's device before anything else and
+// ends when it can't, and has it run and save a VM that does nothing. withVM: it is for
+// this kind of processor.
+func try(ctx context.Context, binary string, withVM bool) *tried {
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
 	s, err := newScratch()
@@ -67,25 +88,41 @@ func try(ctx context.Context, binary string) *tried {
 	if err != nil {
 		return &tried{err: fmt.Errorf("running %s: %w", binary, err)}
 	}
-	v, err := chapi.New(s.dial, chapi.WithTimeout(tryPatience)).Ping(ctx)
+	t := s.ask(ctx, withVM)
 	// That there is none any more is as well. While it has not been waited for its
 	// number is no other's.
 	_ = run.Kill(cmd)
 	_ = cmd.Wait() // how it ended says nothing: it was killed
+	t.err, t.saving = explain(binary, words, t.err), explain(binary, words, t.saving)
+	return t
+}
+
+func (s *scratch) ask(ctx context.Context, withVM bool) *tried {
+	t := &tried{}
+	client := chapi.New(s.dial, chapi.WithTimeout(tryPatience))
+	v, err := client.Ping(ctx)
 	if err != nil {
-		return &tried{err: explain(binary, words, err)}
+		t.err = err
+		return t
 	}
 	slices.Sort(v.Features)
-	return &tried{features: slices.Compact(v.Features)}
+	t.features = slices.Compact(v.Features)
+	if !withVM {
+		return t
+	}
+	if t.err = s.runVM(ctx, client); t.err == nil {
+		t.saving = s.saveVM(ctx, client)
+	}
+	return t
 }
 
 // explain prefers what the program said to what was seen of its end.
 func explain(binary string, words *run.Tail, err error) error {
-	if said := causes(words); said != "" {
-		err = fmt.Errorf("%s: %w", said, err)
-		if errors.Is(err, chapi.ErrDisconnected) { // its end was its own
-			err = &complaint{said, errors.New(said)}
-		}
+	if err == nil {
+		return nil
+	}
+	if said := causes(words); said != "" && errors.Is(err, chapi.ErrDisconnected) { // its end was its own
+		err = &complaint{said, errors.New(said)}
 	}
 	return fmt.Errorf("%s: %w", binary, err)
 }

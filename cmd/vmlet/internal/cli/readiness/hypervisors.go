@@ -185,8 +185,11 @@ func vmmAbilities(v *vmletv1.VmmCapabilities) []string {
 		}
 		all = append(all, line)
 	}
-	if kinds := v.GetSnapshotKinds(); len(kinds) > 0 {
+	switch kinds := v.GetSnapshotKinds(); {
+	case len(kinds) > 0:
 		all = append(all, "saves and restores memory: "+some(kinds, 5))
+	case v.GetReason() != "":
+		return append(all, v.GetReason())
 	}
 	if !v.GetLazyRestore() {
 		all = append(all, "no lazy restore (restoring without reading all memory first): a newer version may have it")
