@@ -31,6 +31,8 @@ type choice struct {
 	start     time.Time
 
 	hypervisorDevice string
+	// vfio are the nodes of devices of the host that the VMM opens as its user.
+	vfio []string
 }
 
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
@@ -42,6 +44,9 @@ func (l *launch) choose(ctx context.Context) error {
 		return err
 	}
 	if err := l.agent.vsockFree(l.m, c.spec.GetDevices().GetVsock().GetCid()); err != nil {
+		return err
+	}
+	if err := l.agent.hostFacts(l.m, &c); err != nil {
 		return err
 	}
 	if c.lease, err = l.m.home.take(&c, &req); err != nil {
@@ -112,6 +117,10 @@ func (c *choice) complete(req vmm.PlanRequest) (err error) {
 	}
 	c.hypervisorDevice = req.HypervisorDevice
 	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
+	c.lease.VFIO = c.vfio
+	if err := vmm.RefuseSave(c.vmm, c.spec); err != nil {
+		c.lease.Unsaveable = err.Error()
+	}
 	if c.lease.Manifest, err = c.vmm.Manifest(req); err != nil {
 		return err
 	}

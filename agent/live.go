@@ -33,11 +33,23 @@ type lease struct {
 	Cgroup host.Cgroup `json:"cgroup"`
 	// Device that the user was given access to; empty: none.
 	Device string `json:"device,omitempty"`
+	// VFIO are the nodes of devices of the host that it was given access to as well.
+	VFIO []string `json:"vfio,omitempty"`
+	// Unsaveable is why this run can't be saved; empty: it can.
+	Unsaveable string `json:"unsaveable,omitempty"`
 	// Memory is the path of the RAM file.
 	Memory string `json:"memory,omitempty"`
 	// Manifest of an image of this run, as far as it is known beforehand. The
 	// VMM's program may be replaced while it runs: it is not asked again.
 	Manifest memory.Manifest `json:"manifest"`
+}
+
+// devices are all nodes that the user was given access to.
+func (l *lease) devices() []string {
+	if l.Device == "" {
+		return l.VFIO
+	}
+	return append([]string{l.Device}, l.VFIO...)
 }
 
 func (l *lease) write(runDir string) error {

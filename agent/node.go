@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 )
@@ -21,10 +22,15 @@ type node struct {
 	hypervisors *hypervisor.Registry
 	vmms        []vmm.VMM // the preferred one first
 	labels      labelFile
+
+	// readHost reads the machine as it is now, below roots.
+	readHost func() *sysfs.Host
+	roots    sysfs.Roots
 }
 
 func newNode(s capabilities.Sources, stateDir string) (*node, error) {
-	n := &node{keeper: capabilities.NewKeeper(s), vmms: runnable(s.VMMs), labels: newLabelFile(stateDir)}
+	n := &node{keeper: capabilities.NewKeeper(s), vmms: runnable(s.VMMs), labels: newLabelFile(stateDir), roots: s.Roots}
+	n.readHost = func() *sysfs.Host { return sysfs.Read(s.Roots) }
 	var err error
 	n.hypervisors, err = n.keeper.Hypervisors()
 	return n, err

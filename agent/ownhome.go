@@ -57,8 +57,8 @@ func (ownHome) vmmPID(told int) int  { return told }
 // last, unless something could not be taken back.
 func (h ownHome) giveBack(l *lease) error {
 	var errs []error
-	if l.Device != "" {
-		errs = append(errs, h.agent.host.RevokeDevice(l.Device, l.UID))
+	for _, device := range l.devices() {
+		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
 	}
 	errs = append(errs, h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
 	h.untake(l)
@@ -138,19 +138,20 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	l.undo.Push("remove the RAM file", func(context.Context) error { return own.RemoveMemory(lease.Memory) })
 
 	var group errgroup.Group
-	var cgroup, device, shimUp bool
+	var cgroup, shimUp bool
 	group.Go(func() (err error) {
 		err = own.MakeCgroup(lease.Cgroup)
 		cgroup = err == nil
 		return err
 	})
-	group.Go(func() (err error) {
-		if lease.Device != "" {
-			_, err = own.GrantDevice(lease.Device, lease.UID)
-			device = err == nil
-		}
-		return err
-	})
+	granted := make([]bool, len(lease.devices()))
+	for i, device := range lease.devices() {
+		group.Go(func() error {
+			_, err := own.GrantDevice(device, lease.UID)
+			granted[i] = err == nil
+			return err
+		})
+	}
 	group.Go(func() error { return h.openTaps(l) })
 	group.Go(func() (err error) {
 		l.shim, l.pid, err = h.startShim(ctx, l)
@@ -161,8 +162,10 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	if cgroup {
 		l.undo.Push("remove the cgroup", func(context.Context) error { return own.RemoveCgroup(lease.Cgroup) })
 	}
-	if device {
-		l.undo.Push("take back the device", func(context.Context) error { return own.RevokeDevice(lease.Device, lease.UID) })
+	for i, device := range lease.devices() {
+		if granted[i] {
+			l.undo.Push("take back "+device, func(context.Context) error { return own.RevokeDevice(device, lease.UID) })
+		}
 	}
 	if shimUp {
 		l.undo.Push("end the shim", l.endShim)

@@ -39,6 +39,9 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 	if l == nil {
 		return nil, nil, endedMeanwhile(m)
 	}
+	if why := l.lease.Unsaveable; why != "" {
+		return nil, nil, failf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
+	}
 	s := &saving{agent: a, m: m, l: l, options: o, before: m.state()}
 	result, err := s.run(ctx, progress)
 	if err != nil {

@@ -38,10 +38,7 @@ type Obstacle struct {
 // Find returns the permitted resources, sorted by name, with the devices that
 // this machine has. A resource of which there is nothing has empty lists.
 func (p Permitted) Find(host *sysfs.Host) []Resource {
-	f := finder{host: host, groups: make(map[int]sysfs.IOMMUGroup), byName: make(map[string]*Resource)}
-	for _, g := range host.IOMMUGroups {
-		f.groups[g.ID] = g
-	}
+	f := finder{host: host, groups: groups(host), byName: make(map[string]*Resource)}
 	for _, d := range p.PCI {
 		f.pci(d, f.resource(d.ResourceName, KindPCI, d.External))
 	}
@@ -134,7 +131,8 @@ func (f *finder) mediated(selector Mediated, r *Resource) {
 			continue
 		}
 		if d.IOMMUGroup < 0 {
-			r.Obstacles = append(r.Obstacles, Obstacle{d.UUID, "it is in no IOMMU group", "load vfio_mdev or the driver that made it"})
+			reason, remedy := mediatedWithoutGroup()
+			r.Obstacles = append(r.Obstacles, Obstacle{d.UUID, reason, remedy})
 			continue
 		}
 		r.Ready = append(r.Ready, d.UUID)

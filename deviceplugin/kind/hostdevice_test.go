@@ -174,11 +174,11 @@ func TestUSBComesAndGoes(t *testing.T) {
 // Kernels without nodes of groups, and ids that are too long.
 func TestOddDevices(t *testing.T) {
 	host := &sysfs.Host{VFIO: sysfs.VFIO{Groups: []string{"2"}}}
-	if got := vfioNodes(host, 1, []string{"vfio0"}); !slices.Equal(got, []string{"vfio/devices/vfio0"}) {
+	if got := hostdevice.Nodes(host, 1, []string{"vfio0"}); !slices.Equal(got, []string{"vfio/devices/vfio0"}) {
 		t.Errorf("%q", got)
 	}
 	for group, cdevs := range map[int][]string{1: {"vfio0", ""}, 2: {"vfio0"}} {
-		if got := vfioNodes(host, group, cdevs); len(got) != 3 || got[0] != "vfio/vfio" {
+		if got := hostdevice.Nodes(host, group, cdevs); len(got) != 3 || got[0] != "vfio/vfio" {
 			t.Errorf("%q", got)
 		}
 	}

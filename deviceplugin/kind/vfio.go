@@ -43,7 +43,7 @@ func (d *HostDevice) pci(host *sysfs.Host, all []hostdevice.Resource, _ []string
 		for _, f := range functions {
 			addresses, cdevs = append(addresses, f.Address), append(cdevs, f.VFIODevice)
 		}
-		paths := vfioNodes(host, id, cdevs)
+		paths := hostdevice.Nodes(host, id, cdevs)
 		devices = append(devices, deviceplugin.Device{
 			ID: strconv.Itoa(id), NUMANodes: ascending(nodes[id]), Near: near(first),
 			Obstacle: d.obstacle(paths), Grant: d.grant(strings.Join(addresses, ","), first.Address, paths),
@@ -69,7 +69,7 @@ func (d *HostDevice) mediated(host *sysfs.Host, _ []hostdevice.Resource, ready [
 		if !slices.Contains(ready, m.UUID) {
 			continue
 		}
-		paths := vfioNodes(host, m.IOMMUGroup, []string{m.VFIODevice})
+		paths := hostdevice.Nodes(host, m.IOMMUGroup, []string{m.VFIODevice})
 		var nodes []int
 		if m.Node >= 0 {
 			nodes = []int{m.Node}
@@ -80,20 +80,4 @@ func (d *HostDevice) mediated(host *sysfs.Host, _ []hostdevice.Resource, ready [
 		})
 	}
 	return devices
-}
-
-// vfioNodes are the device nodes of a group and of its devices, below /dev. A
-// kernel may have nodes of the devices alone (CONFIG_VFIO_GROUP), which are used
-// with /dev/iommu.
-func vfioNodes(host *sysfs.Host, group int, cdevs []string) []string {
-	var paths []string
-	for _, c := range cdevs {
-		if c != "" {
-			paths = append(paths, "vfio/devices/"+c)
-		}
-	}
-	if len(paths) == len(cdevs) && !slices.Contains(host.VFIO.Groups, strconv.Itoa(group)) {
-		return paths
-	}
-	return append([]string{"vfio/vfio", "vfio/" + strconv.Itoa(group)}, paths...)
 }

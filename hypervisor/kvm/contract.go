@@ -23,7 +23,7 @@ func (KVM) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors
 	if arch != spec.ArchARM64 {
 		return nil
 	}
-	if n := spec.VCPUs(s.GetCpu()); n > maxVCPUsARM64 {
+	if n := spec.VCPULimit(s.GetCpu()); n > maxVCPUsARM64 {
 		faults.Add("cpu", "%d vCPUs: KVM on arm64 has at most %d", n, maxVCPUsARM64)
 	}
 	// KVM on arm64 runs guests on the very CPU that the node has; the two named models are for nodes that have those

@@ -17,7 +17,7 @@ func (MSHV) Layers() spec.Layers {
 // Validate refuses what the kernel's driver has on no machine.
 func (MSHV) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	var faults spec.FieldErrors
-	if n := spec.VCPUs(s.GetCpu()); n > maxVCPUs {
+	if n := spec.VCPULimit(s.GetCpu()); n > maxVCPUs {
 		faults.Add("cpu", "%d vCPUs: MSHV has at most %d: want fewer, or hypervisor kvm", n, maxVCPUs)
 	}
 	return faults

@@ -118,7 +118,7 @@ func (r Request) model() (*model, error) {
 	if r.Hypervisor == nil {
 		return nil, errors.New("overhead: no hypervisor is named")
 	}
-	m := &model{Request: r, vcpus: spec.VCPUs(r.Spec.GetCpu()), ratio: r.Ratio}
+	m := &model{Request: r, vcpus: spec.VCPULimit(r.Spec.GetCpu()), ratio: r.Ratio}
 	if m.ratio == 0 {
 		m.ratio = 1
 	}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/spec"
+)
+
+// hostFacts checks what a complete specification wants of the machine: devices that
+// can be handed over, and nodes for memory. It is read anew, as drivers are bound
+// and let go of at any time.
+func (a *agent) hostFacts(m *machine, c *choice) error {
+	if len(c.spec.GetHostDevices()) == 0 && !bindsMemory(c.spec) {
+		return nil
+	}
+	host := a.node.readHost()
+	var faults spec.FieldErrors
+	hostNodes(host, c.spec, &faults)
+	if c.vfio = a.assign(m, host, c.spec, &faults); len(faults) > 0 {
+		return faults
+	}
+	return nil
+}
+
+func bindsMemory(s *vmletv1.VirtualMachineSpec) bool {
+	return slices.ContainsFunc(s.GetNuma().GetNodes(), func(n *vmletv1.NUMANode) bool { return n.GetHostNodes() != "" })
+}
+
+// hostNodes refuses nodes that the machine doesn't have; VMMs say no more than that
+// something is invalid.
+func hostNodes(host *sysfs.Host, s *vmletv1.VirtualMachineSpec, faults *spec.FieldErrors) {
+	var there sysfs.IDList
+	for _, n := range host.Nodes {
+		there = append(there, n.ID)
+	}
+	for i, n := range s.GetNuma().GetNodes() {
+		wanted, err := spec.ParseIDs(n.GetHostNodes())
+		field := fmt.Sprintf("numa.nodes[%d].hostNodes", i)
+		if err != nil {
+			faults.Add(field, "%v", err)
+		}
+		for _, id := range wanted {
+			if !slices.Contains(there, id) {
+				faults.Add(field, "this machine has no NUMA node %d: it has %s", id, there)
+				break
+			}
+		}
+	}
+}
+
+// assign returns the device nodes, by their paths, that the VMM's user opens.
+func (a *agent) assign(m *machine, host *sysfs.Host, s *vmletv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
+	var nodes []string
+	others := a.groupsInUse(m)
+	for i, d := range s.GetHostDevices() {
+		field := fmt.Sprintf("hostDevices[%d]", i)
+		var assigned hostdevice.Assignment
+		var obstacle *hostdevice.Obstacle
+		switch device := d.GetDevice().(type) {
+		case *vmletv1.HostDevice_PciAddress:
+			field += ".pciAddress"
+			assigned, obstacle = hostdevice.AssignPCI(host, device.PciAddress)
+		case *vmletv1.HostDevice_Mdev:
+			field += ".mdev"
+			assigned, obstacle = hostdevice.AssignMediated(host, device.Mdev)
+		}
+		if obstacle != nil {
+			faults.Add(field, "%s", obstacle)
+			continue
+		}
+		for _, node := range assigned.Nodes {
+			path := a.node.roots.DevPath(node)
+			if other := others[path]; other != "" {
+				faults.Add(field, "IOMMU group %d is that of a device of vm %s, which runs: stop that first", assigned.Group, other)
+			}
+			nodes = append(nodes, path)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// groupsInUse are the nodes of groups that other VMs have open, and whose they are.
+// The container's own node can be opened by many.
+func (a *agent) groupsInUse(m *machine) map[string]string {
+	out := make(map[string]string)
+	for _, other := range a.all() {
+		l := other.running()
+		if other == m || l == nil {
+			continue
+		}
+		for _, path := range l.lease.VFIO {
+			if path != a.node.roots.DevPath("vfio/vfio") {
+				out[path] = other.name
+			}
+		}
+	}
+	return out
+}
