@@ -21,16 +21,9 @@ var _ vmm.Plugger = (*QEMU)(nil)
 // blockdev-add, netdev_add and device_add.
 type plugging struct {
 	steps []hotplug.Step
-	// set is the number of the next descriptor set: those of a command line have the
-	// numbers of descriptors, which are far below.
-	set int
+	// opens is the index of the file that the next node opens.
+	opens *int
 }
-
-// firstSet and setsADisk number the sets of what is attached, by its slot.
-const (
-	firstSet  = 1 << 20
-	setsADisk = 1 << 8 // more than a disk and its backing files
-)
 
 // step adds what an option's value says.
 func (p *plugging) step(option, value string, o options) {
@@ -38,6 +31,7 @@ func (p *plugging) step(option, value string, o options) {
 	switch option {
 	case "-blockdev":
 		do.Name, do.Undo = "blockdev-add", command("blockdev-del", options{"node-name": o["node-name"]})
+		do.Opens, p.opens = p.opens, nil
 	case "-netdev":
 		do.Name, do.Undo = "netdev_add", command("netdev_del", options{"id": o["id"]})
 	case "-device":
@@ -48,12 +42,10 @@ func (p *plugging) step(option, value string, o options) {
 	p.steps = append(p.steps, do)
 }
 
-// fdset hands a file over as a set of descriptors, and returns its path.
+// fdset hands a file over to the next node. Its path is known when QEMU has it.
 func (p *plugging) fdset(file int) string {
-	set := options{"fdset-id": p.set}
-	p.set++
-	p.steps = append(p.steps, hotplug.Step{Command: command("add-fd", set), File: &file, Undo: command("remove-fd", set)})
-	return fmt.Sprintf("/dev/fdset/%d", set["fdset-id"])
+	p.opens = &file
+	return ""
 }
 
 // descriptor hands a file over by a name, which what takes it uses up.
@@ -99,7 +91,6 @@ func (q *QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 		}
 		slot = spec.Slot(b.spec.GetDisks(), req.Index)
 		id = diskID(slot)
-		b.plug.set = firstSet + slot*setsADisk
 		b.diskDevice(req.Index, b.spec.GetDisks()[req.Index], b.diskNodes(req.Index, b.spec.GetDisks()[req.Index]))
 	}
 	if err := b.faults.Err(); err != nil {

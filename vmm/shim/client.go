@@ -228,6 +228,41 @@ func (c *Client) Release(ctx context.Context, reason string) error {
 	return err
 }
 
+// plugMinor is the minor version of the protocol in which devices came and went.
+const plugMinor = 2
+
+// checkPlugs refuses to ask a shim for what it doesn't know.
+func (c *Client) checkPlugs() error {
+	if c.welcome.Minor < plugMinor {
+		return &Error{Code: CodeVersion, Message: fmt.Sprintf(
+			"the VM's shim speaks version %d.%d of the protocol, in which devices can't come and go: save and restore the VM, or stop and start it, to give it a newer shim",
+			c.welcome.Major, c.welcome.Minor)}
+	}
+	return nil
+}
+
+// Attach gives the VMM one more device. When ctx ends first it is aborted, and undone
+// unless it has come to its end.
+func (c *Client) Attach(ctx context.Context, a Attach, files []*os.File) error {
+	if err := c.checkPlugs(); err != nil {
+		return err
+	}
+	r, err := undoable(ctx, c, OpAttach, a, files, nil)
+	closeAll(r.files)
+	return err
+}
+
+// Detach takes a device away. It waits for the guest as long as the request says. When
+// ctx ends first the guest may let the device go later, of which an Event tells.
+func (c *Client) Detach(ctx context.Context, d Detach) error {
+	if err := c.checkPlugs(); err != nil {
+		return err
+	}
+	r, err := undoable(ctx, c, OpDetach, d, nil, nil)
+	closeAll(r.files)
+	return err
+}
+
 // Describe asks a shim in a pod which VM it is there for.
 func (c *Client) Describe(ctx context.Context) (*Described, error) {
 	return ask[Described](ctx, c, OpDescribe, nil)

@@ -17,6 +17,10 @@ type Step struct {
 	Command
 	// File is the index of the attachment's file that goes with it; nil: none.
 	File *int `json:"file,omitempty"`
+	// Opens is the index of the file that is its argument "filename", as a set of
+	// descriptors that is made before it; nil: none. QEMU numbers the sets: until it
+	// has closed those of one that was removed, it would open them still.
+	Opens *int `json:"opens,omitempty"`
 	// Undo takes it back.
 	Undo Command `json:"undo"`
 }

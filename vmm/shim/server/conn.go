@@ -154,6 +154,10 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 		return decoded(r, s.beginStop)
 	case shim.OpKill:
 		return decoded(withArgs(r), s.beginKill)
+	case shim.OpAttach:
+		return decoded(r, func(args *shim.Attach) (work, error) { return s.beginAttach(c, args, files) })
+	case shim.OpDetach:
+		return decoded(r, func(args *shim.Detach) (work, error) { return s.beginDetach(c, args) })
 	case shim.OpConsole:
 		return decoded(r, s.attach)
 	case shim.OpRelease:

@@ -109,6 +109,8 @@ type fakeMachine struct {
 	// save and proceed stand for what can fail; nil: it doesn't.
 	save    func(ctx context.Context, f *os.File) error
 	proceed func() error
+
+	plug fakePlug
 }
 
 func (m *fakeMachine) onSave(save func(context.Context, *os.File) error) {

@@ -291,7 +291,12 @@ func (o *opener) watch(f *plan.File, file *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s: open again: %w", f.Path, err)
 	}
-	o.undo.push(again.Close)
+	o.undo.push(func() error {
+		if err := again.Close(); !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		return nil // the disk was detached
+	})
 	format := ""
 	if f.Disk != nil {
 		format = string(f.Disk.Format)

@@ -41,7 +41,7 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	}
 	l := &launch{
 		s: s, driver: driver, received: files, progress: c.progress(id),
-		vm:  &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace},
+		vm:  &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
 		log: s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
 	}
 	return func() (any, error) { return s.launch(op, l) }, nil

@@ -25,7 +25,7 @@ func (s *Server) beginStop(args *shim.Stop) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.op != nil || s.prepared != nil:
-		return nil, precondition("a save is under way: wait for it, abort it, or kill the VM")
+		return nil, precondition("a %s is under way: wait for it, abort it, or kill the VM", s.underWay())
 	}
 	s.stopWithin(v, max(0, args.Grace))
 	return func() (any, error) {
@@ -104,4 +104,12 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		}
 		return s.awaitExit()
 	}, nil
+}
+
+// underWay is what keeps a VM from being stopped; s.mu is held.
+func (s *Server) underWay() string {
+	if s.op != nil {
+		return s.op.name
+	}
+	return "save"
 }

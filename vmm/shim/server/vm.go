@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type vm struct {
 	graceOver bool
 	saved     *savedIn
 	stopping  *stopping
+	plugs     plugs
 }
 
 // savedIn is the image that a VM ended in.
@@ -146,12 +148,13 @@ func (s *Server) welcome() shim.Welcome {
 		Minor:     shim.VersionMinor,
 		PID:       os.Getpid(),
 		Launching: s.op != nil && s.op.name == opLaunch,
-		Saving:    s.prepared != nil || s.op != nil && s.op.name != opLaunch,
+		Saving:    s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach}, s.op.name),
 		Damaged:   s.damaged,
 		Exit:      s.exit,
 	}
 	if s.vm != nil {
 		w.VMMPID, w.Plan, w.Keep = s.vm.proc.pid, s.vm.plan, s.vm.keep
+		w.Notes = s.vm.plugs.texts()
 	}
 	if s.o.Pod != nil {
 		w.Pod = &shim.Pod{RunDir: s.o.RunDir, RunID: s.o.RunID}

@@ -1,0 +1,12 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+// Reset presses the reset button, which the shim never does.
+func Reset(ctx context.Context, m server.Machine) error {
+	return m.(*machine).execute(ctx, "system_reset", nil, nil)
+}
