@@ -45,9 +45,9 @@ func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, vmm.I
 	if info.Capabilities != nil {
 		out = proto.CloneOf(info.Capabilities)
 	}
-	// What the agent goes by counts.
+	// What the agent goes by counts. The reason of one that works is for what it can't do.
 	out.Name, out.Version, out.Binary, out.LazyRestore = v.Name(), info.Version, info.Binary, info.LazyRestore
-	out.State, out.Reason, out.Remedy = StateWorks, "", ""
+	out.State, out.Remedy = StateWorks, ""
 	return out, info, nil
 }
 
