@@ -40,14 +40,15 @@ func answer(t *testing.T, welcome string, reply func(w *Wire, r Request)) *Clien
 	return c
 }
 
-const welcome = `{"major":1,"minor":0,"pid":1}`
+const welcome = `{"major":1,"minor":1,"pid":1}`
 
 func TestVersions(t *testing.T) {
 	for _, test := range []struct {
 		welcome string
 		fits    bool
 	}{
-		{`{"major":1,"minor":0}`, true},
+		{`{"major":1,"minor":1}`, true},
+		{`{"major":1,"minor":0}`, false},
 		{`{"major":1,"minor":7,"new":true}`, true},
 		{`{"major":2,"minor":0}`, false},
 		{`{"major":0,"minor":9}`, false},
@@ -288,5 +289,20 @@ func TestEndlessWelcome(t *testing.T) {
 	}()
 	if c, err := NewClient(t.Context(), a); !errors.Is(err, ErrMessage) {
 		t.Errorf("%v, %.100v", c, err)
+	}
+}
+
+// TestOlderShimAndDevices: a shim of the version before is served, but not asked for
+// what it doesn't know.
+func TestOlderShimAndDevices(t *testing.T) {
+	c := answer(t, welcome, func(_ *Wire, r Request) { t.Errorf("it was asked to %s", r.Op) })
+	for what, err := range map[string]error{
+		"attach": c.Attach(t.Context(), Attach{}, nil),
+		"detach": c.Detach(t.Context(), Detach{}),
+	} {
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Code != CodeVersion || !strings.Contains(refused.Message, "newer shim") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
