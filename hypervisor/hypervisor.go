@@ -61,7 +61,7 @@ type Level int
 // The zero Level is Unusable, so that a forgotten one promises nothing.
 const (
 	Unusable Level = iota // no guest runs
-	Degraded              // guests run, with limits that make it a bad default; used only when asked for by name
+	Degraded              // guests run, with limits that make it a bad default; used when asked for by name, or when nothing better can be had
 	Works
 )
 

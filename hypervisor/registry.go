@@ -103,7 +103,8 @@ func (r *Registry) Default(configured string) (name, warning string) {
 }
 
 // Choose picks a hypervisor. "auto" and "" take the first that works and under which the VMM runs guests, which runs says (the
-// error is why not; nil stands for a VMM that runs under all); a name takes that one, also when it is degraded.
+// error is why not; nil stands for a VMM that runs under all), or where there is none, the first of those that are degraded; a name
+// takes that one, also when it is degraded.
 // The reason is a plain sentence for the user. The error is *UnknownError, *UnusableError, or ctx's.
 func (r *Registry) Choose(ctx context.Context, requested string, runs func(Hypervisor) error) (Hypervisor, string, error) {
 	if requested == "" || requested == NameAuto {
@@ -128,28 +129,42 @@ func (r *Registry) Choose(ctx context.Context, requested string, runs func(Hyper
 
 func (r *Registry) auto(ctx context.Context, runs func(Hypervisor) error) (Hypervisor, string, error) {
 	var passed []string
+	var slow Hypervisor // the first that is degraded
 	for _, h := range r.ordered {
 		s := h.Check(ctx)
 		if err := ctx.Err(); err != nil {
 			return nil, "", fmt.Errorf("hypervisor %s: the check was given up: %w", h.Name(), err)
 		}
-		if s.Level == Works {
-			var err error
-			if runs != nil {
-				err = runs(h)
-			}
-			if err == nil {
-				return h, autoReason(h, passed), nil
-			}
-			passed = append(passed, fmt.Sprintf("%s works, but not with this VMM (%v)", h.Name(), err))
-			continue
+		var err error
+		if runs != nil && s.Level != Unusable {
+			err = runs(h)
 		}
-		passed = append(passed, fmt.Sprintf("%s is %s (%s)", h.Name(), s.Level, s.Sentence()))
+		switch {
+		case err == nil && s.Level == Works:
+			return h, autoReason(h, passed), nil
+		case err == nil && s.Level == Degraded && slow == nil:
+			slow = h
+		}
+		passed = append(passed, passedOver(h, s, err))
+	}
+	if slow != nil {
+		return slow, fmt.Sprintf("%s, although it is degraded, as nothing better can be had: %s", slow.Name(), strings.Join(passed, "; ")), nil
 	}
 	if len(passed) == 0 {
 		passed = append(passed, "none is registered")
 	}
 	return nil, "", &UnusableError{Name: NameAuto, Status: Status{Reason: strings.Join(passed, "; ")}}
+}
+
+// passedOver says why h isn't taken; err is why not with this VMM.
+func passedOver(h Hypervisor, s Status, err error) string {
+	switch {
+	case s.Level == Works:
+		return fmt.Sprintf("%s works, but not with this VMM (%v)", h.Name(), err)
+	case err != nil:
+		return fmt.Sprintf("%s is %s (%s), and not to be had with this VMM (%v)", h.Name(), s.Level, s.Sentence(), err)
+	}
+	return fmt.Sprintf("%s is %s (%s)", h.Name(), s.Level, s.Sentence())
 }
 
 func autoReason(h Hypervisor, passed []string) string {

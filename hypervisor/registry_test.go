@@ -53,6 +53,7 @@ func TestChoose(t *testing.T) {
 		{"empty means auto", works, broken, works, "", "kvm", nil},
 		{"kvm degraded, mshv works", slow, works, works, "auto", "mshv", []string{"kvm is degraded", "it is slow"}},
 		{"neither", slow, broken, works, "auto", "emulation", []string{"emulation, because", "it is slow", "ENOENT", "load x"}},
+		{"nothing else", slow, broken, broken, "auto", "kvm", []string{"although it is degraded", "it is slow", "emulation is unusable"}},
 		{"nothing works", broken, broken, broken, "auto", "", []string{"kvm is unusable", "emulation is unusable"}},
 		{"degraded by name", slow, works, works, "kvm", "kvm", []string{"degraded", "it is slow", "buy another"}},
 		{"works by name", works, works, works, "mshv", "mshv", []string{"asked for"}},
@@ -148,6 +149,21 @@ func TestChooseWithVMM(t *testing.T) {
 	}
 	if h, _, err := r.Choose(t.Context(), "kvm", runs); err != nil || h.Name() != "kvm" {
 		t.Errorf("by name: %v, %v", h, err)
+	}
+	r, err = New(fake{name: "kvm", status: Status{Level: Degraded, Reason: "it is slow"}}, fake{name: "emulation", status: Status{Level: Works}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, reason, err := r.Choose(t.Context(), "auto", func(h Hypervisor) error {
+		if h.Name() == "emulation" {
+			return errors.New("it can't emulate")
+		}
+		return nil
+	}); err != nil || h.Name() != "kvm" || !strings.Contains(reason, "emulation works, but not with this VMM (it can't emulate)") {
+		t.Errorf("slow, and all that there is: chose %v: %q, %v", h, reason, err)
+	}
+	if h, _, err := r.Choose(t.Context(), "auto", runs); err != nil || h.Name() != "emulation" {
+		t.Errorf("slow, and not all that there is: chose %v, %v", h, err)
 	}
 	none := func(Hypervisor) error { return errors.New("never") }
 	var unusable *UnusableError

@@ -41,11 +41,15 @@ type Pair struct {
 	VMMReason        string
 	Hypervisor       hypervisor.Hypervisor
 	HypervisorReason string
+
+	degraded bool
+	rank     int // less for a better hypervisor
 }
 
 // Choose takes each VMM with the first hypervisor that works with it, and of these
 // pairs the one with the preferred hypervisor: emulation is much slower than any
-// other. Of several under that, it is the preferred VMM. What a VM asks for never
+// other, and one that is degraded is worse. Of several under that, it is the
+// preferred VMM. What a VM asks for never
 // makes a VMM take another hypervisor.
 //
 // Where there is one VMM only, the error is why it can't be used: *UnusableError,
@@ -71,13 +75,13 @@ func Choose(ctx context.Context, r Request) (Pair, error) {
 			}
 			continue
 		case best == nil:
-		case r.rank(pair) < r.rank(*best):
-			passed = append(passed, fmt.Sprintf("%s would run it under %s only", best.VMM, best.Hypervisor.Name()))
+		case pair.rank < best.rank:
+			passed = append(passed, fmt.Sprintf("%s would run it under %s only", best.VMM, best.under()))
 		default:
 			continue
 		}
 		best = &pair
-		if r.rank(pair) == 0 || r.named() {
+		if pair.rank == 0 || r.named() {
 			break // none is better
 		}
 	}
@@ -88,11 +92,28 @@ func Choose(ctx context.Context, r Request) (Pair, error) {
 	return *best, nil
 }
 
+// under is the hypervisor, for people.
+func (p Pair) under() string {
+	if p.degraded {
+		return "a degraded " + p.Hypervisor.Name()
+	}
+	return p.Hypervisor.Name()
+}
+
 // named: one hypervisor is wanted.
 func (r Request) named() bool { return r.Hypervisor != "" && r.Hypervisor != hypervisor.NameAuto }
 
-// rank is less for a preferred hypervisor.
-func (r Request) rank(p Pair) int { return slices.Index(r.Hypervisors.Names(), p.Hypervisor.Name()) }
+// pair ranks a hypervisor: 0 for the first. All that are degraded come after those
+// that work.
+func (r Request) pair(ctx context.Context, vmm string, h hypervisor.Hypervisor, reason string) Pair {
+	names := r.Hypervisors.Names()
+	p := Pair{VMM: vmm, Hypervisor: h, HypervisorReason: reason, rank: slices.Index(names, h.Name())}
+	if h.Check(ctx).Level != hypervisor.Works {
+		p.degraded = true
+		p.rank += len(names)
+	}
+	return p
+}
 
 func (r Request) reason(name string, passed []string) string {
 	switch {
@@ -134,7 +155,7 @@ func (r Request) try(ctx context.Context, name string) (Pair, error) {
 	if err := vmm.RunsUnder(can, h.Name()); err != nil {
 		return Pair{}, &hypervisor.UnusableError{Name: h.Name(), Status: hypervisor.Status{Reason: "not with this VMM: " + err.Error()}}
 	}
-	return Pair{VMM: name, Hypervisor: h, HypervisorReason: reason}, nil
+	return r.pair(ctx, name, h, reason), nil
 }
 
 // sentence says in one line why a VMM is passed over.

@@ -40,12 +40,14 @@ func request(t *testing.T, hypervisors string, order []string, programs map[stri
 	t.Helper()
 	var all []hypervisor.Hypervisor
 	for _, name := range strings.Fields(hypervisors) {
-		plain, fails := strings.CutPrefix(name, "-")
-		level := hypervisor.Works
-		if fails {
-			level = hypervisor.Unusable
+		m := made{name: strings.TrimLeft(name, "-~"), level: hypervisor.Works}
+		switch name[0] {
+		case '-':
+			m.level = hypervisor.Unusable
+		case '~':
+			m.level = hypervisor.Degraded
 		}
-		all = append(all, made{name: plain, level: level})
+		all = append(all, m)
 	}
 	known, err := hypervisor.New(all...)
 	if err != nil {
@@ -87,6 +89,8 @@ func TestChoose(t *testing.T) {
 		{"as slow", "-kvm emulation", "", both, program{under: "emulation"}, program{under: "emulation"}, "", "q emulation", "q: the node's first choice"},
 		{"wanted slow", "kvm emulation", "emulation", both, program{under: "kvm emulation"}, program{under: "kvm emulation"}, "", "q emulation", "q: the node's first choice"},
 		{"not asked under what", "kvm", "", both, program{}, program{}, "", "q kvm", "q: the node's first choice"},
+		{"degraded, and another works", "~kvm emulation", "", []string{"c", "q"}, program{under: "kvm emulation"}, program{under: "kvm"}, "", "q emulation", "q: c would run it under a degraded kvm only"},
+		{"degraded, and asked for what it can", "~kvm emulation", "", both, program{refuses: fault}, program{under: "kvm"}, "", "c kvm", "c: q can't: a: no; b: nor that"},
 		{"no choice", "kvm", "", []string{"c"}, program{}, program{under: "kvm"}, "was asked for", "c kvm", "c was asked for"},
 	} {
 		r := request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c})
