@@ -33,6 +33,8 @@ type choice struct {
 	hypervisorDevice string
 	// vfio are the nodes of devices of the host that the VMM opens as its user.
 	vfio []string
+	// lockedMemory is how many bytes the VMM locks for them.
+	lockedMemory uint64
 }
 
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
@@ -117,7 +119,7 @@ func (c *choice) complete(req vmm.PlanRequest) (err error) {
 	}
 	c.hypervisorDevice = req.HypervisorDevice
 	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
-	c.lease.VFIO = c.vfio
+	c.lease.VFIO, c.plan.LockedMemory = c.vfio, c.lockedMemory
 	if err := vmm.RefuseSave(c.vmm, c.spec); err != nil {
 		c.lease.Unsaveable = err.Error()
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/overhead"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -23,7 +25,27 @@ func (a *agent) hostFacts(m *machine, c *choice) error {
 	if c.vfio = a.assign(m, host, c.spec, &faults); len(faults) > 0 {
 		return faults
 	}
-	return nil
+	var err error
+	c.lockedMemory, err = a.lockedMemory(c)
+	return err
+}
+
+// lockedMemory is what the VMM must be able to lock: a device of the host may reach
+// any page of the guest at any time.
+func (a *agent) lockedMemory(c *choice) (uint64, error) {
+	h, known := a.node.hypervisors.Get(c.spec.GetHypervisor())
+	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
+	devices := len(c.spec.GetHostDevices())
+	if devices == 0 || !known || !asks {
+		return 0, nil
+	}
+	cost, err := overhead.Of(overhead.Request{Spec: c.spec, Hypervisor: h, VMM: c.vmm.Name(), Arch: a.arch})
+	if err != nil {
+		return 0, err
+	}
+	return adjuster.AdjustResources(hypervisor.ResourceFacts{
+		MemoryBytes: c.plannedMemory(), OverheadBytes: cost.Total, VFIODevices: devices,
+	}).Memlock, nil
 }
 
 func bindsMemory(s *vmletv1.VirtualMachineSpec) bool {

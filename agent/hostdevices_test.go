@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -34,6 +35,10 @@ func deviceHost() *sysfs.Host {
 		MediatedDevices: []sysfs.MediatedDevice{{UUID: testMediated, IOMMUGroup: 20}},
 		VFIO:            sysfs.VFIO{Groups: []string{"12", "13", "14", "20"}},
 	}
+}
+
+func (fakeKVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources {
+	return hypervisor.CommonResources(f)
 }
 
 func withDevices(name string, devices ...string) *vmletv1.VirtualMachineSpec {
@@ -80,6 +85,10 @@ func TestHostDevices(t *testing.T) {
 	want := []string{"vfio/12", "vfio/20", "vfio/vfio"}
 	if got := w.heldNodes(t, a); !slices.Equal(got, want) {
 		t.Errorf("the VMM's user may open %q, want %q", got, want)
+	}
+	// RAM, what goes beside it, and a GiB (hypervisor.CommonResources).
+	if got, least := w.proc("web").launched.LockedMemory, uint64(512<<20+1<<30); got <= least || got > least+1<<30 {
+		t.Errorf("the VMM may lock %d bytes, want somewhat more than %d", got, least)
 	}
 	_, err := a.agent.start(t.Context(), "other", startOptions{}, nil)
 	wantFields(t, err, "hostDevices[0].pciAddress", "group 12 is that of a device of vm web")

@@ -6,20 +6,6 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
-// beside is what a VMM locks beside the guest's memory when it hands devices over,
-// in bytes: their registers, mapped for other devices to reach. It is libvirt's
-// figure (qemuDomainGetMemLockLimitBytes).
-const beside = 1 << 30
-
-// LockedMemory is how many bytes a VMM must be able to lock for a machine with that
-// much memory: a device of the host may reach any page at any time. 0: it has none.
-func LockedMemory(s *vmletv1.VirtualMachineSpec, memory uint64) uint64 {
-	if len(s.GetHostDevices()) == 0 {
-		return 0
-	}
-	return memory + beside
-}
-
 // SaveRefuser is a VMM that can't save all machines that it runs.
 type SaveRefuser interface {
 	// RefuseSave says why not; nil: it can. The error names the field.

@@ -70,9 +70,8 @@ type Request struct {
 	VMM        string
 	// Arch is Go's name.
 	Arch string
-	// VFIODevices is how many host devices the guest is given; SEV: its memory is encrypted.
-	VFIODevices int
-	SEV         bool
+	// SEV: the guest's memory is encrypted.
+	SEV bool
 	// Ratio multiplies the sum; 0 stands for 1.
 	Ratio float64
 	// Fixed is a figure in bytes that stands in place of all parts; 0: none.

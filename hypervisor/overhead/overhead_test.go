@@ -160,7 +160,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("twice %d is %d", plain.Total, twice.Total)
 	}
 	r.Ratio = 0
-	r.VFIODevices, r.SEV = 2, true
+	r.Spec.HostDevices, r.SEV = []*vmletv1.HostDevice{{}, {}}, true
 	if b := of(t, r); b.Total < plain.Total+24*mib || len(b.Parts) != len(plain.Parts)+2 {
 		t.Errorf("devices and encryption cost %d over %d", b.Total, plain.Total)
 	}

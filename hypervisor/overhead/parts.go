@@ -79,8 +79,8 @@ func (m *model) special() []Part {
 		all = append(all, Part{"translated code", ordinary, max(ordinary, c.CodeLimit+m.vcpus*c.CodeVCPU), basis,
 			"grows with the code that the guest runs, to the limit"})
 	}
-	if pages := m.memory / m.page; m.VFIODevices > 0 {
-		bytes := pages*entry + uint64(m.VFIODevices)*4*mib
+	if devices := len(m.Spec.GetHostDevices()); devices > 0 {
+		bytes := m.memory/m.page*entry + uint64(devices)*4*mib
 		all = append(all, Part{"host devices", bytes, bytes, Estimated, "the IOMMU's page tables, and 4 MiB a device"})
 	}
 	if m.SEV {

@@ -66,7 +66,6 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Files:        b.files,
 		Memory:       memory,
 		Restore:      b.restore(),
-		LockedMemory: vmm.LockedMemory(b.spec, memory.Size),
 		Paused:       b.req.Paused,
 		Terminal:     b.hasConsole(),
 		Instructions: instructions,

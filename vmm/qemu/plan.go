@@ -88,9 +88,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Files:   b.files,
 		Memory:  memory,
 		Restore: b.restore(),
-
-		LockedMemory: vmm.LockedMemory(b.spec, memory.Size),
-		Paused:       b.req.Paused,
+		Paused:  b.req.Paused,
 	}, nil
 }
 
