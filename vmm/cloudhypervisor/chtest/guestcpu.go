@@ -2,6 +2,7 @@ package chtest
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -12,7 +13,8 @@ import (
 // machine is the made-up guest. All that it remembers is in guest RAM: so it goes
 // on counting after a restore only if memory was restored.
 //
-// Page 0 begins with guestMagic, and the number that comes next.
+// Page 0 begins with guestMagic, the number that comes next, and what the guest is
+// (guest.PVHOptions, as JSON after its length).
 type machine struct {
 	ram     *ram
 	console *console
@@ -27,13 +29,25 @@ type machine struct {
 
 const guestMagic = 0x74736575672d6863 // "ch-guest"
 
+// optionsAt is where they are in page 0.
+const optionsAt = 16
+
 // boot is what the guest does first.
-func (m *machine) boot() {
+func (m *machine) boot(o guest.PVHOptions) {
+	if k := m.knobs(); k.Memory.MiB > 0 {
+		o.Memory = k.Memory
+	}
 	page := m.ram.at(0)
 	binary.LittleEndian.PutUint64(page, guestMagic)
 	binary.LittleEndian.PutUint64(page[8:], 0)
+	options, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // it has but numbers and truths
+	}
+	binary.LittleEndian.PutUint64(page[optionsAt:], uint64(len(options)))
+	copy(page[optionsAt+8:], options)
 	m.print("%s", guest.UpLine)
-	if p := m.knobs().Memory; p.MiB > 0 {
+	if p := o.Memory; p.MiB > 0 {
 		m.eachPage(p, func(_ uint64, have []byte, want []uint32) bool {
 			for i, word := range want {
 				binary.LittleEndian.PutUint32(have[4*i:], word)
@@ -42,6 +56,14 @@ func (m *machine) boot() {
 		})
 		m.print("%s%d", guest.FilledPrefix, p.MiB)
 	}
+}
+
+// options are what boot has put into memory. In other memory there are none.
+func (m *machine) options() (o guest.PVHOptions) {
+	page := m.ram.at(0)[optionsAt:4096]
+	size := min(binary.LittleEndian.Uint64(page), uint64(len(page)-8))
+	_ = json.Unmarshal(page[8:8+size], &o)
+	return o
 }
 
 // run lets the guest go on.
@@ -67,11 +89,18 @@ func (m *machine) press() {
 	}
 }
 
+// flooding is the time between counts of a guest that counts as fast as it can.
+const flooding = 20 * time.Microsecond
+
 func (m *machine) loop(stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	tick := 20 * time.Millisecond
 	if ms := m.knobs().Tick; ms > 0 {
 		tick = time.Duration(ms) * time.Millisecond
+	}
+	options := m.options()
+	if options.Flood {
+		tick = flooding
 	}
 	timer := time.NewTicker(tick)
 	defer timer.Stop()
@@ -85,7 +114,7 @@ func (m *machine) loop(stop <-chan struct{}, done chan<- struct{}) {
 			alive = m.key(key, stop)
 		case <-m.button:
 			m.print("%s", guest.PowerLine)
-			if !m.knobs().IgnorePowerButton {
+			if !m.knobs().IgnorePowerButton && !options.IgnorePowerButton {
 				alive = false
 				go m.leave(false)
 			}
@@ -109,7 +138,7 @@ func (m *machine) count() bool {
 
 // key acts on a character that was typed, as the guest of test/guest does.
 func (m *machine) key(key byte, stop <-chan struct{}) (alive bool) {
-	pattern := m.knobs().Memory
+	pattern := m.options().Memory
 	switch {
 	case key == '\n' || key == '\r':
 	case key == guest.KeyPowerOff:

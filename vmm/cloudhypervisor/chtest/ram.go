@@ -67,6 +67,13 @@ func mapRAM(m *memoryConfig, f *fence) (*ram, error) {
 	return r, nil
 }
 
+// Virtio-mem: what the room for it, and each change, are a multiple of, in bytes
+// (virtio-devices/src/mem.rs).
+const (
+	virtioMemAlign = 128 << 20
+	virtioMemBlock = 2 << 20
+)
+
 // layout are a VM's zones, which without any of its own is one for all memory
 // (validate_memory_config in vmm/src/memory_manager.rs).
 func (m *memoryConfig) layout() ([]zoneConfig, error) {
@@ -91,6 +98,8 @@ func (m *memoryConfig) layout() ([]zoneConfig, error) {
 		case plugged && (z.Hotplug == nil || *z.Hotplugged > *z.Hotplug || m.Method == "Acpi"),
 			m.Size == 0 && z.Hotplug != nil && m.Method == "Acpi":
 			return nil, fmt.Errorf("memory zone %q: hotplug of this kind is not possible", z.ID)
+		case m.Method == "VirtioMem" && z.Hotplug != nil && *z.Hotplug%virtioMemAlign != 0:
+			return nil, fmt.Errorf("memory zone %q: %d bytes of room are no multiple of %d", z.ID, *z.Hotplug, virtioMemAlign)
 		}
 		seen[z.ID] = true
 	}

@@ -242,7 +242,7 @@ func TestCreateFails(t *testing.T) {
 		b.must("vm.delete", "")
 	}
 	// A file that isn't named is more than it can bear.
-	if status, _ := b.put("vm.create", `{"serial":{"mode":"File"}}`); status != 0 {
+	if status, _ := b.put("vm.create", `{"serial":{"mode":"File"}}`); status != 500 {
 		t.Errorf("status %d", status)
 	}
 	<-b.vmm.Exited()

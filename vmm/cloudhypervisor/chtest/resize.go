@@ -75,7 +75,6 @@ func (v *vm) resizeRAM(want uint64, memory tree) error {
 	const (
 		slots = 8
 		step  = 128 << 20
-		block = 2 << 20 // of virtio-mem
 	)
 	c := v.config.Memory
 	if v.ram.zoned {
@@ -87,7 +86,7 @@ func (v *vm) resizeRAM(want uint64, memory tree) error {
 		case want < boot:
 			return fmt.Errorf("%d bytes are less than the %d of the boot", want, boot)
 		case c.Hotplug == nil:
-		case want-boot > *c.Hotplug, (want-boot)%block != 0:
+		case want-boot > *c.Hotplug, (want-boot)%virtioMemBlock != 0:
 			return fmt.Errorf("%d bytes can't be added, with room for %d", want-boot, *c.Hotplug)
 		}
 		delete(memory, "hotplugged_size")
@@ -129,7 +128,7 @@ func (m *VMM) resizeZone(t tree) error {
 		}
 		size, _ := zone["size"].(uint64)
 		room, virtio := zone["hotplug_size"].(uint64)
-		if want < size || !virtio || want-size > room {
+		if want < size || !virtio || want-size > room || (want-size)%virtioMemBlock != 0 {
 			return fmt.Errorf("zone %q of %d bytes can't become %d", t["id"], size, want)
 		}
 		zone["hotplugged_size"] = want - size

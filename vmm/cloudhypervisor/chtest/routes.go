@@ -2,6 +2,7 @@ package chtest
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -112,8 +113,10 @@ func (m *VMM) perform(e endpoint, call string, r *request, body tree) (int, stri
 	var f *fault
 	switch {
 	case errors.Is(err, errPanic):
-		m.die(Death{Code: 1, Words: "thread 'vmm' panicked"})
-		return 0, ""
+		// The thread of the calls goes on for as long as it takes to say so.
+		fmt.Fprintln(m.options.Stderr, "thread 'vmm' panicked")
+		m.leaving, m.leavingCode = true, 1
+		return failed(refusal(call, err))
 	case errors.As(err, &f) && f.status == http.StatusBadRequest:
 		return failed(f)
 	case err != nil:

@@ -59,7 +59,8 @@ func openConsole(t tree, f *fence, stdout io.Writer) (*console, error) {
 var errPanic = errors.New("the VMM panicked")
 
 // socket listens, and serves whoever came last. What is written while nobody is
-// there is kept, 1 MiB of it, and sent to the next.
+// there is kept, 1 MiB of it, and sent to the next. As with the real one, somebody
+// who goes and leaves something unread is the last who is served.
 func (k *console) socket(path string, f *fence) error {
 	if err := f.allows(filepath.Dir(path), "w"); err != nil {
 		return err
@@ -71,37 +72,61 @@ func (k *console) socket(path string, f *fence) error {
 	listener.SetUnlinkOnClose(false)
 	b := &backlog{}
 	k.out = b
-	go func() {
-		for {
-			conn, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			b.attach(conn)
-			go k.read(conn, func() { b.detach(conn) })
-		}
-	}()
+	closed := make(chan struct{})
+	go k.serve(listener, b, closed)
 	k.close = func() { // the path stays, see closeConsoles
+		close(closed)
 		listener.Close()
 		b.attach(nil)
 	}
 	return nil
 }
 
-func (k *console) read(from io.ReadCloser, gone func()) {
-	defer gone()
+func (k *console) serve(listener *net.UnixListener, b *backlog, closed <-chan struct{}) {
+	var last *net.UnixConn
+	var end chan error // how the last one went
+	for {
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		if last != nil && hungUp(last) && errors.Is(<-end, unix.ECONNRESET) {
+			<-closed // until then this one waits in vain
+			conn.Close()
+			return
+		}
+		b.attach(conn)
+		ended := make(chan error, 1)
+		last, end = conn, ended
+		go func() {
+			err := k.read(conn)
+			b.detach(conn)
+			if errors.Is(err, io.EOF) {
+				k.typed(0) // as the real one's UART has it
+			}
+			ended <- err
+		}()
+	}
+}
+
+// read takes what is typed.
+func (k *console) read(from io.Reader) error {
 	data := make([]byte, 64)
 	for {
 		n, err := from.Read(data)
 		for _, key := range data[:n] {
-			select {
-			case k.keys <- key:
-			default: // the guest doesn't read
-			}
+			k.typed(key)
 		}
 		if err != nil {
-			return
+			return err
 		}
+	}
+}
+
+func (k *console) typed(key byte) {
+	select {
+	case k.keys <- key:
+	default: // the guest doesn't read
 	}
 }
 
@@ -136,7 +161,7 @@ func (k *console) terminal(f *fence) (string, error) {
 	// has opened it.
 	b := &backlog{out: main}
 	k.out = b
-	go k.read(main, func() {})
+	go k.read(main)
 	k.close = func() {
 		main.Close()
 		other.Close()

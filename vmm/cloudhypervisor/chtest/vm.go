@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/vmlet/vmlet/test/guest"
 )
 
 // A VM's states, as vm.info has them. One that is shut down is gone, and only its
@@ -84,6 +86,10 @@ func (v *vm) attach(c *config) error {
 	for _, list := range deviceLists() {
 		for _, t := range items(v.vmm.config, list.field) {
 			if _, err := v.add(list, t); err != nil {
+				// As with the real one: the list is in its hands, and is not put back.
+				if list.field != "generic_vhost_user" {
+					delete(v.vmm.config, list.field)
+				}
 				return causedBy(err, "%s", list.field)
 			}
 		}
@@ -105,10 +111,11 @@ func (v *vm) start() error {
 	if err := v.lockDisks(); err != nil {
 		return causedBy(err, "the disks can't be locked")
 	}
-	if err := v.checkPayload(); err != nil {
+	options, err := v.loadPayload()
+	if err != nil {
 		return causedBy(err, "the payload can't be loaded")
 	}
-	v.machine.boot()
+	v.machine.boot(options)
 	v.goOn()
 	for id, d := range v.bus.devices {
 		if d.disk != nil || d.kind == "net" {
@@ -118,8 +125,9 @@ func (v *vm) start() error {
 	return nil
 }
 
-// checkPayload looks whether a boot could read it. It is not run.
-func (v *vm) checkPayload() error {
+// loadPayload looks whether a boot could read it. It is not run, but the made-up
+// guest does as one of test/guest's would that is its kernel.
+func (v *vm) loadPayload() (o guest.PVHOptions, err error) {
 	p := v.config.Payload
 	for _, path := range []string{p.Kernel, p.Firmware, p.Initramfs} {
 		if path == "" {
@@ -127,17 +135,20 @@ func (v *vm) checkPayload() error {
 		}
 		file, err := v.vmm.fence.open(path, os.O_RDONLY, 0)
 		if err != nil {
-			return err
+			return o, err
 		}
-		if path == p.Kernel && !isKernel(file) {
-			err = fmt.Errorf("%s is no kernel: neither ELF nor bzImage nor Image", filepath.Base(path))
+		if path == p.Kernel {
+			if !isKernel(file) {
+				err = fmt.Errorf("%s is no kernel: neither ELF nor bzImage nor Image", filepath.Base(path))
+			}
+			o, _ = guest.ReadPVHOptions(file)
 		}
 		file.Close()
 		if err != nil {
-			return err
+			return o, err
 		}
 	}
-	return nil
+	return o, nil
 }
 
 // isKernel looks for ELF, for Linux' "HdrS" (Documentation/arch/x86/boot.rst) and

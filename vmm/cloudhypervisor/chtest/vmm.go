@@ -42,6 +42,7 @@ type VMM struct {
 	consoles    []*console       // the others
 	descriptors map[int]*os.File // of network devices, by the number in the configuration
 	leaving     bool             // once the answer is sent
+	leavingCode int              // and with what
 
 	ending sync.Once
 	code   int
@@ -140,12 +141,12 @@ func (m *VMM) die(d Death) {
 	m.end(d.Code, unix.Signal(d.Signal))
 }
 
-// answered leaves after vmm.shutdown, whose answer is still sent.
+// answered leaves after vmm.shutdown, or a panic, whose answer is still sent.
 func (m *VMM) answered() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.leaving {
-		m.end(0, 0)
+		m.end(m.leavingCode, 0)
 	}
 }
 

@@ -1,0 +1,210 @@
+package chtest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+)
+
+// step is one call, and all that it must bring about, with the real program and
+// with the one that stands in for it.
+type step struct {
+	call   string // with "GET " before it if it is no PUT
+	body   string // {dir} is the scenario's folder
+	status int
+	// says is in one of the causes; "" is not looked for.
+	says   string
+	state  string   // of the VM, after it; "" is no VM
+	events []string // without those of devices that the guest's drivers send
+}
+
+// subject is a program that the scenarios are carried out with.
+type subject struct{ name, program string }
+
+// subjects are the stand-in and, where there is one, the real program.
+func subjects(t *testing.T) []subject {
+	t.Helper()
+	program, err := chtest.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := []subject{{"stand-in", program}}
+	switch real, err := exec.LookPath("cloud-hypervisor"); {
+	case err != nil:
+		t.Logf("with the stand-in alone: %v", err)
+	case noKVM() != nil:
+		t.Logf("with the stand-in alone: %v", noKVM())
+	default:
+		found = append(found, subject{"real", real})
+	}
+	return found
+}
+
+func noKVM() error {
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return kvm.Close()
+}
+
+// TestConformance holds the stand-in to what the real program was seen to do.
+func TestConformance(t *testing.T) {
+	for _, s := range subjects(t) {
+		t.Run(s.name, func(t *testing.T) {
+			for _, c := range scenarios() {
+				t.Run(c.name, func(t *testing.T) { carryOut(t, s.program, c) })
+			}
+		})
+	}
+}
+
+func carryOut(t *testing.T, program string, c scenario) {
+	dir := workplace(t)
+	s := start(t, program)
+	want := []string{"vmm starting"}
+	for i, step := range c.steps {
+		label := fmt.Sprintf("step %d, %s", i, step.call)
+		status, text := s.ask(t, step.call, strings.ReplaceAll(step.body, "{dir}", dir))
+		last := c.ends && i == len(c.steps)-1
+		if status != step.status && (!last || status != 0) {
+			t.Fatalf("%s: %d %s, want %d", label, status, text, step.status)
+		}
+		if status >= http.StatusBadRequest && text != "" {
+			checkCauses(t, label, text, strings.ReplaceAll(step.says, "{dir}", dir))
+		}
+		want = append(want, step.events...)
+		if last {
+			break
+		}
+		if got := s.state(t); got != step.state {
+			t.Fatalf("%s: the VM is %q, want %q", label, got, step.state)
+		}
+	}
+	// What it tells at its end is not waited for by the real one.
+	sure := len(want)
+	if c.ends {
+		sure -= len(c.steps[len(c.steps)-1].events)
+	} else {
+		s.put(t, "vmm.shutdown", "", http.StatusOK)
+		want = append(want, c.last()...)
+	}
+	got := slices.DeleteFunc(s.seen(t), func(e string) bool { return strings.HasPrefix(e, "virtio-device ") })
+	if len(got) < sure || len(got) > len(want) || !slices.Equal(got, want[:len(got)]) {
+		t.Errorf("events\n%q, want\n%q", got, want)
+	}
+	var exit *exec.ExitError
+	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) || s.cmd.ProcessState.ExitCode() != c.exit {
+		t.Errorf("it ended with %v, want %d", err, c.exit)
+	}
+}
+
+// last are the events of a VMM that is told to end.
+func (c scenario) last() []string {
+	switch c.steps[len(c.steps)-1].state {
+	case "":
+		return []string{"vmm shutdown"}
+	case "Created":
+		return []string{"vm deleted", "vmm shutdown"}
+	}
+	return []string{"vm shutdown", "vm deleted", "vmm shutdown"}
+}
+
+// checkCauses wants an array of causes, the outermost first.
+func checkCauses(t *testing.T, label, text, says string) {
+	t.Helper()
+	var causes []string
+	if err := json.Unmarshal([]byte(text), &causes); err != nil || len(causes) == 0 {
+		t.Errorf("%s: %s: %v: want an array of causes", label, text, err)
+	}
+	if !strings.Contains(strings.Join(causes, "\n"), says) {
+		t.Errorf("%s: %q doesn't say %q", label, causes, says)
+	}
+}
+
+// workplace is a folder with all that the scenarios name.
+func workplace(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ch") // the names of sockets must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	elf, err := guest.PVH(guest.PVHOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"kernel": elf, "text": []byte("no kernel\n"), "disk": make([]byte, 1<<20), "disk2": make([]byte, 1<<20), "short": nil} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ram"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "ram"), 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "snapshot"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ask makes a call; a VMM that hangs up answers 0.
+func (s *started) ask(t *testing.T, call, body string) (int, string) {
+	t.Helper()
+	method, name, ok := strings.Cut(call, " ")
+	if !ok {
+		method, name = http.MethodPut, call
+	}
+	var content io.Reader
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost/api/v1/"+name, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true // there is a limit to how many are open
+	response, err := s.client.Do(r)
+	var refused *net.OpError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &refused):
+		return 0, ""
+	case err != nil:
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// state is a VM's, or "" if there is none.
+func (s *started) state(t *testing.T) string {
+	t.Helper()
+	status, text := s.ask(t, "GET vm.info", "")
+	if status == http.StatusNotFound {
+		return ""
+	}
+	var info struct{ State string }
+	if err := json.Unmarshal([]byte(text), &info); err != nil || status != http.StatusOK {
+		t.Fatalf("vm.info: %d %s: %v", status, text, err)
+	}
+	return info.State
+}
