@@ -167,5 +167,5 @@ func PVH(o PVHOptions) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assembling the PVH guest: %w", err)
 	}
-	return pvhELF(pvhBase, code), nil
+	return pvhELF(pvhBase, code, o)
 }
