@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,7 @@ const keyBuffer = 256
 
 // openConsole makes a console as its mode says. A terminal's path is put into the
 // configuration.
-func openConsole(t tree, f *fence, stdout io.Writer) (*console, error) {
+func openConsole(t tree, f *fence, own *terminal) (*console, error) {
 	var c consoleConfig
 	if err := convert(t, &c); err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func openConsole(t tree, f *fence, stdout io.Writer) (*console, error) {
 	k := &console{out: io.Discard, keys: make(chan byte, keyBuffer), close: func() {}}
 	switch c.Mode {
 	case "Tty":
-		k.out = stdout
+		k.out, k.keys = own.out, own.open()
 	case "File":
 		if c.File == "" {
 			return nil, errPanic
@@ -48,7 +49,7 @@ func openConsole(t tree, f *fence, stdout io.Writer) (*console, error) {
 		}
 		return k, k.socket(c.Socket, f)
 	case "Pty":
-		path, err := k.terminal(f)
+		path, err := k.pair(f)
 		t["file"] = path
 		return k, err
 	}
@@ -130,9 +131,28 @@ func (k *console) typed(key byte) {
 	}
 }
 
-// terminal makes a pair of which the guest has the one end, and returns the path
+// terminal is the process's own: its standard input, if that is one, and output.
+type terminal struct {
+	in     io.Reader // nil: there is nothing to be read
+	out    io.Writer
+	keys   chan byte
+	opened sync.Once
+}
+
+// open returns what is typed; it is read from now on, whatever becomes of the console.
+func (t *terminal) open() chan byte {
+	t.opened.Do(func() {
+		t.keys = make(chan byte, keyBuffer)
+		if t.in != nil {
+			go (&console{keys: t.keys}).read(t.in)
+		}
+	})
+	return t.keys
+}
+
+// pair makes a pair of which the guest has the one end, and returns the path
 // of the other.
-func (k *console) terminal(f *fence) (string, error) {
+func (k *console) pair(f *fence) (string, error) {
 	main, err := f.open("/dev/ptmx", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", err

@@ -21,6 +21,8 @@ type Options struct {
 	// Stdout is where a console of mode Tty writes to, Stderr where last words go;
 	// nil: nowhere.
 	Stdout, Stderr io.Writer
+	// Stdin is what such a console reads, if it is a terminal; nil: nothing.
+	Stdin io.Reader
 	// NoShutdown keeps the VMM when the guest has shut down.
 	NoShutdown bool
 }
@@ -220,8 +222,7 @@ func (m *VMM) openConsoles() error {
 		if name != "serial" && t["mode"] == "Socket" {
 			return fmt.Errorf("%s: there is no mode Socket for it", name)
 		}
-		stdout := m.options.Stdout
-		console, err := openConsole(t, &m.fence, stdout)
+		console, err := openConsole(t, &m.fence, &m.terminal)
 		if err != nil {
 			return causedBy(err, "%s: it can't be opened", name)
 		}
