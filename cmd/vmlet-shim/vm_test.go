@@ -27,7 +27,7 @@ import (
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
-const patience = 2 * time.Minute
+const patience = time.Minute
 
 // shimBinary is made once, by TestMain.
 var shimBinary string

@@ -33,7 +33,7 @@ func Main(args []string, program, variable string, stdout, stderr io.Writer) int
 		fmt.Fprintf(stdout, "cloud-hypervisor v%s\nMigration Protocol Versions: 0, 1\n", knobs().version())
 		return 0
 	}
-	code, signal, err := serve(a, Options{Knobs: knobs, Stdout: stdout, Stderr: stderr, NoShutdown: a.noShutdown})
+	code, signal, err := serve(a, Options{Knobs: knobs, Stdin: ownTerminal(), Stdout: stdout, Stderr: stderr, NoShutdown: a.noShutdown})
 	if err != nil {
 		fmt.Fprintf(stderr, "Error: Cloud Hypervisor exited with the following chain of errors:\n")
 		for i, text := range chain(err) {
@@ -45,6 +45,15 @@ func Main(args []string, program, variable string, stdout, stderr io.Writer) int
 		dieOf(signal)
 	}
 	return code
+}
+
+// ownTerminal is the standard input, if that is a terminal, which it makes raw; the
+// real one reads no other.
+func ownTerminal() io.Reader {
+	if makeRaw(os.Stdin) != nil {
+		return nil
+	}
+	return os.Stdin
 }
 
 func serve(a *arguments, o Options) (int, unix.Signal, error) {

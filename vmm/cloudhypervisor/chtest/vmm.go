@@ -34,6 +34,8 @@ type VMM struct {
 	events  *monitor
 	server  *server
 	exited  chan struct{}
+	// terminal is the program's own.
+	terminal terminal
 
 	// mu is held by who acts for the VMM thread: a request, or the guest.
 	mu          sync.Mutex
@@ -63,6 +65,7 @@ func New(listener *net.UnixListener, o Options) *VMM {
 			*out = io.Discard
 		}
 	}
+	m.terminal.in, m.terminal.out = o.Stdin, m.options.Stdout
 	m.events = &monitor{start: time.Now(), out: o.Events}
 	m.server = &server{vmm: m, listener: listener, conns: map[*net.UnixConn]bool{}}
 	m.events.emit("vmm", "starting", nil)
