@@ -29,6 +29,7 @@ func (m *monitor) pump(frames *chvm.Frames) {
 		case frame.State != nil:
 			ok = m.lost(frame.State)
 		case frame.Event.Source != chapi.SourceVirtioDevice: // what drivers do, as often as they like
+			m.panicked.Store(chvm.Panicked(m.panicked.Load(), frame.Event.AsTold()))
 			ok = m.send(event(frame.Event))
 		}
 		if !ok {
@@ -39,12 +40,6 @@ func (m *monitor) pump(frames *chvm.Frames) {
 
 // send passes one on, unless the monitor is closed.
 func (m *monitor) send(e vmm.Event) bool {
-	switch e.Change {
-	case vmm.ChangePanicked:
-		m.panicked.Store(true)
-	case vmm.ChangeReset:
-		m.panicked.Store(false)
-	}
 	select {
 	case m.events <- e:
 		return true
@@ -60,7 +55,7 @@ func (m *monitor) lost(s *chvm.State) bool {
 		return vmm.Event{Time: time.Now(), Name: eventName(source, name), Change: change}
 	}
 	var events []vmm.Event
-	switch before := m.panicked.Load(); {
+	switch before := m.panicked.Swap(s.Panicked); {
 	case s.Panicked && !before:
 		events = append(events, made(chapi.SourceGuest, chapi.EventPanic, vmm.ChangePanicked))
 	case before && !s.Panicked:
@@ -101,7 +96,7 @@ func eventName(source, name string) string { return source + "/" + name }
 
 // change says what an event means to an agent.
 func change(e *chvm.Event) vmm.Change {
-	if e.Panicked() {
+	if chvm.Panicked(false, e.AsTold()) {
 		return vmm.ChangePanicked
 	}
 	switch eventName(e.Source, e.Name) {

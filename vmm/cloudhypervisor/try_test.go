@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -188,24 +190,24 @@ func TestTryVM(t *testing.T) {
 func TestTryHangs(t *testing.T) {
 	dir := t.TempDir()
 	path, started := filepath.Join(dir, "hangs"), filepath.Join(dir, "started")
-	write(t, path, "#!/bin/sh\ncase $1 in --version) echo cloud-hypervisor v53.0.0; exit;; --help) exit;; esac\necho $$ >"+started+".new\nmv "+started+".new "+started+"\nexec sleep 1000\n")
+	if err := unix.Mkfifo(started, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "#!/bin/sh\ncase $1 in --version) echo cloud-hypervisor v53.0.0; exit;; --help) exit;; esac\necho $$ >"+started+"\nexec sleep 1000\n")
 	ctx, cancel := context.WithCancel(t.Context())
+	pid := make(chan string, 1)
 	go func() {
-		for ctx.Err() == nil {
-			if _, err := os.Stat(started); err == nil {
-				cancel()
-			}
-		}
+		text, _ := os.ReadFile(started) // returns when the program has opened and closed it
+		pid <- strings.TrimSpace(string(text))
+		cancel()
 	}()
 	if _, err := New(Config{Binary: path, Hypervisors: nodeWith(t, "kvm")}).Info(ctx); err != context.Canceled {
 		t.Error(err)
 	}
-	pid, err := os.ReadFile(started)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err == nil {
-		t.Errorf("process %s is there yet", pid)
+	if n := <-pid; n == "" {
+		t.Error("it was not started")
+	} else if _, err := os.Stat("/proc/" + n); err == nil {
+		t.Errorf("process %s is there yet", n)
 	}
 }
 

@@ -37,23 +37,33 @@ type Event struct {
 	Properties json.RawMessage `json:"properties,omitempty"`
 }
 
-// Panicked says whether this is the guest telling of its panic; it tells by the same
-// event, with another property, that it has a kernel loaded to go on with.
-func (e *Event) Panicked() bool {
-	of := chapi.Event{Source: e.Source, Name: e.Name, Properties: e.Properties}
-	return of.Source == chapi.SourceGuest && of.Name == chapi.EventPanic && of.Property("event") == panicked
+// AsTold is the event as the VMM told it, but for its time.
+func (e *Event) AsTold() chapi.Event {
+	return chapi.Event{Source: e.Source, Name: e.Name, Properties: e.Properties}
 }
 
-// panicked is the property's value (devices/src/pvpanic.rs).
-const panicked = "panic"
+// Panicked says whether a guest has panicked, by an event and what was before. A guest
+// may also tell, by the same event, that it has loaded a kernel for its panic
+// (devices/src/pvpanic.rs), and goes on.
+func Panicked(was bool, e chapi.Event) bool {
+	switch {
+	case e.Source == chapi.SourceGuest && e.Name == chapi.EventPanic && e.Property("event") == "panic":
+		return true
+	case e.Source == chapi.SourceVM:
+		switch e.Name {
+		case chapi.EventBooted, chapi.EventRebooted, chapi.EventRestored:
+			return false
+		}
+	}
+	return was
+}
 
 // State is what a client has to know that has not had all events, and can't ask the
 // VMM for.
 type State struct {
 	// Dropped is how many events this client was not sent, here.
 	Dropped int `json:"dropped,omitempty"`
-	// Panicked: the guest has told of its panic (Event.Panicked), and was not rebooted,
-	// booted or restored since.
+	// Panicked: the guest has, see Panicked.
 	Panicked bool `json:"panicked,omitempty"`
 }
 

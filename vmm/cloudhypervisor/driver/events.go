@@ -9,44 +9,27 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 
-// follow reads the VMM's events to their end, and passes them on.
+// follow reads the VMM's events to their end, and passes them on. What the last ones
+// say of how it ended is not gone by: the VMM doesn't wait until they are written, and
+// says the same of a guest that has powered off and of a VM that was taken away.
 func (m *machine) follow() {
-	defer close(m.ended)
+	defer func() {
+		m.mu.Lock()
+		m.ending.Told, m.ending.Shutdown = m.told, !m.told
+		m.mu.Unlock()
+		close(m.ended)
+	}()
 	events := chapi.NewEvents(m.link.Events, chapi.DefaultMaxEvent)
 	for {
 		event, err := events.Next()
 		if err != nil {
 			return
 		}
-		m.note(event)
+		m.mu.Lock()
+		m.ending.Panicked = chvm.Panicked(m.ending.Panicked, event)
+		m.mu.Unlock()
 		m.hub.publish(event, time.Now())
 	}
-}
-
-// note keeps what an event says of the VM's end. The VMM says the same of a guest
-// that has powered off and of a VM that was taken away.
-func (m *machine) note(event chapi.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ending.Panicked = panicked(m.ending.Panicked, event)
-	if event.Source == chapi.SourceVMM && event.Name == chapi.EventShutdown {
-		m.ending.Told, m.ending.Shutdown = m.told, !m.told
-	}
-}
-
-// panicked says whether a guest has panicked, by an event and what was before. A
-// guest may also tell that it has loaded a kernel for its panic, and goes on.
-func panicked(was bool, event chapi.Event) bool {
-	switch {
-	case event.Source == chapi.SourceGuest && event.Name == chapi.EventPanic && event.Property("event") == "panic":
-		return true
-	case event.Source == chapi.SourceVM:
-		switch event.Name {
-		case chapi.EventBooted, chapi.EventRebooted, chapi.EventRestored:
-			return false
-		}
-	}
-	return was
 }
 
 const (
@@ -140,7 +123,7 @@ func (h *hub) drop(c *client) {
 func (h *hub) publish(event chapi.Event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.panicked = panicked(h.panicked, event)
+	h.panicked = chvm.Panicked(h.panicked, event)
 	frame := chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}}
 	for c := range h.clients {
 		// An event goes only after the word of a loss before it.
