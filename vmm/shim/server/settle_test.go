@@ -29,7 +29,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 	}
 	done := make(chan struct{})
 	close(done)
-	v := &vm{proc: &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}}
+	v := &vm{machine: &fakeMachine{}, proc: &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}}
 	s.vm = v
 	p := &prepared{image: image, expire: time.NewTimer(time.Hour)}
 	s.prepared = p
