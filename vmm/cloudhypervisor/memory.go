@@ -1,6 +1,7 @@
 package cloudhypervisor
 
 import (
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -24,6 +25,9 @@ func (b *builder) memory() plan.Memory {
 	file := plan.File{Kind: plan.FileMemory, Write: !b.lazy()}
 	zone := chapi.MemoryZone{ID: RAM, Size: size, Shared: !b.lazy(), HugePages: page != 0, HugePageSize: page}
 	memory := plan.Memory{Size: size}
+	parts, err := vmm.MemoryParts(b.spec.GetNuma(), size)
+	b.faults.Take(err)
+	b.numa(parts)
 	if b.lazy() {
 		if page != 0 {
 			b.faults.Add("memory.hugePages", "an image can't be mapped as huge pages: restore it eagerly (without --lazy)")
@@ -31,6 +35,8 @@ func (b *builder) memory() plan.Memory {
 		zone.File = b.granted(file)
 	} else {
 		memory.Path, memory.PageSize = b.req.MemoryPath, page
+		memory.Bindings, err = vmm.Bindings(parts)
+		b.faults.Take(err)
 		zone.File = b.own(file)
 	}
 	b.config.Memory = &chapi.Memory{Zones: []chapi.MemoryZone{zone}}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
@@ -12,35 +13,32 @@ import (
 // cloud-hypervisor has a zone for each, and maps the file of a zone from its
 // beginning, and the guest's RAM is one file, which is what saving and restoring
 // copies. A node without memory is a node of vCPUs, as Linux knows them.
-func (b *builder) numa() {
-	nodes := b.spec.GetNuma().GetNodes()
+func (b *builder) numa(parts []vmm.MemoryPart) {
 	distances := spec.NUMADistances(b.spec.GetNuma())
-	withMemory := -1
-	for i, n := range nodes {
-		field := fmt.Sprintf("numa.nodes[%d]", i)
+	for i, n := range b.spec.GetNuma().GetNodes() {
 		node := chapi.NUMA{ID: uint32(i)}
 		cpus, err := spec.ParseIDs(n.GetCpus())
 		if err != nil {
-			b.faults.Add(field+".cpus", "%v", err)
+			b.faults.Add(fmt.Sprintf("numa.nodes[%d].cpus", i), "%v", err)
 		}
 		node.CPUs = numbers(cpus)
-		bytes, err := spec.ParseQuantity(n.GetMemory())
-		switch {
-		case err != nil:
-			b.faults.Add(field+".memory", "%v", err)
-		case bytes > 0 && withMemory >= 0:
-			b.faults.Add(field+".memory", "%s: with cloud-hypervisor all of the guest's memory is in one node, and numa.nodes[%d] has some: give it all, or use vmm: qemu", n.GetMemory(), withMemory)
-		case bytes > 0:
-			withMemory = i
-			node.MemoryZones = []string{RAM}
-		}
-		if n.GetHostNodes() != "" {
-			b.faults.Add(field+".hostNodes", "cloud-hypervisor binds no memory that is in a file, as a guest's RAM is here: leave it out, or use vmm: qemu")
-		}
 		if distances != nil {
 			node.Distances = others(i, distances[i])
 		}
 		b.config.NUMA = append(b.config.NUMA, node)
+	}
+	for at, p := range parts {
+		switch {
+		case p.Node == nil:
+		case at > 0:
+			b.faults.Add(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and numa.nodes[%d] has some: give it all, or use vmm: qemu",
+				p.Node.GetMemory(), parts[0].Index)
+		default:
+			b.config.NUMA[p.Index].MemoryZones = []string{RAM}
+		}
+		if p.Node.GetHostNodes() != "" && b.lazy() {
+			b.faults.Add(fmt.Sprintf("numa.nodes[%d].hostNodes", p.Index), "cloud-hypervisor binds no memory that it maps from an image: restore it eagerly (without --lazy)")
+		}
 	}
 }
 

@@ -40,7 +40,6 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.refuse()
 	args := b.process()
 	memory := b.memory()
-	b.numa()
 	b.cpus()
 	b.payload()
 	b.disks()

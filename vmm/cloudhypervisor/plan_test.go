@@ -184,7 +184,8 @@ devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: paus
 		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
 		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
 		{name: "numa", yaml: kernelBoot + "cpu: {cores: 2}\nmemory: {size: 3Gi}\n" +
-			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n"},
+			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n",
+			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
 		{name: "host-devices", yaml: kernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
 		{name: "accelerator", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {

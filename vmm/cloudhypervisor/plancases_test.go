@@ -39,7 +39,7 @@ cpu: {cores: 4}
 memory: {size: 256Mi}
 numa:
   nodes:
-  - {cpus: "0,2", memory: 256Mi, distances: [{node: 1, value: 21}]}
+  - {cpus: "0,2", memory: 256Mi, hostNodes: "0", policy: interleave, distances: [{node: 1, value: 21}]}
   - {cpus: "1", memory: 0, distances: [{node: 2, value: 25}]}
   - {cpus: "3", memory: "0"}
 `

@@ -63,7 +63,30 @@ type Memory struct {
 	Path string `json:"path,omitempty"`
 	// PageSize in bytes of huge pages; 0: the system's ordinary pages.
 	PageSize uint64 `json:"pageSize,omitempty"`
+	// Bindings say which NUMA nodes of the host parts of the file come from.
+	Bindings []Binding `json:"bindings,omitempty"`
 }
+
+// Binding is where a part of the RAM file comes from: whoever touches a page of it
+// first, the kernel takes it from there.
+type Binding struct {
+	// Offset in the file and size, in bytes.
+	Offset uint64 `json:"offset"`
+	Size   uint64 `json:"size"`
+	// Nodes of the host, in ascending order.
+	Nodes  []int        `json:"nodes"`
+	Policy MemoryPolicy `json:"policy"`
+}
+
+// MemoryPolicy is how the nodes of a Binding are used, by the words of libvirt.
+type MemoryPolicy string
+
+// The policies; see mbind(2).
+const (
+	MemoryStrict     MemoryPolicy = "strict"     // MPOL_BIND
+	MemoryPreferred  MemoryPolicy = "preferred"  // MPOL_PREFERRED
+	MemoryInterleave MemoryPolicy = "interleave" // MPOL_INTERLEAVE
+)
 
 // Restore says which image the VM goes on from.
 type Restore struct {

@@ -3,6 +3,7 @@ package qemu
 import (
 	"strconv"
 
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
@@ -18,7 +19,8 @@ func (b *builder) memoryPlan() (plan.Memory, error) {
 		return plan.Memory{}, spec.FieldErrors{{Field: "memory.hugePages.pageSize", Message: err.Error()}}
 	}
 	if !b.lazy() {
-		return plan.Memory{Size: size, Path: b.req.MemoryPath, PageSize: page}, nil
+		bindings, err := vmm.Bindings(b.ramParts(size))
+		return plan.Memory{Size: size, Path: b.req.MemoryPath, PageSize: page, Bindings: bindings}, err
 	}
 	switch {
 	case page != 0:
@@ -43,11 +45,12 @@ func (b *builder) lazy() bool { return b.req.Image != nil && b.req.Image.Lazy }
 // guest that has taken it up fails to load.
 func (b *builder) memoryArgs(m plan.Memory) {
 	fd := b.file(plan.File{Kind: plan.FileMemory, Write: !b.lazy()})
-	for _, part := range b.ramParts(m.Size) {
+	parts := b.ramParts(m.Size)
+	for _, part := range parts {
 		backend := options{
 			"qom-type": "memory-backend-file",
-			"id":       part.id,
-			"size":     part.size,
+			"id":       ramID(part),
+			"size":     part.Size,
 			"mem-path": "/proc/self/fd/" + fd,
 			"share":    !b.lazy(),
 			"dump":     false,
@@ -56,13 +59,14 @@ func (b *builder) memoryArgs(m plan.Memory) {
 			backend["readonly"] = true
 			backend["rom"] = "off"
 		}
-		if part.offset != 0 {
-			backend["offset"] = part.offset
+		if part.Offset != 0 {
+			backend["offset"] = part.Offset
 		}
 		b.bind(part, backend)
 		b.object(backend)
 	}
 	b.arg("-m", keyValues("", "size", formatBytes(m.Size)))
+	b.numaArgs(parts)
 }
 
 // formatBytes has the suffix B because -m takes a bare number for MiB.

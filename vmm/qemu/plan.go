@@ -21,7 +21,7 @@ const (
 const VarsName = "uefi-vars.fd"
 
 // RAM is the id of the memory backend, and so the name of the RAM block, of a guest
-// without NUMA nodes. With them each node has its own; see ramPart.
+// without NUMA nodes. With them each node with memory has its own; see ramID.
 const RAM = "ram0"
 
 // Plan turns a complete specification into a command line. What is wrong with
@@ -60,7 +60,6 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.machineArgs()
 	b.cpuArgs()
 	b.memoryArgs(memory)
-	b.numaArgs()
 	b.bootArgs()
 	b.ports()
 	b.controllers()

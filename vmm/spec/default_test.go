@@ -88,7 +88,7 @@ disks:
 - {name: disk1, path: /b.iso, format: raw, type: cdrom, bus: sata, cache: none, readOnly: true}
 - {name: disk2, path: /c.qcow2, format: qcow2, type: disk, bus: virtio, cache: none, backingFiles: [{path: /d, format: raw}]}
 cloudInit: {userData: "#cloud-config\n"}
-devices: {console: true, guestAgent: true, entropy: true, balloon: true, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
+devices: {console: true, guestAgent: true, entropy: true, balloon: false, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
 stopGracePeriod: 30s
 `)
 	networks := s.Networks
@@ -126,6 +126,7 @@ func TestDefaultsByTarget(t *testing.T) {
 		{"kvm", "amd64", "memory: {hugePages: {pageSize: 2Mi}}", func(s *vmletv1.VirtualMachineSpec) bool {
 			return !s.Devices.GetBalloon() && s.Devices.Balloon != nil && s.Memory.Size == "512Mi"
 		}},
+		{"kvm", "amd64", "hostDevices: [{pciAddress: '0000:01:00.0'}]", func(s *vmletv1.VirtualMachineSpec) bool { return !s.Devices.GetBalloon() }},
 		{"kvm", "amd64", "disks: [{path: /a}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
 			return s.Disks[0].BootOrder == 1 && s.Disks[1].BootOrder == 2
 		}},

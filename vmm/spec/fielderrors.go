@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -38,6 +39,18 @@ func (e FieldErrors) Err() error {
 		return nil
 	}
 	return e
+}
+
+// Take appends the faults that an error is; one that is none has no field. Nil is
+// nothing.
+func (e *FieldErrors) Take(err error) {
+	var faults FieldErrors
+	switch {
+	case errors.As(err, &faults):
+		*e = append(*e, faults...)
+	case err != nil:
+		e.Add("", "%v", err)
+	}
 }
 
 // Add appends a fault.

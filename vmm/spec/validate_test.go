@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -97,6 +98,12 @@ func TestFieldErrors(t *testing.T) {
 	var got FieldErrors
 	if err := faults.Err(); !errors.As(err, &got) || err.Error() != "a: b\nc: d" {
 		t.Errorf("error %v", err)
+	}
+	for _, err := range []error{nil, none.Err(), fmt.Errorf("x: %w", faults), errors.New("y")} {
+		got.Take(err)
+	}
+	if want := "a: b\nc: d\na: b\nc: d\ny"; got.Error() != want {
+		t.Errorf("taken together: %v, want %s", got, want)
 	}
 }
 

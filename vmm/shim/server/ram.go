@@ -42,6 +42,9 @@ func makeRAM(p *plan.Plan, undo *undoStack) (_ *os.File, err error) {
 			return nil, fmt.Errorf("guest RAM: %w", err)
 		}
 	}
+	if err := bindRAM(f, m); err != nil {
+		return nil, err
+	}
 	if m.PageSize == 0 {
 		return f, nil
 	}
