@@ -109,7 +109,7 @@ type interrupted struct {
 }
 
 // interrupt begins a save and stops the shim's process as soon as it has come
-// to a step, "state" or "memory". Half a GiB takes longer to write than it takes
+// to a step, "state" or the later "memory". Half a GiB takes longer to write than it takes
 // to hear of the beginning, which is checked.
 func (v *vm) interrupt(dir, step string) *interrupted {
 	v.t.Helper()
@@ -126,7 +126,8 @@ func (v *vm) interrupt(dir, step string) *interrupted {
 	for done := false; !done; {
 		m, err := stream.Recv()
 		v.must(err)
-		done = strings.Contains(m.GetProgress().GetStep(), step)
+		now := m.GetProgress().GetStep()
+		done = strings.Contains(now, step) || strings.Contains(now, "memory") // short steps may not be told of
 	}
 	i.shim.signal(unix.SIGSTOP)
 	if _, err := os.Stat(filepath.Join(dir, memory.ManifestName)); err == nil {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/kvm"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // target is a VMM under a hypervisor, as this machine has them.
@@ -43,9 +45,18 @@ func targets(t *testing.T) []target {
 	if testing.Short() {
 		under = under[len(under)-1:]
 	}
+	all := ofQEMU(t, under)
+	if slices.Contains(under, "kvm") {
+		all = append(all, ofCloudHypervisor(t))
+	}
+	return all
+}
+
+func ofQEMU(t *testing.T, hypervisors []string) []target {
+	t.Helper()
 	var all []target
 	for _, q := range qemusOrSkip(t) {
-		for _, h := range under {
+		for _, h := range hypervisors {
 			all = append(all, target{
 				name: fmt.Sprintf("qemu %s under %s", q.name, h), vmm: "qemu", hypervisor: h,
 				options: nodeOptions{qemu: q},
@@ -56,6 +67,29 @@ func targets(t *testing.T) []target {
 		}
 	}
 	return all
+}
+
+// ofCloudHypervisor is the installed one, else its stand-in, whose guest is made up.
+func ofCloudHypervisor(t *testing.T) target {
+	t.Helper()
+	g := target{
+		name: "cloud-hypervisor under kvm", vmm: "cloud-hypervisor", hypervisor: "kvm", crawls: crawls(t, "kvm"),
+		words: words{paused: "vm/paused", reset: "vm/rebooted"},
+		foreign: map[string]damage{
+			"another VMM's": {do: claim("qemu", "vmm", "name"), code: codes.FailedPrecondition, words: []string{"qemu"}},
+		},
+	}
+	program, err := exec.LookPath("cloud-hypervisor")
+	if err != nil {
+		g.name, g.crawls = "cloud-hypervisor's stand-in", false
+		t.Logf("%s is tried, and not the real one: %v", g.name, err)
+		program, err = chtest.Build(t.Context(), bin)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.options.config = fmt.Sprintf("cloudHypervisor: {binary: %s}\n", program)
+	return g
 }
 
 // crawls says whether a hypervisor works, but not as it is meant to.
