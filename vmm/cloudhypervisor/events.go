@@ -29,7 +29,11 @@ func (m *monitor) pump(frames *chvm.Frames) {
 		case frame.State != nil:
 			ok = m.lost(frame.State)
 		case frame.Event.Source != chapi.SourceVirtioDevice: // what drivers do, as often as they like
-			m.panicked.Store(chvm.Panicked(m.panicked.Load(), frame.Event.AsTold()))
+			told := frame.Event.AsTold()
+			m.panicked.Store(chvm.Panicked(m.panicked.Load(), told))
+			if chvm.BootTried(false, told) {
+				m.bootTried.Store(true)
+			}
 			ok = m.send(event(frame.Event))
 		}
 		if !ok {
@@ -51,6 +55,9 @@ func (m *monitor) send(e vmm.Event) bool {
 // lost makes up for events that were dropped: it passes on those that the state as it
 // is now follows from.
 func (m *monitor) lost(s *chvm.State) bool {
+	if s.BootTried {
+		m.bootTried.Store(true)
+	}
 	made := func(source, name string, change vmm.Change) vmm.Event {
 		return vmm.Event{Time: time.Now(), Name: eventName(source, name), Change: change}
 	}

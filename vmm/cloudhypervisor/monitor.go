@@ -34,6 +34,8 @@ type monitor struct {
 
 	// panicked is the guest: the VMM can't be asked for it.
 	panicked atomic.Bool
+	// bootTried is whether the VM is more than created, see chvm.BootTried.
+	bootTried atomic.Bool
 }
 
 // Connect connects to the shim's driver for events, and has it say what was before.
@@ -54,6 +56,7 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 		conn:   conn, events: make(chan vmm.Event), done: make(chan struct{}),
 	}
 	m.panicked.Store(first.Panicked)
+	m.bootTried.Store(first.BootTried)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	go m.pump(frames)
 	return m, nil
@@ -113,8 +116,8 @@ func (m *monitor) info(ctx context.Context) (info chapi.Info, err error) {
 // maxState bounds what is kept of a state's name, in bytes.
 const maxState = 40
 
-// Status asks what state the VM is in. One that was created and never booted, or is off
-// since a reset failed, is as good as paused: Resume boots it.
+// Status asks what state the VM is in. One that was only created is as good as paused:
+// Resume boots it. So is one that is off since a boot or a reset failed, but for that.
 func (m *monitor) Status(ctx context.Context) (vmm.Status, error) {
 	info, err := m.info(ctx)
 	if err != nil {
@@ -141,22 +144,43 @@ func (m *monitor) Resume(ctx context.Context) error {
 	case err != nil || info.State == chapi.StateRunning:
 		return err
 	case info.State == chapi.StateCreated:
-		return m.long(ctx, m.client.Boot)
+		return m.boot(ctx)
 	case info.State == chapi.StatePaused:
 		return m.short(ctx, m.client.Resume)
 	}
 	return fmt.Errorf("can't resume: cloud-hypervisor has the VM in state %.40q: stop or kill it, and start it again", info.State)
 }
 
+// boot boots a VM that never was.
+func (m *monitor) boot(ctx context.Context) error {
+	if m.bootTried.Load() {
+		return m.off()
+	}
+	err := m.long(ctx, m.client.Boot)
+	if err != nil && !errors.Is(err, chapi.ErrNotSent) {
+		m.bootTried.Store(true) // the event may be on its way
+	}
+	return err
+}
+
+func (m *monitor) off() error {
+	return errors.New("the VM is off since it could not be booted or reset, and cloud-hypervisor may have forgotten some of its devices: kill it and start it again")
+}
+
 // Reset is the reset button: the guest starts anew, without being asked. One that is
 // paused stays so: it is stopped again when it has begun to run.
 func (m *monitor) Reset(ctx context.Context) error {
 	info, err := m.info(ctx)
-	if err != nil || info.State == chapi.StateCreated { // it has not begun
+	switch {
+	case err != nil:
 		return err
+	case info.State == chapi.StateCreated && m.bootTried.Load():
+		return m.off()
+	case info.State == chapi.StateCreated:
+		return nil // it has not begun
 	}
 	if err := m.long(ctx, m.client.Reboot); err != nil {
-		return fmt.Errorf("%w (if it is off now, resume boots it)", err)
+		return fmt.Errorf("%w (if it is off now: kill it and start it again)", err)
 	}
 	if info.State == chapi.StatePaused {
 		return m.short(ctx, m.client.Pause)

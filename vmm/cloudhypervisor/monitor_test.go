@@ -308,3 +308,50 @@ func TestDiskSamples(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestFailedBoot: a VM whose boot failed is never booted again, by whoever asks: it
+// might come up without its disks.
+func TestFailedBoot(t *testing.T) {
+	program, err := chtest.Build(standInContext(t), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{"vm.boot", "vm.reboot"} {
+		t.Run(call, func(t *testing.T) {
+			ctx, h := standInContext(t), newHost(t, program)
+			h.knobs.Refuse = map[string][]string{call: {"no such disk"}}
+			p, err := planVM(planCase{yaml: small}.request(t))
+			h.must(err)
+			client := h.start(p)
+			h.must(client.Create(ctx, h.here(p.vm.Config)))
+			if call == "vm.reboot" {
+				h.must(client.Boot(ctx))
+				h.must(client.Shutdown(ctx)) // what is left of a VM whose reset failed
+			}
+			f := &fakeVMM{t: t, lines: make(chan string, 1)}
+			defer close(f.lines)
+			f.lines <- fmt.Sprintf(`{"state":{"bootTried":%t}}`, call == "vm.reboot")
+			m, err := New(Config{}).Connect(ctx, func(ctx context.Context, name string) (net.Conn, error) {
+				if name == chvm.EventsSocket {
+					return f.dial(ctx, name)
+				}
+				return h.dial(ctx, name)
+			})
+			h.must(err)
+			defer m.Close()
+			if call == "vm.boot" {
+				if err := m.Resume(ctx); err == nil || !strings.Contains(err.Error(), "no such disk") {
+					t.Errorf("the first: %v", err)
+				}
+			}
+			for name, do := range map[string]func(context.Context) error{"resume": m.Resume, "reset": m.Reset} {
+				if err := do(ctx); err == nil || !strings.Contains(err.Error(), "kill it and start it again") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			if s, err := m.Status(ctx); err != nil || s.Running {
+				t.Errorf("%+v, %v", s, err)
+			}
+		})
+	}
+}

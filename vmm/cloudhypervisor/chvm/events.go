@@ -58,11 +58,27 @@ func Panicked(was bool, e chapi.Event) bool {
 	return was
 }
 
+// BootTried says whether a VM was ever booted, reset or restored, or that was begun, by
+// an event and what was before. One that was is never to be booted by vm.boot: when a boot
+// fails over one disk the VMM (v53) forgets all of them, and the next succeeds without.
+func BootTried(was bool, e chapi.Event) bool {
+	if e.Source != chapi.SourceVM {
+		return was
+	}
+	switch e.Name {
+	case "booting", chapi.EventBooted, "rebooting", chapi.EventRebooted, "restoring", chapi.EventRestored, chapi.EventShutdown:
+		return true
+	}
+	return was
+}
+
 // State is what a client has to know that has not had all events, and can't ask the
 // VMM for.
 type State struct {
 	// Dropped is how many events this client was not sent, here.
 	Dropped int `json:"dropped,omitempty"`
+	// BootTried: the VM was booted, or that was tried, see BootTried.
+	BootTried bool `json:"bootTried,omitempty"`
 	// Panicked: the guest has, see Panicked.
 	Panicked bool `json:"panicked,omitempty"`
 }

@@ -69,3 +69,31 @@ func FuzzFrames(f *testing.F) {
 		}
 	})
 }
+
+func TestStateFollowsEvents(t *testing.T) {
+	panicked, tried := false, false
+	for _, c := range []struct {
+		source, name, properties string
+		panicked, tried          bool
+	}{
+		{"vmm", "starting", "", false, false},
+		{"vm", "booting", "", false, true},
+		{"vm", "booted", "", false, true},
+		{"guest", "panic", `{"event":"crash_loaded"}`, false, true},
+		{"vm", "panic", `{"event":"panic"}`, false, true},
+		{"guest", "panic", `{"event":"panic"}`, true, true},
+		{"guest", "panic", `{"event":"crash_loaded"}`, true, true},
+		{"vm", "paused", "", true, true},
+		{"vmm", "rebooted", "", true, true},
+		{"vm", "rebooting", "", true, true},
+		{"vm", "rebooted", "", false, true},
+		{"guest", "panic", `{"event":7}`, false, true},
+		{"guest", "panic", `[]`, false, true},
+	} {
+		e := (&chvm.Event{Source: c.source, Name: c.name, Properties: json.RawMessage(c.properties)}).AsTold()
+		panicked, tried = chvm.Panicked(panicked, e), chvm.BootTried(tried, e)
+		if panicked != c.panicked || tried != c.tried {
+			t.Errorf("%s/%s %s: panicked %t, tried %t", c.source, c.name, c.properties, panicked, tried)
+		}
+	}
+}

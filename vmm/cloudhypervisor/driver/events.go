@@ -45,10 +45,11 @@ const (
 type hub struct {
 	listener net.Listener
 
-	mu       sync.Mutex
-	clients  map[*client]struct{}
-	panicked bool
-	closed   bool
+	mu      sync.Mutex
+	clients map[*client]struct{}
+	// state is what a client is told that was not there, but for what it missed.
+	state  chvm.State
+	closed bool
 }
 
 // client is one agent's connection.
@@ -83,7 +84,8 @@ func (h *hub) add(conn net.Conn) {
 		return
 	}
 	h.clients[c] = struct{}{}
-	c.put(chvm.Frame{State: &chvm.State{Panicked: h.panicked}})
+	state := h.state
+	c.put(chvm.Frame{State: &state})
 	go h.write(c)
 	go h.watch(c)
 }
@@ -123,12 +125,15 @@ func (h *hub) drop(c *client) {
 func (h *hub) publish(event chapi.Event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.panicked = chvm.Panicked(h.panicked, event)
+	h.state.Panicked, h.state.BootTried = chvm.Panicked(h.state.Panicked, event), chvm.BootTried(h.state.BootTried, event)
 	frame := chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}}
 	for c := range h.clients {
 		// An event goes only after the word of a loss before it.
-		if c.dropped > 0 && c.put(chvm.Frame{State: &chvm.State{Dropped: c.dropped, Panicked: h.panicked}}) {
-			c.dropped = 0
+		if c.dropped > 0 {
+			state := h.state
+			if state.Dropped = c.dropped; c.put(chvm.Frame{State: &state}) {
+				c.dropped = 0
+			}
 		}
 		if c.dropped > 0 || !c.put(frame) {
 			c.dropped++
