@@ -30,7 +30,9 @@ const maxJSON = 64 << 20
 // pack writes the snapshot in a folder to f, and returns its configuration. The VMM
 // doesn't look at whether its writing has succeeded (a disk may have been full), so
 // what it wrote is read.
-func pack(f io.Writer, root *os.Root, folder string, sharedRAM bool) (*chapi.VMConfig, error) {
+//
+// ram is the size of the RAM in bytes that must be in it; 0: none may be.
+func pack(f io.Writer, root *os.Root, folder string, ram uint64) (*chapi.VMConfig, error) {
 	out := tar.NewWriter(f)
 	var config chapi.VMConfig
 	for _, name := range []string{configName, stateName} {
@@ -49,31 +51,28 @@ func pack(f io.Writer, root *os.Root, folder string, sharedRAM bool) (*chapi.VMC
 			return nil, err
 		}
 	}
-	if err := packMemory(out, root, folder, sharedRAM); err != nil {
+	if err := packMemory(out, root, folder, ram); err != nil {
 		return nil, err
 	}
 	return &config, out.Close()
 }
 
 // packMemory adds the RAM, where it is not in a file of its own.
-func packMemory(out *tar.Writer, root *os.Root, folder string, sharedRAM bool) error {
+func packMemory(out *tar.Writer, root *os.Root, folder string, ram uint64) error {
 	memory, err := openFile(root, path.Join(folder, memoryName))
-	if errors.Is(err, os.ErrNotExist) {
-		if sharedRAM {
-			return nil
-		}
-		return fmt.Errorf("cloud-hypervisor's snapshot has no %s", memoryName)
+	if ram == 0 && errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer memory.Close()
-	if sharedRAM {
-		return fmt.Errorf("cloud-hypervisor has put the RAM into its snapshot, though it is in a shared file")
-	}
 	st, err := memory.Stat()
 	if err != nil {
 		return err
+	}
+	if uint64(st.Size()) != ram {
+		return fmt.Errorf("cloud-hypervisor's snapshot: %s has %d bytes, and not %d", memoryName, st.Size(), ram)
 	}
 	return addFile(out, memoryName, st.Size(), memory)
 }

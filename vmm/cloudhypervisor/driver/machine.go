@@ -57,7 +57,9 @@ func (m *machine) Stop(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Continue implements server.Machine: it boots a VM that has only been created.
+// Continue implements server.Machine: it boots a VM that has only been created. After
+// a boot that has failed the VM is taken away: cloud-hypervisor has dropped all disks
+// from its configuration then if one of them was the cause, and would boot without.
 func (m *machine) Continue(ctx context.Context) error {
 	if err := m.Regain(ctx); err != nil {
 		return err
@@ -70,7 +72,9 @@ func (m *machine) Continue(ctx context.Context) error {
 	case chapi.StateRunning:
 		return nil
 	case chapi.StateCreated:
-		err = m.api.Boot(ctx)
+		if err = m.api.Boot(ctx); err != nil {
+			err = errors.Join(err, m.api.Delete(context.WithoutCancel(ctx)))
+		}
 	case chapi.StatePaused:
 		err = m.api.Resume(ctx)
 	default:

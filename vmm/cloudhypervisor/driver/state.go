@@ -61,7 +61,11 @@ func (m *machine) takeSnapshot(ctx context.Context, name string, f *os.File, sha
 	if err := m.api.Snapshot(ctx, path.Join(m.vm.Folder, name)); err != nil {
 		return nil, wrap(err)
 	}
-	return pack(f, m.link.Folder, name, sharedRAM)
+	ram := m.link.Plan.Memory.Size
+	if sharedRAM {
+		ram = 0
+	}
+	return pack(f, m.link.Folder, name, ram)
 }
 
 // makeFolder makes a folder in the VMM's, which is its user's too.
