@@ -92,8 +92,10 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 func (l *launch) vmms() (names []string, because string, err error) {
 	name := l.spec.GetVmm()
 	if name == "" || name == spec.Auto {
-		names, err = l.m.home.vmms()
-		return names, "", err
+		if names, err = l.m.home.vmms(); len(names) == 1 {
+			because = "is the only one here"
+		}
+		return names, because, err
 	}
 	if _, err := l.m.home.vmm(name); err != nil {
 		return nil, "", err

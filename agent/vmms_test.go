@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -201,5 +202,33 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 	st := m.snapshot().GetStatus()
 	if st.GetVmm().GetName() != otherName || st.GetVmmReason() != "cloud-hypervisor made the image" {
 		t.Errorf("%s: %q", st.GetVmm().GetName(), st.GetVmmReason())
+	}
+}
+
+func (v *otherVMM) Told(json.RawMessage) (vmm.VMM, error) { return v, nil }
+
+// TestPodHasItsImagesVMMs: a pod's VM has what the pod's image has, in the node's
+// order, and not what the node has.
+func TestPodHasItsImagesVMMs(t *testing.T) {
+	for _, c := range []struct{ vmms, text, vmm, says string }{
+		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "", "qemu", "qemu: the node's first choice"},
+		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "vmm: cloud-hypervisor\n", otherName, "cloud-hypervisor was asked for"},
+		{`[{"name":"cloud-hypervisor","said":1}]`, "", otherName, "cloud-hypervisor is the only one here"},
+		{`[{"name":"qemu","error":"it crashes"},{"name":"cloud-hypervisor","said":1}]`, "", otherName,
+			"cloud-hypervisor: qemu can't be used (VMM qemu in the pod's image: it crashes)"},
+	} {
+		w := newWorld(t)
+		w.others = []vmm.Program{newOther(w)}
+		a, n := w.start(), newFakeNode(w)
+		n.servePod(t, a)
+		n.container(func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(c.vmms)
+			p.described.Specification = []byte(podSpec + c.text)
+		})
+		come(t, "it runs", a.is(lifecycle.Running))
+		m, _ := a.machine(podVM)
+		if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says {
+			t.Errorf("%s %s: %s: %q, want %q", c.vmms, c.text, st.GetVmm().GetName(), st.GetVmmReason(), c.says)
+		}
 	}
 }
