@@ -314,7 +314,9 @@ func (v *vm) settle() {
 		if v.vmm.vm != v || v.state != running {
 			return
 		}
-		v.fewer = false
+		if v.fewer > 0 {
+			v.vcpus, v.fewer = v.fewer, 0
+		}
 		for _, d := range v.bus.devices {
 			if d.ejecting {
 				v.bus.unplug(d)

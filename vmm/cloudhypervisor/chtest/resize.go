@@ -58,13 +58,16 @@ func (v *vm) resizeCPUs(want uint64) error {
 		return nil
 	case want == 0:
 		return errors.New("0 vCPUs are none")
-	case v.fewer:
+	case v.fewer > 0:
 		return &fault{http.StatusTooManyRequests, []string{http.StatusText(http.StatusTooManyRequests)}}
 	case want > v.config.Cpus.Max:
 		return fmt.Errorf("%d vCPUs are more than max_vcpus %d", want, v.config.Cpus.Max)
 	}
-	v.fewer = want < v.vcpus
-	v.vcpus = want
+	if want > v.vcpus {
+		v.vcpus = want
+		return nil
+	}
+	v.fewer = want
 	v.settle()
 	return nil
 }

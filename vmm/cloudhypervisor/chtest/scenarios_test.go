@@ -235,6 +235,8 @@ func deviceScenarios() []scenario {
 			{call: "vm.resize", body: `{"desired_vcpus":3}`, status: 204, state: "Paused", events: resizing},
 			{call: "vm.resize", body: `{"desired_vcpus":1}`, status: 204, state: "Paused", events: resizing},
 			{call: "vm.resize", body: `{"desired_vcpus":2}`, status: 429, state: "Paused", events: []string{"vm resizing"}},
+			{call: "vm.resize", body: `{"desired_vcpus":3}`, status: 204, state: "Paused", events: resizing}, // those that it still has
+			{call: "vm.resize", body: `{"desired_vcpus":2}`, status: 429, state: "Paused", events: []string{"vm resizing"}},
 			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
 			{call: "vm.resize", body: `{"desired_vcpus":2}`, status: 204, state: "Running", events: resizing},
 		}},

@@ -29,7 +29,7 @@ type vm struct {
 	vsock   bool
 
 	vcpus    uint64
-	fewer    bool // CPUs were removed, and the guest has not let go of them
+	fewer    uint64 // how many are to be left, of which the guest has not let go yet; or 0
 	memory   uint64
 	plugged  int // memory slots that are in use
 	loaded   chan struct{}
