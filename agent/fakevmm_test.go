@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -89,7 +90,14 @@ func (m *fakeMonitor) setPaused(paused bool) error {
 }
 func (m *fakeMonitor) Pause(context.Context) error  { return m.setPaused(true) }
 func (m *fakeMonitor) Resume(context.Context) error { return m.setPaused(false) }
-func (m *fakeMonitor) Reset(context.Context) error  { return nil }
+
+// Reset that fails leaves the guest where it is; one that fails as "reset, off" ends it.
+func (m *fakeMonitor) Reset(context.Context) error {
+	if err := m.proc.w.step("reset, off"); err != nil {
+		return errors.Join(err, m.setPaused(true))
+	}
+	return m.proc.w.step("reset")
+}
 func (m *fakeMonitor) SetGuestTime(context.Context, time.Time) error {
 	return m.proc.w.step("guest time")
 }

@@ -66,9 +66,25 @@ func (a *agent) resume(ctx context.Context, name string) (*vmletv1.VirtualMachin
 }
 
 func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, _ *machine, monitor vmm.Monitor) error {
-		return monitor.Reset(ctx)
+	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+		err := monitor.Reset(ctx)
+		if err != nil {
+			err = errors.Join(err, a.standsStill(m, monitor, err))
+		}
+		return err
 	})
+}
+
+// standsStill notes that a guest runs no more, after what went wrong with it: a VMM may
+// have ended it, and not have got it to begin again.
+func (a *agent) standsStill(m *machine, monitor vmm.Monitor, why error) error {
+	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
+	defer cancel()
+	status, err := monitor.Status(ctx)
+	if err != nil || status.Running || m.state() != lifecycle.Running {
+		return nil // what is known stays; the watch notes an end
+	}
+	return m.become(lifecycle.Paused, fmt.Sprintf("it doesn't run since a reset failed: %v", why))
 }
 
 // stop presses the power button, and kills the VM after its grace period;

@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"google.golang.org/grpc/codes"
+)
+
+// TestFailedReset: what is said of a guest after a reset that failed is what its VMM
+// says of it.
+func TestFailedReset(t *testing.T) {
+	for step, want := range map[string]lifecycle.State{"reset": lifecycle.Running, "reset, off": lifecycle.Paused} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start()
+			if _, err := a.create(t.Context(), testSpec("web")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			w.fail[step] = errors.New("no such disk")
+			_, err := a.reset(t.Context(), "web")
+			wantCode(t, step, err, codes.Unavailable)
+			a.wantState(t, "web", want)
+			m, err := a.machine("web")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if message := m.snapshot().GetStatus().GetMessage(); want == lifecycle.Paused && !strings.Contains(message, "no such disk") {
+				t.Errorf("%q", message)
+			}
+		})
+	}
+}
