@@ -59,6 +59,9 @@ type Host interface {
 	RemoveCgroup(c host.Cgroup) error
 	GrantDevice(path string, uid uint32) (bool, error)
 	RevokeDevice(path string, uid uint32) error
+	// RevokeFile takes back what a shim has given a user, with a lock held; that the
+	// file is gone is no error.
+	RevokeFile(path, lock string, uid uint32) error
 	OpenTap(r host.TapRequest) (*os.File, string, error)
 	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
 	// ordinary pages.

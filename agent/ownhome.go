@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -60,6 +61,10 @@ func (h ownHome) giveBack(l *lease) error {
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
 	}
+	for _, file := range l.Files {
+		errs = append(errs, h.agent.host.RevokeFile(file.Path, file.Lock, l.UID))
+	}
+	errs = append(errs, os.RemoveAll(filepath.Join(h.stateDir(), shim.VMMFolderName)))
 	errs = append(errs, h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
 	h.untake(l)
 	if err := errors.Join(errs...); err != nil {

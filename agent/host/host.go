@@ -3,9 +3,12 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+
+	"github.com/vmlet/vmlet/internal/posixacl"
 )
 
 // Options say how a Host is set up.
@@ -117,6 +120,20 @@ func (h *Host) GrantDevice(path string, uid uint32) (bool, error) { return h.Dev
 
 // RevokeDevice takes that back.
 func (h *Host) RevokeDevice(path string, uid uint32) error { return h.Devices.Revoke(path, uid) }
+
+// RevokeFile takes back what a VM's shim, which may have been killed, has given a user
+// on a file. That the file is gone is no error. Other shims may be changing the same
+// list: lock, a file or folder, is locked meanwhile.
+func (h *Host) RevokeFile(path, lock string, uid uint32) error {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return posixacl.Exclusively(lock, func() error { return posixacl.Revoke(real, uid) })
+}
 
 // OpenTap opens a tap; see OpenTap.
 func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(r) }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,40 +62,13 @@ func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack
 		return err
 	}
 	undo.push(own.Close)
-	if err := exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) }); err != nil {
+	if err := posixacl.Exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) }); err != nil {
 		return err
 	}
 	undo.push(func() error {
-		return exclusively(lock, func() error { return posixacl.RevokeFile(own, user.UID) })
+		return posixacl.Exclusively(lock, func() error { return posixacl.RevokeFile(own, user.UID) })
 	})
 	return nil
-}
-
-// lockPatience is how long another shim may take to change a list.
-const lockPatience = 10 * time.Second
-
-// exclusively holds a lock on a file or folder meanwhile.
-func exclusively(path string, do func() error) error {
-	lock, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer lock.Close() // which ends the lock
-	deadline := time.Now().Add(lockPatience)
-	for {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return do()
-		case errors.Is(err, unix.EINTR):
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			return &os.PathError{Op: "flock", Path: path, Err: err}
-		case time.Now().After(deadline):
-			return fmt.Errorf("%s: another program has had it locked (flock) for %v", path, lockPatience)
-		default:
-			time.Sleep(time.Millisecond)
-		}
-	}
 }
 
 // passable refuses a path that a user can't get to. A folder with an access control
