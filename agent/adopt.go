@@ -208,6 +208,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	m.mu.Unlock()
 	ad.observe(state, message, func(vm *vmletv1.VirtualMachine) {
 		ad.catchUp(vm)
+		replay(vm, welcome.Notes, m.log)
 		if !welcome.Saving { // else the shim may be at the commit
 			vm.Status.Image = nil
 		}
@@ -218,6 +219,11 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
 	})
+	if monitor, err := l.connected(); err == nil {
+		matching, cancel := context.WithTimeout(a.ctx, statusPatience)
+		a.matchSize(matching, m, monitor)
+		cancel()
+	}
 	a.watch(m, l)
 }
 

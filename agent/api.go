@@ -110,6 +110,21 @@ func (s *api) StopVM(ctx context.Context, r *vmletv1.StopVMRequest) (*vmletv1.St
 	return &vmletv1.StopVMResponse{Vm: vm, Killed: killed}, err
 }
 
+func (s *api) ResizeVM(ctx context.Context, r *vmletv1.ResizeVMRequest) (*vmletv1.ResizeVMResponse, error) {
+	vm, has, err := s.agent.resize(ctx, r)
+	return &vmletv1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
+}
+
+func (s *api) Attach(ctx context.Context, r *vmletv1.AttachRequest) (*vmletv1.AttachResponse, error) {
+	vm, device, err := s.agent.attach(ctx, r)
+	return &vmletv1.AttachResponse{Vm: vm, Device: device}, err
+}
+
+func (s *api) Detach(ctx context.Context, r *vmletv1.DetachRequest) (*vmletv1.DetachResponse, error) {
+	vm, err := s.agent.detach(ctx, r.GetName(), r.GetDevice())
+	return &vmletv1.DetachResponse{Vm: vm}, err
+}
+
 func (s *api) KillVM(ctx context.Context, r *vmletv1.KillVMRequest) (*vmletv1.KillVMResponse, error) {
 	vm, err := s.agent.kill(ctx, r.GetName())
 	return &vmletv1.KillVMResponse{Vm: vm}, err

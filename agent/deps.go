@@ -19,6 +19,8 @@ type Shim interface {
 	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)
 	Commit(ctx context.Context, c shim.Commit) (*shim.Committed, error)
 	Abort(ctx context.Context) error
+	Attach(ctx context.Context, a shim.Attach, files []*os.File) error
+	Detach(ctx context.Context, d shim.Detach) error
 	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
 	Kill(ctx context.Context) (*shim.Exit, error)
 	Fail(ctx context.Context, reason string) (*shim.Exit, error)

@@ -121,6 +121,8 @@ func codeOfShim(c shim.Code) codes.Code {
 		return codes.ResourceExhausted
 	case shim.CodeDamaged:
 		return codes.DataLoss
+	case shim.CodeTimeout:
+		return codes.DeadlineExceeded
 	case shim.CodeCancelled:
 		return codes.Canceled
 	}

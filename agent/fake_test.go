@@ -254,6 +254,12 @@ type fakeProc struct {
 	conns    []*fakeShim
 	monitors []*fakeMonitor
 	dead     chan struct{}
+
+	attached []string
+	taps     int
+	notes    []json.RawMessage
+	vcpus    int
+	balloon  uint64
 }
 
 func (p *fakeProc) alive() bool {

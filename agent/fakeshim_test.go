@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ func (c *fakeShim) hangUp() { c.once.Do(func() { close(c.events) }) }
 func (c *fakeShim) Welcome() shim.Welcome {
 	c.proc.mu.Lock()
 	defer c.proc.mu.Unlock()
-	w := shim.Welcome{PID: c.proc.pid, Plan: c.proc.launched}
+	w := shim.Welcome{PID: c.proc.pid, Plan: c.proc.launched, Notes: c.proc.notes}
 	if c.proc.launched != nil {
 		w.VMMPID = c.proc.pid + 1000
 	}
@@ -165,6 +166,30 @@ func (c *fakeShim) Abort(context.Context) error {
 	defer c.proc.mu.Unlock()
 	c.proc.saving = nil
 	return nil
+}
+
+// Attach and Detach keep what a shim does: the note of each device.
+func (c *fakeShim) Attach(ctx context.Context, a shim.Attach, files []*os.File) error {
+	if err := c.proc.w.step("attach"); err != nil {
+		return err
+	}
+	c.proc.mu.Lock()
+	c.proc.attached = append(c.proc.attached, a.Attachment.Device)
+	c.proc.taps += len(files)
+	c.proc.notes = append(c.proc.notes, a.Note)
+	c.proc.mu.Unlock()
+	return c.proc.w.step("after attach")
+}
+
+func (c *fakeShim) Detach(ctx context.Context, d shim.Detach) error {
+	if err := c.proc.w.step("detach"); err != nil {
+		return err
+	}
+	c.proc.mu.Lock()
+	c.proc.attached = slices.DeleteFunc(c.proc.attached, func(device string) bool { return device == d.Detachment.Device })
+	c.proc.notes = append(c.proc.notes, d.Note)
+	c.proc.mu.Unlock()
+	return c.proc.w.step("after detach")
 }
 
 func (c *fakeShim) Stop(_ context.Context, grace time.Duration) (*shim.Exit, error) {

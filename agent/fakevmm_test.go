@@ -48,6 +48,30 @@ func (v *fakeVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
 		MachineType: "pc-q35-7.2", MemorySize: 4096, Regions: []memory.Region{{Name: "ram0", Size: 4096}},
 	}, v.w.step("manifest")
 }
+
+// PlanAttach gives the first later slot that is free.
+func (v *fakeVMM) PlanAttach(r vmm.PlugRequest) (*plan.Attachment, error) {
+	if err := v.w.step("plan attach"); err != nil {
+		return nil, err
+	}
+	slot, free := spec.FreeSlot(r.Spec.GetDisks(), spec.FirstLaterSlot, spec.MaxSlot)
+	if r.Network {
+		slot, free = spec.FreeSlot(r.Spec.GetNetworks(), spec.FirstLaterSlot, spec.MaxSlot)
+	}
+	if !free {
+		return nil, errors.New("no slot is free")
+	}
+	return &plan.Attachment{Device: fmt.Sprintf("%t-%d", r.Network, slot), Slot: uint32(slot), Instructions: json.RawMessage("{}")}, nil
+}
+
+func (v *fakeVMM) PlanDetach(r vmm.PlugRequest) (*plan.Detachment, error) {
+	slot := spec.Slot(r.Spec.GetDisks(), min(r.Index, len(r.Spec.GetDisks())-1))
+	if r.Network {
+		slot = spec.Slot(r.Spec.GetNetworks(), r.Index)
+	}
+	return &plan.Detachment{Device: fmt.Sprintf("%t-%d", r.Network, slot), Instructions: json.RawMessage("{}")}, v.w.step("plan detach")
+}
+
 func (v *fakeVMM) Tell(vmm.Info) (json.RawMessage, error) { return json.RawMessage(`"fake"`), nil }
 func (v *fakeVMM) Told(said json.RawMessage) (vmm.VMM, error) {
 	if string(said) != `"fake"` {
@@ -100,6 +124,30 @@ func (m *fakeMonitor) Reset(context.Context) error {
 }
 func (m *fakeMonitor) SetGuestTime(context.Context, time.Time) error {
 	return m.proc.w.step("guest time")
+}
+func (m *fakeMonitor) Size(context.Context) (vmm.Size, error) {
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	has := m.proc.balloon
+	return vmm.Size{VCPUs: max(m.proc.vcpus, 1), Memory: &has}, m.proc.w.step("size")
+}
+func (m *fakeMonitor) SetVCPUs(_ context.Context, vcpus int) error {
+	if err := m.proc.w.step("vcpus"); err != nil {
+		return err
+	}
+	m.proc.mu.Lock()
+	m.proc.vcpus = vcpus
+	m.proc.mu.Unlock()
+	return m.proc.w.step("after vcpus")
+}
+func (m *fakeMonitor) SetMemory(_ context.Context, bytes uint64) error {
+	if err := m.proc.w.step("memory"); err != nil {
+		return err
+	}
+	m.proc.mu.Lock()
+	defer m.proc.mu.Unlock()
+	m.proc.balloon = bytes
+	return nil
 }
 func (m *fakeMonitor) Events() <-chan vmm.Event { return m.events }
 func (m *fakeMonitor) Close() error {

@@ -234,6 +234,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 		vm.Status.EndedAt = nil
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked}
 	})
+	l.agent.inflate(ctx, l.m, l.monitor)
 	l.agent.watch(l.m, alive)
 	return nil
 }

@@ -92,6 +92,7 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	}
 	req.StateDir = h.stateDir()
 	req.Taps, req.Seed = descriptors(c.spec)
+	req.BlockDevices = blockDevices(c.spec)
 	uid, err := h.agent.host.TakeUser(h.name)
 	if err != nil {
 		return nil, failf(codes.ResourceExhausted, "%w", err)

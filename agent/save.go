@@ -10,7 +10,9 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc/codes"
 )
 
@@ -85,7 +87,12 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 		s.back(err)
 		return nil, err
 	}
-	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: s.l.lease.Manifest}, progress)
+	manifest, err := s.manifest()
+	if err != nil {
+		s.back(err)
+		return nil, err
+	}
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: manifest}, progress)
 	if err != nil {
 		s.back(err)
 		return nil, err
@@ -112,6 +119,18 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 		StateBytes:  prepared.StateBytes,
 		StoppedMs:   committed.Stopped.Milliseconds(),
 	}, nil
+}
+
+// manifest is the run's, with the specification as it is by now.
+func (s *saving) manifest() (memory.Manifest, error) {
+	m := s.l.lease.Manifest
+	now := s.m.snapshot().GetStatus().GetEffectiveSpec()
+	if now == nil {
+		return m, nil
+	}
+	var err error
+	m.Specification, err = spec.MarshalJSON(now)
+	return m, err
 }
 
 // intend writes down which image is about to be there, so that an agent that

@@ -101,10 +101,29 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		w.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
 		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
+	if e.Note != nil {
+		w.replugged(e.Note)
+	}
 	if e.Exit != nil {
 		w.agent.ended(w.m, w.l, e.Exit)
 	}
 	return e.Exit != nil
+}
+
+// replugged is of a device that the guest has let go after all.
+func (w *watcher) replugged(note []byte) {
+	d, err := readDelta(note)
+	if err == nil {
+		err = w.m.home.refuses(lifecycle.Detach) // nobody has asked a pod's shim to
+	}
+	if err == nil {
+		err = w.m.replug(d, nil)
+	}
+	if err != nil {
+		w.m.log.Error("a device has come or gone", "error", err)
+		return
+	}
+	w.m.publish(&vmletv1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
 }
 
 // reconnect connects a monitor that was lost anew. If the VMM has ended the
@@ -218,6 +237,9 @@ func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 		return err
 	}
 	m.log.Warn("the connection to the shim was lost and is there again")
+	if err := m.change(func(vm *vmletv1.VirtualMachine) { replay(vm, conn.Welcome().Notes, m.log) }); err != nil {
+		m.log.Error("keeping the record", "error", err)
+	}
 	monitor, _ := l.connected()
 	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
 	m.mu.Lock()

@@ -49,6 +49,9 @@ const (
 	Pause   Operation = "pause"
 	Resume  Operation = "resume"
 	Reset   Operation = "reset"
+	Resize  Operation = "resize"
+	Attach  Operation = "attach"
+	Detach  Operation = "detach"
 	Save    Operation = "save"
 	Stop    Operation = "stop"
 	Kill    Operation = "kill"
@@ -96,6 +99,9 @@ func rules() map[Operation]rule {
 			verdicts: map[State]Verdict{Running: Do, Paused: Do},
 			advice:   "only a running or paused VM can be reset",
 		},
+		Resize: changes(),
+		Attach: changes(),
+		Detach: changes(),
 		Save: {
 			verdicts: map[State]Verdict{Running: Do, Paused: Do},
 			advice:   "only a running or paused VM can be saved",
@@ -121,6 +127,15 @@ func rules() map[Operation]rule {
 			verdicts: map[State]Verdict{Running: Do, Paused: Do, Saving: Do, Stopping: Do},
 			advice:   "only a running VM has a console; `logs` shows what it printed",
 		},
+	}
+}
+
+// changes is the rule for what changes a VM at once if it runs, and else from its next
+// start on.
+func changes() rule {
+	return rule{
+		verdicts: map[State]Verdict{Running: Do, Paused: Do, Created: Do, Stopped: Do, Crashed: Do},
+		advice:   "only one that runs, is paused or does not run can be changed: a saved one goes on as it was saved",
 	}
 }
 
