@@ -9,33 +9,41 @@ import (
 	"strconv"
 )
 
-// bare is QEMU started by hand with nothing around it: the floor.
+// bare is a VMM started by hand with nothing around it: the floor.
 type bare struct {
-	machine machine
-	log     string
+	vmm     string
+	log     string // the guest's console
+	command func() *exec.Cmd
 	cmd     *exec.Cmd
 }
 
 func (b *bench) bare() (system, error) {
-	return &bare{machine: b.machine, log: filepath.Join(b.work, "bare-console.log")}, nil
+	log := filepath.Join(b.work, "bare-console.log")
+	return &bare{vmm: "qemu", log: log, command: func() *exec.Cmd { return b.machine.bareQEMU(log) }}, nil
 }
 
-func (q *bare) name() string    { return "qemu" }
+func (m *machine) bareQEMU(log string) *exec.Cmd {
+	args := []string{"-nodefaults", "-no-user-config", "-display", "none",
+		"-machine", "q35,accel=tcg", "-cpu", "max", "-m", strconv.FormatUint(m.memory>>20, 10),
+		"-kernel", m.kernel,
+		"-chardev", "file,id=console,path=" + log, "-device", "isa-serial,chardev=console",
+		"-device", "virtio-rng-pci", "-device", "virtio-balloon-pci", "-device", "virtio-serial-pci"}
+	if m.initrd != "" {
+		args = append(args, "-initrd", m.initrd, "-append", m.cmdline)
+	}
+	cmd := exec.Command("qemu-system-x86_64", args...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func (q *bare) name() string    { return q.vmm }
 func (q *bare) console() string { return q.log }
 
 func (q *bare) boot(context.Context) error {
 	if err := os.WriteFile(q.log, nil, 0o600); err != nil {
 		return err
 	}
-	q.cmd = exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-		"-machine", "q35,accel=tcg", "-cpu", "max", "-m", strconv.FormatUint(q.machine.memory>>20, 10),
-		"-kernel", q.machine.kernel,
-		"-chardev", "file,id=console,path="+q.log, "-device", "isa-serial,chardev=console",
-		"-device", "virtio-rng-pci", "-device", "virtio-balloon-pci", "-device", "virtio-serial-pci")
-	if q.machine.initrd != "" {
-		q.cmd.Args = append(q.cmd.Args, "-initrd", q.machine.initrd, "-append", q.machine.cmdline)
-	}
-	q.cmd.Stderr = os.Stderr
+	q.cmd = q.command()
 	return q.cmd.Start()
 }
 

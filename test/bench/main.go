@@ -1,12 +1,12 @@
-// Command bench times vmlet beside bare QEMU and virsh, in one run on one
+// Command bench times vmlet beside bare VMMs and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory,probe]
+//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory,probe,cloud-hypervisor]
 //	go run ./test/bench -only overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
 // test/setup bench installs. Each system boots the same guest with the same
-// QEMU and accelerator, and its console goes to a file; a step ends when the
+// VMM and accelerator, and its console goes to a file; a step ends when the
 // guest's next byte is in that file. Everything it makes is in a temporary
 // folder. libvirt runs in a mount namespace of its own, so that a libvirt that
 // the machine already has is not touched.
@@ -27,7 +27,7 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	only := flag.String("only", "start,save,lazy,memory,probe", "which rows")
+	only := flag.String("only", "start,save,lazy,memory,probe,cloud-hypervisor", "which rows")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -70,6 +70,8 @@ func run(ctx context.Context, runs int, rows []string) error {
 			err = b.resident()
 		case "probe":
 			err = b.probe()
+		case "cloud-hypervisor":
+			err = b.cloudHypervisor()
 		case "overhead":
 			err = b.overhead()
 		default:
@@ -89,8 +91,8 @@ func run(ctx context.Context, runs int, rows []string) error {
 type machine struct {
 	kernel, initrd, cmdline string
 	memory                  uint64 // bytes
-	// extra is what else vmlet's specification says.
-	extra map[string]any
+	// extra is what else vmlet's specification says, config its agent's configuration.
+	extra, config map[string]any
 }
 
 // system is what is measured.

@@ -42,25 +42,34 @@ func (b *bench) start() error {
 		}
 		systems = append(systems, s)
 	}
-	samples := make([]sample, len(systems))
-	for n := -1; n < b.runs; n++ {
-		for i, s := range systems {
-			took, err := b.untilNextByte(s.console(), func() error { return s.boot(b.ctx) })
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name(), err)
-			}
-			if n >= 0 {
-				samples[i] = append(samples[i], took)
-			}
-			if err := s.destroy(b.ctx); err != nil {
-				return fmt.Errorf("%s: %w", s.name(), err)
-			}
-		}
+	samples, err := b.starts(systems)
+	if err != nil {
+		return err
 	}
 	over := samples[0].median() - samples[2].median()
 	b.table.row("start until the guest's first byte", samples[0].String(), samples[1].String(), samples[2].String(),
 		fmt.Sprintf("%s of virsh's; %s over bare QEMU", ratio(samples[0], samples[1]), ms(over)))
 	return nil
+}
+
+// starts boots each system in turn.
+func (b *bench) starts(systems []system) ([]sample, error) {
+	samples := make([]sample, len(systems))
+	for n := -1; n < b.runs; n++ {
+		for i, s := range systems {
+			took, err := b.untilNextByte(s.console(), func() error { return s.boot(b.ctx) })
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name(), err)
+			}
+			if n >= 0 {
+				samples[i] = append(samples[i], took)
+			}
+			if err := s.destroy(b.ctx); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name(), err)
+			}
+		}
+	}
+	return samples, nil
 }
 
 // saveAndRestore: the save until the command returns, and from the command to
@@ -77,19 +86,7 @@ func (b *bench) saveAndRestore() error {
 	defer closeAll([]system{vmlet, virsh})
 	var saves, restores [2]sample
 	for i, s := range []system{vmlet, virsh} {
-		if err := b.bootAndSettle(s); err != nil {
-			return fmt.Errorf("%s: %w", s.name(), err)
-		}
-		for n := -1; n < b.runs; n++ {
-			save, restore, err := b.once(s, n)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name(), err)
-			}
-			if n >= 0 {
-				saves[i], restores[i] = append(saves[i], save), append(restores[i], restore)
-			}
-		}
-		if err := s.destroy(b.ctx); err != nil {
+		if saves[i], restores[i], err = b.savesAndRestores(s); err != nil {
 			return fmt.Errorf("%s: %w", s.name(), err)
 		}
 	}
@@ -98,6 +95,23 @@ func (b *bench) saveAndRestore() error {
 	b.table.row("restore until the guest's next byte", restores[0].String(), restores[1].String(), "–",
 		ratio(restores[1], restores[0])+" times faster than virsh")
 	return nil
+}
+
+// savesAndRestores boots a system and saves and restores it again and again.
+func (b *bench) savesAndRestores(s system) (saves, restores sample, err error) {
+	if err := b.bootAndSettle(s); err != nil {
+		return nil, nil, err
+	}
+	for n := -1; n < b.runs; n++ {
+		save, restore, err := b.once(s, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		if n >= 0 {
+			saves, restores = append(saves, save), append(restores, restore)
+		}
+	}
+	return saves, restores, s.destroy(b.ctx)
 }
 
 // once saves and restores s.
@@ -120,6 +134,12 @@ func (b *bench) lazy() error {
 		b.table.row("lazy restore", "no QEMU here that can: "+err.Error(), "–", "–", "–")
 		return nil
 	}
+	return b.lazySizes("lazy restore", qemu)
+}
+
+// lazySizes are the lazy restores of guests of several sizes; qemu is the one to run,
+// "": that which is installed, or another VMM.
+func (b *bench) lazySizes(what, qemu string) error {
 	var first, last sample
 	for _, size := range []uint64{512 << 20, 2 << 30, 16 << 30} {
 		b := *b
@@ -139,7 +159,7 @@ func (b *bench) lazy() error {
 			first = restores
 		}
 		last = restores
-		b.table.row(fmt.Sprintf("lazy restore until the next byte, %d MiB", size>>20), restores.String(), "–", "–",
+		b.table.row(fmt.Sprintf("%s until the next byte, %d MiB", what, size>>20), restores.String(), "–", "–",
 			ratio(last, first)+" of the smallest's")
 	}
 	return nil
@@ -238,7 +258,7 @@ func (b *bench) bootAndSettle(s system) error {
 	deadline := time.Now().Add(time.Minute)
 	for {
 		text, err := os.ReadFile(s.console())
-		if err == nil && strings.Contains(string(text), "count 50 ") {
+		if err == nil && strings.Contains(string(text), guest.CountPrefix+"50") {
 			return nil
 		}
 		if time.Now().After(deadline) {

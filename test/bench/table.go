@@ -43,7 +43,7 @@ type table struct{ w *tabwriter.Writer }
 
 func newTable(out io.Writer) *table {
 	t := &table{w: tabwriter.NewWriter(out, 0, 0, 1, ' ', tabwriter.AlignRight*0)}
-	t.row("what: median (min–max)", "vmlet", "virsh", "bare QEMU", "ratio")
+	t.row("what: median (min–max)", "vmlet", "virsh", "bare VMM", "ratio")
 	t.row("---", "---", "---", "---", "---")
 	return t
 }

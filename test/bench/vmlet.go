@@ -38,7 +38,10 @@ func (b *bench) vmlet(qemu string, restoreFlags ...string) func() (system, error
 }
 
 func (v *vmlet) start(ctx context.Context, qemu string) error {
-	config := map[string]any{}
+	config := maps.Clone(v.machine.config)
+	if config == nil {
+		config = map[string]any{}
+	}
 	if qemu != "" {
 		config["qemu"] = map[string]any{"binary": qemu}
 	}
