@@ -21,8 +21,14 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
-// uidsPerNode is how many user ids an agent has for its VMs.
-const uidsPerNode = 100
+const (
+	// uidsPerNode is how many user ids an agent has for its VMs.
+	uidsPerNode = 100
+	// firstUID is the first of all tests' ids. Each process of tests has its own,
+	// for 100 nodes, as several may run side by side.
+	firstUID       = 2_100_030_000
+	uidsPerProcess = 100 * uidsPerNode
+)
 
 // nodes counts agents, which gives each its own user ids.
 var nodes atomic.Uint32
@@ -65,7 +71,7 @@ func newNode(t *testing.T, o nodeOptions) *node {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	n := &node{
 		t: t, ctx: ctx, dir: dir, events: newJournal[*vmletv1.Event](),
-		firstUID: 2_100_030_000 + uidsPerNode*nodes.Add(1), cgroup: "/vmlet-" + filepath.Base(dir),
+		firstUID: firstUID + uidsPerProcess*uint32(os.Getpid()%1000) + uidsPerNode*nodes.Add(1), cgroup: "/vmlet-" + filepath.Base(dir),
 	}
 	t.Cleanup(cancel)
 	t.Cleanup(n.cleanUp)
