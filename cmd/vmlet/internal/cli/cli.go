@@ -122,7 +122,8 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add(groupLife, a.runCmd(), a.createCmd(), a.startCmd(), a.stopCmd(), a.killCmd(), a.pauseCmd(), a.resumeCmd(), a.resetCmd(), a.deleteCmd())
+	add(groupLife, a.runCmd(), a.createCmd(), a.startCmd(), a.stopCmd(), a.killCmd(), a.pauseCmd(), a.resumeCmd(), a.resetCmd(),
+		a.resizeCmd(), a.attachCmd(), a.detachCmd(), a.deleteCmd())
 	add(groupLook, a.listCmd(), a.getCmd(), a.consoleCmd(), a.logsCmd(), a.eventsCmd())
 	add(groupImage, a.saveCmd(), a.restoreCmd(), a.imageCmd())
 	add(groupNode, a.agentCmd(), a.topologyCmd(), a.probeCmd(), a.overheadCmd(), a.nodeCmd(), a.labelsCmd(), a.versionCmd())

@@ -5,11 +5,17 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 func TestCompletion(t *testing.T) {
 	n := newFakeNode(t, machine("web", runs), machine("halted", isPaused), machine("off", stopped))
+	disks := []*vmletv1.Disk{{Name: "data", Path: "/d"}, {Path: "/unnamed"}}
+	n.vms["off"].Spec.Disks = disks
+	n.vms["web"].Status.EffectiveSpec = &vmletv1.VirtualMachineSpec{
+		Disks: disks[:1], Networks: []*vmletv1.NetworkInterface{{Name: "lan", Mac: "52:54:00:00:00:01"}},
+	}
 	for _, test := range []struct{ args, want string }{
 		{"stop|", "halted\tpaused web\trunning :4"},
 		{"stop|web|", "halted\tpaused :4"},
@@ -22,6 +28,12 @@ func TestCompletion(t *testing.T) {
 		{"save|web|", ":16"},
 		{"restore|", ":16"},
 		{"image|verify|", ":16"},
+		{"resize|", "halted\tpaused off\tstopped web\trunning :4"},
+		{"attach|disk|", "halted\tpaused off\tstopped web\trunning :4"},
+		{"attach|disk|web|", ":0"},
+		{"attach|disk|web|d|--format|", "raw qcow2 :4"},
+		{"detach|web|", "data\t/d lan\t52:54:00:00:00:01 :4"},
+		{"detach|off|", "data\t/d :4"},
 		{"list|-o|", "table wide json yaml name :4"},
 		{"topology|-o|", "tree json yaml svg :4"},
 		{"topology|--sysfs-root|", ":16"},

@@ -233,6 +233,26 @@ func (n *fakeNode) ResetVM(_ context.Context, r *vmletv1.ResetVMRequest) (*vmlet
 	return &vmletv1.ResetVMResponse{Vm: vm}, err
 }
 
+func (n *fakeNode) ResizeVM(_ context.Context, r *vmletv1.ResizeVMRequest) (*vmletv1.ResizeVMResponse, error) {
+	vm, err := n.change(r.Name, stateUnset, runs, isPaused, created, stopped)
+	has := uint64(300 << 20)
+	return &vmletv1.ResizeVMResponse{Vm: vm, MemoryBytes: &has}, err
+}
+
+func (n *fakeNode) Attach(_ context.Context, r *vmletv1.AttachRequest) (*vmletv1.AttachResponse, error) {
+	vm, err := n.change(r.Name, stateUnset, runs, isPaused, created, stopped)
+	name := r.GetDisk().GetName() + r.GetNetwork().GetName()
+	if name == "" {
+		name = "default"
+	}
+	return &vmletv1.AttachResponse{Vm: vm, Device: name}, err
+}
+
+func (n *fakeNode) Detach(_ context.Context, r *vmletv1.DetachRequest) (*vmletv1.DetachResponse, error) {
+	vm, err := n.change(r.Name, stateUnset, runs, isPaused, created, stopped)
+	return &vmletv1.DetachResponse{Vm: vm}, err
+}
+
 func (n *fakeNode) DeleteVM(_ context.Context, r *vmletv1.DeleteVMRequest) (*vmletv1.DeleteVMResponse, error) {
 	_, err := n.change(r.Name, stateUnset, created, saved, stopped, crashed)
 	if err == nil {

@@ -36,6 +36,19 @@ func TestLifecycleCommands(t *testing.T) {
 		{"pause web", []string{`PauseVM name:"web"`}, "web paused\n"},
 		{"resume halted", []string{`ResumeVM name:"halted"`}, "halted resumed\n"},
 		{"reset web", []string{`ResetVM name:"web"`}, "web reset\n"},
+		{"resize web --vcpus 4", []string{`ResizeVM name:"web" vcpus:4`}, "web resized\n"},
+		{"resize web --memory 256Mi", []string{`ResizeVM name:"web" memory:"256Mi"`}, "web resized; the guest has 300 MiB of memory now\n"},
+		{"resize off --vcpus 2 --memory 1Gi", []string{`ResizeVM name:"off" vcpus:2 memory:"1Gi"`}, "off resized, from its next start on\n"},
+		{"attach disk web d.img", []string{`Attach name:"web" disk:{path:"` + dir + `/d.img"}`}, "default attached to web\n"},
+		{"attach disk off /d --name data --format qcow2 --bus scsi --read-only --cache unsafe --serial S1 --backing qcow2:m --backing raw:/b",
+			[]string{`Attach name:"off" disk:{name:"data" path:"/d" format:"qcow2" bus:"scsi" read_only:true serial:"S1" cache:"unsafe" backing_files:{path:"` + dir + `/m" format:"qcow2"} backing_files:{path:"/b" format:"raw"}}`},
+			"data attached to off, from its next start on\n"},
+		{"attach network web --tap-bridge br0 --name lan --mac 52:54:00:00:00:01 --model e1000e",
+			[]string{`Attach name:"web" network:{name:"lan" mac:"52:54:00:00:00:01" model:"e1000e" tap:{bridge:"br0"}}`}, "lan attached to web\n"},
+		{"attach network web --tap-device t0", []string{`Attach name:"web" network:{tap:{device:"t0"}}`}, "default attached to web\n"},
+		{"attach network web --user", []string{`Attach name:"web" network:{user:{}}`}, "default attached to web\n"},
+		{"detach web data", []string{`Detach name:"web" device:"data"`}, "data detached from web\n"},
+		{"detach off data", []string{`Detach name:"off" device:"data"`}, "data detached from off, from its next start on\n"},
 		{"delete off", []string{`DeleteVM name:"off"`}, "off deleted\n"},
 		{"delete --force web", []string{`KillVM name:"web"`, `DeleteVM name:"web"`}, "web deleted\n"},
 		{"rm --force off", []string{`KillVM name:"off"`, `DeleteVM name:"off"`}, "off deleted\n"},
@@ -62,6 +75,30 @@ func TestLifecycleCommands(t *testing.T) {
 				t.Errorf("calls %q, want %q", calls, test.calls)
 			}
 		})
+	}
+}
+
+func TestPlugUsage(t *testing.T) {
+	n := newFakeNode(t, machine("web", runs))
+	for args, word := range map[string]string{
+		"resize web":                               "--vcpus or --memory",
+		"resize web --vcpus 0":                     "one at least",
+		"resize web --memory x":                    "--memory",
+		"resize":                                   "resize NAME",
+		"attach tape web":                          "unknown command",
+		"attach disk web":                          "disk NAME PATH",
+		"attach disk web /d --backing x":           "FORMAT:PATH",
+		"attach network web":                       "--tap-bridge",
+		"attach network web --user --tap-device t": "One of",
+		"attach network web --tap-bridge b --tap-device t": "One of",
+		"detach web": "detach NAME DEVICE",
+	} {
+		if r := n.run(t, strings.Fields(args)...); r.code != exitUsage || !strings.Contains(r.stderr, word) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	if calls := n.takeCalls(); len(calls) > 0 {
+		t.Errorf("calls %q", calls)
 	}
 }
 

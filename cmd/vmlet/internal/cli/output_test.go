@@ -61,6 +61,10 @@ func TestGoldenOutput(t *testing.T) {
 		{"help", n, "--help"},
 		{"help-run", n, "run --help"},
 		{"help-save", n, "help save"},
+		{"help-resize", n, "help resize"},
+		{"help-attach-disk", n, "attach disk --help"},
+		{"help-attach-network", n, "attach network --help"},
+		{"help-detach", n, "help detach"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := test.node.run(t, strings.Fields(test.args)...)
