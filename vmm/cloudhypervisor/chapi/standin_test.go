@@ -142,7 +142,12 @@ func restoreVM(t *testing.T, make maker) {
 	if err := snapshot(testContext(t)); err == nil {
 		t.Error("a running VM was written down")
 	}
-	r.must(c.Pause, snapshot)
+	r.must(c.Pause)
+	if err := snapshot(testContext(t)); r.real && err != nil && strings.Contains(err.Error(), "GetNestedState") {
+		t.Skipf("this machine's KVM has not what saving takes: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
 	if err := snapshot(testContext(t)); err == nil {
 		t.Error("a second snapshot went into the folder")
 	}

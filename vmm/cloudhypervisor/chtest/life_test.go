@@ -186,7 +186,18 @@ func TestRestoreRefused(t *testing.T) {
 	b.must("vm.delete", "")
 	b.turn(Knobs{})
 
-	for _, name := range []string{memoryFile, stateFile, configFile} {
+	// One that is too short is not noticed; one that isn't there is.
+	memory := filepath.Join(folder, memoryFile)
+	if err := os.Truncate(memory, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.must("vm.restore", restore(""))
+	b.must("vm.delete", "")
+	if err := os.Remove(memory); err != nil {
+		t.Fatal(err)
+	}
+	b.try(call{"PUT", "vm.restore", restore(""), 500, "no such file"})
+	for _, name := range []string{stateFile, configFile} {
 		whole, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)

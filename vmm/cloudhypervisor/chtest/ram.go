@@ -3,6 +3,7 @@ package chtest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 
@@ -299,7 +300,8 @@ func (r *ram) save(file *os.File, ranges []memoryRange) error {
 	return file.Truncate(offset)
 }
 
-// load reads what save wrote. A file that is too short is an error.
+// load reads what save wrote. As with the real one, what is behind the end of a
+// file that is too short counts as a hole in it.
 func (r *ram) load(file *os.File, ranges []memoryRange) error {
 	return r.loadFrom(file, 0, ranges)
 }
@@ -311,9 +313,11 @@ func (r *ram) loadFrom(file *os.File, offset int64, ranges []memoryRange) error 
 			return err
 		}
 		for piece := range slices.Chunk(data, chunk) {
-			if _, err := file.ReadAt(piece, offset); err != nil {
+			n, err := file.ReadAt(piece, offset)
+			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
+			clear(piece[n:])
 			offset += int64(len(piece))
 		}
 	}

@@ -1,13 +1,18 @@
 package chtest_test
 
-import "strings"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
 
 // scenario is a row of steps with one VMM.
 type scenario struct {
-	name  string
-	steps []step
-	ends  bool // the last step ends the VMM, which may leave it unanswered
-	exit  int  // its code then
+	name     string
+	steps    []step
+	landlock bool // the kernel must have it
+	ends     bool // the last step ends the VMM, which may leave it unanswered
+	exit     int  // its code then
 }
 
 // vmWith is a VM's configuration, with members that come last and so win over
@@ -42,7 +47,7 @@ func pausedVM() step {
 
 func scenarios() []scenario {
 	var all []scenario
-	for _, part := range [][]scenario{stateScenarios(), bootScenarios(), deviceScenarios(), snapshotScenarios(), formScenarios()} {
+	for _, part := range [][]scenario{stateScenarios(), bootScenarios(), deviceScenarios(), snapshotScenarios(), fenceScenarios(), formScenarios()} {
 		all = append(all, part...)
 	}
 	return all
@@ -285,7 +290,40 @@ func snapshotScenarios() []scenario {
 			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
 		}})
 	}
-	return all
+	cut := func(name string) func(string) error {
+		return func(dir string) error { return os.Truncate(filepath.Join(dir, "snapshot", name), 100) }
+	}
+	restore := step{call: "vm.restore", body: `{"source_url":"file://{dir}/snapshot"}`, status: 500}
+	short, broken, incomplete := restore, restore, restore
+	short.status, short.state, short.events, short.first = 204, "Paused", restored, cut("memory-ranges")
+	broken.first, incomplete.first = cut("state.json"), cut("config.json")
+	gone := restore
+	gone.events = []string{"vm deleted"}
+	gone.first = func(dir string) error { return os.Remove(filepath.Join(dir, "snapshot", "memory-ranges")) }
+	return append(all, scenario{name: "snapshot that isn't whole", steps: []step{
+		createdVM(), booted(), pausedVM(), snapshot, deleted, short, deleted, gone, broken, incomplete,
+	}})
+}
+
+// fenceScenarios are what Landlock leaves a VM.
+func fenceScenarios() []scenario {
+	fenced := func(access string) step {
+		return createdVM(`"landlock_enable":true`, `"landlock_rules":[{"path":"{dir}/snapshot","access":"`+access+`"}]`,
+			`"serial":{"mode":"Socket","socket":"{dir}/snapshot/serial"}`)
+	}
+	outside := step{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 500, state: "Running"}
+	return []scenario{
+		{name: "with a folder of its own", landlock: true, steps: []step{
+			fenced("rw"), booted(), outside,
+			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
+			pausedVM(),
+			{call: "vm.snapshot", body: `{"destination_url":"file://{dir}/snapshot"}`, status: 204, state: "Paused", events: []string{"vm snapshotting", "vm snapshotted"}},
+		}},
+		{name: "with a folder that it can't change", landlock: true, steps: []step{
+			fenced("r"), booted(), outside,
+			{call: "vm.reboot", status: 500, state: "Created", events: []string{"vm rebooting"}},
+		}},
+	}
 }
 
 // formScenarios are requests that are not what the calls take.
