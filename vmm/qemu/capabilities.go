@@ -48,6 +48,12 @@ func (d *Details) features() []string {
 	for _, name := range d.DeviceAccelerators {
 		out = append(out, name+"-device-descriptor")
 	}
+	if d.HostNodes {
+		out = append(out, "memory-host-nodes")
+	}
+	if d.MemoryOffset {
+		out = append(out, "memory-offset") // NUMA nodes with memory each
+	}
 	if d.MigrateFile {
 		out = append(out, "migrate-file")
 	}
