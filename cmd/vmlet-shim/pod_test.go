@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,147 +19,6 @@ import (
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
-
-// podScene is a container: a shim in a pod's volume, and what it says.
-type podScene struct {
-	*scene
-	volume         string
-	specification  string
-	vmlet          string
-	terminationLog string
-	cmd            *exec.Cmd
-	stdout, stderr output
-	ended          chan struct{}
-}
-
-// output is what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-const podText = "boot: {kernel: {path: /guest/kernel}}\n"
-
-func newPodScene(t *testing.T) *podScene {
-	t.Helper()
-	p := &podScene{scene: newScene(t)}
-	// newScene's RAM is on a tmpfs already.
-	p.volume = filepath.Join(filepath.Dir(p.ram), "volume")
-	p.check(os.Mkdir(p.volume, 0o700))
-	p.run, p.state, p.ram = p.volume, p.volume, filepath.Join(p.volume, shim.RAMName)
-	p.specification = filepath.Join(p.root, "vm.yaml")
-	p.check(os.WriteFile(p.specification, []byte(podText), 0o600))
-	p.terminationLog = filepath.Join(p.root, "termination-log")
-	p.check(os.WriteFile(p.terminationLog, []byte("an earlier run's, which was longer than this one's will be, by far"), 0o600))
-	p.vmlet = filepath.Join(p.root, "vmlet")
-	p.says(`echo '[{"name":"qemu","said":"this"}]'`)
-	return p
-}
-
-// says makes the vmlet that is asked what the VMMs can do.
-func (p *podScene) says(script string) {
-	p.t.Helper()
-	p.check(os.WriteFile(p.vmlet, []byte("#!/bin/sh\ntest \"$*\" = 'probe --vmms' || exit 9\n"+script+"\n"), 0o700))
-}
-
-// container starts the container's program; more are its last arguments, in place of the specification.
-func (p *podScene) container(more ...string) {
-	p.t.Helper()
-	if len(more) == 0 {
-		more = []string{p.specification}
-	}
-	args := append([]string{podMode, "--volume", p.volume, "--vmlet", p.vmlet, "--termination-log", p.terminationLog}, more...)
-	p.cmd = exec.Command(shimBinary, args...)
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.check(p.cmd.Start())
-	p.shimPID = p.cmd.Process.Pid
-	cmd, ended := p.cmd, make(chan struct{})
-	p.ended = ended
-	go func() {
-		_ = cmd.Wait() // its state tells the same
-		close(ended)
-	}()
-	p.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has mostly ended
-		<-ended
-		if p.t.Failed() {
-			p.t.Logf("the shim said: %s", p.stderr.String())
-		}
-	})
-}
-
-// connect is an agent's coming; the shim announces itself.
-func (p *podScene) connect() {
-	p.t.Helper()
-	p.waitFor(func() bool {
-		select {
-		case <-p.ended:
-			p.t.Fatalf("it has ended: %s", p.stderr.String())
-		default:
-		}
-		client, err := shim.Dial(p.ctx, p.volume)
-		if err != nil {
-			return false
-		}
-		p.client = client
-		p.t.Cleanup(func() { client.Close() })
-		return true
-	})
-}
-
-// boot launches the PVH guest with what a node's agent would send.
-func (p *podScene) boot(change func(*shim.Launch)) {
-	p.t.Helper()
-	own := p.plan(anyQEMU(p.t))
-	own.User = nil // in a pod all is the container's user's
-	l := shim.Launch{Plan: own, Keep: json.RawMessage(`{"kept":"this"}`), Grace: time.Minute}
-	if change != nil {
-		change(&l)
-	}
-	launched, err := p.client.Launch(p.ctx, l, nil, nil)
-	p.check(err)
-	p.vmmPID = launched.VMMPID
-}
-
-// wantExit waits for the container's end and looks at what the kubelet would see.
-func (p *podScene) wantExit(code int, said ...string) {
-	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-p.ctx.Done():
-		p.t.Fatal("it does not end")
-	}
-	if got := p.cmd.ProcessState.ExitCode(); got != code {
-		p.t.Errorf("exit code %d, want %d", got, code)
-	}
-	last, err := os.ReadFile(p.terminationLog)
-	p.check(err)
-	if code == 0 && !strings.HasPrefix(string(last), "an earlier run's") {
-		p.t.Errorf("last words of one that ended well: %q", last)
-	}
-	for _, want := range said {
-		if !strings.Contains(string(last), want) {
-			p.t.Errorf("last words %q do not have %q", last, want)
-		}
-	}
-	for _, name := range []string{shim.SocketName, shim.PIDName, shim.RAMName, "qmp.sock"} {
-		if _, err := os.Lstat(filepath.Join(p.volume, name)); !errors.Is(err, os.ErrNotExist) {
-			p.t.Errorf("%s is left: %v", name, err)
-		}
-	}
-}
 
 func TestParsePod(t *testing.T) {
 	for _, test := range []struct {
@@ -231,8 +88,10 @@ func TestPodDescribes(t *testing.T) {
 }
 
 // TestPodRuns: a whole life, with two agents.
-func TestPodRuns(t *testing.T) {
-	p := newPodScene(t)
+func TestPodRuns(t *testing.T) { forEachPodVMM(t, testPodRuns) }
+
+func testPodRuns(t *testing.T, v podVMM) {
+	p := v.scene(t)
 	for name, content := range map[string]string{shim.RAMName: "the last run's", shim.ExitName: "{}", shim.SocketName: ""} {
 		p.check(os.WriteFile(filepath.Join(p.volume, name), []byte(content), 0o600))
 	}
@@ -271,9 +130,11 @@ func TestPodRuns(t *testing.T) {
 }
 
 // TestPodSignal: the guest has the grace that the agent has told, and no more.
-func TestPodSignal(t *testing.T) {
+func TestPodSignal(t *testing.T) { forEachPodVMM(t, testPodSignal) }
+
+func testPodSignal(t *testing.T, v podVMM) {
 	t.Run("it shuts down", func(t *testing.T) {
-		p := newPodScene(t)
+		p := v.scene(t)
 		p.container()
 		p.connect()
 		p.boot(nil)
@@ -285,7 +146,7 @@ func TestPodSignal(t *testing.T) {
 		}
 	})
 	t.Run("it does not", func(t *testing.T) {
-		p := newPodScene(t)
+		p := v.scene(t)
 		p.writeKernel(guest.PVHOptions{IgnorePowerButton: true})
 		p.container("--grace", "1h", p.specification)
 		p.connect()
@@ -300,7 +161,9 @@ func TestPodSignal(t *testing.T) {
 }
 
 // TestPodExitCodes: by them the kubelet tells whether to start the container again.
-func TestPodExitCodes(t *testing.T) {
+func TestPodExitCodes(t *testing.T) { forEachPodVMM(t, testPodExitCodes) }
+
+func testPodExitCodes(t *testing.T, v podVMM) {
 	for _, test := range []struct {
 		name string
 		end  func(p *podScene)
@@ -308,16 +171,16 @@ func TestPodExitCodes(t *testing.T) {
 		said []string
 	}{
 		{"killed", func(p *podScene) { _, err := p.client.Kill(p.ctx); p.check(err) }, 0, nil},
-		{"saved", func(p *podScene) { _, err := p.save(filepath.Join(p.root, "image"), false); p.check(err) }, 0, nil},
+		{"saved", func(p *podScene) { p.save(filepath.Join(p.root, "image"), false) }, 0, nil},
 		{"powered off", func(p *podScene) { p.console(0).send(string(guest.KeyPowerOff)) }, 0, nil},
-		{"crashed", func(p *podScene) { p.check(unix.Kill(p.vmmPID, unix.SIGSEGV)) }, 1, []string{"ended unexpectedly", "SIGSEGV"}},
+		{"crashed", func(p *podScene) { p.check(unix.Kill(p.vmmPID, unix.SIGKILL)) }, 1, []string{"ended unexpectedly", "SIGKILL"}},
 		{"not seen through", func(p *podScene) {
 			_, err := p.client.Fail(p.ctx, "its monitor can't be reached "+strings.Repeat("x", 8192))
 			p.check(err)
 		}, 1, []string{"its monitor can't be reached"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := newPodScene(t)
+			p := v.scene(t)
 			p.container()
 			p.connect()
 			p.boot(nil)
@@ -341,12 +204,14 @@ func TestPodRefused(t *testing.T) {
 }
 
 // TestPodLaunchFails: it is the agent that says what becomes of the pod then.
-func TestPodLaunchFails(t *testing.T) {
-	p := newPodScene(t)
+func TestPodLaunchFails(t *testing.T) { forEachPodVMM(t, testPodLaunchFails) }
+
+func testPodLaunchFails(t *testing.T, v podVMM) {
+	p := v.scene(t)
 	p.container()
 	p.connect()
-	own := p.plan(anyQEMU(t))
-	own.User, own.Args = nil, append(own.Args, "-device", "nonesuch")
+	own := v.plan(p)
+	own.User, own.Args = nil, append(own.Args, v.badArgs...)
 	_, err := p.client.Launch(p.ctx, shim.Launch{Plan: own}, nil, nil)
 	wantCode(t, err, shim.CodeInternal, "nonesuch")
 	p.check(p.client.Release(p.ctx, err.Error()))
@@ -376,7 +241,7 @@ func TestPodHasNoVolume(t *testing.T) {
 	}
 	p.container()
 	p.connect()
-	second := &podScene{scene: p.scene, volume: p.volume, specification: p.specification, vmlet: p.vmlet, terminationLog: p.terminationLog}
+	second := &podScene{scene: p.scene, uid: p.uid, volume: p.volume, specification: p.specification, vmlet: p.vmlet, terminationLog: p.terminationLog}
 	second.container()
 	select {
 	case <-second.ended:
@@ -401,51 +266,74 @@ func (p *podScene) disk() string {
 }
 
 // TestPodRestores: the agent is given the manifest, and the shim reads the image.
-func TestPodRestores(t *testing.T) {
-	p := newPodScene(t)
-	dir := filepath.Join(p.root, "image")
+func TestPodRestores(t *testing.T) { forEachPodVMM(t, testPodRestores) }
+
+func testPodRestores(t *testing.T, v podVMM) {
+	p := v.scene(t)
+	first, second := filepath.Join(p.root, "image"), filepath.Join(p.root, "again")
 	p.container()
 	p.connect()
 	p.boot(nil)
 	p.console(1 << 20).expect("filled 8")
-	_, err := p.save(dir, false)
+	p.save(first, true)
+	p.goesOn()
+	p.check(memory.Remove(first))
+	p.save(first, false)
+	p.client.Close()
+	p.wantExit(0)
+
+	p.restore(first, "--allow-changed-disks", "--new-identity")
+	p.console(0).verify()
+	_, err := p.client.Kill(p.ctx)
 	p.check(err)
 	p.client.Close()
 	p.wantExit(0)
 
-	p.container("--restore", dir, "--allow-changed-disks", "--new-identity")
+	if !v.lazy {
+		return
+	}
+	p.restore(first, "--lazy")
+	p.console(0).verify()
+	p.save(second, false)
+	p.client.Close()
+	p.wantExit(0)
+	p.restore(second)
+	p.console(0).verify()
+}
+
+// restore has the container go on from an image, with these flags beside.
+func (p *podScene) restore(dir string, flags ...string) {
+	p.t.Helper()
+	p.container(append([]string{"--restore", dir}, flags...)...)
 	p.connect()
 	d, err := p.client.Describe(p.ctx)
 	p.check(err)
 	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
 	p.check(err)
-	r := d.Restore
-	if r == nil || r.Directory != dir || !bytes.Equal(r.Manifest, manifest) || r.Lazy || !r.AllowChangedDisks || !r.NewIdentity || d.Specification != nil {
-		t.Fatalf("%+v", d)
+	want := shim.PodRestore{
+		Directory: dir, Manifest: manifest, Lazy: slices.Contains(flags, "--lazy"),
+		AllowChangedDisks: slices.Contains(flags, "--allow-changed-disks"), NewIdentity: slices.Contains(flags, "--new-identity"),
 	}
-	p.boot(func(l *shim.Launch) {
-		l.Plan = p.restorePlan(anyQEMU(t), dir, false)
-		l.Plan.User = nil
-	})
-	p.console(0).verify()
-	_, err = p.client.Kill(p.ctx)
-	p.check(err)
-	p.client.Close()
-	p.wantExit(0)
+	if d.Restore == nil || !reflect.DeepEqual(*d.Restore, want) || d.Specification != nil {
+		p.t.Fatalf("%+v", d)
+	}
+	p.boot(func(l *shim.Launch) { l.Plan = p.vmm.restore(p, dir, want.Lazy) })
 }
 
 // TestPodOutputIsNotTaken: a container's runtime that stands still, or has gone,
 // keeps neither the guest nor the shim.
-func TestPodOutputIsNotTaken(t *testing.T) {
+func TestPodOutputIsNotTaken(t *testing.T) { forEachPodVMM(t, testPodOutputIsNotTaken) }
+
+func testPodOutputIsNotTaken(t *testing.T, v podVMM) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprint("gone ", gone), func(t *testing.T) {
-			p := newPodScene(t)
+			p := v.scene(t)
 			read, write, err := os.Pipe()
 			p.check(err)
 			defer read.Close()
 			_, err = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, 4096)
 			p.check(err)
-			p.cmd = exec.Command(shimBinary, podMode, "--volume", p.volume, "--vmlet", p.vmlet, "--termination-log", p.terminationLog, p.specification)
+			p.cmd = p.command(p.specification)
 			p.cmd.Stdout, p.cmd.Stderr = write, write
 			p.check(p.cmd.Start())
 			write.Close()
