@@ -20,8 +20,12 @@ import (
 	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
-// longest bounds a call: one that writes or reads the whole RAM of a large VM.
-const longest = time.Hour
+const (
+	// callTime bounds a call that takes no time to speak of.
+	callTime = time.Minute
+	// longest bounds one that writes or reads the whole RAM of a large VM.
+	longest = time.Hour
+)
 
 // CloudHypervisor is the driver; it has no state.
 type CloudHypervisor struct{}
@@ -39,9 +43,10 @@ func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Ma
 		return nil, errors.New("the plan has no folder for cloud-hypervisor, or no pipe for its events")
 	}
 	buffer(vm.Config.Disks, link.Buffered)
+	dial := func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, chvm.APISocket) }
 	m := &machine{
 		link: link, vm: vm, ended: make(chan struct{}),
-		api: chapi.New(func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, chvm.APISocket) }, chapi.WithTimeout(longest)),
+		api: chapi.New(dial, chapi.WithTimeout(callTime)), slow: chapi.New(dial, chapi.WithTimeout(longest)),
 	}
 	if err := m.begin(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())

@@ -1,7 +1,10 @@
 package driver
 
 import (
+	"errors"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -9,36 +12,33 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 
-// follow reads the VMM's events to their end, and passes them on. What the last ones
-// say of how it ended is not gone by: the VMM doesn't wait until they are written, and
-// says the same of a guest that has powered off and of a VM that was taken away.
+// follow reads the VMM's events to their end, and passes them on.
 func (m *machine) follow() {
-	defer func() {
-		m.mu.Lock()
-		m.ending.Told, m.ending.Shutdown = m.told, !m.told
-		m.mu.Unlock()
-		close(m.ended)
-	}()
-	events := chapi.NewEvents(m.link.Events, chapi.DefaultMaxEvent)
+	defer close(m.ended)
+	events := chapi.NewEvents(m.link.Events, maxEvent)
 	for {
 		event, err := events.Next()
 		if err != nil {
+			if err != io.EOF && !errors.Is(err, os.ErrClosed) {
+				m.link.Log.Warn("cloud-hypervisor's events are lost from now on", "error", err)
+			}
 			return
 		}
-		m.mu.Lock()
-		m.ending.Panicked = chvm.Panicked(m.ending.Panicked, event)
-		m.mu.Unlock()
 		m.hub.publish(event, time.Now())
 	}
 }
 
 const (
+	// maxEvent is the longest event, in bytes, that a pipe takes whole: PIPE_BUF.
+	maxEvent = 4096
 	// maxClients of a hub: there is one agent, and perhaps another that takes over.
 	maxClients = 8
 	// queue is how many lines wait for a slow client.
 	queue = 256
 	// writeTime is how long a client may take for a line.
 	writeTime = 10 * time.Second
+	// acceptPause is between tries to let a client in.
+	acceptPause = time.Second
 )
 
 // hub passes events on to agents, see chvm.EventsSocket.
@@ -68,10 +68,14 @@ func newHub(listener net.Listener) *hub {
 func (h *hub) accept() {
 	for {
 		conn, err := h.listener.Accept()
-		if err != nil {
+		switch {
+		case errors.Is(err, net.ErrClosed):
 			return
+		case err != nil: // out of descriptors, most likely: those who wait are served later
+			time.Sleep(acceptPause)
+		default:
+			h.add(conn)
 		}
-		h.add(conn)
 	}
 }
 
@@ -84,8 +88,7 @@ func (h *hub) add(conn net.Conn) {
 		return
 	}
 	h.clients[c] = struct{}{}
-	state := h.state
-	c.put(chvm.Frame{State: &state})
+	c.put(lineOf(chvm.Frame{State: &h.state}))
 	go h.write(c)
 	go h.watch(c)
 }
@@ -126,25 +129,40 @@ func (h *hub) publish(event chapi.Event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state.Panicked, h.state.BootTried = chvm.Panicked(h.state.Panicked, event), chvm.BootTried(h.state.BootTried, event)
-	frame := chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}}
+	line := lineOf(chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}})
 	for c := range h.clients {
 		// An event goes only after the word of a loss before it.
 		if c.dropped > 0 {
 			state := h.state
-			if state.Dropped = c.dropped; c.put(chvm.Frame{State: &state}) {
+			if state.Dropped = c.dropped; c.put(lineOf(chvm.Frame{State: &state})) {
 				c.dropped = 0
 			}
 		}
-		if c.dropped > 0 || !c.put(frame) {
+		if c.dropped > 0 || !c.put(line) {
 			c.dropped++
 		}
 	}
 }
 
-// put queues a line if there is room.
-func (c *client) put(frame chvm.Frame) bool {
+// now is what the events have told.
+func (h *hub) now() chvm.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
+// lineOf is nil for a frame that is too long to be sent.
+func lineOf(frame chvm.Frame) []byte {
 	line, err := frame.Line()
 	if err != nil {
+		return nil
+	}
+	return line
+}
+
+// put queues a line if there is one, and room for it.
+func (c *client) put(line []byte) bool {
+	if line == nil {
 		return false
 	}
 	select {

@@ -16,19 +16,18 @@ import (
 type machine struct {
 	link server.Link
 	vm   *chvm.VM
-	api  *chapi.Client
-	hub  *hub
-	taps []tap
+	// api is for calls that take no time to speak of; slow for those that wait for
+	// disks, or that read or write RAM.
+	api, slow *chapi.Client
+	hub       *hub
+	taps      []tap
 
 	ended chan struct{} // closed when there are no more events
 
-	mu     sync.Mutex
-	ending server.Ending
+	mu sync.Mutex
 	// told: it was told from here to end.
 	told bool
-	// snapshot is the name of the folder, in the VMM's own, of a VM that was taken
-	// away for its disks' sake when it was saved; empty: it is there.
-	snapshot string
+	gone *gone // nil: the VM is there
 }
 
 // tap is an interface's, kept for when the VM is made anew.
@@ -40,14 +39,14 @@ type tap struct {
 // Stop implements server.Machine. cloud-hypervisor's pause waits for what its disks
 // have under way.
 func (m *machine) Stop(ctx context.Context) (bool, error) {
-	if m.away() {
+	if m.away() != nil {
 		return false, nil
 	}
 	before, err := m.api.Info(ctx)
 	if err != nil || before.State != chapi.StateRunning {
 		return false, wrap(err)
 	}
-	if err := m.api.Pause(ctx); err != nil {
+	if err := m.slow.Pause(ctx); err != nil {
 		// Another client may have been first.
 		if after, infoErr := m.api.Info(ctx); infoErr == nil && after.State == chapi.StatePaused {
 			return true, nil
@@ -57,9 +56,7 @@ func (m *machine) Stop(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Continue implements server.Machine: it boots a VM that has only been created. After
-// a boot that has failed the VM is taken away: cloud-hypervisor has dropped all disks
-// from its configuration then if one of them was the cause, and would boot without.
+// Continue implements server.Machine: it boots a VM that has only been created.
 func (m *machine) Continue(ctx context.Context) error {
 	if err := m.Regain(ctx); err != nil {
 		return err
@@ -72,13 +69,11 @@ func (m *machine) Continue(ctx context.Context) error {
 	case chapi.StateRunning:
 		return nil
 	case chapi.StateCreated:
-		if err = m.api.Boot(ctx); err != nil {
-			err = errors.Join(err, m.api.Delete(context.WithoutCancel(ctx)))
-		}
+		err = m.boot(ctx)
 	case chapi.StatePaused:
 		err = m.api.Resume(ctx)
 	default:
-		return fmt.Errorf("cloud-hypervisor is in state %q, from which it can't go on", before.State)
+		return fmt.Errorf("cloud-hypervisor is in state %.40q, from which it can't go on", before.State)
 	}
 	if err != nil {
 		if after, infoErr := m.api.Info(ctx); infoErr == nil && after.State == chapi.StateRunning {
@@ -86,6 +81,22 @@ func (m *machine) Continue(ctx context.Context) error {
 		}
 	}
 	return wrap(err)
+}
+
+// boot is for a VM of which that was never tried, be it by a reset: after a boot that
+// has failed over one disk cloud-hypervisor has dropped all of them from its
+// configuration, and would boot without. So it is taken away then.
+func (m *machine) boot(ctx context.Context) error {
+	if m.hub.now().BootTried {
+		return errors.New("the guest's boot or reset has failed, and it can't be booted again: kill the VM, and start it")
+	}
+	err := m.slow.Boot(ctx)
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	return errors.Join(err, m.api.Delete(ctx))
 }
 
 // PowerDown implements server.Machine.
@@ -103,16 +114,17 @@ func (m *machine) Quit(ctx context.Context) error {
 	return err
 }
 
-// Ending implements server.Machine.
+// Ending implements server.Machine. What the last events say of how it ended is not
+// gone by: the VMM doesn't wait until they are written, and says the same of a guest
+// that has powered off and of a VM that was taken away.
 func (m *machine) Ending(ctx context.Context) server.Ending {
 	select {
 	case <-m.ended:
 	case <-ctx.Done():
-		return server.Ending{}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.ending
+	return server.Ending{Panicked: m.hub.now().Panicked, Told: m.told, Shutdown: !m.told}
 }
 
 // Close implements server.Machine.

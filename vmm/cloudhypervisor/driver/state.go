@@ -1,10 +1,10 @@
 package driver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -21,66 +21,61 @@ const restoreTime = 10 * time.Minute
 // loadName is the folder, in the VMM's own, that an image's state is loaded from.
 const loadName = "load"
 
+// gone is a VM that was taken away for its disks' sake when it was saved.
+type gone struct {
+	snapshot folder
+	config   chapi.VMConfig
+}
+
 // SaveState implements server.Machine. A disk in qcow2 that is written to is known
 // to be whole only when cloud-hypervisor closes it: it keeps part of the image's
 // tables in memory, and nothing else makes it write them. So such a VM is taken away
 // when its snapshot is there, and made anew from that by Regain or Continue, in the
-// same process.
+// same process. If that fails the snapshot stays, and can be saved again.
 func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) error {
-	if m.away() {
-		return errors.New("the VM was saved before, and has not been let go on")
-	}
-	name := "save-" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	config, err := m.takeSnapshot(ctx, name, f, sharedRAM)
-	keep := false
-	if err == nil && keepsTables(config) {
-		if err = wrap(m.api.Delete(ctx)); err == nil {
-			keep = true
-			m.setAway(name)
-		}
-	}
-	if !keep {
-		err = errors.Join(err, m.link.Folder.RemoveAll(name))
-	}
-	return err
-}
-
-// takeSnapshot writes a snapshot to a folder, and packs it into f. It returns the
-// VM's configuration.
-func (m *machine) takeSnapshot(ctx context.Context, name string, f *os.File, sharedRAM bool) (*chapi.VMConfig, error) {
-	info, err := m.api.Info(ctx)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	if info.State == chapi.StateCreated {
-		return nil, errors.New("the guest has not been booted yet: let it run once, and save it then")
-	}
-	if err := m.makeFolder(name); err != nil {
-		return nil, err
-	}
-	if err := m.api.Snapshot(ctx, path.Join(m.vm.Folder, name)); err != nil {
-		return nil, wrap(err)
-	}
 	ram := m.link.Plan.Memory.Size
 	if sharedRAM {
 		ram = 0
 	}
-	return pack(f, m.link.Folder, name, ram)
-}
-
-// makeFolder makes a folder in the VMM's, which is its user's too.
-func (m *machine) makeFolder(name string) error {
-	if err := m.link.Folder.Mkdir(name, 0o700); err != nil {
+	if g := m.away(); g != nil {
+		return g.snapshot.pack(ctx, f, ram)
+	}
+	info, err := m.api.Info(ctx)
+	if err != nil {
+		return wrap(err)
+	}
+	if info.State == chapi.StateCreated {
+		return errors.New("the guest has not been booted yet: let it run once, and save it then")
+	}
+	d := m.folder("save-" + strconv.FormatInt(time.Now().UnixNano(), 36))
+	if err := d.make(); err != nil {
 		return err
 	}
-	return m.give(name)
+	err = wrap(m.slow.Snapshot(ctx, path.Join(m.vm.Folder, d.name)))
+	if err == nil {
+		err = d.pack(ctx, f, ram)
+	}
+	if err != nil || !keepsTables(&info.Config) {
+		m.tidy(d)
+		return err
+	}
+	// Before it is asked for: an answer that doesn't come leaves open whether it is
+	// there, and then the snapshot is all there is.
+	m.setAway(&gone{d, info.Config})
+	return wrap(m.slow.Delete(ctx))
 }
 
-func (m *machine) give(name string) error {
-	if u := m.link.Plan.User; u != nil {
-		return m.link.Folder.Lchown(name, int(u.UID), int(u.GID))
+// folder is one in the VMM's.
+func (m *machine) folder(name string) folder {
+	return folder{m.link.Folder, name, m.link.Plan.User}
+}
+
+// tidy removes a folder that is not needed any more. If that fails it goes with the
+// VMM's own.
+func (m *machine) tidy(d folder) {
+	if err := d.root.RemoveAll(d.name); err != nil {
+		m.link.Log.Warn("remove a snapshot of cloud-hypervisor's", "error", err)
 	}
-	return nil
 }
 
 // keepsTables says whether a VM has a disk of which the VMM has unwritten tables.
@@ -93,102 +88,91 @@ func keepsTables(c *chapi.VMConfig) bool {
 	return false
 }
 
-func (m *machine) away() bool {
+// away is set while the VM was taken away, or that was tried.
+func (m *machine) away() *gone {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot != ""
+	return m.gone
 }
 
-func (m *machine) setAway(snapshot string) {
+func (m *machine) setAway(g *gone) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.snapshot = snapshot
+	m.gone = g
 }
 
 // Regain implements server.Machine. Once begun it is not given up: without it there
 // is no VM.
 func (m *machine) Regain(ctx context.Context) error {
-	m.mu.Lock()
-	name := m.snapshot
-	m.mu.Unlock()
-	if name == "" {
+	g := m.away()
+	if g == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
 	defer cancel()
-	if err := m.unfence(name); err != nil {
-		return err
+	info, err := m.api.Info(ctx)
+	var refused *chapi.Error
+	switch {
+	case errors.As(err, &refused): // there is none
+		err = m.bringBack(ctx, g)
+	case err == nil && info.State == chapi.StateCreated: // what is left of it, without its state
+		if err = m.slow.Delete(ctx); err == nil {
+			err = m.bringBack(ctx, g)
+		}
 	}
-	if err := m.restore(ctx, name); err != nil {
-		return err
+	if err != nil {
+		return wrap(err)
 	}
-	m.setAway("")
-	return m.link.Folder.RemoveAll(name)
+	m.setAway(nil)
+	m.tidy(g.snapshot)
+	return nil
 }
 
-// unfence has a snapshot's configuration not ask for Landlock: the process is
-// confined already, and the kernel allows no more than 16 fences in each other
-// (landlock(7)).
-func (m *machine) unfence(name string) error {
-	file := path.Join(name, configName)
-	raw, err := readFile(m.link.Folder, file)
-	if err != nil {
-		return err
-	}
-	var config chapi.VMConfig
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
+// bringBack restores it without asking for Landlock again: the process is confined
+// already, and the kernel allows no more than 16 fences in each other (landlock(7)).
+func (m *machine) bringBack(ctx context.Context, g *gone) error {
+	config := g.config
 	config.Landlock, config.LandlockRules = false, nil
-	return m.writeConfig(name, &config)
-}
-
-// writeConfig puts a configuration in the place of a snapshot's.
-func (m *machine) writeConfig(folder string, config *chapi.VMConfig) error {
-	content, err := json.Marshal(config)
-	if err != nil {
-		return err
-	}
-	file := path.Join(folder, configName)
-	if err := m.link.Folder.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := m.link.Folder.WriteFile(file, content, 0o600); err != nil {
-		return err
-	}
-	return m.give(file)
+	return m.restore(ctx, g.snapshot, &config)
 }
 
 // LoadState implements server.Machine. What the image says of the configuration is
 // not believed: it is the plan's.
 func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) error {
-	if err := m.makeFolder(loadName); err != nil {
+	ram := m.link.Plan.Memory.Size
+	if sharedRAM {
+		ram = 0
+	}
+	d, config := m.folder(loadName), m.vm.Restored()
+	if err := d.make(); err != nil {
 		return err
 	}
-	files, err := unpack(f, m.link.Folder, loadName, sharedRAM)
+	if err := d.unpack(ctx, f, ram); err != nil {
+		return err
+	}
+	if err := m.restore(ctx, d, &config); err != nil {
+		return err
+	}
+	m.tidy(d)
+	return nil
+}
+
+// restore makes the VM of a snapshot, with this configuration in the place of the
+// snapshot's; it is paused then.
+func (m *machine) restore(ctx context.Context, d folder, config *chapi.VMConfig) error {
+	content, err := json.Marshal(config)
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		if err := m.give(file); err != nil {
-			return err
-		}
-	}
-	config := m.vm.Restored()
-	if err := m.writeConfig(loadName, &config); err != nil {
+	if err := d.root.Remove(path.Join(d.name, configName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := m.restore(ctx, loadName); err != nil {
+	if err := d.write(configName, bytes.NewReader(content)); err != nil {
 		return err
 	}
-	return m.link.Folder.RemoveAll(loadName)
-}
-
-// restore makes the VM of a snapshot; it is paused then.
-func (m *machine) restore(ctx context.Context, name string) error {
-	r := chapi.Restore{Folder: path.Join(m.vm.Folder, name), Mode: chapi.RestoreCopy}
+	r := chapi.Restore{Folder: path.Join(m.vm.Folder, d.name), Mode: chapi.RestoreCopy}
 	for _, t := range m.taps {
 		r.Nets = append(r.Nets, chapi.RestoreNet{ID: t.id, Taps: []*os.File{t.file}})
 	}
-	return wrap(m.api.Restore(ctx, r))
+	return wrap(m.slow.Restore(ctx, r))
 }
