@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +33,12 @@ type Options struct {
 // Follow what is added, through any number of rotations. A log that is not
 // there yet is empty. The bytes are the receiver's.
 func Read(ctx context.Context, o Options, emit func([]byte) error) error {
-	r := &reader{o: o, emit: emit}
+	dir, err := os.OpenRoot(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	r := &reader{o: o, emit: emit, dir: dir}
 	if o.Follow {
 		// Watched before it is read, so that nothing is missed in between.
 		w, err := newWatch(o.Dir)
@@ -59,10 +63,36 @@ type reader struct {
 	o     Options
 	emit  func([]byte) error
 	watch *watch
+	dir   *os.Root
 	file  *os.File // the one being written, at the place where reading goes on
 }
 
-func (r *reader) path() string { return filepath.Join(r.o.Dir, r.o.Name) }
+// numbered is the name of a file that was rotated n times.
+func (r *reader) numbered(n int) string {
+	if n == 0 {
+		return r.o.Name
+	}
+	return fmt.Sprintf("%s.%d", r.o.Name, n)
+}
+
+// openFile opens a regular file of the folder. A pod's folder is the pod's to do
+// with as it likes: it may have a link to a file of the node in place of a log, which
+// os.Root refuses, or a FIFO, which is not waited for.
+func (r *reader) openFile(name string) (*os.File, error) {
+	f, err := r.dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no log: it is not a regular file (%v): %w", f.Name(), info.Mode(), fs.ErrInvalid)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
 
 func (r *reader) closeFile() {
 	if r.file != nil {
@@ -98,7 +128,7 @@ func (r *reader) past(ctx context.Context) error {
 // the one being written.
 func (r *reader) open() ([]*os.File, error) {
 	var files []*os.File
-	current, err := os.Open(r.path())
+	current, err := r.openFile(r.o.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -107,7 +137,7 @@ func (r *reader) open() ([]*os.File, error) {
 		files = append(files, current)
 	}
 	for i := range maxRotated {
-		f, err := os.Open(fmt.Sprintf("%s.%d", r.path(), i+1))
+		f, err := r.openFile(r.numbered(i + 1))
 		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -181,9 +211,8 @@ func (r *reader) more(ctx context.Context) error {
 		}
 		next := r.next()
 		r.closeFile()
-		r.file, err = os.Open(next)
+		r.file, err = r.openFile(next)
 		if errors.Is(err, fs.ErrNotExist) {
-			r.file = nil
 			return nil
 		}
 		if err != nil {
@@ -192,34 +221,34 @@ func (r *reader) more(ctx context.Context) error {
 	}
 }
 
-// next is the path of the file after the one that is open: it may have been
+// next is the name of the file after the one that is open: it may have been
 // rotated more than once.
 func (r *reader) next() string {
 	if r.file == nil {
-		return r.path()
+		return r.o.Name
 	}
 	open, err := r.file.Stat()
 	if err != nil {
-		return r.path()
+		return r.o.Name
 	}
-	newer := r.path()
+	newer := r.o.Name
 	for i := range maxRotated {
-		path := fmt.Sprintf("%s.%d", r.path(), i+1)
-		st, err := os.Stat(path)
+		name := r.numbered(i + 1)
+		st, err := r.dir.Lstat(name)
 		if err != nil {
 			break
 		}
 		if os.SameFile(st, open) {
 			return newer
 		}
-		newer = path
+		newer = name
 	}
-	return r.path()
+	return r.o.Name
 }
 
 // rotated says whether another file than the one that is open has the name.
 func (r *reader) rotated() (bool, error) {
-	now, err := os.Stat(r.path())
+	now, err := r.dir.Lstat(r.o.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
