@@ -137,7 +137,7 @@ disks: [{path: /images/a.img, slot: 0}, {path: /images/c.img, slot: 2}, {path: /
 networks: [{user: {}, slot: 64}]
 `, change: func(r *vmm.PlanRequest) {
 			r.Image = testImage(false)
-			r.Image.Manifest.VMM.Extra = map[string]string{portsKey: present, scsiKey: present}
+			r.Image.Manifest.VMM.Extra = map[string]string{portsKey: present, scsiKey: present, queuesKey: "2"}
 			// Without it there are no message-signalled interrupts, which ports need.
 			r.Image.Manifest.CPU.Features = []string{"apic", "avx", "hypervisor", "lm", "nx", "sse2"}
 		}},

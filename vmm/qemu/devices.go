@@ -16,7 +16,7 @@ func (b *builder) controllers() {
 		buses[d.GetBus()] = true
 	}
 	if b.hasSCSI() {
-		b.device("disks", b.bus.place(b.bus.virtio("scsi", options{"id": "scsi"}), slotSCSI(), 0))
+		b.device("disks", b.bus.place(b.withQueues(b.bus.virtio("scsi", options{"id": "scsi"}), "num_queues"), slotSCSI(), 0))
 	}
 	if buses[spec.BusUSB] && !b.onMicroVM() {
 		b.device("disks", b.bus.place(options{"driver": "qemu-xhci", "id": "usb", "p2": usbPorts, "p3": usbPorts}, slotUSB(), 0))

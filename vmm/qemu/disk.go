@@ -128,7 +128,7 @@ func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 	}
 	switch d.GetBus() {
 	case spec.BusVirtio:
-		b.device(field, b.placeDevice(fmt.Sprintf("disks[%d]", index), b.bus.virtio("blk", o), slotsDisk(), laterDisks(), slot))
+		b.device(field, b.placeDevice(fmt.Sprintf("disks[%d]", index), b.withQueues(b.bus.virtio("blk", o), "num-queues"), slotsDisk(), laterDisks(), slot))
 	case spec.BusSCSI:
 		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", slot, 0
 		b.device(field, o)
@@ -229,5 +229,5 @@ func (b *builder) seed() {
 	filename := b.fdset(plan.File{Kind: plan.FileReceived, Field: "cloudInit", Index: b.req.Seed})
 	b.rawNode("seed", filename, true)
 	o := options{"id": "seed-device", "drive": "seed"}
-	b.device("cloudInit", b.bus.place(b.bus.virtio("blk", o), slotSeed(), 0))
+	b.device("cloudInit", b.bus.place(b.withQueues(b.bus.virtio("blk", o), "num-queues"), slotSeed(), 0))
 }

@@ -3,6 +3,7 @@ package qemu
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -16,6 +17,8 @@ const (
 	portsKey = "hotplug-ports"
 	// scsiKey: it has a SCSI controller.
 	scsiKey = "scsi-controller"
+	// queuesKey: how many queues its virtio disks have.
+	queuesKey = "disk-queues"
 
 	present = "true"
 )
@@ -80,6 +83,36 @@ func (b *builder) madeWith(extra map[string]string) {
 	if b.hasSCSI() {
 		extra[scsiKey] = present
 	}
+	if queues := b.queues(); queues > 0 {
+		extra[queuesKey] = strconv.Itoa(queues)
+	}
+}
+
+// queues are those of a virtio disk or controller on PCI: one a vCPU that the machine was
+// started with, which is QEMU's own choice, too (virtio_pci_optimal_num_queues in
+// hw/virtio/virtio-pci.c). It is said, as a restore with other vCPUs would have another,
+// and could not load the device. 0: QEMU chooses, as where the image was made.
+func (b *builder) queues() int {
+	vcpus := spec.VCPUs(b.spec.GetCpu())
+	if image := b.req.Image; image != nil {
+		vcpus, _ = strconv.ParseUint(image.Manifest.VMM.Extra[queuesKey], 10, 16)
+	}
+	if b.bus.root == "" {
+		return 0
+	}
+	return int(min(vcpus, maxQueues))
+}
+
+// maxQueues is VIRTIO_QUEUE_MAX (include/hw/virtio/virtio.h) less those that a SCSI
+// controller has beside.
+const maxQueues = 1024 - 2
+
+// withQueues adds the number by the driver's name for it.
+func (b *builder) withQueues(o options, property string) options {
+	if queues := b.queues(); queues > 0 {
+		o[property] = queues
+	}
+	return o
 }
 
 func (b *builder) ports() {
