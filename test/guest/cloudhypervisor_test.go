@@ -2,6 +2,7 @@ package guest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -111,7 +112,7 @@ func bootCloudHypervisor(t *testing.T, o guest.PVHOptions) (*machine, *chapi.Cli
 		return new(net.Dialer).DialContext(ctx, "unix", api)
 	})
 	if err := client.Create(ctx, &chapi.VMConfig{
-		CPUs:    &chapi.CPUs{Boot: 1, Max: 1},
+		CPUs:    &chapi.CPUs{Boot: 1, Max: 4},
 		Memory:  &chapi.Memory{Size: 64 << 20, Shared: true},
 		Payload: &chapi.Payload{Kernel: file(t, elf)},
 		Serial:  &chapi.Console{Mode: chapi.ConsoleSocket, Socket: console.path},
@@ -157,4 +158,48 @@ func TestPVHCloudHypervisorIgnoresPowerButton(t *testing.T) {
 	}
 	m.send("q")
 	m.gone()
+}
+
+// TestPVHCloudHypervisorLetsGo adds and removes a disk and vCPUs.
+func TestPVHCloudHypervisorLetsGo(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprintf("keep %t", keep), func(t *testing.T) {
+			m, client := bootCloudHypervisor(t, guest.PVHOptions{KeepDevices: keep})
+			m.expect("count 0")
+			if _, err := client.AddDisk(m.ctx, chapi.Disk{PCI: chapi.PCI{ID: "disk1"}, Path: file(t, make([]byte, 1<<20)), Type: chapi.ImageRaw}); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.RemoveDevice(m.ctx, "disk1"); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []uint32{4, 2} {
+				if err := client.Resize(m.ctx, chapi.Resize{VCPUs: &n}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if keep {
+				m.send("x") // once it has answered it has looked at the event as well
+				m.expect("echo x")
+				m.expect("count .*")
+			}
+			for {
+				info, err := client.Info(m.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, there := info.Devices["disk1"]
+				three := uint32(3)
+				busy := errors.Is(client.Resize(m.ctx, chapi.Resize{VCPUs: &three}), chapi.ErrBusy)
+				if there == keep && busy == keep {
+					break
+				}
+				if keep {
+					t.Fatalf("disk1 is there: %t; vCPUs are leaving: %t", there, busy)
+				}
+				time.Sleep(time.Millisecond)
+			}
+			m.send("q")
+			m.gone()
+		})
+	}
 }

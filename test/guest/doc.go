@@ -1,7 +1,7 @@
 // Package guest makes the guests that vmlet's tests and demo boot.
 //
 // There are three. [PVH] is a few hundred bytes of 32-bit machine code that
-// runs wherever a VMM runs at all, under hardware virtualisation that is too
+// runs wherever a VMM runs at all, QEMU or cloud-hypervisor, under hardware virtualisation that is too
 // weak for a real kernel too. [Linux] is Debian's cloud kernel with an
 // initramfs whose only program is this module's own test/guest/init.
 // [CloudDisk] is a Debian root filesystem with systemd and cloud-init.

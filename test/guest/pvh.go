@@ -35,6 +35,10 @@ type PVHOptions struct {
 	// IgnorePowerButton makes a guest that reports an ACPI power button press
 	// and goes on, as one does that hangs while shutting down.
 	IgnorePowerButton bool
+	// KeepDevices makes a guest that doesn't let go of a device or a vCPU that is
+	// removed. Only on cloud-hypervisor, and in its first PCI segment, does any
+	// PVH guest.
+	KeepDevices bool
 	// Flood makes a guest that counts as fast as it can.
 	Flood bool
 }
@@ -160,6 +164,7 @@ func PVH(o PVHOptions) ([]byte, error) {
 	p.key()
 	p.power()
 	p.events()
+	p.eject()
 	p.memory()
 	p.print()
 	p.data()

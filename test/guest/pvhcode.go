@@ -277,7 +277,7 @@ func (p *program) data() {
 		p.Data(append([]byte(s.text), 0))
 	}
 	p.Align(16)
-	for _, word := range []string{"start info", "pm base", "event byte", "pause start", "pause left", "sum"} {
+	for _, word := range []string{"start info", "pm base", "event byte", "pci registers", "vcpu registers", "window low", "window high", "pause start", "pause left", "sum"} {
 		p.Label(word)
 		p.Space(4)
 	}

@@ -14,13 +14,30 @@ const (
 	fadtDSDT       = 140
 
 	signatureFACP = 'F' | 'A'<<8 | 'C'<<16 | 'P'<<24
-	// The operation region of the events' byte in cloud-hypervisor's DSDT: its
-	// name, SystemMemory (0) and an integer of eight bytes (AML's QWordPrefix).
-	regionName    = 'G' | 'D'<<8 | 'S'<<16 | 'T'<<24
+	// An operation region: its name, SystemMemory (0) and an integer of eight
+	// bytes (AML's QWordPrefix).
 	regionSpace   = 4
 	regionAddress = 6
 	regionQWord   = 0x0e << 8
+	regionTail    = 'S' | 'T'<<8 // how the names of all that are looked for end
 )
+
+// region is one of the operation regions in cloud-hypervisor's DSDT, and where its
+// address is kept.
+type region struct {
+	name  uint32
+	label string
+}
+
+// regions are those of the generic event device (devices/src/acpi.rs), and of the
+// hotplug of PCI devices and vCPUs (vmm/src/device_manager.rs and cpu.rs).
+func regions() []region {
+	return []region{
+		{'G' | 'D'<<8 | 'S'<<16 | 'T'<<24, "event byte"},
+		{'P' | 'C'<<8 | 'S'<<16 | 'T'<<24, "pci registers"},
+		{'P' | 'R'<<8 | 'S'<<16 | 'T'<<24, "vcpu registers"},
+	}
+}
 
 // Paging with physical addresses of more than 32 bits, by pages of 2 MiB (Intel
 // 64 and IA-32 Architectures Software Developer's Manual, volume 3, 4.5).
@@ -37,19 +54,17 @@ const (
 	msrEFER       = 0xc0000080
 	longMode      = 1 << 8
 
-	// eventWindow is where the large page with the events' byte is mapped: behind
-	// the 2 GiB, which are mapped as they are.
-	eventWindow      = patternEnd
+	// window is where the large page with the registers is mapped: behind the
+	// 2 GiB, which are mapped as they are.
+	window           = patternEnd
 	directoriesOfRAM = patternEnd / largePage / perDirectory
 )
 
-// events finds the byte in which cloud-hypervisor's generic event device tells
-// of the power button. It is far above 4 GiB, so paging is switched on to get at
-// it; everywhere else it stays off.
+// events finds the registers by which cloud-hypervisor tells of the power button
+// and of devices that are to go. They are far above 4 GiB, so paging is switched on
+// to get at them; everywhere else it stays off.
 func (p *program) events() {
 	p.Label("find event byte")
-	p.MovImm(x86.EAX, 0)
-	p.Store("event byte", x86.EAX)
 	p.findDSDT()
 
 	// EDI: the table, ECX: how far to look.
@@ -59,27 +74,63 @@ func (p *program) events() {
 	p.OpImm(x86.Sub, x86.ECX, regionAddress+8)
 	p.Label("look for region")
 	p.LoadAt(x86.EAX, x86.EDI)
-	p.OpImm(x86.Cmp, x86.EAX, regionName)
-	p.J(x86.Equal, "region found")
+	p.Mov(x86.EDX, x86.EAX)
+	p.Shr(x86.EDX, 16)
+	p.OpImm(x86.Cmp, x86.EDX, regionTail)
+	p.J(x86.Equal, "maybe region")
+	p.Label("next byte")
 	p.Inc(x86.EDI)
 	p.Dec(x86.ECX)
 	p.J(x86.NotZero, "look for region")
+	p.Load(x86.EAX, "event byte")
+	p.OpImm(x86.Cmp, x86.EAX, 0)
+	p.J(x86.NotEqual, "map window")
 	p.Label("no event byte")
 	p.Ret()
 
+	p.Label("maybe region")
+	for _, r := range regions() {
+		p.MovAddr(x86.EBX, r.label)
+		p.OpImm(x86.Cmp, x86.EAX, r.name)
+		p.J(x86.Equal, "region found")
+	}
+	p.Jmp("next byte")
+	p.regionFound()
+	p.Label("map window")
+	p.mapWindow()
+	p.Ret()
+}
+
+// regionFound keeps the address of the region at EDI where EBX points to, as far
+// as it is in the same large page as the first one's.
+func (p *program) regionFound() {
 	p.Label("region found")
 	p.loadField(x86.EAX, x86.EDI, regionSpace)
 	p.OpImm(x86.And, x86.EAX, 0xffff)
 	p.OpImm(x86.Cmp, x86.EAX, regionQWord)
-	p.J(x86.NotEqual, "no event byte")
-	p.loadField(x86.EBX, x86.EDI, regionAddress)
-	p.loadField(x86.ECX, x86.EDI, regionAddress+4)
-	p.Mov(x86.EAX, x86.EBX)
+	p.J(x86.NotEqual, "next byte") // another use of the name
+	p.loadField(x86.EAX, x86.EDI, regionAddress)
+	p.loadField(x86.EDX, x86.EDI, regionAddress+4)
+	p.Mov(x86.ESI, x86.EAX)
+	p.OpImm(x86.And, x86.ESI, ^uint32(largePage-1))
 	p.OpImm(x86.And, x86.EAX, largePage-1)
-	p.OpImm(x86.Add, x86.EAX, eventWindow)
-	p.Store("event byte", x86.EAX)
-	p.mapWindow()
-	p.Ret()
+	p.OpImm(x86.Add, x86.EAX, window)
+	p.Push(x86.EAX)
+	p.Load(x86.EAX, "window high")
+	p.OpImm(x86.Cmp, x86.EAX, 0)
+	p.J(x86.NotEqual, "window known")
+	p.Store("window low", x86.ESI)
+	p.Store("window high", x86.EDX)
+	p.Label("window known")
+	p.Load(x86.EAX, "window low")
+	p.Op(x86.Xor, x86.ESI, x86.EAX)
+	p.Load(x86.EAX, "window high")
+	p.Op(x86.Xor, x86.EDX, x86.EAX)
+	p.Op(x86.Or, x86.EDX, x86.ESI)
+	p.Pop(x86.EAX)
+	p.J(x86.NotZero, "next byte")
+	p.StoreAt(x86.EBX, x86.EAX)
+	p.Jmp("next byte")
 }
 
 // findDSDT leaves the address of the DSDT in EDI, or returns from the function
@@ -111,7 +162,7 @@ func (p *program) findDSDT() {
 }
 
 // mapWindow switches paging on: the lower 2 GiB as they are, and then the large
-// page with the physical address ECX:EBX. It is the paging of long mode, in which
+// page of the registers. It is the paging of long mode, in which
 // 32-bit code goes on as before (the compatibility mode): a KVM that emulates
 // may not have that of 32-bit mode.
 func (p *program) mapWindow() {
@@ -124,11 +175,12 @@ func (p *program) mapWindow() {
 	p.OpImm(x86.Cmp, x86.EAX, patternEnd)
 	p.J(x86.Below, "map page")
 
-	p.OpImm(x86.And, x86.EBX, ^uint32(largePage-1))
-	p.OpImm(x86.Or, x86.EBX, pagePresent|pageWritable|pageUncached|pageLarge)
-	p.StoreAt(x86.EDI, x86.EBX)
+	p.Load(x86.EAX, "window low")
+	p.OpImm(x86.Or, x86.EAX, pagePresent|pageWritable|pageUncached|pageLarge)
+	p.StoreAt(x86.EDI, x86.EAX)
 	p.OpImm(x86.Add, x86.EDI, 4)
-	p.StoreAt(x86.EDI, x86.ECX)
+	p.Load(x86.EAX, "window high")
+	p.StoreAt(x86.EDI, x86.EAX)
 
 	p.Control(x86.EAX, 4)
 	p.OpImm(x86.Or, x86.EAX, controlPAE)

@@ -59,6 +59,7 @@ func (p *program) poll() {
 	p.OpImm(x86.Cmp, x86.EDX, 0)
 	p.J(x86.Equal, "poll microvm")
 	p.LoadByteAt(x86.EAX, x86.EDX)
+	p.Call("let go")
 	p.TestImm(x86.EAX, chPowerButton)
 	p.J(x86.NotZero, "pressed")
 	p.Ret()
