@@ -184,14 +184,23 @@ func TestSecondAgent(t *testing.T) {
 	}
 }
 
-// crashes kills a VM's shim, and its VMM: crashes that name their cause.
+// crashes kills a VM's shim, and its VMM, while the guest runs and while it stands
+// still: crashes that name their cause.
 func (s *suite) crashes() {
-	v := s.boot(s.spec("crash", guest.PVHOptions{}))
+	v := s.boots("crash", guest.PVHOptions{})
 	for _, c := range []struct {
 		victim func(*vmletv1.ProcessStatus) int64
 		word   string
-	}{{(*vmletv1.ProcessStatus).GetShimPid, "shim"}, {(*vmletv1.ProcessStatus).GetVmmPid, "SIGKILL"}} {
-		v.count()
+		paused bool
+	}{
+		{(*vmletv1.ProcessStatus).GetShimPid, "shim", false},
+		{(*vmletv1.ProcessStatus).GetVmmPid, "SIGKILL", false},
+		{(*vmletv1.ProcessStatus).GetShimPid, "shim", true},
+		{(*vmletv1.ProcessStatus).GetVmmPid, "SIGKILL", true},
+	} {
+		if c.paused {
+			v.pause()
+		}
 		from := v.now()
 		p := v.get().GetStatus().GetProcess()
 		shim, vmm := handle(s.t, p.GetShimPid()), handle(s.t, p.GetVmmPid())
@@ -201,6 +210,7 @@ func (s *suite) crashes() {
 		says(s.t, v.becomes(from, crashed), c.word)
 		v.must(v.start(false))
 		v.expect(guest.UpLine)
+		v.count()
 	}
 }
 

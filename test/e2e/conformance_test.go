@@ -55,6 +55,7 @@ func cases() []conformance {
 		{name: "damage under a lazily restored VM", run: (*suite).damagedLater, heavy: true},
 		{name: "saves refused", run: (*suite).savesRefused, heavy: true},
 		{name: "saves interrupted", run: (*suite).savesInterrupted, heavy: true},
+		{name: "restores interrupted", run: (*suite).restoresInterrupted, heavy: true},
 		{name: "crash", run: (*suite).crashes, heavy: true},
 		{name: "agent killed", run: (*suite).agentKilled, heavy: true},
 		{name: "agent stopped", run: (*suite).agentStopped, heavy: true},
