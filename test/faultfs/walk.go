@@ -1,0 +1,178 @@
+package faultfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Long says whether tests are to try everything rather than enough: make chaos.
+func Long() bool { return os.Getenv("VMLET_CHAOS") != "" }
+
+// Seed is for what a test does at random: another each time in the long form, which
+// says it, and takes it from VMLET_CHAOS_SEED to repeat a failure.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := uint64(1)
+	if text := os.Getenv("VMLET_CHAOS_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("VMLET_CHAOS_SEED: %v", err)
+		}
+	} else if Long() {
+		seed = uint64(os.Getpid())
+	}
+	t.Logf("VMLET_CHAOS_SEED=%d repeats it", seed)
+	return seed
+}
+
+// Errnos are what disks, quotas, network filesystems and signals give.
+func Errnos() []syscall.Errno {
+	return []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EROFS, syscall.EDQUOT, syscall.ESTALE, syscall.EINTR, syscall.EACCES}
+}
+
+// Walk is something to be tried with each fault at each of its operations.
+type Walk struct {
+	// Prepare fills a fresh folder, without faults. May be nil.
+	Prepare func(dir string) error
+	// Do is tried.
+	Do func(dir string) error
+	// Check judges what is left, without faults.
+	Check func(dir string, fault Fault, err error) error
+	// Only these kinds of operation fail; nil: all that occur.
+	Only []Op
+}
+
+// Tally counts cases.
+type Tally struct{ Cases, Failed, Unharmed int }
+
+func (t Tally) String() string {
+	return fmt.Sprintf("%d faults tried: %d times an error, %d times none was needed", t.Cases, t.Failed, t.Unharmed)
+}
+
+// Walk runs it: in the short form with one errno for each operation, in turns, in the
+// long one with each.
+func (f *FS) Walk(t testing.TB, w Walk) Tally {
+	t.Helper()
+	r := &walker{FS: f, Walk: w, t: t}
+	f.Arm()
+	r.once(Fault{})
+	counts, total := f.Counts(), 0
+	for _, n := range counts {
+		total += n
+	}
+	for _, op := range Ops() {
+		if w.Only == nil || slices.Contains(w.Only, op) {
+			r.operations(op, counts[op])
+		}
+	}
+	if w.Only == nil {
+		r.lasting(total)
+	}
+	t.Log(r.tally)
+	return r.tally
+}
+
+type walker struct {
+	*FS
+	Walk
+	t     testing.TB
+	tally Tally
+}
+
+// operations befalls each operation of a kind: once, late, and all from it on.
+func (r *walker) operations(op Op, count int) {
+	for n := 1; n <= count; n++ {
+		for i, errno := range r.errnos(n) {
+			r.once(Fault{Op: op, Nth: n, Errno: errno})
+			if Long() || (n+i)%2 == 0 {
+				r.once(Fault{Op: op, Nth: n, Errno: errno, Late: true})
+			}
+			r.once(Fault{Op: op, Nth: n, Errno: errno, Times: Forever})
+		}
+		if op == OpRead || op == OpWrite {
+			r.once(Fault{Op: op, Nth: n, Short: true})
+		}
+	}
+}
+
+// lasting has the disk gone, full or read-only from each operation on.
+func (r *walker) lasting(total int) {
+	for n := 1; n <= total; n++ {
+		r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.EIO, Times: Forever})
+		r.once(Fault{Op: OpChange, Nth: n, Errno: syscall.EROFS, Times: Forever})
+		if Long() {
+			r.once(Fault{Op: OpWrite, Nth: n, Errno: syscall.ENOSPC, Times: Forever})
+			r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.ESTALE, Times: Forever})
+			r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.EIO, Late: true, Times: Forever})
+		}
+	}
+}
+
+func (r *walker) errnos(n int) []syscall.Errno {
+	all := Errnos()
+	if Long() {
+		return all
+	}
+	return all[n%len(all):][:1]
+}
+
+// once tries it in a fresh folder with one fault; without one it counts operations.
+func (r *walker) once(fault Fault) {
+	dir := filepath.Join(r.path, "case")
+	err := os.Mkdir(dir, 0o700)
+	if err == nil && r.Prepare != nil {
+		err = r.Prepare(dir)
+	}
+	if err != nil {
+		r.t.Fatalf("%v: prepare: %v", fault, err)
+	}
+	trial := fault.Op == ""
+	if !trial {
+		r.Arm(fault)
+	}
+	err = r.Do(dir)
+	counts := r.Counts()
+	hits := r.Disarm()
+	if trial && err != nil {
+		r.t.Fatalf("without a fault: %v", err)
+	}
+	if bad := r.Check(dir, fault, err); bad != nil {
+		r.t.Errorf("%v: %v (its error: %v)", fault, bad, err)
+	}
+	if hits > 0 {
+		r.tally.Cases++
+		if err != nil {
+			r.tally.Failed++
+		} else {
+			r.tally.Unharmed++
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(r.backing, "case")); err != nil {
+		r.t.Fatal(err)
+	}
+	if trial {
+		r.script.mu.Lock()
+		r.script.counts = counts
+		r.script.mu.Unlock()
+	}
+}
+
+// Names says whether an error names a path, and the errno that it comes from.
+func Names(err error, path string, errno syscall.Errno) error {
+	switch {
+	case err == nil:
+		return errors.New("no error")
+	case !strings.Contains(err.Error(), path):
+		return fmt.Errorf("the error does not name %s", path)
+	case errno != 0 && !strings.Contains(err.Error(), errno.Error()):
+		return fmt.Errorf("the error does not say %q", errno.Error())
+	}
+	return nil
+}
