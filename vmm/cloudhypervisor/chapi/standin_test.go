@@ -104,9 +104,10 @@ func devices(t *testing.T, make maker) {
 func TestResize(t *testing.T) { withEach(t, resize) }
 
 func resize(t *testing.T, make maker) {
-	r := make(t, chtest.Knobs{Eject: 60_000})
+	r := make(t, chtest.Knobs{})
 	c := r.client
-	r.must(r.create, c.Boot,
+	// It lets go of nothing while it is paused.
+	r.must(r.create, c.Boot, c.Pause,
 		func(ctx context.Context) error {
 			return c.Resize(ctx, chapi.Resize{VCPUs: pointer[uint32](3), Balloon: pointer[uint64](1 << 20)})
 		},

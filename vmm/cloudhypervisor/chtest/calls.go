@@ -305,13 +305,13 @@ func (m *VMM) removeDevice(t tree) error {
 }
 
 // settle lets the guest do what it was asked for, some time later and if it runs
-// then.
+// then; else it will when it goes on.
 func (v *vm) settle() {
 	k := v.vmm.knobs()
 	time.AfterFunc(milliseconds(k.Tick+k.Eject), func() {
 		v.vmm.mu.Lock()
 		defer v.vmm.mu.Unlock()
-		if v.vmm.vm != v || v.state != running {
+		if v.vmm.vm != v || v.state != running || v.machine.options().KeepDevices {
 			return
 		}
 		if v.fewer > 0 {

@@ -210,10 +210,11 @@ func workplace(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	elf, err := guest.PVH(guest.PVHOptions{})
-	if err != nil {
+	keeping, keepingErr := guest.PVH(guest.PVHOptions{KeepDevices: true})
+	if err := errors.Join(err, keepingErr); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"kernel": elf, "text": []byte("no kernel\n"), "disk": make([]byte, 1<<20), "disk2": make([]byte, 1<<20), "short": nil} {
+	for name, content := range map[string][]byte{"kernel": elf, "keeping": keeping, "text": []byte("no kernel\n"), "disk": make([]byte, 1<<20), "disk2": make([]byte, 1<<20), "short": nil} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -227,6 +227,20 @@ func deviceScenarios() []scenario {
 			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
 			{call: "vm.add-disk", body: `{"id":"disk4","path":"{dir}/disk2","image_type":"Raw"}`, status: 200, state: "Running"},
 		}},
+		{name: "device that the guest lets go of", steps: []step{
+			createdVM(), booted(),
+			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 200, state: "Running"},
+			{call: "vm.remove-device", body: `{"id":"disk1"}`, status: 204, state: "Running", events: []string{"vm device-removed"}},
+			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 200, state: "Running"},
+		}},
+		{name: "device that the guest keeps", steps: []step{
+			createdVM(`"payload":{"kernel":"{dir}/keeping"}`), booted(),
+			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 200, state: "Running"},
+			{call: "vm.remove-device", body: `{"id":"disk1"}`, status: 204, state: "Running"},
+			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk2","image_type":"Raw"}`, status: 500, says: "disk1", state: "Running"},
+			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
+			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 200, state: "Running"},
+		}},
 		{name: "devices of a VM that is created", steps: []step{
 			createdVM(),
 			{call: "vm.add-disk", body: `{"id":"disk1","path":"{dir}/disk","image_type":"Raw"}`, status: 204, state: "Created"},
