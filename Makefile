@@ -55,10 +55,15 @@ cluster: ## a Kubernetes cluster of one node, to try things in until Ctrl-C
 
 IMAGE ?= vmlet/vmlet:$(VERSION)
 
-image: build ## dist/vmlet-image.tar, vmlet and QEMU as a container image
+# A cloud-hypervisor for the image, with its firmware: files.
+CLOUD_HYPERVISOR ?=
+CLOUD_HYPERVISOR_FIRMWARE ?=
+
+image: build ## dist/vmlet-image.tar, vmlet and QEMU as a container image; CLOUD_HYPERVISOR=FILE adds that
 	@mkdir -p dist
 	packages=$$(deploy/image/packages) && $(GO) run ./deploy/image -packages "$$packages" \
-	  -reference $(IMAGE) -version $(VERSION) -o dist/vmlet-image.tar
+	  -reference $(IMAGE) -version $(VERSION) -cloud-hypervisor "$(CLOUD_HYPERVISOR)" \
+	  -cloud-hypervisor-firmware "$(CLOUD_HYPERVISOR_FIRMWARE)" -o dist/vmlet-image.tar
 
 clean: ## what make build made
 	rm -rf bin dist

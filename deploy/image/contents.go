@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/elf"
 	_ "embed"
 	"fmt"
 	"io/fs"
@@ -20,12 +21,14 @@ type architecture struct {
 	contents string
 	// triplet is Debian's name of it, as in /usr/lib/TRIPLET.
 	triplet string
+	// machine is its programs' headers' name of it.
+	machine elf.Machine
 }
 
 func architectureOf(name string) (architecture, error) {
 	switch name {
 	case "amd64":
-		return architecture{contentsAMD64, "x86_64-linux-gnu"}, nil
+		return architecture{contentsAMD64, "x86_64-linux-gnu", elf.EM_X86_64}, nil
 	}
 	return architecture{}, fmt.Errorf("no image is made for %s yet: want amd64", name)
 }

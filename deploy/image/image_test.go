@@ -97,7 +97,7 @@ func debian(t *testing.T) string {
 	return folder
 }
 
-func makeImage(t *testing.T, packages string) (file, digest string) {
+func makeImage(t *testing.T, o options) (file, digest string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"vmlet", "vmlet-shim"} {
@@ -106,7 +106,8 @@ func makeImage(t *testing.T, packages string) (file, digest string) {
 		}
 	}
 	file = filepath.Join(dir, "image.tar")
-	digest, err := run(options{packages: packages, programs: dir, reference: "vmlet/vmlet:test", version: "test", arch: "amd64", out: file})
+	o.programs, o.reference, o.version, o.arch, o.out = dir, "vmlet/vmlet:test", "test", "amd64", file
+	digest, err := run(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +116,8 @@ func makeImage(t *testing.T, packages string) (file, digest string) {
 
 func TestImageIsReproducible(t *testing.T) {
 	packages := debian(t)
-	a, digest := makeImage(t, packages)
-	b, again := makeImage(t, packages)
+	a, digest := makeImage(t, options{packages: packages})
+	b, again := makeImage(t, options{packages: packages})
 	one, err := os.ReadFile(a)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,6 @@
 // Command image makes vmlet's container image, a tar, of Debian's packages as
-// test/setup image unpacks them and of vmlet's programs. `make image` runs it.
+// deploy/image/packages unpacks them, of vmlet's programs and, if the administrator
+// has one, of a cloud-hypervisor. `make image` runs it.
 package main
 
 import (
@@ -19,6 +20,13 @@ const programsDir = "usr/local/bin"
 
 type options struct {
 	packages, programs, reference, version, arch, out string
+	// cloudHypervisor and firmware are files of the administrator's own; empty: none.
+	cloudHypervisor, firmware string
+}
+
+// unpacked are the folders with the packages' files, and with what they are.
+func (o options) unpacked() (root, packages string) {
+	return filepath.Join(o.packages, "root"), filepath.Join(o.packages, "packages")
 }
 
 func main() {
@@ -29,6 +37,8 @@ func main() {
 	flag.StringVar(&o.version, "version", "", "vmlet's version, for the image's labels")
 	flag.StringVar(&o.arch, "arch", "amd64", "the architecture, as Go calls it")
 	flag.StringVar(&o.out, "o", "", "the tar to write")
+	flag.StringVar(&o.cloudHypervisor, "cloud-hypervisor", "", "cloud-hypervisor's program, if the image is to have it")
+	flag.StringVar(&o.firmware, "cloud-hypervisor-firmware", "", "its firmware, with which it boots VMs from their disks")
 	flag.Parse()
 	digest, err := run(o)
 	if err != nil {
@@ -43,25 +53,12 @@ func run(o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	entries, err := distribution(filepath.Join(o.packages, "root"), filepath.Join(o.packages, "packages"), a)
-	if err != nil {
-		return "", err
-	}
-	// QEMU below, vmlet above: a new vmlet is a small layer.
-	below, err := ociimage.Layer(entries)
-	if err != nil {
-		return "", err
-	}
-	programs, err := programEntries(o.programs)
-	if err != nil {
-		return "", err
-	}
-	above, err := ociimage.Layer(programs)
+	layers, err := layersOf(o, a)
 	if err != nil {
 		return "", err
 	}
 	return ociimage.Write(o.out, ociimage.Image{
-		Reference: o.reference, Architecture: o.arch, Layers: []v1.Layer{below, above},
+		Reference: o.reference, Architecture: o.arch, Layers: layers,
 		// No user: a pod says which.
 		Config: v1.Config{
 			Entrypoint: []string{"/" + programsDir + "/vmlet"},
@@ -72,6 +69,40 @@ func run(o options) (string, error) {
 			},
 		},
 	})
+}
+
+// layersOf: vmlet is above QEMU, so that a new vmlet is a small layer, and what is the
+// administrator's own between them.
+func layersOf(o options, a architecture) ([]v1.Layer, error) {
+	root, packages := o.unpacked()
+	below, err := distribution(root, packages, a)
+	if err != nil {
+		return nil, err
+	}
+	all := [][]ociimage.Entry{below}
+	switch {
+	case o.cloudHypervisor != "":
+		own, err := cloudHypervisor(o, a, below)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, own)
+	case o.firmware != "":
+		return nil, fmt.Errorf("%s is cloud-hypervisor's firmware, and the image is to have no cloud-hypervisor", o.firmware)
+	}
+	programs, err := programEntries(o.programs)
+	if err != nil {
+		return nil, err
+	}
+	var layers []v1.Layer
+	for _, entries := range append(all, programs) {
+		layer, err := ociimage.Layer(entries)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, layer)
+	}
+	return layers, nil
 }
 
 func programEntries(folder string) ([]ociimage.Entry, error) {

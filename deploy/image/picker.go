@@ -127,19 +127,24 @@ func (p *picker) libraries() error {
 	for len(p.programs) > 0 {
 		program := p.programs[0]
 		p.programs = p.programs[1:]
-		if err := p.needs(program); err != nil {
+		if err := p.opened(program, p.needs); err != nil {
 			return fmt.Errorf("%s: %w", program, err)
 		}
 	}
 	return nil
 }
 
-func (p *picker) needs(program string) error {
+// opened does something with a program or a library of the root.
+func (p *picker) opened(program string, do func(*elf.File) error) error {
 	f, err := elf.Open(p.path(program))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	return do(f)
+}
+
+func (p *picker) needs(f *elf.File) error {
 	if loader, err := interpreter(f); err != nil || loader != "" {
 		if err = errors.Join(err, p.add(strings.TrimPrefix(loader, "/"))); err != nil {
 			return err
@@ -158,13 +163,22 @@ func (p *picker) needs(program string) error {
 }
 
 func (p *picker) library(name string) error {
+	path, err := p.find(name)
+	if err != nil {
+		return err
+	}
+	return p.add(path)
+}
+
+// find returns where a library is.
+func (p *picker) find(library string) (string, error) {
 	for _, dir := range p.search {
-		err := p.add(path.Join(dir, name))
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
+		name := path.Join(dir, library)
+		if _, err := p.resolve(name, nil); !errors.Is(err, fs.ErrNotExist) {
+			return name, err
 		}
 	}
-	return fmt.Errorf("needs %s, which none of the packages has", name)
+	return "", fmt.Errorf("needs %s, which none of the packages has", library)
 }
 
 // interpreter is the path of the program's loader; libraries have none.
