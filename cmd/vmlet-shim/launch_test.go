@@ -313,6 +313,11 @@ func TestConfinement(t *testing.T) {
 	if want := "Max core file size        0                    0"; !strings.Contains(string(limits), want) {
 		t.Errorf("limits of the VMM do not have %q", want)
 	}
+	filter, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "coredump_filter"))
+	s.check(err)
+	if got := strings.TrimSpace(string(filter)); got != "00000000" {
+		t.Errorf("what cores of the VMM have of its memory: %s, want nothing", got)
+	}
 	env, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "environ"))
 	s.check(err)
 	if strings.Contains(string(env), "HOME=") {

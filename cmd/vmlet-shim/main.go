@@ -119,16 +119,6 @@ func serve(o server.Options, ready func()) (*server.Server, error) {
 	return s, s.Run(ctx)
 }
 
-// confine sets what the VMM inherits: no core files, which would have the
-// guest's memory in them, and nothing made for others to read.
-func confine() error {
-	unix.Umask(0o077)
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("setrlimit RLIMIT_CORE: %w", err)
-	}
-	return nil
-}
-
 // inherited returns the socket that the agent has bound.
 func inherited() (*net.UnixListener, error) {
 	unix.CloseOnExec(shim.ListenerFile)

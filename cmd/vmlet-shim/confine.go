@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// confine sets what the VMM inherits, and what it could get at by way of this process,
+// whose user it is in a pod.
+func confine() error {
+	// Nothing is made for others to read.
+	unix.Umask(0o077)
+	if err := noCores(); err != nil {
+		return err
+	}
+	// A session keyring is inherited, and who has it may use its keys (keyrings(7)):
+	// these are not the agent's, nor those of whoever started it by hand. Runtimes
+	// of containers forbid the call, and have seen to it themselves.
+	_, _ = unix.KeyctlJoinSessionKeyring("")
+	// Not to be traced by a process of its own user, nor its memory read through
+	// /proc (ptrace(2)). An exec sets it anew, for the VMM.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl PR_SET_DUMPABLE: %w", err)
+	}
+	return nil
+}
+
+// noCores keeps the guest's memory out of core files. The limit is for files; where
+// the kernel pipes cores to a program it counts for nothing, and the filter leaves
+// that no memory (core(5)).
+func noCores() error {
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("setrlimit RLIMIT_CORE: %w", err)
+	}
+	// A kernel without core files has no such file, and a container may have /proc
+	// read-only: then the limit has to do.
+	err := os.WriteFile("/proc/self/coredump_filter", []byte("0"), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) && !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	return nil
+}
