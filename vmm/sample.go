@@ -27,7 +27,7 @@ type Sample struct {
 
 // DiskSample is one disk's counters.
 type DiskSample struct {
-	// Index in the specification's disks.
+	// Index is the disk's slot; see spec.Slot.
 	Index                             int
 	Reads, Writes, Flushes            *uint64
 	ReadBytes, WrittenBytes           *uint64

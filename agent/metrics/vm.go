@@ -193,8 +193,11 @@ func tapNetworks(s *vmletv1.VirtualMachineSpec) []string {
 func (r report) sample(s sampled) {
 	r.send(r.m.sampled, float64(s.at.UnixMilli())/1000)
 	for _, d := range s.Disks {
-		if disks := r.spec().GetDisks(); d.Index >= 0 && d.Index < len(disks) {
-			r.disk(d, disks[d.Index].GetName())
+		disks := r.spec().GetDisks()
+		for i, disk := range disks {
+			if spec.Slot(disks, i) == d.Index {
+				r.disk(d, disk.GetName())
+			}
 		}
 	}
 	r.known(r.m.balloon, s.Balloon)
