@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check lint generate bench cluster image clean
+.PHONY: help build demo test check lint generate bench cluster image fuzz vulncheck clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/guest/disk/recipe
+	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe
 
 generate: ## the code that is made from proto/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
@@ -52,6 +52,16 @@ bench: ## times beside bare QEMU and virsh, in one table
 cluster: ## a Kubernetes cluster of one node, to try things in until Ctrl-C
 	test/setup cluster
 	$(GO) run ./test/cluster/up
+
+FUZZTIME ?= 1m
+FUZZ     ?= .
+
+fuzz: ## each fuzz target for FUZZTIME (1m), or those that match FUZZ
+	test/fuzz $(GO) $(FUZZTIME) '$(FUZZ)'
+
+# Go's database of vulnerabilities is on the network; VULNDB=file:///FOLDER is a copy.
+vulncheck: ## known faults in modules that are used, and in Go
+	$(GO) tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db '$(VULNDB)') -tags $(TAGS) ./...
 
 IMAGE ?= vmlet/vmlet:$(VERSION)
 
