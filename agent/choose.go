@@ -59,6 +59,9 @@ func (l *launch) choose(ctx context.Context) error {
 		l.m.home.untake(c.lease)
 		return err
 	}
+	if err := l.m.home.refusesSave(&c); err != nil && c.lease.Unsaveable == "" {
+		c.lease.Unsaveable = err.Error()
+	}
 	l.choice = c
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
 )
 
@@ -20,6 +21,7 @@ type fakeVMM struct {
 	checkErr error
 	refuses  spec.FieldErrors // of any specification
 	lazy     bool
+	folder   bool // it writes snapshots to a folder of its own
 }
 
 func (v *fakeVMM) Name() string { return "qemu" }
@@ -36,6 +38,9 @@ func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 	p := &plan.Plan{
 		Name: r.Spec.GetName(), ID: r.ID, VMM: "qemu", User: r.User, Paused: r.Paused,
 		Memory: plan.Memory{Size: 4096, Path: r.MemoryPath},
+	}
+	if v.folder {
+		p.Files = append(p.Files, plan.File{Kind: plan.FileFolder, Path: shim.VMMFolderName})
 	}
 	if r.Image != nil {
 		p.Restore = &plan.Restore{Directory: r.Image.Directory, ImageID: r.Image.Manifest.ID, Lazy: r.Image.Lazy}

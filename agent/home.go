@@ -46,6 +46,8 @@ type ground interface {
 	// descriptors. What it takes it notes in the lease, which untake gives back.
 	take(c *choice, req *vmm.PlanRequest) (*lease, error)
 	untake(l *lease)
+	// refusesSave says why a run there can't be saved, though its VMM could; nil: it can.
+	refusesSave(c *choice) error
 	// prepare makes what must be there before the record is kept, acquire the
 	// rest; it sets the launch's shim. Each pushes its undo.
 	prepare() error

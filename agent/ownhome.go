@@ -50,6 +50,7 @@ func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(nam
 func (h ownHome) vmms() ([]string, error)          { return h.agent.node.vmmNames() }
 
 func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
+func (ownHome) refusesSave(*choice) error           { return nil }
 
 func (ownHome) shimPID(told int) int { return told }
 func (ownHome) vmmPID(told int) int  { return told }

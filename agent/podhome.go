@@ -16,8 +16,6 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/spec"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -160,20 +158,6 @@ func (h *podHome) lease() *lease {
 	}
 }
 
-// checkRoom refuses memory that the volume can't hold: the VMM would die in the
-// middle of the guest's life.
-func (h *podHome) checkRoom(memory uint64, lazy bool) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(h.dir, &fs); err != nil {
-		return fmt.Errorf("the pod's volume %s: statfs: %w", pods.VolumeName, err)
-	}
-	if room := fs.Blocks * uint64(fs.Bsize); memory > room && !lazy {
-		return invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
-			spec.FormatQuantity(memory), spec.FormatQuantity(room), pods.VolumeName)
-	}
-	return nil
-}
-
 func (h *podHome) acquire(_ context.Context, l *launch) error {
 	l.shim, l.pid = h.conn, h.peer.PID
 	l.undo.Push("end the VMM", func(ctx context.Context) error {
@@ -213,6 +197,7 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	}
 	l := h.lease()
 	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
+	l.Unsaveable = clip(said.Unsaveable, maxMessage)
 	return l, nil
 }
 

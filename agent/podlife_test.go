@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestPodAdopted: a new agent takes up what runs, and does not start it anew.
@@ -349,6 +350,70 @@ func TestPodRestores(t *testing.T) {
 	if vm := m.snapshot(); vm.Id != podUID || vm.Spec.Name != "web" {
 		t.Errorf("%v", vm)
 	}
+}
+
+// TestPodSavesLazily: a VMM that writes all memory to the pod's volume first would be
+// killed for that where the container may not have as much; so it is not tried, by a
+// later agent neither.
+func TestPodSavesLazily(t *testing.T) {
+	limited := func(memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	for _, test := range []struct {
+		name         string
+		lazy, folder bool
+		limits       corev1.ResourceList
+		refused      bool
+	}{
+		{"too little", true, true, limited("64Mi"), true},
+		{"enough", true, true, limited("64Gi"), false},
+		{"as much as there is", true, true, nil, false},
+		{"eager", false, true, limited("64Mi"), false},
+		{"into the image at once", true, false, limited("64Mi"), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.vmm.lazy, w.vmm.folder = true, test.folder
+			a, n := w.start(), newFakeNode(w)
+			n.pod.Spec.Containers[0].Resources.Limits = test.limits
+			n.servePod(t, a)
+			manifest := savedPod(t, a, n)
+			n.container(func(p *fakePod) {
+				p.described.Specification = nil
+				p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: manifest, Lazy: test.lazy}
+			})
+			come(t, "it runs", a.is(lifecycle.Running))
+			a.end()
+			a = w.start()
+			n.servePod(t, a)
+			come(t, "it is adopted", a.is(lifecycle.Running))
+			_, _, err := a.save(t.Context(), podVM, saveOptions{directory: filepath.Join(t.TempDir(), "two")}, ignoreProgress)
+			if (err != nil) != test.refused {
+				t.Fatalf("saving it: %v", err)
+			}
+			if test.refused {
+				wantText(t, err.Error(), "restored with --lazy")
+				wantText(t, err.Error(), "memory limit would have to be")
+			}
+		})
+	}
+}
+
+// savedPod runs and saves a pod's VM, and returns the image's manifest.
+func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
+	t.Helper()
+	n.container()
+	come(t, "it runs", a.is(lifecycle.Running))
+	dir := filepath.Join(t.TempDir(), "one")
+	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: dir}, ignoreProgress); err != nil {
+		t.Fatal(err)
+	}
+	come(t, "it is saved", a.is(lifecycle.Saved))
+	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest
 }
 
 // TestPodGrace: the guest has what the pod has, less what the shim needs itself.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/pods"
-	"github.com/vmlet/vmlet/hypervisor/overhead"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
@@ -264,18 +263,12 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.
 func (p *podVMs) warn(h *podHome, m *machine) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
 	status := m.snapshot().GetStatus()
-	hv, known := p.agent.node.hypervisors.Get(status.GetHypervisor())
-	if !has || !known {
-		return
-	}
-	need, err := overhead.Of(overhead.Request{
-		Spec: status.GetEffectiveSpec(), Hypervisor: hv, VMM: status.GetVmm().GetName(), Arch: p.agent.arch,
-	})
-	if err != nil || need.PodLimit() <= uint64(limit.Value()) {
+	need, known := p.agent.podLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
+	if !has || !known || need <= uint64(limit.Value()) {
 		return
 	}
 	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
-		limit.String(), spec.FormatQuantity(need.PodLimit()))
+		limit.String(), spec.FormatQuantity(need))
 	m.log.Warn(message)
 	_ = m.change(func(vm *vmletv1.VirtualMachine) { // no other state, which alone may be refused
 		if vm.Status.State == status.GetState() {
