@@ -92,6 +92,13 @@ func TestConformance(t *testing.T) {
 func carryOut(t *testing.T, program string, c scenario) {
 	dir := workplace(t)
 	s := start(t, program)
+	defer func() {
+		if t.Failed() {
+			s.cmd.Process.Kill()
+			s.cmd.Wait()
+			t.Logf("its last words: %s", &s.stderr)
+		}
+	}()
 	events := &told{t: t, in: json.NewDecoder(s.events)}
 	s.events.SetReadDeadline(time.Now().Add(time.Minute)) // only so that a test that fails ends
 	events.want("vmm starting")

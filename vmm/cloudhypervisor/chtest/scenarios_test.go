@@ -297,8 +297,8 @@ func snapshotScenarios() []scenario {
 			{call: "vm.restore", body: `{"source_url":"file://{dir}/nothing"}`, status: 500},
 			{call: "vm.restore", body: `{"source_url":"file://{dir}/snapshot","prefault":true,"memory_restore_mode":"OnDemand"}`, status: 500},
 			{call: "vm.restore", body: `{"source_url":"file://{dir}/snapshot","memory_restore_mode":"Nothing"}`, status: 400},
+			// Only the last of them runs: with its RAM in a file it changes that.
 			{call: "vm.restore", body: `{"source_url":"file://{dir}/snapshot"}`, status: 204, state: "Paused", events: restored},
-			{call: "vm.resume", status: 204, state: "Running", events: []string{"vm resuming", "vm resumed"}},
 			deleted,
 			{call: "vm.restore", body: `{"source_url":"file://{dir}/snapshot","resume":true}`, status: 204, state: "Running", events: append(restored, "vm resuming", "vm resumed")},
 			{call: "vm.reboot", status: 204, state: "Running", events: []string{"vm rebooting", "vm rebooted"}},
@@ -315,7 +315,10 @@ func snapshotScenarios() []scenario {
 	gone.events = []string{"vm deleted"}
 	gone.first = func(dir string) error { return os.Remove(filepath.Join(dir, "snapshot", "memory-ranges")) }
 	return append(all, scenario{name: "snapshot that isn't whole", steps: []step{
-		createdVM(), booted(), pausedVM(), snapshot, deleted, short, deleted, gone, broken, incomplete,
+		createdVM(), booted(), pausedVM(), snapshot, deleted,
+		{call: "vm.restore", body: restore.body, status: 204, state: "Paused", events: restored},
+		{call: "vm.resume", status: 204, state: "Running", events: []string{"vm resuming", "vm resumed"}},
+		deleted, short, deleted, gone, broken, incomplete,
 	}})
 }
 
