@@ -48,7 +48,7 @@ func (m *monitor) SetVCPUs(ctx context.Context, vcpus int) error {
 			return nil
 		case err == nil:
 			asked = true
-		case !errors.Is(err, chapi.ErrBusy) && ctx.Err() == nil:
+		case !errors.Is(err, chapi.ErrBusy) && !errors.Is(err, context.DeadlineExceeded):
 			return err
 		}
 		select {
