@@ -208,7 +208,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	m.mu.Unlock()
 	ad.observe(state, message, func(vm *vmletv1.VirtualMachine) {
 		ad.catchUp(vm)
-		replay(vm, welcome.Notes, m.log)
+		m.replay(vm, welcome.Notes)
 		if !welcome.Saving { // else the shim may be at the commit
 			vm.Status.Image = nil
 		}

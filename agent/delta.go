@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -116,7 +117,14 @@ func (d delta) apply(own, complete *vmletv1.VirtualMachineSpec) {
 }
 
 // replay makes up for devices that have come or gone when the connection to the shim was
-// lost, or the agent: the shim has what it was told of each.
+// lost, or the agent: the shim has what it was told of each. A pod's shim was told of
+// none, and what it says of them is not believed.
+func (m *machine) replay(vm *vmletv1.VirtualMachine, notes []json.RawMessage) {
+	if m.home.refuses(lifecycle.Attach) == nil {
+		replay(vm, notes, m.log)
+	}
+}
+
 func replay(vm *vmletv1.VirtualMachine, notes []json.RawMessage, log *slog.Logger) {
 	for _, note := range notes {
 		d, err := readDelta(note)

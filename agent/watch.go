@@ -237,7 +237,7 @@ func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 		return err
 	}
 	m.log.Warn("the connection to the shim was lost and is there again")
-	if err := m.change(func(vm *vmletv1.VirtualMachine) { replay(vm, conn.Welcome().Notes, m.log) }); err != nil {
+	if err := m.change(func(vm *vmletv1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
 		m.log.Error("keeping the record", "error", err)
 	}
 	monitor, _ := l.connected()
