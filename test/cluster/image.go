@@ -35,7 +35,8 @@ func BuildProgram(ctx context.Context, program, goPackage string) error {
 // VmletImage writes vmlet's own image, of the programs as they are in this
 // checkout, as make image does. What Debian has in it must have been unpacked by
 // deploy/image/packages before.
-func VmletImage(ctx context.Context, tarFile, reference string) error {
+// more are further arguments of deploy/image.
+func VmletImage(ctx context.Context, tarFile, reference string, more ...string) error {
 	packages, err := guest.Cached("image-packages")
 	if err != nil {
 		return err
@@ -54,8 +55,8 @@ func VmletImage(ctx context.Context, tarFile, reference string) error {
 	if err := BuildProgram(ctx, maker, "github.com/vmlet/vmlet/deploy/image"); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, maker, "-packages", packages, "-programs", programs,
-		"-reference", reference, "-version", "test", "-o", tarFile).CombinedOutput()
+	args := append([]string{"-packages", packages, "-programs", programs, "-reference", reference, "-version", "test", "-o", tarFile}, more...)
+	out, err := exec.CommandContext(ctx, maker, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making %s: %w\n%s", reference, err, bytes.TrimSpace(out))
 	}

@@ -58,6 +58,7 @@ func TestDeployment(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"delete": d.testDelete, "failing": d.testFailing, "refused": d.testRefused,
 			"containers": d.testContainers, "memory": d.testMemory, "endpoints": d.testEndpoints,
+			"cloud-hypervisor": d.testCloudHypervisor,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -86,7 +87,7 @@ func deploy(t *testing.T) *deployment {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	tar := filepath.Join(t.TempDir(), "image.tar")
-	must(t, cluster.VmletImage(ctx, tar, vmletImage))
+	must(t, cluster.VmletImage(ctx, tar, vmletImage, "-cloud-hypervisor", cloudHypervisor(ctx, t)))
 	c, err := cluster.Start(ctx, cluster.Options{Images: []string{tar}, Logf: t.Logf})
 	must(t, err)
 	t.Cleanup(func() {

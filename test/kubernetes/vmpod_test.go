@@ -32,6 +32,7 @@ func (d *deployment) guests(t *testing.T) {
 		kernels[name] = base64.StdEncoding.EncodeToString(elf)
 		files[name+".yaml"] = specification(d.hypervisor, "128Mi", name)
 	}
+	files["cloud.yaml"] = "vmm: cloud-hypervisor\n" + specification(d.hypervisor, "128Mi", "plain")
 	files["kvm.yaml"] = specification("kvm", "32Mi", "plain")
 	files["emulated.yaml"] = specification("emulation", "32Mi", "plain")
 	files["other-name.yaml"] = "name: other\n" + specification("emulation", "32Mi", "plain")
