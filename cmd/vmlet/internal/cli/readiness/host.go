@@ -150,7 +150,7 @@ func hugePages(pools []*vmletv1.HugePagePool) Check {
 
 func devices(doc *vmletv1.Capabilities) []Check {
 	without := map[string]string{
-		"tun": "no VM can have a tap", "vhost-net": "networks of VMs are slower", "vhost-vsock": "no VM can have a vsock",
+		"tun": "no VM can have a tap", "vhost-net": "networks of VMs are slower", "vhost-vsock": "no VM with QEMU can have a vsock",
 	}
 	var all []Check
 	for _, d := range doc.GetDevices() {
