@@ -35,6 +35,9 @@ func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
 	case d.GetBus() != "" && d.GetBus() != spec.BusVirtio:
 		b.faults.Add(field+".bus", "%q: cloud-hypervisor has no other bus than virtio: want that, or use vmm: qemu", d.GetBus())
 	}
+	if d.Slot != nil {
+		b.faults.Add(field+".slot", "with cloud-hypervisor a disk sits where its index says: leave it out, or use vmm: qemu")
+	}
 	switch d.GetCache() {
 	case "", spec.CacheNone, spec.CacheWriteback:
 	default:

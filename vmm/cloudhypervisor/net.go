@@ -17,6 +17,9 @@ func (b *builder) networks() {
 		if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
 			b.faults.Add(field+".model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", n.GetModel())
 		}
+		if n.Slot != nil {
+			b.faults.Add(field+".slot", "with cloud-hypervisor an interface sits where its index says: leave it out, or use vmm: qemu")
+		}
 		switch {
 		case n.GetUser() != nil:
 			b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME}), or use vmm: qemu")
