@@ -80,7 +80,7 @@ func (c *Client) call(ctx context.Context, r request, result any) error {
 		return nil
 	}
 	if err := json.Unmarshal(reply.body, result); err != nil {
-		return fmt.Errorf("cloud-hypervisor %s: carried out, but its reply can't be read: %w: %s: %w", r.call, ErrProtocol, excerpt(reply.body), err)
+		return fmt.Errorf("cloud-hypervisor %s: carried out, but its reply can't be read: %w: %s: %s", r.call, ErrProtocol, excerpt(reply.body), printable(err.Error()))
 	}
 	return nil
 }
