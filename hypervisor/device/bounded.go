@@ -10,7 +10,7 @@ import (
 
 // hangLimit bounds all that is asked of one device. A healthy one takes a few milliseconds and the slowest that is of any use
 // under 200, so only a kernel that doesn't answer reaches it.
-const hangLimit = 2 * time.Second
+const hangLimit = 5 * time.Second
 
 // Within runs ask on a goroutine of its own and waits for it no longer than ctx and hangLimit allow; the error is ctx's then. A
 // system call that never returns then costs one thread, and not the caller. As it may go on after that, ask must write to

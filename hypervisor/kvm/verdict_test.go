@@ -30,7 +30,7 @@ func TestVerdict(t *testing.T) {
 		{"slow and no atomic", outcome{protected: some, long: some, failure: broke}, hypervisor.Degraded, "fewer than 50 million a second", []string{"slower", "64-bit Linux doesn't boot"}},
 		{"no atomic", outcome{protected: some, long: []time.Duration{at(1_000_000_000)}, failure: broke}, hypervisor.Degraded, "doesn't run 64-bit Linux", []string{"it broke off"}},
 		{"32 bits only", outcome{protected: some, failure: broke}, hypervisor.Degraded, "32-bit guests only", []string{"no 64-bit guests"}},
-		{"no end", outcome{protected: some, failure: fmt.Errorf("it didn't end in time (%w)", context.DeadlineExceeded)}, hypervisor.Unusable, "had no end within 1s", nil},
+		{"no end", outcome{protected: some, failure: fmt.Errorf("it didn't end in time (%w)", context.DeadlineExceeded)}, hypervisor.Unusable, "had no end within 4s", nil},
 		{"nothing", outcome{failure: broke}, hypervisor.Unusable, "doesn't run a trial guest: it broke off", nil},
 	}
 	for _, tt := range tests {
