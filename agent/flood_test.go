@@ -2,9 +2,15 @@ package agent
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"net"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -35,5 +41,88 @@ func TestHostileEvents(t *testing.T) {
 			}
 		}
 		sub.Close()
+	}
+}
+
+// TestFloodIsHeld: of a VMM that tells without end little is taken, and what its shim
+// says is heard all the same.
+func TestFloodIsHeld(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	proc := w.proc("web")
+	conn := proc.connect()
+	events := make(chan vmm.Event)
+	const burst = 3
+	watcher := &watcher{
+		agent: a.agent, m: m, l: newLive(&lease{}, conn, w.vmm, nil, nil), events: events,
+		pace: &pace{events: rate.NewLimiter(0, burst), connects: rate.NewLimiter(0, 0)},
+	}
+	ended, taken := make(chan struct{}), 0
+	go func() { watcher.run(); close(ended) }()
+	told, said := 0, conn.events
+	for over := false; !over; {
+		select {
+		case events <- vmm.Event{Name: "FLOOD"}:
+			taken++
+		case said <- shim.Event{Damaged: "again"}:
+			if told++; told == 100 {
+				said = nil
+				proc.end(&shim.Exit{Reason: shim.ReasonShutdown})
+			}
+		case <-ended:
+			over = true
+		}
+	}
+	// One more is taken before there is a wait for the next.
+	if taken > burst+1 {
+		t.Errorf("%d events were taken, want at most %d", taken, burst+1)
+	}
+}
+
+// TestMonitorThatIsLostAgain is not connected without end.
+func TestMonitorThatIsLostAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	m, _ := a.machine("web")
+	connects := 0
+	lost := func(context.Context, string) (net.Conn, error) { connects++; return nil, errors.New("hung up") }
+	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2)}}
+	for range 5 {
+		watcher.lostMonitor()
+	}
+	if connects != 2 || watcher.again == nil {
+		t.Errorf("%d connections, want 2", connects)
+	}
+}
+
+// TestDroppedEventsAreMadeUpFor by asking.
+func TestDroppedEventsAreMadeUpFor(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	watcher := &watcher{agent: a.agent, m: m, l: m.running()}
+	monitor, err := m.running().connected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		set  func(context.Context) error
+		want lifecycle.State
+	}{{monitor.Pause, lifecycle.Paused}, {monitor.Resume, lifecycle.Running}} {
+		if err := step.set(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		watcher.monitorEvent(vmm.Event{Name: "OTHER"})
+		if m.state() == step.want {
+			t.Errorf("%v is known already", step.want)
+		}
+		watcher.monitorEvent(vmm.Event{Name: "OTHER", Dropped: 1})
+		a.wantState(t, "web", step.want)
 	}
 }

@@ -33,7 +33,7 @@ const (
 func (a *agent) watch(m *machine, l *live) {
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
-		w := &watcher{agent: a, m: m, l: l}
+		w := &watcher{agent: a, m: m, l: l, pace: newPace()}
 		w.listen(monitor)
 		w.run()
 	})
@@ -44,6 +44,10 @@ type watcher struct {
 	m      *machine
 	l      *live
 	events <-chan vmm.Event // nil: no monitor
+	pace   *pace
+	// held and again fire when the next event may be taken, and a monitor that was
+	// lost be connected; nil: nothing is waited for.
+	held, again <-chan time.Time
 	// damaged: that its image is was told.
 	damaged bool
 }
@@ -58,6 +62,10 @@ func (w *watcher) listen(monitor vmm.Monitor) {
 func (w *watcher) run() {
 	fromShim := w.l.shim.Events()
 	for {
+		events := w.events
+		if w.held != nil {
+			events = nil
+		}
 		select {
 		case <-w.agent.ctx.Done():
 			w.leave()
@@ -74,12 +82,18 @@ func (w *watcher) run() {
 			if w.shimEvent(e) {
 				return
 			}
-		case e, ok := <-w.events:
+		case e, ok := <-events:
 			if !ok {
-				w.reconnect()
+				w.lostMonitor()
 				continue
 			}
+			w.held = turn(w.pace.events)
 			w.monitorEvent(e)
+		case <-w.held:
+			w.held = nil
+		case <-w.again:
+			w.again = nil
+			w.reconnect()
 		}
 	}
 }
@@ -126,11 +140,18 @@ func (w *watcher) replugged(note []byte) {
 	w.m.publish(&vmletv1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
 }
 
+// lostMonitor connects it anew, at once unless that was often.
+func (w *watcher) lostMonitor() {
+	w.l.swap(nil)
+	w.events = nil
+	if w.again = turn(w.pace.connects); w.again == nil {
+		w.reconnect()
+	}
+}
+
 // reconnect connects a monitor that was lost anew. If the VMM has ended the
 // shim is about to say so.
 func (w *watcher) reconnect() {
-	w.l.swap(nil)
-	w.events = nil
 	ctx, cancel := context.WithTimeout(w.agent.ctx, monitorPatience)
 	defer cancel()
 	// A VMM that ended takes its socket along, and this fails at once; else the
@@ -148,6 +169,7 @@ func (w *watcher) reconnect() {
 func (w *watcher) monitorEvent(e vmm.Event) {
 	if e.Dropped > 0 {
 		w.m.log.Warn("events of the VMM were dropped", "count", e.Dropped)
+		defer w.resync()
 	}
 	switch e.Change {
 	case vmm.ChangePaused:
@@ -155,12 +177,7 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangeResumed:
 		w.moved(lifecycle.Paused, lifecycle.Running, "")
 	case vmm.ChangePanicked:
-		w.guest(func(g *vmletv1.GuestStatus) {
-			if !g.Panicked { // a guest may report one panic several times
-				w.m.panics.Add(1)
-			}
-			g.Panicked = true
-		})
+		w.panicked()
 	case vmm.ChangeReset:
 		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = false })
 	case vmm.ChangeAgentConnected:
