@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
@@ -46,6 +47,7 @@ func (a *agent) adopt(ctx context.Context) error {
 		})
 	}
 	_ = group.Wait() // it has none
+	faultpoint.Reach("agent.adopt.all")
 	a.sweep()
 	return ctx.Err()
 }
@@ -67,6 +69,7 @@ func (a *agent) adoptOne(ctx context.Context, name string) {
 	if vm.Status == nil {
 		vm.Status = &vmletv1.VirtualMachineStatus{State: lifecycle.Created}
 	}
+	faultpoint.Reach("agent.adopt.loaded")
 	m, _ := a.add(vm)
 	ad := &adoption{agent: a, m: m}
 	ad.run(ctx)
@@ -139,6 +142,7 @@ func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
 		}
 	}
 	conn, err := a.shims.Dial(ctx, m.home.runDir())
+	faultpoint.Reach("agent.adopt.dialled")
 	switch {
 	case err != nil:
 		// One that ends closes its socket a moment before.
@@ -203,6 +207,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	if m.state() == lifecycle.Saving {
 		message = "the agent was lost while it was being saved: the save was given up"
 	}
+	faultpoint.Reach("agent.adopt.connected")
 	m.mu.Lock()
 	m.live = l
 	m.mu.Unlock()
@@ -259,6 +264,7 @@ func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
 // ended finds out how a VM ended that does not run, and sweeps what it left.
 func (ad *adoption) ended() {
 	a, m := ad.agent, ad.m
+	faultpoint.Reach("agent.adopt.ended")
 	vm := m.snapshot()
 	switch state := vm.GetStatus().GetState(); {
 	case !lifecycle.Live(state):
@@ -267,6 +273,7 @@ func (ad *adoption) ended() {
 	default:
 		ad.classify(vm)
 	}
+	faultpoint.Reach("agent.adopt.classified")
 	if ad.lease == nil {
 		if err := a.store.RemoveRunDir(m.name); err != nil {
 			m.log.Error("removing the VM's run folder", "error", err)

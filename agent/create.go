@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -28,10 +29,12 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 		return sameSpec(m, s)
 	}
 	defer done()
+	faultpoint.Reach("agent.create.entered")
 	if err := m.persist(); err != nil {
 		a.drop(m)
 		return nil, fmt.Errorf("keeping vm %s: %w", m.name, err)
 	}
+	faultpoint.Reach("agent.create.kept")
 	m.publish(&vmletv1.Event{Type: "state", Message: "created"})
 	return m.snapshot(), nil
 }
@@ -68,9 +71,11 @@ func (a *agent) delete(ctx context.Context, name string) error {
 	defer done()
 	m.persisting.Lock() // nothing is to write into the folder any more
 	defer m.persisting.Unlock()
+	faultpoint.Reach("agent.delete.begun")
 	if err := a.store.Delete(name); err != nil {
 		return fmt.Errorf("deleting vm %s: %w", name, err)
 	}
+	faultpoint.Reach("agent.delete.removed")
 	m.publish(&vmletv1.Event{Type: "deleted"})
 	a.drop(m)
 	return nil

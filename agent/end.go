@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,13 +16,16 @@ import (
 // ended notes how a VMM ended and gives back what it had. When it returns the
 // VM can be started again.
 func (a *agent) ended(m *machine, l *live, exit *shim.Exit) {
+	faultpoint.Reach("agent.end.heard")
 	l.swap(nil)
 	a.giveBack(m, l.lease)
+	faultpoint.Reach("agent.end.given-back")
 	l.shim.Close()
 	m.mu.Lock()
 	m.live = nil
 	m.mu.Unlock()
 	a.noteEnd(m, exit)
+	faultpoint.Reach("agent.end.noted")
 	l.exit = exit
 	close(l.over)
 }

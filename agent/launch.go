@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/undo"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudinit"
@@ -53,6 +54,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 		return err
 	}
 	defer l.closeFiles()
+	faultpoint.Reach("agent.launch.chosen")
 	err := l.steps(ctx, message)
 	if err == nil {
 		l.undo.Forget()
@@ -62,6 +64,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 	if back := l.undo.Run(ctx); back != nil {
 		l.m.log.Error("taking back a start that failed", "error", back)
 	}
+	faultpoint.Reach("agent.launch.taken-back")
 	l.m.note(before.GetState(), fmt.Sprintf("%s failed: %v", l.word(), err), func(vm *vmletv1.VirtualMachine) {
 		state, message := vm.Status.State, vm.Status.Message
 		vm.Status = before
@@ -86,9 +89,11 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	if err := l.announce(); err != nil {
 		return err
 	}
+	faultpoint.Reach("agent.launch.announced")
 	if err := l.m.home.prepare(); err != nil {
 		return err
 	}
+	faultpoint.Reach("agent.launch.prepared")
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()
@@ -99,6 +104,7 @@ func (l *launch) steps(ctx context.Context, message string) error {
 		kept <- err
 	}
 	if err == nil {
+		faultpoint.Reach("agent.launch.acquired")
 		err = l.start(ctx)
 	}
 	if errKept := <-kept; errKept != nil && (err == nil || err == errKept) {
@@ -197,6 +203,7 @@ func (l *launch) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("vm %s: %w", l.m.name, err)
 	}
+	faultpoint.Reach("agent.launch.launched")
 	l.vmmPID = l.m.home.vmmPID(launched.VMMPID)
 	dial := dialer(l.agent.shims, l.m.home.runDir())
 	monitor, err := l.choice.vmm.Connect(ctx, dial)
@@ -205,6 +212,7 @@ func (l *launch) start(ctx context.Context) error {
 	}
 	l.undo.Push("close the monitor", func(context.Context) error { return monitor.Close() })
 	l.monitor = monitor
+	faultpoint.Reach("agent.launch.connected")
 	return nil
 }
 
@@ -234,6 +242,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 		vm.Status.EndedAt = nil
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked}
 	})
+	faultpoint.Reach("agent.launch.noted")
 	l.agent.inflate(ctx, l.m, l.monitor)
 	l.agent.watch(l.m, alive)
 	return nil

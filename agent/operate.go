@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -115,9 +116,11 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 	}
 	before := m.state()
 	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
+	faultpoint.Reach("agent.stop.announced")
 	if err := a.press(ctx, m, l, before, wait); err != nil {
 		return nil, false, err
 	}
+	faultpoint.Reach("agent.stop.over")
 	exit := l.exit
 	return m.snapshot(), exit != nil && exit.Reason == shim.ReasonKilled, nil
 }
@@ -185,10 +188,12 @@ func (a *agent) kill(ctx context.Context, name string) (*vmletv1.VirtualMachine,
 			return m.snapshot(), err
 		}
 	}
+	faultpoint.Reach("agent.kill.begun")
 	_, err = l.shim.Kill(ctx)
 	if err := over(ctx, l, err); err != nil {
 		return nil, fmt.Errorf("killing vm %s: %w", name, err)
 	}
+	faultpoint.Reach("agent.kill.over")
 	return m.snapshot(), nil
 }
 

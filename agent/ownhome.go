@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -138,10 +139,12 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		return fmt.Errorf("making the VM's run folder: %w", err)
 	}
 	l.undo.Push("remove the run folder", func(context.Context) error { return st.RemoveRunDir(h.name) })
+	faultpoint.Reach("agent.launch.folder-made")
 	lease.Device = l.choice.device()
 	if err := lease.write(h.runDir()); err != nil {
 		return err
 	}
+	faultpoint.Reach("agent.launch.leased")
 	l.undo.Push("remove the RAM file", func(context.Context) error { return own.RemoveMemory(lease.Memory) })
 
 	var group errgroup.Group
@@ -163,6 +166,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	group.Go(func() (err error) {
 		l.shim, l.pid, err = h.startShim(ctx, l)
 		shimUp = err == nil
+		faultpoint.Reach("agent.launch.shim-started")
 		return err
 	})
 	err := group.Wait()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -101,6 +102,7 @@ func (a *agent) attach(ctx context.Context, r *vmletv1.AttachRequest) (*vmletv1.
 	if err != nil {
 		return nil, "", fmt.Errorf("attaching to vm %s: %w", r.GetName(), err)
 	}
+	faultpoint.Reach("agent.attach.attached")
 	if err := p.m.replug(d, proto.CloneOf(p.complete)); err != nil {
 		return nil, "", err
 	}
@@ -224,6 +226,7 @@ func (p *plugging) attachLive(ctx context.Context, s *vmletv1.VirtualMachineSpec
 	if err != nil {
 		return err
 	}
+	faultpoint.Reach("agent.attach.planned")
 	return p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
 }
 
@@ -290,6 +293,7 @@ func (a *agent) detach(ctx context.Context, name, device string) (*vmletv1.Virtu
 	if err != nil {
 		return nil, fmt.Errorf("detaching %s from vm %s: %w", device, name, err)
 	}
+	faultpoint.Reach("agent.detach.detached")
 	if err := p.m.replug(d, p.complete); err != nil {
 		return nil, err
 	}
@@ -313,6 +317,7 @@ func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
 	if p.m.state() == lifecycle.Paused {
 		within = detachPaused
 	}
+	faultpoint.Reach("agent.detach.planned")
 	return p.live.shim.Detach(ctx, shim.Detach{Detachment: detachment, Within: within, Note: note})
 }
 

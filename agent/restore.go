@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
@@ -97,6 +98,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 	}
 	defer done()
 	o.entered = true
+	faultpoint.Reach("agent.restore.entered")
 	vm, err := a.restoreAs(ctx, m, i, o, progress)
 	if err != nil {
 		err = errors.Join(err, a.forget(m))

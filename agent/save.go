@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -87,6 +88,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 		s.back(err)
 		return nil, err
 	}
+	faultpoint.Reach("agent.save.announced")
 	manifest, err := s.manifest()
 	if err != nil {
 		s.back(err)
@@ -97,6 +99,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 		s.back(err)
 		return nil, err
 	}
+	faultpoint.Reach("agent.save.prepared")
 	if err := s.intend(ctx, prepared); err != nil {
 		// The guest is to go on whatever has become of the caller.
 		err = errors.Join(err, s.l.shim.Abort(context.WithoutCancel(ctx)))
@@ -106,10 +109,12 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 	// From here on the image may be there at any moment: a caller who goes away
 	// does not undo it.
 	ctx = context.WithoutCancel(ctx)
+	faultpoint.Reach("agent.save.intended")
 	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.keep})
 	if err != nil {
 		return nil, s.doubt(ctx, err)
 	}
+	faultpoint.Reach("agent.save.committed")
 	if err := s.settle(ctx, committed); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -37,6 +38,7 @@ func (s *Server) beginCommit(c *conn, args *shim.Commit) (work, error) {
 }
 
 func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any, error) {
+	faultpoint.Reach("shim.commit.begun")
 	// Not the operation's context: nothing short of a failure stops it now.
 	if err := p.image.Commit(context.Background(), p.manifest); err != nil {
 		s.log.Error("commit failed", "directory", p.image.Path(), "error", err)
@@ -44,6 +46,7 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 		s.finish(op, func() {})
 		return nil, err
 	}
+	faultpoint.Reach("shim.commit.placed")
 	s.log.Info("image committed", "directory", p.image.Path(), "image", p.manifest.ID, "keepRunning", keepRunning)
 	if keepRunning {
 		return s.goOn(op, v, p)
@@ -52,6 +55,7 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 	v.saved = &savedIn{p.image.Path(), p.manifest.ID}
 	s.mu.Unlock()
 	s.quit(v)
+	faultpoint.Reach("shim.commit.quit")
 	s.finish(op, func() {})
 	<-s.ended
 	return shim.Committed{Exit: s.exit}, nil
@@ -60,6 +64,7 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
 	err := s.resume(v, p)
 	stopped := time.Since(p.since)
+	faultpoint.Reach("shim.commit.resumed")
 	s.finish(op, func() {})
 	if err != nil {
 		return nil, fmt.Errorf("the image in %s is whole, but %w", p.image.Path(), err)

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -67,6 +68,7 @@ func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
 
 func (s *Server) launch(op *operation, l *launch) (any, error) {
 	start := time.Now()
+	faultpoint.Reach("shim.launch.begun")
 	// A failed launch has left one, and this run is not to be taken for ended.
 	err := s.state.Remove(shim.ExitName)
 	if err == nil {
@@ -80,11 +82,13 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 	}
 	if err != nil {
 		err = errors.Join(err, l.vm.undo.run())
+		faultpoint.Reach("shim.launch.undone")
 		s.recordFailure(l.vm, err)
 		l.log.Error("launch failed", "error", err)
 		s.finish(op, func() {})
 		return nil, err
 	}
+	faultpoint.Reach("shim.launch.continued")
 	s.finish(op, func() { s.vm, s.log = l.vm, l.log })
 	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
 	if l.lazyImage != nil {
@@ -133,16 +137,19 @@ func (l *launch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.launch.prepared")
 	if err := opener.all(); err != nil {
 		return err
 	}
 	l.opener, l.vm.disks = opener, opener.disks
+	faultpoint.Reach("shim.launch.opened")
 	if err := l.startFilling(ctx); err != nil {
 		return err
 	}
 	if err := l.start(opener); err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.launch.started")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -281,10 +288,12 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 		return err
 	}
 	v.undo.push(v.machine.Close)
+	faultpoint.Reach("shim.launch.connected")
 	l.log.Debug("the VMM answers", "took", time.Since(start))
 	if err := l.load(ctx); err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.launch.loaded")
 	if v.plan.Paused {
 		_, err = v.machine.Stop(ctx)
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
@@ -138,6 +139,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	}
 	err := o.all()
 	if err == nil {
+		faultpoint.Reach("shim.attach.opened")
 		err = machine.Attach(op.ctx, Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
 	}
 	o.release()
@@ -154,6 +156,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		s.finish(op, func() {})
 		return err
 	}
+	faultpoint.Reach("shim.attach.attached")
 	v.undo.push(undo.run)
 	s.finish(op, func() {
 		v.disks = append(v.disks, o.disks...)
@@ -186,6 +189,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	defer cancel()
 	d := args.Detachment
 	err := machine.Detach(ctx, d.Instructions)
+	faultpoint.Reach("shim.detach.detached")
 	if err == nil {
 		s.finish(op, func() { s.gone(v, args) })
 		s.log.Info("a device is detached", "device", d.Device)

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/disk"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -64,6 +65,7 @@ func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.
 	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
+			faultpoint.Reach("shim.save.prepared")
 			return reply, nil
 		}
 	}
@@ -97,6 +99,7 @@ func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func
 	if p.image, err = memory.Create(dir, memory.Options{}); err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.save.folder-made")
 	if err := v.checkSpace(dir); err != nil {
 		return err
 	}
@@ -109,15 +112,18 @@ func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func
 	if p.ran, err = v.machine.Stop(ctx); err != nil {
 		return fmt.Errorf("stop the guest: %w", err)
 	}
+	faultpoint.Reach("shim.save.stopped")
 	if err := v.machine.SaveState(ctx, state, v.ram != nil); err != nil {
 		// A VMM says of a full disk no more than "Input/output error".
 		return fmt.Errorf("save the device state: %w", errors.Join(err, memory.CheckSpace(dir, leastRoom)))
 	}
+	faultpoint.Reach("shim.save.state-written")
 	// RAM comes after it: what devices had under way when the guest stopped may
 	// have been written there until now.
 	if err := p.copyMemory(ctx, v, progress); err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.save.memory-written")
 	if err := p.image.SealState(ctx); err != nil {
 		return err
 	}
@@ -199,6 +205,7 @@ func (v *vm) checkSpace(dir string) error {
 // undoSave lets the guest go on if it ran, and removes what was written.
 func (s *Server) undoSave(v *vm, p *prepared) error {
 	err := s.resume(v, p)
+	faultpoint.Reach("shim.save.resumed")
 	if p.image == nil {
 		return err
 	}

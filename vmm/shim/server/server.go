@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
@@ -122,6 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.writeProcess(); err != nil {
 		return err
 	}
+	faultpoint.Reach("shim.run.ready")
 	if s.o.Pod == nil {
 		first := time.AfterFunc(s.o.FirstConnection, s.giveUpWaiting)
 		defer first.Stop()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -30,6 +31,7 @@ func (s *Server) beginStop(args *shim.Stop) (work, error) {
 	s.stopWithin(v, max(0, args.Grace))
 	return func() (any, error) {
 		s.press(v)
+		faultpoint.Reach("shim.stop.pressed")
 		return s.awaitExit()
 	}, nil
 }
@@ -102,6 +104,7 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		if err := v.proc.kill(); err != nil {
 			return nil, err
 		}
+		faultpoint.Reach("shim.kill.killed")
 		return s.awaitExit()
 	}, nil
 }

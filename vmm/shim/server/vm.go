@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/shim/internal/console"
@@ -50,6 +51,7 @@ func (s *Server) watch(v *vm) {
 	<-v.proc.done
 	s.settle(v)
 
+	faultpoint.Reach("shim.end.settled")
 	ctx, cancel := context.WithTimeout(context.Background(), lastRead)
 	defer cancel()
 	select {
@@ -60,7 +62,9 @@ func (s *Server) watch(v *vm) {
 	if err := v.undo.run(); err != nil {
 		s.log.Error("clean up after the VMM", "error", err)
 	}
+	faultpoint.Reach("shim.end.undone")
 	s.record(exit)
+	faultpoint.Reach("shim.end.recorded")
 	s.log.Info("VMM ended", "reason", exit.Reason, "code", exit.Code, "signal", exit.Signal)
 
 	s.mu.Lock()
