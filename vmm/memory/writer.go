@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
 )
 
 // Options are the settings of a Writer; the zero value is good.
@@ -219,10 +221,12 @@ func (w *Writer) publish(m *Manifest) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
+	faultpoint.Reach("image.manifest.written")
 	w.made = append(w.made, ManifestName)
 	if err := unix.Renameat(w.folder.fd(), manifestTemp, w.folder.fd(), ManifestName); err != nil {
 		return &os.PathError{Op: "rename", Path: w.folder.join(manifestTemp), Err: err}
 	}
+	faultpoint.Reach("image.manifest.named")
 	if err := w.folder.dir.Sync(); err != nil {
 		return err
 	}
