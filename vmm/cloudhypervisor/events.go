@@ -6,20 +6,27 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/time/rate"
 )
 
-// maxDropped bounds a count of lost events that another process says.
-const maxDropped = 1 << 30
+const (
+	// maxDropped bounds a count of lost events that another process says.
+	maxDropped = 1 << 30
+	// frameRate and frameBurst are how many frames are read in a second, and at once:
+	// who sends more is not the shim's driver, or has a guest that wants to be heard
+	// more than others, and waits. The driver drops events then.
+	frameRate, frameBurst = 200, 1000
+)
 
 // Events returns the channel of events. It is unbuffered: the driver drops those that
 // nobody takes in time, and says so.
 func (m *monitor) Events() <-chan vmm.Event { return m.events }
 
-func (m *monitor) pump(frames *chvm.Frames) {
+func (m *monitor) pump(frames *chvm.Frames, pace *rate.Limiter) {
 	defer close(m.done)
 	defer close(m.events)
 	defer m.conn.Close()
-	for {
+	for pace.Wait(m.ctx) == nil {
 		frame, err := frames.Next()
 		if err != nil {
 			return

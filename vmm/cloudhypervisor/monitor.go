@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -58,7 +59,7 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 	m.panicked.Store(first.Panicked)
 	m.bootTried.Store(first.BootTried)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	go m.pump(frames)
+	go m.pump(frames, rate.NewLimiter(frameRate, frameBurst))
 	return m, nil
 }
 

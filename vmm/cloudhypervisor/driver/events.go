@@ -125,7 +125,12 @@ func (h *hub) drop(c *client) {
 	close(c.lines) // write sends what is queued and closes the connection
 }
 
+// publish passes an event on, unless it is of a driver in the guest, which may have the
+// VMM tell of it as often as it likes and which means nothing to an agent.
 func (h *hub) publish(event chapi.Event, now time.Time) {
+	if event.Source == chapi.SourceVirtioDevice {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state.Panicked, h.state.BootTried = chvm.Panicked(h.state.Panicked, event), chvm.BootTried(h.state.BootTried, event)
