@@ -18,7 +18,7 @@ type Cuts struct {
 
 // limits on the states of one moment.
 const (
-	shortStates = 64
+	shortStates = 16
 	longStates  = 2048
 )
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -74,15 +73,10 @@ func (f *FS) Unmount() error {
 	return unix.Unmount(f.path, unix.MNT_DETACH)
 }
 
-// ForTest mounts one until the test ends, over a folder of its own. The test is
-// skipped where that can't be done.
+// ForTest mounts one until the test ends, over a folder of its own: in memory where
+// that can be had, since what a disk takes its time for is not looked at. The test is
+// skipped where nothing can be mounted.
 func ForTest(t testing.TB) *FS {
-	t.Helper()
-	return ForTestIn(t, t.TempDir())
-}
-
-// ForTestIn is ForTest with a place for the content.
-func ForTestIn(t testing.TB, dir string) *FS {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a filesystem")
@@ -90,8 +84,12 @@ func ForTestIn(t testing.TB, dir string) *FS {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("needs FUSE in the kernel: %v", err)
 	}
-	backing, path := filepath.Join(dir, "backing"), filepath.Join(dir, "faulty")
-	if err := errors.Join(os.Mkdir(backing, 0o755), os.Mkdir(path, 0o755)); err != nil {
+	backing, path := t.TempDir(), t.TempDir()
+	if dir, err := os.MkdirTemp("/dev/shm", "faultfs-"); err == nil {
+		backing = dir
+		t.Cleanup(func() { os.RemoveAll(dir) })
+	}
+	if err := errors.Join(os.Chmod(backing, 0o755), os.Chmod(path, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Mount(backing, path)

@@ -45,6 +45,8 @@ type Walk struct {
 	Do func(dir string) error
 	// Check judges what is left, without faults.
 	Check func(dir string, fault Fault, err error) error
+	// Flip: reads may also return wrong bits.
+	Flip bool
 	// Only these kinds of operation fail; nil: all that occur.
 	Only []Op
 }
@@ -60,7 +62,7 @@ func (t Tally) String() string {
 // long one with each.
 func (f *FS) Walk(t testing.TB, w Walk) Tally {
 	t.Helper()
-	r := &walker{FS: f, Walk: w, t: t}
+	r := &walker{FS: f, Walk: w, t: t, turn: int(Seed(t) % 64)}
 	f.Arm()
 	r.once(Fault{})
 	counts, total := f.Counts(), 0
@@ -84,43 +86,56 @@ type walker struct {
 	Walk
 	t     testing.TB
 	tally Tally
+	turn  int
 }
 
-// operations befalls each operation of a kind: once, late, and all from it on.
+// operations befalls each operation of a kind: once, late, and all from it on. The
+// short form takes one of these for each, in turns, as it does with errnos.
 func (r *walker) operations(op Op, count int) {
 	for n := 1; n <= count; n++ {
-		for i, errno := range r.errnos(n) {
-			r.once(Fault{Op: op, Nth: n, Errno: errno})
-			if Long() || (n+i)%2 == 0 {
-				r.once(Fault{Op: op, Nth: n, Errno: errno, Late: true})
+		var faults []Fault
+		for _, errno := range Errnos() {
+			faults = append(faults, Fault{Errno: errno}, Fault{Errno: errno, Late: true})
+			if errno != syscall.EINTR { // which is to be tried again, for as long as it takes
+				faults = append(faults, Fault{Errno: errno, Times: Forever})
 			}
-			r.once(Fault{Op: op, Nth: n, Errno: errno, Times: Forever})
 		}
 		if op == OpRead || op == OpWrite {
-			r.once(Fault{Op: op, Nth: n, Short: true})
+			faults = append(faults, Fault{Short: true})
+		}
+		if op == OpRead && r.Flip {
+			faults = append(faults, Fault{Flip: true}, Fault{Flip: true, Times: Forever})
+		}
+		if !Long() {
+			r.turn++
+			faults = faults[r.turn%len(faults):][:1]
+		}
+		for _, fault := range faults {
+			fault.Op, fault.Nth = op, n
+			r.once(fault)
 		}
 	}
 }
 
 // lasting has the disk gone, full or read-only from each operation on.
 func (r *walker) lasting(total int) {
+	faults := []Fault{
+		{Op: OpAny, Errno: syscall.EIO},
+		{Op: OpChange, Errno: syscall.EROFS},
+		{Op: OpWrite, Errno: syscall.ENOSPC},
+		{Op: OpAny, Errno: syscall.ESTALE},
+		{Op: OpAny, Errno: syscall.EIO, Late: true},
+	}
 	for n := 1; n <= total; n++ {
-		r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.EIO, Times: Forever})
-		r.once(Fault{Op: OpChange, Nth: n, Errno: syscall.EROFS, Times: Forever})
-		if Long() {
-			r.once(Fault{Op: OpWrite, Nth: n, Errno: syscall.ENOSPC, Times: Forever})
-			r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.ESTALE, Times: Forever})
-			r.once(Fault{Op: OpAny, Nth: n, Errno: syscall.EIO, Late: true, Times: Forever})
+		some := faults
+		if !Long() {
+			some = faults[n%2:][:1]
+		}
+		for _, fault := range some {
+			fault.Nth, fault.Times = n, Forever
+			r.once(fault)
 		}
 	}
-}
-
-func (r *walker) errnos(n int) []syscall.Errno {
-	all := Errnos()
-	if Long() {
-		return all
-	}
-	return all[n%len(all):][:1]
 }
 
 // once tries it in a fresh folder with one fault; without one it counts operations.

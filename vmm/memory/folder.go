@@ -16,8 +16,22 @@ type folder struct {
 	path string
 }
 
+// again repeats a call that a signal has interrupted: on network filesystems and
+// FUSE it happens, also by signals of Go's runtime.
+func again(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
 func openFolder(path string) (*folder, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	var fd int
+	err := again(func() (err error) {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open folder (symbolic links are not followed): %w", path, err)
 	}
@@ -32,14 +46,18 @@ func (d *folder) open(name string, flags int) (*os.File, error) {
 	if flags&unix.O_CREAT == 0 {
 		// Opening a device or a FIFO would do something; look before.
 		var st unix.Stat_t
-		if err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := again(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
 			return nil, &os.PathError{Op: "stat", Path: d.join(name), Err: err}
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return nil, damagedFile(d.join(name), "it is %s, not a regular file", fileKind(st.Mode))
 		}
 	}
-	fd, err := unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	var fd int
+	err := again(func() (err error) {
+		fd, err = unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+		return err
+	})
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: d.join(name), Err: err}
 	}
@@ -50,9 +68,13 @@ func (d *folder) open(name string, flags int) (*os.File, error) {
 		return nil, &os.PathError{Op: "fcntl", Path: d.join(name), Err: err}
 	}
 	f := os.NewFile(uintptr(fd), d.join(name))
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = damagedFile(d.join(name), "not a regular file")
+	}
+	if err != nil {
 		f.Close()
-		return nil, errors.Join(damagedFile(d.join(name), "not a regular file"), err)
+		return nil, err
 	}
 	return f, nil
 }
@@ -71,20 +93,30 @@ func fileKind(mode uint32) string {
 
 // remove unlinks a file of the folder; that it isn't there is no error.
 func (d *folder) remove(name string) error {
-	if err := unix.Unlinkat(d.fd(), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+	err := again(func() error { return unix.Unlinkat(d.fd(), name, 0) })
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "unlink", Path: d.join(name), Err: err}
+	}
+	return nil
+}
+
+// removeManifest makes the folder no image. Before the rest is removed, sync is to
+// follow: half an image must not come back after a power cut.
+func (d *folder) removeManifest() error {
+	if err := d.remove(ManifestName); err != nil {
+		return fmt.Errorf("%w: the folder still is an image: remove it", err)
 	}
 	return nil
 }
 
 // names lists the folder, without the lost+found of a filesystem's root.
 func (d *folder) names() ([]string, error) {
-	again, err := openAgain(d)
+	dir, err := openAgain(d)
 	if err != nil {
 		return nil, err
 	}
-	defer again.Close()
-	names, err := again.Readdirnames(-1)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, fmt.Errorf("%s: list: %w", d.path, err)
 	}
@@ -95,7 +127,11 @@ func (d *folder) names() ([]string, error) {
 
 // openAgain opens the same folder anew: with a read offset, and a lock, of its own.
 func openAgain(d *folder) (*os.File, error) {
-	fd, err := unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	var fd int
+	err := again(func() (err error) {
+		fd, err = unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open folder: %w", d.path, err)
 	}
@@ -107,7 +143,7 @@ func (d *folder) rmdir() error {
 	if err := d.checkLinked(); err != nil {
 		return err
 	}
-	if err := unix.Rmdir(d.path); err != nil {
+	if err := again(func() error { return unix.Rmdir(d.path) }); err != nil {
 		return &os.PathError{Op: "rmdir", Path: d.path, Err: err}
 	}
 	return nil
@@ -116,10 +152,10 @@ func (d *folder) rmdir() error {
 // checkLinked refuses a folder that was removed, or replaced, since it was opened.
 func (d *folder) checkLinked() error {
 	var open, named unix.Stat_t
-	if err := unix.Fstat(d.fd(), &open); err != nil {
+	if err := again(func() error { return unix.Fstat(d.fd(), &open) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
-	if err := unix.Lstat(d.path, &named); err != nil {
+	if err := again(func() error { return unix.Lstat(d.path, &named) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
 	if open.Dev != named.Dev || open.Ino != named.Ino {
@@ -162,7 +198,7 @@ func (l *Lock) Unlock() error { return l.dir.Close() }
 // where the filesystem has no locks for folders (NFS answers EBADF to an
 // exclusive one, as it wants the file open for writing).
 func flock(dir *os.File, how int) error {
-	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
+	err := again(func() error { return unix.Flock(int(dir.Fd()), how|unix.LOCK_NB) })
 	switch {
 	case err == nil:
 		return nil

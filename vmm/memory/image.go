@@ -168,7 +168,13 @@ func Remove(dir string) error {
 	if kindOf(names) == kindOther && len(names) > 0 {
 		return d.noManifest()
 	}
-	for _, name := range []string{ManifestName, manifestTemp, MemoryName, StateName} {
+	if err := d.removeManifest(); err != nil {
+		return err
+	}
+	if err := d.dir.Sync(); err != nil {
+		return err
+	}
+	for _, name := range []string{manifestTemp, MemoryName, StateName} {
 		if err := d.remove(name); err != nil {
 			return err
 		}

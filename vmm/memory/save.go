@@ -65,7 +65,7 @@ func (w *Writer) makeMemory(size uint64) error {
 	if !w.opts.Buffered {
 		w.memory.tryDirect()
 	}
-	if err := unix.Ftruncate(int(f.Fd()), int64(size)); err != nil {
+	if err := again(func() error { return unix.Ftruncate(int(f.Fd()), int64(size)) }); err != nil {
 		return &os.PathError{Op: "truncate", Path: f.Name(), Err: err}
 	}
 	return nil

@@ -18,7 +18,7 @@ func CheckSpace(dir string, need uint64) error {
 	}
 	for {
 		var st unix.Statfs_t
-		err := unix.Statfs(dir, &st)
+		err := again(func() error { return unix.Statfs(dir, &st) })
 		switch {
 		case err == nil:
 			if avail := st.Bavail * uint64(st.Bsize); avail < need {

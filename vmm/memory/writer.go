@@ -31,7 +31,8 @@ type Writer struct {
 	folder  *folder
 	opts    Options
 	madeDir bool
-	made    []string // files, to be removed by Abort
+	made    []string // files but the manifest, to be removed by Abort
+	placed  bool     // the manifest has, or may have, its name
 	over    bool
 
 	memory *directFile // nil: layout stream
@@ -59,12 +60,15 @@ func Create(dir string, opts Options) (*Writer, error) {
 	if w.opts.Workers <= 0 {
 		w.opts.Workers = defaultWorkers()
 	}
-	err = unix.Mkdir(dir, 0o700)
+	err = again(func() error { return unix.Mkdir(dir, 0o700) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
 	w.madeDir = err == nil
 	if w.folder, err = openFolder(dir); err != nil {
+		if w.madeDir {
+			err = errors.Join(err, os.Remove(dir))
+		}
 		return nil, err
 	}
 	if err := w.claim(); err != nil {
@@ -104,7 +108,8 @@ func (w *Writer) Path() string { return w.folder.path }
 
 func (w *Writer) create(name string) (*os.File, error) {
 	f, err := w.folder.open(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
-	if err == nil {
+	// It may have been made and the answer lost, or what came next have failed.
+	if !errors.Is(err, unix.EEXIST) {
 		w.made = append(w.made, name)
 	}
 	return f, err
@@ -222,8 +227,24 @@ func (w *Writer) publish(m *Manifest) error {
 		return err
 	}
 	faultpoint.Reach("image.manifest.written")
-	w.made = append(w.made, ManifestName)
-	if err := unix.Renameat(w.folder.fd(), manifestTemp, w.folder.fd(), ManifestName); err != nil {
+	// The names of the files before that of the manifest: not every filesystem keeps
+	// changes of a folder in order when the power goes.
+	if err := w.folder.dir.Sync(); err != nil {
+		return err
+	}
+	w.placed = true
+	if err := w.place(); err != nil {
+		return errors.Join(err, w.unplace())
+	}
+	return nil
+}
+
+// place gives the manifest its name, durably.
+func (w *Writer) place() error {
+	err := again(func() error {
+		return unix.Renameat(w.folder.fd(), manifestTemp, w.folder.fd(), ManifestName)
+	})
+	if err != nil {
 		return &os.PathError{Op: "rename", Path: w.folder.join(manifestTemp), Err: err}
 	}
 	faultpoint.Reach("image.manifest.named")
@@ -236,6 +257,15 @@ func (w *Writer) publish(m *Manifest) error {
 	return nil
 }
 
+// unplace takes the manifest away again, durably.
+func (w *Writer) unplace() error {
+	if err := w.folder.removeManifest(); err != nil {
+		return err
+	}
+	w.placed = false
+	return w.folder.dir.Sync()
+}
+
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -245,14 +275,20 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// Abort removes all that the Writer made, the manifest first, and the folder if
-// it made that. It returns what could not be removed.
+// Abort removes all that the Writer made, and the folder if it made that. It returns
+// what could not be removed.
 func (w *Writer) Abort() error {
 	if w.over {
 		return nil
 	}
 	defer w.close()
 	var errs []error
+	if w.placed {
+		errs = append(errs, w.unplace())
+	}
+	if w.placed {
+		return errs[0] // better a whole image than half of one
+	}
 	for i := len(w.made) - 1; i >= 0; i-- {
 		errs = append(errs, w.folder.remove(w.made[i]))
 	}
