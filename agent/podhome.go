@@ -133,7 +133,7 @@ func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	}
 	for i, n := range c.spec.GetNetworks() {
 		if n.GetTap() != nil {
-			return nil, invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network")
+			return nil, invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
 		}
 	}
 	lazy := req.Image != nil && req.Image.Lazy
