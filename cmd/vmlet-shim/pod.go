@@ -210,7 +210,9 @@ func tidyVolume(dir *os.File) error {
 			return err
 		}
 	}
-	return nil
+	// It may have a snapshot of all memory, and the next VMM need not be one that
+	// makes the folder anew.
+	return os.RemoveAll(filepath.Join(dir.Name(), shim.VMMFolderName))
 }
 
 func (o podOptions) describe() (shim.Described, error) {

@@ -92,16 +92,22 @@ func TestPodRuns(t *testing.T) { forEachPodVMM(t, testPodRuns) }
 
 func testPodRuns(t *testing.T, v podVMM) {
 	p := v.scene(t)
-	for name, content := range map[string]string{shim.RAMName: "the last run's", shim.ExitName: "{}", shim.SocketName: ""} {
-		p.check(os.WriteFile(filepath.Join(p.volume, name), []byte(content), 0o600))
+	for name, content := range map[string]string{shim.RAMName: "the last run's", shim.ExitName: "{}", shim.SocketName: "", shim.VMMFolderName + "/save/memory-ranges": "its"} {
+		path := filepath.Join(p.volume, name)
+		p.check(os.MkdirAll(filepath.Dir(path), 0o700))
+		p.check(os.WriteFile(path, []byte(content), 0o600))
+		p.give(path, filepath.Dir(path))
 	}
+	p.give(filepath.Join(p.volume, shim.VMMFolderName))
 	p.container()
 	p.connect()
 	if _, err := shim.ReadExit(p.volume); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the last run's end is left: %v", err)
 	}
-	if _, err := os.Stat(p.ram); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the last run's memory is left: %v", err)
+	for _, name := range []string{shim.RAMName, shim.VMMFolderName} {
+		if _, err := os.Stat(filepath.Join(p.volume, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the last run's %s is left: %v", name, err)
+		}
 	}
 	// An agent that is lost before it has launched anything ends nothing.
 	first := p.client.Welcome()
