@@ -57,6 +57,7 @@ func cases() []conformance {
 		{name: "saves interrupted", run: (*suite).savesInterrupted, heavy: true},
 		{name: "restores interrupted", run: (*suite).restoresInterrupted, heavy: true},
 		{name: "crash", run: (*suite).crashes, heavy: true},
+		{name: "isolation", run: (*suite).isolated, heavy: true},
 		{name: "agent killed", run: (*suite).agentKilled, heavy: true},
 		{name: "agent stopped", run: (*suite).agentStopped, heavy: true},
 		{name: "reboot", run: (*suite).rebooted, heavy: true},
