@@ -275,8 +275,8 @@ func (ad *adoption) ended() {
 	}
 	faultpoint.Reach("agent.adopt.classified")
 	if ad.lease == nil {
-		if err := a.store.RemoveRunDir(m.name); err != nil {
-			m.log.Error("removing the VM's run folder", "error", err)
+		if err := errors.Join(m.home.sweep(), a.store.RemoveRunDir(m.name)); err != nil {
+			m.log.Error("removing what the VM left", "error", err)
 		}
 		return
 	}

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -155,7 +157,8 @@ func (w *world) reboot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.procs = make(map[string]*fakeProc)
-	clear(w.held)
+	// Access lists of files are all that stays.
+	maps.DeleteFunc(w.held, func(what string, _ bool) bool { return !strings.HasPrefix(what, "file ") })
 }
 
 // TestAdoptBroken lists what can't be read, and the others all the same.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
@@ -125,7 +124,6 @@ func (c *choice) complete(req vmm.PlanRequest) (err error) {
 	}
 	c.hypervisorDevice = req.HypervisorDevice
 	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
-	c.lease.Files = grantedFiles(c.plan)
 	c.lease.VFIO, c.plan.LockedMemory = c.vfio, c.lockedMemory
 	if err := vmm.RefuseSave(c.vmm, c.spec); err != nil {
 		c.lease.Unsaveable = err.Error()
@@ -134,22 +132,6 @@ func (c *choice) complete(req vmm.PlanRequest) (err error) {
 		return err
 	}
 	return describeImage(&c.lease.Manifest, c)
-}
-
-// grantedFiles are those that the VMM's user is given access to.
-func grantedFiles(p *plan.Plan) []grantedFile {
-	var out []grantedFile
-	for _, f := range p.Files {
-		switch {
-		case !f.Granted:
-		case f.Kind == plan.FileMemory && p.Restore != nil:
-			dir := p.Restore.Directory
-			out = append(out, grantedFile{filepath.Join(dir, memory.MemoryName), filepath.Join(dir, memory.ManifestName)})
-		case f.Path != "":
-			out = append(out, grantedFile{f.Path, filepath.Dir(f.Path)})
-		}
-	}
-	return out
 }
 
 // device is the path of what the VMM opens itself as its user; empty: nothing.

@@ -301,6 +301,11 @@ func (p *fakeProc) end(e *shim.Exit) {
 	}
 	if p.launched != nil {
 		p.w.drop("memory " + p.launched.Memory.Path)
+		for _, what := range granting(p.launched) {
+			if e != nil { // else it was killed, and takes back nothing
+				p.w.drop(what)
+			}
+		}
 	}
 	close(p.dead)
 	for _, c := range p.conns {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -62,8 +64,10 @@ func (c *fakeShim) Launch(ctx context.Context, l shim.Launch, files []*os.File, 
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.proc.w.hold("memory " + p.Memory.Path); err != nil {
-		return nil, err
+	for _, what := range append(granting(p), "memory "+p.Memory.Path) {
+		if err := c.proc.w.hold(what); err != nil {
+			return nil, err
+		}
 	}
 	c.proc.mu.Lock()
 	defer c.proc.mu.Unlock()
@@ -275,4 +279,14 @@ func (c *fakeShim) Close() error {
 	c.proc.mu.Unlock()
 	c.hangUp()
 	return nil
+}
+
+// granting is what a plan gives the VMM's user of files.
+func granting(p *plan.Plan) (held []string) {
+	for _, f := range p.Files {
+		if f.Granted {
+			held = append(held, fmt.Sprint("file ", f.Path, " ", p.User.UID))
+		}
+	}
+	return held
 }

@@ -39,6 +39,9 @@ func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 		Name: r.Spec.GetName(), ID: r.ID, VMM: "qemu", User: r.User, Paused: r.Paused,
 		Memory: plan.Memory{Size: 4096, Path: r.MemoryPath},
 	}
+	if r.User != nil {
+		p.Files = append(p.Files, plan.File{Kind: plan.FilePath, Path: "/disks/" + p.Name, Granted: true})
+	}
 	if v.folder {
 		p.Files = append(p.Files, plan.File{Kind: plan.FileFolder, Path: shim.VMMFolderName})
 	}

@@ -35,9 +35,6 @@ type lease struct {
 	Device string `json:"device,omitempty"`
 	// VFIO are the nodes of devices of the host that it was given access to as well.
 	VFIO []string `json:"vfio,omitempty"`
-	// Files are those that the VMM's user was given access to by its shim, which takes
-	// it back, unless it was killed.
-	Files []grantedFile `json:"files,omitempty"`
 	// Unsaveable is why this run can't be saved; empty: it can.
 	Unsaveable string `json:"unsaveable,omitempty"`
 	// Memory is the path of the RAM file.
@@ -45,12 +42,6 @@ type lease struct {
 	// Manifest of an image of this run, as far as it is known beforehand. The
 	// VMM's program may be replaced while it runs: it is not asked again.
 	Manifest memory.Manifest `json:"manifest"`
-}
-
-// grantedFile is a file with an access list, and what is locked while that is changed.
-type grantedFile struct {
-	Path string `json:"path"`
-	Lock string `json:"lock"`
 }
 
 // devices are all nodes that the user was given access to.

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -63,11 +62,7 @@ func (h ownHome) giveBack(l *lease) error {
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
 	}
-	for _, file := range l.Files {
-		errs = append(errs, h.agent.host.RevokeFile(file.Path, file.Lock, l.UID))
-	}
-	errs = append(errs, os.RemoveAll(filepath.Join(h.stateDir(), shim.VMMFolderName)))
-	errs = append(errs, h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
+	errs = append(errs, h.takeBackGranted(), h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
 	h.untake(l)
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -82,7 +77,7 @@ func (h ownHome) sweep() error {
 		return h.giveBack(l)
 	}
 	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
-	return errors.Join(errSweep, h.agent.store.RemoveRunDir(h.name))
+	return errors.Join(errSweep, h.takeBackGranted(), h.agent.store.RemoveRunDir(h.name))
 }
 
 func (h ownHome) untake(l *lease) { h.agent.host.ReleaseUser(l.UID, h.name) }
@@ -145,6 +140,10 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		return err
 	}
 	faultpoint.Reach("agent.launch.leased")
+	if err := h.noteGranted(&l.choice); err != nil {
+		return err
+	}
+	l.undo.Push("take back files", func(context.Context) error { return h.takeBackGranted() })
 	l.undo.Push("remove the RAM file", func(context.Context) error { return own.RemoveMemory(lease.Memory) })
 
 	var group errgroup.Group

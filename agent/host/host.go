@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/internal/posixacl"
 )
 
@@ -126,13 +128,17 @@ func (h *Host) RevokeDevice(path string, uid uint32) error { return h.Devices.Re
 // list: lock, a file or folder, is locked meanwhile.
 func (h *Host) RevokeFile(path, lock string, uid uint32) error {
 	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if err == nil {
+		revoke := func() error { return posixacl.Revoke(real, uid) }
+		if err = posixacl.Exclusively(lock, revoke); errors.Is(err, fs.ErrNotExist) {
+			err = revoke() // what is locked has gone, and so have the others who would
+		}
+	}
+	// The last: something else is mounted there now, without access lists.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOTSUP) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return posixacl.Exclusively(lock, func() error { return posixacl.Revoke(real, uid) })
+	return err
 }
 
 // OpenTap opens a tap; see OpenTap.
