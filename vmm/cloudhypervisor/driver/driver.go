@@ -8,11 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
@@ -86,12 +83,11 @@ func (m *machine) takeTaps() error {
 		if add.Tap < 0 || add.Tap >= len(m.link.Received) {
 			return fmt.Errorf("interface %s has received descriptor %d as its tap, and %d came with the plan", add.Net.ID, add.Tap, len(m.link.Received))
 		}
-		from := m.link.Received[add.Tap]
-		fd, err := unix.FcntlInt(from.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		kept, err := duplicate(m.link.Received[add.Tap])
 		if err != nil {
-			return os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+			return err
 		}
-		m.taps = append(m.taps, tap{add.Net.ID, os.NewFile(uintptr(fd), from.Name())})
+		m.taps = append(m.taps, tap{add.Net.ID, kept})
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ func (m *machine) follow() {
 		if err != nil {
 			if err != io.EOF && !errors.Is(err, os.ErrClosed) {
 				m.link.Log.Warn("cloud-hypervisor's events are lost from now on", "error", err)
+				_, _ = io.Copy(io.Discard, m.link.Events) // its end tells the VMM's
 			}
 			return
 		}
@@ -37,6 +38,8 @@ const (
 	queue = 256
 	// writeTime is how long a client may take for a line.
 	writeTime = 10 * time.Second
+	// eventDeviceRemoved of the VM: vmm/src/device_manager.rs.
+	eventDeviceRemoved = "device-removed"
 	// acceptPause is between tries to let a client in.
 	acceptPause = time.Second
 )
@@ -50,6 +53,8 @@ type hub struct {
 	// state is what a client is told that was not there, but for what it missed.
 	state  chvm.State
 	closed bool
+	// removed is closed when a device may have gone, and replaced.
+	removed chan struct{}
 }
 
 // client is one agent's connection.
@@ -60,7 +65,7 @@ type client struct {
 }
 
 func newHub(listener net.Listener) *hub {
-	h := &hub{listener: listener, clients: make(map[*client]struct{})}
+	h := &hub{listener: listener, clients: make(map[*client]struct{}), removed: make(chan struct{})}
 	go h.accept()
 	return h
 }
@@ -134,6 +139,10 @@ func (h *hub) publish(event chapi.Event, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state.Panicked, h.state.BootTried = chvm.Panicked(h.state.Panicked, event), chvm.BootTried(h.state.BootTried, event)
+	if event.Source == chapi.SourceVM && (event.Name == eventDeviceRemoved || event.Name == chapi.EventRebooted) {
+		close(h.removed)
+		h.removed = make(chan struct{})
+	}
 	line := lineOf(chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}})
 	for c := range h.clients {
 		// An event goes only after the word of a loss before it.
@@ -147,6 +156,14 @@ func (h *hub) publish(event chapi.Event, now time.Time) {
 			c.dropped++
 		}
 	}
+}
+
+// removal is closed when a device may have gone: one that the guest was asked for, and
+// has let go, or has lost by a reset.
+func (h *hub) removal() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.removed
 }
 
 // now is what the events have told.

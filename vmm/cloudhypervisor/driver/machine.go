@@ -21,6 +21,7 @@ type machine struct {
 	api, slow *chapi.Client
 	hub       *hub
 	taps      []tap
+	leaving   leavers
 
 	ended chan struct{} // closed when there are no more events
 

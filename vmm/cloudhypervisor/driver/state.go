@@ -61,7 +61,7 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	}
 	// Before it is asked for: an answer that doesn't come leaves open whether it is
 	// there, and then the snapshot is all there is.
-	m.setAway(&gone{d, info.Config})
+	m.setAway(&gone{d, m.leaving.config(&info)})
 	return wrap(m.slow.Delete(ctx))
 }
 
