@@ -24,6 +24,8 @@ type builder struct {
 	folder string
 	files  []plan.File
 	faults spec.FieldErrors
+	// attaching: the VM runs, and the VMM opens by its name what it is given.
+	attaching bool
 }
 
 // file returns the number of the descriptor that the VMM will have.

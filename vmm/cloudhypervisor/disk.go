@@ -13,17 +13,13 @@ import (
 
 // disks adds every disk, then the cloud-init seed.
 func (b *builder) disks() {
-	segments := uint16(1)
-	for i, d := range b.spec.GetDisks() {
-		b.refuseDisk(fmt.Sprintf("disks[%d]", i), d)
-		place := placeOfDisk(i)
-		segments = max(segments, place.Segment+1)
-		b.config.Disks = append(b.config.Disks, b.disk(i, d, place))
+	for i := range b.spec.GetDisks() {
+		b.config.Disks = append(b.config.Disks, b.disk(i))
 	}
 	if b.spec.GetCloudInit() != nil {
 		b.seed()
 	}
-	b.config.Platform = &chapi.Platform{UUID: b.req.ID, PCISegments: segments}
+	b.config.Platform = &chapi.Platform{UUID: b.req.ID, PCISegments: b.segments()}
 }
 
 // refuseDisk finds what a disk can't be.
@@ -35,9 +31,6 @@ func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
 	case d.GetBus() != "" && d.GetBus() != spec.BusVirtio:
 		b.faults.Add(field+".bus", "%q: cloud-hypervisor has no other bus than virtio: want that, or use vmm: qemu", d.GetBus())
 	}
-	if d.Slot != nil {
-		b.faults.Add(field+".slot", "with cloud-hypervisor a disk sits where its index says: leave it out, or use vmm: qemu")
-	}
 	switch d.GetCache() {
 	case "", spec.CacheNone, spec.CacheWriteback:
 	default:
@@ -45,8 +38,15 @@ func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
 	}
 }
 
-func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
-	field := fmt.Sprintf("disks[%d]", index)
+// disk sits where its slot says, which is in its id as well.
+func (b *builder) disk(index int) chapi.Disk {
+	d, field := b.spec.GetDisks()[index], fmt.Sprintf("disks[%d]", index)
+	b.refuseDisk(field, d)
+	slot := spec.Slot(b.spec.GetDisks(), index)
+	place := placeOfDisk(slot)
+	if most := disksOn(b.segments()); slot >= most {
+		b.faults.Add(field+".slot", "%d: this VM has places from 0 to %d for disks: leave it out, and one is chosen", slot, most-1)
+	}
 	images := []disk.Image{{Path: d.GetPath(), Format: format(d.GetFormat())}}
 	for _, backing := range d.GetBackingFiles() {
 		images = append(images, disk.Image{Path: backing.GetPath(), Format: format(backing.GetFormat())})
@@ -61,17 +61,25 @@ func (b *builder) disk(index int, d *vmletv1.Disk, place chapi.PCI) chapi.Disk {
 		// Here they are checked. The VMM opens them by itself.
 		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath, ByName: true}, images[i+1:])
 	}
-	place.ID = diskPrefix + strconv.Itoa(index)
+	place.ID = diskID(slot)
 	return chapi.Disk{
 		PCI: place, Path: path, ReadOnly: d.GetReadOnly(), Direct: direct, Serial: d.GetSerial(),
 		Type: imageType(images[0].Format), BackingFiles: len(images) > 1,
 	}
 }
 
+func diskID(slot int) string { return diskPrefix + strconv.Itoa(slot) }
+
 // image returns the path of the first of a chain of images.
 func (b *builder) image(field string, file plan.File, chain []disk.Image) string {
 	file.Field, file.Path = field, chain[0].Path
 	file.Disk = &disk.Expectation{Field: field, Image: chain[0], Backing: chain[1:]}
+	if b.attaching {
+		b.beyondFence(field, file.Path)
+		file.ByName, file.Granted = true, true
+		b.file(file)
+		return file.Path
+	}
 	return b.granted(file)
 }
 

@@ -37,7 +37,6 @@ func (b *builder) hostDevices() {
 		case *vmletv1.HostDevice_Mdev:
 			out.Path = "/sys/bus/mdev/devices/" + device.Mdev
 		}
-		b.config.Platform.PCISegments = max(b.config.Platform.PCISegments, out.Segment+1)
 		b.hosts = append(b.hosts, out)
 	}
 }

@@ -41,7 +41,7 @@ func (p *Program) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	}
 	return memory.Manifest{
 		Layout:        layout,
-		VMM:           memory.VMM{Name: chvm.Name, Version: req.Info.Version},
+		VMM:           memory.VMM{Name: chvm.Name, Version: req.Info.Version, Extra: map[string]string{segmentsKey: strconv.Itoa(int(b.segments()))}},
 		Accelerator:   req.Hypervisor,
 		CPU:           memory.CPU{Model: modelHost, Features: b.switchedOn()},
 		MemorySize:    size,

@@ -12,26 +12,36 @@ import (
 const queuePair = 2
 
 func (b *builder) networks() {
-	for i, n := range b.spec.GetNetworks() {
-		field := fmt.Sprintf("networks[%d]", i)
-		if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
-			b.faults.Add(field+".model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", n.GetModel())
+	for i := range b.spec.GetNetworks() {
+		if add := b.network(i); add != nil {
+			b.add = append(b.add, *add)
 		}
-		if n.Slot != nil {
-			b.faults.Add(field+".slot", "with cloud-hypervisor an interface sits where its index says: leave it out, or use vmm: qemu")
-		}
-		switch {
-		case n.GetUser() != nil:
-			b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME}), or use vmm: qemu")
-			continue
-		case n.GetTap() == nil:
-			b.faults.Add(field+".tap", "is missing: cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME}), or use vmm: qemu")
-			continue
-		case i >= len(b.req.Taps) || b.req.Taps[i] < 0:
-			b.faults.Add(field+".tap", "no tap device was opened for it")
-			continue
-		}
-		place := chapi.PCI{ID: fmt.Sprintf("net%d", i), Slot: slot(slotsNetwork + i)}
-		b.add = append(b.add, chvm.AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[i]})
 	}
 }
+
+// network sits where its slot says, which is in its id as well; nil: it can't be had.
+func (b *builder) network(index int) *chvm.AddNet {
+	n, field := b.spec.GetNetworks()[index], fmt.Sprintf("networks[%d]", index)
+	if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
+		b.faults.Add(field+".model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", n.GetModel())
+	}
+	number := spec.Slot(b.spec.GetNetworks(), index)
+	if number >= networksAtMost {
+		b.faults.Add(field+".slot", "%d: with cloud-hypervisor there are places from 0 to %d for interfaces: leave it out, and one is chosen", number, networksAtMost-1)
+	}
+	switch {
+	case n.GetUser() != nil:
+		b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME}), or use vmm: qemu")
+		return nil
+	case n.GetTap() == nil:
+		b.faults.Add(field+".tap", "is missing: cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME}), or use vmm: qemu")
+		return nil
+	case index >= len(b.req.Taps) || b.req.Taps[index] < 0:
+		b.faults.Add(field+".tap", "no tap device was opened for it")
+		return nil
+	}
+	place := chapi.PCI{ID: networkID(number), Slot: slot(slotsNetwork + number)}
+	return &chvm.AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[index]}
+}
+
+func networkID(slot int) string { return fmt.Sprintf("net%d", slot) }

@@ -29,6 +29,8 @@ type Driver interface {
 // Link is what a driver reaches its VMM by.
 type Link struct {
 	Plan *plan.Plan
+	// PID of the VMM.
+	PID  int
 	Dial Dialer
 	// Listen makes a socket for agents in the run folder, which is removed at the
 	// end; closing it is the driver's.
