@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// confined makes a run of this test the agent of a DaemonSet.
+const confined = "VMLET_TEST_CONFINED"
+
+// TestConfine: an agent of pods' VMs, whose container has all capabilities, keeps the
+// three that docs/operations.md gives the reasons for, and can't get others.
+func TestConfine(t *testing.T) {
+	if os.Getenv(confined) != "" {
+		enabled := true
+		// The first time it is executed again, from the beginning.
+		if err := Confine(Config{Pods: PodsConfig{Enabled: &enabled}}); err != nil {
+			t.Fatal(err)
+		}
+		status, err := os.ReadFile("/proc/self/status")
+		fmt.Printf("%s%v\n", status, err)
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Skip("capabilities are root's to give up")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestConfine$")
+	cmd.Env = append(os.Environ(), confined+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	three := fmt.Sprintf("%016x", uint64(1<<unix.CAP_DAC_OVERRIDE|1<<unix.CAP_SYS_PTRACE|1<<unix.CAP_KILL))
+	for _, set := range []string{"CapPrm", "CapEff", "CapBnd"} {
+		if !strings.Contains(string(out), set+":\t"+three) {
+			t.Errorf("%s is not %s: %s", set, three, out)
+		}
+	}
+}
