@@ -75,7 +75,7 @@ func (b *bench) chSave(string) error {
 	return nil
 }
 
-func (b *bench) chLazy(string) error { return b.lazySizes("cloud-hypervisor: lazy restore", "") }
+func (b *bench) chLazy(string) error { return b.lazySizes("cloud-hypervisor: lazy restore", "", nil) }
 
 // bareCloudHypervisor is the floor.
 func (b *bench) bareCloudHypervisor(program string) *bare {

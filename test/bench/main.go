@@ -1,8 +1,8 @@
 // Command bench times vmlet beside bare VMMs and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-only start,save,lazy,memory,probe,cloud-hypervisor]
-//	go run ./test/bench -only overhead    what VMs cost beside their RAM: a table of its own
+//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor]
+//	go run ./test/bench -rows overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
 // test/setup bench installs. Each system boots the same guest with the same
@@ -21,23 +21,25 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
 )
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	only := flag.String("only", "start,save,lazy,memory,probe,cloud-hypervisor", "which rows")
+	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor", "which rows")
+	vms := flag.Int("vms", 100, "how many VMs the rows of many have")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := run(ctx, *runs, strings.Split(*only, ",")); err != nil {
+	if err := run(ctx, *runs, *vms, strings.Split(*rows, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, runs int, rows []string) error {
+func run(ctx context.Context, runs, vms int, rows []string) error {
 	work, err := os.MkdirTemp("", "vmlet-bench.")
 	if err != nil {
 		return err
@@ -56,35 +58,40 @@ func run(ctx context.Context, runs int, rows []string) error {
 		cmdline: "console=ttyS0 vmlet.interval=10ms",
 		memory:  1 << 30,
 	}
-	b := &bench{ctx: ctx, work: work, runs: runs, machine: g, table: newTable(os.Stdout)}
+	b := &bench{ctx: ctx, work: work, runs: runs, vms: vms, machine: g, table: newTable(os.Stdout)}
+	sets := b.sets()
 	for _, row := range rows {
-		var err error
-		switch row {
-		case "start":
-			err = b.start()
-		case "save":
-			err = b.saveAndRestore()
-		case "lazy":
-			err = b.lazy()
-		case "memory":
-			err = b.resident()
-		case "probe":
-			err = b.probe()
-		case "cloud-hypervisor":
-			err = b.cloudHypervisor()
-		case "overhead":
-			err = b.overhead()
-		default:
-			err = fmt.Errorf("no rows named %q", row)
+		measure, ok := sets[row]
+		if !ok {
+			return fmt.Errorf("no rows named %q", row)
 		}
-		if err != nil {
+		begin := time.Now()
+		if err := measure(); err != nil {
 			return fmt.Errorf("%s: %w", row, err)
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %s\n", row, time.Since(begin).Round(time.Second))
 	}
 	if slices.Equal(rows, []string{"overhead"}) {
 		return nil // it has a table of its own
 	}
 	return b.table.flush()
+}
+
+// sets are the rows that can be asked for.
+func (b *bench) sets() map[string]func() error {
+	return map[string]func() error{
+		"start":            b.start,
+		"save":             b.saveAndRestore,
+		"large":            b.large,
+		"lazy":             b.lazy,
+		"keep-running":     b.keepRunning,
+		"many":             b.many,
+		"cycles":           b.cycles,
+		"memory":           b.resident,
+		"probe":            b.probe,
+		"cloud-hypervisor": b.cloudHypervisor,
+		"overhead":         b.overhead,
+	}
 }
 
 // machine is the guest that every system runs.

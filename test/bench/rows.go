@@ -16,6 +16,7 @@ type bench struct {
 	ctx     context.Context
 	work    string
 	runs    int
+	vms     int // of the rows of many
 	machine machine
 	table   *table
 }
@@ -23,16 +24,10 @@ type bench struct {
 // start: from the command until the guest's first byte on its console. The
 // guest is the tiny one: a kernel's boot would drown what is measured.
 func (b *bench) start() error {
-	pvh, err := guest.PVH(guest.PVHOptions{})
+	b, err := b.tiny(guest.PVHOptions{}, b.machine.memory)
 	if err != nil {
 		return err
 	}
-	tiny := *b
-	tiny.machine = machine{kernel: filepath.Join(b.work, "pvh.elf"), memory: b.machine.memory}
-	if err := os.WriteFile(tiny.machine.kernel, pvh, 0o644); err != nil {
-		return err
-	}
-	b = &tiny
 	var systems []system
 	defer func() { closeAll(systems) }()
 	for _, make := range []func() (system, error){b.vmlet(""), b.virsh, b.bare} {
@@ -50,6 +45,17 @@ func (b *bench) start() error {
 	b.table.row("start until the guest's first byte", samples[0].String(), samples[1].String(), samples[2].String(),
 		fmt.Sprintf("%s of virsh's; %s over bare QEMU", ratio(samples[0], samples[1]), ms(over)))
 	return nil
+}
+
+// tiny is the same bench with the tiny guest, of so many bytes of memory.
+func (b *bench) tiny(o guest.PVHOptions, memory uint64) (*bench, error) {
+	pvh, err := guest.PVH(o)
+	if err != nil {
+		return nil, err
+	}
+	tiny := *b
+	tiny.machine = machine{kernel: filepath.Join(b.work, "pvh.elf"), memory: memory}
+	return &tiny, os.WriteFile(tiny.machine.kernel, pvh, 0o644)
 }
 
 // starts boots each system in turn.
@@ -127,71 +133,6 @@ func (b *bench) once(s system, n int) (save, restore time.Duration, err error) {
 	return save, restore, err
 }
 
-// lazy: restores whose time must not depend on the size of memory.
-func (b *bench) lazy() error {
-	qemu, err := guest.QEMU10()
-	if err != nil {
-		b.table.row("lazy restore", "no QEMU here that can: "+err.Error(), "–", "–", "–")
-		return nil
-	}
-	return b.lazySizes("lazy restore", qemu)
-}
-
-// lazySizes are the lazy restores of guests of several sizes; qemu is the one to run,
-// "": that which is installed, or another VMM.
-func (b *bench) lazySizes(what, qemu string) error {
-	var first, last sample
-	for _, size := range []uint64{512 << 20, 2 << 30, 16 << 30} {
-		b := *b
-		b.machine.memory = size
-		s, err := b.vmlet(qemu, "--lazy")()
-		if err != nil {
-			return err
-		}
-		restores, err := b.lazyRestores(s)
-		if cerr := s.close(); err == nil {
-			err = cerr
-		}
-		if err != nil {
-			return err
-		}
-		if first == nil {
-			first = restores
-		}
-		last = restores
-		b.table.row(fmt.Sprintf("%s until the next byte, %d MiB", what, size>>20), restores.String(), "–", "–",
-			ratio(last, first)+" of the smallest's")
-	}
-	return nil
-}
-
-// lazyRestores saves once and restores from that image again and again: it has
-// no disks.
-func (b *bench) lazyRestores(s system) (sample, error) {
-	if err := b.bootAndSettle(s); err != nil {
-		return nil, err
-	}
-	to := b.image(s.name(), 0)
-	defer os.RemoveAll(to)
-	if err := s.save(b.ctx, to); err != nil {
-		return nil, err
-	}
-	var restores sample
-	for n := -1; n < b.runs; n++ {
-		took, err := b.untilNextByte(s.console(), func() error { return s.restore(b.ctx, to) })
-		if err != nil {
-			return nil, err
-		}
-		if n >= 0 {
-			restores = append(restores, took)
-		}
-		if err := s.destroy(b.ctx); err != nil {
-			return nil, err
-		}
-	}
-	return restores, nil
-}
-
 // resident: the memory of all that is not QEMU, with one guest running.
 func (b *bench) resident() error {
 	cells := []string{"resident memory beside QEMU, one VM"}
@@ -221,6 +162,15 @@ func (b *bench) residentOf(s system) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	text, err := residents(pids)
+	if err != nil {
+		return "", err
+	}
+	return text, s.destroy(b.ctx)
+}
+
+// residents names processes with their resident memory.
+func residents(pids []int) (string, error) {
 	var parts []string
 	for _, pid := range pids {
 		name, kib, err := residentKiB(pid)
@@ -229,7 +179,7 @@ func (b *bench) residentOf(s system) (string, error) {
 		}
 		parts = append(parts, fmt.Sprintf("%s %.1f MiB", name, float64(kib)/1024))
 	}
-	return strings.Join(parts, ", "), s.destroy(b.ctx)
+	return strings.Join(parts, ", "), nil
 }
 
 // residentKiB reads a process's name and resident memory (VmRSS of proc(5)).

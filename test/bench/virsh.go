@@ -30,13 +30,13 @@ func (b *bench) virsh() (system, error) {
 // define gives the daemon the machine.
 func (v *virsh) define(ctx context.Context) error {
 	path := filepath.Join(v.dir, "bench.xml")
-	if err := os.WriteFile(path, []byte(v.domain()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(v.domain("bench")), 0o600); err != nil {
 		return err
 	}
 	return v.virsh(ctx, "define", path)
 }
 
-func (v *virsh) domain() string {
+func (v *virsh) domain(name string) string {
 	boot := ""
 	element := func(name, text string) {
 		if text == "" {
@@ -50,7 +50,7 @@ func (v *virsh) domain() string {
 	element("initrd", v.machine.initrd)
 	element("cmdline", v.machine.cmdline)
 	return fmt.Sprintf(`<domain type='qemu'>
-  <name>bench</name>
+  <name>%s</name>
   <memory unit='b'>%d</memory>
   <vcpu>1</vcpu>
   <cpu mode='maximum'/>
@@ -66,7 +66,7 @@ func (v *virsh) domain() string {
     <memballoon model='virtio'/>
     <controller type='usb' model='none'/>
   </devices>
-</domain>`, v.machine.memory, boot, v.console())
+</domain>`, name, v.machine.memory, boot, v.consoleOf(name))
 }
 
 func (v *virsh) virsh(ctx context.Context, args ...string) error {
@@ -75,7 +75,8 @@ func (v *virsh) virsh(ctx context.Context, args ...string) error {
 }
 
 func (v *virsh) name() string                              { return "virsh" }
-func (v *virsh) console() string                           { return filepath.Join(v.dir, "console.log") }
+func (v *virsh) console() string                           { return v.consoleOf("bench") }
+func (v *virsh) consoleOf(name string) string              { return filepath.Join(v.dir, name+".console.log") }
 func (v *virsh) boot(ctx context.Context) error            { return v.virsh(ctx, "start", "bench") }
 func (v *virsh) destroy(ctx context.Context) error         { return v.virsh(ctx, "destroy", "bench") }
 func (v *virsh) save(ctx context.Context, to string) error { return v.virsh(ctx, "save", "bench", to) }

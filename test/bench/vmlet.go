@@ -20,24 +20,48 @@ type vmlet struct {
 	agent        *exec.Cmd
 	log          *os.File
 	restoreFlags []string
+	metrics      string // their URL; "": not served
 }
 
 // vmlet returns a maker of an agent that runs this QEMU ("": the installed one).
 func (b *bench) vmlet(qemu string, restoreFlags ...string) func() (system, error) {
 	return func() (system, error) {
-		dir, err := os.MkdirTemp(b.work, "vmlet.")
+		v, err := b.agent()
 		if err != nil {
 			return nil, err
 		}
-		if err := os.Chmod(dir, 0o711); err != nil {
-			return nil, err
-		}
-		v := &vmlet{dir: dir, machine: b.machine, restoreFlags: restoreFlags}
+		v.restoreFlags = restoreFlags
 		return v, v.start(b.ctx, qemu)
 	}
 }
 
+// agent makes the folder of an agent that is not started yet.
+func (b *bench) agent() (*vmlet, error) {
+	dir, err := os.MkdirTemp(b.work, "vmlet.")
+	if err != nil {
+		return nil, err
+	}
+	return &vmlet{dir: dir, machine: b.machine}, os.Chmod(dir, 0o711)
+}
+
+// serveMetrics has the agent serve them at HOST:PORT.
+func (v *vmlet) serveMetrics(address string) {
+	v.metrics = "http://" + address + "/metrics"
+	v.machine.config = map[string]any{"endpoints": map[string]any{"metrics": map[string]any{"address": address}}}
+}
+
 func (v *vmlet) start(ctx context.Context, qemu string) error {
+	if err := v.configure(qemu); err != nil {
+		return err
+	}
+	if err := v.startAgent(ctx); err != nil {
+		return err
+	}
+	return v.create(ctx, "bench")
+}
+
+// configure writes the agent's configuration.
+func (v *vmlet) configure(qemu string) error {
 	config := maps.Clone(v.machine.config)
 	if config == nil {
 		config = map[string]any{}
@@ -52,37 +76,43 @@ func (v *vmlet) start(ctx context.Context, qemu string) error {
 	if err := os.WriteFile(v.path("config.yaml"), text, 0o600); err != nil {
 		return err
 	}
-	if v.log, err = os.Create(v.path("agent.log")); err != nil {
-		return err
-	}
-	v.agent = exec.Command("bin/vmlet", "agent", "--config", v.path("config.yaml"),
-		"--state-dir", v.path("state"), "--run-dir", v.path("run"))
-	v.agent.Stdout, v.agent.Stderr = v.log, v.log
-	if err := v.agent.Start(); err != nil {
-		return err
-	}
-	return v.create(ctx)
+	v.log, err = os.Create(v.path("agent.log"))
+	return err
 }
 
-// create waits for the agent and gives it the machine.
-func (v *vmlet) create(ctx context.Context) error {
+// startAgent starts the agent and waits until it answers.
+func (v *vmlet) startAgent(ctx context.Context) error {
+	if err := v.spawnAgent(); err != nil {
+		return err
+	}
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		err := v.vmlet(ctx, "node")
 		if err == nil {
-			break
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the agent does not answer (its log is %s): %w", v.log.Name(), err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+func (v *vmlet) spawnAgent() error {
+	v.agent = exec.Command("bin/vmlet", "agent", "--config", v.path("config.yaml"),
+		"--state-dir", v.path("state"), "--run-dir", v.path("run"))
+	v.agent.Stdout, v.agent.Stderr = v.log, v.log
+	return v.agent.Start()
+}
+
+// create gives the agent the machine under a name.
+func (v *vmlet) create(ctx context.Context, name string) error {
 	kernel := map[string]any{"path": v.machine.kernel}
 	if v.machine.initrd != "" {
 		kernel["initrd"], kernel["cmdline"] = v.machine.initrd, v.machine.cmdline
 	}
 	spec := map[string]any{
-		"name": "bench", "hypervisor": "emulation",
+		"name": name, "hypervisor": "emulation",
 		"memory": map[string]any{"size": strconv.FormatUint(v.machine.memory, 10)},
 		"boot":   map[string]any{"kernel": kernel},
 	}
@@ -91,10 +121,10 @@ func (v *vmlet) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(v.path("vm.yaml"), text, 0o600); err != nil {
+	if err := os.WriteFile(v.path(name+".yaml"), text, 0o600); err != nil {
 		return err
 	}
-	return v.vmlet(ctx, "create", "-f", v.path("vm.yaml"))
+	return v.vmlet(ctx, "create", "-f", v.path(name+".yaml"))
 }
 
 func (v *vmlet) path(name string) string { return filepath.Join(v.dir, name) }
@@ -121,9 +151,15 @@ func (v *vmlet) restore(ctx context.Context, from string) error {
 }
 
 func (v *vmlet) processes() ([]int, error) {
-	out, err := exec.Command("bin/vmlet", "--socket", v.path("run/vmlet.sock"), "get", "bench", "-o", "json").Output()
+	shim, err := v.shim("bench")
+	return []int{v.agent.Process.Pid, shim}, err
+}
+
+// shim is the process id of a VM's shim.
+func (v *vmlet) shim(name string) (int, error) {
+	out, err := exec.Command("bin/vmlet", "--socket", v.path("run/vmlet.sock"), "get", name, "-o", "json").Output()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	var vm struct {
 		Status struct {
@@ -132,10 +168,8 @@ func (v *vmlet) processes() ([]int, error) {
 			} `json:"process"`
 		} `json:"status"`
 	}
-	if err := json.Unmarshal(out, &vm); err != nil {
-		return nil, err
-	}
-	return []int{v.agent.Process.Pid, vm.Status.Process.ShimPid}, nil
+	err = json.Unmarshal(out, &vm)
+	return vm.Status.Process.ShimPid, err
 }
 
 func (v *vmlet) close() error {

@@ -41,6 +41,9 @@ type PVHOptions struct {
 	KeepDevices bool
 	// Flood makes a guest that counts as fast as it can.
 	Flood bool
+	// Idle makes a guest that counts once and then halts for good: it takes no
+	// processor, and answers nothing.
+	Idle bool
 }
 
 // Pattern is a stretch of guest memory with known contents: pages of 4 KiB,

@@ -50,9 +50,14 @@ func (p *program) main() {
 	p.Call("put decimal")
 	p.Call("put newline")
 	p.Inc(x86.EBP)
-	if p.options.Flood {
+	switch {
+	case p.options.Idle:
+		p.Label("idle")
+		p.Hlt() // interrupts are off
+		p.Jmp("idle")
+	case p.options.Flood:
 		p.Call("poll")
-	} else {
+	default:
 		p.Call("pause")
 	}
 	p.Jmp("main loop")

@@ -21,6 +21,7 @@ import (
 type Daemon struct {
 	dir    string
 	daemon *exec.Cmd
+	group  int // of all processes
 }
 
 // inNamespace starts libvirt over folders of its own: $1 is where they are.
@@ -81,6 +82,7 @@ func Start(ctx context.Context, dir string, instead map[string]string) (*Daemon,
 	if err := d.daemon.Start(); err != nil {
 		return nil, err
 	}
+	d.group = d.daemon.Process.Pid
 	if err := d.answers(ctx); err != nil {
 		_ = d.Stop() // the first error counts
 		return nil, err
@@ -120,18 +122,52 @@ func (d *Daemon) Virsh(ctx context.Context, args ...string) ([]byte, error) {
 
 // Processes are the daemons'.
 func (d *Daemon) Processes() ([]int, error) {
+	virtlogd, err := d.virtlogd()
+	return []int{d.daemon.Process.Pid, virtlogd}, err
+}
+
+// Kill ends libvirtd as if it had crashed; domains and virtlogd go on.
+func (d *Daemon) Kill() error {
+	if err := d.daemon.Process.Kill(); err != nil {
+		return err
+	}
+	_ = d.daemon.Wait() // killed: its status says so
+	return nil
+}
+
+// Again starts libvirtd after Kill, in the namespace of the first, and returns when it
+// answers.
+func (d *Daemon) Again(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(d.dir, "libvirtd.log"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	virtlogd, err := d.virtlogd()
+	if err != nil {
+		return err
+	}
+	d.daemon = exec.Command("nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", virtlogd), "libvirtd", "-p", filepath.Join(d.dir, "libvirtd.pid"))
+	d.daemon.Stdout, d.daemon.Stderr = log, log
+	d.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: d.group}
+	if err := d.daemon.Start(); err != nil {
+		return err
+	}
+	return d.answers(ctx)
+}
+
+func (d *Daemon) virtlogd() (int, error) {
 	text, err := os.ReadFile(filepath.Join(d.dir, "virtlogd.pid"))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	virtlogd, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	return []int{d.daemon.Process.Pid, virtlogd}, err
+	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
 // Stop ends the daemons. The namespace goes with them.
 func (d *Daemon) Stop() error {
 	// The group is that of both.
-	if err := syscall.Kill(-d.daemon.Process.Pid, syscall.SIGTERM); err != nil {
+	if err := syscall.Kill(-d.group, syscall.SIGTERM); err != nil {
 		return err
 	}
 	err := d.daemon.Wait()

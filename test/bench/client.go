@@ -1,0 +1,25 @@
+package main
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// client is a connection to an agent's API, for what the command would round, or
+// drown in its own start.
+type client struct {
+	vmletv1.NodeServiceClient
+	conn *grpc.ClientConn
+}
+
+func (v *vmlet) client() (*client, error) {
+	conn, err := grpc.NewClient("unix:"+v.path("run/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	return &client{vmletv1.NewNodeServiceClient(conn), conn}, nil
+}
+
+func (c *client) close() { _ = c.conn.Close() } // nothing is under way on it
