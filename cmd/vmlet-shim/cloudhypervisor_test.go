@@ -239,3 +239,20 @@ func TestCloudHypervisorQCOW2(t *testing.T) {
 	s.again(p)
 	s.console(0).verify()
 }
+
+func TestCloudHypervisorResidentMemory(t *testing.T) {
+	s, program := newCloudScene(t)
+	s.launch(s.cloudPlan(program))
+	s.console(1 << 20).expect("filled 8")
+	s.checkResident("after a launch")
+	dir := filepath.Join(s.root, "image")
+	s.cloudSave(dir, true)
+	s.goesOn()
+	s.checkResident("after a save")
+	_, err := s.client.Kill(s.ctx)
+	s.check(err)
+	s.ends(shim.ReasonKilled)
+	s.again(s.cloudRestore(s.cloudPlan(program), dir, false))
+	s.goesOn()
+	s.checkResident("after a restore")
+}
