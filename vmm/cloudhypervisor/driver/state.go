@@ -11,12 +11,16 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/untree"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
 // restoreTime is how long a VM that was taken away may take to come back; with RAM
 // of its own all of that is read.
 const restoreTime = 10 * time.Minute
+
+// tidyTime is how long a VMM that fills a folder as it is removed keeps others waiting.
+const tidyTime = 10 * time.Second
 
 // loadName is the folder, in the VMM's own, that an image's state is loaded from.
 const loadName = "load"
@@ -73,7 +77,9 @@ func (m *machine) folder(name string) folder {
 // tidy removes a folder that is not needed any more. If that fails it goes with the
 // VMM's own.
 func (m *machine) tidy(d folder) {
-	if err := d.root.RemoveAll(d.name); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
+	defer cancel()
+	if err := untree.RemoveAll(ctx, d.root, d.name); err != nil {
 		m.link.Log.Warn("remove a snapshot of cloud-hypervisor's", "error", err)
 	}
 }

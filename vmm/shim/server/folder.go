@@ -1,13 +1,20 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
+	"github.com/vmlet/vmlet/internal/untree"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
+
+// removeTime bounds the removal of a folder that the VMM has filled; the rest is for
+// the agent, or the next launch.
+const removeTime = time.Minute
 
 // makeFolder makes the VMM's own folder, in place of one that is left over.
 func (o *opener) makeFolder(f *plan.File) (_ *os.File, err error) {
@@ -19,14 +26,18 @@ func (o *opener) makeFolder(f *plan.File) (_ *os.File, err error) {
 		return nil, err
 	}
 	o.undo.push(state.Close)
-	err = state.RemoveAll(f.Path)
-	if err == nil {
+	remove := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+		defer cancel()
+		return untree.RemoveAll(ctx, state, f.Path)
+	}
+	if err = remove(); err == nil {
 		err = state.Mkdir(f.Path, 0o700)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.undo.push(func() error { return state.RemoveAll(f.Path) })
+	o.undo.push(remove)
 	if o.folder, err = state.OpenRoot(f.Path); err != nil {
 		return nil, err
 	}
