@@ -48,10 +48,10 @@ func Open(stateDir, runDir string) (*Store, error) {
 func (s *Store) claim(dir string) error {
 	// Others may pass through the folder (to the socket, where they are
 	// allowed), but not look around.
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := atomicfile.MakeFolder(dir, 0o711); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, vmsFolder), 0o700); err != nil {
+	if err := atomicfile.MakeFolder(filepath.Join(dir, vmsFolder), 0o700); err != nil {
 		return err
 	}
 	lock, err := Claim(dir)
@@ -92,15 +92,7 @@ func (s *Store) RemoveRunDir(name string) error { return os.RemoveAll(s.RunDir(n
 // MakeStateDir makes a VM's folder that survives a reboot, if it is not there.
 // Without a record it is no VM's yet, and is swept.
 func (s *Store) MakeStateDir(name string) error {
-	dir := s.StateDir(name)
-	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return atomicfile.SyncFolder(filepath.Dir(dir))
+	return atomicfile.MakeFolder(s.StateDir(name), 0o700)
 }
 
 // Save writes a VM's record, making its folder if need be.
@@ -142,11 +134,15 @@ func (s *Store) Load(name string) (*vmletv1.VirtualMachine, error) {
 	return vm, nil
 }
 
-// Delete removes a VM's folders. The record goes first: a folder without one
-// is no VM, and is swept.
+// Delete removes a VM's folders. The record goes first, and for good: a folder
+// without one is no VM, and is swept; a VM without its other files must not come back
+// after a power cut.
 func (s *Store) Delete(name string) error {
 	dir := s.StateDir(name)
 	if err := removeIfThere(filepath.Join(dir, recordName)); err != nil {
+		return err
+	}
+	if err := atomicfile.SyncFolder(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return errors.Join(s.RemoveRunDir(name), os.RemoveAll(dir), atomicfile.SyncFolder(filepath.Dir(dir)))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // TempSuffix ends the names of files that are being written. They begin with a
@@ -39,6 +40,30 @@ func SyncFolder(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// MakeFolder makes a folder, and those above it that are missing, and waits until
+// their names are on the disk. That it is there is no error.
+func MakeFolder(path string, mode fs.FileMode) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	case err == nil, !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	parent := filepath.Dir(path)
+	if err := MakeFolder(parent, mode); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := SyncFolder(parent); err != nil {
+		// The next attempt is to sync it: it does so only for what it makes.
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
 func replace(path string, content []byte, mode fs.FileMode, sync bool) error {
 	// A name that nobody has: two may write the same file at once.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*"+TempSuffix)
@@ -50,9 +75,13 @@ func replace(path string, content []byte, mode fs.FileMode, sync bool) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("writing %s: %w", path, err), os.Remove(f.Name()))
+		err = fmt.Errorf("writing %s: %w", path, err)
+		// A rename may have been carried out and its answer lost.
+		if bad := os.Remove(f.Name()); !errors.Is(bad, fs.ErrNotExist) {
+			err = errors.Join(err, bad)
+		}
 	}
-	return nil
+	return err
 }
 
 func fill(f *os.File, content []byte, mode fs.FileMode, sync bool) error {

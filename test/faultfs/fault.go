@@ -104,6 +104,7 @@ type script struct {
 	mu     sync.Mutex
 	faults []*armed
 	counts map[Op]int
+	hits   int // of faults that are disarmed
 }
 
 type armed struct {
@@ -115,21 +116,21 @@ type armed struct {
 func (f *FS) Arm(faults ...Fault) {
 	f.script.mu.Lock()
 	defer f.script.mu.Unlock()
-	f.script.faults, f.script.counts = nil, make(map[Op]int)
+	f.script.faults, f.script.counts, f.script.hits = nil, make(map[Op]int), 0
 	for _, fault := range faults {
 		f.script.faults = append(f.script.faults, &armed{Fault: fault})
 	}
 }
 
-// Disarm ends all faults and returns how often they have befallen something.
+// Disarm ends all faults and returns how often they have befallen something since Arm.
 func (f *FS) Disarm() (hits int) {
 	f.script.mu.Lock()
 	defer f.script.mu.Unlock()
 	for _, a := range f.script.faults {
-		hits += a.hits
+		f.script.hits += a.hits
 	}
 	f.script.faults = nil
-	return hits
+	return f.script.hits
 }
 
 // Counts returns how many operations of each kind there were since Arm.

@@ -64,13 +64,15 @@ func (f *FS) Path() string { return f.path }
 // Backing is the folder that it shows, where no fault happens.
 func (f *FS) Backing() string { return f.backing }
 
-// Unmount ends it. What is still open fails from now on.
+// Unmount ends it. What is still open fails from now on. By force: a mount namespace
+// that another process has made meanwhile has the filesystem, too, and would keep it.
 func (f *FS) Unmount() error {
 	f.Disarm()
-	if err := f.server.Unmount(); err == nil {
-		return nil
+	if err := unix.Unmount(f.path, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+		return &os.PathError{Op: "unmount", Path: f.path, Err: err}
 	}
-	return unix.Unmount(f.path, unix.MNT_DETACH)
+	f.server.Wait()
+	return nil
 }
 
 // ForTest mounts one until the test ends, over a folder of its own: in memory where

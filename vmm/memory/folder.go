@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // folder is an image's folder, by a descriptor: its path is for errors alone.
@@ -16,21 +18,9 @@ type folder struct {
 	path string
 }
 
-// again repeats a call that a signal has interrupted: on network filesystems and
-// FUSE it happens, also by signals of Go's runtime.
-func again(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
 func openFolder(path string) (*folder, error) {
-	var fd int
-	err := again(func() (err error) {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return err
+	fd, err := interrupted.RetryInt(func() (int, error) {
+		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open folder (symbolic links are not followed): %w", path, err)
@@ -46,17 +36,15 @@ func (d *folder) open(name string, flags int) (*os.File, error) {
 	if flags&unix.O_CREAT == 0 {
 		// Opening a device or a FIFO would do something; look before.
 		var st unix.Stat_t
-		if err := again(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
+		if err := interrupted.Retry(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
 			return nil, &os.PathError{Op: "stat", Path: d.join(name), Err: err}
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return nil, damagedFile(d.join(name), "it is %s, not a regular file", fileKind(st.Mode))
 		}
 	}
-	var fd int
-	err := again(func() (err error) {
-		fd, err = unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
-		return err
+	fd, err := interrupted.RetryInt(func() (int, error) {
+		return unix.Openat(d.fd(), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	})
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: d.join(name), Err: err}
@@ -93,7 +81,7 @@ func fileKind(mode uint32) string {
 
 // remove unlinks a file of the folder; that it isn't there is no error.
 func (d *folder) remove(name string) error {
-	err := again(func() error { return unix.Unlinkat(d.fd(), name, 0) })
+	err := interrupted.Retry(func() error { return unix.Unlinkat(d.fd(), name, 0) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "unlink", Path: d.join(name), Err: err}
 	}
@@ -127,10 +115,8 @@ func (d *folder) names() ([]string, error) {
 
 // openAgain opens the same folder anew: with a read offset, and a lock, of its own.
 func openAgain(d *folder) (*os.File, error) {
-	var fd int
-	err := again(func() (err error) {
-		fd, err = unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return err
+	fd, err := interrupted.RetryInt(func() (int, error) {
+		return unix.Openat(d.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open folder: %w", d.path, err)
@@ -143,7 +129,7 @@ func (d *folder) rmdir() error {
 	if err := d.checkLinked(); err != nil {
 		return err
 	}
-	if err := again(func() error { return unix.Rmdir(d.path) }); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Rmdir(d.path) }); err != nil {
 		return &os.PathError{Op: "rmdir", Path: d.path, Err: err}
 	}
 	return nil
@@ -152,10 +138,10 @@ func (d *folder) rmdir() error {
 // checkLinked refuses a folder that was removed, or replaced, since it was opened.
 func (d *folder) checkLinked() error {
 	var open, named unix.Stat_t
-	if err := again(func() error { return unix.Fstat(d.fd(), &open) }); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Fstat(d.fd(), &open) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
-	if err := again(func() error { return unix.Lstat(d.path, &named) }); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Lstat(d.path, &named) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
 	if open.Dev != named.Dev || open.Ino != named.Ino {
@@ -198,7 +184,7 @@ func (l *Lock) Unlock() error { return l.dir.Close() }
 // where the filesystem has no locks for folders (NFS answers EBADF to an
 // exclusive one, as it wants the file open for writing).
 func flock(dir *os.File, how int) error {
-	err := again(func() error { return unix.Flock(int(dir.Fd()), how|unix.LOCK_NB) })
+	err := interrupted.Retry(func() error { return unix.Flock(int(dir.Fd()), how|unix.LOCK_NB) })
 	switch {
 	case err == nil:
 		return nil

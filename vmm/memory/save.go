@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // mergeGap is how many bytes of zeros between two runs of data are written
@@ -65,7 +67,7 @@ func (w *Writer) makeMemory(size uint64) error {
 	if !w.opts.Buffered {
 		w.memory.tryDirect()
 	}
-	if err := again(func() error { return unix.Ftruncate(int(f.Fd()), int64(size)) }); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Ftruncate(int(f.Fd()), int64(size)) }); err != nil {
 		return &os.PathError{Op: "truncate", Path: f.Name(), Err: err}
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // CheckSpace returns a SpaceError if the filesystem of dir, or of its nearest
@@ -18,7 +20,7 @@ func CheckSpace(dir string, need uint64) error {
 	}
 	for {
 		var st unix.Statfs_t
-		err := again(func() error { return unix.Statfs(dir, &st) })
+		err := interrupted.Retry(func() error { return unix.Statfs(dir, &st) })
 		switch {
 		case err == nil:
 			if avail := st.Bavail * uint64(st.Bsize); avail < need {

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/interrupted"
+
 	"github.com/vmlet/vmlet/internal/faultpoint"
 )
 
@@ -60,7 +62,7 @@ func Create(dir string, opts Options) (*Writer, error) {
 	if w.opts.Workers <= 0 {
 		w.opts.Workers = defaultWorkers()
 	}
-	err = again(func() error { return unix.Mkdir(dir, 0o700) })
+	err = interrupted.Retry(func() error { return unix.Mkdir(dir, 0o700) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
@@ -241,7 +243,7 @@ func (w *Writer) publish(m *Manifest) error {
 
 // place gives the manifest its name, durably.
 func (w *Writer) place() error {
-	err := again(func() error {
+	err := interrupted.Retry(func() error {
 		return unix.Renameat(w.folder.fd(), manifestTemp, w.folder.fd(), ManifestName)
 	})
 	if err != nil {

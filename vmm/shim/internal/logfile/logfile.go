@@ -64,19 +64,32 @@ func (f *File) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for rest := b; len(rest) > 0; {
-		f.rotate()
-		part := rest[:min(int64(len(rest)), max(f.limits.Size-f.size, 1))]
+		room := f.room()
+		if room <= 0 {
+			f.lost += int64(len(rest))
+			break
+		}
+		part := rest[:min(int64(len(rest)), room)]
 		f.put(part)
 		rest = rest[len(part):]
 	}
 	return len(b), nil
 }
 
-func (f *File) put(b []byte) {
+// room is how many bytes the open file may take; none where there is no file, or one
+// that is full and could be neither renamed nor truncated.
+func (f *File) room() int64 {
 	if f.file == nil && f.open() != nil {
-		f.lost += int64(len(b))
-		return
+		return 0
 	}
+	f.rotate()
+	if f.file == nil && f.open() != nil {
+		return 0
+	}
+	return f.limits.Size - f.size
+}
+
+func (f *File) put(b []byte) {
 	if f.lost > 0 {
 		n, err := fmt.Fprintf(f.file, "\n[%d bytes were lost: they could not be written]\n", f.lost)
 		f.size += int64(n)
@@ -92,7 +105,7 @@ func (f *File) put(b []byte) {
 // rotate makes room if the file is full. If files can't be renamed the log
 // starts anew: its bound comes first.
 func (f *File) rotate() {
-	if f.size < f.limits.Size || f.file == nil {
+	if f.size < f.limits.Size {
 		return
 	}
 	for n := f.limits.Files - 1; n > 0; n-- {

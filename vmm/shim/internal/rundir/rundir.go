@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // Dir is an open folder. Its methods may be called concurrently until Close.
@@ -27,7 +29,9 @@ type Dir struct {
 
 // Open opens a folder.
 func Open(path string) (*Dir, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := interrupted.RetryInt(func() (int, error) {
+		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
 	if err != nil {
 		return nil, &os.PathError{Op: "open folder", Path: path, Err: err}
 	}
@@ -60,11 +64,12 @@ func (d *Dir) OpenFile(name string, flags int, mode uint32) (*os.File, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	fd, err := unix.Openat2(int(d.file.Fd()), name, &unix.OpenHow{
+	how := &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC),
 		Mode:    uint64(mode),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	}
+	fd, err := interrupted.RetryInt(func() (int, error) { return unix.Openat2(int(d.file.Fd()), name, how) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: d.Path(name), Err: err}
 	}
@@ -81,7 +86,7 @@ func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 	b := make([]byte, limit+1)
 	n := 0
 	for n < len(b) {
-		m, err := unix.Pread(int(f.Fd()), b[n:], int64(n))
+		m, err := interrupted.RetryInt(func() (int, error) { return unix.Pread(int(f.Fd()), b[n:], int64(n)) })
 		if err != nil {
 			return nil, &os.PathError{Op: "read", Path: d.Path(name), Err: err}
 		}
@@ -124,9 +129,8 @@ func (d *Dir) WriteFrom(name string, content io.Reader, mode uint32, prepare fun
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	dir := int(d.file.Fd())
-	if err := unix.Renameat(dir, temp, dir, name); err != nil {
-		return &os.PathError{Op: "rename", Path: d.Path(temp), Err: err}
+	if err := d.rename(temp, name); err != nil {
+		return err
 	}
 	return d.file.Sync()
 }
@@ -136,8 +140,12 @@ func (d *Dir) Rename(from, to string) error {
 	if err := errors.Join(CheckName(from), CheckName(to)); err != nil {
 		return err
 	}
+	return d.rename(from, to)
+}
+
+func (d *Dir) rename(from, to string) error {
 	dir := int(d.file.Fd())
-	if err := unix.Renameat(dir, from, dir, to); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Renameat(dir, from, dir, to) }); err != nil {
 		return &os.PathError{Op: "rename", Path: d.Path(from), Err: err}
 	}
 	return nil
@@ -148,7 +156,8 @@ func (d *Dir) Remove(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+	err := interrupted.Retry(func() error { return unix.Unlinkat(int(d.file.Fd()), name, 0) })
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "unlink", Path: d.Path(name), Err: err}
 	}
 	return nil
