@@ -43,6 +43,7 @@ type world struct {
 	steps   []string
 	vmm     *fakeVMM
 	others  []vmm.Program // after vmm, in the node's order
+	shims   Shims         // nil: fakes
 }
 
 func newWorld(t *testing.T) *world {
@@ -138,7 +139,11 @@ func (w *world) start() *testAgent {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &testAgent{agent: newAgent(ctx, cfg, st, n, &fakeHost{w: w}, fakeShims{w}, w.bootID), store: st}
+	shims := w.shims
+	if shims == nil {
+		shims = fakeShims{w}
+	}
+	a := &testAgent{agent: newAgent(ctx, cfg, st, n, &fakeHost{w: w}, shims, w.bootID), store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()
