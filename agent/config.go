@@ -58,6 +58,9 @@ type Config struct {
 	ObsoleteCPUModels map[string]bool `yaml:"obsoleteCPUModels"`
 	// PermittedHostDevices may be given to guests; default: none.
 	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
+	// HotplugFolders are absolute paths of folders from which VMs that run may be given
+	// disks, where the VMM is fenced in when it starts (cloud-hypervisor); default: none.
+	HotplugFolders []string `yaml:"hotplugFolders"`
 	// DevicePlugins offers devices to the kubelet, for pods.
 	DevicePlugins DevicePluginsConfig `yaml:"devicePlugins"`
 	// Kubernetes is what the agent has to do with an API server.

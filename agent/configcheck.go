@@ -73,6 +73,7 @@ func (c Config) validate() error {
 	}
 	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
 	c.PermittedHostDevices.Validate(fault)
+	c.validateHotplugFolders(fault)
 	c.validateDevicePlugins(fault)
 	c.Endpoints.Validate(func(key, format string, args ...any) { fault("endpoints."+key, format, args...) })
 	if *c.Pods.Enabled && !*c.Kubernetes.Enabled {

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // grantedName is the file in a VM's state folder that says what the VMM's user was
@@ -52,28 +52,64 @@ func (h ownHome) noteGranted(c *choice) error {
 	if len(files) == 0 {
 		return nil
 	}
-	content, err := json.Marshal(granted{c.lease.UID, files})
+	return h.writeGranted(granted{c.lease.UID, files})
+}
+
+func (h ownHome) writeGranted(g granted) error {
+	content, err := json.Marshal(g)
 	if err != nil {
 		return err
 	}
 	return atomicfile.ReplaceDurably(filepath.Join(h.stateDir(), grantedName), content, 0o600)
 }
 
+func (h ownHome) readGranted() (granted, error) {
+	path := filepath.Join(h.stateDir(), grantedName)
+	var g granted
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return g, err
+	}
+	if err := json.Unmarshal(content, &g); err != nil {
+		return g, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, nil
+}
+
+// granting adds to what noteGranted has written. It stays when the device goes: to take
+// back what is not there any more is no error.
+func (h ownHome) granting(l *lease, files []plan.File) error {
+	more := grantedFiles(&plan.Plan{Files: files})
+	if len(more) == 0 {
+		return nil
+	}
+	g, err := h.readGranted()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	g.UID = l.UID
+	before := len(g.Files)
+	for _, file := range more {
+		if !slices.Contains(g.Files, file) {
+			g.Files = append(g.Files, file)
+		}
+	}
+	if len(g.Files) == before {
+		return nil
+	}
+	return h.writeGranted(g)
+}
+
 // takeBackGranted takes back what a shim that was killed has left of that, and the
 // VMM's folder. It is called when the VMM is gone; that there is nothing is no error.
 func (h ownHome) takeBackGranted() error {
-	path := filepath.Join(h.stateDir(), grantedName)
-	errFolder := os.RemoveAll(filepath.Join(h.stateDir(), shim.VMMFolderName))
-	content, err := os.ReadFile(path)
+	errFolder := removeVMMFolder(h.stateDir())
+	g, err := h.readGranted()
 	if errors.Is(err, fs.ErrNotExist) {
 		return errFolder
 	}
 	if err != nil {
 		return errors.Join(errFolder, err)
-	}
-	var g granted
-	if err := json.Unmarshal(content, &g); err != nil {
-		return errors.Join(errFolder, fmt.Errorf("%s: %w", path, err))
 	}
 	var errs []error
 	for _, file := range g.Files {
@@ -82,5 +118,5 @@ func (h ownHome) takeBackGranted() error {
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(errFolder, err)
 	}
-	return errors.Join(errFolder, os.Remove(path))
+	return errors.Join(errFolder, os.Remove(filepath.Join(h.stateDir(), grantedName)))
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -25,6 +26,9 @@ type home interface {
 	giveBack(l *lease) error
 	// sweep does the same of a run whose shim was killed.
 	sweep() error
+	// granting notes which of an attachment's files a run's user is going to be given
+	// access to.
+	granting(l *lease, files []plan.File) error
 	// hasImage says whether an image is where a save was about to make it.
 	hasImage(ref *vmletv1.ImageReference) bool
 	// refuses says why an operation is not to be had there; nil: it is. checkSave

@@ -35,6 +35,8 @@ type lease struct {
 	Device string `json:"device,omitempty"`
 	// VFIO are the nodes of devices of the host that it was given access to as well.
 	VFIO []string `json:"vfio,omitempty"`
+	// HotplugFolders are those that the VMM may open disks in which come later.
+	HotplugFolders []string `json:"hotplugFolders,omitempty"`
 	// Unsaveable is why this run can't be saved; empty: it can.
 	Unsaveable string `json:"unsaveable,omitempty"`
 	// Memory is the path of the RAM file.

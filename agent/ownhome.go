@@ -90,12 +90,13 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	req.StateDir = h.stateDir()
 	req.Taps, req.Seed = descriptors(c.spec)
 	req.BlockDevices = blockDevices(c.spec)
+	req.HotplugFolders = h.hotplugFolders()
 	uid, err := h.agent.host.TakeUser(h.name)
 	if err != nil {
 		return nil, failf(codes.ResourceExhausted, "%w", err)
 	}
 	req.User = &plan.User{UID: uid, GID: uid}
-	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name)}, nil
+	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name), HotplugFolders: req.HotplugFolders}, nil
 }
 
 func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {

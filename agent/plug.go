@@ -226,6 +226,9 @@ func (p *plugging) attachLive(ctx context.Context, s *vmletv1.VirtualMachineSpec
 	if err != nil {
 		return err
 	}
+	if err := p.m.home.granting(p.live.lease, attachment.Files); err != nil {
+		return err
+	}
 	faultpoint.Reach("agent.attach.planned")
 	return p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
 }
@@ -241,7 +244,7 @@ func (p *plugging) request(ctx context.Context, s *vmletv1.VirtualMachineSpec, a
 	r.PlanRequest = vmm.PlanRequest{
 		ID: p.m.snapshot().GetId(), Spec: s, Hypervisor: lease.Manifest.Accelerator, Info: info,
 		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.home.stateDir(),
-		BlockDevices: blockDevices(s), Seed: -1,
+		BlockDevices: blockDevices(s), Seed: -1, HotplugFolders: lease.HotplugFolders,
 	}
 	for i := range s.GetNetworks() {
 		tap := -1

@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -205,4 +206,5 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 const maxVersion = 128
 
 // hasImage: the folder is the pod's, and can't be looked at from here.
+func (*podHome) granting(*lease, []plan.File) error    { return nil }
 func (*podHome) hasImage(*vmletv1.ImageReference) bool { return false }
