@@ -97,7 +97,7 @@ func remove(run string) func(dir string) error {
 
 // TestSaveFaults: a record reads as before or after, and the error says which file.
 func TestSaveFaults(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	faultfs.ForTest(t).Walk(t, faultfs.Walk{
 		Prepare: made(run),
 		Do:      replace(run),
@@ -112,7 +112,7 @@ func TestSaveFaults(t *testing.T) {
 
 // TestLoadFaults: a record that can't be read is an error, never another record.
 func TestLoadFaults(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	faultfs.ForTest(t).Walk(t, faultfs.Walk{
 		Prepare: made(run),
 		Do:      func(dir string) error { return oneOf(run, dir, before) },
@@ -127,7 +127,7 @@ func TestLoadFaults(t *testing.T) {
 
 // TestDeleteFaults: a VM is there, or gone, and its deletion can be repeated.
 func TestDeleteFaults(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	faultfs.ForTest(t).Walk(t, faultfs.Walk{
 		Prepare: made(run),
 		Do:      remove(run),
@@ -157,7 +157,7 @@ func marking(f *faultfs.FS, do func(dir string) error) func(dir string) error {
 
 // TestFirstSavePowerCut: the first VM of a new agent is there once it is created.
 func TestFirstSavePowerCut(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	f := faultfs.ForTest(t)
 	f.Cut(t, faultfs.Cuts{
 		Do: marking(f, func(dir string) error {
@@ -179,7 +179,7 @@ func TestFirstSavePowerCut(t *testing.T) {
 // TestSecondTryPowerCut: a VM whose first record could not be written is there when
 // the second was.
 func TestSecondTryPowerCut(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	f := faultfs.ForTest(t)
 	f.Cut(t, faultfs.Cuts{
 		Prepare: func(dir string) error { return inStore(run, dir, func(*Store) error { return nil }) },
@@ -203,7 +203,7 @@ func TestSecondTryPowerCut(t *testing.T) {
 }
 
 func TestSavePowerCut(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	f := faultfs.ForTest(t)
 	f.Cut(t, faultfs.Cuts{
 		Prepare: made(run),
@@ -219,7 +219,7 @@ func TestSavePowerCut(t *testing.T) {
 
 // TestDeletePowerCut: a VM is whole, with all its files, or gone.
 func TestDeletePowerCut(t *testing.T) {
-	run := t.TempDir()
+	run := faultfs.MemoryDir(t)
 	f := faultfs.ForTest(t)
 	f.Cut(t, faultfs.Cuts{
 		Prepare: made(run),

@@ -43,7 +43,7 @@ func (f *FS) Cut(t testing.TB, c Cuts) (states int) {
 	if Long() {
 		limit = longStates
 	}
-	dir := filepath.Join(t.TempDir(), "disk")
+	dir := filepath.Join(MemoryDir(t), "disk")
 	for s := range rec.States(limit, Seed(t)) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)

@@ -86,11 +86,7 @@ func ForTest(t testing.TB) *FS {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("needs FUSE in the kernel: %v", err)
 	}
-	backing, path := t.TempDir(), t.TempDir()
-	if dir, err := os.MkdirTemp("/dev/shm", "faultfs-"); err == nil {
-		backing = dir
-		t.Cleanup(func() { os.RemoveAll(dir) })
-	}
+	backing, path := MemoryDir(t), t.TempDir()
 	if err := errors.Join(os.Chmod(backing, 0o755), os.Chmod(path, 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +103,17 @@ func ForTest(t testing.TB) *FS {
 		}
 	})
 	return f
+}
+
+// MemoryDir returns a folder in memory, where that can be had, until the test ends.
+func MemoryDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "faultfs-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // errnoName is ENOSPC and the like.
