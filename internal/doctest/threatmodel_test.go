@@ -1,0 +1,62 @@
+package doctest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestThreatModel: docs/threat-model.md names tests that there are, and all fuzz
+// targets.
+func TestThreatModel(t *testing.T) {
+	const root = "../.."
+	content, err := os.ReadFile(filepath.Join(root, "docs/threat-model.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	document := string(content)
+	there := tests(t, root)
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(document, -1) {
+		if !there[m[1]] {
+			t.Errorf("docs/threat-model.md names %s, and no package has it", m[1])
+		}
+	}
+	for name := range there {
+		if strings.HasPrefix(name, "Fuzz") && !strings.Contains(document, "`"+name+"`") {
+			t.Errorf("docs/threat-model.md doesn't name %s: say in its last table what it is about", name)
+		}
+	}
+	cases, err := os.ReadFile(filepath.Join(root, "test/e2e/conformance_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`conformance: ([a-zA-Z -]+[a-zA-Z])`).FindAllStringSubmatch(document, -1) {
+		if !strings.Contains(string(cases), `name: "`+m[1]+`"`) {
+			t.Errorf("docs/threat-model.md names a case %q of TestConformance, and there is none", m[1])
+		}
+	}
+}
+
+// tests are the names of all tests and fuzz targets in the tree.
+func tests(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	name := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9]+)\(`)
+	found := make(map[string]bool)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for _, m := range name.FindAllSubmatch(content, -1) {
+			found[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
