@@ -56,20 +56,33 @@ func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack
 	if enough, err := mayOpen(f, user, want); err != nil || enough {
 		return err
 	}
-	// The VMM's descriptor is closed here when it runs.
-	own, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH, 0)
+	// The VMM's descriptor is closed here when it runs. Until access is taken back
+	// both may be moved.
+	own, err := os.OpenFile(linkTo(f), unix.O_PATH, 0)
 	if err != nil {
 		return err
 	}
 	undo.push(own.Close)
-	if err := posixacl.Exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) }); err != nil {
+	place, err := os.OpenFile(lock, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	undo.push(place.Close)
+	err = posixacl.Exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) })
+	if errors.Is(err, unix.ENOTSUP) {
+		err = fmt.Errorf("%w: keep it on one that has them (ext4, XFS, Btrfs, tmpfs), or let all users open it", err)
+	}
+	if err != nil {
 		return err
 	}
 	undo.push(func() error {
-		return posixacl.Exclusively(lock, func() error { return posixacl.RevokeFile(own, user.UID) })
+		return posixacl.Exclusively(linkTo(place), func() error { return posixacl.RevokeFile(own, user.UID) })
 	})
 	return nil
 }
+
+// linkTo leads to the very file, wherever it is by now.
+func linkTo(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // passable refuses a path that a user can't get to. A folder with an access control
 // list is taken to let them through.

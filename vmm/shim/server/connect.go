@@ -26,7 +26,7 @@ func (o *opener) connect(f *plan.File) (*os.File, error) {
 		return nil, err
 	}
 	defer place.Close()
-	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d", place.Fd()), connectPatience)
+	conn, err := net.DialTimeout("unix", linkTo(place), connectPatience)
 	if err != nil {
 		if errors.Is(err, unix.ECONNREFUSED) {
 			return nil, fmt.Errorf("%s: connect: %w: nobody listens there: start what is to (for a TPM, swtpm)", f.Path, unix.ECONNREFUSED)

@@ -187,8 +187,8 @@ func (o *opener) fromTemplate(f *plan.File) error {
 	return nil
 }
 
-// openPath opens a regular file or a device. Symbolic links are followed, the
-// links of /proc that lead to this process's own descriptors are not.
+// openPath opens a regular file or a device. Symbolic links are followed where open
+// does.
 func openPath(f *plan.File) (*os.File, error) {
 	if !filepath.IsAbs(f.Path) {
 		return nil, fmt.Errorf("%q is not an absolute path", f.Path)
@@ -197,11 +197,8 @@ func openPath(f *plan.File) (*os.File, error) {
 	if f.Write {
 		flags = unix.O_RDWR
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, f.Path, &unix.OpenHow{
-		// O_NONBLOCK: a FIFO would make the open wait.
-		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK),
-		Resolve: unix.RESOLVE_NO_MAGICLINKS,
-	})
+	// O_NONBLOCK: a FIFO would make the open wait.
+	fd, err := open(f.Path, flags|unix.O_NOCTTY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: f.Path, Err: err}
 	}
@@ -287,7 +284,7 @@ func checkIdentity(f *plan.File, file *os.File) error {
 // watch keeps the disk open by a descriptor of its own: its path may lead to
 // another file when the VM is saved.
 func (o *opener) watch(f *plan.File, file *os.File) error {
-	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	again, err := os.Open(linkTo(file))
 	if err != nil {
 		return fmt.Errorf("%s: open again: %w", f.Path, err)
 	}
