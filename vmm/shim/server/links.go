@@ -1,0 +1,141 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks bounds the symbolic links on the way to a file, as the kernel does
+// (MAXSYMLINKS, linux/namei.h).
+const maxLinks = 40
+
+// open opens a file where others may have put symbolic links on the way to it. Root
+// would follow them to anywhere: one that is neither root's nor this process's user's
+// is followed only to a file of the link's own owner, who could have named it as well.
+// Links of /proc, which lead to this process's own descriptors, are never followed.
+func open(path string, flags int) (int, error) {
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	if os.Geteuid() != 0 {
+		return unix.Openat2(unix.AT_FDCWD, path, how)
+	}
+	how.Resolve |= unix.RESOLVE_NO_SYMLINKS
+	if fd, err := unix.Openat2(unix.AT_FDCWD, path, how); err != unix.ELOOP {
+		return fd, err
+	}
+	place, err := find(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(place)
+	// The very file that was found, whatever has its name by now.
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", place), flags|unix.O_CLOEXEC, 0)
+}
+
+// find walks to a file without having the kernel follow a link. The descriptor is one
+// with O_PATH.
+func find(path string) (fd int, err error) {
+	w := &walk{at: -1, owners: make(map[uint32]string)}
+	defer func() {
+		if err != nil && w.at >= 0 {
+			unix.Close(w.at)
+		}
+	}()
+	if err := w.root(); err != nil {
+		return -1, err
+	}
+	for rest := path; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimLeft(rest, "/"), "/")
+		target, err := w.step(name)
+		if err != nil {
+			return -1, err
+		}
+		if target == "" {
+			continue
+		}
+		if filepath.IsAbs(target) {
+			if err := w.root(); err != nil {
+				return -1, err
+			}
+		}
+		rest = target + "/" + rest
+	}
+	return w.at, w.trusted()
+}
+
+// walk is on its way from the root folder.
+type walk struct {
+	at     int // where it is
+	links  int
+	owners map[uint32]string // of links that are neither root's nor ours, with one of each
+}
+
+// root goes on from the root folder.
+func (w *walk) root() error {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if w.at >= 0 {
+		unix.Close(w.at)
+	}
+	w.at = fd
+	return nil
+}
+
+// step goes to what has a name, or returns where it leads if it is a link.
+func (w *walk) step(name string) (target string, err error) {
+	if name == "" {
+		return "", nil
+	}
+	fd, err := unix.Openat(w.at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		unix.Close(w.at)
+		w.at = fd
+		return "", nil
+	}
+	defer unix.Close(fd)
+	if err != nil {
+		return "", err
+	}
+	return w.link(fd, name, &st)
+}
+
+// link reads where a symbolic link leads.
+func (w *walk) link(fd int, name string, st *unix.Stat_t) (target string, err error) {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return "", err
+	}
+	if w.links++; w.links > maxLinks || fs.Type == unix.PROC_SUPER_MAGIC {
+		return "", unix.ELOOP
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		w.owners[st.Uid] = name
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// trusted refuses a file to which somebody has led who doesn't own it.
+func (w *walk) trusted() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(w.at, &st); err != nil {
+		return err
+	}
+	for owner, name := range w.owners {
+		if owner != st.Uid {
+			return fmt.Errorf("the symbolic link %q on the way is user %d's and leads to a file of user %d: name the file itself, if it is the right one: %w", name, owner, st.Uid, unix.EACCES)
+		}
+	}
+	return nil
+}

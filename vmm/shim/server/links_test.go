@@ -1,0 +1,91 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+)
+
+// TestLinks: root is not led to others' files by who may write to a folder on the way.
+func TestLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, and files of several users")
+	}
+	const alice, bob = 70001, 70002
+	dir := t.TempDir()
+	put := func(name string, uid int, make func(path string) error) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := errors.Join(make(path), os.Lchown(path, uid, uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(path string) error { return os.WriteFile(path, []byte(filepath.Base(path)), 0o600) }
+	link := func(to string) func(string) error { return func(path string) error { return os.Symlink(to, path) } }
+	folder := func(path string) error { return os.Mkdir(path, 0o755) }
+	put("root's", 0, file)
+	put("alice", alice, folder)
+	put("alice/disk", alice, file)
+	put("bob's", bob, file)
+	put("alice/own", alice, link("disk"))
+	put("alice/up", alice, link("../alice/own"))
+	put("alice/to-root", alice, link("../root's"))
+	put("alice/to-bob", alice, link(filepath.Join(dir, "bob's")))
+	put("alice/dev", alice, link("/dev/null"))
+	put("alice/above", alice, link("..")) // a folder on the way
+	put("alice/circle", alice, link("circle"))
+	put("alice/nowhere", alice, link("nothing"))
+	put("by-root", 0, link("bob's"))
+	put("by-root-again", 0, link("alice/to-root"))
+	put("folder", 0, link("alice"))
+	put("alice/proc", alice, link("/proc/self/fd/0"))
+	before := descriptors(t)
+	for path, want := range map[string]string{
+		"root's": "root's", "alice/disk": "disk", "alice/own": "disk", "alice/up": "disk",
+		"by-root": "bob's", "folder/disk": "disk", "folder/own": "disk", "alice/above/alice/own": "disk",
+		"alice/to-root": "user 70001's", "alice/to-bob": "file of user 70002", "alice/dev": "user 70001's",
+		"alice/above/root's": "user 70001's", "by-root-again": "user 70001's", "folder/to-bob": "file of user 70002",
+		"alice/circle": "too many levels", "alice/nowhere": "no such file", "alice/proc": "too many levels",
+		"alice/disk/x": "not a directory", "alice": "neither a regular file",
+	} {
+		got, err := content(filepath.Join(dir, path))
+		if err != nil {
+			got = err.Error()
+		}
+		if (err == nil) != !strings.ContainsAny(want, " ") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+// content is what openPath finds.
+func content(path string) (string, error) {
+	f, err := openPath(&plan.File{Path: path})
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b := make([]byte, 100)
+	n, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return string(b[:n]), err
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
