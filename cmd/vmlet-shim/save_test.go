@@ -461,12 +461,7 @@ func TestResidentMemory(t *testing.T) {
 
 func (s *scene) checkResident(when string) {
 	s.t.Helper()
-	status, err := os.ReadFile(filepath.Join("/proc", itoa(s.shimPID), "status"))
-	s.check(err)
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	field := strings.Fields(rest)[0]
-	kib, err := strconv.Atoi(field)
-	s.check(err)
+	kib := s.resident()
 	s.t.Logf("%s: %d KiB resident", when, kib)
 	if kib > maxResident {
 		s.t.Errorf("%s: %d KiB resident, more than %d", when, kib, maxResident)

@@ -65,6 +65,8 @@ type Fault struct {
 	Op Op
 	// Name of the file, without its folder, that the fault is for; empty: any.
 	Name string
+	// Offset, in bytes, that reads and writes touch which the fault is for; 0: any.
+	Offset int64
 	// Nth of the operations that match, from 1, is the first that it befalls; 0 is 1.
 	Nth int
 	// Times that it happens from then; 0 is once.
@@ -145,7 +147,7 @@ func (f *FS) Counts() map[Op]int {
 }
 
 // next says what befalls an operation: the first fault that matches.
-func (s *script) next(op Op, name string) Fault {
+func (s *script) next(op Op, name string, where extent) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.counts == nil {
@@ -154,7 +156,7 @@ func (s *script) next(op Op, name string) Fault {
 	s.counts[op]++
 	var happens Fault
 	for _, a := range s.faults {
-		if !a.Op.covers(op) || a.Name != "" && a.Name != name {
+		if !a.Op.covers(op) || a.Name != "" && a.Name != name || a.Offset != 0 && !where.has(a.Offset) {
 			continue
 		}
 		a.seen++
@@ -169,9 +171,21 @@ func (s *script) next(op Op, name string) Fault {
 	return happens
 }
 
+// extent is what a read or a write touches.
+type extent struct {
+	off  int64
+	size int
+}
+
+func (e extent) has(off int64) bool { return off >= e.off && off < e.off+int64(e.size) }
+
 // try does an operation as the script has it.
 func (f *FS) try(ctx context.Context, op Op, name string, do func(Fault) syscall.Errno) syscall.Errno {
-	fault := f.script.next(op, name)
+	return f.tryAt(ctx, op, name, extent{}, do)
+}
+
+func (f *FS) tryAt(ctx context.Context, op Op, name string, where extent, do func(Fault) syscall.Errno) syscall.Errno {
+	fault := f.script.next(op, name, where)
 	if fault.Wait != nil {
 		fault.Wait(ctx)
 		if ctx.Err() != nil {

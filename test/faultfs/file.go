@@ -20,7 +20,7 @@ type handle struct {
 func (h *handle) PassthroughFd() (int, bool) { return 0, false }
 
 func (h *handle) Read(ctx context.Context, b []byte, off int64) (r fuse.ReadResult, errno syscall.Errno) {
-	errno = h.node.fsys.try(ctx, OpRead, h.node.name(), func(fault Fault) syscall.Errno {
+	errno = h.node.fsys.tryAt(ctx, OpRead, h.node.name(), extent{off, len(b)}, func(fault Fault) syscall.Errno {
 		if fault.Short {
 			b = b[:len(b)/2]
 		}
@@ -41,7 +41,7 @@ func (h *handle) Read(ctx context.Context, b []byte, off int64) (r fuse.ReadResu
 
 func (h *handle) Write(ctx context.Context, b []byte, off int64) (n uint32, errno syscall.Errno) {
 	fsys := h.node.fsys
-	errno = fsys.try(ctx, OpWrite, h.node.name(), func(fault Fault) (errno syscall.Errno) {
+	errno = fsys.tryAt(ctx, OpWrite, h.node.name(), extent{off, len(b)}, func(fault Fault) (errno syscall.Errno) {
 		if fault.Short {
 			b = b[:max(len(b)/2, 1)]
 		}

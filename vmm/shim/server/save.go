@@ -115,7 +115,7 @@ func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func
 	faultpoint.Reach("shim.save.stopped")
 	if err := v.machine.SaveState(ctx, state, v.ram != nil); err != nil {
 		// A VMM says of a full disk no more than "Input/output error".
-		return fmt.Errorf("save the device state: %w", errors.Join(err, memory.CheckSpace(dir, leastRoom)))
+		return fmt.Errorf("save the device state to %s: %w", state.Name(), errors.Join(err, memory.CheckSpace(dir, leastRoom)))
 	}
 	faultpoint.Reach("shim.save.state-written")
 	// RAM comes after it: what devices had under way when the guest stopped may
