@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -81,11 +82,12 @@ func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a server.Attachm
 // the error alone.
 func (m *machine) fenced(err error, path string) error {
 	var refused *chapi.Error
-	denied := func(cause string) bool { return cause == fmt.Sprintf("Permission denied (os error %d)", unix.EACCES) }
+	denied := func(cause string) bool { return strings.Contains(strings.ToLower(cause), unix.EACCES.Error()) }
 	if !m.vm.Config.Landlock || !errors.As(err, &refused) || !slices.ContainsFunc(refused.Causes, denied) {
 		return err
 	}
-	return fmt.Errorf("%w: is %s, or what a link on the way leads to, in a folder of hotplugFolders in the agent's configuration, as that was when the VM was started?", err, path)
+	return fmt.Errorf("%w (%w): is %s, or what a link on the way leads to, in a folder of hotplugFolders in the agent's configuration, as that was when the VM was started?",
+		err, unix.EACCES, path)
 }
 
 func (m *machine) attachNet(ctx context.Context, add *chvm.AddNet, a server.Attachment) error {
