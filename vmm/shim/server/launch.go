@@ -159,7 +159,7 @@ func (l *launch) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	return l.explain(ctx, l.bringUp(ctx))
+	return l.vm.proc.explain(ctx, l.bringUp(ctx))
 }
 
 // prepare makes all that the VMM's files are made of.
@@ -339,33 +339,6 @@ func (l *launch) load(ctx context.Context) error {
 		return fmt.Errorf("load the device state in %s: %w%s", l.image.Path(), err, l.vm.proc.said())
 	}
 	return nil
-}
-
-// dying is how long a VMM that has closed its monitor may take to end by itself.
-const dying = time.Second
-
-// explain prefers the VMM's own words about its end to an error that is only a
-// consequence of it.
-func (l *launch) explain(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	proc := l.vm.proc
-	if errors.Is(err, ErrMonitorClosed) {
-		timer := time.NewTimer(dying)
-		defer timer.Stop()
-		select {
-		case <-proc.done:
-		case <-timer.C:
-		}
-	}
-	if proc.ended() {
-		return proc.failure()
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w (%v)", context.Cause(ctx), err)
-	}
-	return err
 }
 
 // verify looks through a lazily restored VM's image, and stops the guest if it

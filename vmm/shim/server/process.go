@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -171,6 +172,32 @@ func (p *process) failure() error {
 		how = "was ended by " + signal
 	}
 	return fmt.Errorf("%s %s%s", p.name, how, p.said())
+}
+
+// dying is how long a VMM that has closed its monitor may take to end by itself.
+const dying = time.Second
+
+// explain prefers the VMM's own words about its end, and then the cause of the
+// context's, to an error that is only a consequence of it.
+func (p *process) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ErrMonitorClosed) {
+		timer := time.NewTimer(dying)
+		defer timer.Stop()
+		select {
+		case <-p.done:
+		case <-timer.C:
+		}
+	}
+	if p.ended() {
+		return p.failure()
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w (%v)", context.Cause(ctx), err)
+	}
+	return err
 }
 
 // said returns the last words as the end of a message.

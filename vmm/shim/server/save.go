@@ -69,8 +69,10 @@ func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.
 			return reply, nil
 		}
 	}
-	if op.ctx.Err() != nil {
-		err = fmt.Errorf("%w (%v)", context.Cause(op.ctx), err)
+	if err == nil {
+		err = context.Cause(op.ctx)
+	} else {
+		err = v.proc.explain(op.ctx, err)
 	}
 	s.log.Error("save failed", "directory", args.Directory, "error", err)
 	err = errors.Join(err, s.undoSave(v, p))
