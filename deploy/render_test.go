@@ -37,7 +37,7 @@ func render(t *testing.T, folder string) []byte {
 
 // What is applied changes only where somebody has looked at it.
 func TestRendered(t *testing.T) {
-	for _, folder := range []string{"base", "monitoring"} {
+	for _, folder := range []string{"base", "monitoring", "metrics-authentication"} {
 		t.Run(folder, func(t *testing.T) {
 			got := render(t, folder)
 			golden := filepath.Join("testdata", folder+".golden.yaml")
