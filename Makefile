@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check lint generate bench cluster image fuzz vulncheck clean
+.PHONY: help build demo test check lint generate bench cluster image fuzz chaos vulncheck clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,14 @@ FUZZ     ?= .
 
 fuzz: ## each fuzz target for FUZZTIME (1m), or those that match FUZZ
 	test/fuzz $(GO) $(FUZZTIME) '$(FUZZ)'
+
+# How long VMs are kept busy while processes are killed; VMLET_CHAOS_SEED=N, as a failure
+# prints it, repeats what is done and who is killed.
+CHAOSTIME ?= 10m
+
+chaos: ## every fault at every step, then kills at random under load for CHAOSTIME (10m)
+	test/setup test
+	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -race -count=1 -v -timeout 24h -run '^(TestFaultWalk|TestChaos.*)$$' ./test/e2e
 
 # Go's database of vulnerabilities is on the network; VULNDB=file:///FOLDER is a copy.
 vulncheck: ## known faults in modules that are used, and in Go

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type node struct {
 	dir      string // all of it
 	firstUID uint32
 	cgroup   string
+	bin      string   // the folder of its programs
+	env      []string // more of its environment
 
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the agent's process has
@@ -51,6 +54,9 @@ type node struct {
 type nodeOptions struct {
 	qemu   qemu
 	config string // more lines of the agent's configuration
+	// bin has the programs, and env more of their environment; empty: the usual ones.
+	bin string
+	env []string
 }
 
 // newNode starts an agent. When the test ends its VMs are ended and whatever is
@@ -70,7 +76,7 @@ func newNode(t *testing.T, o nodeOptions) *node {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	n := &node{
-		t: t, ctx: ctx, dir: dir, events: newJournal[*vmletv1.Event](),
+		t: t, ctx: ctx, dir: dir, events: newJournal[*vmletv1.Event](), bin: cmp.Or(o.bin, bin), env: o.env,
 		firstUID: firstUID + uidsPerProcess*uint32(os.Getpid()%1000) + uidsPerNode*nodes.Add(1), cgroup: "/vmlet-" + filepath.Base(dir),
 	}
 	t.Cleanup(cancel)
@@ -108,13 +114,22 @@ func (n *node) patient() (context.Context, context.CancelFunc) {
 
 // command is a program of ours, with the socket of this node's agent.
 func (n *node) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(n.ctx, filepath.Join(bin, "vmlet"), args...)
-	cmd.Env = append(os.Environ(), "VMLET_SOCKET="+n.socket(), "GORACE=atexit_sleep_ms=0")
+	cmd := exec.CommandContext(n.ctx, filepath.Join(n.bin, "vmlet"), args...)
+	cmd.Env = append(append(os.Environ(), n.env...), "VMLET_SOCKET="+n.socket(), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
 // start starts the agent and waits until it serves.
 func (n *node) start() {
+	n.t.Helper()
+	if err := n.tryStart(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.connect()
+}
+
+// tryStart starts the agent and returns when it serves, or has ended instead.
+func (n *node) tryStart() error {
 	n.t.Helper()
 	ready, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.path("ready.sock"), Net: "unixgram"})
 	n.must(err)
@@ -138,9 +153,9 @@ func (n *node) start() {
 	}(n.cmd)
 	n.must(ready.SetReadDeadline(time.Now().Add(patience)))
 	if _, err := ready.Read(make([]byte, 64)); err != nil {
-		n.t.Fatalf("the agent is not ready: %v, %v", err, n.cmd.ProcessState)
+		return fmt.Errorf("the agent is not ready: %w, %v", err, n.cmd.ProcessState)
 	}
-	n.connect()
+	return nil
 }
 
 // connect connects to the agent and follows its events.

@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// eventually waits until something holds.
+func (w *walked) eventually(holds func() error) {
+	w.t.Helper()
+	ctx, cancel := w.patient()
+	defer cancel()
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.t.Fatalf("%s: %v", w.v.name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// settles waits until a VM is what it may be after a fault.
+func (w *walked) settles(f fault) {
+	w.t.Helper()
+	w.eventually(func() error { return w.allowed(f) })
+}
+
+// state is the VM's; unspecified: there is none.
+func (w *walked) state() (vmletv1.State, *vmletv1.VirtualMachineStatus, error) {
+	r, err := w.api.GetVM(w.ctx, &vmletv1.GetVMRequest{Name: w.v.name})
+	if status.Code(err) == codes.NotFound {
+		return 0, nil, nil
+	}
+	return r.GetVm().GetStatus().GetState(), r.GetVm().GetStatus(), err
+}
+
+// allowed says what is wrong with a VM's state after a fault.
+func (w *walked) allowed(f fault) error {
+	state, s, err := w.state()
+	if err != nil {
+		return err
+	}
+	o, whole := f.op, w.whole() == nil
+	is := fmt.Errorf("it is %v (%s) after %v", state, s.GetMessage(), f)
+	switch state {
+	case 0:
+		if !o.fresh && o.want != 0 {
+			return errors.New("it is gone")
+		}
+		return w.nothing(true)
+	case created:
+		if o.live {
+			return is
+		}
+	case stopped:
+		if o.live && !o.ends {
+			return is
+		}
+	case running:
+		if pids := w.victims(theVMM); len(pids) != 1 {
+			return fmt.Errorf("it has the VMMs %v: %w", pids, is)
+		}
+		if f.step != "" && f.victim() != theAgent {
+			return fmt.Errorf("it is not noticed: %w", is)
+		}
+		if o.saves && whole {
+			return fmt.Errorf("it could be restored over its disks: %w", is)
+		}
+		return nil
+	case saved:
+		if !whole {
+			return fmt.Errorf("its image is not whole: %w: %w", w.whole(), is)
+		}
+	case crashed:
+		if o.saves && whole {
+			return fmt.Errorf("its image is whole: %w", is)
+		}
+		if f.victim() == theAgent && o.name != "adoption of what has ended" || !strings.Contains(s.GetMessage(), "SIGKILL") && !strings.Contains(s.GetMessage(), "shim") {
+			return is
+		}
+	default:
+		return is
+	}
+	return w.nothing(false)
+}
+
+// whole says what keeps a VM's image from being one.
+func (w *walked) whole() error {
+	image, err := memory.Open(w.dir)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	return image.Verify(w.ctx, func(uint64, uint64) {})
+}
+
+// nothing says what is left of a VM that does not run; gone: that there is not at all.
+func (w *walked) nothing(gone bool) error {
+	var left []string
+	folders := []string{w.path("run", "vms", w.v.name), w.path("state", "vms", w.v.name, shim.VMMFolderName)}
+	kept := "file " + w.path("state", "vms", w.v.name) + "/"
+	if gone {
+		kept = "-"
+		folders = append(folders, w.path("state", "vms", w.v.name))
+	}
+	for _, what := range w.leftovers() {
+		if !slices.Contains(w.before, what) && !strings.HasPrefix(what, kept) {
+			left = append(left, what)
+		}
+	}
+	for _, folder := range folders {
+		if _, err := os.Lstat(folder); !errors.Is(err, fs.ErrNotExist) {
+			left = append(left, fmt.Sprintf("folder %s (%v)", folder, err))
+		}
+	}
+	for _, disk := range []string{w.disk, w.more} {
+		if w.mayUse(disk) {
+			left = append(left, "access to "+disk)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("left behind: %s", strings.Join(left, "; "))
+	}
+	return nil
+}
+
+// finish repeats a command until the job is done, as its errors and the VM's state
+// advise, and sees that the guest is whole then.
+func (w *walked) finish(o *operation) {
+	w.t.Helper()
+	var said []error
+	away := w.disk + ".away"
+	if _, err := os.Stat(away); err == nil {
+		w.must(os.Rename(away, w.disk))
+	}
+	for !w.finished(o) {
+		if len(said) > 4 {
+			w.t.Fatalf("%s does not come to its end: %v", o.name, errors.Join(said...))
+		}
+		said = append(said, w.again(o))
+	}
+	switch o.want {
+	case saved:
+		w.must(w.doStart())
+		w.healthy()
+	case running:
+		w.healthy()
+	}
+	if boots := w.ups(); boots > w.boots+1 || boots > w.boots && len(said) == 0 && o.live {
+		w.t.Errorf("the guest has booted %d times, %d before", boots, w.boots)
+	}
+}
+
+func (w *walked) finished(o *operation) bool {
+	w.t.Helper()
+	state, s, err := w.state()
+	w.must(err)
+	has := slices.ContainsFunc(s.GetEffectiveSpec().GetDisks(), func(d *vmletv1.Disk) bool { return d.GetName() == "more" })
+	switch {
+	case o.ends && state == crashed:
+		return true // nothing is left to end
+	case o.keeps:
+		return state == o.want && w.whole() == nil
+	case o.name == "attach" || o.name == "detach":
+		return state == o.want && has == (o.name == "attach")
+	case o.name == "cancelled save":
+		err := w.whole() // remains are of a shim that was killed
+		return state == o.want && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, memory.ErrNotImage))
+	}
+	return state == o.want
+}
+
+// again does what an administrator would.
+func (w *walked) again(o *operation) error {
+	w.t.Helper()
+	state, _, err := w.state()
+	w.must(err)
+	switch state {
+	case crashed, stopped, created:
+		if o.want != created && !o.ends && o.want != 0 {
+			if err := w.doStart(); err != nil {
+				return err
+			}
+			w.healthy()
+			return nil
+		}
+	case running:
+		if o.saves && errors.Is(w.whole(), memory.ErrNotImage) {
+			return w.overRemains()
+		}
+	}
+	if o.name == "cancelled save" {
+		return nil
+	}
+	return o.do(w)
+}
+
+// overRemains saves over what a save has left whose shim was killed: the error says to
+// remove it, and only an empty folder is taken as it is.
+func (w *walked) overRemains() error {
+	w.t.Helper()
+	entries, err := os.ReadDir(w.dir)
+	w.must(err)
+	err = w.doSave()
+	if len(entries) == 0 {
+		return err
+	}
+	if err == nil || !strings.Contains(err.Error(), "remove it") {
+		w.t.Errorf("a save over the remains of another, %v: %v", entries, err)
+	}
+	return errors.Join(err, os.RemoveAll(w.dir))
+}
+
+// remove ends a VM and sees that nothing is left.
+func (w *walked) remove() {
+	w.t.Helper()
+	w.v.hangUp()
+	if state, _, err := w.state(); err == nil && state != 0 {
+		w.must(w.doKill())
+		w.must(w.nothing(false))
+		w.must(w.doDelete())
+	}
+	w.must(w.nothing(true))
+}
+
+// console has the lines that the guest has printed.
+func (w *walked) console() []string {
+	w.t.Helper()
+	content, err := os.ReadFile(filepath.Join(w.path("state", "vms", w.v.name), shim.ConsoleLogName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	lines := strings.Split(strings.ReplaceAll(string(content), "\r", ""), "\n")
+	return lines[:len(lines)-1]
+}
+
+// ups is how many times the guest has booted.
+func (w *walked) ups() (boots int) {
+	for _, line := range w.console() {
+		if strings.HasSuffix(line, guest.UpLine) {
+			boots++
+		}
+	}
+	return boots
+}
+
+// counts are those since the last boot, as they were printed.
+func counts(lines []string) (all []int) {
+	for _, line := range lines {
+		if strings.HasSuffix(line, guest.UpLine) {
+			all = nil
+			continue // before it may be what the last boot had begun to print
+		}
+		var n int
+		if _, err := fmt.Sscanf(line, guest.CountPrefix+"%d", &n); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// healthy sees that the guest counts on, without a gap since its boot, and that its
+// memory is what it was.
+func (w *walked) healthy() {
+	w.t.Helper()
+	before := len(w.console())
+	verified := func(lines []string) (n int) {
+		for _, line := range lines {
+			if strings.Contains(line, "verified ") {
+				n++
+			}
+		}
+		return n
+	}
+	w.eventually(func() error {
+		if len(counts(w.console())) < 2 {
+			return errors.New("the guest does not count")
+		}
+		return nil
+	})
+	already := verified(w.console())
+	w.v.typeIn(string(guest.KeyVerify))
+	w.eventually(func() error {
+		lines := w.console()
+		if verified(lines) <= already || len(counts(lines[before:])) < 2 {
+			return fmt.Errorf("the guest does not count on, with its memory as it was; it said %q", lines[max(0, len(lines)-10):])
+		}
+		return nil
+	})
+	w.v.hangUp()
+	all := counts(w.console())
+	for i, n := range all {
+		if n != all[0]+i {
+			w.t.Fatalf("the guest has counted %v", all)
+		}
+	}
+}

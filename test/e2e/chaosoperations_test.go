@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// operation is something that is done to a VM while processes are killed.
+type operation struct {
+	name string
+	// setup brings a VM to where it can be done.
+	setup func(*walked)
+	do    func(*walked) error
+	// want is the VM's state afterwards; unspecified: there is none any more.
+	want vmletv1.State
+	// steps that are tried with this operation where each is tried once.
+	steps []string
+	// notWith is a VMM that can't do it with the tiny guest.
+	notWith string
+
+	live  bool // the guest runs before it
+	saves bool // an image comes of it, and the VM ends in that
+	keeps bool // an image comes of it, and the VM goes on
+	fresh bool // there is no such VM before it
+	ends  bool // it ends the VM
+	fails bool // it returns an error
+}
+
+func operations() []*operation {
+	return []*operation{
+		{
+			name: "create", setup: func(*walked) {}, do: (*walked).doCreate, want: created, fresh: true,
+			steps: []string{"agent.create.entered", "agent.create.kept"},
+		}, {
+			name: "start", setup: (*walked).created, do: (*walked).doStart, want: running,
+			steps: []string{
+				"agent.launch.chosen", "agent.launch.announced", "agent.launch.prepared", "agent.launch.folder-made", "agent.launch.leased",
+				"agent.launch.shim-started", "agent.launch.acquired", "agent.launch.launched", "agent.launch.connected", "agent.launch.noted",
+				"shim.run.ready", "shim.launch.begun", "shim.launch.prepared", "shim.launch.opened", "shim.launch.started",
+				"shim.launch.connected", "shim.launch.continued",
+			},
+		}, {
+			name: "failing start", setup: (*walked).withoutDisk, do: (*walked).doStart, want: running, fails: true,
+			steps: []string{"agent.launch.taken-back", "shim.launch.undone"},
+		}, {
+			name: "save", setup: (*walked).running, do: (*walked).doSave, want: saved, live: true, saves: true,
+			steps: []string{
+				"agent.save.announced", "agent.save.prepared", "agent.save.intended", "agent.save.committed",
+				"shim.save.folder-made", "shim.save.stopped", "shim.save.state-written", "shim.save.memory-written", "shim.save.prepared",
+				"image.manifest.written", "image.manifest.named", "shim.commit.begun", "shim.commit.placed", "shim.commit.quit",
+			},
+		}, {
+			name: "save kept", setup: (*walked).running, do: (*walked).doSaveKept, want: running, live: true, keeps: true,
+			steps: []string{"shim.commit.resumed"},
+		}, {
+			name: "cancelled save", setup: (*walked).running, do: (*walked).doSaveCancelled, want: running, live: true, fails: true,
+			steps: []string{"shim.save.resumed"},
+		}, {
+			name: "start of a saved VM", setup: (*walked).saved, do: (*walked).doStart, want: running,
+			steps: []string{"shim.launch.loaded"},
+		}, {
+			name: "restore", setup: (*walked).onlyImage, do: (*walked).doRestore, want: running, fresh: true,
+			steps: []string{"agent.restore.entered"},
+		}, {
+			name: "lazy restore", setup: (*walked).onlyImage, do: (*walked).doRestoreLazily, want: running, fresh: true,
+		}, {
+			name: "stop", setup: (*walked).running, do: (*walked).doStop, want: stopped, live: true, ends: true,
+			steps: []string{"agent.stop.announced", "agent.stop.over", "shim.stop.pressed", "shim.end.settled", "shim.end.undone", "shim.end.recorded"},
+		}, {
+			name: "kill", setup: (*walked).running, do: (*walked).doKill, want: stopped, live: true, ends: true,
+			steps: []string{"agent.kill.begun", "agent.kill.over", "shim.kill.killed", "agent.end.heard", "agent.end.given-back", "agent.end.noted"},
+		}, {
+			name: "delete", setup: (*walked).created, do: (*walked).doDelete,
+			steps: []string{"agent.delete.begun", "agent.delete.removed"},
+		}, {
+			name: "adoption", setup: (*walked).running, do: (*walked).doAdopt, want: running, live: true,
+			steps: []string{"agent.adopt.loaded", "agent.adopt.dialled", "agent.adopt.connected", "agent.adopt.all"},
+		}, {
+			name: "adoption of what has ended", setup: (*walked).ended, do: (*walked).doAdopt, want: running,
+			steps: []string{"agent.adopt.ended", "agent.adopt.classified"},
+		}, {
+			name: "attach", setup: (*walked).running, do: (*walked).doAttach, want: running, live: true,
+			steps: []string{"agent.attach.planned", "agent.attach.attached", "shim.attach.opened", "shim.attach.attached"},
+		}, {
+			name: "detach", setup: (*walked).attached, do: (*walked).doDetach, want: running, live: true, notWith: "qemu",
+			steps: []string{"agent.detach.planned", "agent.detach.detached", "shim.detach.detached"},
+		},
+	}
+}
+
+// walked is the VM that a fault happens to.
+type walked struct {
+	*lane
+	v     *vm
+	spec  *vmletv1.VirtualMachineSpec
+	dir   string // for its image
+	disk  string
+	more  string // a disk to be attached
+	boots int    // of the guest, before the operation
+}
+
+func (l *lane) walked(*operation) *walked {
+	l.t.Helper()
+	l.vms++
+	w := &walked{lane: l, dir: l.image()}
+	pattern := l.pattern(4)
+	pattern.Words = 1
+	w.spec = l.spec(fmt.Sprint("walked-", l.vms), guest.PVHOptions{Memory: pattern})
+	w.disk, w.more = filepath.Join(l.folder, fmt.Sprint("disk", l.vms)), filepath.Join(l.folder, fmt.Sprint("more", l.vms))
+	for _, path := range []string{w.disk, w.more} {
+		l.must(errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<20)))
+	}
+	w.spec.Disks = []*vmletv1.Disk{{Name: "root", Path: w.disk, Format: "raw"}}
+	w.v = &vm{node: l.node, name: w.spec.GetName(), lines: newJournal[string]()}
+	return w
+}
+
+func (w *walked) created() { w.must(w.doCreate()) }
+
+func (w *walked) withoutDisk() {
+	w.created()
+	w.must(os.Rename(w.disk, w.disk+".away"))
+}
+
+func (w *walked) running() {
+	w.created()
+	w.must(w.doStart())
+	w.healthy()
+	w.boots = w.ups()
+}
+
+func (w *walked) saved() {
+	w.running()
+	w.must(w.doSave())
+}
+
+// onlyImage leaves a VM's image and not the VM.
+func (w *walked) onlyImage() {
+	w.saved()
+	w.must(w.doDelete())
+	w.boots = 0
+}
+
+func (w *walked) attached() {
+	w.running()
+	w.must(w.doAttach())
+}
+
+// ended leaves a VM whose processes have ended while there was no agent.
+func (w *walked) ended() {
+	w.running()
+	w.must(slay(w.cmd.Process.Pid))
+	for _, pid := range w.victims(theShim) {
+		w.must(slay(pid))
+	}
+}
+
+func (w *walked) doCreate() error {
+	_, err := w.api.CreateVM(w.ctx, &vmletv1.CreateVMRequest{Spec: w.spec})
+	return err
+}
+
+func (w *walked) doStart() error {
+	_, err := last(w.api.StartVM(w.ctx, &vmletv1.StartVMRequest{Name: w.v.name}))
+	return err
+}
+
+func (w *walked) doSave() error { return w.saveTo(w.ctx, false) }
+
+func (w *walked) doSaveKept() error { return w.saveTo(w.ctx, true) }
+
+func (w *walked) saveTo(ctx context.Context, keep bool) error {
+	_, err := last(w.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: w.v.name, Directory: w.dir, KeepRunning: keep}))
+	return err
+}
+
+// doSaveCancelled has the caller go away in the middle of it.
+func (w *walked) doSaveCancelled() error {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	w.faults.at("shim.save.state-written", func(int) { cancel() })
+	return w.saveTo(ctx, false)
+}
+
+func (w *walked) doRestore() error {
+	return w.restore(&vmletv1.RestoreVMRequest{Directory: w.dir, Name: w.v.name})
+}
+
+func (w *walked) doRestoreLazily() error {
+	return w.restore(&vmletv1.RestoreVMRequest{Directory: w.dir, Name: w.v.name, Lazy: w.lazy()})
+}
+
+func (w *walked) doStop() error {
+	_, err := w.api.StopVM(w.ctx, &vmletv1.StopVMRequest{Name: w.v.name, GracePeriodMs: proto.Int64(patience.Milliseconds())})
+	return err
+}
+
+func (w *walked) doKill() error {
+	_, err := w.api.KillVM(w.ctx, &vmletv1.KillVMRequest{Name: w.v.name})
+	return err
+}
+
+func (w *walked) doDelete() error {
+	_, err := w.api.DeleteVM(w.ctx, &vmletv1.DeleteVMRequest{Name: w.v.name})
+	return err
+}
+
+// doAdopt puts another agent in the place of the one that is there.
+func (w *walked) doAdopt() error {
+	err := slay(w.cmd.Process.Pid)
+	<-w.node.ended
+	w.conn.Close()
+	w.conn = nil
+	return errors.Join(err, w.tryStart())
+}
+
+func (w *walked) doAttach() error {
+	_, err := w.v.attachDisk(&vmletv1.Disk{Name: "more", Path: w.more, Format: "raw"})
+	return err
+}
+
+func (w *walked) doDetach() error { return w.v.detach("more") }
