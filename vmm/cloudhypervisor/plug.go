@@ -93,7 +93,7 @@ func (b *builder) beyondFence(field, path string) {
 			return
 		}
 	}
-	const remedy = "name its folder there before the VM is started, or stop the VM, attach the disk and start it again"
+	const remedy = "name its folder there and have the VM saved and restored, or stop the VM, attach the disk and start it again"
 	if len(b.req.HotplugFolders) == 0 {
 		b.faults.Add(field, "%s: when the VM was started, hotplugFolders in the agent's configuration named no folder in which cloud-hypervisor may open disks later: %s", path, remedy)
 		return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
@@ -60,7 +61,7 @@ func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a server.Attachm
 		return wrap(err)
 	}
 	if info.State == chapi.StateCreated {
-		return errors.New("the guest has not been booted yet, and cloud-hypervisor would open the disk later: let the VM run, and attach it then")
+		return &shim.Error{Code: shim.CodePrecondition, Message: "the guest has not been booted yet, and cloud-hypervisor would open the disk when it is: let the VM run, and attach the disk then"}
 	}
 	d.Direct = d.Direct && !slices.Contains(a.Buffered, 0)
 	before, err := openedBy(m.link.PID)
