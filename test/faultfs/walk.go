@@ -3,6 +3,8 @@ package faultfs
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,9 +64,10 @@ func (t Tally) String() string {
 // long one with each.
 func (f *FS) Walk(t testing.TB, w Walk) Tally {
 	t.Helper()
-	r := &walker{FS: f, Walk: w, t: t, turn: int(Seed(t) % 64)}
+	seed := Seed(t)
+	r := &walker{FS: f, Walk: w, t: t, turn: int(seed % 64)}
 	f.Arm()
-	r.once(Fault{})
+	r.once()
 	counts, total := f.Counts(), 0
 	for _, n := range counts {
 		total += n
@@ -76,6 +79,7 @@ func (f *FS) Walk(t testing.TB, w Walk) Tally {
 	}
 	if w.Only == nil {
 		r.lasting(total)
+		r.several(counts, rand.New(rand.NewPCG(seed, 0)))
 	}
 	t.Log(r.tally)
 	return r.tally
@@ -138,28 +142,54 @@ func (r *walker) lasting(total int) {
 	}
 }
 
-// once tries it in a fresh folder with one fault; without one it counts operations.
-func (r *walker) once(fault Fault) {
+// several befalls two or three operations at random, so that what clears up after a
+// fault meets one, too.
+func (r *walker) several(counts map[Op]int, rnd *rand.Rand) {
+	ops, errnos := slices.Sorted(maps.Keys(counts)), Errnos()
+	tries := 20
+	if Long() {
+		tries = 1000
+	}
+	for range tries {
+		var faults []Fault
+		for range 2 + rnd.IntN(2) {
+			op := ops[rnd.IntN(len(ops))]
+			faults = append(faults, Fault{
+				Op: op, Nth: 1 + rnd.IntN(counts[op]+2), Times: 1 + rnd.IntN(3),
+				Errno: errnos[rnd.IntN(len(errnos))], Late: rnd.IntN(3) == 0,
+			})
+		}
+		r.once(faults...)
+	}
+}
+
+// judged is the fault that Check is told of: of several the most that they may be.
+func judged(faults []Fault) Fault {
+	if len(faults) == 1 {
+		return faults[0]
+	}
+	return Fault{Op: OpAny, Late: true, Times: Forever}
+}
+
+// once tries it in a fresh folder with these faults; without any it counts operations.
+func (r *walker) once(faults ...Fault) {
 	dir := filepath.Join(r.path, "case")
 	err := os.Mkdir(dir, 0o700)
 	if err == nil && r.Prepare != nil {
 		err = r.Prepare(dir)
 	}
 	if err != nil {
-		r.t.Fatalf("%v: prepare: %v", fault, err)
+		r.t.Fatalf("%v: prepare: %v", faults, err)
 	}
-	trial := fault.Op == ""
-	if !trial {
-		r.Arm(fault)
-	}
+	r.Arm(faults...)
 	err = r.Do(dir)
 	counts := r.Counts()
 	hits := r.Disarm()
-	if trial && err != nil {
+	if len(faults) == 0 && err != nil {
 		r.t.Fatalf("without a fault: %v", err)
 	}
-	if bad := r.Check(dir, fault, err); bad != nil {
-		r.t.Errorf("%v: %v (its error: %v)", fault, bad, err)
+	if bad := r.Check(dir, judged(faults), err); bad != nil {
+		r.t.Errorf("%v: %v (its error: %v)", faults, bad, err)
 	}
 	if hits > 0 {
 		r.tally.Cases++
@@ -172,9 +202,9 @@ func (r *walker) once(fault Fault) {
 	if err := os.RemoveAll(filepath.Join(r.backing, "case")); err != nil {
 		r.t.Fatal(err)
 	}
-	if trial {
+	if len(faults) == 0 {
 		r.script.mu.Lock()
-		r.script.counts = counts
+		r.script.counts = counts // for who asks for them next
 		r.script.mu.Unlock()
 	}
 }

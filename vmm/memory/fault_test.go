@@ -248,7 +248,7 @@ func TestRemoveFaults(t *testing.T) {
 			if again := Remove(imageIn(dir)); again != nil && !errors.Is(again, os.ErrNotExist) {
 				return fmt.Errorf("a second time: %v", again)
 			}
-			return faultfs.Names(err, filepath.Base(dir), fault.Errno)
+			return faultfs.Names(err, filepath.Base(dir), f.said(fault, err))
 		},
 	})
 }
@@ -294,7 +294,7 @@ func TestReadFaults(t *testing.T) {
 				return errors.New("it was filled with something else")
 			}
 			if err != nil {
-				return faultfs.Names(err, filepath.Base(dir), fault.Errno)
+				return faultfs.Names(err, filepath.Base(dir), f.said(fault, err))
 			}
 			return nil
 		},

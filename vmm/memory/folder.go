@@ -129,7 +129,8 @@ func (d *folder) rmdir() error {
 	if err := d.checkLinked(); err != nil {
 		return err
 	}
-	if err := interrupted.Retry(func() error { return unix.Rmdir(d.path) }); err != nil {
+	err := interrupted.Retry(func() error { return unix.Rmdir(d.path) })
+	if err != nil && !errors.Is(err, unix.ENOENT) { // that it is gone meanwhile is as good
 		return &os.PathError{Op: "rmdir", Path: d.path, Err: err}
 	}
 	return nil

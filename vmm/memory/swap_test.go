@@ -74,7 +74,9 @@ func classes() map[string]func(byte) bool {
 		"digit":  func(b byte) bool { return b >= '0' && b <= '9' },
 		"letter": func(b byte) bool { return unicode.IsLetter(rune(b)) },
 		"space":  func(b byte) bool { return b == ' ' || b == '\n' },
-		"other":  func(b byte) bool { return !unicode.IsLetter(rune(b)) && !unicode.IsDigit(rune(b)) && b != ' ' && b != '\n' },
+		"other": func(b byte) bool {
+			return !unicode.IsLetter(rune(b)) && !unicode.IsDigit(rune(b)) && b != ' ' && b != '\n'
+		},
 	}
 }
 
@@ -129,7 +131,6 @@ func TestResealedManifests(t *testing.T) {
 		t.Logf("%s: of %d manifests %d make no sense, %d don't fit their files, %d are harmless", name, tries, refused, damaged, harmless)
 	}
 }
-
 
 // tryImage fills from an image and verifies it; an error too if the content is wrong.
 func tryImage(t *testing.T, dir string, want []byte) error {
