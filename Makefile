@@ -65,6 +65,8 @@ CHAOSTIME ?= 10m
 
 chaos: ## every fault at every step, then kills at random under load for CHAOSTIME (10m)
 	test/setup test
+	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -v -timeout 2h -run 'Faults|PowerCut|Resealed' \
+	  ./vmm/memory ./agent/store ./internal/atomicfile ./vmm/shim/internal/...
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -race -count=1 -v -timeout 24h -run '^(TestFaultWalk|TestChaos.*)$$' ./test/e2e
 
 # Go's database of vulnerabilities is on the network; VULNDB=file:///FOLDER is a copy.
