@@ -16,10 +16,6 @@ func confine() error {
 	if err := noCores(); err != nil {
 		return err
 	}
-	// A session keyring is inherited, and who has it may use its keys (keyrings(7)):
-	// these are not the agent's, nor those of whoever started it by hand. Runtimes
-	// of containers forbid the call, and have seen to it themselves.
-	_, _ = unix.KeyctlJoinSessionKeyring("")
 	// Not to be traced by a process of its own user, nor its memory read through
 	// /proc (ptrace(2)). An exec sets it anew, for the VMM.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -4,8 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sys/unix"
 )
 
 // TestShimIsNotRead: in a pod the VMM is of the shim's user. What it has been broken
@@ -44,4 +49,30 @@ func (p *podScene) reads(path string) error {
 	cmd := exec.Command("sh", "-c", `if [ -L "$1" ]; then readlink "$1"; else cat "$1"; fi >/dev/null`, "sh", path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: p.uid, Gid: p.uid}}
 	return cmd.Run()
+}
+
+// TestKeysAreNotInherited: who possesses a session keyring may use its keys, whoever's
+// they are. A VMM is not to have that of whoever started the agent.
+func TestKeysAreNotInherited(t *testing.T) {
+	const find = "if grep -q vmlet-test-key /proc/keys; then echo it has the key; else echo it has none; fi >&2; exit 1"
+	s := newScene(t)
+	// A keyring is a thread's, and so is that of a process which it starts.
+	runtime.LockOSThread() // for good: the thread ends with the test
+	ring, err := unix.KeyctlJoinSessionKeyring("vmlet-test")
+	if err == nil {
+		_, err = unix.AddKey("user", "vmlet-test-key", []byte("secret"), ring)
+	}
+	if err != nil {
+		t.Skipf("no keyrings here: %v", err)
+	}
+	if out, err := exec.Command("sh", "-c", find).CombinedOutput(); !strings.Contains(string(out), "has the key") {
+		t.Skipf("a process that is started here doesn't see its key: %s, %v", out, err)
+	}
+	s.startShim()
+	p := s.plan(anyQEMU(t))
+	p.Program, p.Args = "/bin/sh", []string{"-c", find}
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "it has none") {
+		t.Errorf("a VMM says of whoever's key it is: %v", err)
+	}
 }
