@@ -149,10 +149,11 @@ func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.
 	for _, v := range s.agent.node.vmms {
 		// One that can't be asked is listed all the same, without a version.
 		info, err := v.Info(ctx)
+		reason := info.Capabilities.GetReason()
 		if err != nil {
-			s.agent.log.Warn("asking a VMM", "vmm", v.Name(), "error", err)
+			reason = err.Error()
 		}
-		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore})
+		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
 	}
 	return node, ctx.Err()
 }

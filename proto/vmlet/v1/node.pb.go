@@ -401,7 +401,10 @@ type Vmm struct {
 	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Binary  string                 `protobuf:"bytes,3,opt,name=binary,proto3" json:"binary,omitempty"`
 	// It can map an image's memory read-only (restore --lazy).
-	LazyRestore   bool `protobuf:"varint,4,opt,name=lazy_restore,json=lazyRestore,proto3" json:"lazy_restore,omitempty"`
+	LazyRestore bool `protobuf:"varint,4,opt,name=lazy_restore,json=lazyRestore,proto3" json:"lazy_restore,omitempty"`
+	// Why it can't be used, or not for all; empty: nothing is known to be amiss. Only
+	// in GetNodeResponse.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -462,6 +465,13 @@ func (x *Vmm) GetLazyRestore() bool {
 		return x.LazyRestore
 	}
 	return false
+}
+
+func (x *Vmm) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type ImageReference struct {
@@ -3100,12 +3110,13 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
-	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"n\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\x86\x01\n" +
 	"\x03Vmm\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06binary\x18\x03 \x01(\tR\x06binary\x12!\n" +
-	"\flazy_restore\x18\x04 \x01(\bR\vlazyRestore\"S\n" +
+	"\flazy_restore\x18\x04 \x01(\bR\vlazyRestore\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"S\n" +
 	"\x0eImageReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x19\n" +
 	"\bimage_id\x18\x02 \x01(\tR\aimageId\x12\x12\n" +

@@ -305,7 +305,10 @@ func (n *fakeNode) GetNode(context.Context, *vmletv1.GetNodeRequest) (*vmletv1.G
 			{Name: "kvm", Level: "degraded", Reason: "without arch-capabilities"},
 			{Name: "emulation", Level: "works"},
 		},
-		Vmms: []*vmletv1.Vmm{{Name: "qemu", Version: "7.2.0", Binary: "/usr/bin/qemu-system-x86_64"}},
+		Vmms: []*vmletv1.Vmm{
+			{Name: "qemu", Version: "7.2.0", Binary: "/usr/bin/qemu-system-x86_64"},
+			{Name: "cloud-hypervisor", Reason: "cloud-hypervisor is not installed"},
+		},
 	}, nil
 }
 

@@ -59,13 +59,13 @@ func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error 
 		return err
 	}
 	a.printf("\n")
-	rows = [][]string{{"VMM", "VERSION", "DEFAULT", "BINARY"}}
+	rows = [][]string{{"VMM", "VERSION", "DEFAULT", "BINARY", "REASON"}}
 	for _, v := range node.GetVmms() {
 		def := "no"
 		if v.GetName() == defaultVMM {
 			def = "yes"
 		}
-		rows = append(rows, []string{v.GetName(), v.GetVersion(), def, v.GetBinary()})
+		rows = append(rows, []string{v.GetName(), v.GetVersion(), def, v.GetBinary(), v.GetReason()})
 	}
 	return output.Columns(a.Stdout, rows)
 }
