@@ -284,7 +284,9 @@ func (s *scene) again(p *plan.Plan) {
 
 func (s *scene) save(dir string, keep bool) (*shim.Committed, error) {
 	s.t.Helper()
-	if _, err := s.client.Save(s.ctx, s.saveArgs(dir), nil); err != nil {
+	args := s.saveArgs(dir)
+	args.KeepRunning = keep
+	if _, err := s.client.Save(s.ctx, args, nil); err != nil {
 		return nil, err
 	}
 	return s.client.Commit(s.ctx, shim.Commit{KeepRunning: keep})
