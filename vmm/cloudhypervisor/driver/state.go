@@ -59,13 +59,14 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	if err == nil {
 		err = d.pack(ctx, f, ram)
 	}
-	if err != nil || !keepsTables(&info.Config) {
+	config := m.leaving.config(&info)
+	if err != nil || !keepsTables(&config) {
 		m.tidy(d)
 		return err
 	}
 	// Before it is asked for: an answer that doesn't come leaves open whether it is
 	// there, and then the snapshot is all there is.
-	m.setAway(&gone{d, m.leaving.config(&info)})
+	m.setAway(&gone{d, config})
 	return wrap(m.slow.Delete(ctx))
 }
 
