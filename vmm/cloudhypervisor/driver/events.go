@@ -25,6 +25,11 @@ func (m *machine) follow() {
 			}
 			return
 		}
+		if event.Source == chapi.SourceVM {
+			m.mu.Lock()
+			m.deleted = event.Name == chapi.EventDeleted
+			m.mu.Unlock()
+		}
 		m.hub.publish(event, time.Now())
 	}
 }

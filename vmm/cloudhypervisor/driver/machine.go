@@ -28,6 +28,8 @@ type machine struct {
 	mu sync.Mutex
 	// told: it was told from here to end.
 	told bool
+	// deleted: the VMM said so of the VM, and of none since.
+	deleted bool
 	gone *gone // nil: the VM is there
 }
 
@@ -125,7 +127,7 @@ func (m *machine) Ending(ctx context.Context) server.Ending {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return server.Ending{Panicked: m.hub.now().Panicked, Told: m.told, Shutdown: !m.told}
+	return server.Ending{Panicked: m.hub.now().Panicked, Told: m.told, Shutdown: !m.told, Closed: m.deleted && m.gone == nil}
 }
 
 // Close implements server.Machine.

@@ -88,4 +88,7 @@ type Ending struct {
 	Panicked bool
 	// Told: someone told the VMM to end, through a monitor.
 	Told bool
+	// Closed: the VMM had put the machine and its disks away before it ended, so that
+	// it doesn't matter how its process did.
+	Closed bool
 }

@@ -318,6 +318,8 @@ func TestExitReasons(t *testing.T) {
 	}{
 		{"powered off", Ending{Shutdown: true}, '0', shim.ReasonShutdown},
 		{"powered off, and then a fault", Ending{Shutdown: true}, '1', shim.ReasonCrashed},
+		{"powered off, all closed, and then a fault", Ending{Shutdown: true, Closed: true}, '1', shim.ReasonShutdown},
+		{"told to end, all closed, and then a fault", Ending{Told: true, Closed: true}, '1', shim.ReasonKilled},
 		{"panicked", Ending{Panicked: true}, '0', shim.ReasonPanicked},
 		{"panicked, told by the status", Ending{Panicked: true, Shutdown: true}, '1', shim.ReasonPanicked},
 		{"told to quit", Ending{Told: true}, '0', shim.ReasonKilled},

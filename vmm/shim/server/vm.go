@@ -120,6 +120,10 @@ func (s *Server) classify(v *vm, ending Ending) *shim.Exit {
 		LastWords: v.proc.words.Lines(lastWords),
 		RunID:     s.o.RunID,
 	}
+	clean := code == 0 || ending.Closed
+	if clean && code != 0 {
+		s.log.Warn("the VMM failed when it had put the VM away", "code", code, "signal", signal, "words", exit.LastWords)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -128,9 +132,9 @@ func (s *Server) classify(v *vm, ending Ending) *shim.Exit {
 		exit.ImageDirectory, exit.ImageID = v.saved.directory, v.saved.id
 	case ending.Panicked && signal == "":
 		exit.Reason = shim.ReasonPanicked
-	case ending.Shutdown && code == 0:
+	case ending.Shutdown && clean:
 		exit.Reason = shim.ReasonShutdown
-	case v.killed, ending.Told && code == 0:
+	case v.killed, ending.Told && clean:
 		exit.Reason = shim.ReasonKilled
 		exit.GraceOver = v.graceOver
 	}
