@@ -93,7 +93,7 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, er
 		return nil, nil, nil, err
 	case s.prepared != nil:
 		return nil, nil, nil, precondition("a save into %s is under way", s.prepared.image.Path())
-	case v.stopping != nil, s.closing:
+	case v.stopping != nil, v.killed, s.closing:
 		return nil, nil, nil, precondition("the VM is being stopped")
 	}
 	machine, can := v.machine.(Plugger)

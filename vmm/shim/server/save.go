@@ -49,7 +49,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 		return nil, err
 	case s.prepared != nil:
 		return nil, precondition("a save into %s is under way", s.prepared.image.Path())
-	case v.stopping != nil, s.closing:
+	case v.stopping != nil, v.killed, s.closing:
 		return nil, precondition("the VM is being stopped")
 	}
 	op, err := s.begin("save", c)
