@@ -52,11 +52,18 @@ func (n *node) processes() map[int]string {
 			continue // ended meanwhile, or a zombie
 		}
 		what := strings.ReplaceAll(string(cmdline), "\x00", " ")
-		if strings.Contains(what, n.dir+"/") || n.ownUID(st.Sys().(*syscall.Stat_t).Uid) {
+		if strings.Contains(what, n.dir+"/") || n.ownUID(st.Sys().(*syscall.Stat_t).Uid) && !n.anothers(folder) {
 			found[pid] = what
 		}
 	}
 	return found
+}
+
+// anothers says whether a process is in the cgroup of another node's VM: tests of another
+// process may have the same user ids.
+func (n *node) anothers(folder string) bool {
+	cgroup, err := os.ReadFile(folder + "/cgroup")
+	return err == nil && strings.Contains(string(cgroup), "/vmlet-e2e-") && !strings.Contains(string(cgroup), n.cgroup+"/")
 }
 
 func (n *node) ownUID(uid uint32) bool { return uid >= n.firstUID && uid < n.firstUID+uidsPerNode }
