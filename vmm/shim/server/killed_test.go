@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
 )
 
 // TestNothingBeginsWithAKilledVM: between the kill and the VMM's end a save would fail
@@ -22,5 +25,23 @@ func TestNothingBeginsWithAKilledVM(t *testing.T) {
 	}
 	if s.op != nil {
 		t.Error("an operation is under way")
+	}
+}
+
+// TestKilledIsNoCrash: an operation that a kill has ended says so, and not how the VMM
+// has ended.
+func TestKilledIsNoCrash(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errKilled)
+	done := make(chan struct{})
+	close(done)
+	p := &process{done: done, state: &os.ProcessState{}, words: logfile.NewTail(1)}
+	if got := asError(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeCancelled {
+		t.Errorf("it is %v, want %s", got, shim.CodeCancelled)
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	cancel(p.failure())
+	if got := asError(p.explain(ctx, errors.New("no reply"))); got.Code != shim.CodeInternal {
+		t.Errorf("a crash is %v, want %s", got, shim.CodeInternal)
 	}
 }

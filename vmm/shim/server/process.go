@@ -181,8 +181,9 @@ func (p *process) failure() error {
 // dying is how long a VMM that has closed its monitor may take to end by itself.
 const dying = time.Second
 
-// explain prefers the VMM's own words about its end, and then the cause of the
-// context's, to an error that is only a consequence of it.
+// explain prefers the VMM's own words about its end, unless it was killed as somebody
+// had asked, and then the cause of the context's, to an error that is only a
+// consequence of it.
 func (p *process) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -195,11 +196,12 @@ func (p *process) explain(ctx context.Context, err error) error {
 		case <-timer.C:
 		}
 	}
-	if p.ended() {
+	cause := context.Cause(ctx)
+	if p.ended() && !errors.Is(cause, errKilled) {
 		return p.failure()
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w (%v)", context.Cause(ctx), err)
+	if cause != nil {
+		return fmt.Errorf("%w (%v)", cause, err)
 	}
 	return err
 }
