@@ -5,11 +5,16 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/agent"
 )
+
+// agentGCPercent keeps the agent's heap close to what is in use: its garbage comes in
+// bursts, of a scrape or an adoption, and its memory is what the node's guests lack.
+const agentGCPercent = 50
 
 // agentFlags are those of `agent`; what is not given is the configuration's.
 type agentFlags struct {
@@ -27,6 +32,7 @@ func (a *app) agentCmd() *cobra.Command {
 		if err := agent.Confine(cfg); err != nil {
 			return err
 		}
+		debug.SetGCPercent(agentGCPercent)
 		return agent.Run(cmd.Context(), cfg)
 	}
 	return cmd

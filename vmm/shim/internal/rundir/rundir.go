@@ -76,16 +76,22 @@ func (d *Dir) OpenFile(name string, flags int, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), d.Path(name)), nil
 }
 
-// ReadFile reads a file of at most limit bytes.
+// firstRead is how many bytes of a file are read at first: as a rule it has fewer.
+const firstRead = 8 << 10
+
+// ReadFile reads a file of at most limit bytes, which costs memory as the file's size
+// does.
 func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 	f, err := d.OpenFile(name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	b := make([]byte, limit+1)
-	n := 0
-	for n < len(b) {
+	b := make([]byte, min(firstRead, limit+1))
+	for n := 0; n <= limit; {
+		if n == len(b) {
+			b = append(b, make([]byte, min(len(b), limit+1-n))...)
+		}
 		m, err := interrupted.RetryInt(func() (int, error) { return unix.Pread(int(f.Fd()), b[n:], int64(n)) })
 		if err != nil {
 			return nil, &os.PathError{Op: "read", Path: d.Path(name), Err: err}

@@ -1,6 +1,7 @@
 package rundir_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -133,5 +134,29 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := d.ReadFile("fifo", 5); err == nil {
 		t.Error("read a FIFO")
+	}
+}
+
+// TestReadFileOfAnySize: files of more than what is read at first, up to the limit.
+func TestReadFileOfAnySize(t *testing.T) {
+	const first = 8 << 10
+	path := t.TempDir()
+	d := open(t, path)
+	for _, size := range []int{0, 1, first - 1, first, first + 1, 2 * first, 5*first + 3} {
+		content := bytes.Repeat([]byte("abc"), size)[:size]
+		if err := os.WriteFile(filepath.Join(path, "f"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []int{size, size + 1, 1 << 20} {
+			if b, err := d.ReadFile("f", limit); err != nil || !bytes.Equal(b, content) {
+				t.Errorf("%d bytes with a limit of %d: read %d: %v", size, limit, len(b), err)
+			}
+		}
+		if size == 0 {
+			continue
+		}
+		if _, err := d.ReadFile("f", size-1); err == nil {
+			t.Errorf("%d bytes were read with a limit of one less", size)
+		}
 	}
 }
