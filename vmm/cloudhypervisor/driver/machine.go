@@ -30,7 +30,7 @@ type machine struct {
 	told bool
 	// deleted: the VMM said so of the VM, and of none since.
 	deleted bool
-	gone *gone // nil: the VM is there
+	gone    *gone // nil: the VM is there
 }
 
 // tap is an interface's, kept for when the VM is made anew.
