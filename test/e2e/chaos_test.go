@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,7 +21,7 @@ type fault struct {
 	step string
 	who  string // empty: the process that comes to the step
 	// late: it is the agent, and who waits at the step goes on only when another
-	// agent is there.
+	// agent calls.
 	late bool
 	// missed: there was no such process at that step.
 	missed bool
@@ -238,7 +239,9 @@ func (l *lane) try(f fault) (found bool) {
 	w := l.walked(f.op)
 	f.op.setup(w)
 	l.faults.forget()
-	hit, goOn := make(chan error, 1), make(chan struct{})
+	hit, held := make(chan error, 1), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(held) })
+	defer goOn()
 	agent := l.cmd.Process.Pid
 	l.faults.at(f.step, func(pid int) {
 		pids := []int{pid}
@@ -258,7 +261,8 @@ func (l *lane) try(f fault) (found bool) {
 		}
 		hit <- err
 		if f.late {
-			<-goOn
+			l.faults.at("agent.adopt.dialled", func(int) { goOn() })
+			<-held
 		}
 	})
 	done := make(chan error, 1)
@@ -269,20 +273,14 @@ func (l *lane) try(f fault) (found bool) {
 	case err := <-hit:
 		w.must(err)
 	case <-ctx.Done():
-		close(goOn)
 		l.t.Fatalf("the step is not come to; there were %v, and %v", l.faults.steps(), l.log())
-	}
-	if !f.late || f.victim() != theAgent {
-		close(goOn)
 	}
 	err := <-done
 	if found && f.victim() == theAgent && f.op.name != "adoption" && f.op.name != "adoption of what has ended" {
 		<-l.ended // as its parent sees it
 	}
 	l.reconnect()
-	if f.late {
-		close(goOn)
-	}
+	goOn()
 	f.missed = !found
 	w.settles(f)
 	if slices.Contains([]string{"save", "save kept"}, f.op.name) && err == nil {

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// weight is what grows when something is not given back.
+type weight struct {
+	files, descriptors, goroutines, threads int
+	memory                                  int // bytes of its own, of a Go program after a collection
+}
+
+// of weighs a process.
+func (n *node) weigh(pid int) (w weight) {
+	n.t.Helper()
+	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	n.must(err)
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	n.must(err)
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	n.must(err)
+	kib := regexp.MustCompile(`(?m)^RssAnon:\s+(\d+) kB$`).FindSubmatch(content)
+	if kib == nil {
+		n.t.Fatalf("process %d: no RssAnon in %q", pid, content)
+	}
+	anonymous, err := strconv.Atoi(string(kib[1]))
+	n.must(err)
+	return weight{descriptors: len(descriptors), threads: len(threads), memory: anonymous << 10}
+}
+
+// weighAgent asks the agent itself: goroutines, and its heap after a collection.
+func (n *node) weighAgent() weight {
+	n.t.Helper()
+	w := n.weigh(n.cmd.Process.Pid)
+	w.threads = 0 // Go's runtime makes them as it likes
+	number := func(page, pattern string) int {
+		_, text := n.fetch(n.endpoint("debug") + page)
+		found := regexp.MustCompile(pattern).FindSubmatch(text)
+		if found == nil {
+			n.t.Fatalf("%s does not have %s", page, pattern)
+		}
+		i, err := strconv.Atoi(string(found[1]))
+		n.must(err)
+		return i
+	}
+	w.memory = number("/debug/pprof/heap?debug=1&gc=1", `# HeapAlloc = (\d+)`)
+	w.goroutines = number("/debug/pprof/goroutine?debug=1", `goroutine profile: total (\d+)`)
+	n.must(filepath.WalkDir(n.dir, func(_ string, _ fs.DirEntry, err error) error { w.files++; return err }))
+	return w
+}
+
+// room is what memory may be more after many times: an allocator's fragments, and
+// buffers that are kept.
+const room = 2 << 20
+
+// grown says what has.
+func (w weight) grown(before weight) error {
+	if w.files > before.files || w.descriptors > before.descriptors || w.goroutines > before.goroutines ||
+		w.threads > before.threads || w.memory > before.memory+room {
+		return fmt.Errorf("it was %+v and is %+v", before, w)
+	}
+	return nil
+}
+
+// times is how often something is done.
+func times() int {
+	if os.Getenv(chaos) != "" {
+		return 10_000
+	}
+	return 200
+}
+
+// warm is how often it is done before it is weighed: pools are full then.
+const warm = 20
+
+// TestChaosGrowth saves and restores a tiny VM many times: nothing grows.
+func TestChaosGrowth(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("not in short mode")
+	}
+	g := emulated(t)
+	o := g.options
+	o.config += endpointsConfig
+	s := &suite{newNode(t, o), g}
+	v := s.create(s.spec("growth", guest.PVHOptions{}))
+	v.unfollow()
+	v.must(v.start(false))
+	var before weight
+	for i := range times() {
+		dir := filepath.Join(t.TempDir(), "image")
+		v.must(v.trySave(dir))
+		v.must(v.start(false))
+		v.must(os.RemoveAll(dir))
+		if i == warm {
+			before = s.weighAgent()
+		}
+	}
+	s.notGrown("the agent", before, s.weighAgent)
+
+	pids := map[string]int{"the shim": s.victims(theShim)[0], "the VMM": s.victims(theVMM)[0]}
+	weights := make(map[string]weight)
+	for i := range times() {
+		dir := filepath.Join(t.TempDir(), "image")
+		_, err := last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: true}))
+		v.must(err)
+		v.must(os.RemoveAll(dir))
+		if i == warm {
+			for who, pid := range pids {
+				weights[who] = s.weigh(pid)
+			}
+			before = s.weighAgent()
+		}
+	}
+	s.notGrown("the agent", before, s.weighAgent)
+	for who, pid := range pids {
+		s.notGrown(who, weights[who], func() weight { return s.weigh(pid) })
+	}
+	if log := s.log(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("the agent has logged errors: %s", tail(log, 4<<10))
+	}
+}
+
+// notGrown weighs until nothing has grown: connections of calls that are over take a
+// moment to go.
+func (n *node) notGrown(who string, before weight, weigh func() weight) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.ctx, patience)
+	defer cancel()
+	for {
+		after := weigh()
+		err := after.grown(before)
+		if err == nil {
+			n.t.Logf("%s was %+v and is %+v", who, before, after)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			n.t.Errorf("%s has grown: %v", who, err)
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
