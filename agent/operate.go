@@ -189,12 +189,43 @@ func (a *agent) kill(ctx context.Context, name string) (*vmletv1.VirtualMachine,
 		}
 	}
 	faultpoint.Reach("agent.kill.begun")
-	_, err = l.shim.Kill(ctx)
-	if err := over(ctx, l, err); err != nil {
+	if err := a.killLive(ctx, m, l); err != nil {
 		return nil, fmt.Errorf("killing vm %s: %w", name, err)
 	}
 	faultpoint.Reach("agent.kill.over")
 	return m.snapshot(), nil
+}
+
+// killPatience is how long a shim may take to kill its VMM: it has nothing to wait for
+// but the kernel, which gives back the guest's memory.
+const killPatience = 20 * time.Second
+
+// killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
+// dies with it.
+func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
+	patient, cancel := context.WithTimeout(ctx, killPatience)
+	defer cancel()
+	_, err := l.shim.Kill(patient)
+	err = over(patient, l, err)
+	if err == nil || ctx.Err() != nil || patient.Err() == nil {
+		return err
+	}
+	process, errProcess := m.home.process()
+	if errProcess != nil {
+		return errors.Join(err, errProcess)
+	}
+	defer process.Close()
+	m.log.Warn("the shim does not answer: killing it", "pid", process.PID(), "error", err)
+	if err := process.Kill(); err != nil {
+		return err
+	}
+	if err := over(ctx, l, nil); err != nil {
+		return err
+	}
+	if m.state() == lifecycle.Crashed {
+		m.note(lifecycle.Stopped, "killed: its shim did not answer")
+	}
+	return nil
 }
 
 // settled waits until nothing is under way and returns what runs then.

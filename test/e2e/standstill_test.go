@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// TestShimStandsStill stops a shim's process: nobody waits longer than he wants to, what
+// was asked for happens when it goes on, and the VM can be killed.
+func TestShimStandsStill(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("not in short mode")
+	}
+	g := emulated(t)
+	s := &suite{newNode(t, g.options), g}
+	v := s.boots("still", guest.PVHOptions{})
+	shim := func() process { return handle(t, v.get().GetStatus().GetProcess().GetShimPid()) }
+
+	shim().signal(unix.SIGSTOP)
+	v.is(running)
+	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
+	defer cancel()
+	_, err := last(s.api.SaveVM(impatient, &vmletv1.SaveVMRequest{Name: v.name, Directory: s.image()}))
+	refused(t, err, codes.DeadlineExceeded)
+	from := v.now()
+	shim().signal(unix.SIGCONT)
+	v.becomes(from, running) // the save was given up
+	v.countsOn()
+
+	stopped := shim()
+	stopped.signal(unix.SIGSTOP)
+	v.kill()
+	stopped.gone()
+	v.must(v.start(false))
+	v.expect(guest.UpLine)
+	v.count()
+}
+
+// TestAgentStandsStill stops the agent's process: the guest goes on meanwhile, and so does
+// the agent afterwards.
+func TestAgentStandsStill(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("not in short mode")
+	}
+	g := emulated(t)
+	s := &suite{newNode(t, g.options), g}
+	v := s.boots("still", guest.PVHOptions{})
+	s.must(s.cmd.Process.Signal(unix.SIGSTOP))
+	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
+	defer cancel()
+	_, err := s.api.GetVM(impatient, &vmletv1.GetVMRequest{Name: v.name})
+	refused(t, err, codes.DeadlineExceeded)
+	s.must(s.cmd.Process.Signal(unix.SIGCONT))
+	v.countsOn()
+	v.save(s.image(), false)
+	v.must(v.start(false))
+	v.countsOn()
+}
