@@ -261,7 +261,11 @@ func (l *lane) try(f fault) (found bool) {
 		}
 		hit <- err
 		if f.late {
-			l.faults.at("agent.adopt.dialled", func(int) { goOn() })
+			answered := "agent.adopt.dialled"
+			if f.step == "shim.run.ready" { // before that it answers nobody
+				answered = "agent.adopt.loaded"
+			}
+			l.faults.at(answered, func(int) { goOn() })
 			<-held
 		}
 	})

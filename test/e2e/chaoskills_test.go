@@ -56,6 +56,7 @@ func TestChaosKills(t *testing.T) {
 		}
 		t.Run(g.name, func(t *testing.T) {
 			s := newStorm(t, g, 4)
+			s.kills = true
 			k := &killer{storm: s, random: rand.New(rand.NewPCG(s.seed, 1<<32)), kills: make(map[string]int)}
 			end := time.Now().Add(duration)
 			more := func() bool { return time.Now().Before(end) }
@@ -67,7 +68,7 @@ func TestChaosKills(t *testing.T) {
 			}
 			<-done
 			t.Logf("killed: %v", k.kills)
-			s.calm(true)
+			s.calm()
 		})
 	}
 }
