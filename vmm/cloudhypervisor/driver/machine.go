@@ -99,7 +99,7 @@ func (m *machine) boot(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
-	return errors.Join(err, m.api.Delete(ctx))
+	return errors.Join(m.explain(err), m.api.Delete(ctx))
 }
 
 // PowerDown implements server.Machine.

@@ -79,11 +79,14 @@ func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a server.Attachm
 	return nil
 }
 
-// fenced says what to do where Landlock keeps a VMM from a file. The VMM has words for
-// the error alone.
+// fenced says what to do where a lock, or Landlock, keeps a VMM from a file. The VMM has
+// words for the error alone.
 func (m *machine) fenced(err error, path string) error {
 	var refused *chapi.Error
 	denied := func(cause string) bool { return strings.Contains(strings.ToLower(cause), unix.EACCES.Error()) }
+	if errors.As(err, &refused) && blames(refused, alreadyLocked) {
+		return inUse(path, err)
+	}
 	if !m.vm.Config.Landlock || !errors.As(err, &refused) || !slices.ContainsFunc(refused.Causes, denied) {
 		return err
 	}

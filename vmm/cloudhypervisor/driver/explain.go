@@ -1,0 +1,68 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/plan"
+)
+
+// alreadyLocked is what the VMM says of a disk on which another has a lock.
+const alreadyLocked = "already locked"
+
+// explain adds to a refusal which file it is about, and what to do: the VMM knows its
+// files by their descriptors alone. The words are those of v53's vmm/src/vm.rs and
+// block/src/fcntl.rs; with others an error stays as it is.
+func (m *machine) explain(err error) error {
+	var refused *chapi.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	if payload := m.vm.Config.Payload; payload != nil && payload.Kernel != "" && blames(refused, "Cannot load the kernel") {
+		return fmt.Errorf("%s: want an ELF file with a PVH entry or a bzImage, arm64 an Image, and a memory.size into which it fits: %w",
+			m.fileName(payload.Kernel), err)
+	}
+	if !blames(refused, alreadyLocked) {
+		return err
+	}
+	for _, d := range m.vm.Config.Disks {
+		// The path is a cause's end, or the next one follows it.
+		ends := func(cause string) bool {
+			return strings.HasSuffix(cause, " "+d.Path) || strings.Contains(cause, " "+d.Path+":")
+		}
+		if slices.ContainsFunc(refused.Causes, ends) {
+			return inUse(m.fileName(d.Path), err)
+		}
+	}
+	return err
+}
+
+// inUse says what keeps a disk's lock from being had.
+func inUse(name string, err error) error {
+	return fmt.Errorf("%s: another VM or program uses it, or it is there twice: %w", name, err)
+}
+
+func blames(refused *chapi.Error, words string) bool {
+	return slices.ContainsFunc(refused.Causes, func(cause string) bool { return strings.Contains(cause, words) })
+}
+
+// fileName is the field and the path of what the VMM knows as /proc/self/fd/N.
+func (m *machine) fileName(path string) string {
+	digits, ok := strings.CutPrefix(path, "/proc/self/fd/")
+	if !ok {
+		return path
+	}
+	n, err := strconv.Atoi(digits)
+	if n -= plan.FirstFile; err != nil || n < 0 || n >= len(m.link.Plan.Files) {
+		return path
+	}
+	file := m.link.Plan.Files[n]
+	if file.Field == "" {
+		return file.Path
+	}
+	return file.Field + ": " + file.Path
+}
