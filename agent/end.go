@@ -59,6 +59,9 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 	if exit.Signal != "" {
 		how = "signal " + exit.Signal
 	}
+	if exit.Signal == "SIGKILL" {
+		how += ", from somebody or, where memory ran out, from the kernel: see dmesg"
+	}
 	switch exit.Reason {
 	case shim.ReasonShutdown:
 		return lifecycle.Stopped, "the guest shut down"
@@ -77,7 +80,7 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 	case exit.Code == 0 && exit.Signal == "" && exit.LastWords != "":
 		message = "the VMM ended unexpectedly: " + exit.LastWords
 	case exit.LastWords != "":
-		message = fmt.Sprintf("the VMM ended unexpectedly (%s): %s", how, exit.LastWords)
+		message = fmt.Sprintf("the VMM ended unexpectedly (%s); the last that it said: %s", how, exit.LastWords)
 	}
 	return lifecycle.Crashed, message
 }

@@ -46,7 +46,7 @@ func clearSocket(path string) error {
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("%s: another agent serves it: stop that one, or give this one a socket of its own", path), conn.Close())
+		return errors.Join(fmt.Errorf("%s: another agent serves it: stop that one, or give this one a socket of its own (--socket, VMLET_SOCKET, or socket in its configuration)", path), conn.Close())
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("whether another agent serves it is unknown: %w", err)

@@ -81,7 +81,7 @@ func setUpTap(name string, r TapRequest) error {
 	if r.Bridge != "" {
 		bridge, err := netlink.LinkByName(r.Bridge)
 		if err != nil {
-			return fmt.Errorf("bridge %q: %w", r.Bridge, err)
+			return fmt.Errorf("bridge %q: %w%s", r.Bridge, err, bridgeHint(r.Bridge, err))
 		}
 		if bridge.Type() != "bridge" {
 			return fmt.Errorf("bridge %q: it is not a bridge but of type %s", r.Bridge, bridge.Type())
@@ -94,6 +94,14 @@ func setUpTap(name string, r TapRequest) error {
 		}
 	}
 	return netlink.LinkSetUp(link)
+}
+
+// bridgeHint is what to do where a bridge can't be had.
+func bridgeHint(name string, err error) string {
+	if notFound := new(netlink.LinkNotFoundError); !errors.As(err, notFound) {
+		return ""
+	}
+	return fmt.Sprintf(": make it (ip link add %s type bridge), or name one that is there", name)
 }
 
 // hostMAC is the guest's address with a first byte of 0xfe: a bridge takes the

@@ -135,7 +135,7 @@ func rules() map[Operation]rule {
 func changes() rule {
 	return rule{
 		verdicts: map[State]Verdict{Running: Do, Paused: Do, Created: Do, Stopped: Do, Crashed: Do},
-		advice:   "only one that runs, is paused or does not run can be changed: a saved one goes on as it was saved",
+		advice:   "only one that runs, is paused or was stopped can be changed: let a saved one go on first (start)",
 	}
 }
 

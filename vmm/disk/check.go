@@ -73,8 +73,12 @@ func (c *checker) format(info Info) {
 		// A guest that encrypts its whole disk leaves exactly this; as raw it is its own affair.
 	case info.Format == Raw && want != Raw:
 		c.fault("it is said to be %s and has no such header: if it is a raw disk, say format: raw", want)
-	case info.Format != want:
-		c.fault("it is said to be %s and has the header of %s: say so if that is right; a guest can write a foreign header into a raw disk to reach other files",
+	case info.Format == want:
+	case info.Format == QCOW2:
+		c.fault("it is said to be %s and has the header of %s: say format: qcow2 if that is right; a guest can write a foreign header into a raw disk to reach other files",
+			want, info.Format)
+	default:
+		c.fault("it is said to be %s and has the header of %s, which can't be given to a VM: convert it (qemu-img convert -O qcow2)",
 			want, info.Format)
 	}
 	if want == Raw && (len(c.want.Backing) > 0 || c.want.DataFile != "") {

@@ -76,6 +76,14 @@ type SpaceError struct {
 }
 
 func (e *SpaceError) Error() string {
-	return fmt.Sprintf("%s: not enough space: %d bytes (%d MiB) needed, %d bytes (%d MiB) available: free some, or name another folder",
-		e.Dir, e.Need, e.Need>>20, e.Available, e.Available>>20)
+	return fmt.Sprintf("%s: not enough space: %s needed, %s available: free some, or name another folder",
+		e.Dir, size(e.Need), size(e.Available))
+}
+
+// size is bytes, and MiB or else KiB, so that none but an empty disk has 0 of them.
+func size(bytes uint64) string {
+	if bytes >= 1<<20 {
+		return fmt.Sprintf("%d bytes (%d MiB)", bytes, bytes>>20)
+	}
+	return fmt.Sprintf("%d bytes (%d KiB)", bytes, bytes>>10)
 }

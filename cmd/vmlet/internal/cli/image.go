@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -65,7 +66,7 @@ func (a *app) describeImage(path string, m *memory.Manifest) [][]string {
 		{"Created:", fmt.Sprintf("%s (%s ago)", m.CreatedAt.UTC().Format(time.RFC3339), output.Age(m.CreatedAt, a.Now()))},
 		{"VMM:", strings.TrimSpace(m.VMM.Name + " " + m.VMM.Version)},
 		{"Accelerator:", m.Accelerator},
-		{"Machine type:", m.MachineType},
+		{"Machine type:", cmp.Or(m.MachineType, "-")},
 		{"CPU:", cpuText(m.CPU)},
 		{"Memory:", output.Bytes(m.MemorySize) + memoryNote(m)},
 		{"State:", output.Bytes(m.StateSize)},
