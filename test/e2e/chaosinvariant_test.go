@@ -203,8 +203,8 @@ func (w *walked) again(o *operation) error {
 			return nil
 		}
 	case running:
-		if o.saves && errors.Is(w.whole(), memory.ErrNotImage) {
-			return w.overRemains()
+		if (o.saves || o.keeps) && errors.Is(w.whole(), memory.ErrNotImage) {
+			return w.overRemains(o)
 		}
 	}
 	if o.name == "cancelled save" {
@@ -215,11 +215,11 @@ func (w *walked) again(o *operation) error {
 
 // overRemains saves over what a save has left whose shim was killed: the error says to
 // remove it, and only an empty folder is taken as it is.
-func (w *walked) overRemains() error {
+func (w *walked) overRemains(o *operation) error {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.dir)
 	w.must(err)
-	err = w.doSave()
+	err = o.do(w)
 	if len(entries) == 0 {
 		return err
 	}
