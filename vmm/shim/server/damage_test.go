@@ -1,9 +1,23 @@
 package server
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/vmlet/vmlet/vmm/shim"
 )
+
+// TestDamagedIsNotSaved has an image that would look whole.
+func TestDamagedIsNotSaved(t *testing.T) {
+	s := &Server{damaged: "chunk 7 is not as it was", vm: &vm{proc: &process{done: make(chan struct{})}}}
+	_, err := s.beginSave(nil, 1, &shim.Save{Directory: "/images/one"})
+	var refused *shim.Error
+	if !errors.As(err, &refused) || refused.Code != shim.CodeDamaged || !strings.Contains(err.Error(), "chunk 7") {
+		t.Errorf("error %v", err)
+	}
+}
 
 // TestDamageDuringSave finds the image damaged that RAM is mapped from while
 // the guest stands still for a save: it does not go on after that.

@@ -51,6 +51,9 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 		return nil, precondition("a save into %s is under way", s.prepared.image.Path())
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, precondition("the VM is being stopped")
+	case s.damaged != "":
+		// A save would make of it an image that looks whole.
+		return nil, fault(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
 	}
 	op, err := s.begin("save", c)
 	if err != nil {
