@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -126,8 +127,12 @@ func (k *Kubelet) WipePlugins() error {
 		return err
 	}
 	for _, path := range paths {
-		if filepath.Base(path) != socketName {
-			err = errors.Join(err, os.Remove(path))
+		if filepath.Base(path) == socketName {
+			continue
+		}
+		// A plugin may have removed it meanwhile, to register anew.
+		if removeErr := os.Remove(path); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
 		}
 	}
 	return err
