@@ -79,7 +79,7 @@ func times() int {
 	if os.Getenv(chaos) != "" {
 		return 10_000
 	}
-	return 200
+	return 60
 }
 
 // warm is how often it is done before it is weighed: pools are full then.
