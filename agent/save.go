@@ -94,7 +94,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 		s.back(err)
 		return nil, err
 	}
-	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: manifest, KeepRunning: s.options.keep}, progress)
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: manifest}, progress)
 	if err != nil {
 		s.back(err)
 		return nil, err

@@ -31,8 +31,6 @@ const (
 	// at most 4 workers with 1 MiB each, and what the garbage collector lets lie.
 	shim   = 8 * mib
 	savers = 6 * mib
-	// ahead is what a save that lets the guest go on keeps of each MiB of RAM: 16 hashes (vmm/memory, CopyAhead), and room for them.
-	ahead = 256
 	// process is what the kernel keeps for a VM's processes whatever they do: stacks, page tables of programs, sockets, files.
 	process = 2 * mib
 	// entry is a page table's for one page, on every architecture.
@@ -52,7 +50,7 @@ func (m *model) parts() []Part {
 	v := m.vmm
 	add("VMM", v.base, v.basis, v.note)
 	add("shim", shim, Measured, "")
-	add("save and restore", savers+m.memory/mib*ahead, Measured, "buffers and sums, while one is under way")
+	add("save and restore", savers, Measured, "buffers, while one is under way")
 	add("kernel", process, Measured, "stacks, sockets and files of both processes")
 	add("virtual CPUs", m.vcpus*v.vcpu, v.basis, fmt.Sprintf("%d in the VMM", m.vcpus))
 	add("disks", uint64(m.disks())*v.disk, v.basis, fmt.Sprintf("%d with their queues", m.disks()))

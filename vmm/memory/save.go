@@ -1,10 +1,12 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"hash/maphash"
 	"os"
+	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,46 +27,35 @@ type SaveStats struct {
 
 // CopyMemory copies guest RAM, a file of size bytes that nobody writes
 // meanwhile, to the image's memory file: the same layout, zero pages and holes
-// left out. What CopyAhead has copied, and has not changed since, is not written
-// again. It needs ram readable, moves its offset, allocates none of its holes, and
-// reports an error if it is truncated meanwhile. The context is heeded between
-// chunks. It may be called once.
+// left out. It needs ram readable, moves its offset, allocates none of its
+// holes, and reports an error if it is truncated meanwhile. The context is
+// heeded between chunks. It may be called once.
 func (w *Writer) CopyMemory(ctx context.Context, ram *os.File, size uint64, progress Progress) (SaveStats, error) {
-	c, err := w.begin(ram, size)
+	if w.over || w.memory != nil {
+		return SaveStats{}, fmt.Errorf("%s: memory was copied before: %w", w.folder.path, os.ErrClosed)
+	}
+	if size == 0 || size%PageSize != 0 || size > maxMemorySize {
+		return SaveStats{}, fmt.Errorf("guest RAM of %d bytes: not a multiple of %d up to %d", size, PageSize, uint64(maxMemorySize))
+	}
+	if err := checkSize(ram, size); err != nil {
+		return SaveStats{}, err
+	}
+	if err := w.makeMemory(size); err != nil {
+		return SaveStats{}, err
+	}
+	c := &copier{from: ram, to: *w.memory, size: size, chunk: chunkSizeFor(size)}
+	items, total, err := c.list()
 	if err != nil {
 		return SaveStats{}, err
 	}
-	w.copied, c.ahead = true, false
-	if _, err := c.run(ctx, w.opts.Workers, progress); err != nil {
-		return SaveStats{}, err
+	c.progress = newTracker(progress, total)
+	if err := forEach(ctx, w.opts.Workers, int(c.chunk), items, c.copy); err != nil {
+		return SaveStats{}, fmt.Errorf("copy guest RAM to %s: %w", w.memory.Name(), err)
 	}
-	w.chunk, w.chunks = c.chunk, c.sums()
-	w.saved = SaveStats{Size: size, DataBytes: c.data(), Chunks: len(w.chunks), Direct: w.memory.direct()}
+	slices.SortFunc(c.sums, func(a, b ChunkSum) int { return cmp.Compare(a.Index, b.Index) })
+	w.chunk, w.chunks = c.chunk, c.sums
+	w.saved = SaveStats{Size: size, DataBytes: c.written, Chunks: len(c.sums), Direct: w.memory.direct()}
 	return w.saved, nil
-}
-
-// begin makes the memory file, unless CopyAhead has.
-func (w *Writer) begin(ram *os.File, size uint64) (*copier, error) {
-	if w.over || w.copied || w.copy == nil && w.memory != nil {
-		return nil, fmt.Errorf("%s: memory was copied before: %w", w.folder.path, os.ErrClosed)
-	}
-	if size == 0 || size%PageSize != 0 || size > maxMemorySize {
-		return nil, fmt.Errorf("guest RAM of %d bytes: not a multiple of %d up to %d", size, PageSize, uint64(maxMemorySize))
-	}
-	if err := checkSize(ram, size); err != nil {
-		return nil, err
-	}
-	if w.copy != nil && w.copy.size != size {
-		return nil, fmt.Errorf("guest RAM of %d bytes: %d of it were copied ahead: %w", size, w.copy.size, os.ErrInvalid)
-	}
-	if w.copy == nil {
-		if err := w.makeMemory(size); err != nil {
-			return nil, err
-		}
-		w.copy = &copier{to: *w.memory, size: size, chunk: chunkSizeFor(size), seed: maphash.MakeSeed(), parts: make(map[uint32]part)}
-	}
-	w.copy.from = ram
-	return w.copy, nil
 }
 
 func (w *Writer) makeMemory(size uint64) error {
@@ -80,4 +71,57 @@ func (w *Writer) makeMemory(size uint64) error {
 		return &os.PathError{Op: "truncate", Path: f.Name(), Err: err}
 	}
 	return nil
+}
+
+// copier copies chunks, several at a time.
+type copier struct {
+	from        *os.File
+	to          directFile
+	size, chunk uint64
+	progress    *tracker
+
+	mu      sync.Mutex
+	sums    ChunkSums
+	written uint64
+}
+
+// list returns the chunks that may have data and their size altogether.
+func (c *copier) list() (items []chunkData, total uint64, err error) {
+	for item, err := range dataChunks(c.from, c.size, c.chunk) {
+		if err != nil {
+			return nil, 0, fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+		}
+		items = append(items, item)
+		total += uint64(chunkLen(item.index, c.size, c.chunk))
+	}
+	return items, total, nil
+}
+
+func (c *copier) copy(item chunkData, buf []byte) error {
+	start := uint64(item.index) * c.chunk
+	buf = buf[:chunkLen(item.index, c.size, c.chunk)]
+	hole := item.first - start
+	clear(buf[:hole])
+	if err := readFull(c.from, buf[hole:], item.first); err != nil {
+		return fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+	}
+	var written uint64
+	for from, to := range dataRuns(buf, mergeGap) {
+		if _, err := c.to.WriteAt(buf[from:to], int64(start)+int64(from)); err != nil {
+			return err
+		}
+		written += uint64(to - from)
+	}
+	if written > 0 {
+		c.add(ChunkSum{item.index, sumOf(buf)}, written)
+	}
+	c.progress.add(uint64(len(buf)))
+	return nil
+}
+
+func (c *copier) add(sum ChunkSum, written uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sums = append(c.sums, sum)
+	c.written += written
 }

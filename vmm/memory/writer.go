@@ -38,8 +38,6 @@ type Writer struct {
 	over    bool
 
 	memory *directFile // nil: layout stream
-	copy   *copier     // nil: nothing of memory was copied
-	copied bool        // by CopyMemory
 	saved  SaveStats
 	chunk  uint64
 	chunks ChunkSums

@@ -207,10 +207,6 @@ type Save struct {
 	// Manifest as far as the agent knows it; the shim fills in memory,
 	// chunks, sizes, sums and the identity of each disk.
 	Manifest memory.Manifest `json:"manifest"`
-	// KeepRunning: the guest is to go on after the commit, and so stands still for as
-	// short as can be, though the save takes longer. A shim that doesn't know of it
-	// stops the guest for the whole save.
-	KeepRunning bool `json:"keepRunning,omitempty"`
 }
 
 // Prepared answers Save.

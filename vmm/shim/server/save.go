@@ -64,7 +64,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 
 func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
 	p := &prepared{owner: op.owner, manifest: &args.Manifest}
-	err := p.prepare(op.ctx, v, args, progress)
+	err := p.prepare(op.ctx, v, args.Directory, progress)
 	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
@@ -100,8 +100,7 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 
 // prepare stops the guest and writes all but the manifest. After an error
 // undoSave has to follow.
-func (p *prepared) prepare(ctx context.Context, v *vm, args *shim.Save, progress func(shim.Progress)) (err error) {
-	dir := args.Directory
+func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func(shim.Progress)) (err error) {
 	if p.image, err = memory.Create(dir, memory.Options{}); err != nil {
 		return err
 	}
@@ -112,11 +111,6 @@ func (p *prepared) prepare(ctx context.Context, v *vm, args *shim.Save, progress
 	state, err := p.image.StateFile()
 	if err != nil {
 		return err
-	}
-	if args.KeepRunning {
-		if err := p.copyAhead(ctx, v, progress); err != nil {
-			return err
-		}
 	}
 	progress(shim.Progress{Step: "saving device state"})
 	p.since = time.Now()
@@ -139,16 +133,6 @@ func (p *prepared) prepare(ctx context.Context, v *vm, args *shim.Save, progress
 		return err
 	}
 	return p.complete(v, state)
-}
-
-// copyAhead copies RAM before the guest is stopped.
-func (p *prepared) copyAhead(ctx context.Context, v *vm, progress func(shim.Progress)) error {
-	if v.ram == nil {
-		return nil // it is a part of the device state
-	}
-	return p.image.CopyAhead(ctx, v.ram, v.plan.Memory.Size, func(done, total uint64) {
-		progress(shim.Progress{Step: "saving memory while the guest runs", Done: done, Total: total})
-	})
 }
 
 func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
