@@ -32,7 +32,7 @@ func Exclusively(path string, do func() error) error {
 			return &os.PathError{Op: "flock", Path: path, Err: err}
 		case time.Now().After(deadline):
 			return fmt.Errorf("%s: another process has had it locked (flock) for %v", path, lockPatience)
-		default:
+		default: // flock(2) itself waits for ever, and tells nobody
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -1,0 +1,174 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// Launch starts the VMM with the files that the plan's FileReceived count on;
+// they stay the caller's. If it fails nothing is left, and it may be tried
+// again. When ctx ends first the shim is told to give up; the error is nil if
+// the VMM was up by then.
+func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progress func(Progress)) (*Launched, error) {
+	r, err := undoable(ctx, c, OpLaunch, l, files, progress)
+	if err != nil {
+		return nil, err
+	}
+	return decodeBody[Launched](OpLaunch, r)
+}
+
+// Save stops the guest and writes its image, whole but for the manifest. Commit
+// or Abort has to follow, on this Client. When ctx ends first the save is
+// aborted.
+func (c *Client) Save(ctx context.Context, s Save, progress func(Progress)) (*Prepared, error) {
+	r, err := undoable(ctx, c, OpSave, s, nil, progress)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil { // it was prepared and then aborted
+		closeAll(r.files)
+		return nil, fmt.Errorf("%s: %w", OpSave, context.Cause(ctx))
+	}
+	return decodeBody[Prepared](OpSave, r)
+}
+
+// Commit makes an image of what Save prepared. After an error other than
+// *Error it is unknown whether it did: look for the manifest.
+func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
+	return ask[Committed](ctx, c, OpCommit, args)
+}
+
+// Abort gives up what Launch or Save has under way on this Client, or what Save
+// has prepared; then the guest goes on. It returns when that is so.
+func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort) }
+
+// Stop presses the power button and returns how the VMM ended. It is killed
+// when the grace period is over; a second Stop can only shorten it. When ctx
+// ends the shim goes on stopping.
+func (c *Client) Stop(ctx context.Context, grace time.Duration) (*Exit, error) {
+	return ask[Exit](ctx, c, OpStop, Stop{Grace: grace})
+}
+
+// Kill ends the VMM at once.
+func (c *Client) Kill(ctx context.Context) (*Exit, error) { return ask[Exit](ctx, c, OpKill, nil) }
+
+// Fail is Kill of a VMM whose launch can't be seen through: a shim in a pod tells
+// its owner why.
+func (c *Client) Fail(ctx context.Context, reason string) (*Exit, error) {
+	return ask[Exit](ctx, c, OpKill, Kill{Reason: reason})
+}
+
+// Release ends a shim whose VMM isn't running; a shim in a pod says why.
+func (c *Client) Release(ctx context.Context, reason string) error {
+	r, err := c.do(ctx, OpRelease, Release{Reason: reason})
+	closeAll(r.files)
+	return err
+}
+
+// plugMinor is the minor version of the protocol in which devices came and went.
+const plugMinor = 2
+
+// checkPlugs refuses to ask a shim for what it doesn't know.
+func (c *Client) checkPlugs() error {
+	if c.welcome.Minor < plugMinor {
+		return &Error{Code: CodeVersion, Message: fmt.Sprintf(
+			"the VM's shim speaks version %d.%d of the protocol, in which devices can't come and go: save and restore the VM, or stop and start it, to give it a newer shim",
+			c.welcome.Major, c.welcome.Minor)}
+	}
+	return nil
+}
+
+// Attach gives the VMM one more device. When ctx ends first it is aborted, and undone
+// unless it has come to its end.
+func (c *Client) Attach(ctx context.Context, a Attach, files []*os.File) error {
+	if err := c.checkPlugs(); err != nil {
+		return err
+	}
+	r, err := undoable(ctx, c, OpAttach, a, files, nil)
+	closeAll(r.files)
+	return err
+}
+
+// Detach takes a device away. It waits for the guest as long as the request says. When
+// ctx ends first the guest may let the device go later, of which an Event tells.
+func (c *Client) Detach(ctx context.Context, d Detach) error {
+	if err := c.checkPlugs(); err != nil {
+		return err
+	}
+	r, err := undoable(ctx, c, OpDetach, d, nil, nil)
+	closeAll(r.files)
+	return err
+}
+
+// Describe asks a shim in a pod which VM it is there for.
+func (c *Client) Describe(ctx context.Context) (*Described, error) {
+	return ask[Described](ctx, c, OpDescribe, nil)
+}
+
+// Console attaches to the serial console. Up to backlog bytes of what was last
+// printed come first, as far as the shim has kept them.
+func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
+	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog})
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(r.files)
+	if len(r.files) != 1 {
+		return nil, fmt.Errorf("%w: console: %d files came with the reply, not one", ErrMessage, len(r.files))
+	}
+	conn, err := net.FileConn(r.files[0])
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	return conn, nil
+}
+
+// ask makes a request whose reply has a body.
+func ask[T any](ctx context.Context, c *Client, op Op, args any) (*T, error) {
+	r, err := c.do(ctx, op, args)
+	if err != nil {
+		return nil, err
+	}
+	return decodeBody[T](op, r)
+}
+
+// undoable makes a request that is aborted when ctx ends, and then waits until
+// the shim has undone it. What came to its end before the abort is returned.
+func undoable(ctx context.Context, c *Client, op Op, args any, files []*os.File, progress func(Progress)) (reply, error) {
+	pending, err := c.send(ctx, op, args, files, progress != nil)
+	if err != nil {
+		return reply{}, err
+	}
+	defer c.forget(pending.id)
+	settled, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	// Only now, for the shim must see the request before the abort.
+	aborted := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(aborted)
+		abort, cancel := context.WithTimeout(settled, undoTime)
+		defer cancel()
+		if c.request(abort, OpAbort) != nil {
+			stop() // its outcome is unknown, don't wait for the request's
+		}
+	})
+	r, err := c.finish(settled, op, pending, progress)
+	if !unwatch() {
+		<-aborted
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: %w", op, context.Cause(ctx)), err)
+		}
+	}
+	return r, err
+}
+
+// request makes a request whose reply has no body.
+func (c *Client) request(ctx context.Context, op Op) error {
+	r, err := c.do(ctx, op, nil)
+	closeAll(r.files)
+	return err
+}
