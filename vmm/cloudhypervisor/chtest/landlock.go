@@ -15,6 +15,10 @@ import (
 // by the kernel, since a whole test process would be fenced in.
 type fence struct{ rulesets [][]rule }
 
+// maxFences is how many the kernel allows in each other: LANDLOCK_MAX_NUM_LAYERS in
+// security/landlock/limits.h.
+const maxFences = 16
+
 // rule allows reading, writing, or both beneath a path, links resolved.
 type rule struct {
 	path   string
@@ -25,6 +29,9 @@ type rule struct {
 // them (ApplyLandlock in vmm/src/vm_config.rs). Paths that are not there yet give
 // no rule.
 func (f *fence) restrict(c *config) error {
+	if len(f.rulesets) == maxFences {
+		return os.NewSyscallError("landlock_restrict_self", unix.E2BIG)
+	}
 	var rules []rule
 	add := func(path, access string) {
 		if real, err := resolve(path); err == nil && path != "" {
