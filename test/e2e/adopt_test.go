@@ -219,7 +219,7 @@ func (s *suite) crashes() {
 func (s *suite) hangs() {
 	v := s.boots("hangs", guest.PVHOptions{})
 	vmm := func() process { return handle(s.t, v.get().GetStatus().GetProcess().GetVmmPid()) }
-	vmm().signal(unix.SIGSTOP)
+	vmm().freeze()
 	v.is(running)
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
@@ -231,7 +231,7 @@ func (s *suite) hangs() {
 	v.countsOn()
 
 	stopped := vmm()
-	stopped.signal(unix.SIGSTOP)
+	stopped.freeze()
 	v.kill()
 	stopped.gone()
 	v.must(v.start(false))
@@ -239,7 +239,7 @@ func (s *suite) hangs() {
 	v.count()
 
 	stopped = vmm()
-	stopped.signal(unix.SIGSTOP)
+	stopped.freeze()
 	from := v.now()
 	r, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name, GracePeriodMs: proto.Int64(1000)})
 	s.must(err)

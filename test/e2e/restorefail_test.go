@@ -55,7 +55,7 @@ func (s *suite) halfRestored(v *vm, image string) (shim process, cancel func(), 
 	process, err := vmmshim.ReadShimProcess(s.path("run", "vms", v.name)) // the VM's status has it later
 	s.must(err)
 	shim = handle(s.t, int64(process.PID))
-	shim.signal(unix.SIGSTOP)
+	shim.freeze()
 	end := make(chan error, 1)
 	go func() {
 		_, err := last(stream, nil)

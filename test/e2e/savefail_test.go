@@ -129,7 +129,7 @@ func (v *vm) interrupt(dir, step string) *interrupted {
 		now := m.GetProgress().GetStep()
 		done = strings.Contains(now, step) || strings.Contains(now, "memory") // short steps may not be told of
 	}
-	i.shim.signal(unix.SIGSTOP)
+	i.shim.freeze()
 	if _, err := os.Stat(filepath.Join(dir, memory.ManifestName)); err == nil {
 		v.t.Fatal("the save was over before it could be interrupted: it needs a larger guest")
 	}

@@ -24,7 +24,7 @@ func TestShimStandsStill(t *testing.T) {
 	v := s.boots("still", guest.PVHOptions{})
 	shim := func() process { return handle(t, v.get().GetStatus().GetProcess().GetShimPid()) }
 
-	shim().signal(unix.SIGSTOP)
+	shim().freeze()
 	v.is(running)
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
@@ -36,7 +36,7 @@ func TestShimStandsStill(t *testing.T) {
 	v.countsOn()
 
 	stopped := shim()
-	stopped.signal(unix.SIGSTOP)
+	stopped.freeze()
 	v.kill()
 	stopped.gone()
 	v.must(v.start(false))
@@ -54,7 +54,7 @@ func TestAgentStandsStill(t *testing.T) {
 	g := emulated(t)
 	s := &suite{newNode(t, g.options), g}
 	v := s.boots("still", guest.PVHOptions{})
-	s.must(s.cmd.Process.Signal(unix.SIGSTOP))
+	handle(t, int64(s.cmd.Process.Pid)).freeze()
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
 	_, err := s.api.GetVM(impatient, &vmletv1.GetVMRequest{Name: v.name})
