@@ -104,23 +104,32 @@ func ownPath(file string) (string, error) {
 	return unified, nil
 }
 
-// sweep calls remove for each folder in a cgroup, but for those to keep.
-func sweep(folder string, keep func(string) bool, remove func(vm string) error) ([]string, error) {
+// others are the VMs that have a folder in a cgroup, but for those to keep.
+func others(folder string, keep func(string) bool) ([]string, error) {
 	entries, err := os.ReadDir(folder)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !keep(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// removeAll removes VMs' cgroups, with one deadline for all of them.
+func removeAll(vms []string, remove func(vm string, deadline time.Time) error) ([]string, error) {
 	var removed []string
 	var errs []error
-	for _, e := range entries {
-		if !e.IsDir() || keep(e.Name()) {
+	deadline := soon()
+	for _, vm := range vms {
+		if err := remove(vm, deadline); err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		removed = append(removed, e.Name())
-		errs = append(errs, remove(e.Name()))
+		removed = append(removed, vm)
 	}
 	return removed, errors.Join(errs...)
 }
@@ -142,20 +151,39 @@ const (
 	retryLimit = 3 * time.Second
 )
 
+func soon() time.Time { return time.Now().Add(retryLimit) }
+
 // rmdir removes a cgroup: the folder as a whole, files and all, if nobody is
-// in it. That it is not there is no error.
-func rmdir(folder string) error {
+// in it by the deadline. That it is not there is no error.
+func rmdir(folder string, deadline time.Time) error {
 	again := time.NewTicker(retryEvery)
 	defer again.Stop()
-	for deadline := time.Now().Add(retryLimit); ; <-again.C {
+	for ; ; <-again.C {
 		err := unix.Rmdir(folder)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 			return nil
-		case !errors.Is(err, unix.EBUSY) || time.Now().After(deadline):
+		case !errors.Is(err, unix.EBUSY):
 			return fmt.Errorf("%s: %w", folder, err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s: %w%s", folder, err, inhabitants(folder))
 		}
 	}
+}
+
+// inhabitants names who is in a cgroup, with what to do about it.
+func inhabitants(folder string) string {
+	b, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	pids := strings.Fields(string(b))
+	if err != nil || len(pids) == 0 {
+		return ""
+	}
+	for i, pid := range pids {
+		if comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm")); err == nil {
+			pids[i] = fmt.Sprintf("%s (%s)", pid, strings.TrimSpace(string(comm)))
+		}
+	}
+	return ": in it run processes that belong to no VM known here: end them by hand: " + strings.Join(pids, ", ")
 }
 
 func wrapCgroup(do string, c Cgroup, err error) error {

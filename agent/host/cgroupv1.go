@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -94,14 +96,16 @@ func (v *v1) Add(c Cgroup, pid int) error {
 	return wrapCgroup("join", c, err)
 }
 
-func (v *v1) Remove(c Cgroup) error {
+func (v *v1) Remove(c Cgroup) error { return v.removeBy(c, soon()) }
+
+func (v *v1) removeBy(c Cgroup, deadline time.Time) error {
 	var errs []error
 	for _, s := range v.hierarchy {
 		folder, ok := v.folder(s, c)
 		if !ok || c.Paths[string(s.Name())] == "/" {
 			continue
 		}
-		if err := rmdir(folder); err != nil {
+		if err := rmdir(folder, deadline); err != nil {
 			errs = append(errs, fmt.Errorf("controller %s: %w", s.Name(), err))
 		}
 	}
@@ -128,22 +132,16 @@ func (v *v1) folder(s cgroup1.Subsystem, c Cgroup) (string, bool) {
 }
 
 func (v *v1) Sweep(keep func(string) bool) ([]string, error) {
-	gone := make(map[string]bool)
-	var removed []string
+	var found []string
 	var errs []error
 	for _, s := range v.hierarchy {
-		folder, ok := v.folder(s, Cgroup{Paths: v.parents})
-		if !ok {
-			continue
-		}
-		names, err := sweep(folder, keep, func(vm string) error { return v.Remove(v.Plan(vm)) })
-		errs = append(errs, err)
-		for _, n := range names {
-			if !gone[n] {
-				gone[n] = true
-				removed = append(removed, n)
-			}
+		if folder, ok := v.folder(s, Cgroup{Paths: v.parents}); ok {
+			names, err := others(folder, keep)
+			found, errs = append(found, names...), append(errs, err)
 		}
 	}
-	return removed, errors.Join(errs...)
+	slices.Sort(found)
+	found = slices.Compact(found)
+	removed, err := removeAll(found, func(vm string, deadline time.Time) error { return v.removeBy(v.Plan(vm), deadline) })
+	return removed, errors.Join(append(errs, err)...)
 }

@@ -1,10 +1,12 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"golang.org/x/sys/unix"
@@ -85,17 +87,21 @@ func (v v2) Add(c Cgroup, pid int) error {
 	return wrapCgroup("join", c, err)
 }
 
-func (v v2) Remove(c Cgroup) error {
+func (v v2) Remove(c Cgroup) error { return v.removeBy(c, soon()) }
+
+func (v v2) removeBy(c Cgroup, deadline time.Time) error {
 	path := c.Paths[""]
 	if path == "" {
 		return nil
 	}
-	return wrapCgroup("remove", c, rmdir(filepath.Join(v.mount, path)))
+	return wrapCgroup("remove", c, rmdir(filepath.Join(v.mount, path), deadline))
 }
 
 // Close leaves a cgroup that is not empty, or not its own, as it is.
 func (v v2) Close() { _ = unix.Rmdir(filepath.Join(v.mount, v.parent)) }
 
 func (v v2) Sweep(keep func(string) bool) ([]string, error) {
-	return sweep(filepath.Join(v.mount, v.parent), keep, func(vm string) error { return v.Remove(v.Plan(vm)) })
+	found, err := others(filepath.Join(v.mount, v.parent), keep)
+	removed, errRemove := removeAll(found, func(vm string, deadline time.Time) error { return v.removeBy(v.Plan(vm), deadline) })
+	return removed, errors.Join(err, errRemove)
 }

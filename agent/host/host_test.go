@@ -119,6 +119,9 @@ func cgroupLife(t *testing.T, groups Cgroups) {
 	if err != nil || !strings.Contains(string(in), c.Path()) {
 		t.Errorf("the process is in %s, want %s: %v", in, c.Path(), err)
 	}
+	if swept, err := groups.Sweep(func(string) bool { return false }); len(swept) > 0 || err == nil || !strings.Contains(err.Error(), "(cat)") {
+		t.Errorf("swept %q from under a process, %v", swept, err)
+	}
 	stdin.Close()
 	if err := process.Wait(); err != nil {
 		t.Fatal(err)
