@@ -78,7 +78,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	t := &trial{launch: l, id: c.id, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
 	pair, err := pairing.Choose(ctx, pairing.Request{
 		VMMs: vmms, Because: because,
-		Hypervisors: l.agent.node.hypervisors, Hypervisor: l.agent.hypervisorFor(l.spec),
+		Hypervisors: l.agent.node.hypervisors.Once(), Hypervisor: l.agent.hypervisorFor(l.spec),
 		Ask: t.ask, Permits: l.m.home.permits, Accepts: t.accepts,
 	})
 	if err != nil {

@@ -171,3 +171,27 @@ func TestChooseWithVMM(t *testing.T) {
 		t.Errorf("a VMM that runs under none: %v", err)
 	}
 }
+
+// TestOnce: one decision looks at each hypervisor once, the next one again.
+func TestOnce(t *testing.T) {
+	checks := 0
+	r, err := New(fake{name: "kvm", status: Status{Level: Works}, onTry: func() { checks++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for decision := 1; decision <= 2; decision++ {
+		once := r.Once()
+		for range 3 {
+			h, _, err := once.Choose(t.Context(), "auto", nil)
+			if err != nil || h.Check(t.Context()).Level != Works {
+				t.Fatal(err)
+			}
+			if inner, ok := As[fake](h); !ok || inner.name != "kvm" {
+				t.Errorf("what is wrapped isn't found: %v", inner)
+			}
+		}
+		if checks != decision {
+			t.Errorf("%d checks after %d decisions", checks, decision)
+		}
+	}
+}
