@@ -24,10 +24,9 @@ type granted struct {
 	Files []grantedFile `json:"files"`
 }
 
-// grantedFile is a file with an access list, and what is locked while that is changed.
+// grantedFile is a file with an access list.
 type grantedFile struct {
 	Path string `json:"path"`
-	Lock string `json:"lock"`
 }
 
 // grantedFiles are those that the VMM's user is given access to.
@@ -37,10 +36,9 @@ func grantedFiles(p *plan.Plan) []grantedFile {
 		switch {
 		case f.Kind != plan.FileSocket && !f.Granted:
 		case f.Kind == plan.FileMemory && p.Restore != nil:
-			dir := p.Restore.Directory
-			out = append(out, grantedFile{filepath.Join(dir, memory.MemoryName), filepath.Join(dir, memory.ManifestName)})
+			out = append(out, grantedFile{filepath.Join(p.Restore.Directory, memory.MemoryName)})
 		case f.Path != "":
-			out = append(out, grantedFile{f.Path, filepath.Dir(f.Path)})
+			out = append(out, grantedFile{f.Path})
 		}
 	}
 	return out
@@ -111,9 +109,11 @@ func (h ownHome) takeBackGranted() error {
 	if err != nil {
 		return errors.Join(errFolder, err)
 	}
+	// What shims lock, too: all run folders are in it, and it is root's.
+	lock := filepath.Dir(h.runDir())
 	var errs []error
 	for _, file := range g.Files {
-		errs = append(errs, h.agent.host.RevokeFile(file.Path, file.Lock, g.UID))
+		errs = append(errs, h.agent.host.RevokeFile(file.Path, lock, g.UID))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(errFolder, err)

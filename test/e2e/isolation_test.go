@@ -28,6 +28,7 @@ func (s *suite) isolated() {
 	one := s.boots("one", guest.PVHOptions{})
 	spec := s.spec("two", guest.PVHOptions{})
 	spec.Disks = []*vmletv1.Disk{{Path: newDisk(s.t, "raw"), Format: "raw"}}
+	s.locked(filepath.Dir(spec.Disks[0].Path))
 	spec.CloudInit = &vmletv1.CloudInit{UserData: "#cloud-config\n# " + secret + "\n"}
 	two := s.boot(spec)
 	two.count()
@@ -59,6 +60,16 @@ func (s *suite) isolated() {
 		s.cgroupsRefused(mine, others)
 	})
 	s.secretIsKept(others)
+}
+
+// locked keeps a folder locked (flock(2)), as any user can who may read it: no other VM
+// is to wait for that.
+func (s *suite) locked(dir string) {
+	s.t.Helper()
+	f, err := os.Open(dir)
+	s.must(err)
+	s.t.Cleanup(func() { f.Close() })
+	s.must(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 }
 
 // as runs f as another user, without groups and capabilities: on a thread of its own,

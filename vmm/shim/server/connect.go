@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +17,8 @@ import (
 // it does at once unless its backlog is full.
 const connectPatience = 10 * time.Second
 
-// connect reaches a socket that somebody else listens on. As with other files the
-// links of /proc are not followed.
+// connect reaches a socket that somebody else listens on. As with other files nobody
+// else's link leads to it: who listens takes the connection for root's.
 func (o *opener) connect(f *plan.File) (*os.File, error) {
 	place, err := openSocket(f.Path)
 	if err != nil {
@@ -49,14 +48,12 @@ func (o *opener) socket(f *plan.File) (*os.File, error) {
 		return nil, err
 	}
 	o.own = append(o.own, place)
-	return place, grant(o.plan.User, place, filepath.Dir(f.Path), true, o.undo)
+	return place, grant(o.plan.User, place, o.lock, true, o.undo)
 }
 
 // openSocket finds a socket, without a connection.
 func openSocket(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := open(path, unix.O_PATH)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -109,7 +109,7 @@ func TestSocket(t *testing.T) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 70001, GID: 70001}}, undo: new(undoStack)}
+	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 70001, GID: 70001}}, lock: dir, undo: new(undoStack)}
 	place, err := o.one(&plan.File{Kind: plan.FileSocket, Path: path})
 	if err != nil {
 		t.Fatal(err)

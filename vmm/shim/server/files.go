@@ -30,6 +30,7 @@ type opener struct {
 	ram      *os.File // shared RAM, or the image's memory
 	console  *os.File
 	stateDir string
+	lock     string     // what shims lock to change access lists
 	undo     *undoStack // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
@@ -143,7 +144,7 @@ func (o *opener) reachable(f *plan.File, file *os.File) (*os.File, error) {
 		}
 	}
 	if f.Granted {
-		return file, grant(o.plan.User, file, filepath.Dir(f.Path), f.Write, o.undo)
+		return file, grant(o.plan.User, file, o.lock, f.Write, o.undo)
 	}
 	if !f.Reopened {
 		return file, nil

@@ -81,7 +81,7 @@ func granting(t *testing.T, path string, user *plan.User, write bool) (*undoStac
 	}
 	defer f.Close() // as when the VMM runs
 	undo := new(undoStack)
-	return undo, grant(user, f, filepath.Dir(path), write, undo)
+	return undo, grant(user, f, t.TempDir(), write, undo)
 }
 
 // listOf is a file's access list; empty: it has none.
@@ -163,6 +163,34 @@ func TestGrantedFiles(t *testing.T) {
 				t.Errorf("the list is %q, and was %q", after, before)
 			}
 		})
+	}
+}
+
+// TestLockedFolder: who can read the folder of a disk can keep it locked (flock(2)), and
+// is not waited for. What is locked instead is root's alone.
+func TestLockedFolder(t *testing.T) {
+	dir := t.TempDir()
+	run, path := filepath.Join(dir, "run"), filepath.Join(dir, "disk")
+	if err := errors.Join(os.Mkdir(run, 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := os.Open(dir)
+	if err == nil {
+		defer stranger.Close()
+		err = unix.Flock(int(stranger.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{o: Options{RunDir: filepath.Join(run, "vm") + "/"}}
+	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: s.listLock(), undo: new(undoStack)}
+	_, err = o.one(&plan.File{Kind: plan.FilePath, Path: path, Write: true, Granted: true})
+	defer o.release()
+	if errors.Is(err, unix.ENOTSUP) {
+		t.Skip(err)
+	}
+	if err := errors.Join(err, o.undo.run()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -159,7 +159,7 @@ func (l *launch) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	return l.vm.proc.explain(ctx, l.bringUp(ctx))
+	return explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx)))
 }
 
 // prepare makes all that the VMM's files are made of.
@@ -177,7 +177,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, received: l.received, ram: ram, undo: &v.undo}
+	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), received: l.received, ram: ram, undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 
@@ -204,7 +204,7 @@ func (l *launch) makeRAM() (*os.File, error) {
 			until = &v.undo
 		}
 	}
-	err := grant(v.plan.User, l.image.MemoryFile(), filepath.Join(l.image.Path(), memory.ManifestName), false, until)
+	err := grant(v.plan.User, l.image.MemoryFile(), l.s.listLock(), false, until)
 	if err != nil {
 		err = fmt.Errorf("%w: let others read it, or restore without --lazy", err)
 	}

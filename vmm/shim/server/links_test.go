@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +65,31 @@ func TestLinks(t *testing.T) {
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+// TestLinksToSockets: nor is it to others' sockets, where who listens takes it for root,
+// and which the VMM's user would get leave to use.
+func TestLinksToSockets(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, and files of several users")
+	}
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, "agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for name, owner := range map[string]int{"root's": 0, "another's": 70001} {
+		link := filepath.Join(dir, name)
+		if err := errors.Join(os.Symlink("agent", link), os.Lchown(link, owner, owner)); err != nil {
+			t.Fatal(err)
+		}
+		place, err := openSocket(link)
+		place.Close()
+		if refused := errors.Is(err, fs.ErrPermission); refused != (owner != 0) || err != nil && !refused {
+			t.Errorf("by %s link: %v", name, err)
+		}
 	}
 }
 

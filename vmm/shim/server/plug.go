@@ -92,7 +92,7 @@ func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, er
 	case err != nil:
 		return nil, nil, nil, err
 	case s.prepared != nil:
-		return nil, nil, nil, precondition("a save into %s is under way", s.prepared.image.Path())
+		return nil, nil, nil, precondition("a save into %s is under way", s.prepared.directory)
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, nil, nil, precondition("the VM is being stopped")
 	}
@@ -135,7 +135,7 @@ func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work
 func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.Attach, files []*os.File) error {
 	a, undo := args.Attachment, new(undoStack)
 	o := &opener{
-		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, received: files, undo: undo,
+		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), received: files, undo: undo,
 	}
 	err := o.all()
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -39,6 +40,9 @@ type Options struct {
 	// CommitWithin is how long a saved guest stands still for an agent that
 	// neither commits nor aborts; 0: two minutes.
 	CommitWithin time.Duration
+	// ClearWithin is how long a save that has failed waits for a disk to let it remove
+	// what was written; 0: five seconds.
+	ClearWithin time.Duration
 	// Linger is how long the shim waits for agents to read how the VMM ended;
 	// 0: 3 seconds.
 	Linger time.Duration
@@ -67,6 +71,7 @@ type Server struct {
 	op       *operation // under way; nil: none
 	vm       *vm        // nil: none was launched
 	prepared *prepared  // a save that waits for its commit
+	clearing string     // the folder of a save that is being removed
 	damaged  string     // what is wrong with the image that RAM is mapped from
 	exit     *shim.Exit // set before ended is closed
 	refusal  string     // why no VMM is to be started
@@ -87,6 +92,7 @@ type operation struct {
 func New(o Options) (*Server, error) {
 	setDefault(&o.FirstConnection, 30*time.Second)
 	setDefault(&o.CommitWithin, 2*time.Minute)
+	setDefault(&o.ClearWithin, 5*time.Second)
 	setDefault(&o.Linger, 3*time.Second)
 	setDefault(&o.Grace, 30*time.Second)
 	setDefault(&o.ConsoleLog, logfile.Default())
@@ -107,6 +113,10 @@ func New(o Options) (*Server, error) {
 		released: make(chan struct{}),
 	}, nil
 }
+
+// listLock is the folder of all run folders, which is root's: shims and agents lock it
+// to change the access list of a file.
+func (s *Server) listLock() string { return filepath.Dir(filepath.Clean(s.o.RunDir)) }
 
 func setDefault[T comparable](v *T, to T) {
 	var zero T
