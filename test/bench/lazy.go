@@ -26,6 +26,7 @@ func (b *bench) lazySizes(what, qemu string, beside func(*bench) (system, error)
 	for _, size := range []uint64{512 << 20, 2 << 30, 16 << 30} {
 		sized := *b
 		sized.machine.memory = size
+		sized.runs = max(b.runs, 9) // a tenth of a second each, of which a third can be noise
 		restores, err := sized.restoresOf(sized.vmlet(qemu, "--lazy"))
 		if err != nil {
 			return err
