@@ -168,3 +168,14 @@ type File struct {
 	// Identity that the disk must still have (a restore); nil: any.
 	Identity *disk.Identity `json:"identity,omitempty"`
 }
+
+// String is the field and the path, for error messages: "disks[0].path: /srv/a.img".
+func (f File) String() string {
+	switch {
+	case f.Field == "":
+		return f.Path
+	case f.Path == "":
+		return f.Field
+	}
+	return f.Field + ": " + f.Path
+}

@@ -60,9 +60,5 @@ func (m *machine) fileName(path string) string {
 	if n -= plan.FirstFile; err != nil || n < 0 || n >= len(m.link.Plan.Files) {
 		return path
 	}
-	file := m.link.Plan.Files[n]
-	if file.Field == "" {
-		return file.Path
-	}
-	return file.Field + ": " + file.Path
+	return m.link.Plan.Files[n].String()
 }

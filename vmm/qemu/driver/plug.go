@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/shim/server"
@@ -31,6 +33,7 @@ func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
 		if err := at.step(ctx, step); err != nil {
 			return errors.Join(err, at.takeBack(ctx))
 		}
+		faultpoint.Reach("qemu.attach.step-done")
 	}
 	return nil
 }
@@ -42,7 +45,9 @@ var errInstructions = errors.New("instructions for QEMU")
 type attaching struct {
 	m     *machine
 	files []*os.File
-	undo  []hotplug.Command
+	// opened is the path of the last file that QEMU was handed as a disk's.
+	opened string
+	undo   []hotplug.Command
 }
 
 func (a *attaching) step(ctx context.Context, s hotplug.Step) error {
@@ -68,6 +73,9 @@ func (a *attaching) step(ctx context.Context, s hotplug.Step) error {
 	if !errors.As(err, &refused) && !errors.Is(err, qmp.ErrNotSent) {
 		a.undo = append(a.undo, s.Undo) // without an answer it may have been carried out
 	}
+	if refused != nil && a.opened != "" && lockRefused(refused.Desc) {
+		return inUse(plan.File{Path: a.opened})
+	}
 	return wrap(err)
 }
 
@@ -90,6 +98,7 @@ func (a *attaching) addSet(ctx context.Context, index int) (string, error) {
 	if err := a.m.qmp.ExecuteWithFiles(ctx, "add-fd", nil, &set, file); err != nil {
 		return "", wrap(err)
 	}
+	a.opened = file.Name()
 	a.undo = append(a.undo, hotplug.Command{Name: "remove-fd", Arguments: fmt.Appendf(nil, `{"fdset-id":%d}`, set.ID)})
 	return fmt.Sprintf("%s%d", fdsetPrefix, set.ID), nil
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/shim/server"
 )
@@ -104,6 +106,20 @@ func TestAttachAndDetach(t *testing.T) {
 	})
 }
 
+// lock keeps a file's bytes that QEMU locks until the end of the test, as another
+// process would: an open file description's lock is not the process's.
+func lock(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		t.Cleanup(func() { f.Close() })
+		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAttachIsUndone has each step fail.
 func TestAttachIsUndone(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, binary string) {
@@ -115,12 +131,13 @@ func TestAttachIsUndone(t *testing.T) {
 			"no such node": func(a *server.Attachment) { replace(a, `"file":"d-file"`, `"file":"e"`) },
 			"no such bus":  func(a *server.Attachment) { replace(a, `"bus":"p0"`, `"bus":"harbour"`) },
 			"no JSON":      func(a *server.Attachment) { a.Instructions = json.RawMessage(`{"steps":1}`) },
+			"in use":       func(a *server.Attachment) { lock(t, a.Files[0].Name()) },
 		} {
 			a := attachment(t, plugged)
 			path := a.Files[0].Name()
 			spoil(&a)
-			if err := p.Attach(ctx, a); err == nil {
-				t.Errorf("%s: no error", name)
+			if err := p.Attach(ctx, a); err == nil || name == "in use" && !strings.HasPrefix(err.Error(), path+": another process has it open") {
+				t.Errorf("%s: error %v", name, err)
 			}
 			if n := descriptors(t, cmd.Process.Pid, path); n != 0 {
 				t.Errorf("%s: QEMU still has %d descriptors of the disk", name, n)

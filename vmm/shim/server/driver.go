@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // ErrMonitorClosed is wrapped by a Machine's errors when the VMM has closed its
@@ -24,6 +25,13 @@ type Driver interface {
 	// Connect returns when the VMM answers and has been told what the plan has for
 	// it. The context is for that only.
 	Connect(ctx context.Context, link Link) (Machine, error)
+}
+
+// Explainer is a Driver that knows what its VMM's last words are about.
+type Explainer interface {
+	// Explain returns the words of a VMM that ended instead of coming up, with the
+	// plan's files by their names, and what is wrong with which of them, if it knows.
+	Explain(p *plan.Plan, words string) (readable string, fault *shim.Error)
 }
 
 // Link is what a driver reaches its VMM by.

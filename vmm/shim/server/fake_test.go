@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,6 +76,23 @@ type fakeDriver struct {
 
 	mu      sync.Mutex
 	connect func(ctx context.Context) error // nil: as ever
+
+	explain *shim.Error // what the last words are said to mean
+}
+
+func (d *fakeDriver) onExplain(fault *shim.Error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.explain = fault
+}
+
+func (d *fakeDriver) Explain(_ *plan.Plan, words string) (string, *shim.Error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.explain == nil {
+		return words, nil
+	}
+	return strings.ToUpper(words), d.explain
 }
 
 func (d *fakeDriver) onConnect(connect func(context.Context) error) {

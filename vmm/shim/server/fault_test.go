@@ -86,6 +86,12 @@ func TestVMMDiesInLaunch(t *testing.T) {
 	}
 	s.noFile(s.ram)
 	s.noFile(filepath.Join(s.options.RunDir, monitorSocket))
+	s.driver.onExplain(&shim.Error{Code: shim.CodePrecondition, Field: "disks[0].path", Message: "/a.img: in use"})
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("dead")}, nil, nil)
+	wantCode(t, err, shim.CodePrecondition)
+	if want := "disks[0].path: /a.img: in use: " + filepath.Base(os.Args[0]) + " ended with exit status 3, saying: FAKE VMM: DEAD"; err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
 	s.driver.onConnect(nil)
 	s.launch()
 }

@@ -175,7 +175,28 @@ func (p *process) failure() error {
 	if signal != "" {
 		how = "was ended by " + signal
 	}
-	return fmt.Errorf("%s %s%s", p.name, how, p.said())
+	return &endedError{p.name + " " + how, p.words.Lines(lastWords)}
+}
+
+// endedError says how a VMM has ended, with its last words.
+type endedError struct{ how, words string }
+
+func (e *endedError) Error() string { return e.how + saying(e.words) }
+
+// explained has the driver say what the last words of a VMM are about that has ended
+// instead of coming up.
+func explained(d Driver, p *plan.Plan, err error) error {
+	explainer, can := d.(Explainer)
+	var ended *endedError
+	if !can || !errors.As(err, &ended) {
+		return err
+	}
+	words, about := explainer.Explain(p, ended.words)
+	ended = &endedError{ended.how, words[:min(len(words), 2*lastWordBytes)]}
+	if about == nil {
+		return ended
+	}
+	return fault(about.Code, about.Field, "%s: %v", about.Message, ended)
 }
 
 // dying is how long a VMM that has closed its monitor may take to end by itself.
@@ -207,8 +228,9 @@ func (p *process) explain(ctx context.Context, err error) error {
 }
 
 // said returns the last words as the end of a message.
-func (p *process) said() string {
-	words := p.words.Lines(lastWords)
+func (p *process) said() string { return saying(p.words.Lines(lastWords)) }
+
+func saying(words string) string {
 	switch {
 	case words == "":
 		return ", without a word"

@@ -1,0 +1,94 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/vmm/shim/server"
+)
+
+var _ server.Explainer = QEMU{}
+
+// Explain implements server.Explainer. The words are those of QEMU 7.2 to 10
+// (hw/i386/x86.c, x86-common.c; hw/arm/boot.c; block/file-posix.c); others stay as they are.
+func (QEMU) Explain(p *plan.Plan, words string) (string, *shim.Error) {
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(part string) bool { return strings.Contains(words, part) })
+	}
+	switch {
+	case lockRefused(words):
+		if file, found := lockedFile(p, words); found {
+			return readable(p, words), inUse(file)
+		}
+	case has("invalid kernel header", "without PVH ELF Note", "could not load kernel", "could not open kernel file"):
+		return readable(p, words), blame(p, "boot.kernel.path", "QEMU can't boot it: want a bzImage or an ELF file with a PVH entry, on arm64 an Image")
+	case has("initrd is too large", "error reading initrd", "could not load initrd"):
+		return readable(p, words), blame(p, "boot.kernel.initrd", "does it fit into the guest's memory? memory.size says how much that is")
+	}
+	return readable(p, words), nil
+}
+
+// lockRefused: another has a lock on a disk. It is a "write" lock, or a shared "write"
+// lock, or one of another program's over all of the file.
+func lockRefused(words string) bool {
+	return strings.Contains(words, `"write" lock`) || strings.Contains(words, "Failed to lock byte")
+}
+
+// inUse says what keeps a disk's lock from being had.
+func inUse(file plan.File) *shim.Error {
+	return &shim.Error{Code: shim.CodePrecondition, Field: file.Field, Message: fmt.Sprintf(
+		"%s: another process has it open, most likely another VM: end that first (fuser -v %s names it)", file.Path, file.Path)}
+}
+
+// blame is a fault in the file of a field; nil: the plan has none.
+func blame(p *plan.Plan, field, message string) *shim.Error {
+	for _, f := range p.Files {
+		if f.Field == field {
+			return &shim.Error{Code: shim.CodeInvalid, Field: field, Message: f.Path + ": " + message}
+		}
+	}
+	return nil
+}
+
+// lockedFile is the one in "Is another process using the image [/dev/fdset/N]?".
+func lockedFile(p *plan.Plan, words string) (plan.File, bool) {
+	_, rest, _ := strings.Cut(words, "using the image ["+fdsetPrefix)
+	return fileOf(p, leadingDigits(rest))
+}
+
+// fileOf is the file of a descriptor; the planner gives a set the same number.
+func fileOf(p *plan.Plan, digits string) (plan.File, bool) {
+	n, err := strconv.Atoi(digits)
+	if n -= plan.FirstFile; err != nil || n < 0 || n >= len(p.Files) {
+		return plan.File{}, false
+	}
+	return p.Files[n], true
+}
+
+func leadingDigits(s string) string {
+	return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))]
+}
+
+// readable has the plan's files by their names, where QEMU has their descriptors.
+func readable(p *plan.Plan, words string) string {
+	for _, prefix := range []string{fdsetPrefix, "/proc/self/fd/", "/dev/fd/"} {
+		var out strings.Builder
+		before, rest, found := strings.Cut(words, prefix)
+		for ; found; before, rest, found = strings.Cut(rest, prefix) {
+			out.WriteString(before)
+			digits := leadingDigits(rest)
+			if f, ok := fileOf(p, digits); ok && f.Path != "" {
+				out.WriteString(f.Path)
+				rest = rest[len(digits):]
+			} else {
+				out.WriteString(prefix)
+			}
+		}
+		words = out.String() + before
+	}
+	return words
+}

@@ -1,0 +1,61 @@
+package driver_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// TestExplain: what QEMU says of a descriptor is said of the field and the file.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	p := &plan.Plan{Files: []plan.File{
+		{Kind: plan.FileListen, Path: "qmp.sock"}, // 3
+		{Kind: plan.FilePath, Field: "boot.kernel.path", Path: "/srv/vmlinuz"},
+		{Kind: plan.FilePath, Field: "boot.kernel.initrd", Path: "/srv/initrd"},
+		{Kind: plan.FileReceived, Field: "networks[0].tap"},
+		{}, {}, {},
+		{Kind: plan.FilePath, Field: "disks[0].path", Path: "/srv/a.qcow2"}, // 10
+		{}, {},
+		{Kind: plan.FilePath, Field: "disks[1].path", Path: "/srv/b.raw"}, // 13
+	}}
+	lock := func(kind, set string) string {
+		return `qemu-system-x86_64: -blockdev {"node-name":"d"}: Failed to get ` + kind + ` lock` + "\nIs another process using the image [/dev/fdset/" + set + "]?"
+	}
+	for _, tc := range []struct {
+		name, words, says string
+		code              shim.Code
+		fault             string // its beginning; empty: none
+	}{
+		{"a lock", lock(`"write"`, "10"), "using the image [/srv/a.qcow2]?", shim.CodePrecondition, "disks[0].path: /srv/a.qcow2: another process has it open"},
+		{"a shared lock", lock(`shared "write"`, "13"), "using the image [/srv/b.raw]?", shim.CodePrecondition, "disks[1].path: /srv/b.raw: another process"},
+		{"no such file", lock(`"write"`, "99"), "[/dev/fdset/99]", "", ""},
+		{"no number", lock(`"write"`, ""), "[/dev/fdset/]", "", ""},
+		{"less than nothing", lock(`"write"`, "-5"), "[/dev/fdset/-5]", "", ""},
+		{"7.2's kernel", "qemu: invalid kernel header", "qemu: invalid kernel header", shim.CodeInvalid, "boot.kernel.path: /srv/vmlinuz: QEMU can't boot it: want a bzImage"},
+		{"an ELF file", "Error loading uncompressed kernel without PVH ELF Note", "PVH", shim.CodeInvalid, "boot.kernel.path: /srv/vmlinuz: QEMU can't boot it"},
+		{"by descriptor", "qemu: could not load kernel '/proc/self/fd/4': Is a directory", "'/srv/vmlinuz'", shim.CodeInvalid, "boot.kernel.path: /srv/vmlinuz"},
+		{"initrd", "qemu: initrd is too large, cannot support.(max: 66945023, need 100000000)", "need 100000000", shim.CodeInvalid, "boot.kernel.initrd: /srv/initrd: does it fit"},
+		{"a file without a path", "can't use /dev/fdset/6", "can't use /dev/fdset/6", "", ""},
+		{"the rest of a number", "/dev/fdset/101", "/dev/fdset/101", "", ""},
+		{"several", "/proc/self/fd/4, /dev/fd/5 and /dev/fdset/13", "/srv/vmlinuz, /srv/initrd and /srv/b.raw", "", ""},
+		{"anything else", "out of luck", "out of luck", "", ""},
+	} {
+		words, fault := driver.QEMU{}.Explain(p, tc.words)
+		if !strings.Contains(words, tc.says) {
+			t.Errorf("%s: %q, want %q", tc.name, words, tc.says)
+		}
+		switch {
+		case (fault == nil) != (tc.fault == ""):
+			t.Errorf("%s: fault %v, want %q", tc.name, fault, tc.fault)
+		case fault != nil && (fault.Code != tc.code || !strings.HasPrefix(fault.Error(), tc.fault)):
+			t.Errorf("%s: %s %v, want %s %s", tc.name, fault.Code, fault, tc.code, tc.fault)
+		}
+	}
+	if _, fault := (driver.QEMU{}).Explain(&plan.Plan{}, "invalid kernel header"); fault != nil {
+		t.Errorf("without a kernel: %v", fault)
+	}
+}
