@@ -58,6 +58,8 @@ type Host interface {
 	PlanCgroup(vm string) host.Cgroup
 	MakeCgroup(c host.Cgroup) error
 	JoinCgroup(c host.Cgroup, pid int) error
+	// EndProcesses kills what still runs as a VM's user in its cgroup.
+	EndProcesses(c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error
 	GrantDevice(path string, uid uint32) (bool, error)
 	RevokeDevice(path string, uid uint32) error

@@ -58,12 +58,15 @@ func (ownHome) vmmPID(told int) int  { return told }
 // giveBack takes back all of a lease, and the run folder it is written in at
 // last, unless something could not be taken back.
 func (h ownHome) giveBack(l *lease) error {
-	var errs []error
+	errEnd := h.agent.host.EndProcesses(l.Cgroup, l.UID)
+	errs := []error{errEnd}
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
 	}
 	errs = append(errs, h.takeBackGranted(), h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
-	h.untake(l)
+	if errEnd == nil { // else somebody still has the user id
+		h.untake(l)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -171,7 +174,9 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	})
 	err := group.Wait()
 	if cgroup {
-		l.undo.Push("remove the cgroup", func(context.Context) error { return own.RemoveCgroup(lease.Cgroup) })
+		l.undo.Push("remove the cgroup", func(context.Context) error {
+			return errors.Join(own.EndProcesses(lease.Cgroup, lease.UID), own.RemoveCgroup(lease.Cgroup))
+		})
 	}
 	for i, device := range lease.devices() {
 		if granted[i] {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +53,8 @@ type Cgroups interface {
 	Make(Cgroup) error
 	// Add moves a process into it, and all that the process starts later.
 	Add(c Cgroup, pid int) error
+	// Processes are those in it; none if it is not there.
+	Processes(Cgroup) ([]int, error)
 	// Remove deletes it. That it is not there is no error, that a process is
 	// still in it is one.
 	Remove(Cgroup) error
@@ -173,17 +176,32 @@ func rmdir(folder string, deadline time.Time) error {
 
 // inhabitants names who is in a cgroup, with what to do about it.
 func inhabitants(folder string) string {
-	b, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
-	pids := strings.Fields(string(b))
+	pids, err := processesIn(folder)
 	if err != nil || len(pids) == 0 {
 		return ""
 	}
-	for i, pid := range pids {
-		if comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm")); err == nil {
-			pids[i] = fmt.Sprintf("%s (%s)", pid, strings.TrimSpace(string(comm)))
-		}
+	var names []string
+	for _, pid := range pids {
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended
+		names = append(names, fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(comm))))
 	}
-	return ": in it run processes that belong to no VM known here: end them by hand: " + strings.Join(pids, ", ")
+	return ": in it run processes that belong to no VM known here: end them by hand: " + strings.Join(names, ", ")
+}
+
+// processesIn are those in a cgroup; none if it is not there.
+func processesIn(folder string) (pids []int, err error) {
+	b, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if err != nil {
+		return nil, gone(err)
+	}
+	for field := range strings.FieldsSeq(string(b)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("%s: cgroup.procs: %w", folder, err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 func wrapCgroup(do string, c Cgroup, err error) error {

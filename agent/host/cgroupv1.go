@@ -96,6 +96,16 @@ func (v *v1) Add(c Cgroup, pid int) error {
 	return wrapCgroup("join", c, err)
 }
 
+// Processes are the same in every hierarchy: one tells.
+func (v *v1) Processes(c Cgroup) ([]int, error) {
+	for _, s := range v.hierarchy {
+		if folder, ok := v.folder(s, c); ok {
+			return processesIn(folder)
+		}
+	}
+	return nil, nil
+}
+
 func (v *v1) Remove(c Cgroup) error { return v.removeBy(c, soon()) }
 
 func (v *v1) removeBy(c Cgroup, deadline time.Time) error {

@@ -87,6 +87,10 @@ func (v v2) Add(c Cgroup, pid int) error {
 	return wrapCgroup("join", c, err)
 }
 
+func (v v2) Processes(c Cgroup) ([]int, error) {
+	return processesIn(filepath.Join(v.mount, c.Paths[""]))
+}
+
 func (v v2) Remove(c Cgroup) error { return v.removeBy(c, soon()) }
 
 func (v v2) removeBy(c Cgroup, deadline time.Time) error {
