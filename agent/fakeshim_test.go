@@ -158,7 +158,7 @@ func writeImage(dir string, m memory.Manifest, id string) (err error) {
 	if _, err := state.WriteString("state"); err != nil {
 		return err
 	}
-	if err := w.SealState(context.Background()); err != nil {
+	if err := w.Seal(context.Background()); err != nil {
 		return err
 	}
 	m.ID = id
@@ -237,6 +237,9 @@ func (p *fakeProc) said(reason string) {
 }
 
 func (c *fakeShim) Release(_ context.Context, reason string) error {
+	if err := c.proc.w.step("release"); err != nil {
+		return err
+	}
 	c.proc.mu.Lock()
 	running := c.proc.launched != nil && c.proc.alive()
 	c.proc.mu.Unlock()

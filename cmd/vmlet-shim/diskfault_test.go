@@ -148,6 +148,7 @@ func TestSaveToSlowDisk(t *testing.T) {
 		t.Errorf("%d KiB resident while the disk is slow, more than %d", kib, most)
 	}
 	cancel()
+	s.goesOn() // though the disk doesn't
 	close(goOn)
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)

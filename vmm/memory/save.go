@@ -43,6 +43,9 @@ func (w *Writer) CopyMemory(ctx context.Context, ram *os.File, size uint64, prog
 	if err := w.makeMemory(size); err != nil {
 		return SaveStats{}, err
 	}
+	if err := context.Cause(ctx); err != nil { // making the file may have taken long
+		return SaveStats{}, err
+	}
 	c := &copier{from: ram, to: *w.memory, size: size, chunk: chunkSizeFor(size)}
 	items, total, err := c.list()
 	if err != nil {
@@ -63,7 +66,7 @@ func (w *Writer) makeMemory(size uint64) error {
 	if err != nil {
 		return err
 	}
-	w.memory = &directFile{f}
+	w.memory, w.sealed = &directFile{f}, false
 	if !w.opts.Buffered {
 		w.memory.tryDirect()
 	}

@@ -133,10 +133,15 @@ func (w *Writer) StateFile() (*os.File, error) {
 	return w.state, nil
 }
 
-// SealState makes the state durable and sums it; it must not change any more.
-func (w *Writer) SealState(ctx context.Context) error {
+// Seal makes memory and state durable, and sums the state; neither must change any more.
+func (w *Writer) Seal(ctx context.Context) error {
 	if w.over || w.state == nil {
 		return fmt.Errorf("%s: no device state to seal", w.folder.path)
+	}
+	if w.memory != nil {
+		if err := w.memory.Sync(); err != nil {
+			return err
+		}
 	}
 	if err := w.state.Sync(); err != nil {
 		return err
@@ -153,8 +158,8 @@ func (w *Writer) SealState(ctx context.Context) error {
 	return nil
 }
 
-// Commit makes the image whole: it seals the state, if that was not done, makes
-// everything durable and puts manifest.json in place. It fills in m, see
+// Commit makes the image whole: it seals what was not sealed, and puts manifest.json
+// in place, durably. It fills in m, see
 // Manifest, and refuses an m that could not be read back. After an error the
 // folder is no image, and Abort is still to be called.
 func (w *Writer) Commit(ctx context.Context, m *Manifest) error {
@@ -162,17 +167,12 @@ func (w *Writer) Commit(ctx context.Context, m *Manifest) error {
 		return os.ErrClosed
 	}
 	if !w.sealed {
-		if err := w.SealState(ctx); err != nil {
+		if err := w.Seal(ctx); err != nil {
 			return err
 		}
 	}
 	if err := w.complete(m); err != nil {
 		return err
-	}
-	if w.memory != nil {
-		if err := w.memory.Sync(); err != nil {
-			return err
-		}
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err

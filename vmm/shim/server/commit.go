@@ -41,18 +41,18 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 	faultpoint.Reach("shim.commit.begun")
 	// Not the operation's context: nothing short of a failure stops it now.
 	if err := p.image.Commit(context.Background(), p.manifest); err != nil {
-		s.log.Error("commit failed", "directory", p.image.Path(), "error", err)
+		s.log.Error("commit failed", "directory", p.directory, "error", err)
 		err = errors.Join(err, s.undoSave(v, p))
 		s.finish(op, func() {})
 		return nil, err
 	}
 	faultpoint.Reach("shim.commit.placed")
-	s.log.Info("image committed", "directory", p.image.Path(), "image", p.manifest.ID, "keepRunning", keepRunning)
+	s.log.Info("image committed", "directory", p.directory, "image", p.manifest.ID, "keepRunning", keepRunning)
 	if keepRunning {
 		return s.goOn(op, v, p)
 	}
 	s.mu.Lock()
-	v.saved = &savedIn{p.image.Path(), p.manifest.ID}
+	v.saved = &savedIn{p.directory, p.manifest.ID}
 	s.mu.Unlock()
 	s.quit(v)
 	faultpoint.Reach("shim.commit.quit")
@@ -67,7 +67,7 @@ func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
 	faultpoint.Reach("shim.commit.resumed")
 	s.finish(op, func() {})
 	if err != nil {
-		return nil, fmt.Errorf("the image in %s is whole, but %w", p.image.Path(), err)
+		return nil, fmt.Errorf("the image in %s is whole, but %w", p.directory, err)
 	}
 	if !p.ran {
 		stopped = 0

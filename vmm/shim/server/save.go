@@ -5,10 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/disk"
@@ -29,9 +33,11 @@ const (
 
 // prepared is a save, of which only the manifest is missing.
 type prepared struct {
-	owner    *conn
-	image    *memory.Writer
-	manifest *memory.Manifest
+	owner     *conn
+	directory string
+	image     *memory.Writer
+	manifest  *memory.Manifest
+	hanging   <-chan error // is sent to by what was left behind at the image; nil: nothing was
 	ran      bool        // the guest ran before
 	since    time.Time   // when it was stopped
 	expire   *time.Timer // for an agent that does nothing any more
@@ -48,7 +54,9 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 	case err != nil:
 		return nil, err
 	case s.prepared != nil:
-		return nil, precondition("a save into %s is under way", s.prepared.image.Path())
+		return nil, precondition("a save into %s is under way", s.prepared.directory)
+	case s.clearing != "":
+		return nil, precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, precondition("the VM is being stopped")
 	case s.damaged != "":
@@ -63,8 +71,8 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 }
 
 func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
-	p := &prepared{owner: op.owner, manifest: &args.Manifest}
-	err := p.prepare(op.ctx, v, args.Directory, progress)
+	p := &prepared{owner: op.owner, directory: args.Directory, manifest: &args.Manifest}
+	err := p.prepare(op.ctx, v, progress)
 	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
@@ -94,22 +102,15 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.expired(p) })
 	s.over(op)
 	m := p.manifest
-	s.log.Info("saved, waiting for the commit", "directory", p.image.Path(), "bytes", m.DataBytes, "state", m.StateSize, "stopped", time.Since(p.since))
+	s.log.Info("saved, waiting for the commit", "directory", p.directory, "bytes", m.DataBytes, "state", m.StateSize, "stopped", time.Since(p.since))
 	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize}
 }
 
 // prepare stops the guest and writes all but the manifest. After an error
 // undoSave has to follow.
-func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func(shim.Progress)) (err error) {
-	if p.image, err = memory.Create(dir, memory.Options{}); err != nil {
-		return err
-	}
-	faultpoint.Reach("shim.save.folder-made")
-	if err := v.checkSpace(dir); err != nil {
-		return err
-	}
-	state, err := p.image.StateFile()
-	if err != nil {
+func (p *prepared) prepare(ctx context.Context, v *vm, progress func(shim.Progress)) (err error) {
+	var state *os.File
+	if err := p.onDisk(ctx, func() (err error) { state, err = p.begin(v); return err }); err != nil {
 		return err
 	}
 	progress(shim.Progress{Step: "saving device state"})
@@ -118,21 +119,61 @@ func (p *prepared) prepare(ctx context.Context, v *vm, dir string, progress func
 		return fmt.Errorf("stop the guest: %w", err)
 	}
 	faultpoint.Reach("shim.save.stopped")
-	if err := v.machine.SaveState(ctx, state, v.ram != nil); err != nil {
-		// A VMM says of a full disk no more than "Input/output error".
-		return fmt.Errorf("save the device state to %s: %w", state.Name(), errors.Join(err, memory.CheckSpace(dir, leastRoom)))
+	if err := p.saveState(ctx, v, state); err != nil {
+		return fmt.Errorf("save the device state to %s: %w", state.Name(), err)
 	}
 	faultpoint.Reach("shim.save.state-written")
 	// RAM comes after it: what devices had under way when the guest stopped may
 	// have been written there until now.
-	if err := p.copyMemory(ctx, v, progress); err != nil {
+	return p.onDisk(ctx, func() error {
+		if err := p.copyMemory(ctx, v, progress); err != nil {
+			return err
+		}
+		faultpoint.Reach("shim.save.memory-written")
+		if err := p.image.Seal(ctx); err != nil {
+			return err
+		}
+		return p.complete(v, state)
+	})
+}
+
+// begin makes the folder and the file for the device state.
+func (p *prepared) begin(v *vm) (state *os.File, err error) {
+	if p.image, err = memory.Create(p.directory, memory.Options{}); err != nil {
+		return nil, err
+	}
+	faultpoint.Reach("shim.save.folder-made")
+	if err := v.checkSpace(p.directory); err != nil {
+		return nil, err
+	}
+	return p.image.StateFile()
+}
+
+// saveState has the VMM write its state to memory, where that doesn't have the guest's
+// RAM in it: a VMM that hangs in a write to a disk can't let its guest go on.
+func (p *prepared) saveState(ctx context.Context, v *vm, state *os.File) error {
+	if v.ram == nil {
+		err := v.machine.SaveState(ctx, state, false)
+		if err == nil {
+			return nil
+		}
+		// A VMM says of a full disk no more than "Input/output error".
+		return errors.Join(err, p.onDisk(ctx, func() error { return memory.CheckSpace(p.directory, leastRoom) }))
+	}
+	fd, err := unix.MemfdCreate("device state", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	inMemory := os.NewFile(uintptr(fd), "device state")
+	if err := v.machine.SaveState(ctx, inMemory, true); err != nil {
+		inMemory.Close()
 		return err
 	}
-	faultpoint.Reach("shim.save.memory-written")
-	if err := p.image.SealState(ctx); err != nil {
+	return p.onDisk(ctx, func() error {
+		defer inMemory.Close()
+		_, err := io.Copy(state, io.NewSectionReader(inMemory, 0, math.MaxInt64))
 		return err
-	}
-	return p.complete(v, state)
+	})
 }
 
 func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
@@ -205,111 +246,4 @@ func (v *vm) checkSpace(dir string) error {
 		return err
 	}
 	return memory.CheckSpace(dir, need+min(v.imageBytes+changed, v.plan.Memory.Size))
-}
-
-// undoSave lets the guest go on if it ran, and removes what was written.
-func (s *Server) undoSave(v *vm, p *prepared) error {
-	err := s.resume(v, p)
-	faultpoint.Reach("shim.save.resumed")
-	if p.image == nil {
-		return err
-	}
-	return errors.Join(err, p.image.Abort())
-}
-
-// resumeTries are made to let a guest go on: a disk may be locked by another
-// process for a moment.
-const resumeTries = 3
-
-func (s *Server) resume(v *vm, p *prepared) (err error) {
-	proceed := v.machine.Continue
-	if !p.ran || s.damagedSince(p) {
-		proceed = v.machine.Regain
-	}
-	for try := range resumeTries {
-		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
-			return nil
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), callTime)
-		err = proceed(ctx)
-		cancel()
-		if err == nil {
-			return s.stopDamaged(v, p)
-		}
-		if errors.Is(err, ErrMonitorClosed) {
-			return nil // it has ended, which is told elsewhere
-		}
-		s.log.Error("let the guest go on", "error", err, "try", try+1)
-	}
-	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
-}
-
-// damagedSince says whether the guest was to be paused for good during a save.
-func (s *Server) damagedSince(p *prepared) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.damagedAt.After(p.since)
-}
-
-// stopDamaged stops a guest again that went on just when it was to be paused.
-func (s *Server) stopDamaged(v *vm, p *prepared) error {
-	if !s.damagedSince(p) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTime)
-	defer cancel()
-	_, err := v.machine.Stop(ctx)
-	return err
-}
-
-// takePrepared makes the save that waits for its commit the business of a new
-// operation; s.mu is held and no other operation is under way.
-func (s *Server) takePrepared() *operation {
-	s.prepared.expire.Stop()
-	s.prepared = nil
-	op, _ := s.begin("abort", nil)
-	return op
-}
-
-// discard undoes a save that took waited for its commit.
-func (s *Server) discard(op *operation, v *vm, p *prepared) {
-	if err := s.undoSave(v, p); err != nil {
-		s.log.Error("abort a save", "error", err)
-	}
-	s.finish(op, func() {})
-}
-
-func (s *Server) expired(p *prepared) {
-	s.mu.Lock()
-	if s.prepared != p || s.op != nil {
-		s.mu.Unlock()
-		return
-	}
-	op, v := s.takePrepared(), s.vm
-	s.mu.Unlock()
-	s.log.Warn("no commit has come: the guest goes on", "directory", p.image.Path(), "after", s.o.CommitWithin)
-	s.discard(op, v, p)
-}
-
-// beginAbort ends what the connection has under way.
-func (s *Server) beginAbort(c *conn) (work, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if op := s.op; op != nil && op.owner == c {
-		return func() (any, error) {
-			op.cancel(errAborted)
-			<-op.done
-			return nil, nil
-		}, nil
-	}
-	p, v := s.prepared, s.vm
-	if p == nil || p.owner != c || s.op != nil {
-		return func() (any, error) { return nil, nil }, nil
-	}
-	op := s.takePrepared()
-	return func() (any, error) {
-		err := s.undoSave(v, p)
-		s.finish(op, func() {})
-		return nil, err
-	}, nil
 }

@@ -24,6 +24,7 @@ func TestSettleWaitsForAbort(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Server{
+		o:   Options{ClearWithin: patience},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), conns: make(map[*conn]struct{}),
 		ended: make(chan struct{}), released: make(chan struct{}),
 	}

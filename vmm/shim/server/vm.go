@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -92,7 +91,7 @@ func (s *Server) settle(v *vm) {
 		}
 		s.mu.Unlock()
 		if op == nil {
-			dropPrepared(s.log, p)
+			s.dropPrepared(p)
 			return
 		}
 		op.cancel(v.proc.failure())
@@ -100,13 +99,13 @@ func (s *Server) settle(v *vm) {
 	}
 }
 
-func dropPrepared(log *slog.Logger, p *prepared) {
+func (s *Server) dropPrepared(p *prepared) {
 	if p == nil {
 		return
 	}
 	p.expire.Stop()
-	if err := p.image.Abort(); err != nil {
-		log.Error("remove an unfinished image", "error", err)
+	if err := s.clear(p); err != nil {
+		s.log.Error("remove an unfinished image", "error", err)
 	}
 }
 
@@ -199,7 +198,7 @@ func (s *Server) lost(c *conn) {
 	}
 	op := s.takePrepared()
 	s.mu.Unlock()
-	s.log.Warn("agent lost before it has committed a save: the guest goes on", "directory", p.image.Path())
+	s.log.Warn("agent lost before it has committed a save: the guest goes on", "directory", p.directory)
 	s.discard(op, v, p)
 }
 

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/test/faultfs"
+	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// hanging has a disk hang in the next such operations, until release.
+func hanging(fs *faultfs.FS, f faultfs.Fault) (reached <-chan struct{}, release func()) {
+	come, goOn := make(chan struct{}, 1), make(chan struct{})
+	f.Times = faultfs.Forever
+	f.Wait = func(context.Context) {
+		select {
+		case come <- struct{}{}:
+		default:
+		}
+		<-goOn
+	}
+	fs.Arm(f)
+	return come, func() { fs.Disarm(); close(goOn) }
+}
+
+// TestDiskHangsInSave: where a disk doesn't answer, a save that is given up lets the guest
+// go on all the same, and what was written is removed when the disk answers.
+func TestDiskHangsInSave(t *testing.T) {
+	fs := faultfs.ForTest(t)
+	s := newScene(t, func(o *Options) { o.ClearWithin = time.Millisecond })
+	s.launch()
+	s.machine.set(true)
+	image := filepath.Join(fs.Path(), "image")
+	for name, fault := range map[string]faultfs.Fault{
+		"folder":        {Op: faultfs.OpMkdir},
+		"state made":    {Op: faultfs.OpCreate, Name: memory.StateName},
+		"state written": {Op: faultfs.OpWrite, Name: memory.StateName},
+		"memory made":   {Op: faultfs.OpCreate, Name: memory.MemoryName},
+		"memory":        {Op: faultfs.OpWrite, Name: memory.MemoryName},
+		"memory synced": {Op: faultfs.OpFsync, Name: memory.MemoryName},
+		"state synced":  {Op: faultfs.OpFsync, Name: memory.StateName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reached, release := hanging(fs, fault)
+			ctx, cancel := context.WithCancel(s.ctx)
+			result := make(chan error, 1)
+			go func() {
+				_, err := s.client.Save(ctx, s.saveArgs(image), nil)
+				result <- err
+			}()
+			<-reached
+			cancel()
+			if err := <-result; !strings.Contains(err.Error(), "has not answered") {
+				t.Errorf("error %v", err)
+			}
+			if !s.machine.isRunning() {
+				t.Error("the guest stands still")
+			}
+			_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "elsewhere")), nil)
+			wantCode(t, err, shim.CodePrecondition)
+			if !strings.Contains(err.Error(), image) {
+				t.Errorf("error %v does not say where", err)
+			}
+			release()
+			s.waitFor(func() bool { _, err := os.Lstat(image); return os.IsNotExist(err) })
+		})
+	}
+	t.Run("when it is removed, and the VM is killed", func(t *testing.T) {
+		s.waitFor(func() bool { _, err := s.client.Save(s.ctx, s.saveArgs(image), nil); return err == nil })
+		reached, release := hanging(fs, faultfs.Fault{Op: faultfs.OpUnlink})
+		defer release()
+		if err := s.client.Abort(s.ctx); err == nil || !strings.Contains(err.Error(), "has not answered") {
+			t.Errorf("error %v", err)
+		}
+		<-reached
+		if !s.machine.isRunning() {
+			t.Error("the guest stands still")
+		}
+		exit, err := s.client.Kill(s.ctx)
+		s.check(err)
+		if exit.Reason != shim.ReasonKilled {
+			t.Errorf("exit %+v", exit)
+		}
+	})
+}
