@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -200,6 +201,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	bounded, cancel := context.WithTimeout(ctx, vcpuPatience)
 	defer cancel()
 	err := r.SetVCPUs(bounded, int(z.vcpus))
+	faultpoint.Reach("agent.resize.plugged")
 	if err == nil {
 		return z.keep(func(own, complete *vmletv1.VirtualMachineSpec) {
 			// What there was room for at the start is a part of the machine.
@@ -235,6 +237,7 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 	if err := z.keep(set(target, target)); err != nil {
 		return err
 	}
+	faultpoint.Reach("agent.resize.aimed")
 	if err := r.SetMemory(ctx, z.memory); err != nil {
 		return errors.Join(failf(codes.Unavailable, "memory: %w", err), z.keep(set(ownBefore, before)))
 	}

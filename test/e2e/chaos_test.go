@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -68,10 +69,8 @@ func TestFaultWalk(t *testing.T) {
 			continue
 		case os.Getenv(chaos) != "":
 			faults = func(t *testing.T) []fault { return everyone(newLane(t, g, programs), ops) }
-		case g.vmm != "qemu":
-			faults = func(*testing.T) []fault { return eachOnce(ops, "qemu") }
-		case g.name == newest:
-			faults = func(*testing.T) []fault { return eachOnce(ops, "") }
+		case g.vmm != "qemu", g.name == newest:
+			faults = func(*testing.T) []fault { return eachOnce(ops, g.vmm) }
 		default:
 			continue
 		}
@@ -93,8 +92,10 @@ func known(t *testing.T, ops []*operation) {
 	t.Helper()
 	walked := make(map[string]bool)
 	for _, o := range ops {
-		for _, step := range o.steps {
-			walked[step] = true
+		for _, steps := range append(slices.Collect(maps.Values(o.driver)), o.steps) {
+			for _, step := range steps {
+				walked[step] = true
+			}
 		}
 	}
 	for _, step := range faultpoint.All() {
@@ -108,28 +109,38 @@ func known(t *testing.T, ops []*operation) {
 	}
 }
 
-// eachOnce are the steps that operations are there for: of those that a VMM can't do
-// with the tiny guest, or of all others.
-func eachOnce(ops []*operation, notWith string) (faults []fault) {
+// eachOnce are the steps that operations are there for: with QEMU all that it can do
+// with the tiny guest, with another VMM what QEMU can't, and its own driver's.
+func eachOnce(ops []*operation, vmm string) (faults []fault) {
 	for _, o := range ops {
-		if o.notWith != notWith {
+		if o.notWith == vmm {
 			continue
 		}
-		for _, step := range o.steps {
+		steps := o.driver[vmm]
+		if vmm == "qemu" || o.notWith == "qemu" {
+			steps = slices.Concat(o.steps, steps)
+		}
+		for _, step := range steps {
 			faults = append(faults, fault{op: o, step: step})
 		}
 	}
 	return faults
 }
 
-// everyone finds the steps of each operation by doing it, and kills each process at
-// each of them.
+// everyone finds the steps of each operation by doing it, sees that those which it is
+// there for are among them, and kills each process at each of them.
 func everyone(l *lane, ops []*operation) (faults []fault) {
 	for _, o := range ops {
 		if o.notWith == l.vmm {
 			continue
 		}
-		for _, step := range l.rehearse(o) {
+		steps := l.rehearse(o)
+		for _, step := range slices.Concat(o.steps, o.driver[l.vmm]) {
+			if !slices.Contains(steps, step) {
+				l.t.Errorf("%s does not come to %s: it comes to %v", o.name, step, steps)
+			}
+		}
+		for _, step := range steps {
 			for _, who := range []string{theAgent, theShim, theVMM} {
 				faults = append(faults, fault{op: o, step: step, who: who})
 			}

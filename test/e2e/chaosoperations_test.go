@@ -23,12 +23,15 @@ type operation struct {
 	want vmletv1.State
 	// steps that are tried with this operation where each is tried once.
 	steps []string
+	// driver has those of a VMM's own driver.
+	driver map[string][]string
 	// notWith is a VMM that can't do it with the tiny guest.
 	notWith string
 
 	live  bool // the guest runs before it
 	saves bool // an image comes of it, and the VM ends in that
 	keeps bool // an image comes of it, and the VM goes on
+	image bool // the guest comes from an image
 	fresh bool // there is no such VM before it
 	ends  bool // it ends the VM
 	fails bool // it returns an error
@@ -47,6 +50,7 @@ func operations() []*operation {
 				"shim.run.ready", "shim.launch.begun", "shim.launch.prepared", "shim.launch.opened", "shim.launch.started",
 				"shim.launch.connected", "shim.launch.continued",
 			},
+			driver: map[string][]string{"cloud-hypervisor": {"cloud-hypervisor.launch.created"}},
 		}, {
 			name: "failing start", setup: (*walked).withoutDisk, do: (*walked).doStart, want: running, fails: true,
 			steps: []string{"agent.launch.taken-back", "shim.launch.undone"},
@@ -57,20 +61,26 @@ func operations() []*operation {
 				"shim.save.folder-made", "shim.save.stopped", "shim.save.state-written", "shim.save.memory-written", "shim.save.prepared",
 				"image.manifest.written", "image.manifest.named", "shim.commit.begun", "shim.commit.placed", "shim.commit.quit",
 			},
+			driver: map[string][]string{
+				"qemu":             {"qemu.save.configured", "qemu.migration.begun", "qemu.save.moved"},
+				"cloud-hypervisor": {"cloud-hypervisor.save.snapshot-made", "cloud-hypervisor.save.taken-away"},
+			},
 		}, {
 			name: "save kept", setup: (*walked).running, do: (*walked).doSaveKept, want: running, live: true, keeps: true,
-			steps: []string{"shim.commit.resumed"},
+			steps:  []string{"shim.commit.resumed"},
+			driver: map[string][]string{"cloud-hypervisor": {"cloud-hypervisor.save.brought-back"}},
 		}, {
 			name: "cancelled save", setup: (*walked).running, do: (*walked).doSaveCancelled, want: running, live: true, fails: true,
 			steps: []string{"shim.save.resumed"},
 		}, {
-			name: "start of a saved VM", setup: (*walked).saved, do: (*walked).doStart, want: running,
-			steps: []string{"shim.launch.loaded"},
+			name: "start of a saved VM", setup: (*walked).saved, do: (*walked).doStart, want: running, image: true,
+			steps:  []string{"shim.launch.loaded"},
+			driver: map[string][]string{"qemu": {"qemu.load.configured"}, "cloud-hypervisor": {"cloud-hypervisor.load.unpacked"}},
 		}, {
-			name: "restore", setup: (*walked).onlyImage, do: (*walked).doRestore, want: running, fresh: true,
+			name: "restore", setup: (*walked).onlyImage, do: (*walked).doRestore, want: running, fresh: true, image: true,
 			steps: []string{"agent.restore.entered"},
 		}, {
-			name: "lazy restore", setup: (*walked).onlyImage, do: (*walked).doRestoreLazily, want: running, fresh: true,
+			name: "lazy restore", setup: (*walked).onlyImage, do: (*walked).doRestoreLazily, want: running, fresh: true, image: true,
 		}, {
 			name: "stop", setup: (*walked).running, do: (*walked).doStop, want: stopped, live: true, ends: true,
 			steps: []string{"agent.stop.announced", "agent.stop.over", "shim.stop.pressed", "shim.end.settled", "shim.end.undone", "shim.end.recorded"},
@@ -88,10 +98,15 @@ func operations() []*operation {
 			steps: []string{"agent.adopt.ended", "agent.adopt.classified"},
 		}, {
 			name: "attach", setup: (*walked).running, do: (*walked).doAttach, want: running, live: true,
-			steps: []string{"agent.attach.planned", "agent.attach.attached", "shim.attach.opened", "shim.attach.attached"},
+			steps:  []string{"agent.attach.planned", "agent.attach.attached", "shim.attach.opened", "shim.attach.attached"},
+			driver: map[string][]string{"qemu": {"qemu.attach.step-done"}, "cloud-hypervisor": {"cloud-hypervisor.attach.added"}},
 		}, {
 			name: "detach", setup: (*walked).attached, do: (*walked).doDetach, want: running, live: true, notWith: "qemu",
-			steps: []string{"agent.detach.planned", "agent.detach.detached", "shim.detach.detached"},
+			steps:  []string{"agent.detach.planned", "agent.detach.detached", "shim.detach.detached"},
+			driver: map[string][]string{"cloud-hypervisor": {"cloud-hypervisor.detach.asked"}},
+		}, {
+			name: "resize", setup: (*walked).resizable, do: (*walked).doResize, want: running, live: true,
+			steps: []string{"agent.resize.plugged", "agent.resize.aimed"},
 		},
 	}
 }
@@ -105,6 +120,9 @@ type walked struct {
 	disk  string
 	more  string // a disk to be attached
 	boots int    // of the guest, before the operation
+	// returns are how often the guest was brought back to where an image has it, after
+	// it may have gone on.
+	returns int
 }
 
 func (l *lane) walked(*operation) *walked {
@@ -118,7 +136,13 @@ func (l *lane) walked(*operation) *walked {
 	for _, path := range []string{w.disk, w.more} {
 		l.must(errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<20)))
 	}
-	w.spec.Disks = []*vmletv1.Disk{{Name: "root", Path: w.disk, Format: "raw"}}
+	root := &vmletv1.Disk{Name: "root", Path: w.disk, Format: "raw"}
+	if l.vmm == "cloud-hypervisor" { // a save takes such a VM away, and brings it back
+		root.Format = "qcow2"
+		qemuImg(l.t, "create", "-q", "-f", root.Format, w.disk, "1M")
+	}
+	w.spec.Disks = []*vmletv1.Disk{root}
+	w.spec.Networks = l.tap(w.spec.GetName())
 	w.v = &vm{node: l.node, name: w.spec.GetName(), lines: newJournal[string]()}
 	return w
 }
@@ -152,6 +176,12 @@ func (w *walked) onlyImage() {
 func (w *walked) attached() {
 	w.running()
 	w.must(w.doAttach())
+}
+
+// resizable has room for one more vCPU.
+func (w *walked) resizable() {
+	w.spec.Cpu = &vmletv1.CPU{MaxVcpus: 2}
+	w.running()
 }
 
 // ended leaves a VM whose processes have ended while there was no agent.
@@ -228,3 +258,9 @@ func (w *walked) doAttach() error {
 }
 
 func (w *walked) doDetach() error { return w.v.detach("more") }
+
+// doResize gives the guest a vCPU, and its balloon the aim that it has.
+func (w *walked) doResize() error {
+	_, err := w.v.resize(2, w.spec.GetMemory().GetSize())
+	return err
+}

@@ -26,7 +26,7 @@ type faults struct {
 	mu      sync.Mutex
 	reached map[string]int
 	order   []string // each step once, as they were come to first
-	hooks   map[string]func(pid int)
+	hooks   map[string][]func(pid int)
 }
 
 func newFaults(t *testing.T) *faults {
@@ -73,26 +73,26 @@ func (f *faults) serve(conn net.Conn) {
 	if f.reached[step]++; f.reached[step] == 1 {
 		f.order = append(f.order, step)
 	}
-	hook := f.hooks[step]
+	hooks := f.hooks[step]
 	delete(f.hooks, step)
 	f.mu.Unlock()
-	if hook != nil {
+	for _, hook := range hooks {
 		hook(pid)
 	}
 }
 
-// at has something done when a step is come to, once.
+// at has something done when a step is come to, once; what was said before is done, too.
 func (f *faults) at(step string, do func(pid int)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.hooks[step] = do
+	f.hooks[step] = append(f.hooks[step], do)
 }
 
 // forget begins anew.
 func (f *faults) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reached, f.order, f.hooks = make(map[string]int), nil, make(map[string]func(int))
+	f.reached, f.order, f.hooks = make(map[string]int), nil, make(map[string][]func(int))
 }
 
 // steps are those that were come to since.

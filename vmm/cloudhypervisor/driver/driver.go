@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -96,6 +97,7 @@ func (m *machine) create(ctx context.Context) error {
 	if err := m.api.Create(ctx, &m.vm.Config); err != nil {
 		return wrap(err)
 	}
+	faultpoint.Reach("cloud-hypervisor.launch.created")
 	for i, add := range m.vm.Add {
 		if _, err := m.api.AddNet(ctx, add.Net, m.taps[i].file); err != nil {
 			return wrap(err)

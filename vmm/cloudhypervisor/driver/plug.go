@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -68,7 +69,9 @@ func (m *machine) attachDisk(ctx context.Context, d chapi.Disk, a server.Attachm
 	if err != nil {
 		return err
 	}
-	if _, err = m.api.AddDisk(ctx, d); err == nil {
+	_, err = m.api.AddDisk(ctx, d)
+	faultpoint.Reach("cloud-hypervisor.attach.added")
+	if err == nil {
 		err = m.hasOpened(before, a.Files)
 	} else {
 		err = m.fenced(err, d.Path)
@@ -174,6 +177,7 @@ func (m *machine) remove(ctx context.Context, id string) error {
 		if err := m.api.RemoveDevice(ctx, id); err != nil {
 			return wrap(err)
 		}
+		faultpoint.Reach("cloud-hypervisor.detach.asked")
 	}
 	if err := m.awaitGone(ctx, id, leavingPace); err != nil {
 		if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/internal/untree"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -56,6 +57,7 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 		return err
 	}
 	err = wrap(m.slow.Snapshot(ctx, path.Join(m.vm.Folder, d.name)))
+	faultpoint.Reach("cloud-hypervisor.save.snapshot-made")
 	if err == nil {
 		err = d.pack(ctx, f, ram)
 	}
@@ -67,7 +69,9 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	// Before it is asked for: an answer that doesn't come leaves open whether it is
 	// there, and then the snapshot is all there is.
 	m.setAway(&gone{d, config})
-	return wrap(m.slow.Delete(ctx))
+	err = wrap(m.slow.Delete(ctx))
+	faultpoint.Reach("cloud-hypervisor.save.taken-away")
+	return err
 }
 
 // folder is one in the VMM's.
@@ -130,6 +134,7 @@ func (m *machine) Regain(ctx context.Context) error {
 	if err != nil {
 		return wrap(err)
 	}
+	faultpoint.Reach("cloud-hypervisor.save.brought-back")
 	m.setAway(nil)
 	m.tidy(g.snapshot)
 	return nil
@@ -157,6 +162,7 @@ func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) err
 	if err := d.unpack(ctx, f, ram); err != nil {
 		return err
 	}
+	faultpoint.Reach("cloud-hypervisor.load.unpacked")
 	if err := m.restore(ctx, d, &config); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 
@@ -34,6 +35,7 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	if err := m.execute(ctx, "migrate-set-parameters", object{"max-bandwidth": int64(maxBandwidth)}, nil); err != nil {
 		return err
 	}
+	faultpoint.Reach("qemu.save.configured")
 	// A description of its own, with the access mode that QEMU's file: asks
 	// for, and whose offset nobody else moves.
 	out, err := reopen(f, os.O_WRONLY)
@@ -42,6 +44,7 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	}
 	defer out.Close()
 	err = m.transfer(ctx, out, "migrate", nil)
+	faultpoint.Reach("qemu.save.moved")
 	return errors.Join(err, m.finalized(ctx))
 }
 
@@ -88,6 +91,7 @@ func (m *machine) LoadState(ctx context.Context, f *os.File, sharedRAM bool) err
 	if err := m.configure(ctx, sharedRAM); err != nil {
 		return err
 	}
+	faultpoint.Reach("qemu.load.configured")
 	in, err := reopen(f, os.O_RDONLY)
 	if err != nil {
 		return err
@@ -192,6 +196,7 @@ func (m *machine) start(ctx context.Context, command string, args object, uri st
 		}
 		return err
 	}
+	faultpoint.Reach("qemu.migration.begun")
 	err := m.settled(ctx, events)
 	if err != nil && ctx.Err() != nil {
 		return m.cancel(ctx, command, events, err)
