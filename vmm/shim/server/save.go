@@ -38,9 +38,9 @@ type prepared struct {
 	image     *memory.Writer
 	manifest  *memory.Manifest
 	hanging   <-chan error // is sent to by what was left behind at the image; nil: nothing was
-	ran      bool        // the guest ran before
-	since    time.Time   // when it was stopped
-	expire   *time.Timer // for an agent that does nothing any more
+	ran       bool         // the guest ran before
+	since     time.Time    // when it was stopped
+	expire    *time.Timer  // for an agent that does nothing any more
 }
 
 func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
