@@ -232,9 +232,9 @@ func (l *lane) rehearse(o *operation) []string {
 	o.setup(w)
 	l.faults.forget()
 	err := o.do(w)
-	steps := l.faults.steps()
 	l.reconnect()
 	w.settles(fault{op: o})
+	steps := l.faults.steps() // also those after its caller has gone
 	w.finish(o)
 	w.remove()
 	if err != nil && !o.fails {

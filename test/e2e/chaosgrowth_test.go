@@ -85,22 +85,34 @@ func times() int {
 // warm is how often it is done before it is weighed: pools are full then.
 const warm = 20
 
-// TestChaosGrowth saves and restores a tiny VM many times: nothing grows.
+// TestChaosGrowth saves and restores a tiny VM many times, and saves another that goes on:
+// nothing grows.
 func TestChaosGrowth(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not in short mode")
 	}
 	g := emulated(t)
-	o := g.options
-	o.config += endpointsConfig
-	s := &suite{newNode(t, o), g}
-	v := s.create(s.spec("growth", guest.PVHOptions{}))
-	v.unfollow()
-	v.must(v.start(false))
+	g.options.config += endpointsConfig
+	for name, do := range map[string]func(*suite, *vm){"restored": (*suite).restoredOften, "kept": (*suite).keptOften} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &suite{newNode(t, g.options), g}
+			v := s.create(s.spec("growth", guest.PVHOptions{}))
+			v.unfollow()
+			v.must(v.start(false))
+			do(s, v)
+			if log := s.log(); strings.Contains(log, "level=ERROR") {
+				t.Errorf("the agent has logged errors: %s", tail(log, 4<<10))
+			}
+		})
+	}
+}
+
+func (s *suite) restoredOften(v *vm) {
 	var before weight
+	dir := filepath.Join(s.t.TempDir(), "image")
 	for i := range times() {
-		dir := filepath.Join(t.TempDir(), "image")
 		v.must(v.trySave(dir))
 		v.must(v.start(false))
 		v.must(os.RemoveAll(dir))
@@ -109,11 +121,14 @@ func TestChaosGrowth(t *testing.T) {
 		}
 	}
 	s.notGrown("the agent", before, s.weighAgent)
+}
 
+func (s *suite) keptOften(v *vm) {
+	var before weight
+	dir := filepath.Join(s.t.TempDir(), "image")
 	pids := map[string]int{"the shim": s.victims(theShim)[0], "the VMM": s.victims(theVMM)[0]}
 	weights := make(map[string]weight)
 	for i := range times() {
-		dir := filepath.Join(t.TempDir(), "image")
 		_, err := last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: true}))
 		v.must(err)
 		v.must(os.RemoveAll(dir))
@@ -127,9 +142,6 @@ func TestChaosGrowth(t *testing.T) {
 	s.notGrown("the agent", before, s.weighAgent)
 	for who, pid := range pids {
 		s.notGrown(who, weights[who], func() weight { return s.weigh(pid) })
-	}
-	if log := s.log(); strings.Contains(log, "level=ERROR") {
-		t.Errorf("the agent has logged errors: %s", tail(log, 4<<10))
 	}
 }
 

@@ -157,7 +157,12 @@ func (w *walked) withoutDisk() {
 func (w *walked) running() {
 	w.created()
 	w.must(w.doStart())
-	w.healthy()
+	w.eventually(func() error { // its memory is filled by then, and looked at afterwards
+		if len(counts(w.console())) == 0 {
+			return errors.New("the guest does not count")
+		}
+		return nil
+	})
 	w.boots = w.ups()
 }
 
