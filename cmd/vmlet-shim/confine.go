@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,7 @@ import (
 func confine() error {
 	// Nothing is made for others to read.
 	unix.Umask(0o077)
-	if err := noCores(); err != nil {
+	if err := errors.Join(noCores(), nothingElse()); err != nil {
 		return err
 	}
 	// Not to be traced by a process of its own user, nor its memory read through
@@ -22,6 +23,18 @@ func confine() error {
 		return fmt.Errorf("prctl PR_SET_DUMPABLE: %w", err)
 	}
 	return nil
+}
+
+// nothingElse keeps from the VMM what this process was started with by mistake: an
+// agent's, or a container runtime's, that came by descriptors without close-on-exec.
+func nothingElse() error {
+	fds, err := os.ReadDir("/proc/self/fd")
+	for _, fd := range fds {
+		if n, err := strconv.Atoi(fd.Name()); err == nil && n > unix.Stderr {
+			unix.CloseOnExec(n)
+		}
+	}
+	return err
 }
 
 // noCores keeps the guest's memory out of core files. The limit is for files; where

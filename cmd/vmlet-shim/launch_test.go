@@ -300,7 +300,19 @@ func TestConfinement(t *testing.T) {
 		t.Skip("needs root to start the VMM as another user")
 	}
 	s := newScene(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	s.check(os.WriteFile(secret, nil, 0o600))
+	leaked, err := unix.Open(secret, unix.O_RDONLY, 0) // without O_CLOEXEC
+	s.check(err)
+	defer unix.Close(leaked)
 	s.launch(s.plan(anyQEMU(t)))
+	fds, err := filepath.Glob(filepath.Join("/proc", itoa(s.vmmPID), "fd/*"))
+	s.check(err)
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == secret {
+			t.Errorf("the VMM has inherited %s", to)
+		}
+	}
 	status, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "status"))
 	s.check(err)
 	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "Groups:\t \n", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"} {
@@ -310,8 +322,10 @@ func TestConfinement(t *testing.T) {
 	}
 	limits, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "limits"))
 	s.check(err)
-	if want := "Max core file size        0                    0"; !strings.Contains(string(limits), want) {
-		t.Errorf("limits of the VMM do not have %q", want)
+	for _, want := range []string{"Max core file size        0                    0", "Max processes             8192                 8192"} {
+		if !strings.Contains(string(limits), want) {
+			t.Errorf("limits of the VMM do not have %q", want)
+		}
 	}
 	filter, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "coredump_filter"))
 	s.check(err)

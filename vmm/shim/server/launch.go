@@ -263,7 +263,7 @@ func (l *launch) start(o *opener) error {
 		return err
 	}
 	v.undo.push(log.Close)
-	if err := allowLocking(v.plan.LockedMemory); err != nil {
+	if err := errors.Join(allowLocking(v.plan.LockedMemory), boundThreads(v.plan.User)); err != nil {
 		return err
 	}
 	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -30,6 +31,22 @@ func allowLocking(bytes uint64) error {
 	}
 	if err != nil {
 		return fmt.Errorf("setrlimit RLIMIT_MEMLOCK to %d: %w", bytes, err)
+	}
+	return nil
+}
+
+// maxThreads of a VMM: it has some for each vCPU and each queue of a disk.
+const maxThreads = 8 << 10
+
+// boundThreads limits the threads of a VMM with a user of its own, which inherits the
+// limit: one that was taken over is not to take all the numbers that a machine has for
+// processes (kernel.pid_max). Root, who this process is, has no such limit.
+func boundThreads(user *plan.User) error {
+	if user == nil {
+		return nil // in a pod that is the runtime's affair
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: maxThreads, Max: maxThreads}); err != nil {
+		return fmt.Errorf("setrlimit RLIMIT_NPROC to %d: %w", maxThreads, err)
 	}
 	return nil
 }
