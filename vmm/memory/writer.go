@@ -24,6 +24,9 @@ type Options struct {
 	Workers int
 	// Buffered writes through the page cache even where direct I/O works.
 	Buffered bool
+	// Note, if set, writes down what the Writer has made or is about to, at each such
+	// step. Once the Writer has come to its end that is void. An error fails the step.
+	Note func(Remains) error
 }
 
 // Writer makes an image. Its methods are not for concurrent use. Every Writer
@@ -36,6 +39,7 @@ type Writer struct {
 	made    []string // files but the manifest, to be removed by Abort
 	placed  bool     // the manifest has, or may have, its name
 	over    bool
+	remains Remains
 
 	memory *directFile // nil: layout stream
 	saved  SaveStats
@@ -93,7 +97,7 @@ func (w *Writer) claim() error {
 		return err
 	}
 	if len(names) == 0 {
-		return nil
+		return w.claimed()
 	}
 	what := "it has " + strings.Join(names[:min(len(names), 5)], ", ")
 	switch kind := kindOf(names); kind {
@@ -113,6 +117,12 @@ func (w *Writer) create(name string) (*os.File, error) {
 	// It may have been made and the answer lost, or what came next have failed.
 	if !errors.Is(err, unix.EEXIST) {
 		w.made = append(w.made, name)
+	}
+	if err == nil {
+		if err = w.created(name); err != nil {
+			f.Close()
+			return nil, err
+		}
 	}
 	return f, err
 }

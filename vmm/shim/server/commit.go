@@ -47,6 +47,9 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 		return nil, err
 	}
 	faultpoint.Reach("shim.commit.placed")
+	if err := s.run.Remove(shim.SavingName); err != nil {
+		s.log.Warn("remove the note of a save", "error", err)
+	}
 	s.log.Info("image committed", "directory", p.directory, "image", p.manifest.ID, "keepRunning", keepRunning)
 	if keepRunning {
 		return s.goOn(op, v, p)

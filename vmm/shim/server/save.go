@@ -72,7 +72,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 
 func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
 	p := &prepared{owner: op.owner, directory: args.Directory, manifest: &args.Manifest}
-	err := p.prepare(op.ctx, v, progress)
+	err := s.prepare(op.ctx, p, v, progress)
 	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
 		if reply := s.keep(op, p); reply != nil {
@@ -108,9 +108,9 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 
 // prepare stops the guest and writes all but the manifest. After an error
 // undoSave has to follow.
-func (p *prepared) prepare(ctx context.Context, v *vm, progress func(shim.Progress)) (err error) {
+func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
 	var state *os.File
-	if err := p.onDisk(ctx, func() (err error) { state, err = p.begin(v); return err }); err != nil {
+	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(p, v); return err }); err != nil {
 		return err
 	}
 	progress(shim.Progress{Step: "saving device state"})
@@ -137,9 +137,16 @@ func (p *prepared) prepare(ctx context.Context, v *vm, progress func(shim.Progre
 	})
 }
 
-// begin makes the folder and the file for the device state.
-func (p *prepared) begin(v *vm) (state *os.File, err error) {
-	if p.image, err = memory.Create(p.directory, memory.Options{}); err != nil {
+// makeImage makes the folder and the file for the device state. What an earlier shim of
+// this VM had not lived to remove there is removed.
+func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
+	if r, err := shim.ReadRemains(s.o.RunDir); err == nil && r.Directory == filepath.Clean(p.directory) {
+		if err := r.Remove(); err != nil {
+			s.log.Warn("remove what is left of an earlier save", "error", err)
+		}
+	}
+	note := func(r memory.Remains) error { return writeJSON(s.run, shim.SavingName, r) }
+	if p.image, err = memory.Create(p.directory, memory.Options{Note: note}); err != nil {
 		return nil, err
 	}
 	faultpoint.Reach("shim.save.folder-made")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
+	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
 )
 
 // TestSettleWaitsForAbort has the VMM end at the very moment at which the save
@@ -23,7 +24,13 @@ func TestSettleWaitsForAbort(t *testing.T) {
 	if _, err := image.StateFile(); err != nil {
 		t.Fatal(err)
 	}
+	run, err := rundir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
 	s := &Server{
+		run: run,
 		o:   Options{ClearWithin: patience},
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)), conns: make(map[*conn]struct{}),
 		ended: make(chan struct{}), released: make(chan struct{}),

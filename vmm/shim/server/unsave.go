@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // onDisk does f, which works at the image, and doesn't wait for its end when ctx ends
@@ -55,7 +56,9 @@ func (s *Server) abort(p *prepared) (err error) {
 		<-p.hanging
 	}
 	if p.image != nil {
-		err = p.image.Abort()
+		if err = p.image.Abort(); err == nil {
+			err = s.run.Remove(shim.SavingName)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
