@@ -17,6 +17,7 @@ import (
 )
 
 func TestBootTypePowerOff(t *testing.T) {
+	t.Parallel()
 	forEachQEMU(t, func(t *testing.T, q qemu) {
 		s := newScene(t)
 		s.launch(s.plan(q))
@@ -54,6 +55,7 @@ func TestBootTypePowerOff(t *testing.T) {
 }
 
 func TestGuestPowersOff(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(0).send(string(guest.KeyPowerOff))
@@ -61,6 +63,7 @@ func TestGuestPowersOff(t *testing.T) {
 }
 
 func TestStopPausedGuest(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	p := s.plan(anyQEMU(t))
 	p.Paused = true
@@ -74,6 +77,7 @@ func TestStopPausedGuest(t *testing.T) {
 }
 
 func TestStopGraceOver(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.writeKernel(guest.PVHOptions{IgnorePowerButton: true})
 	s.launch(s.plan(anyQEMU(t)))
@@ -94,6 +98,7 @@ func TestStopGraceOver(t *testing.T) {
 }
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	exit, err := s.client.Kill(s.ctx)
@@ -105,6 +110,7 @@ func TestKill(t *testing.T) {
 }
 
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.check(unix.Kill(s.vmmPID, unix.SIGSEGV))
@@ -114,6 +120,7 @@ func TestCrash(t *testing.T) {
 }
 
 func TestTerminatedShimStopsGuest(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).count()
@@ -122,6 +129,7 @@ func TestTerminatedShimStopsGuest(t *testing.T) {
 }
 
 func TestKilledShimTakesVMM(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	vmm, err := unix.PidfdOpen(s.vmmPID, 0)
@@ -141,6 +149,7 @@ func TestKilledShimTakesVMM(t *testing.T) {
 }
 
 func TestAgentComesBack(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.client.Close()
@@ -158,6 +167,7 @@ func TestAgentComesBack(t *testing.T) {
 }
 
 func TestReleaseUnused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.startShim()
 	s.check(s.client.Release(s.ctx, ""))
@@ -167,6 +177,7 @@ func TestReleaseUnused(t *testing.T) {
 }
 
 func TestUnusedShimEndsWithItsAgent(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.startShim()
 	s.client.Close()
@@ -176,6 +187,7 @@ func TestUnusedShimEndsWithItsAgent(t *testing.T) {
 
 // A launch that fails leaves nothing and may be tried again.
 func TestLaunchFails(t *testing.T) {
+	t.Parallel()
 	q := anyQEMU(t)
 	s := newScene(t)
 	s.startShim()
@@ -234,6 +246,7 @@ func TestLaunchFails(t *testing.T) {
 }
 
 func TestLaunchRefusesUsedRAM(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.check(os.WriteFile(s.ram, []byte("another VM's"), 0o600))
 	s.startShim()
@@ -296,6 +309,7 @@ func TestHugePages(t *testing.T) {
 
 // The VMM's process has no more than it needs.
 func TestConfinement(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to start the VMM as another user")
 	}

@@ -24,6 +24,7 @@ type sysStat = syscall.Stat_t
 func itoa(n int) string { return strconv.Itoa(n) }
 
 func TestSaveRestore(t *testing.T) {
+	t.Parallel()
 	forEachQEMU(t, func(t *testing.T, q qemu) {
 		s := newScene(t)
 		s.launch(s.plan(q))
@@ -100,6 +101,7 @@ func (s *scene) restoreLazily(q qemu, dir string, before int) {
 }
 
 func TestSaveKeepRunning(t *testing.T) {
+	t.Parallel()
 	forEachQEMU(t, func(t *testing.T, q qemu) {
 		s := newScene(t)
 		s.launch(s.plan(q))
@@ -117,6 +119,7 @@ func TestSaveKeepRunning(t *testing.T) {
 }
 
 func TestSavePausedGuest(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	q := anyQEMU(t)
 	s.launch(s.plan(q))
@@ -140,6 +143,7 @@ func TestSavePausedGuest(t *testing.T) {
 }
 
 func TestRestorePaused(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	q := anyQEMU(t)
 	s.launch(s.plan(q))
@@ -158,6 +162,7 @@ func TestRestorePaused(t *testing.T) {
 
 // After each of these the guest goes on and nothing is left.
 func TestSaveFails(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).expect("filled 8")
@@ -200,6 +205,7 @@ func smallFilesystem(t *testing.T, size int) string {
 }
 
 func TestSaveWithoutSpace(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	dir := filepath.Join(smallFilesystem(t, 4<<20), "image")
 	s.launch(s.plan(anyQEMU(t)))
@@ -211,6 +217,7 @@ func TestSaveWithoutSpace(t *testing.T) {
 }
 
 func TestAbortedSave(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).expect("filled 8")
@@ -269,6 +276,7 @@ func TestAbortedSave(t *testing.T) {
 }
 
 func TestVMMDiesWhileSaved(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).expect("filled 8")
@@ -281,6 +289,7 @@ func TestVMMDiesWhileSaved(t *testing.T) {
 }
 
 func TestKillWhileSaved(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	dir := filepath.Join(s.root, "image")
@@ -294,6 +303,7 @@ func TestKillWhileSaved(t *testing.T) {
 
 // What is wrong with an image is said before anything of the guest runs.
 func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
 	q := anyQEMU(t)
 	s := newScene(t)
 	s.launch(s.plan(q))
@@ -356,6 +366,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // Damage that a lazy restore finds late stops the guest.
 func TestLazyDamage(t *testing.T) {
+	t.Parallel()
 	q := lazyQEMU(t)
 	s := newScene(t)
 	s.launch(s.plan(q))
@@ -387,6 +398,7 @@ func TestLazyDamage(t *testing.T) {
 
 // A disk that was written to since the save is refused.
 func TestDiskBelongsToTheImage(t *testing.T) {
+	t.Parallel()
 	forEachQEMU(t, func(t *testing.T, q qemu) {
 		if q.accel == "kvm" {
 			t.Skip("the accelerator makes no difference")
@@ -440,6 +452,7 @@ func TestDiskBelongsToTheImage(t *testing.T) {
 const maxResident = 8 << 10
 
 func TestResidentMemory(t *testing.T) {
+	t.Parallel()
 	q := anyQEMU(t)
 	s := newScene(t)
 	s.launch(s.plan(q))

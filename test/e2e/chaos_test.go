@@ -57,6 +57,9 @@ func TestFaultWalk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not in short mode")
 	}
+	if os.Getenv(chaos) == "" {
+		t.Parallel()
+	}
 	all := targets(t)
 	newest := emulated(t).name
 	ops := operations()

@@ -63,7 +63,7 @@ func (v *vm) sees(serials []string, links int) {
 // killed agent in between.
 func TestHotplug(t *testing.T) {
 	t.Parallel()
-	for _, q := range qemusOrSkip(t) {
+	for _, q := range oneOf(t, final) {
 		t.Run("qemu "+q.name, func(t *testing.T) {
 			dir := t.TempDir()
 			spec := linux(t, "hotplug")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -112,6 +113,20 @@ func qemusOrSkip(t *testing.T) []qemu {
 	}
 	return all
 }
+
+// oneOf are those that a test goes through that takes long with each: one, first or last
+// of them, as others take the other; or all.
+func oneOf(t *testing.T, pick func([]qemu) qemu) []qemu {
+	t.Helper()
+	all := qemusOrSkip(t)
+	if everything.Wanted() {
+		return all
+	}
+	return []qemu{pick(all)}
+}
+
+func first(all []qemu) qemu { return all[0] }
+func final(all []qemu) qemu { return all[len(all)-1] }
 
 // newest is the one that can do most.
 func newest(t *testing.T) qemu {

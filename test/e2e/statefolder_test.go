@@ -18,6 +18,7 @@ import (
 // gone, VMs go on, and the agent says what it can't do; when the folder is well again
 // nothing is missing.
 func TestStateFolderFails(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, nodeOptions{})
 	fs := n.stateOnFaults()
 	defer n.stateBack(fs)

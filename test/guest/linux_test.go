@@ -41,7 +41,7 @@ const quiet = "console=ttyS0 quiet"
 
 func TestLinuxCommands(t *testing.T) {
 	const generation = "324e6eaf-d1d1-4bf6-bf41-b9bb6c91fb87"
-	for name, qemu := range qemus(t) {
+	for name, qemu := range newest(t) {
 		t.Run("qemu "+name, func(t *testing.T) {
 			disk := file(t, make([]byte, 1<<20))
 			m := bootLinux(t, qemu, quiet+" vmlet.interval=50ms",
@@ -90,7 +90,7 @@ func TestLinuxCommands(t *testing.T) {
 }
 
 func TestLinuxStopsAndStartsAgain(t *testing.T) {
-	for name, qemu := range qemus(t) {
+	for name, qemu := range newest(t) {
 		t.Run("qemu "+name, func(t *testing.T) {
 			m := bootLinux(t, qemu, quiet)
 			m.expect("count 1 .*")
@@ -105,7 +105,7 @@ func TestLinuxStopsAndStartsAgain(t *testing.T) {
 }
 
 func TestLinuxPanics(t *testing.T) {
-	for name, qemu := range qemus(t) {
+	for name, qemu := range newest(t) {
 		t.Run("qemu "+name, func(t *testing.T) {
 			m := bootLinux(t, qemu, quiet, "-device", "pvpanic", "-action", "panic=pause")
 			m.expect("count 0 .*")
@@ -116,7 +116,7 @@ func TestLinuxPanics(t *testing.T) {
 }
 
 func TestLinuxGuestAgent(t *testing.T) {
-	for name, qemu := range qemus(t) {
+	for name, qemu := range newest(t) {
 		t.Run("qemu "+name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "agent")
 			m := bootLinux(t, qemu, quiet,
@@ -211,7 +211,7 @@ func (a *agent) decode(into any) {
 func TestCloudDisk(t *testing.T) {
 	disk, err := guest.CloudDisk(t.Context())
 	skipIfMissing(t, err)
-	for name, qemu := range qemus(t) {
+	for name, qemu := range newest(t) {
 		t.Run("qemu "+name, func(t *testing.T) {
 			m := bootLinux(t, qemu, guest.CloudDiskCmdline,
 				"-drive", "file="+disk+",format=qcow2,if=none,id=root,snapshot=on", "-device", "virtio-blk-pci,drive=root",

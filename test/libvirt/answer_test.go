@@ -8,9 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
@@ -154,9 +153,9 @@ func byPolicy(features []feature) (required, disabled []string) {
 }
 
 // askVMLet asks the QEMU as vmlet does.
-func askVMLet(t *testing.T, binary string) *vmletv1.VmmCapabilities {
+func askVMLet(t *testing.T, binary string, hypervisors ...hypervisor.Hypervisor) *vmletv1.VmmCapabilities {
 	t.Helper()
-	q := qemu.New(qemu.Config{Binary: binary, Hypervisors: standard.Registry(sysfs.Roots{}).All()})
+	q := qemu.New(qemu.Config{Binary: binary, Hypervisors: hypervisors})
 	info, err := q.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 var update = flag.Bool("update", false, "write the table into docs/libvirt-differences.md instead of comparing with it")
@@ -51,7 +54,7 @@ func TestEqualsLibvirt(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			d := p.start(t)
 			d.known(t)
-			ours := askVMLet(t, p.binary)
+			ours := askVMLet(t, p.binary, standard.Registry(sysfs.Roots{}).All()...)
 			compare := func(k kind, libvirt, vmlet []string) {
 				for _, name := range missing(vmlet, libvirt) {
 					explain(t, known, met, k, onlyVMLet, name)

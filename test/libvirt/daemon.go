@@ -47,8 +47,8 @@ virtlogd -p "$dir/virtlogd.pid" &
 exec libvirtd -p "$dir/libvirtd.pid"
 `
 
-// patience is how long the daemon may take to answer.
-const patience = 30 * time.Second
+// patience is how long the daemon may take to answer; it takes as long only if it is broken.
+const patience = 4 * time.Minute
 
 // Missing names the first program that a Daemon needs and this machine hasn't.
 func Missing() (string, bool) {
