@@ -10,10 +10,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check lint generate bench cluster image fuzz chaos vulncheck clean
+.PHONY: help build demo test check arm64 lint generate bench cluster image fuzz chaos vulncheck clean
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## bin/vmlet and bin/vmlet-shim
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
@@ -23,13 +23,19 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 	$(MAKE) --no-print-directory build
 	test/demo
 
-test: ## every check and every test
+# How many packages are tested side by side: one more than there are processors, as tests
+# of VMs and clusters spend part of their time waiting.
+PACKAGES ?= $(shell echo $$(($$(nproc) + 1)))
+
+test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hypervisors
 	test/setup test
-	deploy/image/packages >/dev/null
-	$(MAKE) --no-print-directory lint build
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
-	$(GO) test -race -count=1 -timeout 40m ./...
+	deploy/image/packages --any >/dev/null
+	$(MAKE) --no-print-directory -j2 lint build arm64
+	$(GO) test -race -count=1 -timeout 40m -p $(PACKAGES) ./...
 	@echo "vmlet: every check and test passed"
+
+arm64: ## see that all of it compiles for arm64
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
 
 lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date
 	test/setup lint
@@ -67,6 +73,7 @@ chaos: ## every fault at every step, then kills at random under load for CHAOSTI
 	test/setup test
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -v -timeout 2h -run 'Faults|PowerCut|Resealed' \
 	  ./vmm/memory ./agent/store ./internal/atomicfile ./vmm/shim/internal/...
+	VMLET_EVERYTHING=1 $(GO) test -race -count=1 -timeout 2h ./test/e2e ./test/guest ./test/libvirt ./cmd/vmlet-shim
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -race -count=1 -v -timeout 24h -run '^(TestFaultWalk|TestChaos.*)$$' ./test/e2e
 
 # Go's database of vulnerabilities is on the network; VULNDB=file:///FOLDER is a copy.
