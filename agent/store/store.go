@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -155,7 +154,8 @@ func (s *Store) Names() ([]string, error) { return folders(filepath.Join(s.state
 func (s *Store) RunNames() ([]string, error) { return folders(filepath.Join(s.runDir, vmsFolder)) }
 
 // Sweep removes what a crash in the middle of a creation or a deletion left of
-// a VM: half-written files, and the folder if it has no record.
+// a VM: half-written files of an agent's, and the folder if it has no record. The VM's
+// shim may be writing down just now how it has ended.
 func (s *Store) Sweep(name string) (gone bool, err error) {
 	dir := s.StateDir(name)
 	if _, err := os.Lstat(filepath.Join(dir, recordName)); errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +169,7 @@ func (s *Store) Sweep(name string) (gone bool, err error) {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), atomicfile.TempSuffix) {
+		if atomicfile.IsTemp(e.Name()) {
 			errs = append(errs, removeIfThere(filepath.Join(dir, e.Name())))
 		}
 	}

@@ -95,14 +95,20 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	temp := filepath.Join(s.StateDir("web"), "."+recordName+".123"+atomicfile.TempSuffix)
-	if err := os.WriteFile(temp, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	shims := filepath.Join(s.StateDir("web"), ".exit.json"+atomicfile.TempSuffix) // which writes it now
+	for _, path := range []string{temp, shims} {
+		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if gone, err := s.Sweep("web"); err != nil || gone {
 		t.Errorf("sweeping a VM: %v, %v", gone, err)
 	}
 	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a half-written file is left: %v", err)
+	}
+	if _, err := os.Stat(shims); err != nil {
+		t.Errorf("what a shim was writing: %v", err)
 	}
 	if err := os.Mkdir(s.StateDir("half"), 0o700); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -15,6 +17,14 @@ import (
 // dot, and are beside the file that they are to become. Only a process that was
 // killed leaves one.
 const TempSuffix = ".tmp"
+
+// IsTemp says whether a file in a folder is one that this package was writing. What
+// others write there so may be under way: it has no number in its name.
+func IsTemp(name string) bool {
+	stem, found := strings.CutSuffix(name, TempSuffix)
+	_, err := strconv.ParseUint(stem[strings.LastIndexByte(stem, '.')+1:], 10, 64) // by os.CreateTemp
+	return found && err == nil && strings.HasPrefix(name, ".")
+}
 
 // Replace puts a file of this content and just this mode in path's place. It
 // doesn't wait for the disk: after a power cut the file may be damaged.

@@ -133,7 +133,8 @@ func (n *node) victims(who string) (pids []int) {
 		case strings.Contains(what, "vmlet agent "):
 			is = theAgent
 		}
-		if is == who {
+		// One that an agent is about to start a shim in has the agent's name.
+		if is == who && (who != theAgent || pid == n.cmd.Process.Pid) {
 			pids = append(pids, pid)
 		}
 	}

@@ -95,6 +95,9 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 	return client, cmd.Process.Pid, nil
 }
 
+// reapTime is how long the end of a process is waited for whose connection has ended.
+const reapTime = time.Second
+
 func (o StartOptions) command(log, listener *os.File) *exec.Cmd {
 	args := []string{"--run-dir", o.RunDir, "--state-dir", o.StateDir, "--run-id", o.RunID}
 	if o.Grace > 0 {
@@ -131,9 +134,11 @@ func (o StartOptions) connect(ctx context.Context, run *rundir.Dir, ended <-chan
 			return client, nil
 		}
 	}
-	// The connection may end a moment before the process is reaped.
-	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause
+	// The connection ends a moment before the process is reaped.
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(reapTime):
 	}
 	return nil, fmt.Errorf("shim %s: %w (see %s in %s)", o.Binary, err, ShimLogName, o.StateDir)
 }

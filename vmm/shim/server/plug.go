@@ -162,6 +162,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		v.disks = append(v.disks, o.disks...)
 		v.plugs.attached[a.Device] = undo
 		v.plugs.put(a.Device, args.Note)
+		s.tellOthers(op.owner, args.Note)
 	})
 	s.log.Info("a device is attached", "device", a.Device)
 	return nil
@@ -191,7 +192,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	err := machine.Detach(ctx, d.Instructions)
 	faultpoint.Reach("shim.detach.detached")
 	if err == nil {
-		s.finish(op, func() { s.gone(v, args) })
+		s.finish(op, func() { s.gone(v, args); s.tellOthers(op.owner, args.Note) })
 		s.log.Info("a device is detached", "device", d.Device)
 		return nil
 	}
@@ -231,6 +232,16 @@ func (s *Server) gone(v *vm, args *shim.Detach) {
 	v.plugs.put(d.Device, args.Note)
 }
 
+// tellOthers tells agents that a device has come or gone, all but the one that is told
+// by a reply: another may have come and been welcomed meanwhile. s.mu is held.
+func (s *Server) tellOthers(but *conn, note json.RawMessage) {
+	for c := range s.conns {
+		if c != but {
+			c.event(shim.Event{Note: note})
+		}
+	}
+}
+
 // awaitGone tidies up after a guest that lets a device go later, and tells agents;
 // s.mu is held.
 func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
@@ -256,9 +267,7 @@ func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
 		s.finish(op, func() {
 			delete(v.plugs.leaving, device)
 			s.gone(v, args)
-			for c := range s.conns {
-				c.event(shim.Event{Note: args.Note})
-			}
+			s.tellOthers(nil, args.Note)
 		})
 		s.log.Info("the guest has let a device go after all", "device", device)
 	})

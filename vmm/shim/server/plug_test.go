@@ -140,7 +140,16 @@ func TestAttachAndDetach(t *testing.T) {
 	s := newScene(t, nil)
 	s.launch()
 	attach, path := s.attachment("data")
+	other := s.dial() // an agent that came before the device did
 	s.check(s.client.Attach(s.ctx, attach, nil))
+	select {
+	case e := <-other.Events():
+		if got, want := string(e.Note), string(attach.Note); got != want {
+			t.Errorf("another agent is told %q, want %q", got, want)
+		}
+	case <-s.ctx.Done():
+		t.Error("another agent isn't told")
+	}
 	if got := s.machine.plugged(); got[`"data"`] != 1 {
 		t.Errorf("the VMM has %v", got)
 	}

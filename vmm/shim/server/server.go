@@ -57,24 +57,28 @@ const callTime = 10 * time.Second
 
 // Server is a shim.
 type Server struct {
-	o          Options
+	o Options
+	// log names the VM when there is one: it is read by who has found vm, or holds mu.
+	// Connections come and go before, and write to o.Log.
 	log        *slog.Logger
 	run, state *rundir.Dir
 	requests   sync.WaitGroup
 	ended      chan struct{} // closed when the VMM has ended and that is written down
 	released   chan struct{} // closed when there is nothing to stay for
 
-	mu       sync.Mutex
-	conns    map[*conn]struct{}
-	greeted  bool       // an agent has connected
-	closing  bool       // no more requests
-	op       *operation // under way; nil: none
-	vm       *vm        // nil: none was launched
-	prepared *prepared  // a save that waits for its commit
-	clearing string     // the folder of a save that is being removed
-	damaged  string     // what is wrong with the image that RAM is mapped from
-	exit     *shim.Exit // set before ended is closed
-	refusal  string     // why no VMM is to be started
+	mu      sync.Mutex
+	conns   map[*conn]struct{}
+	greeted bool // an agent has connected
+	closing bool // nothing is begun any more
+	// lingering: no request is counted any more.
+	lingering bool
+	op        *operation // under way; nil: none
+	vm        *vm        // nil: none was launched
+	prepared  *prepared  // a save that waits for its commit
+	clearing  string     // the folder of a save that is being removed
+	damaged   string     // what is wrong with the image that RAM is mapped from
+	exit      *shim.Exit // set before ended is closed
+	refusal   string     // why no VMM is to be started
 
 	damagedAt time.Time // when that was found
 }
@@ -177,14 +181,14 @@ func (s *Server) accept() error {
 		if err != nil {
 			// Out of descriptors, most likely: those who wait are served when
 			// there are some again.
-			s.log.Error("accept", "error", err)
+			s.o.Log.Error("accept", "error", err)
 			if !errors.Is(err, unix.ECONNABORTED) && !s.pause(time.Second) {
 				return nil
 			}
 			continue
 		}
 		if err := s.checkPeer(c); err != nil {
-			s.log.Warn("connection refused", "error", err)
+			s.o.Log.Warn("connection refused", "error", err)
 			c.Close()
 			continue
 		}
@@ -266,7 +270,7 @@ func (s *Server) giveUpWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.greeted {
-		s.log.Warn("no agent has connected: ending", "after", s.o.FirstConnection)
+		s.o.Log.Warn("no agent has connected: ending", "after", s.o.FirstConnection)
 		s.greeted = true
 		s.checkIdle()
 	}
@@ -274,7 +278,7 @@ func (s *Server) giveUpWaiting() {
 
 // terminate ends everything in good order.
 func (s *Server) terminate() {
-	s.log.Info("asked to end")
+	s.o.Log.Info("asked to end")
 	v := s.abortAll(errSignal)
 	if v == nil {
 		return
@@ -314,8 +318,11 @@ func (s *Server) abortAll(why error) *vm {
 
 // linger lets those who are connected read what there is for them.
 func (s *Server) linger() {
-	timer := time.NewTimer(s.o.Linger)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Linger)
+	defer cancel()
+	s.mu.Lock()
+	s.closing, s.lingering = true, true
+	s.mu.Unlock()
 	answered := make(chan struct{})
 	go func() {
 		s.requests.Wait()
@@ -323,10 +330,9 @@ func (s *Server) linger() {
 	}()
 	select {
 	case <-answered:
-	case <-timer.C:
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	s.closing = true
 	conns := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
 		c.flush()
@@ -336,8 +342,17 @@ func (s *Server) linger() {
 	for _, c := range conns {
 		select {
 		case <-c.done:
-		case <-timer.C:
-			timer.Reset(0) // for the others
+		case <-ctx.Done():
 		}
 	}
+}
+
+// admit counts a request, unless those are waited for that were there before.
+func (s *Server) admit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lingering {
+		s.requests.Add(1)
+	}
+	return !s.lingering
 }
