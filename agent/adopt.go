@@ -141,14 +141,31 @@ func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
 			m.log.Warn("adopting", "error", err)
 		}
 	}
-	conn, err := a.shims.Dial(ctx, m.home.runDir())
+	ad.call(ctx, process)
+}
+
+// launchPace is between two calls of a shim in the middle of a launch.
+const launchPace = 50 * time.Millisecond
+
+// call asks a shim for its VMM.
+func (ad *adoption) call(ctx context.Context, process ShimProcess) {
+	conn, err := ad.agent.shims.Dial(ctx, ad.m.home.runDir())
 	faultpoint.Reach("agent.adopt.dialled")
 	switch {
 	case err != nil:
 		// One that ends closes its socket a moment before.
 		ad.awaitEnd(ctx, process, endingPatience, err)
 	case conn.Welcome().VMMPID == 0:
-		ad.awaitEnd(ctx, process, adoptPatience, release(ctx, conn))
+		err = release(ctx, conn)
+		var refused *shim.Error
+		if errors.As(err, &refused) {
+			// A launch is under way that its agent did not live to see through: it is
+			// being taken back, or its VMM runs by now.
+			time.Sleep(launchPace)
+			ad.call(ctx, process)
+			return
+		}
+		ad.awaitEnd(ctx, process, adoptPatience, err)
 	case ad.lease == nil:
 		ad.lost(process, errors.Join(fmt.Errorf("without a %s it can't be adopted", leaseName), conn.Close()))
 	default:

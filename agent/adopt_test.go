@@ -77,6 +77,16 @@ func TestAdopt(t *testing.T) {
 			w.drop("memory /ram/web")
 			p.launched = nil
 		}, lifecycle.Stopped, false},
+		{"starting, launched just now", func(w *world, p *fakeProc, a *testAgent) {
+			a.keep(t, "web", lifecycle.Starting, nil)
+			launched := p.launched
+			p.launched = nil
+			w.hooks["release"] = func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.launched = launched
+			}
+		}, lifecycle.Running, true},
 		{"restoring, not launched", func(w *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
 			w.drop("memory /ram/web")

@@ -124,7 +124,8 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 	return e.Exit != nil
 }
 
-// replugged is of a device that the guest has let go after all.
+// replugged is of a device that the guest has let go after all, or of one that has come or
+// gone for an agent that was lost meanwhile.
 func (w *watcher) replugged(note []byte) {
 	d, err := readDelta(note)
 	if err == nil {
@@ -135,6 +136,10 @@ func (w *watcher) replugged(note []byte) {
 	}
 	if err != nil {
 		w.m.log.Error("a device has come or gone", "error", err)
+		return
+	}
+	if d.Detached == "" {
+		w.m.publish(&vmletv1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
 		return
 	}
 	w.m.publish(&vmletv1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
