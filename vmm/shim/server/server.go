@@ -228,7 +228,7 @@ func (s *Server) checkPeer(c *net.UnixConn) error {
 // begin starts an operation; s.mu is held.
 func (s *Server) begin(name string, owner *conn) (*operation, error) {
 	if s.op != nil {
-		return nil, precondition("a %s is under way", s.op.name)
+		return nil, precondition("another request is under way, %s: try again when it is over", s.op.name)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.op = &operation{name, owner, ctx, cancel, make(chan struct{})}
