@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,7 +41,7 @@ func Claim(folder string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &LockedError{Folder: folder, PID: holder(f)}
@@ -54,6 +55,23 @@ func Claim(folder string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
+const (
+	// childTime is how long a child of an agent that was killed may take to be the
+	// shim that it is to be: until then it has the agent's lock.
+	childTime  = 5 * time.Second
+	childPause = 10 * time.Millisecond
+)
+
+// lock waits for such a child, and for nobody else.
+func lock(f *os.File) error {
+	for deadline := time.Now().Add(childTime); ; time.Sleep(childPause) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) || !errors.Is(unix.Kill(holder(f), 0), unix.ESRCH) {
+			return err
+		}
+	}
+}
+
 // Release gives the folder back.
 func (l *Lock) Release() error { return l.file.Close() }
 
@@ -65,9 +83,9 @@ func sign(f *os.File) error {
 	return err
 }
 
-// holder reads who signed; the pid is for people only.
+// holder reads who signed; 0: nobody knows.
 func holder(f *os.File) int {
-	b, err := io.ReadAll(io.LimitReader(f, 32))
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
 	if err != nil {
 		return 0
 	}

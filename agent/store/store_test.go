@@ -2,9 +2,12 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -116,6 +119,29 @@ func TestSweep(t *testing.T) {
 	if gone, err := s.Sweep("half"); err != nil || !gone {
 		t.Errorf("sweeping a folder without a record: %v, %v", gone, err)
 	}
+}
+
+// TestKilledAgent has a lock that outlives its agent for a moment: a child that is to be a
+// shim has it, too.
+func TestKilledAgent(t *testing.T) {
+	dir := t.TempDir()
+	first, err := Claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := exec.Command("true")
+	if err := killed.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.file.WriteAt(fmt.Appendln(nil, killed.Process.Pid, "      "), 0); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { first.Release() })
+	again, err := Claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Release()
 }
 
 func TestSecondAgent(t *testing.T) {
