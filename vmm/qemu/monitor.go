@@ -90,8 +90,8 @@ func (m *monitor) pump(ctx context.Context, s *qmp.Subscription) {
 			return
 		}
 		// The shim's business, which tries several ways: one that failed is no
-		// news of the VM.
-		if event.Name == "MIGRATION" || event.Name == "MIGRATION_PASS" {
+		// news of the VM. That others were dropped before it is: there may be no more.
+		if dropped == 0 && (event.Name == "MIGRATION" || event.Name == "MIGRATION_PASS") {
 			continue
 		}
 		out := vmm.Event{Time: event.Timestamp, Name: event.Name, Data: event.Data, Change: change(event), Dropped: dropped}
