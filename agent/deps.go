@@ -67,6 +67,8 @@ type Host interface {
 	// file is gone is no error.
 	RevokeFile(path, lock string, uid uint32) error
 	OpenTap(r host.TapRequest) (*os.File, string, error)
+	// RemoveTaps deletes what there still is of those that were made for an owner.
+	RemoveTaps(owner string) error
 	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
 	// ordinary pages.
 	MemoryPath(vm, id string, pageSize uint64) (string, error)

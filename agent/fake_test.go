@@ -217,6 +217,7 @@ func (h *fakeHost) RevokeFile(path, _ string, uid uint32) error {
 	h.w.drop(fmt.Sprint("file ", path, " ", uid))
 	return nil
 }
+func (h *fakeHost) RemoveTaps(string) error { return nil }
 func (h *fakeHost) OpenTap(r host.TapRequest) (*os.File, string, error) {
 	if err := h.w.step("tap"); err != nil {
 		return nil, "", err

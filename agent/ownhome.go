@@ -59,7 +59,7 @@ func (ownHome) vmmPID(told int) int  { return told }
 // last, unless something could not be taken back.
 func (h ownHome) giveBack(l *lease) error {
 	errEnd := h.agent.host.EndProcesses(l.Cgroup, l.UID)
-	errs := []error{errEnd}
+	errs := []error{errEnd, h.agent.host.RemoveTaps(l.RunID)}
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
 	}
@@ -175,7 +175,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	err := group.Wait()
 	if cgroup {
 		l.undo.Push("remove the cgroup", func(context.Context) error {
-			return errors.Join(own.EndProcesses(lease.Cgroup, lease.UID), own.RemoveCgroup(lease.Cgroup))
+			return errors.Join(own.EndProcesses(lease.Cgroup, lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
 		})
 	}
 	for i, device := range lease.devices() {
@@ -212,7 +212,7 @@ func (h ownHome) openTaps(l *launch) error {
 		if tap == nil {
 			continue
 		}
-		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac()})
+		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.choice.lease.RunID})
 		if err != nil {
 			return failf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
 		}

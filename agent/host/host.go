@@ -144,6 +144,9 @@ func (h *Host) RevokeFile(path, lock string, uid uint32) error {
 // OpenTap opens a tap; see OpenTap.
 func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(r) }
 
+// RemoveTaps deletes those that were made for an owner; see RemoveTaps.
+func (h *Host) RemoveTaps(owner string) error { return RemoveTaps(owner) }
+
 // MemoryPath is where a VM's RAM file is made. pageSize is in bytes, 0 for
 // ordinary pages; huge pages need a hugetlbfs of that size.
 func (h *Host) MemoryPath(vm, id string, pageSize uint64) (string, error) {

@@ -190,7 +190,8 @@ func TestTap(t *testing.T) {
 		t.Skipf("no bridge can be made here: %v", err)
 	}
 	defer netlink.LinkDel(bridge)
-	f, name, err := OpenTap(TapRequest{Bridge: "vmlettest0", MAC: "52:54:00:01:02:03"})
+	owner := t.Name() + strconv.Itoa(os.Getpid())
+	f, name, err := OpenTap(TapRequest{Bridge: "vmlettest0", MAC: "52:54:00:01:02:03", Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,6 +214,7 @@ func TestTap(t *testing.T) {
 	if _, err := net.InterfaceByName(name); err == nil {
 		t.Error("the tap outlives its descriptor")
 	}
+	keptTap(t, owner)
 	if _, _, err := OpenTap(TapRequest{Device: "vmletnone"}); err == nil {
 		t.Error("a tap that is not there was opened")
 	}
@@ -222,6 +224,35 @@ func TestTap(t *testing.T) {
 	}
 	if after := interfaces(t); after != before {
 		t.Errorf("a tap that could not be set up is left: %d interfaces, were %d", after, before)
+	}
+}
+
+// keptTap: who has a tap's descriptor can have the kernel keep it, but not for longer
+// than the VM.
+func keptTap(t *testing.T, owner string) {
+	t.Helper()
+	f, name, err := OpenTap(TapRequest{Owner: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = unix.IoctlSetInt(int(f.Fd()), unix.TUNSETPERSIST, 1)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"", owner + "0"} {
+		if err := RemoveTaps(other); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := net.InterfaceByName(name); err != nil {
+		t.Errorf("the tap is gone with its descriptor, or was taken for another's: %v", err)
+	}
+	if err := RemoveTaps(owner); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.InterfaceByName(name); err == nil {
+		t.Error("the tap is still there")
 	}
 }
 

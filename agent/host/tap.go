@@ -22,6 +22,8 @@ type TapRequest struct {
 	Bridge string
 	// MAC of the guest's side.
 	MAC string
+	// Owner is noted with one that is made, for RemoveTaps.
+	Owner string
 }
 
 // OpenTap opens a tap for a VMM. The file is the caller's.
@@ -73,6 +75,9 @@ func setUpTap(name string, r TapRequest) error {
 	if err != nil {
 		return err
 	}
+	if err := netlink.LinkSetAlias(link, r.Owner); err != nil {
+		return fmt.Errorf("noting whose it is: %w", err)
+	}
 	if mac := hostMAC(r.MAC); mac != nil {
 		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
 			return fmt.Errorf("setting its address %s: %w", mac, err)
@@ -94,6 +99,26 @@ func setUpTap(name string, r TapRequest) error {
 		}
 	}
 	return netlink.LinkSetUp(link)
+}
+
+// RemoveTaps deletes what there still is of the taps that were made for an owner. A tap
+// goes with its last descriptor, unless who has one, a VMM that was taken over, has the
+// kernel keep it (TUNSETPERSIST, which needs no right).
+func RemoveTaps(owner string) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("looking for taps: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		if link.Type() != "tuntap" || link.Attrs().Alias != owner || owner == "" {
+			continue
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			errs = append(errs, fmt.Errorf("removing tap %s: %w", link.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // bridgeHint is what to do where a bridge can't be had.
