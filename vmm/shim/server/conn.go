@@ -54,7 +54,7 @@ func (s *Server) serve(socket *net.UnixConn) {
 	s.mu.Lock()
 	if len(s.conns) >= maxConns {
 		s.mu.Unlock()
-		s.log.Warn("connection refused: too many", "connections", maxConns)
+		s.o.Log.Warn("connection refused: too many", "connections", maxConns)
 		c.wire.Close()
 		return
 	}
@@ -71,7 +71,7 @@ func (c *conn) close() { c.closing.Do(func() { c.wire.Close() }) }
 func (c *conn) read() {
 	err := c.receive()
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.s.log.Warn("connection with an agent ended", "error", err)
+		c.s.o.Log.Warn("connection with an agent ended", "error", err)
 	}
 	c.close()
 	close(c.done)
@@ -110,10 +110,14 @@ func (c *conn) handle(r shim.Request, files []*os.File) {
 		c.reply(r.ID, nil, precondition("more than %d requests at a time on one connection", maxRequests))
 		return
 	}
-	c.s.requests.Add(1)
+	if !c.s.admit() { // its caller finds the connection closed in a moment
+		closeFiles(files)
+		<-c.requests
+		return
+	}
 	rest, err := c.dispatch(r, files)
 	if err != nil {
-		c.s.log.Info("request refused", "op", r.Op, "error", err)
+		c.s.o.Log.Info("request refused", "op", r.Op, "error", err)
 		closeFiles(files)
 		c.reply(r.ID, nil, err)
 		c.finished()
