@@ -56,13 +56,14 @@ func (s *Server) abort(p *prepared) (err error) {
 		<-p.hanging
 	}
 	if p.image != nil {
-		if err = p.image.Abort(); err == nil {
-			err = s.run.Remove(shim.SavingName)
-		}
+		err = p.image.Abort()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clearing = ""
+	if p.image != nil && err == nil && s.exit == nil { // else the run folder may be closed
+		err = s.run.Remove(shim.SavingName)
+	}
 	return err
 }
 
