@@ -17,13 +17,17 @@ import (
 // dies with it, unless somebody has taken the VMM over and told the kernel otherwise,
 // which any process may (PR_SET_PDEATHSIG, prctl(2)). It would keep the VM's disks, and
 // a user id that another VM gets. While the shim, another user's, is in the cgroup, too,
-// nothing is killed.
+// nothing is killed: it tells of the VMM's end before its own, and is waited for.
 func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
 	if uid == 0 {
 		return nil // no VM's
 	}
 	for deadline := soon(); ; {
 		left, err := h.processes(c, uid)
+		if err != nil && time.Now().Before(deadline) {
+			time.Sleep(retryEvery)
+			continue
+		}
 		if err != nil || len(left) == 0 {
 			return err
 		}
