@@ -58,8 +58,9 @@ type podVMs struct {
 
 // runPods runs the pods' VMs until ctx ends; they go on after that.
 func (a *agent) runPods(ctx context.Context, client *kube.Client) {
-	known := pods.New(a.log)
-	a.watches.Go(func() { known.Run(ctx, client.Core(), client.Node()) })
+	known := pods.New()
+	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
+	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
 	p := &podVMs{agent: a, node: systemPods{kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known}}
 	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)

@@ -163,5 +163,5 @@ func (e *Events) write(ctx context.Context, event *corev1.Event) {
 func (e *Events) post(ctx context.Context, event *corev1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
-	return e.client.Core().Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
+	return e.client.Core().Post().Namespace(event.Namespace).Resource("events").MaxRetries(0).Body(event).Do(ctx).Error()
 }

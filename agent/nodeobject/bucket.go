@@ -7,16 +7,19 @@ import (
 )
 
 // How often the Node is written at most: bucketSize writes at once, then one each
-// bucketRefill. Who has to wait that often in a row is fighting with somebody.
+// bucketRefill; and of those in the long run supplySize, then one each supplyRefill.
+// Who has to wait that often in a row to put something back is fighting with somebody.
 const (
 	bucketSize   = 10
 	bucketRefill = 6 * time.Second
+	supplySize   = 60
+	supplyRefill = 5 * time.Minute
 	bucketTrials = 3
 )
 
 // bucket bounds the writes. It is for one goroutine.
 type bucket struct {
-	tokens *rate.Limiter
+	tokens, supply *rate.Limiter
 	// until is when the next write is due that had to wait; zero: none waits.
 	until time.Time
 	// waits is how many writes in a row had to wait.
@@ -24,8 +27,14 @@ type bucket struct {
 }
 
 func newBucket() *bucket {
-	return &bucket{tokens: rate.NewLimiter(rate.Every(bucketRefill), bucketSize)}
+	return &bucket{
+		tokens: rate.NewLimiter(rate.Every(bucketRefill), bucketSize),
+		supply: rate.NewLimiter(rate.Every(supplyRefill), supplySize),
+	}
 }
+
+// forgive has it count the writes that have to wait anew. There are no more of them.
+func (b *bucket) forgive() { b.until, b.waits = time.Time{}, 0 }
 
 // verdict is what a bucket says to a write.
 type verdict int
@@ -46,8 +55,8 @@ func (b *bucket) take(now time.Time) verdict {
 	if now.Before(b.until) {
 		return writeLater
 	}
-	token := b.tokens.ReserveN(now, 1)
-	delay := token.DelayFrom(now)
+	token, share := b.tokens.ReserveN(now, 1), b.supply.ReserveN(now, 1)
+	delay := max(token.DelayFrom(now), share.DelayFrom(now))
 	if delay < time.Millisecond { // it reckons in fractions
 		if b.until.IsZero() {
 			b.waits = 0 // the last one didn't have to wait, nor does this one
@@ -56,6 +65,7 @@ func (b *bucket) take(now time.Time) verdict {
 		return writeNow
 	}
 	token.CancelAt(now)
+	share.CancelAt(now)
 	b.until = now.Add(delay)
 	if b.waits++; b.waits >= bucketTrials {
 		return exhausted

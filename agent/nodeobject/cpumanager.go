@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/internal/inotify"
 )
 
@@ -33,12 +34,12 @@ func FollowCPUManager(ctx context.Context, path string, tell func(static bool), 
 	defer follower.Close()
 	again := time.NewTicker(unwatched)
 	defer again.Stop()
-	said := &complaint{log: log, what: "reading how the kubelet gives CPUs"}
+	said := &kube.Complaint{Log: log, What: "reading how the kubelet gives CPUs"}
 	for {
 		// Watched before it is read: nothing falls between.
 		blind := follower.Follow([]inotify.Interest{{Path: path, Written: true}})
 		static, err := readCPUManager(path)
-		said.about(ctx, err)
+		said.About(ctx, err)
 		if err == nil {
 			tell(static)
 		}

@@ -15,12 +15,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // fakeNode is a Node under server-side apply, as far as it matters here: who
 // changes a field has it, and an apply that would change another's is refused.
 // TestRealAPIServer shows that the real one does the same.
 type fakeNode struct {
+	uid     string
 	version int
 	values  map[field]string
 	owners  map[field]map[string]bool
@@ -32,7 +34,7 @@ type fakeNode struct {
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{version: 100, values: map[field]string{}, owners: map[field]map[string]bool{}}
+	return &fakeNode{uid: "u1", version: 100, values: map[field]string{}, owners: map[field]map[string]bool{}}
 }
 
 // set is somebody's update; an empty value takes the field away.
@@ -91,7 +93,7 @@ func (n *fakeNode) apply(_ context.Context, _ *object, p plan) (*object, error) 
 
 func (n *fakeNode) object() *object {
 	o := &object{ObjectMeta: metav1.ObjectMeta{
-		Name: "n1", UID: "u1", ResourceVersion: strconv.Itoa(n.version), Labels: map[string]string{}, Annotations: map[string]string{},
+		Name: "n1", UID: types.UID(n.uid), ResourceVersion: strconv.Itoa(n.version), Labels: map[string]string{}, Annotations: map[string]string{},
 	}}
 	managed := map[string]map[string]map[string]any{}
 	for f, value := range n.values {

@@ -25,13 +25,13 @@ type lease struct {
 	client *kube.Client
 	watch  *Watch
 	tally  *tally
-	said   *complaint
+	said   *kube.Complaint
 
 	known *coordinationv1.Lease // as the API server last had it
 }
 
 func newLease(client *kube.Client, watch *Watch, t *tally, log *slog.Logger) *lease {
-	return &lease{client: client, watch: watch, tally: t, said: &complaint{log: log, what: "renewing the agent's Lease"}}
+	return &lease{client: client, watch: watch, tally: t, said: &kube.Complaint{Log: log, What: "renewing the agent's Lease"}}
 }
 
 // run renews it until ctx ends, and lets it run out then.
@@ -40,7 +40,7 @@ func (l *lease) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		err := l.keep(ctx, time.Now())
-		l.said.about(ctx, err)
+		l.said.About(ctx, err)
 		l.tally.count(func(o *Outcomes) {
 			if err == nil {
 				o.LeaseRenewals++
@@ -72,7 +72,7 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 	defer cancel()
 	if l.known == nil {
 		var found coordinationv1.Lease
-		err := l.client.Coordination().Get().Namespace(l.client.Namespace()).Resource("leases").Name(l.client.Node()).Do(ctx).Into(&found)
+		err := l.client.Coordination().Get().Namespace(l.client.Namespace()).Resource("leases").Name(l.client.Node()).MaxRetries(1).Do(ctx).Into(&found)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -85,9 +85,12 @@ func (l *lease) renew(ctx context.Context, now time.Time) error {
 		request = l.client.Coordination().Post()
 	}
 	var after coordinationv1.Lease
-	err := request.Namespace(l.client.Namespace()).Resource("leases").Body(body).Do(ctx).Into(&after)
+	err := request.Namespace(l.client.Namespace()).Resource("leases").MaxRetries(1).Body(body).Do(ctx).Into(&after)
 	if err != nil {
 		return err
+	}
+	if after.Name != body.Name || after.ResourceVersion == "" {
+		return errOther
 	}
 	l.known = &after
 	return nil

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/capabilities/labels"
 )
 
@@ -25,7 +26,7 @@ type FileConfig struct {
 // which puts them on the Node: that needs no right on Nodes. It returns when ctx
 // ends.
 func KeepFile(ctx context.Context, cfg FileConfig) {
-	said := &complaint{log: cfg.Log, what: "writing the labels for Node Feature Discovery"}
+	said := &kube.Complaint{Log: cfg.Log, What: "writing the labels for Node Feature Discovery"}
 	retry := newRetry()
 	for {
 		changed := cfg.Source.Changed()
@@ -39,7 +40,7 @@ func KeepFile(ctx context.Context, cfg FileConfig) {
 			if errors.Is(err, ErrNoFacts) {
 				err = nil // they will come
 			}
-			said.about(ctx, err)
+			said.About(ctx, err)
 			if err != nil {
 				again = time.After(retry.failed(time.Now(), err))
 			} else {

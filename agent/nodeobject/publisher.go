@@ -17,6 +17,9 @@ import (
 // writeTimeout is how long one write may take.
 const writeTimeout = 30 * time.Second
 
+// errOther: what answers is no API server, or not ours; a login page, say.
+var errOther = errors.New("the API server answers with something else than what was written")
+
 // ErrNoFacts is a Source's that has none yet.
 var ErrNoFacts = errors.New("the machine has not been asked yet")
 
@@ -143,9 +146,12 @@ func (p *Publisher) write(ctx context.Context, node *object, what plan) (*object
 	var after object
 	err = p.cfg.Client.Core().Patch(types.ApplyYAMLPatchType).Resource("nodes").Name(node.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: kube.FieldManager}, metav1.ParameterCodec).
-		SetHeader("Accept", metadataOnly).Body(body).Do(ctx).Into(&after)
+		SetHeader("Accept", metadataOnly).MaxRetries(0).Body(body).Do(ctx).Into(&after)
 	if err != nil {
 		return nil, err
+	}
+	if after.UID != node.UID || after.ResourceVersion == "" {
+		return nil, errOther
 	}
 	p.cfg.Watch.wrote(&after)
 	return &after, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/kube"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -31,6 +32,9 @@ type reconciler struct {
 	node     *object
 	facts    *Facts // nil: not known yet
 	standing Standing
+	// written is what was written last, back what of that had to be put back.
+	written map[field]string
+	back    putBack
 	// pausing: the Node is still to be told that it is paused; paused: it was.
 	pausing, paused bool
 }
@@ -69,10 +73,14 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 	if wait := r.retry.wait(r.now()); wait > 0 {
 		return wait
 	}
-	if r.pausing { // the last write, which need not be paid for
+	if r.pausing { // the last write, which need not be paid for, if it is heeded
 		return r.apply(ctx, p)
 	}
-	switch r.bucket.take(r.now()) {
+	verdict := r.bucket.take(r.now())
+	if verdict == exhausted && !r.putsBack(p) { // the facts change that often
+		r.bucket.waits, verdict = 0, throttled
+	}
+	switch verdict {
 	case throttled:
 		r.log.Warn("the Node is written too often: what is to be written waits", "fields", names(p.changes))
 		r.tally.count(func(o *Outcomes) { o.Throttled++ })
@@ -98,8 +106,10 @@ func (r *reconciler) leaveAlone() bool {
 	case paused && !r.paused:
 		r.log.Warn("the Node is left as it is until its annotation is taken away", "annotation", AnnotationPaused)
 		r.paused, r.pausing = true, false
+		r.retry.reset()
 	case !paused && r.paused:
-		r.paused, r.bucket = false, newBucket()
+		r.paused = false
+		r.bucket.forgive()
 		r.say("paused", corev1.EventTypeNormal, "VmletResumed", "labels are written again: the annotation "+AnnotationPaused+" was taken away")
 	}
 	return skip || paused
@@ -155,16 +165,25 @@ func (r *reconciler) isContested(f field, wanted string) bool {
 
 // apply writes a plan.
 func (r *reconciler) apply(ctx context.Context, p plan) time.Duration {
+	putsBack := r.putsBack(p)
 	after, err := r.write(ctx, r.node, p)
 	if err != nil {
 		return r.failed(ctx, p, err)
 	}
-	r.retry.reset()
 	now := r.now()
+	if r.pausing {
+		r.retry.failed(now, nil)
+	} else {
+		r.retry.reset()
+	}
 	r.tally.count(func(o *Outcomes) {
 		o.Applies++
 		o.LastApply, o.LastError, o.Labels = now, "", labelsIn(p)
 	})
+	r.written = p.fields
+	if putsBack {
+		r.tellPutBack(p, now)
+	}
 	delete(r.said, "error")
 	delete(r.said, "refused")
 	r.log.Info("the Node was written", "fields", names(p.changes))
@@ -186,7 +205,7 @@ func (r *reconciler) failed(ctx context.Context, p plan, err error) time.Duratio
 	}
 	r.tally.count(func(o *Outcomes) { o.Errors++; o.LastError, o.LastErrorAt = err.Error(), now })
 	wait := r.retry.failed(now, err)
-	todo := remedy(err)
+	todo := kube.Remedy(err)
 	if r.said["error"] == "" {
 		r.log.Warn("the Node can't be written: it is tried again", "error", err, "remedy", todo)
 		r.said["error"] = "said"

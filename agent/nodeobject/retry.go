@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/kube"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -39,7 +40,7 @@ func (r *retry) reset() {
 // failed returns how long to wait: what the API server asks for, if that is more.
 func (r *retry) failed(now time.Time, err error) time.Duration {
 	delay := r.backoff.Step()
-	if remedy(err) == "" || apierrors.IsUnauthorized(err) { // client-go reads a token's file each minute
+	if kube.Remedy(err) == "" || apierrors.IsUnauthorized(err) { // client-go reads a token's file each minute
 		delay = min(delay, retryLast)
 	}
 	if seconds, asked := apierrors.SuggestsClientDelay(err); asked {

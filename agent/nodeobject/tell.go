@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -72,6 +73,41 @@ func (r *reconciler) tellSkipping(all, labels bool) {
 		r.say("skip", corev1.EventTypeNormal, "VmletSkipsLabels", "the annotation "+AnnotationSkipLabels+" is there: vmlet leaves the labels of what the machine can do as they are")
 	case r.unsay("skip"):
 		r.tell(corev1.EventTypeNormal, "VmletSkipsNoMore", "vmlet writes the labels of this Node again")
+	}
+}
+
+// That something is put back is told when it was manyPutBack times, each at most
+// putBackRest after the one before: once a person may do it by mistake.
+const (
+	manyPutBack = 3
+	putBackRest = time.Hour
+)
+
+// putBack counts writes that put something back.
+type putBack struct {
+	times int
+	last  time.Time
+}
+
+// putsBack reports whether a plan has something again that was written before.
+func (r *reconciler) putsBack(p plan) bool {
+	return slices.ContainsFunc(p.changes, func(f field) bool {
+		wanted, wants := p.fields[f]
+		before, wrote := r.written[f]
+		return wants && wrote && wanted == before
+	})
+}
+
+func (r *reconciler) tellPutBack(p plan, now time.Time) {
+	if now.Sub(r.back.last) > putBackRest {
+		r.back.times = 0
+		r.unsay("back")
+	}
+	r.back.times++
+	r.back.last = now
+	if r.back.times == manyPutBack {
+		r.say("back", corev1.EventTypeNormal, "VmletPutsBack", fmt.Sprintf(
+			"something else takes away what vmlet writes to this Node, and vmlet puts it back: %s. Find out who does it: the API server's audit log says so", names(p.changes)))
 	}
 }
 

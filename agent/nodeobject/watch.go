@@ -4,17 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/vmlet/vmlet/agent/kube"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -49,11 +44,12 @@ func (w *Watch) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	both.Go(func() {
-		w.follow(ctx, w.nodes, "nodes", metav1.ListOptions{FieldSelector: "metadata.name=" + w.client.Node()})
+		w.follow(ctx, w.nodes, kube.Following{Resource: "nodes", Fields: "metadata.name=" + w.client.Node()})
 	})
 	both.Go(func() {
-		w.follow(ctx, w.pods, "pods", metav1.ListOptions{
-			FieldSelector: "status.phase=Running,spec.nodeName=" + w.client.Node(), LabelSelector: virtHandlerLabel,
+		w.follow(ctx, w.pods, kube.Following{
+			Resource: "pods", Fields: "status.phase=Running,spec.nodeName=" + w.client.Node(), Labels: virtHandlerLabel,
+			What: "looking for a virt-handler",
 		})
 	})
 }
@@ -70,67 +66,14 @@ func (w *Watch) node() (*object, <-chan struct{}) {
 // wrote takes what the API server answered to a write: the watch may be late.
 func (w *Watch) wrote(o *object) { _ = store{w.nodes}.Add(o) }
 
-// follow keeps a value as the API server has it. client-go's reflector does the
-// work, and goes on whatever happens.
-func (w *Watch) follow(ctx context.Context, to *Value[objects], resource string, only metav1.ListOptions) {
-	said := &complaint{log: w.log, what: "following " + resource}
-	ask := func(o metav1.ListOptions) *rest.Request {
-		o.FieldSelector, o.LabelSelector = only.FieldSelector, only.LabelSelector
-		return w.client.Core().Get().Resource(resource).SetHeader("Accept", metadataOnly).VersionedParams(&o, metav1.ParameterCodec)
-	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := ask(o).Do(ctx).Get()
-			said.about(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			stream, err := ask(o).Timeout(watchTime(o)).Watch(ctx)
-			said.about(ctx, err)
-			return stream, err
-		},
-	}
-	// What goes wrong is said above, once: its own log would say it each time.
-	quiet := klog.Logger(logr.Discard())
-	r := cache.NewReflectorWithOptions(lw, &object{}, store{to}, cache.ReflectorOptions{Name: resource, Logger: &quiet})
-	r.RunWithContext(klog.NewContext(ctx, quiet))
-}
-
-func watchTime(o metav1.ListOptions) time.Duration {
-	if o.TimeoutSeconds == nil {
-		return 0
-	}
-	return time.Duration(*o.TimeoutSeconds) * time.Second
-}
-
-// complaint logs what fails once, and that it goes again.
-type complaint struct {
-	log  *slog.Logger
-	what string
-
-	mu   sync.Mutex
-	last string
-}
-
-func (c *complaint) about(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // the reflector begins anew
-	}
-	now := ""
-	if err != nil {
-		now = err.Error()
-	}
-	c.mu.Lock()
-	before := c.last
-	c.last = now
-	c.mu.Unlock()
-	switch {
-	case err != nil && (before == "" || apierrors.IsForbidden(err) && before != now):
-		c.log.Warn(c.what+" fails", "error", err, "remedy", remedy(err))
-	case err == nil && before != "":
-		c.log.Info(c.what + " works again")
-	}
+// follow keeps a value as the API server has it.
+func (w *Watch) follow(ctx context.Context, to *Value[objects], only kube.Following) {
+	only.Accept = metadataOnly
+	ctx = kube.Quiet(ctx)
+	quiet := klog.FromContext(ctx)
+	r := cache.NewReflectorWithOptions(w.client.ListWatch(only, w.log), &object{}, store{to},
+		cache.ReflectorOptions{Name: only.Resource, Logger: &quiet})
+	r.RunWithContext(ctx)
 }
 
 // store is a reflector's, which has no resync.

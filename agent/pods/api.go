@@ -3,37 +3,31 @@ package pods
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
 // Pods are those of this node, as the API server has them. Its methods may be
 // called concurrently.
 type Pods struct {
-	log *slog.Logger
-
 	mu      sync.Mutex
 	byUID   map[types.UID]*corev1.Pod
 	changed chan struct{} // closed, and another made, at each change
 }
 
 // New returns the pods of a node, none of which is known before Run.
-func New(log *slog.Logger) *Pods {
-	return &Pods{log: log, byUID: make(map[types.UID]*corev1.Pod), changed: make(chan struct{})}
+func New() *Pods {
+	return &Pods{byUID: make(map[types.UID]*corev1.Pod), changed: make(chan struct{})}
 }
 
 // Run follows the API server until ctx ends. While it doesn't answer, what is known
 // stays.
-func (p *Pods) Run(ctx context.Context, core rest.Interface, node string) {
-	source := cache.NewListWatchFromClient(core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+func (p *Pods) Run(ctx context.Context, source cache.ListerWatcher) {
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: source,
 		ObjectType:    &corev1.Pod{},

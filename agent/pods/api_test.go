@@ -3,7 +3,6 @@ package pods
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -151,13 +150,11 @@ func TestSlim(t *testing.T) {
 	}
 }
 
-func newPods() *Pods { return New(slog.New(slog.DiscardHandler)) }
-
 // TestContainerWaits until the API server says whose container it is.
 func TestContainerWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	p := newPods()
+	p := New()
 	type answer struct {
 		pod       *corev1.Pod
 		container *corev1.Container
@@ -185,7 +182,7 @@ func TestContainerGivesUp(t *testing.T) {
 	why := errors.New("the test ends it")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	p := newPods()
+	p := New()
 	if _, _, err := p.Container(ctx, testUID, "1111"); !errors.Is(err, why) || !strings.Contains(err.Error(), "no pod "+testUID) {
 		t.Errorf("%v", err)
 	}
@@ -198,7 +195,7 @@ func TestContainerGivesUp(t *testing.T) {
 func TestGone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	p := newPods()
+	p := New()
 	if err := p.Gone(ctx, testUID); err != nil {
 		t.Errorf("of one that was never there: %v", err)
 	}
