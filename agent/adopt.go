@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -85,23 +84,14 @@ func (a *agent) enterBroken(name string, err error) {
 		},
 	})
 	m.broken = err
-	if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
-		m.lost = process // it runs, and is to be ended before it is deleted
-	}
-	if m.lost != nil {
-		a.claimUser(name)
-	}
-}
-
-// claimUser sees that nobody else gets the user id of a VM that can't be
-// adopted and runs.
-func (a *agent) claimUser(name string) {
-	l, err := readLease(a.store.RunDir(name))
-	if err == nil {
-		err = a.host.ClaimUser(l.UID, name)
-	}
+	look := func() (ShimProcess, error) { return a.shims.Process(a.store.RunDir(name)) }
+	process, err := standing(look())
 	if err != nil {
-		a.log.Error("claiming a VM's user id", "vm", name, "error", err)
+		process = &unseen{look}
+	}
+	if process != nil {
+		m.lost = process // it runs, or may, and is to be ended before it is deleted
+		a.claimUser(name)
 	}
 }
 
@@ -119,16 +109,16 @@ func (ad *adoption) run(ctx context.Context) {
 	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("reading what the VM has of the host", "error", err)
 	}
-	process, err := m.home.process()
+	process, err := standing(m.home.process())
 	switch {
-	case err == nil:
+	case err != nil:
+		ad.agent.claimUser(m.name)
+		ad.lost(&unseen{m.home.process}, err)
+	case process != nil:
 		ad.alive(ctx, process)
-		return
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, os.ErrProcessDone):
 	default:
-		m.log.Error("looking for the VM's shim", "error", err)
+		ad.ended()
 	}
-	ad.ended()
 }
 
 // alive takes up a VM whose shim runs.
@@ -185,14 +175,6 @@ func (ad *adoption) awaitEnd(ctx context.Context, process ShimProcess, patience 
 	}
 	process.Close()
 	ad.ended()
-}
-
-// lost notes a shim that runs and does not answer; see giveUp.
-func (ad *adoption) lost(process ShimProcess, err error) {
-	ad.m.mu.Lock()
-	ad.m.lost = process
-	ad.m.mu.Unlock()
-	ad.observe(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
 }
 
 // release ends a shim whose agent died before it had it start a VMM.
@@ -365,58 +347,4 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*v
 	m.mu.Unlock()
 	m.note(s, message, mutate...)
 	m.log.Info("found", "state", lifecycle.Name(s), "message", message)
-}
-
-// sweep takes back what belongs to no VM that runs.
-func (a *agent) sweep() {
-	keep := make(map[string]bool)
-	for _, m := range a.all() {
-		m.mu.Lock()
-		keep[m.name] = m.live != nil || m.lost != nil
-		m.mu.Unlock()
-	}
-	for _, name := range a.orphans() {
-		keep[name] = true
-	}
-	swept, err := a.host.Sweep(func(vm string) bool { return keep[vm] })
-	if len(swept) > 0 {
-		a.log.Info("swept what VMs left that don't run", "vms", swept)
-	}
-	if err != nil {
-		a.log.Error("sweeping", "error", err)
-	}
-}
-
-// orphans are shims that run though nothing is known of their VM. They are
-// left alone; other run folders without a VM are removed.
-func (a *agent) orphans() (running []string) {
-	names, err := a.store.RunNames()
-	if err != nil {
-		a.log.Error("listing run folders", "error", err)
-		return nil
-	}
-	for _, name := range names {
-		if _, err := a.machine(name); err == nil {
-			continue
-		}
-		if process, err := a.shims.Process(a.store.RunDir(name)); err == nil {
-			a.log.Error("a shim runs whose VM has no record: end it by hand", "vm", name, "pid", process.PID())
-			process.Close()
-			a.claimUser(name)
-			running = append(running, name)
-			continue
-		}
-		a.sweepRunDir(name)
-	}
-	return running
-}
-
-func (a *agent) sweepRunDir(name string) {
-	err := error(nil)
-	if l, errLease := readLease(a.store.RunDir(name)); errLease == nil {
-		err = ownHome{a, name}.giveBack(l)
-	}
-	if err := errors.Join(err, a.store.RemoveRunDir(name)); err != nil {
-		a.log.Error("removing a run folder without a VM", "vm", name, "error", err)
-	}
 }

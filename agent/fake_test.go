@@ -392,6 +392,9 @@ func (s fakeShims) DialSocket(_ context.Context, runDir, name string) (net.Conn,
 }
 
 func (s fakeShims) Process(runDir string) (ShimProcess, error) {
+	if err := s.w.step("process"); err != nil {
+		return nil, err
+	}
 	p, err := s.find(runDir)
 	if err != nil {
 		return nil, err

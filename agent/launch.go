@@ -134,17 +134,16 @@ func (l *launch) announce() error {
 func (l *launch) endShim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endPatience)
 	defer cancel()
-	process, err := l.m.home.process()
-	if err == nil {
+	process, err := standing(l.m.home.process())
+	if process != nil {
 		defer process.Close()
 	}
 	_, errKill := l.shim.Kill(ctx)
 	errRelease := l.shim.Release(ctx, "")
 	defer l.shim.Close()
-	if process == nil {
-		return nil // it has ended already
+	if process != nil { // else it has ended already
+		err = process.Wait(ctx)
 	}
-	err = process.Wait(ctx)
 	if err != nil {
 		return fmt.Errorf("%w (kill: %v; release: %v)", err, errKill, errRelease)
 	}

@@ -47,7 +47,7 @@ type machine struct {
 	interrupt context.CancelCauseFunc
 	// live is what runs; nil: nothing does.
 	live *live
-	// lost is a shim that runs and does not answer; nil: there is none.
+	// lost is a shim that runs, or may, and does not answer; nil: there is none.
 	lost ShimProcess
 }
 
@@ -211,7 +211,7 @@ func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
 	case m.gone:
 		return lifecycle.Refuse, notFound(m.name)
 	case m.lost != nil && op != lifecycle.Kill:
-		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: its shim, process %d, runs but does not answer: kill the VM first", m.name, m.lost.PID())
+		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: %s: kill the VM first", m.name, plight(m.lost))
 	case m.lost != nil:
 		return lifecycle.Do, nil
 	case m.broken != nil && op != lifecycle.Delete:

@@ -238,36 +238,3 @@ func (a *agent) settled(ctx context.Context, m *machine) (*live, error) {
 		return nil, context.Cause(ctx)
 	}
 }
-
-// killLost ends a shim that does not answer. It is that very process, by its
-// pidfd, and its VMM dies with it. Of several who ask one does it: afterwards
-// the folders may be another run's.
-func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*vmletv1.VirtualMachine, error) {
-	select {
-	case m.slot <- struct{}{}:
-		defer func() { <-m.slot }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	m.mu.Lock()
-	done := m.lost != process
-	m.mu.Unlock()
-	if done {
-		return m.snapshot(), nil
-	}
-	if err := process.Kill(); err != nil {
-		return nil, err
-	}
-	if err := process.Wait(ctx); err != nil {
-		return nil, err
-	}
-	if err := m.home.sweep(); err != nil {
-		m.log.Error("taking back what the VM had of the host", "error", err)
-	}
-	m.mu.Lock()
-	m.lost = nil
-	m.mu.Unlock()
-	process.Close()
-	m.note(lifecycle.Stopped, "killed: its shim did not answer")
-	return m.snapshot(), nil
-}

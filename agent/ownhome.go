@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -226,11 +224,8 @@ func (ownHome) request(c *choice) (shim.Launch, error) { return shim.Launch{Plan
 
 // waitForShim returns when no shim runs in a home.
 func waitForShim(ctx context.Context, h home) error {
-	process, err := h.process()
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	if err != nil {
+	process, err := standing(h.process())
+	if process == nil {
 		return err
 	}
 	defer process.Close()

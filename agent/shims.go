@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 
+	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"golang.org/x/sys/unix"
 )
@@ -60,11 +62,19 @@ type systemProcess struct {
 }
 
 func (p *systemProcess) PID() int     { return p.id.PID }
-func (p *systemProcess) Alive() bool  { return shim.ProcessAlive(p.id) }
 func (p *systemProcess) Close() error { return p.pidfd.Close() }
 
+// Alive asks the pidfd, which can always be told, unlike what is in /proc.
+func (p *systemProcess) Alive() bool {
+	fds := []unix.PollFd{{Fd: int32(p.pidfd.Fd()), Events: unix.POLLIN}}
+	_, err := interrupted.RetryInt(func() (int, error) { return unix.Poll(fds, 0) })
+	return err != nil || fds[0].Revents == 0
+}
+
+// Kill of one that has ended is no error.
 func (p *systemProcess) Kill() error {
-	if err := unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGKILL, nil, 0); err != nil {
+	err := unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGKILL, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("killing process %d: %w", p.id.PID, err)
 	}
 	return nil

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -229,19 +227,21 @@ func (w *watcher) guest(set func(*vmletv1.GuestStatus)) {
 
 // lostShim is called when the connection to a shim ended without an exit.
 func (a *agent) lostShim(m *machine, l *live) {
-	process, err := m.home.process()
-	if err == nil {
-		if err := a.again(m, l, process); err == nil {
-			process.Close()
-			return
-		} else if process.Alive() {
+	process, err := standing(m.home.process())
+	if err != nil {
+		a.giveUp(m, l, &unseen{m.home.process}, err)
+		return
+	}
+	if process != nil {
+		err := a.again(m, l, process)
+		if err != nil && process.Alive() {
 			a.giveUp(m, l, process, err)
 			return
 		}
 		process.Close()
-	}
-	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, fs.ErrNotExist) {
-		m.log.Error("looking for the VM's shim", "error", err)
+		if err == nil {
+			return
+		}
 	}
 	a.ended(m, l, a.exitOf(m, l.lease.RunID))
 }
@@ -270,17 +270,6 @@ func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 	close(l.over) // for those who waited: they look at the state
 	a.watch(m, next)
 	return nil
-}
-
-// giveUp notes a shim that runs and does not answer. It is not killed: its
-// guest may be well, and only a person can tell.
-func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
-	l.swap(nil)
-	m.mu.Lock()
-	m.live, m.lost = nil, process
-	m.mu.Unlock()
-	close(l.over)
-	m.note(lifecycle.Crashed, fmt.Sprintf("its shim, process %d, runs but does not answer (%v): kill the VM to start it again", process.PID(), err))
 }
 
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was

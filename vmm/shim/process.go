@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -46,14 +47,21 @@ func readJSON[T any](path, name string) (*T, error) {
 // ProcessAlive reports whether that very process runs: a zombie doesn't, and
 // neither does another process that was given its pid. It is false when that
 // can't be found out; see OpenProcess.
-func ProcessAlive(p ShimProcess) bool {
+func ProcessAlive(p ShimProcess) bool { return ended(p) == nil }
+
+// ended returns nil if that very process runs. The error wraps os.ErrProcessDone if it
+// doesn't, any other leaves that open.
+func ended(p ShimProcess) error {
 	start, err := processStart(p.PID)
-	return err == nil && start == p.StartTime
+	if err == nil && start != p.StartTime || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		err = os.ErrProcessDone
+	}
+	return err
 }
 
 // OpenProcess returns a pidfd (pidfd_open(2)) of that very process: to wait for
 // its end by poll(2), and to signal it. The error wraps os.ErrProcessDone if it
-// has ended.
+// has ended; any other leaves open whether it runs.
 func OpenProcess(p ShimProcess) (*os.File, error) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -64,9 +72,9 @@ func OpenProcess(p ShimProcess) (*os.File, error) {
 	}
 	// Compared after the descriptor is there: from then on the pid can't go to
 	// another process unnoticed.
-	if !ProcessAlive(p) {
+	if err := ended(p); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("process %d: %w", p.PID, os.ErrProcessDone)
+		return nil, fmt.Errorf("process %d: %w", p.PID, err)
 	}
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+)
+
+// A shim is lost if it runs and does not answer, or if it isn't known whether it runs.
+// It is not killed: its guest may be well, and only a person can tell. Nothing that it
+// has of the host is touched.
+
+// standing is a VM's shim, nil if it has none or that has ended. An error leaves open
+// which.
+func standing(p ShimProcess, err error) (ShimProcess, error) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// unseen stands for a shim of which it isn't known whether it runs, as when there was no
+// descriptor left to look at it with. Whoever kills it has it looked for again.
+type unseen struct{ look func() (ShimProcess, error) }
+
+func (*unseen) PID() int     { return 0 }
+func (*unseen) Alive() bool  { return true }
+func (*unseen) Close() error { return nil }
+
+func (u *unseen) Kill() error { return u.found(ShimProcess.Kill) }
+
+func (u *unseen) Wait(ctx context.Context) error {
+	return u.found(func(p ShimProcess) error { return p.Wait(ctx) })
+}
+
+func (u *unseen) found(do func(ShimProcess) error) error {
+	p, err := standing(u.look())
+	if p == nil {
+		return err
+	}
+	defer p.Close()
+	return do(p)
+}
+
+// plight says what is the matter with a shim that is lost.
+func plight(p ShimProcess) string {
+	if p.PID() == 0 {
+		return "whether its shim runs is not known"
+	}
+	return fmt.Sprintf("its shim, process %d, runs but does not answer", p.PID())
+}
+
+// lose notes in a VM that its shim is lost, and returns what is to be said of it.
+func (m *machine) lose(p ShimProcess, why error) (message string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live, m.lost = nil, p
+	return fmt.Sprintf("%s (%v): kill the VM to start it again", plight(p), why)
+}
+
+// giveUp notes a shim that was lost while it was watched.
+func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
+	l.swap(nil)
+	message := m.lose(process, err)
+	close(l.over)
+	m.note(lifecycle.Crashed, message)
+}
+
+// lost notes a shim that is lost when the agent comes back.
+func (ad *adoption) lost(process ShimProcess, err error) {
+	ad.observe(lifecycle.Crashed, ad.m.lose(process, err))
+}
+
+// claimUser sees that nobody else gets the user id of a VM that can't be adopted and
+// may run.
+func (a *agent) claimUser(name string) {
+	l, err := readLease(a.store.RunDir(name))
+	if err == nil {
+		err = a.host.ClaimUser(l.UID, name)
+	}
+	if err != nil {
+		a.log.Error("claiming a VM's user id", "vm", name, "error", err)
+	}
+}
+
+// killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
+// with it. Of several who ask one does it: afterwards the folders may be another run's.
+func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*vmletv1.VirtualMachine, error) {
+	select {
+	case m.slot <- struct{}{}:
+		defer func() { <-m.slot }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	m.mu.Lock()
+	done := m.lost != process
+	m.mu.Unlock()
+	if done {
+		return m.snapshot(), nil
+	}
+	if err := process.Kill(); err != nil {
+		return nil, err
+	}
+	if err := process.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.home.sweep(); err != nil {
+		m.log.Error("taking back what the VM had of the host", "error", err)
+	}
+	m.mu.Lock()
+	m.lost = nil
+	m.mu.Unlock()
+	process.Close()
+	m.note(lifecycle.Stopped, "killed: its shim did not answer")
+	return m.snapshot(), nil
+}
