@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -105,7 +106,7 @@ func setUpTap(name string, r TapRequest) error {
 // goes with its last descriptor, unless who has one, a VMM that was taken over, has the
 // kernel keep it (TUNSETPERSIST, which needs no right).
 func RemoveTaps(owner string) error {
-	links, err := netlink.LinkList()
+	links, err := links()
 	if err != nil {
 		return fmt.Errorf("looking for taps: %w", err)
 	}
@@ -119,6 +120,16 @@ func RemoveTaps(owner string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// links lists the interfaces, once more if others have come or gone meanwhile: the kernel
+// says then that some may be missing (NLM_F_DUMP_INTR).
+func links() (all []netlink.Link, err error) {
+	for deadline := soon(); ; {
+		if all, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) || time.Now().After(deadline) {
+			return all, err
+		}
+	}
 }
 
 // bridgeHint is what to do where a bridge can't be had.
