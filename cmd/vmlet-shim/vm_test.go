@@ -200,7 +200,7 @@ func (s *scene) check(err error) {
 func (s *scene) startShim() {
 	s.t.Helper()
 	client, pid, err := shim.Start(s.ctx, shim.StartOptions{
-		Binary: shimBinary, RunDir: s.run, StateDir: s.state, RunID: "run-1", Grace: time.Second,
+		Binary: shimBinary, RunDir: s.run, StateDir: s.state, RunID: "run-1", Grace: patience,
 	})
 	s.check(err)
 	s.client, s.shimPID = client, pid

@@ -59,7 +59,7 @@ func (s *suite) guestEnds() {
 // period is over, also one that stands still.
 func (s *suite) stubborn() {
 	spec := s.spec("stubborn", guest.PVHOptions{IgnorePowerButton: true})
-	spec.StopGracePeriod = durationpb.New(time.Second)
+	spec.StopGracePeriod = durationpb.New(2 * time.Second) // in which it says that it was asked
 	v := s.boot(spec)
 	v.count()
 	s.outlasts(v)

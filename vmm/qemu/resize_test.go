@@ -42,11 +42,16 @@ func TestResize(t *testing.T) {
 			if err := resizer.SetVCPUs(ctx, 4*cores); err == nil {
 				t.Error("more vCPUs than there are places for")
 			}
-			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			if err := resizer.SetVCPUs(short, cores); !errors.Is(err, vmm.ErrGuestKeeps) {
+			// However long it takes here to ask at all.
+			err = context.DeadlineExceeded
+			for within := 100 * time.Millisecond; errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, vmm.ErrGuestKeeps) && ctx.Err() == nil; within *= 4 {
+				short, cancel := context.WithTimeout(ctx, within)
+				err = resizer.SetVCPUs(short, cores)
+				cancel()
+			}
+			if !errors.Is(err, vmm.ErrGuestKeeps) {
 				t.Errorf("without a guest, taking vCPUs away gives %v", err)
 			}
-			cancel()
 			if err := resizer.SetMemory(ctx, 256<<20); (err == nil) != c.balloon {
 				t.Errorf("balloon %t: %v", c.balloon, err)
 			}

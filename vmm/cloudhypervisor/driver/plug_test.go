@@ -127,7 +127,7 @@ func TestGuestKeeps(t *testing.T) {
 	r, m := plugged(t, guest.PVHOptions{KeepDevices: true})
 	r.check(m.Attach(r.ctx, r.attachment("more")))
 	for range 2 {
-		short, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+		short, cancel := context.WithTimeout(r.ctx, 500*time.Millisecond)
 		defer cancel()
 		if err := m.Detach(short, disk1()); !errors.Is(err, server.ErrGuestKeeps) {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestGuestKeeps(t *testing.T) {
 		t.Fatal("it is said to be gone:", err)
 	default:
 	}
-	short, cancel := context.WithTimeout(r.ctx, 100*time.Millisecond)
+	short, cancel := context.WithTimeout(r.ctx, 500*time.Millisecond)
 	defer cancel()
 	if err := m.Detach(short, disk1()); !errors.Is(err, server.ErrGuestKeeps) {
 		t.Fatal(err)
@@ -194,8 +194,8 @@ func TestAttachFails(t *testing.T) {
 // TestAttachSeenThrough: a caller that goes away doesn't leave half a device.
 func TestAttachSeenThrough(t *testing.T) {
 	r, m := plugged(t, guest.PVHOptions{})
-	r.turn(chtest.Knobs{Slow: map[string]int{"vm.add-disk": 200}})
-	ctx, cancel := context.WithTimeout(r.ctx, 50*time.Millisecond)
+	r.turn(chtest.Knobs{Slow: map[string]int{"vm.add-disk": 800}})
+	ctx, cancel := context.WithTimeout(r.ctx, 400*time.Millisecond)
 	defer cancel()
 	r.check(m.Attach(ctx, r.attachment("more")))
 	if info := r.config(m); !present(&info, "disk1") {
