@@ -52,14 +52,18 @@ func (h *Host) processes(c Cgroup, uid uint32) (own []int, err error) {
 	} else {
 		pids, err = everyProcess()
 	}
+	var others []int
 	for _, pid := range pids {
 		switch owner, there := ownerOf(pid); {
 		case !there:
 		case owner == uid:
 			own = append(own, pid)
 		case grouped:
-			return nil, fmt.Errorf("in the cgroup %s runs process %d of user %d: it is not the VMM's, and so nothing is ended there", c.Path(), pid, owner)
+			others = append(others, pid)
 		}
+	}
+	if len(own) > 0 && len(others) > 0 {
+		return nil, fmt.Errorf("in cgroup %s run processes %v of user %d, and %v of others: the VMM's shim seems to be alive, and so nothing is ended there", c.Path(), own, uid, others)
 	}
 	return own, err
 }

@@ -51,11 +51,14 @@ func TestEndProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := h.EndProcesses(c, strangers); err == nil || !strings.Contains(err.Error(), "of user 0") {
+	if err := h.EndProcesses(c, strangers); err == nil || !strings.Contains(err.Error(), "shim seems to be alive") {
 		t.Errorf("beside a shim: %v", err)
 	}
-	if err := h.EndProcesses(c, 0); err != nil {
-		t.Error(err)
+	// Of a user who has nothing there, and of nobody.
+	for _, uid := range []uint32{strangers + 1, 0} {
+		if err := h.EndProcesses(c, uid); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := shim.Process.Kill(); err != nil { // the others are alive, or they would have been reaped
 		t.Fatal(err)
