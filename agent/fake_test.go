@@ -195,7 +195,7 @@ func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	return h.w.hold("cgroup " + c.Path())
 }
 func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) error { return h.w.step("join") }
-func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
+func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error  { return nil }
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
 	if p := h.w.proc(filepath.Base(c.Path())); p != nil && p.alive() {
 		return errors.New("a process is in the cgroup")
