@@ -68,7 +68,7 @@ func (h ownHome) giveBack(l *lease) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return h.agent.store.RemoveRunDir(h.name)
+	return errors.Join(removeRemains(h.runDir()), h.agent.store.RemoveRunDir(h.name))
 }
 
 // sweep goes by the VM's name alone where there is no lease.
