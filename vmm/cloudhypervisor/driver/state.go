@@ -16,9 +16,14 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
-// restoreTime is how long a VM that was taken away may take to come back; with RAM
-// of its own all of that is read.
-const restoreTime = 10 * time.Minute
+// restoreTime is how long a VM that was taken away may take to come back. Its guest stands
+// still meanwhile, and if its VMM hangs somebody is to be told.
+func (m *machine) restoreTime() time.Duration {
+	if m.link.Plan.Memory.Path == "" {
+		return 10 * time.Minute // its RAM is its own, and all of it is read
+	}
+	return 2 * time.Minute
+}
 
 // tidyTime is how long a VMM that fills a folder as it is removed keeps others waiting.
 const tidyTime = 10 * time.Second
@@ -119,7 +124,7 @@ func (m *machine) Regain(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.restoreTime())
 	defer cancel()
 	info, err := m.api.Info(ctx)
 	var refused *chapi.Error
