@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -54,4 +56,37 @@ func TestDamageDuringSave(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSaveWaitsForTheCheck of the image that memory is mapped from: what is found while
+// the save is under way counts as well.
+func TestSaveWaitsForTheCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := &Server{}, &vm{verified: make(chan struct{})}
+		steps, failed := 0, make(chan error, 1)
+		wait := func(ctx context.Context) {
+			failed <- s.awaitVerified(ctx, v, func(shim.Progress) { steps++ })
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go wait(ctx)
+		synctest.Wait()
+		if len(failed) != 0 || steps != 1 {
+			t.Errorf("it did not wait, or said so %d times", steps)
+		}
+		cancel(errAborted)
+		if err := <-failed; !errors.Is(err, errAborted) {
+			t.Errorf("aborted: %v", err)
+		}
+		go wait(t.Context())
+		synctest.Wait()
+		s.mu.Lock()
+		s.damaged = "chunk 7 is not as it was"
+		s.mu.Unlock()
+		close(v.verified)
+		wantCode(t, <-failed, shim.CodeDamaged)
+		s.damaged = ""
+		if wait(t.Context()); <-failed != nil {
+			t.Error("a whole image is refused")
+		}
+	})
 }

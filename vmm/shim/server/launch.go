@@ -89,10 +89,16 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 		return nil, err
 	}
 	faultpoint.Reach("shim.launch.continued")
+	if l.lazyImage != nil {
+		l.vm.verified = make(chan struct{})
+	}
 	s.finish(op, func() { s.vm, s.log = l.vm, l.log })
 	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
 	if l.lazyImage != nil {
-		l.vm.background.Go(func() { s.verify(l.verifying, l.vm, l.lazyImage) })
+		l.vm.background.Go(func() {
+			defer close(l.vm.verified)
+			s.verify(l.verifying, l.vm, l.lazyImage)
+		})
 	}
 	go s.watch(l.vm)
 	go debug.FreeOSMemory() // the agent need not wait for it

@@ -60,8 +60,7 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, precondition("the VM is being stopped")
 	case s.damaged != "":
-		// A save would make of it an image that looks whole.
-		return nil, fault(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
+		return nil, s.fromDamaged()
 	}
 	op, err := s.begin("save", c)
 	if err != nil {
@@ -106,11 +105,40 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize}
 }
 
+// fromDamaged refuses a save that would make of what is damaged an image that looks
+// whole; s.mu is held.
+func (s *Server) fromDamaged() error {
+	return fault(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
+}
+
+// awaitVerified waits, while the guest goes on, until it is known whether the image that
+// its memory is mapped from is whole.
+func (s *Server) awaitVerified(ctx context.Context, v *vm, progress func(shim.Progress)) error {
+	if v.verified == nil {
+		return nil
+	}
+	progress(shim.Progress{Step: "checking the image that memory is mapped from"})
+	select {
+	case <-v.verified:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.damaged != "" {
+		return s.fromDamaged()
+	}
+	return nil
+}
+
 // prepare stops the guest and writes all but the manifest. After an error
 // undoSave has to follow.
 func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
 	var state *os.File
 	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(p, v); return err }); err != nil {
+		return err
+	}
+	if err := s.awaitVerified(ctx, v, progress); err != nil {
 		return err
 	}
 	progress(shim.Progress{Step: "saving device state"})

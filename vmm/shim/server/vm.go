@@ -29,6 +29,7 @@ type vm struct {
 	grace      time.Duration
 	undo       undoStack
 	background sync.WaitGroup // what uses the image
+	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none
 
 	// The rest is guarded by Server.mu.
 	ended     bool // nothing can be begun with it any more
