@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/selector"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc"
@@ -149,9 +150,9 @@ func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.
 	for _, v := range s.agent.node.vmms {
 		// One that can't be asked is listed all the same, without a version.
 		info, err := v.Info(ctx)
-		reason := info.Capabilities.GetReason()
+		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
 		if err != nil {
-			reason = err.Error()
+			reason = vmm.Sentence(err.Error(), vmm.Remedy(v.Name(), err))
 		}
 		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
 	}

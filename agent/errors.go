@@ -39,7 +39,7 @@ func invalid(field, format string, args ...any) error {
 }
 
 func notFound(name string) error {
-	return failf(codes.NotFound, "no vm named %q", name)
+	return failf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
 }
 
 // toStatus gives an error the code and the details that the API promises.

@@ -118,10 +118,11 @@ func (l *launch) steps(ctx context.Context, message string) error {
 
 // announce puts the VM into the state of being started.
 func (l *launch) announce() error {
-	state, message := lifecycle.Starting, "starting: "+l.choice.reason+"; "+l.choice.vmmReason
+	state, message := lifecycle.Starting, "starting with "+l.choice.vmm.Name()+" under "+l.choice.spec.GetHypervisor()
 	if l.image != nil {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}
+	l.m.log.Info("chosen", "hypervisor", l.choice.reason, "vmm", l.choice.vmmReason)
 	return l.m.change(func(vm *vmletv1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message

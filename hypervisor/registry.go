@@ -105,7 +105,7 @@ func (r *Registry) Default(configured string) (name, warning string) {
 // Choose picks a hypervisor. "auto" and "" take the first that works and under which the VMM runs guests, which runs says (the
 // error is why not; nil stands for a VMM that runs under all), or where there is none, the first of those that are degraded; a name
 // takes that one, also when it is degraded.
-// The reason is a plain sentence for the user. The error is *UnknownError, *UnusableError, or ctx's.
+// The reason is a plain sentence for the user, without remedies, which an error has. The error is *UnknownError, *UnusableError, or ctx's.
 func (r *Registry) Choose(ctx context.Context, requested string, runs func(Hypervisor) error) (Hypervisor, string, error) {
 	if requested == "" || requested == NameAuto {
 		return r.auto(ctx, runs)
@@ -122,13 +122,13 @@ func (r *Registry) Choose(ctx context.Context, requested string, runs func(Hyper
 	case Works:
 		return h, requested + " was asked for and works", nil
 	case Degraded:
-		return h, fmt.Sprintf("%s was asked for and is used although it is degraded: %s", requested, s.Sentence()), nil
+		return h, fmt.Sprintf("%s was asked for and is used although it is degraded: %s", requested, s.Reason), nil
 	}
 	return nil, "", &UnusableError{Name: requested, Status: s}
 }
 
 func (r *Registry) auto(ctx context.Context, runs func(Hypervisor) error) (Hypervisor, string, error) {
-	var passed []string
+	var passed passedOver
 	var slow Hypervisor // the first that is degraded
 	for _, h := range r.ordered {
 		s := h.Check(ctx)
@@ -145,31 +145,50 @@ func (r *Registry) auto(ctx context.Context, runs func(Hypervisor) error) (Hyper
 		case err == nil && s.Level == Degraded && slow == nil:
 			slow = h
 		}
-		passed = append(passed, passedOver(h, s, err))
+		passed = append(passed, passing{h, s, err})
 	}
 	if slow != nil {
-		return slow, fmt.Sprintf("%s, although it is degraded, as nothing better can be had: %s", slow.Name(), strings.Join(passed, "; ")), nil
+		return slow, fmt.Sprintf("%s, although it is degraded, as nothing better can be had: %s", slow.Name(), passed.brief()), nil
 	}
 	if len(passed) == 0 {
-		passed = append(passed, "none is registered")
+		return nil, "", &UnusableError{Name: NameAuto, Status: Status{Reason: "none is registered"}}
 	}
-	return nil, "", &UnusableError{Name: NameAuto, Status: Status{Reason: strings.Join(passed, "; ")}}
+	return nil, "", &UnusableError{Name: NameAuto, Status: Status{Reason: passed.join(Status.Sentence)}}
 }
 
-// passedOver says why h isn't taken; err is why not with this VMM.
-func passedOver(h Hypervisor, s Status, err error) string {
+// passing is a hypervisor that isn't taken; err is why not with this VMM.
+type passing struct {
+	h   Hypervisor
+	s   Status
+	err error
+}
+
+type passedOver []passing
+
+// brief says why in passing, without what can be done: `vmlet probe` has that.
+func (p passedOver) brief() string { return p.join(func(s Status) string { return s.Reason }) }
+
+func (p passedOver) join(words func(Status) string) string {
+	var all []string
+	for _, one := range p {
+		all = append(all, one.sentence(words(one.s)))
+	}
+	return strings.Join(all, "; ")
+}
+
+func (p passing) sentence(words string) string {
 	switch {
-	case s.Level == Works:
-		return fmt.Sprintf("%s works, but not with this VMM (%v)", h.Name(), err)
-	case err != nil:
-		return fmt.Sprintf("%s is %s (%s), and not to be had with this VMM (%v)", h.Name(), s.Level, s.Sentence(), err)
+	case p.s.Level == Works:
+		return fmt.Sprintf("%s works, but not with this VMM (%v)", p.h.Name(), p.err)
+	case p.err != nil:
+		return fmt.Sprintf("%s is %s (%s), and not to be had with this VMM (%v)", p.h.Name(), p.s.Level, words, p.err)
 	}
-	return fmt.Sprintf("%s is %s (%s)", h.Name(), s.Level, s.Sentence())
+	return fmt.Sprintf("%s is %s (%s)", p.h.Name(), p.s.Level, words)
 }
 
-func autoReason(h Hypervisor, passed []string) string {
+func autoReason(h Hypervisor, passed passedOver) string {
 	if len(passed) == 0 {
 		return h.Name() + " works"
 	}
-	return fmt.Sprintf("%s, because %s", h.Name(), strings.Join(passed, "; "))
+	return fmt.Sprintf("%s, because %s", h.Name(), passed.brief())
 }

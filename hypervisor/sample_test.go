@@ -107,7 +107,7 @@ func Example() {
 
 	// Output:
 	// emulation
-	// emulation, because sample is unusable (/made/up/sample: no such file or directory (ENOENT): load the sample module (modprobe sample))
+	// emulation, because sample is unusable (/made/up/sample: no such file or directory (ENOENT))
 	// microvm host bios 512Mi
 	// memory.hugePages: sample has none on amd64: want ordinary pages, or hypervisor kvm
 	// auto

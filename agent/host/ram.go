@@ -41,6 +41,9 @@ func MountRAM(dir, size, huge string) (*RAM, error) {
 	if err != nil && mounted && huge == "never" {
 		err = unix.Mount("vmlet-ram", dir, "tmpfs", flags, "mode=0700,size="+size)
 	}
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w: the agent has to be root, and in a container privileged", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("mounting a tmpfs for guest RAM at %s (%s): %w", dir, options, err)
 	}

@@ -39,9 +39,6 @@ func (Emulation) Layers() spec.Layers {
 // Validate refuses what needs a processor that runs the guest itself.
 func (Emulation) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	var faults spec.FieldErrors
-	if s.GetVmm() == spec.VMMCloudHypervisor {
-		faults.Add("vmm", "cloud-hypervisor can't emulate a processor: want qemu, or a hypervisor such as kvm")
-	}
 	if s.GetCpu().GetModel() == "host" {
 		faults.Add("cpu.model", "host needs a hypervisor, and this VM runs under emulation: want max or a named model")
 	}

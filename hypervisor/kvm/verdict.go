@@ -68,8 +68,7 @@ func verdict(o outcome) hypervisor.Status {
 		s.Limits = []string{"no 64-bit guests"}
 	case !o.fast():
 		// Without the speed itself, which no two trials agree on: it is in InstructionsPerSecond.
-		s.Reason = fmt.Sprintf("KVM here emulates each instruction instead of running it on the processor: it runs fewer than %d million "+
-			"a second; emulation (TCG) is faster", speedFloor/1_000_000)
+		s.Reason = fmt.Sprintf("KVM here emulates each instruction, fewer than %d million a second: emulation (TCG) is faster", speedFloor/1_000_000)
 		s.Remedy = "use the processor's own virtualisation (kvm_intel, kvm_amd; if this machine is itself a guest, through nested virtualisation)"
 		s.Limits = append([]string{"guests run many times slower than under emulation: small ones only"}, o.atomicLimit()...)
 	case !o.atomic:

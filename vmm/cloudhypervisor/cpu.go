@@ -12,12 +12,16 @@ import (
 // pass on. The node's quirks are QEMU's and don't matter here.
 const modelHost = "host"
 
+// modelEmulated is what a VM gets under emulation unless it says otherwise: that is
+// refused itself, and this is no fault besides.
+const modelEmulated = "max"
+
 // maxThreads is how many threads a core can have on x86-64.
 const maxThreads = 2
 
 func (b *builder) cpus() {
 	cpu := b.spec.GetCpu()
-	if model := cpu.GetModel(); model != "" && model != modelHost {
+	if model := cpu.GetModel(); model != "" && model != modelHost && !(model == modelEmulated && b.req.Hypervisor == spec.HypervisorEmulation) {
 		b.faults.Add("cpu.model", "%q: cloud-hypervisor gives the guest the node's CPU: want host, or use vmm: qemu", model)
 	}
 	// The topology has room for all that there may be: more sockets.

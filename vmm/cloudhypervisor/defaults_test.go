@@ -38,6 +38,9 @@ func TestDefaultsAreAccepted(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for _, c := range []struct{ yaml, fields string }{
 		{"hypervisor: emulation", "hypervisor"},
+		{"hypervisor: emulation\ncpu: {model: max}", "hypervisor"}, // as it is by default there
+		{"hypervisor: emulation\ncpu: {model: Nehalem}", "hypervisor cpu.model"},
+		{"cpu: {model: max}", "cpu.model"},
 		{"machineType: q35\nboot: {firmware: bios}", "machineType boot.firmware"},
 		{"cpu: {model: Nehalem, features: [{name: avx2}]}", "cpu.model cpu.features[0].name"},
 		{"disks: [{path: /a, type: cdrom}, {path: /b, bus: scsi}]", "disks[0].type disks[1].bus"},

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // UnusableError says that a VMM can't be used, whatever for.
@@ -12,8 +14,17 @@ type UnusableError struct {
 	Err error
 }
 
-func (e *UnusableError) Error() string { return "VMM " + e.VMM + ": " + e.Err.Error() }
+func (e *UnusableError) Error() string { return "vmm: " + e.sentence() }
 func (e *UnusableError) Unwrap() error { return e.Err }
+
+// sentence names the VMM, once, and says what to do.
+func (e *UnusableError) sentence() string {
+	text := e.Err.Error()
+	if !strings.Contains(text, e.VMM) {
+		text = e.VMM + ": " + text
+	}
+	return vmm.Sentence(text, vmm.Remedy(e.VMM, e.Err))
+}
 
 // RefusedError says that a VMM can't run a VM under a hypervisor. Its text is that of
 // the error it wraps.
@@ -54,7 +65,7 @@ func (r Refusal) line() string {
 	case errors.As(r.Err, &refused):
 		return "- " + r.VMM + " under " + refused.Hypervisor + ": " + strings.ReplaceAll(refused.Err.Error(), "\n", "\n  ")
 	case errors.As(r.Err, &unusable):
-		return "- " + r.VMM + ": " + unusable.Err.Error()
+		return "- " + unusable.sentence()
 	}
 	return "- " + r.VMM + ": " + r.Err.Error()
 }
@@ -69,20 +80,20 @@ func (e *NoneError) Unwrap() error {
 	return e.Refusals[0].Err
 }
 
-// err leaves out VMMs that are not there if one is: who has one VMM is told of that
-// alone.
+// err leaves out VMMs that are not there if one is, and comes before them: who has the
+// preferred VMM alone is told of that alone.
 func (e *NoneError) err() error {
-	var there []Refusal
-	for _, r := range e.Refusals {
+	there := 0
+	for i, r := range e.Refusals {
 		if !(errors.As(r.Err, new(*UnusableError)) && errors.Is(r.Err, fs.ErrNotExist)) {
-			there = append(there, r)
+			there = i + 1
 		}
 	}
-	switch {
-	case len(e.Refusals) == 1:
+	if there > 0 {
+		e.Refusals = e.Refusals[:there]
+	}
+	if len(e.Refusals) == 1 {
 		return e.Refusals[0].Err
-	case len(there) == 1:
-		return there[0].Err
 	}
 	return e
 }

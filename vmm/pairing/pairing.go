@@ -162,6 +162,9 @@ func (r Request) try(ctx context.Context, name string) (Pair, error) {
 func sentence(name string, err error) string {
 	var unusable *UnusableError
 	if errors.As(err, &unusable) {
+		if strings.HasPrefix(unusable.Err.Error(), name) {
+			return oneLine(unusable.Err)
+		}
 		return fmt.Sprintf("%s can't be used (%s)", name, oneLine(unusable.Err))
 	}
 	var refused *RefusedError

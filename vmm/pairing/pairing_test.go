@@ -82,6 +82,7 @@ func TestChoose(t *testing.T) {
 		{"another first", "kvm emulation", "auto", []string{"c", "q"}, program{under: "kvm emulation"}, program{under: "kvm"}, "", "c kvm", "c: the node's first choice"},
 		{"not there", "kvm emulation", "", both, program{broken: gone}, program{under: "kvm"}, "", "c kvm", "c: q can't be used (stat /q: file does not exist)"},
 		{"only one there, no emulation", "-kvm mshv emulation", "auto", both, program{broken: gone}, program{under: "kvm mshv"}, "", "c mshv", "c: q can't be used (stat /q: file does not exist)"},
+		{"not installed", "kvm", "", both, program{broken: fmt.Errorf("q is not installed: %w", fs.ErrNotExist)}, program{under: "kvm"}, "", "c kvm", "c: q is not installed: file does not exist"},
 		{"refused", "kvm", "", []string{"c", "q"}, program{under: "kvm"}, program{under: "kvm", refuses: fault}, "", "q kvm", "q: c can't: a: no; b: nor that"},
 		{"not under the wanted one", "kvm emulation", "emulation", []string{"c", "q"}, program{under: "kvm emulation"}, program{under: "kvm"}, "", "q emulation", "q: c can't: hypervisor emulation can't be used here: not with this VMM: c 1 has not been tried with it"},
 		{"faster with the second", "-kvm mshv emulation", "", both, program{under: "kvm emulation"}, program{under: "kvm mshv"}, "", "c mshv", "c: q would run it under emulation only"},
@@ -110,6 +111,7 @@ func TestChoose(t *testing.T) {
 // can be found in the error.
 func TestNone(t *testing.T) {
 	gone := fmt.Errorf("stat /q: %w", fs.ErrNotExist)
+	notThere := fmt.Errorf("c is not installed: %w", fs.ErrNotExist)
 	fault := spec.FieldErrors{{Field: "a", Message: "no"}, {Field: "b", Message: "nor that"}}
 	both := []string{"q", "c"}
 	for _, test := range []struct {
@@ -124,11 +126,15 @@ func TestNone(t *testing.T) {
 		{"broken, and refused", "kvm", both, program{broken: errors.New("crashes")}, program{refuses: fault},
 			"no VMM of this node can run it:\n- q: crashes\n- c under kvm: a: no\n  b: nor that", true},
 		{"one is there, and refuses", "kvm", both, program{refuses: fault}, program{broken: gone}, "a: no\nb: nor that", true},
-		{"none is there", "kvm", both, program{broken: gone}, program{broken: gone},
-			"no VMM of this node can run it:\n- q: stat /q: file does not exist\n- c: stat /q: file does not exist", false},
+		{"the first is not there, and the other refuses", "kvm", both, program{broken: gone}, program{refuses: fault},
+			"no VMM of this node can run it:\n- stat /q: file does not exist: install q, or set its path in the agent's configuration\n- c under kvm: a: no\n  b: nor that", true},
+		{"none is there", "kvm", both, program{broken: gone}, program{broken: notThere},
+			"no VMM of this node can run it:\n- stat /q: file does not exist: install q, or set its path in the agent's configuration\n- c is not installed: file does not exist: install c, or set its path in the agent's configuration", false},
+		{"forbidden", "kvm", both[:1], program{broken: fs.ErrPermission}, program{}, "vmm: q: permission denied: let this user execute it, or run as root", false},
 		{"no hypervisor", "-kvm", both, program{}, program{under: "mshv"},
 			"no VMM of this node can run it:\n- q: hypervisor auto can't be used here: kvm is unusable (made so)\n- c: hypervisor auto can't be used here: kvm is unusable (made so)", false},
-		{"one of its own", "kvm", both[:1], program{broken: gone}, program{}, "VMM q: stat /q: file does not exist", false},
+		{"one of its own", "kvm", both[:1], program{broken: gone}, program{},
+			"vmm: stat /q: file does not exist: install q, or set its path in the agent's configuration", false},
 		{"no VMM", "kvm", nil, program{}, program{}, "there is no VMM", false},
 	} {
 		_, err := pairing.Choose(t.Context(), request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c}))

@@ -42,6 +42,9 @@ const maxAnswer = 4 << 20
 func (q *QEMU) key() (string, error) {
 	parts := []string{fmt.Sprint("format ", answerFormat)}
 	info, err := os.Stat(q.config.Binary)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("qemu is not installed: %w", err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("QEMU: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,9 @@ func Main(ctx context.Context, env Env, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = a.unwritten
+	}
 	code := a.report(cmd, err)
 	a.close()
 	return code
@@ -61,6 +65,8 @@ type app struct {
 	client  *client // nil before the first connect
 	// running: the arguments made sense, the command itself has begun.
 	running bool
+	// unwritten is why something could not be written to standard output; nil: all was.
+	unwritten error
 }
 
 const (
@@ -77,7 +83,8 @@ func (a *app) root() *cobra.Command {
 		Long: `vmlet runs virtual machines on this node: it boots, saves, restores and ends them.
 
 Exit codes: 0 done; 1 failed (this includes a faulty specification); 2 wrong
-usage of the command line; 3 no such VM; 4 the agent cannot be reached.`,
+usage of the command line; 3 no such VM, or no such
+device of it; 4 the agent cannot be reached.`,
 		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
   vmlet save web-1 /srv/images/web-1
   vmlet start web-1`,
@@ -147,7 +154,7 @@ func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %q: is %q meant?", args[0], near[0])
+		return fmt.Errorf("unknown command %q: is %s meant?", args[0], `"`+strings.Join(near, `" or "`)+`"`)
 	}
 	return fmt.Errorf("unknown command %q", args[0])
 }
@@ -161,7 +168,9 @@ func outputFlag(cmd *cobra.Command, formats ...output.Format) *output.Flag {
 }
 
 func (a *app) printf(format string, args ...any) {
-	fmt.Fprint(a.Stdout, output.Printable(fmt.Sprintf(format, args...), true))
+	if _, err := fmt.Fprint(a.Stdout, output.Printable(fmt.Sprintf(format, args...), true)); err != nil && a.unwritten == nil {
+		a.unwritten = err
+	}
 }
 
 // notef tells the user something beside the result.

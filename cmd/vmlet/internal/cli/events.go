@@ -67,7 +67,7 @@ func (a *app) printEvent(format output.Format, e *vmletv1.Event) error {
 		return output.Line(a.Stdout, format, e)
 	case output.Name:
 		a.printf("%s\n", e.GetVm())
-		return nil
+		return a.unwritten
 	}
 	state := "-"
 	if e.GetState() != vmletv1.State_STATE_UNSPECIFIED {
@@ -79,7 +79,7 @@ func (a *app) printEvent(format output.Format, e *vmletv1.Event) error {
 	}
 	when := e.GetTime().AsTime().In(a.Now().Location()).Format("2006-01-02 15:04:05.000")
 	a.printf("%s\n", output.Printable(eventLine(when, e.GetVm(), state, e.GetType(), message), false))
-	return nil
+	return a.unwritten
 }
 
 // eventLine has columns of a fixed width: events come one by one.

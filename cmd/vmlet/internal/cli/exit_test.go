@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -55,6 +56,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"done", []string{"list"}, nil, 0, nil},
 		{"help", []string{"stop", "--help"}, nil, 0, nil},
 		{"unknown command", []string{"lsit"}, nil, 2, []string{`vmlet: unknown command "lsit": is "list" meant?`, "See: vmlet --help"}},
+		{"one of two commands", []string{"lst"}, nil, 2, []string{`vmlet: unknown command "lst": is "get" or "list" meant?`, "See: vmlet --help"}},
 		{"unknown subcommand", []string{"image", "eat"}, nil, 2, []string{`vmlet: unknown command "eat" for "vmlet image"`, "See: vmlet image --help"}},
 		{"unknown flag", []string{"list", "--bogus"}, nil, 2, []string{"vmlet: unknown flag: --bogus", "See: vmlet list --help"}},
 		{"bad flag value", []string{"list", "-o", "xml"}, nil, 2, []string{`vmlet: invalid argument "xml" for "-o, --output" flag: one of table, wide, json, yaml, name is wanted`, "See:"}},
@@ -71,6 +73,7 @@ func TestExitCodesAndErrors(t *testing.T) {
 
 		{"bad file", []string{"create", "-f", good, "-f", bad}, nil, 1, []string{"vmlet: " + bad + ":2: memroy: no such field"}},
 		{"no file", []string{"create", "-f", filepath.Join(dir, "none")}, nil, 1, []string{"vmlet: open " + dir}},
+		{"a folder", []string{"create", "-f", dir}, nil, 1, []string{"vmlet: read " + dir + ": is a directory"}},
 		{"no user-data", []string{"run", "a", "--cloud-init", filepath.Join(dir, "none")}, nil, 1, []string{"vmlet: --cloud-init: open "}},
 		{"faults of fields", []string{"create", "-f", good}, map[string]error{"CreateVM": faultySpec(t, "the specification has 2 faults")}, 1,
 			[]string{"vmlet: the specification has 2 faults", `  memory.size: "x": not a quantity`, "  disks[1].path: /a: no such file"}},
@@ -128,6 +131,23 @@ func TestPermissionDenied(t *testing.T) {
 	code, text := a.explain(t.Context(), &noAgentError{"/run/vmlet/vmlet.sock", &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", os.ErrPermission)}})
 	if code != exitNoAgent || !strings.Contains(text, "permission denied to uid") || !strings.Contains(text, "run this as root") {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestOutputLost: what can't be written is no success, and what streams ends.
+func TestOutputLost(t *testing.T) {
+	n := newFakeNode(t, machine("web", runs))
+	for _, args := range []string{"list", "list -o name", "get web", "node", "stop web", "events -f", "events -f -o name", "version"} {
+		env, _, stderr := n.env("")
+		env.Stdout = full{}
+		if code := Main(t.Context(), env, strings.Fields(args)); code != exitFailed || !strings.Contains(stderr.String(), syscall.ENOSPC.Error()) {
+			t.Errorf("%s: exit code %d, %s", args, code, stderr)
+		}
 	}
 }
 

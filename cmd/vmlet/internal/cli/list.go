@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -15,6 +16,7 @@ func (a *app) listCmd() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ps", "ls"},
 		Short:   "List the machines",
+		Long:    "List the machines. On a terminal, messages end where it does: -o wide and get have them whole.",
 		Example: "  vmlet list -o wide\n  vmlet stop $(vmlet list -l app=web -o name)",
 		Args:    arguments(0, 0),
 	}
@@ -75,7 +77,10 @@ func (a *app) printMachines(format output.Format, vms []*vmletv1.VirtualMachine)
 	for _, vm := range vms {
 		rows = append(rows, a.machineRow(vm, wide))
 	}
-	return output.Columns(a.Stdout, rows)
+	if wide {
+		return output.Columns(a.Stdout, rows)
+	}
+	return output.Clipped(a.Stdout, rows, terminal.Width(a.Stdout))
 }
 
 func machineHeader(wide bool) []string {

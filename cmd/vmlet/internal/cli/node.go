@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -55,7 +56,8 @@ func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error 
 	for _, h := range node.GetHypervisors() {
 		rows = append(rows, []string{h.GetName(), h.GetLevel(), h.GetReason()})
 	}
-	if err := output.Columns(a.Stdout, rows); err != nil {
+	width := terminal.Width(a.Stdout)
+	if err := output.Folded(a.Stdout, rows, width); err != nil {
 		return err
 	}
 	a.printf("\n")
@@ -67,7 +69,7 @@ func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error 
 		}
 		rows = append(rows, []string{v.GetName(), v.GetVersion(), def, v.GetBinary(), v.GetReason()})
 	}
-	return output.Columns(a.Stdout, rows)
+	return output.Folded(a.Stdout, rows, width)
 }
 
 // versions is what `version` shows.

@@ -68,10 +68,19 @@ func resized(req *vmletv1.ResizeVMRequest, r *vmletv1.ResizeVMResponse) string {
 	switch {
 	case !running(r.GetVm().GetStatus().GetState()):
 		return ", from its next start on"
+	case req.Memory != "" && r.MemoryBytes != nil && r.GetMemoryBytes() > wantedMemory(req):
+		return fmt.Sprintf("; the guest has %s of memory still: while it runs it gives back what it can spare, by its balloon driver (virtio_balloon); the same command again says how far it is",
+			output.Bytes(r.GetMemoryBytes()))
 	case req.Memory != "" && r.MemoryBytes != nil:
 		return fmt.Sprintf("; the guest has %s of memory now", output.Bytes(r.GetMemoryBytes()))
 	}
 	return ""
+}
+
+// wantedMemory is in bytes; the quantity was checked before.
+func wantedMemory(req *vmletv1.ResizeVMRequest) uint64 {
+	n, _ := spec.ParseQuantity(req.GetMemory())
+	return n
 }
 
 func (a *app) attachCmd() *cobra.Command {

@@ -4,8 +4,10 @@
 package machineflags
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -213,6 +215,9 @@ func ReadFile(path string) ([]byte, error) {
 // ReadAll reads at most spec.MaxSize bytes. The name is for errors.
 func ReadAll(r io.Reader, name string) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, spec.MaxSize+1))
+	if errors.As(err, new(*fs.PathError)) {
+		return nil, err // it has the name
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

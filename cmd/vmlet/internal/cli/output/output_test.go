@@ -1,6 +1,7 @@
 package output
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,29 @@ func TestColumnsAlign(t *testing.T) {
 	want := "A      B   C\nlong   -\n-      x   tail\n"
 	if b.String() != want {
 		t.Errorf("got\n%q want\n%q", b.String(), want)
+	}
+}
+
+// TestNarrow: the last column is cut, or goes on below itself; nothing else is touched.
+func TestNarrow(t *testing.T) {
+	rows := [][]string{{"NAME", "MESSAGE"}, {"ü", "one two three four five six seven"}, {"b", ""}, {"c", strings.Repeat("x", 40)}}
+	for _, test := range []struct {
+		write func(io.Writer, [][]string, int) error
+		width int
+		want  string
+	}{
+		{Clipped, 0, "NAME   MESSAGE\nü      one two three four five six seven\nb\nc      " + strings.Repeat("x", 40) + "\n"},
+		{Clipped, 30, "NAME   MESSAGE\nü      one two three four fiv…\nb\nc      " + strings.Repeat("x", 22) + "…\n"},
+		{Clipped, 5, "NAME   MESSAGE\nü      one two three four …\nb\nc      " + strings.Repeat("x", 19) + "…\n"},
+		{Clipped, 100, "NAME   MESSAGE\nü      one two three four five six seven\nb\nc      " + strings.Repeat("x", 40) + "\n"},
+		{Folded, 0, "NAME   MESSAGE\nü      one two three four five six seven\nb\nc      " + strings.Repeat("x", 40) + "\n"},
+		{Folded, 30, "NAME   MESSAGE\nü      one two three four five\n       six seven\nb\nc      " + strings.Repeat("x", 23) + "\n       " + strings.Repeat("x", 17) + "\n"},
+		{Folded, 1, "NAME   MESSAGE\nü      one two three four\n       five six seven\nb\nc      " + strings.Repeat("x", 20) + "\n       " + strings.Repeat("x", 20) + "\n"},
+	} {
+		var b strings.Builder
+		if err := test.write(&b, rows, test.width); err != nil || b.String() != test.want {
+			t.Errorf("width %d: %v, got\n%swant\n%s", test.width, err, b.String(), test.want)
+		}
 	}
 }
 

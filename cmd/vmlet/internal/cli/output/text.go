@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 )
@@ -40,6 +41,51 @@ func Printable(s string, keepLines bool) string {
 // Columns writes rows of equal length as an aligned table. The first is the
 // header.
 func Columns(w io.Writer, rows [][]string) error {
+	return eachLine(w, rows, func(line string, _ int) string { return line })
+}
+
+// minLast is what is left of the last column however narrow a terminal is.
+const minLast = 20
+
+// Clipped is Columns with the last column cut where a terminal of that width ends; 0:
+// it ends nowhere.
+func Clipped(w io.Writer, rows [][]string, width int) error {
+	return eachLine(w, rows, func(line string, last int) string {
+		runes := []rune(line)
+		if room := max(width, last+minLast); width > 0 && len(runes) > room {
+			return string(runes[:room-1]) + "…"
+		}
+		return line
+	})
+}
+
+// Folded is Columns with the last column in as many lines as a terminal of that width
+// needs for it; 0: one.
+func Folded(w io.Writer, rows [][]string, width int) error {
+	return eachLine(w, rows, func(line string, last int) string {
+		var out strings.Builder
+		room := max(width, last+minLast)
+		for runes := []rune(line); ; {
+			if width == 0 || len(runes) <= room {
+				return out.String() + string(runes)
+			}
+			end := room
+			for end > last && runes[end] != ' ' {
+				end--
+			}
+			rest := runes[min(end+1, len(runes)):]
+			if end == last { // a word that is too long
+				end, rest = room, runes[room:]
+			}
+			out.WriteString(strings.TrimRight(string(runes[:end]), " ") + "\n")
+			runes = append([]rune(strings.Repeat(" ", last)), rest...)
+		}
+	})
+}
+
+// eachLine writes the table's lines as form makes them, which is told where the last
+// column begins, in characters.
+func eachLine(w io.Writer, rows [][]string, form func(line string, last int) string) error {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 8, 3, ' ', 0)
 	for _, row := range rows {
@@ -55,8 +101,14 @@ func Columns(w io.Writer, rows [][]string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	last := -1
 	for line := range strings.Lines(b.String()) {
-		if _, err := io.WriteString(w, strings.TrimRight(line, " \n")+"\n"); err != nil {
+		line = strings.TrimRight(line, " \n")
+		if last < 0 { // the header
+			head := rows[0][len(rows[0])-1]
+			last = utf8.RuneCountInString(strings.TrimSuffix(line, head))
+		}
+		if _, err := io.WriteString(w, form(line, last)+"\n"); err != nil {
 			return err
 		}
 	}

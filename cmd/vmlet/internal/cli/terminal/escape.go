@@ -84,6 +84,18 @@ func Is(v any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// Width is how many columns the terminal v has; 0: it is none, or doesn't say.
+func Width(v any) int {
+	if !Is(v) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(v.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // Raw puts the terminal f into raw mode and returns what restores it, which
 // must be called on every way out. If f is no terminal nothing is done.
 func Raw(f any) (restore func(), err error) {
