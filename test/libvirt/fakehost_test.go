@@ -209,13 +209,6 @@ func (h madeUpHost) relay(client net.Conn, args []string) error {
 	if err != nil {
 		return err
 	}
-	// No KVM, of which libvirt would ask all that it asks, too.
-	if machine, found := take(&args, "-machine"); found {
-		if strings.HasPrefix(machine, "none,accel=") {
-			machine = "none,accel=tcg"
-		}
-		args = append(args, "-machine", machine)
-	}
 	// The parent that QEMU is to die with is the thread that started it.
 	runtime.LockOSThread()
 	cmd := exec.Command(os.Getenv(realVariable), append(args, monitor...)...)
