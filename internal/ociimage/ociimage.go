@@ -7,6 +7,8 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -178,12 +181,12 @@ func Layer(entries []Entry) (v1.Layer, error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	var all bytes.Buffer
-	// Compressed here: go-containerregistry would do it twice.
 	compressed, err := gzip.NewWriterLevel(&all, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
-	w := tar.NewWriter(compressed)
+	plain := sha256.New()
+	w := tar.NewWriter(io.MultiWriter(compressed, plain))
 	last := "." // which no layer has
 	for _, e := range entries {
 		if e.Path == last || !fs.ValidPath(e.Path) {
@@ -197,9 +200,26 @@ func Layer(entries []Entry) (v1.Layer, error) {
 	if err := errors.Join(w.Close(), compressed.Close()); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(all.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
+	packed := sha256.Sum256(all.Bytes())
+	return partial.CompressedToLayer(layer{content: all.Bytes(), digest: hash(packed[:]), diffID: hash(plain.Sum(nil))})
 }
+
+// layer is what go-containerregistry is to know of one: told both sums it need not
+// unpack the layer for them.
+type layer struct {
+	content        []byte
+	digest, diffID v1.Hash
+}
+
+func (l layer) Digest() (v1.Hash, error)            { return l.digest, nil }
+func (l layer) DiffID() (v1.Hash, error)            { return l.diffID, nil }
+func (l layer) Size() (int64, error)                { return int64(len(l.content)), nil }
+func (l layer) MediaType() (types.MediaType, error) { return types.OCILayer, nil }
+func (l layer) Compressed() (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(l.content)), nil
+}
+
+func hash(sum []byte) v1.Hash { return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum)} }
 
 func (e Entry) write(w *tar.Writer) error {
 	mode := int64(e.Mode.Perm())
