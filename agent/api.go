@@ -92,7 +92,7 @@ func (s *api) PauseVM(ctx context.Context, r *vmletv1.PauseVMRequest) (*vmletv1.
 }
 
 func (s *api) ResumeVM(ctx context.Context, r *vmletv1.ResumeVMRequest) (*vmletv1.ResumeVMResponse, error) {
-	vm, err := s.agent.resume(ctx, r.GetName())
+	vm, err := s.agent.resume(ctx, r.GetName(), r.GetAllowDamaged())
 	return &vmletv1.ResumeVMResponse{Vm: vm}, err
 }
 

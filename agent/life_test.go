@@ -130,7 +130,7 @@ func TestLife(t *testing.T) {
 		{"start", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.OK, lifecycle.Running},
 		{"start again", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.FailedPrecondition, lifecycle.Running},
 		{"delete while it runs", func() error { return a.delete(ctx, "web") }, codes.FailedPrecondition, lifecycle.Running},
-		{"resume what runs", func() error { _, err := a.resume(ctx, "web"); return err }, codes.OK, lifecycle.Running},
+		{"resume what runs", func() error { _, err := a.resume(ctx, "web", false); return err }, codes.OK, lifecycle.Running},
 		{"pause", func() error { _, err := a.pause(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
 		{"pause again", func() error { _, err := a.pause(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
 		{"reset", func() error { _, err := a.reset(ctx, "web"); return err }, codes.OK, lifecycle.Paused},

@@ -89,10 +89,33 @@ type live struct {
 
 	mu      sync.Mutex
 	monitor vmm.Monitor // nil: not connected
+	damage  string      // what is wrong with the image that memory is mapped from
 }
 
 func newLive(l *lease, s Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
 	return &live{lease: l, shim: s, vmm: v, dial: dial, monitor: monitor, over: make(chan struct{})}
+}
+
+func (l *live) setDamaged(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.damage = why
+}
+
+func (l *live) damaged() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.damage
+}
+
+// checkWhole refuses to let a guest run that would read wrong memory, and may write what
+// comes of it to its disks.
+func (l *live) checkWhole(vm string) error {
+	why := l.damaged()
+	if why == "" {
+		return nil
+	}
+	return failf(codes.DataLoss, "vm %s stands still, as the image is damaged that its memory is mapped from (%s): kill it, and restore a whole image or start it --cold; resume --allow-damaged lets it go on with wrong memory, and it can then be stopped", vm, why)
 }
 
 // connected returns the monitor. The watch connects it anew when it is lost.

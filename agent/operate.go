@@ -57,7 +57,14 @@ func (a *agent) pause(ctx context.Context, name string) (*vmletv1.VirtualMachine
 	})
 }
 
-func (a *agent) resume(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vmletv1.VirtualMachine, error) {
+	if m, err := a.machine(name); err == nil && !allowDamaged {
+		if l := m.running(); l != nil && m.state() == lifecycle.Paused {
+			if err := l.checkWhole(name); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 		if err := monitor.Resume(ctx); err != nil {
 			return err
@@ -109,6 +116,11 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 	l := m.running()
 	if l == nil {
 		return m.snapshot(), false, nil // it has ended by itself
+	}
+	if m.state() == lifecycle.Paused { // it has to run to shut down
+		if err := l.checkWhole(name); err != nil {
+			return nil, false, err
+		}
 	}
 	wait := m.snapshot().GetStatus().GetEffectiveSpec().GetStopGracePeriod().AsDuration()
 	if grace != nil {

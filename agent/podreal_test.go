@@ -195,7 +195,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	a = w.start()
 	n.serve(a)
 	come(t, "it is adopted", a.is(lifecycle.Paused))
-	_, err = a.resume(t.Context(), podVM)
+	_, err = a.resume(t.Context(), podVM, false)
 	do("resume", err, lifecycle.Running)
 	_, err = a.reset(t.Context(), podVM)
 	do("reset", err, lifecycle.Running)

@@ -149,7 +149,7 @@ func TestSaveFailsAndGuestStands(t *testing.T) {
 		t.Fatal("it was saved")
 	}
 	a.wantState(t, "web", lifecycle.Paused)
-	if _, err := a.resume(t.Context(), "web"); err != nil || w.proc("web").paused {
+	if _, err := a.resume(t.Context(), "web", false); err != nil || w.proc("web").paused {
 		t.Errorf("it can't be resumed: %v", err)
 	}
 }

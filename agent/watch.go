@@ -29,6 +29,10 @@ const (
 
 // watch follows a running VM until it has ended or the agent ends.
 func (a *agent) watch(m *machine, l *live) {
+	if why := clip(l.shim.Welcome().Damaged, maxMessage); why != "" { // an agent before this one was told
+		l.setDamaged(why)
+		(&watcher{m: m}).moved(lifecycle.Paused, lifecycle.Paused, why)
+	}
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
 		w := &watcher{agent: a, m: m, l: l, pace: newPace()}
@@ -46,8 +50,6 @@ type watcher struct {
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
-	// damaged: that its image is was told.
-	damaged bool
 }
 
 func (w *watcher) listen(monitor vmm.Monitor) {
@@ -104,9 +106,9 @@ func (w *watcher) leave() {
 
 // shimEvent reports whether it was the last.
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
-	if e.Damaged != "" && !w.damaged {
-		w.damaged = true // once is enough: a pod's shim may say it as often as it likes
+	if e.Damaged != "" && w.l.damaged() == "" { // once is enough: a pod's shim may say it as often as it likes
 		e.Damaged = clip(e.Damaged, maxMessage)
+		w.l.setDamaged(e.Damaged)
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
 		w.paused(e.Damaged)
 		// The VMM may have said before that it is paused, but not why.

@@ -1394,8 +1394,10 @@ func (x *PauseVMResponse) GetVm() *VirtualMachine {
 }
 
 type ResumeVMRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Also a guest whose memory is mapped from an image that is damaged.
+	AllowDamaged  bool `protobuf:"varint,2,opt,name=allow_damaged,json=allowDamaged,proto3" json:"allow_damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1435,6 +1437,13 @@ func (x *ResumeVMRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *ResumeVMRequest) GetAllowDamaged() bool {
+	if x != nil {
+		return x.AllowDamaged
+	}
+	return false
 }
 
 type ResumeVMResponse struct {
@@ -3172,9 +3181,10 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x0ePauseVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
 	"\x0fPauseVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"%\n" +
+	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"J\n" +
 	"\x0fResumeVMRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"<\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
+	"\rallow_damaged\x18\x02 \x01(\bR\fallowDamaged\"<\n" +
 	"\x10ResumeVMResponse\x12(\n" +
 	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"$\n" +
 	"\x0eResetVMRequest\x12\x12\n" +

@@ -59,8 +59,13 @@ func (s *Server) stopWithin(v *vm, grace time.Duration) {
 func (s *Server) press(v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
-	if err := v.machine.Continue(ctx); err != nil && !v.proc.ended() {
-		s.log.Warn("continue the guest so that it can shut down", "error", err)
+	s.mu.Lock()
+	whole := s.damaged == "" // else it would write to its disks what it reads wrong
+	s.mu.Unlock()
+	if whole {
+		if err := v.machine.Continue(ctx); err != nil && !v.proc.ended() {
+			s.log.Warn("continue the guest so that it can shut down", "error", err)
+		}
 	}
 	if err := v.machine.PowerDown(ctx); err != nil && !v.proc.ended() {
 		s.log.Warn("press the power button", "error", err)

@@ -151,9 +151,10 @@ func (a *app) pauseCmd() *cobra.Command {
 
 func (a *app) resumeCmd() *cobra.Command {
 	cmd := a.machineCmd("resume", "Let paused guests go on", "  vmlet resume web-1", paused)
+	damaged := cmd.Flags().Bool("allow-damaged", false, "also one whose memory is mapped from an image that is damaged: what it reads is wrong")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: name})
+			_, err := c.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: name, AllowDamaged: *damaged})
 			return "resumed", err
 		})
 	}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// TestDamagedStandsStill: a guest whose image was found to be damaged goes on only for
+// who says so; it can be killed.
+func TestDamagedStandsStill(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	if _, err := a.create(t.Context(), testSpec("web")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := a.machine("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := m.running()
+	events := l.shim.(*fakeShim).events
+	for range cap(events) + 2 { // the first was taken up when the last is sent
+		events <- shim.Event{Damaged: "chunk 7"}
+	}
+	a.wantState(t, "web", lifecycle.Paused)
+	_, err = a.resume(t.Context(), "web", false)
+	wantCode(t, "resume", err, codes.DataLoss)
+	_, _, err = a.stop(t.Context(), "web", nil)
+	wantCode(t, "stop", err, codes.DataLoss)
+	a.wantState(t, "web", lifecycle.Paused)
+	if _, err := a.resume(t.Context(), "web", true); err != nil {
+		t.Error(err)
+	}
+	a.wantState(t, "web", lifecycle.Running)
+	if _, err := a.kill(t.Context(), "web"); err != nil {
+		t.Error(err)
+	}
+	a.wantState(t, "web", lifecycle.Stopped)
+}
