@@ -99,6 +99,29 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 	}
 }
 
+// TestMonitorThatIsThereAgain is connected after tries that failed, and asked what has
+// become of the guest meanwhile.
+func TestMonitorThatIsThereAgain(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, dialer(a.shims, m.home.runDir()), nil)}
+	w.failStep("connect", errors.New("hung up"))
+	watcher.reconnect()
+	if watcher.again == nil {
+		t.Error("it is not tried again")
+	}
+	w.failStep("connect", nil)
+	p := w.proc("web")
+	p.mu.Lock()
+	p.paused = true
+	p.mu.Unlock()
+	watcher.reconnect()
+	a.wantState(t, "web", lifecycle.Paused)
+}
+
 // TestDroppedEventsAreMadeUpFor by asking.
 func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 	w := newWorld(t)

@@ -20,6 +20,9 @@ const (
 	endPatience = 30 * time.Second
 	// monitorPatience is how long a VMM may take to answer a new connection.
 	monitorPatience = 10 * time.Second
+	// monitorPause is between tries to connect a monitor that does not answer: its VMM may
+	// stand still for a while, as when its disk does.
+	monitorPause = 30 * time.Second
 	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
 	// event: QEMU's have less, and one of a VMM that was taken over may have
 	// as much as a message of its monitor.
@@ -37,6 +40,9 @@ func (a *agent) watch(m *machine, l *live) {
 		monitor, _ := l.connected()
 		w := &watcher{agent: a, m: m, l: l, pace: newPace()}
 		w.listen(monitor)
+		if monitor == nil && l.vmm != nil {
+			w.again = time.After(monitorPause)
+		}
 		w.run()
 	})
 }
@@ -154,21 +160,22 @@ func (w *watcher) lostMonitor() {
 	}
 }
 
-// reconnect connects a monitor that was lost anew. If the VMM has ended the
-// shim is about to say so.
+// reconnect connects a monitor that was lost anew, and later again if that fails. If the
+// VMM has ended its socket is gone, so that this fails at once, and the shim is about to
+// say so.
 func (w *watcher) reconnect() {
 	ctx, cancel := context.WithTimeout(w.agent.ctx, monitorPatience)
 	defer cancel()
-	// A VMM that ended takes its socket along, and this fails at once; else the
-	// exit is waited for at the same time as for the monitor.
 	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
 	if err != nil {
 		w.m.log.Debug("the VMM's monitor is gone", "error", err)
+		w.again = time.After(monitorPause)
 		return
 	}
 	w.l.swap(monitor)
 	w.listen(monitor)
 	w.m.log.Warn("the VMM's monitor was lost and is connected again: events may be missing")
+	w.resync()
 }
 
 func (w *watcher) monitorEvent(e vmm.Event) {
