@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sync"
 
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"golang.org/x/sys/unix"
@@ -18,15 +17,26 @@ func removeIfThere(path string) error {
 	return nil
 }
 
+// devicesLock is locked while a device node's access list is changed: the agents of a
+// machine change the same ones. It is root's, and so is the folder: nobody else can hold it.
+const devicesLock = "/run/vmlet-devices.lock"
+
 // Devices gives VMs' users access to device nodes by their access control
-// lists. It may be used concurrently.
-type Devices struct{ mu sync.Mutex }
+// lists. It may be used concurrently, by several processes, too.
+type Devices struct{}
+
+func exclusively(do func() error) error {
+	f, err := os.OpenFile(devicesLock, os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	return posixacl.Exclusively(devicesLock, do)
+}
 
 // Grant lets a user read and write a device. granted says whether anything had
 // to be done, and is to be revoked.
-func (d *Devices) Grant(path string, uid uint32) (granted bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (Devices) Grant(path string, uid uint32) (granted bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
@@ -34,17 +44,16 @@ func (d *Devices) Grant(path string, uid uint32) (granted bool, err error) {
 	if st.Mode&0o006 == 0o006 {
 		return false, nil
 	}
-	if err := posixacl.Grant(path, uid, posixacl.Read|posixacl.Write); err != nil {
+	if err := exclusively(func() error { return posixacl.Grant(path, uid, posixacl.Read|posixacl.Write) }); err != nil {
 		return false, fmt.Errorf("giving user %d access to %s: %w", uid, path, err)
 	}
 	return true, nil
 }
 
 // Revoke takes back what Grant gave.
-func (d *Devices) Revoke(path string, uid uint32) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := posixacl.Revoke(path, uid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (Devices) Revoke(path string, uid uint32) error {
+	err := exclusively(func() error { return posixacl.Revoke(path, uid) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("taking back user %d's access to %s: %w", uid, path, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
@@ -296,5 +297,38 @@ func TestDevice(t *testing.T) {
 	}
 	if err := d.Revoke(path+"x", 4242); err != nil {
 		t.Errorf("revoking on what is gone: %v", err)
+	}
+}
+
+// TestDevicesOfSeveralAgents: none of them loses what another has done.
+func TestDevicesOfSeveralAgents(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "device")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := new(Devices).Grant(path, 4242); errors.Is(err, unix.ENOTSUP) {
+		t.Skip(err)
+	}
+	var agents sync.WaitGroup
+	for uid := range uint32(8) {
+		agents.Go(func() {
+			var d Devices
+			for range 50 {
+				if _, err := d.Grant(path, 5000+uid); err != nil {
+					t.Error(err)
+				}
+				if err := d.Revoke(path, 5000+uid); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	agents.Wait()
+	if err := new(Devices).Revoke(path, 4242); err != nil {
+		t.Error(err)
+	}
+	if n, err := unix.Getxattr(path, "system.posix_acl_access", nil); err == nil && n > 0 {
+		t.Errorf("an access list of %d bytes is left", n)
 	}
 }
