@@ -75,7 +75,7 @@ func TestCreateValidatesForItsVMM(t *testing.T) {
 	a := w.start()
 	for _, c := range []struct{ yaml, want string }{
 		{"vmm: cloud-hypervisor\nnetworks: [{}, {tap: {}}]\ndevices: {watchdog: {model: itco}}", "networks[0].user devices.watchdog.model"},
-		{"vmm: cloud-hypervisor\nhypervisor: emulation\ncpu: {model: host}\nnetworks: [{user: {}}]", "vmm cpu.model networks[0].user"},
+		{"vmm: cloud-hypervisor\nhypervisor: emulation\ncpu: {model: host}\nnetworks: [{user: {}}]", "cpu.model networks[0].user"},
 		{"vmm: cloud-hypervisor\ndevices: {watchdog: {}}", ""},
 		{"vmm: qemu\nnetworks: [{}]", ""},
 		{"vmm: auto\nnetworks: [{}]\ndevices: {watchdog: {model: itco}}", ""},

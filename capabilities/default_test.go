@@ -39,8 +39,8 @@ func TestChooseDefault(t *testing.T) {
 		warning        bool
 	}{
 		{name: "the first", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm works"},
-		{name: "the first is slow", kvm: degraded, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is degraded (found so: do that)"},
-		{name: "the first can't be used", kvm: unusable, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is unusable (found so: do that)"},
+		{name: "the first is slow", kvm: degraded, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is degraded (found so)"},
+		{name: "the first can't be used", kvm: unusable, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is unusable (found so)"},
 		{name: "none", kvm: unusable, emulation: unusable, vmms: []*vmletv1.VmmCapabilities{both}, want: " qemu", reason: "none: "},
 		{name: "slow, and configured", kvm: degraded, emulation: works, configured: "kvm", vmms: []*vmletv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm was asked for"},
 		{name: "the second is configured", kvm: works, emulation: works, configured: "emulation", vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "emulation was asked for"},
