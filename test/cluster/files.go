@@ -109,17 +109,19 @@ func (c *Cluster) writeJSON(file string, content object) error {
 func (c *Cluster) kubeletConfig() object {
 	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"containerRuntimeEndpoint":  "unix://" + containerdSocket,
-		"authentication":            object{"x509": object{"clientCAFile": c.path("pki/ca.crt")}, "anonymous": object{"enabled": false}},
-		"tlsCertFile":               c.path("pki/kubelet.crt"),
-		"tlsPrivateKeyFile":         c.path("pki/kubelet.key"),
-		"cgroupDriver":              "cgroupfs",
-		"cgroupRoot":                "/" + c.name,
-		"failCgroupV1":              false,
-		"failSwapOn":                false,
-		"resolvConf":                c.path("etc/resolv.conf"),
-		"makeIPTablesUtilChains":    false,
-		"nodeStatusUpdateFrequency": "2s",
+		"containerRuntimeEndpoint": "unix://" + containerdSocket,
+		"authentication":           object{"x509": object{"clientCAFile": c.path("pki/ca.crt")}, "anonymous": object{"enabled": false}},
+		"tlsCertFile":              c.path("pki/kubelet.crt"),
+		"tlsPrivateKeyFile":        c.path("pki/kubelet.key"),
+		"cgroupDriver":             "cgroupfs",
+		"cgroupRoot":               "/" + c.name,
+		"failCgroupV1":             false,
+		"failSwapOn":               false,
+		"resolvConf":               c.path("etc/resolv.conf"),
+		"makeIPTablesUtilChains":   false,
+		// Looked at often, for devices that come and go, and written when it changes.
+		"nodeStatusUpdateFrequency": "1s",
+		"nodeStatusReportFrequency": "10s",
 		// Images can't be pulled again, and a full disk is not this node's matter.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": object{

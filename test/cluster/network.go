@@ -37,7 +37,8 @@ func (n network) link() string { return fmt.Sprintf("vmlet-cl%d", n.number) }
 const nodeLink = "eth0"
 
 // connect lays a wire to the namespace of a process, with the first free
-// network. It goes when that namespace goes.
+// network: one that another cluster takes at the same moment isn't. It goes when
+// that namespace goes.
 func connect(pid int) (network, error) {
 	for number := range 256 {
 		n := network{number}
@@ -47,7 +48,9 @@ func connect(pid int) (network, error) {
 		case !free:
 			continue
 		}
-		return n, n.connect(pid)
+		if err := n.connect(pid); !errors.Is(err, unix.EEXIST) {
+			return n, err
+		}
 	}
 	return network{}, errors.New("198.18.0.0/16 has no free network")
 }

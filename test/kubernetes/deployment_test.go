@@ -51,21 +51,16 @@ func TestDeployment(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
+	t.Parallel()
 	d := deploy(t)
 	d.part(t, "node", d.testNodeObject)
-	d.part(t, "life", d.testLife)
-	d.part(t, "at once", func(t *testing.T) { // most of it is waiting
-		for name, test := range map[string]func(*testing.T){
-			"delete": d.testDelete, "failing": d.testFailing, "refused": d.testRefused,
-			"containers": d.testContainers, "memory": d.testMemory, "endpoints": d.testEndpoints,
-			"cloud-hypervisor": d.testCloudHypervisor,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
-		}
-	})
+	if !atOnce(t, map[string]func(*testing.T){
+		"life": d.testLife, "delete": d.testDelete, "failing": d.testFailing, "refused": d.testRefused,
+		"containers": d.testContainers, "memory": d.testMemory, "endpoints": d.testEndpoints,
+		"cloud-hypervisor": d.testCloudHypervisor,
+	}) {
+		d.describe(t)
+	}
 	d.part(t, "liars", d.testLiars)
 	d.part(t, "restarts", d.testRestarts)
 	d.part(t, "silence", d.testSilence)

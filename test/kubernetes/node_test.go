@@ -3,8 +3,10 @@ package kubernetes_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,14 +45,36 @@ func TestNode(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
+	t.Parallel()
 	n := startNode(t)
 	t.Run("KVM", n.testKVM)
 	t.Run("restarts", n.testRestarts)
 	t.Run("taken away", n.testTakenAway)
-	t.Run("single NUMA node", n.testSingleNode)
+	atOnce(t, map[string]func(*testing.T){"single NUMA node": n.testSingleNode, "tools": n.testTools})
 	t.Run("restricted to NUMA nodes", n.testRestricted)
 	t.Run("API server away", n.testAPIServerAway)
-	t.Run("tools", n.testTools)
+}
+
+// TestMain has more tests at once than there are processors: most of it is waiting.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(m.Run())
+}
+
+// atOnce runs tests that don't mind each other, and returns when all have ended.
+func atOnce(t *testing.T, tests map[string]func(*testing.T)) bool {
+	return t.Run("at once", func(t *testing.T) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 }
 
 // kubelet's configuration. Of CPUs the pods have those of the second NUMA node to
@@ -219,9 +243,10 @@ func (n *node) outcome(t *testing.T, name string) string {
 	return ""
 }
 
+// remove has pods end, and waits for none: who needs what they have waits for that.
 func (n *node) remove(t *testing.T, pods ...pod) {
 	t.Helper()
-	args := []string{"delete", "pod", "--wait"}
+	args := []string{"delete", "pod", "--wait=false"}
 	for _, p := range pods {
 		args = append(args, p.name)
 	}

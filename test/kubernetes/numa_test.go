@@ -95,8 +95,7 @@ func (n *node) testSingleNode(t *testing.T) {
 		t.Errorf("devices were given twice: %q", taken)
 	}
 	n.remove(t, append(pairs, aligned)...)
-	n.wantRefused(t, pod{"two-nodes", map[string]string{cards: "2"}, nil})
-	n.wantRefused(t, pod{"cpu-elsewhere", exclusive(disks, "1"), nil})
+	n.wantRefused(t, pod{"two-nodes", map[string]string{cards: "2"}, nil}, pod{"cpu-elsewhere", exclusive(disks, "1"), nil})
 	disk := pod{"disks", map[string]string{disks: "2"}, nil}
 	n.run(t, disk)
 	if got, _ := n.given(t, disk, disks); len(got) != 2 {
@@ -120,14 +119,16 @@ func (n *node) testRestricted(t *testing.T) {
 	n.wantRefused(t, pod{"still-elsewhere", exclusive(disks, "1"), nil})
 }
 
-// wantRefused: the kubelet doesn't run the pod, because it can't be aligned.
-func (n *node) wantRefused(t *testing.T, p pod) {
+// wantRefused: the kubelet doesn't run the pods, because they can't be aligned.
+func (n *node) wantRefused(t *testing.T, pods ...pod) {
 	t.Helper()
-	n.create(t, p)
-	if got := n.outcome(t, p.name); !strings.HasPrefix(got, affinity+": ") {
-		t.Errorf("%s was not refused as %s: %q", p.name, affinity, got)
+	n.create(t, pods...)
+	for _, p := range pods {
+		if got := n.outcome(t, p.name); !strings.HasPrefix(got, affinity+": ") {
+			t.Errorf("%s was not refused as %s: %q", p.name, affinity, got)
+		}
 	}
-	n.remove(t, p)
+	n.remove(t, pods...)
 }
 
 // wantAsked: the kubelet's log says that it has asked which devices are best.

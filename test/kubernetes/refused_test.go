@@ -57,6 +57,8 @@ func (d *deployment) testRefused(t *testing.T) {
 	p.change = func(pod, _ object) { spec(pod)["restartPolicy"] = "Always" }
 	d.createVMs(t, p)
 	d.counted(t, p, 3)
+	d.mustVmlet(t, "save", "--keep-running", p.vm(), "/saved/running")
+	d.goesOn(t, p, running)
 	own := "is its pod's: kubectl delete pod -n guests kept ends it, and a new pod starts or restores one"
 	podsOnly := "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod"
 	for _, c := range []struct {
@@ -72,7 +74,7 @@ func (d *deployment) testRefused(t *testing.T) {
 		{[]string{"save", "--keep-running", p.vm(), "/run/vmlet/image"}, "is in the pod's volume vmlet, which is gone with the pod: choose a folder of a volume that stays"},
 		{[]string{"save", "--keep-running", p.vm(), "/run/vmlet"}, "is in the pod's volume vmlet"},
 		{[]string{"save", "--keep-running", p.vm(), "/guest/image"}, "read-only file system"},
-		{[]string{"save", "--keep-running", p.vm(), "/saved/kept"}, "/saved/kept"}, // it has an image
+		{[]string{"save", "--keep-running", p.vm(), "/saved/running"}, "/saved/running"}, // it has an image
 		{[]string{"pause", "guests/nobody"}, `"guests/nobody"`},
 	} {
 		out, err := d.vmlet(c.args...)
@@ -85,8 +87,6 @@ func (d *deployment) testRefused(t *testing.T) {
 	if image, err := d.inPod(p, "vmlet", "image", "info", "/saved/refused"); err == nil {
 		t.Errorf("a save that was refused has left %s", image)
 	}
-	d.goesOn(t, p, running)
-	d.mustVmlet(t, "save", "--keep-running", p.vm(), "/saved/running")
 	d.goesOn(t, p, running)
 	d.deleteVMs(t, p)
 }

@@ -59,8 +59,7 @@ func get(ctx context.Context, t *testing.T, address string) report.Report {
 // testTools tries those of test/cluster that tests of others on a cluster use.
 func (n *node) testTools(t *testing.T) {
 	t.Run("dry run", n.testDryRun)
-	t.Run("rollout", n.testRollout)
-	t.Run("tokens", n.testTokens)
+	atOnce(t, map[string]func(*testing.T){"rollout": n.testRollout, "tokens": n.testTokens})
 }
 
 // testDryRun: with stubs of the kinds that aren't Kubernetes' own the API server
@@ -124,7 +123,7 @@ func (n *node) testRollout(t *testing.T) {
 	if err := n.RolledOut(short, "default", "daemonset/try"); err == nil || !strings.Contains(err.Error(), "ErrImageNeverPull") {
 		t.Errorf("a rollout whose image isn't there: %v", err)
 	}
-	n.kubectl(t, "delete", "daemonset/try", "podmonitor/try", "prometheusrule/try", "--wait")
+	n.kubectl(t, "delete", "daemonset/try", "podmonitor/try", "prometheusrule/try", "--wait=false")
 }
 
 // testTokens: a token says whose it is and on which node, also of a node that

@@ -142,7 +142,7 @@ func (d *deployment) createVMs(t *testing.T, pods ...vmPod) {
 	must(t, d.Apply(d.ctx, string(text)))
 }
 
-// deleteVMs removes pods, and waits until they are gone.
+// deleteVMs has pods end, and waits for none.
 func (d *deployment) deleteVMs(t *testing.T, pods ...vmPod) {
 	t.Helper()
 	names := make(map[string][]string)
@@ -150,7 +150,7 @@ func (d *deployment) deleteVMs(t *testing.T, pods ...vmPod) {
 		names[p.in()] = append(names[p.in()], p.name)
 	}
 	for namespace, all := range names {
-		d.kubectl(t, append([]string{"delete", "pod", "-n", namespace, "--ignore-not-found"}, all...)...)
+		d.kubectl(t, append([]string{"delete", "pod", "-n", namespace, "--ignore-not-found", "--wait=false"}, all...)...)
 	}
 }
 
