@@ -84,6 +84,7 @@ func TestNodeObject(t *testing.T) {
 		{"opting out", n.testSkip},
 		{"virt-handler", n.testVirtHandler},
 		{"API server away", n.testAPIServerAway},
+		{"made anew, and another token", n.testMadeAnew},
 		{"thrashing", n.testThrashing},
 		{"rights", n.testRights},
 		{"another node's agent", n.testAnotherNode},
@@ -151,18 +152,21 @@ func (n *kubeNode) token(t *testing.T, node string) string {
 	return strings.TrimSpace(n.kubectl(t, args...))
 }
 
-// tokenKubeconfig is the administrator's with another token in it.
+// tokenKubeconfig is the administrator's with another token, in the file tokenFile.
 func (n *kubeNode) tokenKubeconfig(t *testing.T, token string) string {
 	t.Helper()
 	kubeconfig, err := clientcmd.LoadFromFile(n.Kubeconfig())
 	check(t, err)
-	for name := range kubeconfig.AuthInfos {
-		kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
+	for name := range kubeconfig.AuthInfos {
+		kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: tokenFile(path)}
+	}
+	check(t, os.WriteFile(tokenFile(path), []byte(token), 0o600))
 	check(t, clientcmd.WriteToFile(*kubeconfig, path))
 	return path
 }
+
+func tokenFile(kubeconfig string) string { return kubeconfig + ".token" }
 
 func (n *kubeNode) file(t *testing.T, name, content string) string {
 	t.Helper()

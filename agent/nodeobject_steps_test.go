@@ -197,6 +197,31 @@ func (n *kubeNode) testAPIServerAway(t *testing.T) {
 	n.settle(t, 3)
 }
 
+// The Node is deleted, and made anew by the kubelet: it has its labels again. The
+// agent's token was bound to the one before and isn't accepted any more; it goes on as
+// soon as its file has another.
+func (n *kubeNode) testMadeAnew(t *testing.T) {
+	file := tokenFile(n.cfg.Kubernetes.Kubeconfig)
+	old, err := os.ReadFile(file)
+	check(t, err)
+	value := n.object(t).Labels[ownLabel]
+	n.kubectl(t, "delete", "node", cluster.NodeName)
+	// What this test has written there the kubelet does not take.
+	check(t, os.Remove(nodeobject.CPUManagerFile(n.KubeletDir())))
+	check(t, n.RestartKubelet(n.ctx))
+	n.kubectl(t, "label", "node", cluster.NodeName, foreignLabel+"=1")
+	n.until(t, "the token is refused", func() bool { // accepted ones are known for ten seconds
+		_, err := n.KubectlAs(n.ctx, string(old), "auth", "whoami")
+		return err != nil
+	})
+	n.managed(t, "static")
+	n.until(t, "a write is refused", func() bool { return strings.Contains(n.publisher.Outcomes().LastError, "Unauthorized") })
+	check(t, os.WriteFile(file, []byte(n.token(t, cluster.NodeName)), 0o600))
+	n.untilLabel(t, nodeobject.LabelCPUManager, "true")
+	n.untilLabel(t, ownLabel, value)
+	n.settle(t, 3)
+}
+
 func (n *kubeNode) testThrashing(t *testing.T) {
 	for !n.publisher.Outcomes().Paused {
 		n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
