@@ -38,9 +38,13 @@ func copied(t *testing.T) func(w *Writer) {
 // TestRemains: what a killed save leaves is removed, whatever it was at, and nothing else.
 func TestRemains(t *testing.T) {
 	for name, until := range map[string]func(w *Writer){
-		"folder":  func(*Writer) {},
-		"copied":  copied(t),
-		"unnoted": func(w *Writer) { w.opts.Note = func(Remains) error { return nil }; writeState(t, w); w.state.Truncate(0) },
+		"folder": func(*Writer) {},
+		"copied": copied(t),
+		"unnoted": func(w *Writer) {
+			w.opts.Note = func(Remains) error { return nil }
+			writeState(t, w)
+			w.state.Truncate(0)
+		},
 		"manifest": func(w *Writer) {
 			copied(t)(w)
 			w.opts.Note = func(r Remains) error { // as if killed at the manifest
