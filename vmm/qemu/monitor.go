@@ -66,6 +66,9 @@ func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error
 // wait in the subscription's bounded queue.
 func (m *monitor) Events() <-chan vmm.Event { return m.events }
 
+// Err says why there are no more events; nil: there are.
+func (m *monitor) Err() error { return m.client.Err() }
+
 // Close ends the connection; the VM is not touched.
 func (m *monitor) Close() error {
 	m.cancel()

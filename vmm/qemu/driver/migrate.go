@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -45,7 +46,29 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	defer out.Close()
 	err = m.transfer(ctx, out, "migrate", nil)
 	faultpoint.Reach("qemu.save.moved")
-	return errors.Join(err, m.finalized(ctx))
+	if err = errors.Join(err, m.finalized(ctx)); err != nil {
+		return err
+	}
+	return looksSaved(f)
+}
+
+// header is how QEMU's device state begins: QEMU_VM_FILE_MAGIC and QEMU_VM_FILE_VERSION of
+// its migration/savevm.h, which are the same since 2008.
+const header = "QEVM\x00\x00\x00\x03"
+
+// looksSaved doesn't take QEMU at its word: with an image of nothing the guest would be
+// lost. What comes after the header is QEMU's own.
+func looksSaved(f *os.File) error {
+	begins := make([]byte, len(header))
+	switch n, err := f.ReadAt(begins, 0); {
+	case n == 0 && errors.Is(err, io.EOF):
+		return errors.New("QEMU says that it has saved its device state, and the file is empty")
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case string(begins[:n]) != header:
+		return fmt.Errorf("QEMU says that it has saved its device state, and the file begins with %q, which no device state does", begins[:n])
+	}
+	return nil
 }
 
 // finalizing is how long QEMU may take to put a migration away.

@@ -57,7 +57,7 @@ func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, res
 
 func (m message) result(command string, result any) error {
 	if m.Error != nil {
-		return &Error{Command: command, Class: m.Error.Class, Desc: m.Error.Desc}
+		return &Error{Command: command, Class: m.Error.Class, Desc: clip(m.Error.Desc)}
 	}
 	if result == nil {
 		return nil

@@ -3,6 +3,7 @@ package qmp
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 var (
@@ -57,7 +58,18 @@ func (c ErrorClass) Error() string { return string(c) }
 type Error struct {
 	Command string     // the command that failed
 	Class   ErrorClass // what programs decide by
-	Desc    string     // what QEMU says to people
+	Desc    string     // what QEMU says to people, cut after 4 KiB
+}
+
+// maxDesc bounds what is kept of a refusal's words, in bytes: they are a line or two to
+// a person, and may have a path in them.
+const maxDesc = 4 << 10
+
+func clip(desc string) string {
+	if len(desc) <= maxDesc {
+		return desc
+	}
+	return strings.ToValidUTF8(desc[:maxDesc], "") + "..."
 }
 
 // Error names the command, the class unless it is the generic one, and QEMU's words.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestReplyBeatsTheEnd: a reply that has come is the call's, even if the
@@ -73,5 +75,14 @@ func TestWakeIsHandedOn(t *testing.T) {
 	cancel()
 	if _, err := s.Next(ctx); !errors.Is(err, context.Canceled) || !woken() {
 		t.Errorf("after one left: %v", err)
+	}
+}
+
+// TestRefusalIsCut: however much QEMU says of a refusal, a few lines of it are kept.
+func TestRefusalIsCut(t *testing.T) {
+	m := message{Error: &wireError{Class: GenericError, Desc: strings.Repeat("nö", 1<<20)}}
+	err := m.result("stop", nil)
+	if text := err.Error(); len(text) > maxDesc+100 || !utf8.ValidString(text) || !strings.HasSuffix(text, "...") {
+		t.Errorf("%d bytes: %.40q", len(text), text)
 	}
 }

@@ -202,6 +202,18 @@ func explained(d Driver, p *plan.Plan, err error) error {
 // dying is how long a VMM that has closed its monitor may take to end by itself.
 const dying = time.Second
 
+// endsSoon waits for the end of a VMM that has closed its monitor; false: it lives on.
+func (p *process) endsSoon() bool {
+	timer := time.NewTimer(dying)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
 // explain prefers the VMM's own words about its end, unless it was killed as somebody
 // had asked, and then the cause of the context's, to an error that is only a
 // consequence of it.
@@ -210,12 +222,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 		return nil
 	}
 	if errors.Is(err, ErrMonitorClosed) {
-		timer := time.NewTimer(dying)
-		defer timer.Stop()
-		select {
-		case <-p.done:
-		case <-timer.C:
-		}
+		p.endsSoon()
 	}
 	cause := context.Cause(ctx)
 	if p.ended() && !errors.Is(cause, errKilled) {

@@ -84,6 +84,9 @@ func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.
 	} else {
 		err = v.proc.explain(op.ctx, err)
 	}
+	if errors.Is(err, ErrMonitorClosed) {
+		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
+	}
 	s.log.Error("save failed", "directory", args.Directory, "error", err)
 	err = errors.Join(err, s.undoSave(v, p))
 	s.finish(op, func() {})

@@ -94,7 +94,10 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 			return s.stopDamaged(v, p)
 		}
 		if errors.Is(err, ErrMonitorClosed) {
-			return nil // it has ended, which is told elsewhere
+			if v.proc.endsSoon() {
+				return nil // which is told elsewhere
+			}
+			break // without a monitor it can't be told again
 		}
 		s.log.Error("let the guest go on", "error", err, "try", try+1)
 	}
