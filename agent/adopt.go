@@ -243,7 +243,7 @@ func (ad *adoption) catchUp(vm *vmletv1.VirtualMachine) {
 	}
 	vm.Status.Hypervisor = m.Accelerator
 	vm.Status.Vmm = &vmletv1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
-	vm.Status.StartedAt = timestamppb.New(ad.lease.Start)
+	vm.Status.StartedAt = stamp(ad.lease.Start)
 	vm.Status.BootId = ad.agent.bootID
 }
 

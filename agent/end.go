@@ -10,7 +10,6 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // ended notes how a VMM ended and gives back what it had. When it returns the
@@ -42,7 +41,7 @@ func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
 		m.panics.Add(1)
 	}
 	m.note(state, message, func(vm *vmletv1.VirtualMachine) {
-		vm.Status.EndedAt = timestamppb.New(at)
+		vm.Status.EndedAt = stamp(at)
 		vm.Status.Process = nil
 		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: panicked}

@@ -50,7 +50,7 @@ func toStatus(err error) error {
 	if _, is := status.FromError(err); is {
 		return err
 	}
-	st := status.New(codeOf(err), err.Error())
+	st := status.New(codeOf(err), clip(err.Error(), maxMessage)) // parts of it may be a VMM's words
 	if details := detailsOf(err); len(details) > 0 {
 		if with, err := st.WithDetails(details...); err == nil {
 			st = with

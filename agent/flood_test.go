@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -21,13 +24,15 @@ func TestHostileEvents(t *testing.T) {
 	a := w.start()
 	a.mustCreate(t, "web")
 	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m}
+	watcher := &watcher{agent: a.agent, m: m, pace: newPace()}
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	for _, e := range []vmm.Event{
 		{Name: "LARGE", Data: large},
 		{Name: string(large)},
 		{Name: "BAD", Data: []byte("{\"a\": \"\xff\"}")},
 		{Name: "\xff"},
+		{Name: "LATE", Time: time.Unix(1<<50, 0)},
+		{Name: "EARLY", Time: time.Unix(-1<<50, 0)},
 	} {
 		sub := a.hub.Subscribe("web", 0, 1)
 		watcher.monitorEvent(e)
@@ -36,11 +41,62 @@ func TestHostileEvents(t *testing.T) {
 			if err != nil {
 				t.Errorf("%.10q: %v", e.Name, err)
 			}
+			if _, err := protojson.Marshal(item.Event); err != nil {
+				t.Errorf("%.10q can't be shown: %v", e.Name, err)
+			}
 			if len(b) > 2*maxEventData {
 				t.Errorf("%.10q: %d bytes are kept", e.Name, len(b))
 			}
 		}
 		sub.Close()
+	}
+}
+
+// TestEndOutsideOfTime: a shim says that its VMM ended at a time that can't be written
+// down, and the record is kept.
+func TestEndOutsideOfTime(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	a.noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
+	if err := m.persist(); err != nil {
+		t.Error(err)
+	}
+	if at := m.snapshot().GetStatus().GetEndedAt(); at.AsTime().Year() < 2000 {
+		t.Errorf("it ended at %v", at.AsTime())
+	}
+}
+
+// TestMonitorThatIsSilent is told in the VM's message, and asked for again.
+func TestMonitorThatIsSilent(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	l := m.running()
+	silent := true
+	dial := func(ctx context.Context, name string) (net.Conn, error) {
+		if silent {
+			return nil, errors.New("hung up")
+		}
+		return l.dial(ctx, name)
+	}
+	watcher := &watcher{agent: a.agent, m: m, l: newLive(l.lease, l.shim, w.vmm, dial, nil), pace: newPace()}
+	watcher.lostMonitor()
+	if message := m.snapshot().GetStatus().GetMessage(); strings.Contains(message, "monitor") || watcher.again == nil {
+		t.Errorf("after one try the message is %q; again: %t", message, watcher.again != nil)
+	}
+	watcher.reconnect()
+	if message := m.snapshot().GetStatus().GetMessage(); !strings.Contains(message, "kill the VM") || !strings.Contains(message, "hung up") {
+		t.Errorf("the message is %q", message)
+	}
+	silent = false
+	watcher.reconnect()
+	if message := m.snapshot().GetStatus().GetMessage(); message != "" || watcher.events == nil {
+		t.Errorf("connected again, and the message is %q", message)
 	}
 }
 
@@ -58,7 +114,7 @@ func TestFloodIsHeld(t *testing.T) {
 	const burst = 3
 	watcher := &watcher{
 		agent: a.agent, m: m, l: newLive(&lease{}, conn, w.vmm, nil, nil), events: events,
-		pace: &pace{events: rate.NewLimiter(0, burst), connects: rate.NewLimiter(0, 0)},
+		pace: &pace{events: rate.NewLimiter(0, burst), connects: rate.NewLimiter(0, 0), complaints: rate.NewLimiter(0, 0)},
 	}
 	ended, taken := make(chan struct{}), 0
 	go func() { watcher.run(); close(ended) }()
@@ -90,7 +146,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 	m, _ := a.machine("web")
 	connects := 0
 	lost := func(context.Context, string) (net.Conn, error) { connects++; return nil, errors.New("hung up") }
-	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2)}}
+	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
 	for range 5 {
 		watcher.lostMonitor()
 	}
@@ -129,7 +185,7 @@ func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 	a.mustCreate(t, "web")
 	a.mustStart(t, "web")
 	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m, l: m.running()}
+	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
 	monitor, err := m.running().connected()
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +202,11 @@ func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 			t.Errorf("%v is known already", step.want)
 		}
 		watcher.monitorEvent(vmm.Event{Name: "OTHER", Dropped: 1})
+		a.wantState(t, "web", step.want)
+		// What has waited since before that is no news.
+		watcher.monitorEvent(vmm.Event{Name: "OLD", Change: vmm.ChangePaused})
+		watcher.monitorEvent(vmm.Event{Name: "OLD", Change: vmm.ChangeResumed})
+		watcher.monitorEvent(vmm.Event{Name: "OLD", Change: vmm.ChangePaused})
 		a.wantState(t, "web", step.want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -163,6 +164,15 @@ func clip(text string, max int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:max], "")
+}
+
+// stamp is a moment that a VMM or a shim has told, or now if it is none that can be
+// written down (the years 1 to 9999): a record with such a one could not be kept.
+func stamp(told time.Time) *timestamppb.Timestamp {
+	if at := timestamppb.New(told); at.IsValid() {
+		return at
+	}
+	return timestamppb.Now()
 }
 
 // publish tells those who watch of something that is not a change of state.

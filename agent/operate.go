@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -223,7 +225,10 @@ func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
 		return err
 	}
 	process, errProcess := m.home.process()
-	if errProcess != nil {
+	switch {
+	case errors.Is(errProcess, os.ErrProcessDone), errors.Is(errProcess, fs.ErrNotExist):
+		return over(ctx, l, nil) // it has ended just now
+	case errProcess != nil:
 		return errors.Join(err, errProcess)
 	}
 	defer process.Close()

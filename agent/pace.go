@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -13,8 +14,18 @@ import (
 // its VMM tell of panics as often as it likes, and what is in a pod may be no VMM at
 // all. What is more stays where it comes from, and is dropped and counted there.
 const (
-	eventRate  = 100
+	eventRate  = 10
 	eventBurst = 500
+	// hintsAfterLoss is how many events may have waited when some were dropped: as many as
+	// VMMs' monitors keep, and more.
+	hintsAfterLoss = 1000
+	// complaintEvery is how often the log has a line about one VMM's events.
+	complaintEvery = 10 * time.Second
+	// silenceFirst and silenceLast are how long a monitor that could not be connected is
+	// left alone, at first and in the end: its VMM may stand still for a while, as when its
+	// disk does.
+	silenceFirst = time.Second
+	silenceLast  = 30 * time.Second
 )
 
 // pace is how fast a watcher takes what it is told. It is for one goroutine.
@@ -22,10 +33,16 @@ type pace struct {
 	events *rate.Limiter
 	// connects is how often a monitor that was lost is connected again.
 	connects *rate.Limiter
+	// complaints is how often the log is told of too many, or too large events.
+	complaints *rate.Limiter
 }
 
 func newPace() *pace {
-	return &pace{events: rate.NewLimiter(eventRate, eventBurst), connects: rate.NewLimiter(rate.Every(dialInterval), dialBurst)}
+	return &pace{
+		events:     rate.NewLimiter(eventRate, eventBurst),
+		connects:   rate.NewLimiter(rate.Every(dialInterval), dialBurst),
+		complaints: rate.NewLimiter(rate.Every(complaintEvery), 1),
+	}
 }
 
 // turn returns a channel that fires when the next may be taken; nil: at once.
@@ -67,4 +84,35 @@ func (w *watcher) panicked() {
 		}
 		g.Panicked = true
 	})
+}
+
+// remark says of a VM that is as it was that its monitor doesn't answer.
+func (w *watcher) remark(why error) {
+	message := w.m.snapshot().GetStatus().GetMessage()
+	if message != w.remarked {
+		w.before = message
+	}
+	w.remarked = clip(fmt.Sprintf("its VMM's monitor does not answer: the guest may go on, but can't be paused, saved or watched: kill the VM if that stays so (%v)", why), maxMessage)
+	w.say(w.remarked)
+}
+
+// unremark takes that back.
+func (w *watcher) unremark() {
+	if w.failures > 1 && w.m.snapshot().GetStatus().GetMessage() == w.remarked {
+		w.say(w.before)
+	}
+	w.failures, w.remarked = 0, ""
+}
+
+// say changes the message of a VM that runs or stands still.
+func (w *watcher) say(message string) {
+	w.moved(lifecycle.Running, lifecycle.Running, message)
+	w.moved(lifecycle.Paused, lifecycle.Paused, message)
+}
+
+// complain logs what a VMM could have the log flooded with.
+func (w *watcher) complain(message string, args ...any) {
+	if w.pace.complaints.Allow() {
+		w.m.log.Warn(message, args...)
+	}
 }

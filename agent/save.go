@@ -155,7 +155,8 @@ func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
 // settle brings the record up to what the shim has done.
 func (s *saving) settle(ctx context.Context, c *shim.Committed) error {
 	if c.Exit == nil {
-		s.m.note(s.before, "saved to "+s.options.directory+" and kept running")
+		// Asked for: what events said of it meanwhile was part of the save.
+		s.m.note(s.actual(), "saved to "+s.options.directory+" and kept running")
 		return nil
 	}
 	return over(ctx, s.l, nil) // the watch notes how it ended
@@ -180,8 +181,8 @@ func (s *saving) back(cause error) {
 // statusPatience is how long a VMM may take to say whether its guest runs.
 const statusPatience = 10 * time.Second
 
-// actual is the state of a guest after a save that failed: as a rule that of
-// before, but a guest may have stopped for a reason of its own, or not go on.
+// actual is the state of a guest that goes on after a save: as a rule that of before, but
+// it may have stopped for a reason of its own, or not go on.
 func (s *saving) actual() lifecycle.State {
 	monitor, err := s.l.connected()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 const (
@@ -20,9 +19,6 @@ const (
 	endPatience = 30 * time.Second
 	// monitorPatience is how long a VMM may take to answer a new connection.
 	monitorPatience = 10 * time.Second
-	// monitorPause is between tries to connect a monitor that does not answer: its VMM may
-	// stand still for a while, as when its disk does.
-	monitorPause = 30 * time.Second
 	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
 	// event: QEMU's have less, and one of a VMM that was taken over may have
 	// as much as a message of its monitor.
@@ -41,7 +37,7 @@ func (a *agent) watch(m *machine, l *live) {
 		w := &watcher{agent: a, m: m, l: l, pace: newPace()}
 		w.listen(monitor)
 		if monitor == nil && l.vmm != nil {
-			w.again = time.After(monitorPause)
+			w.again = time.After(silenceFirst)
 		}
 		w.run()
 	})
@@ -56,6 +52,12 @@ type watcher struct {
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
+	// hints is how many of the next events may be of long ago.
+	hints int
+	// failures is how often in a row the monitor could not be connected; of that the VM's
+	// message is remarked, and before was.
+	failures         int
+	remarked, before string
 }
 
 func (w *watcher) listen(monitor vmm.Monitor) {
@@ -153,6 +155,11 @@ func (w *watcher) replugged(note []byte) {
 
 // lostMonitor connects it anew, at once unless that was often.
 func (w *watcher) lostMonitor() {
+	if monitor, err := w.l.connected(); err == nil {
+		if lost, is := monitor.(interface{ Err() error }); is {
+			w.complain("the VMM's monitor is lost", "error", lost.Err())
+		}
+	}
 	w.l.swap(nil)
 	w.events = nil
 	if w.again = turn(w.pace.connects); w.again == nil {
@@ -169,21 +176,26 @@ func (w *watcher) reconnect() {
 	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
 	if err != nil {
 		w.m.log.Debug("the VMM's monitor is gone", "error", err)
-		w.again = time.After(monitorPause)
+		w.again = time.After(min(silenceFirst<<min(w.failures, 10), silenceLast))
+		if w.failures++; w.failures > 1 { // it has not ended
+			w.remark(err)
+		}
 		return
 	}
 	w.l.swap(monitor)
 	w.listen(monitor)
+	w.unremark()
 	w.m.log.Warn("the VMM's monitor was lost and is connected again: events may be missing")
 	w.resync()
 }
 
 func (w *watcher) monitorEvent(e vmm.Event) {
 	if e.Dropped > 0 {
-		w.m.log.Warn("events of the VMM were dropped", "count", e.Dropped)
+		w.complain("events of the VMM were dropped", "count", e.Dropped)
+		w.hints = hintsAfterLoss
 		defer w.resync()
 	}
-	switch e.Change {
+	switch w.believed(e.Change) {
 	case vmm.ChangePaused:
 		w.paused("")
 	case vmm.ChangeResumed:
@@ -198,10 +210,24 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = false })
 	}
 	if len(e.Name) > maxEventName || len(e.Data) > maxEventData {
-		w.m.log.Warn("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
+		w.complain("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
 		e.Name, e.Data = e.Name[:min(len(e.Name), maxEventName)], nil
 	}
-	w.m.publish(&vmletv1.Event{Time: timestamppb.New(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
+	w.m.publish(&vmletv1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
+}
+
+// believed is what an event says that has happened. Of those that have waited in a
+// crowd it is not believed that the guest runs or stands still: it is asked for.
+func (w *watcher) believed(c vmm.Change) vmm.Change {
+	if w.hints == 0 {
+		return c
+	}
+	w.hints--
+	if c == vmm.ChangePaused || c == vmm.ChangeResumed {
+		w.resync()
+		return vmm.ChangeNone
+	}
+	return c
 }
 
 func (w *watcher) paused(message string) { w.moved(lifecycle.Running, lifecycle.Paused, message) }
