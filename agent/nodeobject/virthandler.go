@@ -51,9 +51,12 @@ type Neighbour struct {
 	cfg      NeighbourConfig
 	now      func() time.Time
 	standing *Value[Standing]
-	// seen: its pod was there; left is when the last one went.
+	// seen: its pod was there; left is when the last one went, by the wall clock, which is
+	// what heartbeats have.
 	seen bool
 	left time.Time
+	// beat is the heartbeat that was seen last, and until is how long it is believed.
+	beat, until time.Time
 }
 
 // NewNeighbour makes one that knows nothing before Run.
@@ -115,16 +118,37 @@ func (n *Neighbour) judge(pods objects, node *object, p impatience) (Standing, t
 		return s, 0
 	}
 	if n.seen {
-		n.seen, n.left = false, n.now()
+		n.seen, n.left = false, n.now().Round(0)
 	}
-	beat := heartbeatOf(node)
-	fresh := beat.Add(heartbeatFresh).Sub(n.now())
-	if !beat.After(n.left) || fresh <= 0 || fresh > 2*heartbeatFresh {
+	fresh := n.fresh(heartbeatOf(node))
+	if fresh <= 0 {
 		return s, 0
 	}
 	s.Reason = "it writes its heartbeat"
 	s.Aside = !n.cfg.TakeOver
 	return s, fresh
+}
+
+// fresh is how long a heartbeat is still believed. The first that is seen is as old as its
+// time says. A later one is as new as it was seen: a clock that was put by years would
+// make every heartbeat old, and have us take the labels from whoever writes them. What a
+// pod that has gone has left behind counts for nothing.
+func (n *Neighbour) fresh(beat time.Time) time.Duration {
+	now := n.now()
+	if !beat.Equal(n.beat) {
+		left := beat.Add(heartbeatFresh).Sub(now)
+		if !n.beat.IsZero() {
+			left = heartbeatFresh
+		}
+		putBack := now.Round(0).Before(n.left)
+		if beat.IsZero() || left > 2*heartbeatFresh || !beat.After(n.left) && !putBack {
+			left = 0
+		}
+		n.beat, n.until = beat, now.Add(left)
+	} else if !beat.After(n.left) && !n.left.IsZero() {
+		n.until = now
+	}
+	return n.until.Sub(now)
 }
 
 // pod is the first of a virt-handler's, as NAMESPACE/NAME; empty: none. The label

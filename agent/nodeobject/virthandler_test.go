@@ -98,6 +98,46 @@ func TestJudgeLeaves(t *testing.T) {
 	}
 }
 
+// A heartbeat that changes is as new as it was seen, wherever the clocks have been put.
+func TestJudgeClockIsPut(t *testing.T) {
+	const years = 10 * 365 * 24 * time.Hour
+	for name, put := range map[string]time.Duration{"forward": years, "back": -years} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNeighbour(t, false)
+			now := neighbourTime
+			n.now = func() time.Time { return now }
+			expect := func(ago time.Duration, aside bool) {
+				t.Helper()
+				if s, again := n.judge(objects{}, beaten(virtHandler, ago), impatience{}); s.Aside != aside || aside && again > heartbeatFresh {
+					t.Errorf("%+v, and again in %v", s, again)
+				}
+			}
+			expect(years, false) // of one that left long ago
+			expect(0, true)
+			now = now.Add(heartbeatFresh)
+			expect(0, false) // it beats no more
+			expect(put, true)
+			now = now.Add(heartbeatFresh - time.Second)
+			expect(put, true)
+			now = now.Add(time.Second)
+			expect(put, false)
+		})
+	}
+}
+
+// The clock is put back after its pod has gone: a heartbeat is a later one all the same.
+func TestJudgeComesBackEarlier(t *testing.T) {
+	n := newTestNeighbour(t, false)
+	now := neighbourTime
+	n.now = func() time.Time { return now }
+	n.judge(objects{"kubevirt": daemonPod("kubevirt", virtHandler)}, newFakeNode().object(), impatience{})
+	n.judge(objects{}, newFakeNode().object(), impatience{})
+	now = now.Add(-24 * time.Hour)
+	if s, _ := n.judge(objects{}, beaten(virtHandler, 24*time.Hour), impatience{}); !s.Aside {
+		t.Error(s)
+	}
+}
+
 // What is run is ended, and run again, as it stands.
 func TestRunUnlessAside(t *testing.T) {
 	n := newTestNeighbour(t, false)
