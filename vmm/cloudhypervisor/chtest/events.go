@@ -46,6 +46,15 @@ func (m *monitor) emit(source, name string, properties map[string]string) {
 	m.out.Write(append(text, "\n\n"...)) // what is lost is lost
 }
 
+// junk writes what is no event.
+func (m *monitor) junk(bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.out != nil {
+		spill(m.out, "}{", bytes)
+	}
+}
+
 // descriptor is a file that is never waited for, so unlike os.File.
 type descriptor int
 

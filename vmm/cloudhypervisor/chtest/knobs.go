@@ -45,6 +45,12 @@ type Knobs struct {
 	IgnorePowerButton bool `json:"ignore_power_button,omitempty"`
 	// Flood is how many events that mean nothing come before each call's own.
 	Flood int `json:"flood,omitempty"`
+	// Spill is how many bytes of a line go to the standard error and to the terminal
+	// before a call's answer, Junk how many that are no event to where events go. Hangup
+	// closes the API at a call, and lives on.
+	Spill  map[string]int  `json:"spill,omitempty"`
+	Junk   map[string]int  `json:"junk,omitempty"`
+	Hangup map[string]bool `json:"hangup,omitempty"`
 	// Tick is how long the guest waits between counts; 0 is 20.
 	Tick int `json:"tick_ms,omitempty"`
 	// Eject is how long the guest takes to let go of a device or a CPU that is

@@ -160,6 +160,13 @@ func (m *VMM) carryOut(r *request, call string, k Knobs) (int, string) {
 	for range k.Flood {
 		m.events.emit("stand-in", "noise", map[string]string{"call": call, "padding": strings.Repeat("x", 200)})
 	}
+	spill(m.options.Stderr, "oh no\n", k.Spill[call])
+	spill(m.options.Stdout, "oh no\n", k.Spill[call])
+	m.events.junk(k.Junk[call])
+	if k.Hangup[call] {
+		m.server.close()
+		return 0, ""
+	}
 	if death, ok := k.Die[call]; ok && !death.Done {
 		time.Sleep(milliseconds(death.After))
 		m.die(death)
@@ -171,6 +178,14 @@ func (m *VMM) carryOut(r *request, call string, k Knobs) (int, string) {
 		m.die(death)
 	}
 	return status, body
+}
+
+// spill writes a text again and again.
+func spill(out io.Writer, text string, bytes int) {
+	piece := []byte(strings.Repeat(text, min(bytes, 64<<10)/len(text)+1))
+	for ; bytes > 0; bytes -= len(piece) {
+		out.Write(piece[:min(bytes, len(piece))]) // its reader may have had enough
+	}
 }
 
 // dawdle takes the time that a test wants a call to take. The VMM does nothing
