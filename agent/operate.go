@@ -39,7 +39,11 @@ func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation
 		return nil, fmt.Errorf("vm %s: %w", name, err)
 	}
 	if err := do(ctx, m, monitor); err != nil {
-		return nil, failf(codes.Unavailable, "vm %s: %s: %w", name, op, err)
+		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
+		if ctx.Err() == nil { // else it is the caller who had enough
+			err = &coded{codes.Unavailable, err}
+		}
+		return nil, err
 	}
 	return m.snapshot(), nil
 }
