@@ -40,11 +40,16 @@ func (n *node) weigh(pid int) (w weight) {
 	return weight{descriptors: len(descriptors), threads: len(threads), memory: anonymous << 10}
 }
 
+// goProgram leaves out the threads: Go's runtime makes them as it likes.
+func goProgram(w weight) weight {
+	w.threads = 0
+	return w
+}
+
 // weighAgent asks the agent itself: goroutines, and its heap after a collection.
 func (n *node) weighAgent() weight {
 	n.t.Helper()
-	w := n.weigh(n.cmd.Process.Pid)
-	w.threads = 0 // Go's runtime makes them as it likes
+	w := goProgram(n.weigh(n.cmd.Process.Pid))
 	number := func(page, pattern string) int {
 		_, text := n.fetch(n.endpoint("debug") + page)
 		found := regexp.MustCompile(pattern).FindSubmatch(text)
@@ -126,22 +131,26 @@ func (s *suite) restoredOften(v *vm) {
 func (s *suite) keptOften(v *vm) {
 	var before weight
 	dir := filepath.Join(s.t.TempDir(), "image")
-	pids := map[string]int{"the shim": s.victims(theShim)[0], "the VMM": s.victims(theVMM)[0]}
+	shim, vmm := s.victims(theShim)[0], s.victims(theVMM)[0]
+	others := map[string]func() weight{
+		"the shim": func() weight { return goProgram(s.weigh(shim)) },
+		"the VMM":  func() weight { return s.weigh(vmm) },
+	}
 	weights := make(map[string]weight)
 	for i := range times() {
 		_, err := last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: true}))
 		v.must(err)
 		v.must(os.RemoveAll(dir))
 		if i == warm {
-			for who, pid := range pids {
-				weights[who] = s.weigh(pid)
+			for who, weigh := range others {
+				weights[who] = weigh()
 			}
 			before = s.weighAgent()
 		}
 	}
 	s.notGrown("the agent", before, s.weighAgent)
-	for who, pid := range pids {
-		s.notGrown(who, weights[who], func() weight { return s.weigh(pid) })
+	for who, weigh := range others {
+		s.notGrown(who, weights[who], weigh)
 	}
 }
 
