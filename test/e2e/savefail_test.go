@@ -287,7 +287,7 @@ func (v *vm) vmmKilled() {
 	v.expect("count 3")
 }
 
-// shimKilled leaves what the shim has written; it is no image.
+// shimKilled leaves nothing of the save: the agent removes what the shim had written.
 func (v *vm) shimKilled() {
 	from := v.now()
 	i := v.interrupt(filepath.Join(v.t.TempDir(), "image"), "memory")
@@ -300,10 +300,7 @@ func (v *vm) shimKilled() {
 	if m := v.becomes(from, crashed).GetMessage(); !strings.Contains(m, "shim") {
 		v.t.Errorf("the message is %q, want it to name the shim", m)
 	}
-	if _, err := memory.Open(i.dir); !errors.Is(err, memory.ErrNotImage) {
-		v.t.Errorf("what the shim has left opens with %v, want %v", err, memory.ErrNotImage)
-	}
-	refused(v.t, v.restore(&vmletv1.RestoreVMRequest{Directory: i.dir, Name: "other"}), codes.FailedPrecondition, i.dir, "unfinished")
+	noImage(v.t, i.dir)
 	v.must(v.start(false))
 	v.expect(guest.UpLine)
 }
