@@ -23,15 +23,11 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 	$(MAKE) --no-print-directory build
 	test/demo
 
-# How many packages are tested side by side: one more than there are processors, as tests
-# of VMs and clusters spend part of their time waiting.
-PACKAGES ?= $(shell echo $$(($$(nproc) + 1)))
-
 test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hypervisors
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	$(GO) test -race -count=1 -timeout 40m -p $(PACKAGES) ./...
+	$(GO) test -race -count=1 -timeout 40m ./...
 	@echo "vmlet: every check and test passed"
 
 arm64: ## see that all of it compiles for arm64

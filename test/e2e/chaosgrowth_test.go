@@ -49,7 +49,6 @@ func goProgram(w weight) weight {
 // weighAgent asks the agent itself: goroutines, and its heap after a collection.
 func (n *node) weighAgent() weight {
 	n.t.Helper()
-	w := goProgram(n.weigh(n.cmd.Process.Pid))
 	number := func(page, pattern string) int {
 		_, text := n.fetch(n.endpoint("debug") + page)
 		found := regexp.MustCompile(pattern).FindSubmatch(text)
@@ -60,9 +59,14 @@ func (n *node) weighAgent() weight {
 		n.must(err)
 		return i
 	}
-	w.memory = number("/debug/pprof/heap?debug=1&gc=1", `# HeapAlloc = (\d+)`)
-	w.goroutines = number("/debug/pprof/goroutine?debug=1", `goroutine profile: total (\d+)`)
-	n.must(filepath.WalkDir(n.dir, func(_ string, _ fs.DirEntry, err error) error { w.files++; return err }))
+	memory := number("/debug/pprof/heap?debug=1&gc=1", `# HeapAlloc = (\d+)`)
+	goroutines := number("/debug/pprof/goroutine?debug=1", `goroutine profile: total (\d+)`)
+	w := goProgram(n.weigh(n.cmd.Process.Pid)) // with the connection that these were asked on
+	w.memory, w.goroutines = memory, goroutines
+	// What the agent knows of the machine it writes down some time after its start.
+	for _, dir := range []string{"run", filepath.Join("state", "vms")} {
+		n.must(filepath.WalkDir(filepath.Join(n.dir, dir), func(_ string, _ fs.DirEntry, err error) error { w.files++; return err }))
+	}
 	return w
 }
 

@@ -19,7 +19,7 @@ func linux(t *testing.T, name string) *vmletv1.VirtualMachineSpec {
 	return &vmletv1.VirtualMachineSpec{
 		Name: name, Hypervisor: "emulation",
 		Memory: &vmletv1.Memory{Size: "512Mi"},
-		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: kernel, Initrd: initrd, Cmdline: "console=ttyS0 quiet"}},
+		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: kernel, Initrd: initrd, Cmdline: "console=ttyS0 quiet no_timer_check"}},
 	}
 }
 

@@ -141,4 +141,4 @@ func CloudDisk(context.Context) (string, error) {
 }
 
 // CloudDiskCmdline is the kernel command line for [CloudDisk].
-const CloudDiskCmdline = "console=ttyS0 root=/dev/vda quiet"
+const CloudDiskCmdline = "console=ttyS0 root=/dev/vda quiet no_timer_check"

@@ -60,7 +60,7 @@ type machine struct {
 
 // patience bounds every test of a guest; nothing waits for as long as this
 // unless it is broken.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // boot starts QEMU with an ELF file or a kernel; args come last.
 func boot(t *testing.T, qemu string, args ...string) *machine {
