@@ -150,14 +150,6 @@ type PlanRequest struct {
 	Paused bool
 }
 
-// Image is a memory image to be restored.
-type Image struct {
-	Directory         string
-	Manifest          *memory.Manifest
-	Lazy              bool
-	AllowChangedDisks bool
-}
-
 // Monitor is the agent's connection to one running VMM. Its methods may be
 // called concurrently.
 type Monitor interface {

@@ -92,8 +92,3 @@ func (b *builder) refuseImage() {
 		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
 	}
 }
-
-// checkIdentity is whether disks must be what they were when the image was saved.
-func (b *builder) checkIdentity() bool {
-	return b.req.Image != nil && b.req.Image.Manifest != nil && !b.req.Image.AllowChangedDisks
-}

@@ -54,7 +54,7 @@ func (b *builder) disk(index int) chapi.Disk {
 	direct := d.GetCache() == "" || d.GetCache() == spec.CacheNone
 	file := plan.File{Kind: plan.FilePath, Write: !d.GetReadOnly(), Direct: direct}
 	if file.Write {
-		file.DiskName, file.Identity = d.GetName(), b.identity(d.GetName())
+		file.DiskName, file.Identity = d.GetName(), b.req.Image.DiskIdentity(d.GetName())
 	}
 	path := b.image(field+".path", file, images)
 	for i := range d.GetBackingFiles() {
@@ -97,22 +97,6 @@ func imageType(f disk.Format) chapi.ImageType {
 		return chapi.ImageQCOW2
 	}
 	return chapi.ImageRaw
-}
-
-// identity is what a disk was when the image was saved that is restored.
-func (b *builder) identity(name string) *disk.Identity {
-	if !b.checkIdentity() {
-		return nil
-	}
-	for _, saved := range b.req.Image.Manifest.Disks {
-		if saved.Name == name {
-			return &disk.Identity{
-				Device: saved.Device, Inode: saved.Inode, Size: int64(saved.Size),
-				ModTimeNs: saved.ModTime, HeaderSum: saved.HeaderSum,
-			}
-		}
-	}
-	return nil
 }
 
 // seed is the cloud-init image, which the agent made. cloud-init looks for the

@@ -64,7 +64,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		User:         b.req.User,
 		Files:        b.files,
 		Memory:       memory,
-		Restore:      b.restore(),
+		Restore:      b.req.Image.Restore(),
 		Paused:       b.req.Paused,
 		Terminal:     b.hasConsole(),
 		Instructions: instructions,
@@ -81,17 +81,6 @@ func (b *builder) process() []string {
 		"--api-socket", fmt.Sprintf("fd=%d", api),
 		"--event-monitor", fmt.Sprintf("fd=%d", events),
 		"--seccomp", "true",
-	}
-}
-
-func (b *builder) restore() *plan.Restore {
-	if b.req.Image == nil {
-		return nil
-	}
-	return &plan.Restore{
-		Directory: b.req.Image.Directory,
-		ImageID:   b.req.Image.Manifest.ID,
-		Lazy:      b.req.Image.Lazy,
 	}
 }
 

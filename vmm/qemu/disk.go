@@ -42,26 +42,10 @@ func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
 	file := plan.File{Kind: plan.FilePath, Field: at, Write: !d.GetReadOnly(), Disk: expectation(at, images[0], images[1:])}
 	if !d.GetReadOnly() {
 		file.DiskName = d.GetName()
-		file.Identity = b.identity(d.GetName())
+		file.Identity = b.req.Image.DiskIdentity(d.GetName())
 	}
 	b.image(top, d, file, below)
 	return top
-}
-
-// identity is what a disk was when the image was saved that is restored.
-func (b *builder) identity(name string) *disk.Identity {
-	if b.req.Image == nil || b.req.Image.AllowChangedDisks {
-		return nil
-	}
-	for _, saved := range b.req.Image.Manifest.Disks {
-		if saved.Name == name {
-			return &disk.Identity{
-				Device: saved.Device, Inode: saved.Inode, Size: int64(saved.Size),
-				ModTimeNs: saved.ModTime, HeaderSum: saved.HeaderSum,
-			}
-		}
-	}
-	return nil
 }
 
 // image adds the two nodes of one file: how it is read, and what it means.

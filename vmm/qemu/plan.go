@@ -86,20 +86,9 @@ func (b *builder) plan() (*plan.Plan, error) {
 		User:    b.req.User,
 		Files:   b.files,
 		Memory:  memory,
-		Restore: b.restore(),
+		Restore: b.req.Image.Restore(),
 		Paused:  b.req.Paused,
 	}, nil
-}
-
-func (b *builder) restore() *plan.Restore {
-	if b.req.Image == nil {
-		return nil
-	}
-	return &plan.Restore{
-		Directory: b.req.Image.Directory,
-		ImageID:   b.req.Image.Manifest.ID,
-		Lazy:      b.req.Image.Lazy,
-	}
 }
 
 // process is what concerns QEMU as a process.
