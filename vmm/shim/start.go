@@ -30,18 +30,7 @@ func Listen(runDir string) (*net.UnixListener, error) {
 		return nil, err
 	}
 	defer run.Close()
-	file, err := run.Listen(SocketName)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	l, err := net.FileListener(file)
-	if err != nil {
-		return nil, err
-	}
-	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false)
-	return listener, nil
+	return run.ListenHere(SocketName)
 }
 
 // StartOptions say how a shim is started.
