@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
@@ -120,30 +120,12 @@ func (n *shimmedNode) image(root string) {
 	must(os.WriteFile(n.specFile, []byte("memory: {size: 64Mi}\nboot: {kernel: {path: "+filepath.Join(root, "kernel")+"}}\n"), 0o644))
 }
 
-// spoken is what a container has printed.
-type spoken struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *spoken) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *spoken) has(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(s.text.String(), text)
-}
-
 // run starts the container; the process has ended when the channel is closed.
-func (n *shimmedNode) run(args ...string) (out *spoken, ended <-chan struct{}) {
+func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struct{}) {
 	n.t.Helper()
 	cmd := exec.Command(n.shim, append([]string{"pod", "--volume", n.dir, "--vmlet", n.vmlet, "--termination-log", filepath.Join(n.root, "log")}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: podUser, Gid: podUser}}
-	out = new(spoken)
+	out = new(printed.Text)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &said
 	if err := cmd.Start(); err != nil {
@@ -175,7 +157,9 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	a := w.start()
 	n.serve(a)
 	out, ended := n.run(n.specFile)
-	counts := func(out *spoken) func() bool { return func() bool { return out.has(guest.CountPrefix) } }
+	counts := func(out *printed.Text) func() bool {
+		return func() bool { return strings.Contains(out.String(), guest.CountPrefix) }
+	}
 	come(t, "the guest counts", counts(out))
 	come(t, "it runs", a.is(lifecycle.Running))
 	m, _ := a.machine(podVM)
@@ -207,7 +191,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	out, ended = n.run("--restore", image, "--lazy")
 	come(t, "the guest goes on", counts(out))
 	come(t, "it runs again", a.is(lifecycle.Running))
-	if out.has(guest.UpLine) {
+	if strings.Contains(out.String(), guest.UpLine) {
 		t.Error("the guest was booted")
 	}
 	_, err = a.kill(t.Context(), podVM)

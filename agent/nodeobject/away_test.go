@@ -1,7 +1,6 @@
 package nodeobject
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/test/printed"
 )
 
 // knownFacts are a Source's that a test changes.
@@ -32,21 +32,10 @@ func (k knownFacts) Changed() <-chan struct{} {
 }
 
 // loudness is how much was logged of what somebody should read.
-type loudness struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *loudness) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
+type loudness struct{ printed.Text }
 
 func (l *loudness) lines(with string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		if strings.Contains(line, with) {
 			n++
 		}

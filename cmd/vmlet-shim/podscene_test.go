@@ -1,19 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
@@ -31,7 +30,7 @@ type podScene struct {
 	vmlet          string
 	terminationLog string
 	cmd            *exec.Cmd
-	stdout, stderr output
+	stdout, stderr printed.Text
 	ended          chan struct{}
 }
 
@@ -85,24 +84,6 @@ func podCloudHypervisor(t *testing.T) podVMM {
 		},
 		lazy: true, badArgs: []string{"--nonesuch"},
 	}
-}
-
-// output is what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 const podText = "boot: {kernel: {path: /guest/kernel}}\n"

@@ -5,43 +5,26 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/printed"
 )
 
 // attached is a kubectl that goes on: somebody's console, or log.
 type attached struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	said *lockedText
+	said *printed.Text
 	n    *node
 	done chan error
-}
-
-// lockedText is what a program has written up to now.
-type lockedText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lockedText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // attach starts kubectl, and ends it with the test.
 func (n *node) attach(t *testing.T, args ...string) *attached {
 	t.Helper()
-	a := &attached{said: &lockedText{}, n: n, done: make(chan error, 1)}
+	a := &attached{said: &printed.Text{}, n: n, done: make(chan error, 1)}
 	a.cmd = exec.CommandContext(n.ctx, n.KubectlProgram(), append([]string{"--kubeconfig=" + n.Kubeconfig()}, args...)...)
 	a.cmd.Stdout, a.cmd.Stderr = a.said, a.said
 	var err error

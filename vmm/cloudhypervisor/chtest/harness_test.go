@@ -2,7 +2,6 @@ package chtest
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/printed"
 )
 
 // bench is a VMM in this process, and all that a VM needs.
@@ -24,28 +25,10 @@ type bench struct {
 	vmm    *VMM
 	dir    string
 	socket string
-	events *log
+	events *printed.Text
 	mu     sync.Mutex
 	knobs  Knobs
 	more   []func(*Options)
-}
-
-// log is a writer that can be waited for.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // names are the events' so far.
@@ -88,7 +71,7 @@ func (b *bench) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.events = &log{}
+	b.events = &printed.Text{}
 	o := Options{Knobs: b.turned, Events: b.events}
 	for _, change := range b.more {
 		change(&o)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/test/printed"
 )
 
 func TestRequests(t *testing.T) {
@@ -148,7 +150,7 @@ func TestKnobs(t *testing.T) {
 
 func TestDies(t *testing.T) {
 	for _, done := range []bool{false, true} {
-		var words log
+		var words printed.Text
 		b := newBench(t, Knobs{}, func(o *Options) { o.Stderr = &words })
 		b.turn(Knobs{Die: map[string]Death{"vm.boot": {Code: 101, Words: "out of paper", Done: done}}})
 		b.must("vm.create", b.config(""))

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -14,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/printed"
 )
 
 func (n *fakeNode) WatchEvents(r *vmletv1.WatchEventsRequest, s grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
@@ -98,29 +97,10 @@ type result struct {
 	stdout, stderr string
 }
 
-// syncBuffer may be written to while it is read: a console's last output comes
-// when it comes.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(b)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // env returns surroundings in which the node is the one there is.
-func (n *fakeNode) env(stdin string) (env Env, stdout, stderr *syncBuffer) {
+func (n *fakeNode) env(stdin string) (env Env, stdout, stderr *printed.Text) {
 	e := SystemEnv("v0.0.0-test")
-	var out, err syncBuffer
+	var out, err printed.Text
 	e.Stdin, e.Stdout, e.Stderr = strings.NewReader(stdin), &out, &err
 	e.Now = testNow
 	e.Getenv = func(key string) string {
