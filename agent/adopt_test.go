@@ -111,10 +111,7 @@ func TestAdopt(t *testing.T) {
 		}, lifecycle.Stopped, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.start()
-			a.mustCreate(t, "web")
-			a.mustStart(t, "web")
+			w, a := withRunning(t)
 			a.end()
 			p := w.proc("web")
 			c.meanwhile(w, p, a)
@@ -203,10 +200,7 @@ func TestAdoptBroken(t *testing.T) {
 
 // TestOrphan keeps what a shim has whose VM's record is gone.
 func TestOrphan(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	a.end()
 	w.drop("user 1000") // only a new agent's own count matters
 	if err := os.RemoveAll(filepath.Join(w.stateDir, "vms/web")); err != nil {

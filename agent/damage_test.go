@@ -11,14 +11,7 @@ import (
 // TestDamagedStandsStill: a guest whose image was found to be damaged goes on only for
 // who says so; it can be killed.
 func TestDamagedStandsStill(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	if _, err := a.create(t.Context(), testSpec("web")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, a := withRunning(t)
 	m, err := a.machine("web")
 	if err != nil {
 		t.Fatal(err)

@@ -55,10 +55,7 @@ func TestHostileEvents(t *testing.T) {
 // TestEndOutsideOfTime: a shim says that its VMM ended at a time that can't be written
 // down, and the record is kept.
 func TestEndOutsideOfTime(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	_, a := withRunning(t)
 	m, _ := a.machine("web")
 	a.noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err := m.persist(); err != nil {
@@ -71,10 +68,7 @@ func TestEndOutsideOfTime(t *testing.T) {
 
 // TestMonitorThatIsSilent is told in the VM's message, and asked for again.
 func TestMonitorThatIsSilent(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	m, _ := a.machine("web")
 	l := m.running()
 	silent := true
@@ -103,10 +97,7 @@ func TestMonitorThatIsSilent(t *testing.T) {
 // TestFloodIsHeld: of a VMM that tells without end little is taken, and what its shim
 // says is heard all the same.
 func TestFloodIsHeld(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	m, _ := a.machine("web")
 	proc := w.proc("web")
 	conn := proc.connect()
@@ -158,10 +149,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 // TestMonitorThatIsThereAgain is connected after tries that failed, and asked what has
 // become of the guest meanwhile.
 func TestMonitorThatIsThereAgain(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	m, _ := a.machine("web")
 	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, dialer(a.shims, m.home.runDir()), nil)}
 	w.failStep("connect", errors.New("hung up"))
@@ -180,10 +168,7 @@ func TestMonitorThatIsThereAgain(t *testing.T) {
 
 // TestDroppedEventsAreMadeUpFor by asking.
 func TestDroppedEventsAreMadeUpFor(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	_, a := withRunning(t)
 	m, _ := a.machine("web")
 	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
 	monitor, err := m.running().connected()

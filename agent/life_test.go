@@ -41,6 +41,16 @@ func (a *testAgent) mustStart(t *testing.T, name string) {
 	}
 }
 
+// withRunning is an agent whose VM "web" runs.
+func withRunning(t *testing.T) (*world, *testAgent) {
+	t.Helper()
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	return w, a
+}
+
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(toStatus(err)); got != want {
@@ -213,10 +223,7 @@ func TestEnds(t *testing.T) {
 		{"shim killed", nil, lifecycle.Crashed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.start()
-			a.mustCreate(t, "web")
-			a.mustStart(t, "web")
+			w, a := withRunning(t)
 			w.proc("web").end(c.exit)
 			a.waitForState(t, "web", c.want)
 			m, err := a.machine("web")
@@ -239,10 +246,7 @@ func TestEnds(t *testing.T) {
 
 // TestMonitorEvents changes the state as the VMM says.
 func TestMonitorEvents(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	sub := a.hub.Subscribe("web", 0, 16)
 	defer sub.Close()
 	p := w.proc("web")

@@ -48,10 +48,7 @@ func (w *world) failStep(name string, err error) {
 // TestAdoptInDoubt has an agent come back that can't find out whether a shim runs: it
 // touches nothing, as the guest may be well.
 func TestAdoptInDoubt(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	a.end()
 	before := w.holding()
 	w.failStep("process", unix.EMFILE)
@@ -60,10 +57,7 @@ func TestAdoptInDoubt(t *testing.T) {
 
 // TestLostInDoubt loses the connection to a shim, which can't be looked at either.
 func TestLostInDoubt(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	before := w.holding()
 	w.failStep("process", unix.EMFILE)
 	w.proc("web").conns[0].hangUp()
@@ -77,10 +71,7 @@ func TestLostInDoubt(t *testing.T) {
 
 // TestOrphanInDoubt leaves a folder alone whose VM has no record, and may run.
 func TestOrphanInDoubt(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	a.end()
 	before := w.holding()
 	if err := a.store.Delete("web"); err != nil {

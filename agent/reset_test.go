@@ -14,14 +14,7 @@ import (
 func TestFailedReset(t *testing.T) {
 	for step, want := range map[string]lifecycle.State{"reset": lifecycle.Running, "reset, off": lifecycle.Paused} {
 		t.Run(step, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.start()
-			if _, err := a.create(t.Context(), testSpec("web")); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
-				t.Fatal(err)
-			}
+			w, a := withRunning(t)
 			w.fail[step] = errors.New("no such disk")
 			_, err := a.reset(t.Context(), "web")
 			wantCode(t, step, err, codes.Unavailable)

@@ -55,10 +55,7 @@ func TestSaveAndStart(t *testing.T) {
 }
 
 func TestSaveKeepsRunning(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	_, a := withRunning(t)
 	dir := filepath.Join(t.TempDir(), "image")
 	_, result, err := a.save(t.Context(), "web", saveOptions{directory: dir, keep: true}, func(shim.Progress) {})
 	if err != nil {
@@ -77,10 +74,7 @@ func TestSaveKeepsRunning(t *testing.T) {
 func TestSaveFails(t *testing.T) {
 	for _, step := range []string{"save", "commit"} {
 		t.Run(step, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.start()
-			a.mustCreate(t, "web")
-			a.mustStart(t, "web")
+			w, a := withRunning(t)
 			w.fail[step] = &shim.Error{Code: shim.CodeSpace, Message: "disk full"}
 			dir := filepath.Join(t.TempDir(), "image")
 			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
@@ -96,10 +90,7 @@ func TestSaveFails(t *testing.T) {
 
 // TestSaveCallerGoes loses the caller when the image is all but there.
 func TestSaveCallerGoes(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := filepath.Join(t.TempDir(), "image")
 	_, _, err := a.save(ctx, "web", saveOptions{directory: dir}, func(shim.Progress) { cancel() })
@@ -117,10 +108,7 @@ func TestSaveCallerGoes(t *testing.T) {
 func TestSaveLosesConnection(t *testing.T) {
 	for _, step := range []string{"save", "commit"} {
 		t.Run(step, func(t *testing.T) {
-			w := newWorld(t)
-			a := w.start()
-			a.mustCreate(t, "web")
-			a.mustStart(t, "web")
+			w, a := withRunning(t)
 			m, _ := a.machine("web")
 			l := m.running()
 			w.hooks[step] = func() {
@@ -138,10 +126,7 @@ func TestSaveLosesConnection(t *testing.T) {
 
 // TestSaveFailsAndGuestStands is a guest that could not be continued.
 func TestSaveFailsAndGuestStands(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	w.hooks["commit"] = func() { w.proc("web").paused = true }
 	w.fail["commit"] = &shim.Error{Code: shim.CodeInternal, Message: "the guest stands still"}
 	dir := filepath.Join(t.TempDir(), "image")
@@ -156,10 +141,7 @@ func TestSaveFailsAndGuestStands(t *testing.T) {
 
 // TestSaveShimDies kills the shim when the image is there and nothing says so.
 func TestSaveShimDies(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	w.fail["after the image"] = shim.ErrDisconnected
 	dir := filepath.Join(t.TempDir(), "image")
 	_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
@@ -173,10 +155,7 @@ func TestSaveShimDies(t *testing.T) {
 }
 
 func TestSaveTargets(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	for _, dir := range []string{"relative", w.stateDir, filepath.Join(w.stateDir, "vms/web/image"), w.runDir + "/x/../y"} {
 		_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, nil)
 		wantCode(t, dir, err, codes.InvalidArgument)
