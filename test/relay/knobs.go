@@ -54,11 +54,11 @@ func Build(ctx context.Context, folder, qemu string) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building a QEMU that misbehaves: %w: %s", err, out)
 	}
-	return program, os.Symlink(qemu, filepath.Join(folder, real))
+	return program, os.Symlink(qemu, filepath.Join(folder, realName))
 }
 
-// real is the link to QEMU.
-const real = "real"
+// realName is that of the link to QEMU.
+const realName = "real"
 
 // Write puts the knobs of a VM beside the program.
 func (k Knobs) Write(program, vm string) error {

@@ -22,7 +22,7 @@ import (
 
 // Main is the program. It returns what to leave with.
 func Main(program string, args []string) int {
-	qemu := filepath.Join(filepath.Dir(program), real)
+	qemu := filepath.Join(filepath.Dir(program), realName)
 	name := nameOf(args)
 	if name == "" {
 		err := unix.Exec(qemu, append([]string{qemu}, args...), os.Environ())

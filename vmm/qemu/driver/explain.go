@@ -16,8 +16,8 @@ var _ server.Explainer = QEMU{}
 // Explain implements server.Explainer. The words are those of QEMU 7.2 to 10
 // (hw/i386/x86.c, x86-common.c; hw/arm/boot.c; block/file-posix.c); others stay as they are.
 func (QEMU) Explain(p *plan.Plan, words string) (string, *shim.Error) {
-	has := func(any ...string) bool {
-		return slices.ContainsFunc(any, func(part string) bool { return strings.Contains(words, part) })
+	has := func(oneOf ...string) bool {
+		return slices.ContainsFunc(oneOf, func(part string) bool { return strings.Contains(words, part) })
 	}
 	switch {
 	case lockRefused(words):
