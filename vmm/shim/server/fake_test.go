@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // fakeVMM has its monitor as its first file. Through it, it is told to exit
-// with a status. How "dead" differs: it never comes up.
+// with a status. How "dead" differs: it never comes up. "talks" says much as it ends.
 func fakeVMM(how string) {
 	fmt.Fprintln(os.Stderr, "fake VMM:", how)
 	if how == "dead" {
@@ -53,8 +53,14 @@ func fakeVMM(how string) {
 		os.Exit(5)
 	}
 	line, _ := bufio.NewReader(conn).ReadByte()
+	if how == "talks" {
+		_, _ = os.NewFile(plan.FirstFile+2, "console").WriteString(lastSaid())
+	}
 	os.Exit(int(line - '0'))
 }
+
+// lastSaid is more than a socket takes.
+func lastSaid() string { return strings.Repeat("0123456789abcdef", 20<<10) }
 
 func stranger(path string) {
 	conn, err := net.Dial("unix", path)
@@ -204,6 +210,7 @@ type scene struct {
 	ram     string
 	driver  *fakeDriver
 	machine *fakeMachine
+	server  *Server
 	client  *shim.Client
 	ended   chan error // of Run
 	stop    context.CancelFunc
@@ -260,6 +267,7 @@ func (s *scene) serve() {
 	s.t.Helper()
 	server, err := New(s.options)
 	s.check(err)
+	s.server = server
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	go func() { s.ended <- server.Run(ctx) }()

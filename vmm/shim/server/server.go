@@ -43,7 +43,8 @@ type Options struct {
 	// ClearWithin is how long a save that has failed waits for a disk to let it remove
 	// what was written; 0: five seconds.
 	ClearWithin time.Duration
-	// Linger is how long the shim waits for agents to read how the VMM ended;
+	// Linger is how long the shim waits for agents to read how the VMM ended, and for
+	// clients of the console to read the last of it;
 	// 0: 3 seconds.
 	Linger time.Duration
 	// Console, if set, gets what the guest prints, beside the log. It must not block.
@@ -316,7 +317,8 @@ func (s *Server) abortAll(why error) *vm {
 	}
 }
 
-// linger lets those who are connected read what there is for them.
+// linger lets those who are connected, to the shim and to the console, read what there
+// is for them.
 func (s *Server) linger() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Linger)
 	defer cancel()
@@ -333,12 +335,16 @@ func (s *Server) linger() {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
+	v := s.vm
 	conns := make([]*conn, 0, len(s.conns))
 	for c := range s.conns {
 		c.flush()
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()
+	if v != nil { // what a guest says last, a panic's trace, is what it is watched for
+		v.console.Drain(ctx)
+	}
 	for _, c := range conns {
 		select {
 		case <-c.done:

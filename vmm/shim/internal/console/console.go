@@ -3,6 +3,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -133,14 +134,14 @@ func (c *Console) Attach(backlog int) (*os.File, error) {
 	}
 	cl := newClient(conn)
 	cl.put(c.tail.Bytes(backlog))
+	c.clients[cl] = struct{}{}
 	c.writers.Add(1)
 	go c.write(cl)
 	if c.ended {
 		cl.finish()
-		return other, nil
+	} else {
+		go c.feed(cl)
 	}
-	c.clients[cl] = struct{}{}
-	go c.feed(cl)
 	return other, nil
 }
 
@@ -196,13 +197,21 @@ func (c *Console) put(b []byte) bool {
 // Done is closed when the VMM's end is closed and all that it printed is logged.
 func (c *Console) Done() <-chan struct{} { return c.done }
 
-// Drain waits until the clients have what was printed, after Done.
-func (c *Console) Drain() { c.writers.Wait() }
-
-// Close ends the console even if the VMM's end is open.
+// Close ends the console even if the VMM's end is open. The clients are still given
+// what was printed before; see Drain.
 func (c *Console) Close() {
 	c.vmm.Close()
 	<-c.done
+}
+
+// Drain waits, after Close, until the clients have been given all that was printed, and
+// cuts off those that have not read it when ctx ends.
+func (c *Console) Drain(ctx context.Context) {
+	defer context.AfterFunc(ctx, c.cut)()
+	c.writers.Wait()
+}
+
+func (c *Console) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for cl := range c.clients {

@@ -97,7 +97,7 @@ func TestBothDirections(t *testing.T) {
 	expect(t, late, "n: ")
 	guest.Close()
 	<-c.Done()
-	c.Drain()
+	c.Drain(t.Context())
 	for _, client := range []net.Conn{one, two, late} {
 		if b, err := io.ReadAll(client); len(b) > 0 || err != nil {
 			t.Errorf("after the end: %q, %v", b, err)
@@ -206,6 +206,30 @@ func TestTooManyClients(t *testing.T) {
 		if n > 1000 {
 			t.Fatal("there is no bound")
 		}
+	}
+}
+
+// TestLastWords: what a guest prints last is given to those who watch, however late they
+// read, unless nobody waits any longer.
+func TestLastWords(t *testing.T) {
+	c, guest, log := start(t)
+	late, never := attach(t, c, 0), attach(t, c, 0)
+	text := strings.Repeat("0123456789abcdef", 20<<10) // more than a socket takes, and less than a queue and that
+	write(t, guest, text)
+	guest.Close()
+	<-c.Done()
+	c.Close()
+	if log.String() != text {
+		t.Fatalf("%d bytes of %d are logged", len(log.String()), len(text))
+	}
+	if b, err := io.ReadAll(late); string(b) != text || err != nil {
+		t.Errorf("read %d bytes of %d, %v", len(b), len(text), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.Drain(ctx)
+	if b, _ := io.ReadAll(never); len(b) >= len(text) || !strings.HasPrefix(text, string(b)) {
+		t.Errorf("who was not waited for has read %d bytes of %d", len(b), len(text))
 	}
 }
 

@@ -81,7 +81,7 @@ func TestTerminalClosed(t *testing.T) {
 	if b, err := io.ReadAll(late); string(b) != "bye" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	c.Drain()
+	c.Drain(t.Context())
 }
 
 func print(t *testing.T, to *os.File, text string) {
