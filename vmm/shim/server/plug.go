@@ -192,6 +192,7 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	err := machine.Detach(ctx, d.Instructions)
 	faultpoint.Reach("shim.detach.detached")
 	if err == nil {
+		s.takeBack(v, d.Device)
 		s.finish(op, func() { s.gone(v, args); s.tellOthers(op.owner, args.Note) })
 		s.log.Info("a device is detached", "device", d.Device)
 		return nil
@@ -211,6 +212,20 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 	return err
 }
 
+// takeBack undoes what was made for a device that is no more. It may wait for a lock of
+// another shim's: s.mu is not held, and the operation on the device still under way.
+func (s *Server) takeBack(v *vm, device string) {
+	s.mu.Lock()
+	undo := v.plugs.attached[device]
+	s.mu.Unlock()
+	if undo == nil {
+		return
+	}
+	if err := undo.run(); err != nil {
+		s.log.Error("clean up after a device", "device", device, "error", err)
+	}
+}
+
 // gone notes that a device is no more; s.mu is held.
 func (s *Server) gone(v *vm, args *shim.Detach) {
 	d := args.Detachment
@@ -223,12 +238,7 @@ func (s *Server) gone(v *vm, args *shim.Detach) {
 			return true
 		})
 	}
-	if undo := v.plugs.attached[d.Device]; undo != nil {
-		delete(v.plugs.attached, d.Device)
-		if err := undo.run(); err != nil {
-			s.log.Error("clean up after a device", "device", d.Device, "error", err)
-		}
-	}
+	delete(v.plugs.attached, d.Device)
 	v.plugs.put(d.Device, args.Note)
 }
 
@@ -264,6 +274,7 @@ func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
 		if err != nil {
 			s.log.Error("clean up after a device that the guest has let go", "device", device, "error", err)
 		}
+		s.takeBack(v, device)
 		s.finish(op, func() {
 			delete(v.plugs.leaving, device)
 			s.gone(v, args)

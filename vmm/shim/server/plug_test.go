@@ -241,3 +241,32 @@ func TestGuestLetsGoLater(t *testing.T) {
 		t.Errorf("notes %q, want %q", got, want)
 	}
 }
+
+// TestOthersAreServedDuringDetach: what is undone for a device may wait for another shim's
+// lock, and nobody else waits for that, nor is the device gone before.
+func TestOthersAreServedDuringDetach(t *testing.T) {
+	s := newScene(t, nil)
+	s.launch()
+	attach, _ := s.attachment("data")
+	s.check(s.client.Attach(s.ctx, attach, nil))
+	waiting, goOn := make(chan struct{}), make(chan struct{})
+	s.server.mu.Lock()
+	s.server.vm.plugs.attached["data"].push(func() error {
+		close(waiting)
+		<-goOn
+		return nil
+	})
+	s.server.mu.Unlock()
+	detached := make(chan error)
+	go func() { detached <- s.client.Detach(s.ctx, detachment("data", time.Minute)) }()
+	<-waiting
+	if got, want := s.notes(), []string{`{"attached":"data"}`}; !reflect.DeepEqual(got, want) {
+		t.Errorf("notes %q, want %q", got, want)
+	}
+	wantCode(t, s.dial().Attach(s.ctx, attach, nil), shim.CodePrecondition)
+	close(goOn)
+	s.check(<-detached)
+	if got, want := s.notes(), []string{`{"detached":"data"}`}; !reflect.DeepEqual(got, want) {
+		t.Errorf("notes %q, want %q", got, want)
+	}
+}
