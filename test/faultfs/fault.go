@@ -23,6 +23,8 @@ const (
 	OpStatfs  Op = "statfs"
 	OpFlush   Op = "flush" // close(2)
 
+	OpReadlink Op = "readlink"
+
 	OpCreate   Op = "create"
 	OpMkdir    Op = "mkdir"
 	OpUnlink   Op = "unlink"
@@ -44,7 +46,7 @@ const (
 
 // Ops lists the kinds, without those that stand for several.
 func Ops() []Op {
-	return append([]Op{OpLookup, OpGetattr, OpOpen, OpOpendir, OpReaddir, OpRead, OpLseek, OpStatfs, OpFlush}, changes()...)
+	return append([]Op{OpLookup, OpGetattr, OpOpen, OpOpendir, OpReaddir, OpRead, OpLseek, OpStatfs, OpFlush, OpReadlink}, changes()...)
 }
 
 // changes are the kinds that a read-only filesystem refuses.

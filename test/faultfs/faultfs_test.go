@@ -38,7 +38,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	if err := os.Mkdir(path("sub"), 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(path("sub"), 0o700), os.Symlink("there", path("pointer"))); err != nil {
 		t.Fatal(err)
 	}
 	for op, do := range map[faultfs.Op]func() error{
@@ -51,6 +51,7 @@ func TestFaults(t *testing.T) {
 		faultfs.OpLseek:    func() error { _, err := there.Seek(0, 3); return err }, // SEEK_DATA
 		faultfs.OpStatfs:   func() error { var st syscall.Statfs_t; return syscall.Statfs(f.Path(), &st) },
 		faultfs.OpFlush:    func() error { g, err := os.Open(path("there")); return errors.Join(err, closed(g)) },
+		faultfs.OpReadlink: func() error { _, err := os.Readlink(path("pointer")); return err },
 		faultfs.OpCreate:   func() error { g, err := os.Create(path("new")); return errors.Join(err, closed(g)) },
 		faultfs.OpMkdir:    func() error { return os.Mkdir(path("folder"), 0o700) },
 		faultfs.OpUnlink:   func() error { return syscall.Unlink(path("there")) },
@@ -73,7 +74,7 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	if names, err := os.ReadDir(f.Backing()); err != nil || len(names) != 2 {
+	if names, err := os.ReadDir(f.Backing()); err != nil || len(names) != 3 {
 		t.Errorf("what failed was done: %v, %v", names, err)
 	}
 	if b, err := os.ReadFile(path("there")); string(b) != "content" || err != nil {

@@ -114,6 +114,14 @@ func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.En
 	return child, errno
 }
 
+func (n *node) Readlink(ctx context.Context) (target []byte, errno syscall.Errno) {
+	errno = n.fsys.try(ctx, OpReadlink, n.name(), func(Fault) (errno syscall.Errno) {
+		target, errno = n.LoopbackNode.Readlink(ctx)
+		return errno
+	})
+	return target, errno
+}
+
 func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 	return n.fsys.change(ctx, OpUnlink, name, func() (entry, syscall.Errno) {
 		return entry{kind: kindDrop, dir: n.id(), name: name}, n.LoopbackNode.Unlink(ctx, name)

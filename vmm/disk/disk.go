@@ -2,8 +2,8 @@
 // whether it is still the image that a saved machine goes with.
 //
 // Everything works on a file that the caller has opened, never on a path, so that what was examined is what is used. Headers are
-// taken for hostile: reads and memory are bounded and nothing that they say is followed. The package needs the standard library and
-// x/sys only, and little memory, so that the shim can link it.
+// taken for hostile: reads and memory are bounded and nothing that they say is followed. The package needs little
+// more than the standard library and x/sys, and little memory, so that the shim can link it.
 package disk
 
 import (
@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // Format is an image's format, by the name of QEMU's block driver.
@@ -85,7 +87,7 @@ func stat(f *os.File) (Info, unix.Stat_t, error) {
 	var st unix.Stat_t
 	var info Info
 	err := control(f, func(fd int) error {
-		if err := unix.Fstat(fd, &st); err != nil {
+		if err := interrupted.Retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
 			return err
 		}
 		info.FileSize = st.Size

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/vmm/plan"
 )
@@ -20,13 +21,22 @@ func mayOpen(file *os.File, user *plan.User, want uint32) (bool, error) {
 		return true, nil // this process's own user has just opened it
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+	if err := fstat(int(file.Fd()), &st); err != nil {
 		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
 	}
-	if n, err := unix.Fgetxattr(int(file.Fd()), "system.posix_acl_access", nil); err == nil && n > 0 {
+	if listed(func() (int, error) { return unix.Fgetxattr(int(file.Fd()), accessList, nil) }) {
 		return false, nil
 	}
 	return modeFor(&st, user)&want == want, nil
+}
+
+// accessList is the attribute with an access control list (acl(5)).
+const accessList = "system.posix_acl_access"
+
+// listed says whether there is an access control list, of which size tells the length.
+func listed(size func() (int, error)) bool {
+	n, err := interrupted.RetryInt(size)
+	return err == nil && n > 0
 }
 
 // modeFor is what a mode allows a user, in the lowest three bits.
@@ -104,13 +114,13 @@ func passable(path string, user *plan.User) error {
 
 func passableFolder(path, dir string, user *plan.User) error {
 	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Stat(dir, &st) }); err != nil {
 		return &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if modeFor(&st, user)&unix.X_OK != 0 {
 		return nil
 	}
-	if n, err := unix.Getxattr(dir, "system.posix_acl_access", nil); err == nil && n > 0 {
+	if listed(func() (int, error) { return unix.Getxattr(dir, accessList, nil) }) {
 		return nil
 	}
 	return fmt.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",

@@ -16,8 +16,6 @@ import (
 	"github.com/vmlet/vmlet/vmm/plan"
 )
 
-const accessList = "system.posix_acl_access"
-
 // TestGrantSideBySide lets many users read one image: each has access until it
 // is taken back, and nothing stays.
 func TestGrantSideBySide(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 // maxLinks bounds the symbolic links on the way to a file, as the kernel does
@@ -19,11 +21,11 @@ const maxLinks = 40
 // Links of /proc, which lead to this process's own descriptors, are never followed.
 func open(path string, flags int) (int, error) {
 	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_NO_MAGICLINKS}
-	if os.Geteuid() != 0 {
-		return unix.Openat2(unix.AT_FDCWD, path, how)
+	if os.Geteuid() == 0 {
+		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
 	}
-	how.Resolve |= unix.RESOLVE_NO_SYMLINKS
-	if fd, err := unix.Openat2(unix.AT_FDCWD, path, how); err != unix.ELOOP {
+	fd, err := interrupted.RetryInt(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, how) })
+	if os.Geteuid() != 0 || err != unix.ELOOP {
 		return fd, err
 	}
 	place, err := find(path)
@@ -32,7 +34,15 @@ func open(path string, flags int) (int, error) {
 	}
 	defer unix.Close(place)
 	// The very file that was found, whatever has its name by now.
-	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", place), flags|unix.O_CLOEXEC, 0)
+	return openAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", place), flags)
+}
+
+func openAt(dir int, name string, flags int) (int, error) {
+	return interrupted.RetryInt(func() (int, error) { return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0) })
+}
+
+func fstat(fd int, st *unix.Stat_t) error {
+	return interrupted.Retry(func() error { return unix.Fstat(fd, st) })
 }
 
 // find walks to a file without having the kernel follow a link. The descriptor is one
@@ -76,7 +86,7 @@ type walk struct {
 
 // root goes on from the root folder.
 func (w *walk) root() error {
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := openAt(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -92,12 +102,12 @@ func (w *walk) step(name string) (target string, err error) {
 	if name == "" {
 		return "", nil
 	}
-	fd, err := unix.Openat(w.at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := openAt(w.at, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
 	}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
+	if err = fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		unix.Close(w.at)
 		w.at = fd
 		return "", nil
@@ -112,7 +122,7 @@ func (w *walk) step(name string) (target string, err error) {
 // link reads where a symbolic link leads.
 func (w *walk) link(fd int, name string, st *unix.Stat_t) (target string, err error) {
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
 		return "", err
 	}
 	if w.links++; w.links > maxLinks || fs.Type == unix.PROC_SUPER_MAGIC {
@@ -122,14 +132,14 @@ func (w *walk) link(fd int, name string, st *unix.Stat_t) (target string, err er
 		w.owners[st.Uid] = name
 	}
 	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", buf)
+	n, err := interrupted.RetryInt(func() (int, error) { return unix.Readlinkat(fd, "", buf) })
 	return string(buf[:max(n, 0)]), err
 }
 
 // trusted refuses a file to which somebody has led who doesn't own it.
 func (w *walk) trusted() error {
 	var st unix.Stat_t
-	if err := unix.Fstat(w.at, &st); err != nil {
+	if err := fstat(w.at, &st); err != nil {
 		return err
 	}
 	for owner, name := range w.owners {

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/faultfs"
 	"github.com/vmlet/vmlet/vmm/plan"
 )
 
@@ -91,6 +94,35 @@ func TestLinksToSockets(t *testing.T) {
 			t.Errorf("by %s link: %v", name, err)
 		}
 	}
+}
+
+// TestLinksInterrupted: a signal that interrupts what a network filesystem or one in a
+// process is asked (Go's runtime sends itself some) is no fault.
+func TestLinksInterrupted(t *testing.T) {
+	f := faultfs.ForTest(t)
+	path := func(name string) string { return filepath.Join(f.Path(), name) }
+	if err := errors.Join(os.WriteFile(path("disk"), []byte("content"), 0o600), os.Symlink("disk", path("link"))); err != nil {
+		t.Fatal(err)
+	}
+	f.Arm()
+	if _, err := content(path("link")); err != nil {
+		t.Fatal(err)
+	}
+	asked := f.Counts()
+	for _, op := range []faultfs.Op{faultfs.OpLookup, faultfs.OpReadlink, faultfs.OpOpen} {
+		if asked[op] == 0 {
+			t.Errorf("%s: not tried", op)
+		}
+	}
+	for op, count := range asked {
+		for n := range count {
+			f.Arm(faultfs.Fault{Op: op, Nth: n + 1, Errno: unix.EINTR})
+			if got, err := content(path("link")); got != "content" || err != nil {
+				t.Errorf("%s %d is interrupted: %q, %v", op, n+1, got, err)
+			}
+		}
+	}
+	f.Disarm()
 }
 
 // content is what openPath finds.
