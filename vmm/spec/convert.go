@@ -21,86 +21,108 @@ import (
 // string is wanted, and lets every fault name its field and line.
 type converter struct {
 	filename string
+	faults   []error
 	// nodes read so far: YAML's aliases can make few bytes mean many values.
 	nodes int
 }
 
-// maxNodes is far above any specification and far below what would hurt.
-const maxNodes = 100_000
+const (
+	// maxNodes is far above any specification and far below what would hurt.
+	maxNodes = 100_000
+	// maxFaults are told of; a file with more is no specification.
+	maxFaults = 30
+)
 
-func (c *converter) errorf(n *yaml.Node, field, format string, args ...any) error {
+// fault notes what is wrong, and returns nil for what can't be read.
+func (c *converter) fault(n *yaml.Node, field, format string, args ...any) any {
+	if c.over() {
+		return nil
+	}
 	message := fmt.Sprintf(format, args...)
 	if field != "" {
 		message = field + ": " + message
 	}
-	return &SyntaxError{Filename: c.filename, Line: n.Line, Message: message}
-}
-
-func (c *converter) count(n *yaml.Node, field string) error {
-	if c.nodes++; c.nodes > maxNodes {
-		return c.errorf(n, field, "more than %d values", maxNodes)
+	if len(c.faults) == maxFaults {
+		message = "there is more that can't be read, from here on"
 	}
-	if n.Kind == yaml.AliasNode {
-		return c.errorf(n, field, "YAML aliases (*%s) are not supported: write the value out", n.Value)
-	}
+	c.faults = append(c.faults, &SyntaxError{Filename: c.filename, Line: n.Line, Message: message})
 	return nil
 }
 
-func (c *converter) message(n *yaml.Node, d protoreflect.MessageDescriptor, path string) (any, error) {
+// over: there are faults enough.
+func (c *converter) over() bool { return len(c.faults) > maxFaults }
+
+// count says whether a node is to be read.
+func (c *converter) count(n *yaml.Node, field string) bool {
+	c.nodes++
+	switch {
+	case c.nodes > maxNodes+1:
+		return false
+	case c.nodes > maxNodes:
+		c.fault(n, field, "more than %d values", maxNodes)
+		return false
+	case n.Kind == yaml.AliasNode:
+		c.fault(n, field, "YAML aliases (*%.40s) are not supported: write the value out", n.Value)
+		return false
+	}
+	return true
+}
+
+func (c *converter) message(n *yaml.Node, d protoreflect.MessageDescriptor, path string) any {
 	if d.FullName() == "google.protobuf.Duration" {
 		return c.duration(n, path)
 	}
 	out := make(map[string]any)
-	err := c.entries(n, path, func(key, value *yaml.Node) error {
+	c.entries(n, path, func(key, value *yaml.Node) {
 		field := d.Fields().ByJSONName(key.Value)
 		if field == nil {
 			field = d.Fields().ByTextName(key.Value)
 		}
 		if field == nil {
-			return c.errorf(key, join(path, key.Value), "no such field: there are %s", strings.Join(fieldNames(d), ", "))
+			c.fault(key, join(path, fmt.Sprintf("%.80s", key.Value)), "no such field: there are %s", strings.Join(fieldNames(d), ", "))
+			return
 		}
 		name := field.JSONName()
 		if _, twice := out[name]; twice {
-			return c.errorf(key, join(path, name), "is there twice")
+			c.fault(key, join(path, name), "is there twice")
+			return
 		}
 		if isNull(value) {
-			return nil
+			return
 		}
 		if other := field.ContainingOneof(); other != nil && !other.IsSynthetic() {
 			for i := range other.Fields().Len() {
-				if sibling := other.Fields().Get(i).JSONName(); out[sibling] != nil {
-					return c.errorf(key, join(path, name), "can't be beside %s: want one of them", sibling)
+				sibling := other.Fields().Get(i).JSONName()
+				if _, there := out[sibling]; there {
+					c.fault(key, join(path, name), "can't be beside %s: want one of them", sibling)
 				}
 			}
 		}
-		converted, err := c.field(value, field, join(path, name))
-		out[name] = converted
-		return err
+		out[name] = c.field(value, field, join(path, name))
 	})
-	return out, err
+	return out
 }
 
 // entries calls f for each pair of a mapping.
-func (c *converter) entries(n *yaml.Node, path string, f func(key, value *yaml.Node) error) error {
-	if err := c.count(n, path); err != nil {
-		return err
+func (c *converter) entries(n *yaml.Node, path string, f func(key, value *yaml.Node)) {
+	if !c.count(n, path) {
+		return
 	}
 	if n.Kind != yaml.MappingNode {
-		return c.errorf(n, path, "%s where fields are wanted", describe(n))
+		c.fault(n, path, "%s where fields are wanted", describe(n))
+		return
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !c.over(); i += 2 {
 		key := n.Content[i]
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-			return c.errorf(key, path, "%s where a field's name is wanted", describe(key))
+			c.fault(key, path, "%s where a field's name is wanted", describe(key))
+			continue
 		}
-		if err := f(key, n.Content[i+1]); err != nil {
-			return err
-		}
+		f(key, n.Content[i+1])
 	}
-	return nil
 }
 
-func (c *converter) field(n *yaml.Node, f protoreflect.FieldDescriptor, path string) (any, error) {
+func (c *converter) field(n *yaml.Node, f protoreflect.FieldDescriptor, path string) any {
 	switch {
 	case f.IsMap():
 		return c.dictionary(n, f.MapValue(), path)
@@ -110,38 +132,36 @@ func (c *converter) field(n *yaml.Node, f protoreflect.FieldDescriptor, path str
 	return c.single(n, f, path)
 }
 
-func (c *converter) dictionary(n *yaml.Node, value protoreflect.FieldDescriptor, path string) (any, error) {
+func (c *converter) dictionary(n *yaml.Node, value protoreflect.FieldDescriptor, path string) any {
 	out := make(map[string]any)
-	err := c.entries(n, path, func(key, node *yaml.Node) error {
+	c.entries(n, path, func(key, node *yaml.Node) {
 		if _, twice := out[key.Value]; twice {
-			return c.errorf(key, mapField(path, key.Value), "is there twice")
+			c.fault(key, mapField(path, key.Value), "is there twice")
+			return
 		}
-		converted, err := c.single(node, value, mapField(path, key.Value))
-		out[key.Value] = converted
-		return err
+		out[key.Value] = c.single(node, value, mapField(path, key.Value))
 	})
-	return out, err
+	return out
 }
 
-func (c *converter) list(n *yaml.Node, f protoreflect.FieldDescriptor, path string) (any, error) {
-	if err := c.count(n, path); err != nil {
-		return nil, err
+func (c *converter) list(n *yaml.Node, f protoreflect.FieldDescriptor, path string) any {
+	if !c.count(n, path) {
+		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		return nil, c.errorf(n, path, "%s where a list is wanted", describe(n))
+		return c.fault(n, path, "%s where a list is wanted", describe(n))
 	}
 	out := make([]any, len(n.Content))
 	for i, element := range n.Content {
-		converted, err := c.single(element, f, fmt.Sprintf("%s[%d]", path, i))
-		if err != nil {
-			return nil, err
+		if c.over() {
+			return nil
 		}
-		out[i] = converted
+		out[i] = c.single(element, f, fmt.Sprintf("%s[%d]", path, i))
 	}
-	return out, nil
+	return out
 }
 
-func (c *converter) single(n *yaml.Node, f protoreflect.FieldDescriptor, path string) (any, error) {
+func (c *converter) single(n *yaml.Node, f protoreflect.FieldDescriptor, path string) any {
 	switch f.Kind() {
 	case protoreflect.MessageKind:
 		return c.message(n, f.Message(), path)
@@ -150,66 +170,71 @@ func (c *converter) single(n *yaml.Node, f protoreflect.FieldDescriptor, path st
 	case protoreflect.Uint32Kind:
 		return c.number(n, path)
 	case protoreflect.StringKind:
-		return c.text(n, path, "text")
+		return c.text(n, path)
 	}
-	return nil, c.errorf(n, path, "fields of type %s can't be read", f.Kind())
+	return c.fault(n, path, "fields of type %s can't be read", f.Kind())
 }
 
-func (c *converter) scalar(n *yaml.Node, path, wanted string) error {
-	if err := c.count(n, path); err != nil {
-		return err
+// scalar says whether a node is one.
+func (c *converter) scalar(n *yaml.Node, path, wanted string) bool {
+	if !c.count(n, path) {
+		return false
 	}
 	if n.Kind != yaml.ScalarNode || isNull(n) {
-		return c.errorf(n, path, "%s where %s is wanted", describe(n), wanted)
+		c.fault(n, path, "%s where %s is wanted", describe(n), wanted)
+		return false
 	}
-	return nil
+	return true
 }
 
 // text takes numbers and words like "on" as they are written: "size: 1024" is
 // as good as "size: '1024'".
-func (c *converter) text(n *yaml.Node, path, wanted string) (any, error) {
-	if err := c.scalar(n, path, wanted); err != nil {
-		return nil, err
+func (c *converter) text(n *yaml.Node, path string) any {
+	if !c.scalar(n, path, "text") {
+		return nil
 	}
 	if n.Tag == "!!binary" {
-		return nil, c.errorf(n, path, "binary data where %s is wanted", wanted)
+		return c.fault(n, path, "binary data where text is wanted")
 	}
-	return n.Value, nil
+	return n.Value
 }
 
 // duration takes Go's and Kubernetes' way of writing them, of which protojson
 // knows seconds only.
-func (c *converter) duration(n *yaml.Node, path string) (any, error) {
-	if err := c.scalar(n, path, "a duration such as 30s"); err != nil {
-		return nil, err
+func (c *converter) duration(n *yaml.Node, path string) any {
+	if !c.scalar(n, path, "a duration such as 30s") {
+		return nil
 	}
 	d, err := time.ParseDuration(n.Value)
 	if err != nil {
-		return nil, c.errorf(n, path, "%.40q is not a duration: want a number with s, m or h after it, such as 30s or 2m", n.Value)
+		return c.fault(n, path, "%.40q is not a duration: want a number with s, m or h after it, such as 30s or 2m", n.Value)
 	}
 	encoded, err := protojson.Marshal(durationpb.New(d))
-	return json.RawMessage(encoded), err
+	if err != nil {
+		return c.fault(n, path, "%v", err)
+	}
+	return json.RawMessage(encoded)
 }
 
-func (c *converter) boolean(n *yaml.Node, path string) (any, error) {
-	if err := c.scalar(n, path, "true or false"); err != nil {
-		return nil, err
+func (c *converter) boolean(n *yaml.Node, path string) any {
+	if !c.scalar(n, path, "true or false") {
+		return nil
 	}
 	if n.Value != "true" && n.Value != "false" || n.Tag != "!!bool" {
-		return nil, c.errorf(n, path, "%.40q where true or false is wanted", n.Value)
+		return c.fault(n, path, "%.40q where true or false is wanted", n.Value)
 	}
-	return n.Value == "true", nil
+	return n.Value == "true"
 }
 
-func (c *converter) number(n *yaml.Node, path string) (any, error) {
-	if err := c.scalar(n, path, "a number"); err != nil {
-		return nil, err
+func (c *converter) number(n *yaml.Node, path string) any {
+	if !c.scalar(n, path, "a number") {
+		return nil
 	}
 	number, err := strconv.ParseUint(n.Value, 10, 32)
 	if err != nil || n.Tag != "!!int" {
-		return nil, c.errorf(n, path, "%.40q where a whole number from 0 to %d is wanted", n.Value, uint32(math.MaxUint32))
+		return c.fault(n, path, "%.40q where a whole number from 0 to %d is wanted", n.Value, uint32(math.MaxUint32))
 	}
-	return json.Number(strconv.FormatUint(number, 10)), nil
+	return json.Number(strconv.FormatUint(number, 10))
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

@@ -37,7 +37,8 @@ func (e *SyntaxError) Error() string {
 
 // Parse reads one specification, in YAML or JSON (which is YAML too). It is
 // strict: unknown and repeated fields are refused, as is a second document.
-// The filename is for error messages. The error is a *SyntaxError.
+// The filename is for error messages. The error is a *SyntaxError, or joins one for each
+// fault, in the order of the file.
 // What is read is not valid for that: see Validate.
 func Parse(data []byte, filename string) (*vmletv1.VirtualMachineSpec, error) {
 	if len(data) > MaxSize {
@@ -49,8 +50,8 @@ func Parse(data []byte, filename string) (*vmletv1.VirtualMachineSpec, error) {
 	}
 	message := new(vmletv1.VirtualMachineSpec)
 	c := converter{filename: filename}
-	value, err := c.message(root, message.ProtoReflect().Descriptor(), "")
-	if err != nil {
+	value := c.message(root, message.ProtoReflect().Descriptor(), "")
+	if err := errors.Join(c.faults...); err != nil {
 		return nil, err
 	}
 	encoded, err := json.Marshal(value)

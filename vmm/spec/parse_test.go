@@ -104,6 +104,29 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestParseTellsAll: every fault of a file at once, but no more than people read.
+func TestParseTellsAll(t *testing.T) {
+	_, err := Parse([]byte("name: web-1\nmemory:\n  siez: 1Gi\n  hugePages: [a]\ncpu: {cores: two, cores: 3}\nnetworks:\n- tap: {brigde: br0}\n  user: {}\nlabels: {a: [], b: {}}\n"), "vm.yaml")
+	lines, wants := strings.Split(err.Error(), "\n"), []string{
+		"vm.yaml:3: memory.siez: no such field", "vm.yaml:4: memory.hugePages: a list", `vm.yaml:5: cpu.cores: "two"`, "vm.yaml:5: cpu.cores: is there twice",
+		"vm.yaml:7: networks[0].tap.brigde: no such field", "vm.yaml:8: networks[0].user: can't be beside tap", "vm.yaml:9: labels[a]: a list", "vm.yaml:9: labels[b]: a mapping",
+	}
+	if len(lines) != len(wants) {
+		t.Fatalf("%d lines, want %d: %v", len(lines), len(wants), err)
+	}
+	for i, want := range wants {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
+		}
+	}
+	for _, flood := range []string{strings.Repeat("a: b\n", 1000), "disks: [" + strings.Repeat("a,", maxNodes+2) + "]", strings.Repeat("x", MaxSize-3) + ": 1"} {
+		_, err := Parse([]byte(flood), "f")
+		if lines := strings.Count(err.Error(), "\n") + 1; lines > maxFaults+1 || len(err.Error()) > 1000*lines {
+			t.Errorf("an error of %d lines, %d bytes", lines, len(err.Error()))
+		}
+	}
+}
+
 func TestMarshal(t *testing.T) {
 	s := complete(t, full)
 	for range 20 { // protojson varies its white space from build to build, maps their order
