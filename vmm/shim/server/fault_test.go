@@ -122,6 +122,23 @@ func TestSaveFaults(t *testing.T) {
 		}
 		goesOn(t)
 	})
+	for name, save := range map[string]func(context.Context) error{
+		"the VMM's state has no end": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"the VMM's state is huge":    func(context.Context) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.machine.onSave(func(ctx context.Context, f *os.File) error {
+				return errors.Join(f.Truncate(maxState+1), save(ctx))
+			})
+			err := prepare()
+			wantCode(t, err, shim.CodeInternal)
+			if !strings.Contains(err.Error(), "written more than 512 MiB") {
+				t.Errorf("error %v", err)
+			}
+			goesOn(t)
+		})
+	}
+	s.machine.onSave(func(context.Context, *os.File) error { return broken })
 	t.Run("and the guest does not go on at once", func(t *testing.T) {
 		tries := 0
 		s.machine.onContinue(func() error {

@@ -5,14 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/vmm/disk"
@@ -26,9 +22,6 @@ const (
 	stateRoom = 32 << 20
 	// leastRoom, in bytes: a filesystem with less was full when device state was written.
 	leastRoom = 1 << 20
-	// streamPerPage is what a VMM's stream has for each page besides its
-	// content: a 64-bit header (QEMU's migration/ram.c), rounded up.
-	streamPerPage = 16
 )
 
 // prepared is a save, of which only the manifest is missing.
@@ -187,37 +180,6 @@ func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
 	return p.image.StateFile()
 }
 
-// saveState has the VMM write its state to memory, where that doesn't have the guest's
-// RAM in it: a VMM that hangs in a write to a disk can't let its guest go on.
-func (p *prepared) saveState(ctx context.Context, v *vm, state *os.File) error {
-	if v.ram == nil {
-		err := v.machine.SaveState(ctx, state, false)
-		if err == nil {
-			return nil
-		}
-		// A VMM says of a full disk no more than "Input/output error".
-		return errors.Join(err, p.onDisk(ctx, func() error { return memory.CheckSpace(p.directory, leastRoom) }))
-	}
-	fd, err := unix.MemfdCreate("device state", unix.MFD_CLOEXEC)
-	if err != nil {
-		return os.NewSyscallError("memfd_create", err)
-	}
-	inMemory := os.NewFile(uintptr(fd), "device state")
-	defer func() {
-		if p.hanging == nil { // else it is still read
-			inMemory.Close()
-		}
-	}()
-	if err := v.machine.SaveState(ctx, inMemory, true); err != nil {
-		return err
-	}
-	return p.onDisk(ctx, func() error {
-		defer inMemory.Close()
-		_, err := io.Copy(state, io.NewSectionReader(inMemory, 0, math.MaxInt64))
-		return err
-	})
-}
-
 func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
 	p.manifest.Layout, p.manifest.MemorySize = memory.LayoutStream, v.plan.Memory.Size
 	if v.ram == nil {
@@ -274,7 +236,6 @@ func identities(disks []watchedDisk) ([]memory.DiskIdentity, error) {
 
 // checkSpace refuses a save that has no chance before the guest is stopped.
 func (v *vm) checkSpace(dir string) error {
-	need := v.plan.Memory.Size/memory.PageSize*streamPerPage + stateRoom
 	if v.ram != nil {
 		touched, err := memory.TouchedBytes(v.ram)
 		if err != nil {
@@ -287,5 +248,5 @@ func (v *vm) checkSpace(dir string) error {
 	if err != nil {
 		return err
 	}
-	return memory.CheckSpace(dir, need+min(v.imageBytes+changed, v.plan.Memory.Size))
+	return memory.CheckSpace(dir, v.streamHeaders()+stateRoom+min(v.imageBytes+changed, v.plan.Memory.Size))
 }
