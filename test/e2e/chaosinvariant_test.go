@@ -366,7 +366,7 @@ func (w *walked) goesOn() {
 	w.eventually(func() error {
 		lines := w.console()
 		if verified(lines) <= already || len(counts(lines[min(before, len(lines)):])) < 2 {
-			return fmt.Errorf("the guest does not count on, with its memory as it was; it said %q", lines[max(0, len(lines)-10):])
+			return fmt.Errorf("the guest does not count on, with its memory as it was; it said %q%s", lines[max(0, len(lines)-10):], w.v.cutOff())
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,6 +42,8 @@ type grpcConsole struct {
 	grpc.BidiStreamingClient[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]
 	hangUp context.CancelFunc
 	shown  *journal[byte]
+	ended  chan struct{}
+	err    error // why it has
 }
 
 // pvh is the specification of a tiny guest.
@@ -242,9 +245,19 @@ func (v *vm) expect(pattern string) []string {
 	})
 	if err != nil {
 		all := v.lines.all()
-		v.t.Fatalf("the console of %s did not say %q: %v; it said %q", v.name, pattern, err, all[max(min(from, len(all)), len(all)-20):])
+		v.t.Fatalf("the console of %s did not say %q: %v; it said %q%s", v.name, pattern, err, ends(all[min(from, len(all)):]), v.cutOff())
 	}
 	return found
+}
+
+// ends are the first and the last of many lines: an answer other than the one that was
+// waited for is among the first, when the guest has counted on ever since.
+func ends(lines []string) []string {
+	const most = 20
+	if len(lines) <= most {
+		return lines
+	}
+	return slices.Concat(lines[:most/2], []string{"..."}, lines[len(lines)-most/2:])
 }
 
 // count waits for the guest's next count.
@@ -283,7 +296,10 @@ func (v *vm) typeIn(text string) {
 	if v.screen == nil {
 		v.attach()
 	}
-	v.must(v.screen.Send(&vmletv1.AttachConsoleRequest{Data: []byte(text)}))
+	if err := v.screen.Send(&vmletv1.AttachConsoleRequest{Data: []byte(text)}); err != nil {
+		<-v.screen.ended // which has the cause
+		v.t.Fatalf("typing %q to %s: %v: %v", text, v.name, err, v.screen.err)
+	}
 }
 
 // attach joins the console, until the VM's end is asked for.
@@ -293,17 +309,32 @@ func (v *vm) attach() {
 	stream, err := v.api.AttachConsole(ctx)
 	v.must(err)
 	v.must(stream.Send(&vmletv1.AttachConsoleRequest{Name: v.name}))
-	c := &grpcConsole{stream, cancel, newJournal[byte]()}
+	c := &grpcConsole{BidiStreamingClient: stream, hangUp: cancel, shown: newJournal[byte](), ended: make(chan struct{})}
 	v.screen = c
 	go func() {
+		defer close(c.ended)
 		for {
 			m, err := stream.Recv()
 			if err != nil {
+				c.err = err
 				return
 			}
 			c.shown.add(m.GetData()...)
 		}
 	}()
+}
+
+// cutOff says what has ended the console that is typed on, if anything has.
+func (v *vm) cutOff() string {
+	if v.screen == nil {
+		return ""
+	}
+	select {
+	case <-v.screen.ended:
+		return fmt.Sprintf("; what was typed on has ended: %v", v.screen.err)
+	default:
+		return ""
+	}
 }
 
 func (v *vm) hangUp() {

@@ -14,9 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openRTC opens the machine's clock. The kernel lets one have it at a time and refuses
+// others: the console's commands and the guest agent's wait for each other.
+func openRTC(flag int) (*os.File, error) {
+	for {
+		f, err := os.OpenFile("/dev/rtc0", flag, 0)
+		if !errors.Is(err, unix.EBUSY) {
+			return f, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // readRTC reads the machine's clock, which vmlet's guests have in UTC.
 func readRTC() (time.Time, error) {
-	f, err := os.Open("/dev/rtc0")
+	f, err := openRTC(os.O_RDONLY)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -38,7 +50,7 @@ func showRTC([]string) (string, error) {
 
 // writeRTC sets the machine's clock.
 func writeRTC(t time.Time) error {
-	f, err := os.OpenFile("/dev/rtc0", os.O_WRONLY, 0)
+	f, err := openRTC(os.O_WRONLY)
 	if err != nil {
 		return err
 	}
