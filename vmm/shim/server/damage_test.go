@@ -39,20 +39,25 @@ func TestDamageDuringSave(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &Server{damagedAt: c.found}
 			m := &fakeMachine{}
-			if c.inResume {
-				m.onContinue(func() error {
+			continued := false
+			m.onContinue(func() error {
+				continued = true
+				if c.inResume {
 					s.mu.Lock()
 					defer s.mu.Unlock()
 					s.damagedAt = now.Add(time.Second)
-					return nil
-				})
-			}
+				}
+				return nil
+			})
 			v := &vm{machine: m, proc: &process{done: make(chan struct{})}}
 			if err := s.resume(v, &prepared{ran: true, since: now}); err != nil {
 				t.Fatal(err)
 			}
 			if got := m.isRunning(); got != c.runs {
 				t.Errorf("it runs: %t", got)
+			}
+			if want := c.runs || c.inResume; continued != want { // for a moment is too long, too
+				t.Errorf("it was continued: %t, want %t", continued, want)
 			}
 		})
 	}

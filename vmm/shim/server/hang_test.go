@@ -96,3 +96,32 @@ func TestDiskHangsInSave(t *testing.T) {
 		}
 	})
 }
+
+// leavingMachine has its caller give up as soon as it has saved its state.
+type leavingMachine struct {
+	*fakeMachine
+	giveUp func()
+}
+
+func (m leavingMachine) SaveState(context.Context, *os.File, bool) error {
+	m.giveUp()
+	return nil
+}
+
+// TestStateOfGivenUpSave is kept nowhere.
+func TestStateOfGivenUpSave(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	v := &vm{machine: leavingMachine{new(fakeMachine), func() { cancel(errAborted) }}, ram: os.Stdin}
+	if err := new(prepared).saveState(ctx, v, nil); !errors.Is(err, errAborted) {
+		t.Errorf("error %v", err)
+	}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && strings.Contains(to, "device state") {
+			t.Errorf("%s is open", to)
+		}
+	}
+}

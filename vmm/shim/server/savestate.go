@@ -41,8 +41,12 @@ func (p *prepared) saveState(ctx context.Context, v *vm, state *os.File) error {
 		return os.NewSyscallError("memfd_create", err)
 	}
 	inMemory := os.NewFile(uintptr(fd), "device state")
+	defer func() {
+		if p.hanging == nil { // else it is still read
+			inMemory.Close()
+		}
+	}()
 	if err := v.writeState(ctx, inMemory, maxState); err != nil {
-		inMemory.Close()
 		return err
 	}
 	return p.onDisk(ctx, func() error {
