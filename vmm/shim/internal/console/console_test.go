@@ -1,45 +1,26 @@
 package console_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm/shim/internal/console"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
 const patience = time.Minute
 
-// record is a log that tells of each write.
-type record struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (r *record) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.buf.Write(b)
-}
-
-func (r *record) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.buf.String()
-}
-
 // start returns a console and the guest's end of it.
-func start(t *testing.T) (*console.Console, net.Conn, *record) {
+func start(t *testing.T) (*console.Console, net.Conn, *printed.Text) {
 	t.Helper()
-	log := new(record)
+	log := new(printed.Text)
 	c, file, err := console.New(log)
 	if err != nil {
 		t.Fatal(err)

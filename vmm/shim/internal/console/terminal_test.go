@@ -10,13 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm/shim/internal/console"
 )
 
 // terminal returns a console and the VMM's end of it, to read and to write.
-func terminal(t *testing.T) (c *console.Console, in, out *os.File, log *record) {
+func terminal(t *testing.T) (c *console.Console, in, out *os.File, log *printed.Text) {
 	t.Helper()
-	log = new(record)
+	log = new(printed.Text)
 	c, in, out, err := console.NewTerminal(log)
 	if err != nil {
 		t.Fatal(err)
