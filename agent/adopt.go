@@ -131,14 +131,21 @@ func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
 			m.log.Warn("adopting", "error", err)
 		}
 	}
-	ad.call(ctx, process)
+	for !ad.call(ctx, process) {
+		select {
+		case <-time.After(launchPace):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // launchPace is between two calls of a shim in the middle of a launch.
 const launchPace = 50 * time.Millisecond
 
-// call asks a shim for its VMM.
-func (ad *adoption) call(ctx context.Context, process ShimProcess) {
+// call asks a shim for its VMM. It is to be called again if it reports false: a launch is
+// under way then that its agent did not live to see through, which is being taken back,
+// or its VMM runs by now.
+func (ad *adoption) call(ctx context.Context, process ShimProcess) (settled bool) {
 	conn, err := ad.agent.shims.Dial(ctx, ad.m.home.runDir())
 	faultpoint.Reach("agent.adopt.dialled")
 	switch {
@@ -148,12 +155,8 @@ func (ad *adoption) call(ctx context.Context, process ShimProcess) {
 	case conn.Welcome().VMMPID == 0:
 		err = release(ctx, conn)
 		var refused *shim.Error
-		if errors.As(err, &refused) {
-			// A launch is under way that its agent did not live to see through: it is
-			// being taken back, or its VMM runs by now.
-			time.Sleep(launchPace)
-			ad.call(ctx, process)
-			return
+		if errors.As(err, &refused) && ctx.Err() == nil {
+			return false
 		}
 		ad.awaitEnd(ctx, process, adoptPatience, err)
 	case ad.lease == nil:
@@ -162,6 +165,7 @@ func (ad *adoption) call(ctx context.Context, process ShimProcess) {
 		process.Close()
 		ad.takeUp(ctx, conn)
 	}
+	return true
 }
 
 // awaitEnd is for a shim that is about to end. What it has is not touched

@@ -250,6 +250,7 @@ func TestMonitorEvents(t *testing.T) {
 	sub := a.hub.Subscribe("web", 0, 16)
 	defer sub.Close()
 	p := w.proc("web")
+	_ = p.monitors[0].setPaused(true)
 	for _, e := range []vmm.Event{
 		{Name: "STOP", Change: vmm.ChangePaused},
 		{Name: "GUEST_PANICKED", Change: vmm.ChangePanicked, Data: []byte(`{"action":"pause"}`)},

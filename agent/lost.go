@@ -55,25 +55,28 @@ func plight(p ShimProcess) string {
 	return fmt.Sprintf("its shim, process %d, runs but does not answer", p.PID())
 }
 
-// lose notes in a VM that its shim is lost, and returns what is to be said of it.
-func (m *machine) lose(p ShimProcess, why error) (message string) {
+// noter is how a state is written down: machine.note, adoption.observe.
+type noter func(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine))
+
+// lose notes in a VM that its shim is lost.
+func (a *agent) lose(m *machine, p ShimProcess, why error, note noter) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.live, m.lost = nil, p
-	return fmt.Sprintf("%s (%v): kill the VM to start it again", plight(p), why)
+	m.mu.Unlock()
+	note(lifecycle.Crashed, fmt.Sprintf("%s (%v): kill the VM to start it again", plight(p), why))
+	a.watches.Go(func() { a.awaitLost(m, p) })
 }
 
 // giveUp notes a shim that was lost while it was watched.
 func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
 	l.swap(nil)
-	message := m.lose(process, err)
+	a.lose(m, process, err, m.note)
 	close(l.over)
-	m.note(lifecycle.Crashed, message)
 }
 
 // lost notes a shim that is lost when the agent comes back.
 func (ad *adoption) lost(process ShimProcess, err error) {
-	ad.observe(lifecycle.Crashed, ad.m.lose(process, err))
+	ad.agent.lose(ad.m, process, err, ad.observe)
 }
 
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
@@ -88,26 +91,57 @@ func (a *agent) claimUser(name string) {
 	}
 }
 
+// killedSilent is said of a VM whose shim had to be killed.
+const killedSilent = "killed: its shim did not answer"
+
 // killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
-// with it. Of several who ask one does it: afterwards the folders may be another run's.
+// with it.
 func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*vmletv1.VirtualMachine, error) {
+	err := a.endLost(ctx, m, process, func() (note func(), err error) {
+		if err := process.Kill(); err != nil {
+			return nil, err
+		}
+		return func() { m.note(lifecycle.Stopped, killedSilent) }, process.Wait(ctx)
+	})
+	return m.snapshot(), err
+}
+
+// awaitLost notes the end of a lost shim that ends by itself.
+func (a *agent) awaitLost(m *machine, process ShimProcess) {
+	if waitForShim(a.ctx, m.home) != nil {
+		return // the agent ends, or it isn't known
+	}
+	err := a.endLost(a.ctx, m, process, func() (note func(), err error) {
+		l, err := readLease(m.home.runDir())
+		if err != nil {
+			l = new(lease) // how it ended can't be told
+		}
+		exit := a.exitOf(m, l.RunID)
+		return func() { a.noteEnd(m, exit) }, nil
+	})
+	if err != nil {
+		m.log.Debug("a lost shim has ended", "error", err)
+	}
+}
+
+// endLost takes back what a lost shim had, after its end has been seen to. Of several
+// who are at it one does it: afterwards the folders may be another run's.
+func (a *agent) endLost(ctx context.Context, m *machine, process ShimProcess, end func() (note func(), err error)) error {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	m.mu.Lock()
 	done := m.lost != process
 	m.mu.Unlock()
 	if done {
-		return m.snapshot(), nil
+		return nil
 	}
-	if err := process.Kill(); err != nil {
-		return nil, err
-	}
-	if err := process.Wait(ctx); err != nil {
-		return nil, err
+	note, err := end()
+	if err != nil {
+		return err
 	}
 	if err := m.home.sweep(); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
@@ -115,7 +149,6 @@ func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (
 	m.mu.Lock()
 	m.lost = nil
 	m.mu.Unlock()
-	process.Close()
-	m.note(lifecycle.Stopped, "killed: its shim did not answer")
-	return m.snapshot(), nil
+	note()
+	return process.Close()
 }

@@ -154,6 +154,35 @@ func (m *machine) note(s lifecycle.State, message string, mutate ...func(*vmletv
 	}
 }
 
+// moved notes a change that nobody asked for, or that was asked for just now. In other
+// states, such as saving, pauses are part of what is being done.
+func (m *machine) moved(from, to lifecycle.State, message string) {
+	for !m.movedSince(m.snapshot(), from, to, message) {
+	}
+}
+
+// movedSince is moved if the VM is as it was before, which it reports.
+func (m *machine) movedSince(before *vmletv1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
+	m.mu.Lock()
+	if m.record != before {
+		m.mu.Unlock()
+		return false
+	}
+	changed := before.GetStatus().GetState() == from
+	var err error
+	if changed {
+		err = m.changeLocked(func(vm *vmletv1.VirtualMachine) { vm.Status.State, vm.Status.Message = to, message })
+	}
+	m.mu.Unlock()
+	if err == nil && changed {
+		err = m.persist()
+	}
+	if err != nil {
+		m.log.Error("keeping the record", "error", err)
+	}
+	return true
+}
+
 // maxMessage bounds what is kept of a message, in bytes: parts of it may be a
 // shim's or a VMM's words.
 const maxMessage = 8 << 10

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -228,12 +226,12 @@ func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
 	if err == nil || ctx.Err() != nil || patient.Err() == nil {
 		return err
 	}
-	process, errProcess := m.home.process()
-	switch {
-	case errors.Is(errProcess, os.ErrProcessDone), errors.Is(errProcess, fs.ErrNotExist):
-		return over(ctx, l, nil) // it has ended just now
-	case errProcess != nil:
+	process, errProcess := standing(m.home.process())
+	if errProcess != nil {
 		return errors.Join(err, errProcess)
+	}
+	if process == nil {
+		return over(ctx, l, nil) // it has ended just now
 	}
 	defer process.Close()
 	m.log.Warn("the shim does not answer: killing it", "pid", process.PID(), "error", err)
@@ -244,7 +242,7 @@ func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
 		return err
 	}
 	if m.state() == lifecycle.Crashed {
-		m.note(lifecycle.Stopped, "killed: its shim did not answer")
+		m.note(lifecycle.Stopped, killedSilent)
 	}
 	return nil
 }

@@ -16,9 +16,6 @@ import (
 const (
 	eventRate  = 10
 	eventBurst = 500
-	// hintsAfterLoss is how many events may have waited when some were dropped: as many as
-	// VMMs' monitors keep, and more.
-	hintsAfterLoss = 1000
 	// complaintEvery is how often the log has a line about one VMM's events.
 	complaintEvery = 10 * time.Second
 	// silenceFirst and silenceLast are how long a monitor that could not be connected is
@@ -53,7 +50,12 @@ func turn(l *rate.Limiter) <-chan time.Time {
 	return nil
 }
 
-// resync asks for what events may have said that were dropped.
+// resyncTries is how often the VMM is asked, if each time something else has changed the
+// VM before it has answered.
+const resyncTries = 5
+
+// resync asks the VMM for what events say, or may have said that were dropped. An answer
+// is of no use that an operation, or another event, was faster than.
 func (w *watcher) resync() {
 	monitor, err := w.l.connected()
 	if err != nil {
@@ -61,19 +63,26 @@ func (w *watcher) resync() {
 	}
 	ctx, cancel := context.WithTimeout(w.agent.ctx, monitorPatience)
 	defer cancel()
-	status, err := monitor.Status(ctx)
-	if err != nil {
-		w.m.log.Debug("asking the VMM for its state", "error", err)
+	for range resyncTries {
+		before := w.m.snapshot()
+		status, err := monitor.Status(ctx)
+		if err != nil {
+			w.m.log.Debug("asking the VMM for its state", "error", err)
+			return
+		}
+		from, to := lifecycle.Running, lifecycle.Paused
+		if status.Running {
+			from, to = to, from
+		}
+		if !w.m.movedSince(before, from, to, "") {
+			continue
+		}
+		if status.Panicked {
+			w.panicked()
+		}
 		return
 	}
-	if status.Running {
-		w.moved(lifecycle.Paused, lifecycle.Running, "")
-	} else {
-		w.paused("")
-	}
-	if status.Panicked {
-		w.panicked()
-	}
+	w.m.log.Warn("what the VMM says of its state was outdated each time that it was asked")
 }
 
 // panicked notes a panic, of which a guest may report one several times.
@@ -106,8 +115,8 @@ func (w *watcher) unremark() {
 
 // say changes the message of a VM that runs or stands still.
 func (w *watcher) say(message string) {
-	w.moved(lifecycle.Running, lifecycle.Running, message)
-	w.moved(lifecycle.Paused, lifecycle.Paused, message)
+	w.m.moved(lifecycle.Running, lifecycle.Running, message)
+	w.m.moved(lifecycle.Paused, lifecycle.Paused, message)
 }
 
 // complain logs what a VMM could have the log flooded with.

@@ -30,7 +30,7 @@ const (
 func (a *agent) watch(m *machine, l *live) {
 	if why := clip(l.shim.Welcome().Damaged, maxMessage); why != "" { // an agent before this one was told
 		l.setDamaged(why)
-		(&watcher{m: m}).moved(lifecycle.Paused, lifecycle.Paused, why)
+		m.moved(lifecycle.Paused, lifecycle.Paused, why)
 	}
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
@@ -52,8 +52,6 @@ type watcher struct {
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
-	// hints is how many of the next events may be of long ago.
-	hints int
 	// failures is how often in a row the monitor could not be connected; of that the VM's
 	// message is remarked, and before was.
 	failures         int
@@ -118,9 +116,9 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		e.Damaged = clip(e.Damaged, maxMessage)
 		w.l.setDamaged(e.Damaged)
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
-		w.paused(e.Damaged)
+		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged)
 		// The VMM may have said before that it is paused, but not why.
-		w.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
+		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
 		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
 	if e.Note != nil {
@@ -192,14 +190,13 @@ func (w *watcher) reconnect() {
 func (w *watcher) monitorEvent(e vmm.Event) {
 	if e.Dropped > 0 {
 		w.complain("events of the VMM were dropped", "count", e.Dropped)
-		w.hints = hintsAfterLoss
 		defer w.resync()
 	}
-	switch w.believed(e.Change) {
+	switch e.Change {
 	case vmm.ChangePaused:
-		w.paused("")
+		w.heard(lifecycle.Running)
 	case vmm.ChangeResumed:
-		w.moved(lifecycle.Paused, lifecycle.Running, "")
+		w.heard(lifecycle.Paused)
 	case vmm.ChangePanicked:
 		w.panicked()
 	case vmm.ChangeReset:
@@ -216,36 +213,11 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	w.m.publish(&vmletv1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
 }
 
-// believed is what an event says that has happened. Of those that have waited in a
-// crowd it is not believed that the guest runs or stands still: it is asked for.
-func (w *watcher) believed(c vmm.Change) vmm.Change {
-	if w.hints == 0 {
-		return c
-	}
-	w.hints--
-	if c == vmm.ChangePaused || c == vmm.ChangeResumed {
+// heard is told that the guest is in that state no more. It may have been long ago, and
+// have been undone since: so the VMM is asked.
+func (w *watcher) heard(before lifecycle.State) {
+	if w.m.state() == before {
 		w.resync()
-		return vmm.ChangeNone
-	}
-	return c
-}
-
-func (w *watcher) paused(message string) { w.moved(lifecycle.Running, lifecycle.Paused, message) }
-
-// moved notes a change that nobody asked for, or that was asked for just now.
-// In other states, such as saving, pauses are part of what is being done.
-func (w *watcher) moved(from, to lifecycle.State, message string) {
-	changed := false
-	err := w.m.change(func(vm *vmletv1.VirtualMachine) {
-		if changed = vm.Status.State == from; changed {
-			vm.Status.State, vm.Status.Message = to, message
-		}
-	})
-	if err == nil && changed {
-		err = w.m.persist()
-	}
-	if err != nil {
-		w.m.log.Error("keeping the record", "error", err)
 	}
 }
 

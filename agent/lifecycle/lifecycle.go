@@ -183,7 +183,7 @@ func follows() map[State][]State {
 		Saved:     {Starting, Restoring},
 		Stopping:  with(Running, Paused),
 		Stopped:   {Starting, Restoring},
-		Crashed:   {Starting, Restoring, Stopped},
+		Crashed:   {Starting, Restoring, Stopped, Saved}, // a shim that was lost ends after all
 	}
 }
 

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"context"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/shim"
+)
+
+// slowMonitor answers with what was so, after something else has happened.
+type slowMonitor struct {
+	*fakeMonitor
+	meanwhile func()
+	asked     int
+}
+
+func (m *slowMonitor) Status(ctx context.Context) (vmm.Status, error) {
+	status, err := m.fakeMonitor.Status(ctx)
+	m.asked++
+	m.meanwhile()
+	return status, err
+}
+
+// TestEventsOfLongAgo don't change a VM that has been paused or resumed since.
+func TestEventsOfLongAgo(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.mustStart(t, "web")
+	m, _ := a.machine("web")
+	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
+	pause := func() {
+		if _, err := a.pause(t.Context(), "web"); err != nil {
+			t.Error(err)
+		}
+	}
+	resume := func() {
+		if _, err := a.resume(t.Context(), "web", false); err != nil {
+			t.Error(err)
+		}
+	}
+	pausedEvent, resumedEvent := vmm.Event{Name: "STOP", Change: vmm.ChangePaused}, vmm.Event{Name: "RESUME", Change: vmm.ChangeResumed}
+
+	watcher.monitorEvent(pausedEvent)
+	a.wantState(t, "web", lifecycle.Running)
+	pause()
+	watcher.monitorEvent(resumedEvent)
+	a.wantState(t, "web", lifecycle.Paused)
+
+	// The guest runs when the VMM is asked, and is paused before it has answered.
+	once := func() { resume(); pause() }
+	monitor := &slowMonitor{fakeMonitor: &fakeMonitor{proc: w.proc("web"), events: make(chan vmm.Event)}}
+	monitor.meanwhile = func() {
+		do := once
+		once = func() {}
+		do()
+	}
+	_ = monitor.setPaused(false)
+	watcher.l = newLive(&lease{}, nil, w.vmm, nil, monitor) // of its own: the other is watched, too
+	watcher.monitorEvent(resumedEvent)
+	a.wantState(t, "web", lifecycle.Paused)
+	if monitor.asked != 2 {
+		t.Errorf("the VMM was asked %d times, want 2", monitor.asked)
+	}
+
+	// Something happens each time that it is asked.
+	monitor.asked, monitor.meanwhile = 0, func() { resume(); pause() }
+	watcher.monitorEvent(resumedEvent)
+	a.wantState(t, "web", lifecycle.Paused)
+	if monitor.asked != resyncTries {
+		t.Errorf("the VMM was asked %d times, want %d", monitor.asked, resyncTries)
+	}
+}
+
+// TestLostShimEnds: the end of a shim that didn't answer is noted, and how its VM ended.
+func TestLostShimEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		exit *shim.Exit
+		want lifecycle.State
+	}{
+		{"shut down", &shim.Exit{Reason: shim.ReasonShutdown}, lifecycle.Stopped},
+		{"saved", &shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: "/image"}, lifecycle.Saved},
+		{"killed", nil, lifecycle.Crashed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.start()
+			a.mustCreate(t, "web")
+			a.mustStart(t, "web")
+			a.end()
+			w.proc("web").deaf = true
+			b := w.start()
+			b.wantState(t, "web", lifecycle.Crashed)
+			w.proc("web").end(c.exit)
+			b.watches.Wait() // for that end
+			b.wantState(t, "web", c.want)
+			w.wantNothingHeld(t)
+			if _, err := b.agent.start(t.Context(), "web", startOptions{cold: true}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
