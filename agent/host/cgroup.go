@@ -185,7 +185,7 @@ func inhabitants(folder string) string {
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended
 		names = append(names, fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(comm))))
 	}
-	return ": in it run processes that belong to no VM known here: end them by hand: " + strings.Join(names, ", ")
+	return ": end by hand the processes in it: " + strings.Join(names, ", ")
 }
 
 // processesIn are those in a cgroup; none if it is not there.

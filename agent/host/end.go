@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -23,19 +24,22 @@ func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
 		return nil // no VM's
 	}
 	for deadline := soon(); ; {
-		left, err := h.processes(c, uid)
-		if err != nil && time.Now().Before(deadline) {
-			time.Sleep(retryEvery)
-			continue
-		}
-		if err != nil || len(left) == 0 {
+		own, others, err := h.processes(c, uid)
+		if err != nil || len(own) == 0 {
 			return err
 		}
-		for _, pid := range left {
-			err = errors.Join(err, kill(pid, uid, deadline))
-		}
-		if err == nil && time.Now().After(deadline) {
-			err = fmt.Errorf("processes %v of user %d don't end, although they were killed: end them by hand", left, uid)
+		late := time.Now().After(deadline)
+		switch {
+		case len(others) > 0 && late:
+			return fmt.Errorf("in cgroup %s run processes %v of user %d, and %v of others: the VMM's shim seems to be alive, and so nothing is ended there", c.Path(), own, uid, others)
+		case len(others) > 0:
+			err = await(others[0], deadline)
+		case late:
+			return fmt.Errorf("processes %v of user %d don't end, although they were killed: end them by hand", own, uid)
+		default:
+			for _, pid := range own {
+				err = errors.Join(err, kill(pid, uid, deadline))
+			}
 		}
 		if err != nil {
 			return err
@@ -43,8 +47,9 @@ func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
 	}
 }
 
-// processes are those of a user, in a cgroup if there is one.
-func (h *Host) processes(c Cgroup, uid uint32) (own []int, err error) {
+// processes are a user's own, and those of others, in a cgroup; where there are no
+// cgroups the user's alone.
+func (h *Host) processes(c Cgroup, uid uint32) (own, others []int, err error) {
 	grouped := h.cgroups != nil && len(c.Paths) > 0
 	var pids []int
 	if grouped {
@@ -52,20 +57,22 @@ func (h *Host) processes(c Cgroup, uid uint32) (own []int, err error) {
 	} else {
 		pids, err = everyProcess()
 	}
-	var others []int
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, pid := range pids {
-		switch owner, there := ownerOf(pid); {
-		case !there:
+		owner, err := ownerOf(pid)
+		switch {
+		case err != nil && gone(err) == nil:
+		case err != nil:
+			return nil, nil, fmt.Errorf("whose process %d is: %w", pid, err)
 		case owner == uid:
 			own = append(own, pid)
 		case grouped:
 			others = append(others, pid)
 		}
 	}
-	if len(own) > 0 && len(others) > 0 {
-		return nil, fmt.Errorf("in cgroup %s run processes %v of user %d, and %v of others: the VMM's shim seems to be alive, and so nothing is ended there", c.Path(), own, uid, others)
-	}
-	return own, err
+	return own, others, nil
 }
 
 func everyProcess() (pids []int, err error) {
@@ -76,20 +83,24 @@ func everyProcess() (pids []int, err error) {
 	return pids, err
 }
 
-// ownerOf is a process's real user; false: it has ended. The owner of its folder in
-// /proc may be another: it is root's if the process is not dumpable (proc(5)).
-func ownerOf(pid int) (uid uint32, there bool) {
+// ownerOf is a process's real user. The owner of its folder in /proc may be another: it
+// is root's if the process is not dumpable (proc(5)). See gone for
+// the error of one that has ended; any other leaves open whether it has.
+func ownerOf(pid int) (uid uint32, err error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
 	defer unix.Close(pidfd)
 	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, false
+		return 0, err
 	}
 	status, err := p.NewStatus()
-	return uint32(status.UIDs[0]), err == nil && !ended(pidfd, 0)
+	if ended(pidfd, 0) {
+		err = os.ErrProcessDone
+	}
+	return uint32(status.UIDs[0]), err
 }
 
 // kill kills a process if it is the user's, and waits for its end.
@@ -100,12 +111,23 @@ func kill(pid int, uid uint32, deadline time.Time) error {
 		return gone(err)
 	}
 	defer unix.Close(pidfd)
-	if owner, there := ownerOf(pid); !there || owner != uid {
-		return nil
+	if owner, err := ownerOf(pid); err != nil || owner != uid {
+		return gone(err)
 	}
 	if err := gone(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)); err != nil {
 		return fmt.Errorf("killing process %d of user %d: %w", pid, uid, err)
 	}
+	ended(pidfd, time.Until(deadline))
+	return nil
+}
+
+// await waits for a process's end.
+func await(pid int, deadline time.Time) error {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return gone(err)
+	}
+	defer unix.Close(pidfd)
 	ended(pidfd, time.Until(deadline))
 	return nil
 }
@@ -118,10 +140,13 @@ func ended(pidfd int, within time.Duration) bool {
 	return err == nil && n > 0
 }
 
-// gone is no error if it says that a process has ended.
+// gone is no error if it says that a process has ended: pidfd_open(2) says EINVAL of
+// one that is just being forgotten.
 func gone(err error) error {
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for _, ended := range []error{os.ErrProcessDone, fs.ErrNotExist, unix.ESRCH, unix.EINVAL} {
+		if errors.Is(err, ended) {
+			return nil
+		}
 	}
 	return err
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/flock"
 )
 
 // lockName is the file in a folder whose lock says that an agent uses it.
@@ -55,21 +57,16 @@ func Claim(folder string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
-const (
-	// childTime is how long a child of an agent that was killed may take to be the
-	// shim that it is to be: until then it has the agent's lock.
-	childTime  = 5 * time.Second
-	childPause = 10 * time.Millisecond
-)
+// childTime is how long a child of an agent that was killed may take to be the
+// shim that it is to be: until then it has the agent's lock.
+const childTime = 5 * time.Second
 
 // lock waits for such a child, and for nobody else.
 func lock(f *os.File) error {
-	for deadline := time.Now().Add(childTime); ; time.Sleep(childPause) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) || !errors.Is(unix.Kill(holder(f), 0), unix.ESRCH) {
-			return err
-		}
-	}
+	deadline := time.Now().Add(childTime)
+	return flock.Wait(f, unix.LOCK_EX, func() bool {
+		return time.Now().Before(deadline) && errors.Is(unix.Kill(holder(f), 0), unix.ESRCH)
+	})
 }
 
 // Release gives the folder back.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/flock"
 )
 
 // lockPatience is how long another process may take to change a list.
@@ -22,18 +24,12 @@ func Exclusively(path string, do func() error) error {
 	}
 	defer lock.Close() // which ends the lock
 	deadline := time.Now().Add(lockPatience)
-	for {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return do()
-		case errors.Is(err, unix.EINTR):
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			return &os.PathError{Op: "flock", Path: path, Err: err}
-		case time.Now().After(deadline):
-			return fmt.Errorf("%s: another process has had it locked (flock) for %v", path, lockPatience)
-		default: // flock(2) itself waits for ever, and tells nobody
-			time.Sleep(time.Millisecond)
-		}
+	err = flock.Wait(lock, unix.LOCK_EX, func() bool { return time.Now().Before(deadline) })
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%s: another process has had it locked (flock) for %v", path, lockPatience)
+	case err != nil:
+		return &os.PathError{Op: "flock", Path: path, Err: err}
 	}
+	return do()
 }

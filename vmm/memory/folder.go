@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/flock"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -171,7 +172,7 @@ func (d *folder) lockShared() (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f, unix.LOCK_SH); err != nil {
+	if err := lock(f, unix.LOCK_SH); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -181,11 +182,11 @@ func (d *folder) lockShared() (*Lock, error) {
 // Unlock releases the lock, once.
 func (l *Lock) Unlock() error { return l.dir.Close() }
 
-// flock locks without waiting. The errors wrap ErrInUse, or errors.ErrUnsupported
+// lock locks without waiting. The errors wrap ErrInUse, or errors.ErrUnsupported
 // where the filesystem has no locks for folders (NFS answers EBADF to an
 // exclusive one, as it wants the file open for writing).
-func flock(dir *os.File, how int) error {
-	err := interrupted.Retry(func() error { return unix.Flock(int(dir.Fd()), how|unix.LOCK_NB) })
+func lock(dir *os.File, how int) error {
+	err := flock.Try(dir, how)
 	switch {
 	case err == nil:
 		return nil

@@ -158,7 +158,7 @@ func Remove(dir string) error {
 		return err
 	}
 	defer d.dir.Close()
-	if err := flock(d.dir, unix.LOCK_EX); err != nil {
+	if err := lock(d.dir, unix.LOCK_EX); err != nil {
 		return err
 	}
 	names, err := d.names()

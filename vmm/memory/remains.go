@@ -98,7 +98,7 @@ func (r *Remains) Remove() error {
 	if idOf(st) != r.Folder {
 		return nil // it is gone, and what has its name now is somebody else's
 	}
-	if err := flock(d.dir, unix.LOCK_EX); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := lock(d.dir, unix.LOCK_EX); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	names, err := d.names()

@@ -117,7 +117,7 @@ func TestRemainsOfOthers(t *testing.T) {
 		"a save under way": func(t *testing.T, dir string) ([]string, bool) {
 			d, err := openFolder(dir)
 			if err == nil {
-				err = flock(d.dir, 2) // LOCK_EX
+				err = lock(d.dir, 2) // LOCK_EX
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -85,7 +85,7 @@ func Create(dir string, opts Options) (*Writer, error) {
 
 // claim locks the folder and sees that it is empty.
 func (w *Writer) claim() error {
-	if err := flock(w.folder.dir, unix.LOCK_EX); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := lock(w.folder.dir, unix.LOCK_EX); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	// Another writer may have removed the folder before the lock was ours.
