@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -320,6 +321,12 @@ func (s *scene) launch() int {
 
 func (s *scene) saveArgs(dir string) shim.Save {
 	return shim.Save{Directory: dir, Manifest: memory.Manifest{VMM: memory.VMM{Name: "fake", Version: "1"}}}
+}
+
+// nothingNoted: of a save that is over nothing would be removed if the shim were killed.
+func (s *scene) nothingNoted() bool {
+	_, err := shim.ReadRemains(s.options.RunDir)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func (s *scene) noFile(path string) {

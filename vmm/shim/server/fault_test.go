@@ -109,6 +109,7 @@ func TestSaveFaults(t *testing.T) {
 		t.Helper()
 		s.waitFor(s.machine.isRunning)
 		s.waitFor(func() bool { _, err := os.Lstat(image); return err != nil })
+		s.waitFor(s.nothingNoted)
 	}
 	t.Run("the VMM can't save", func(t *testing.T) {
 		s.machine.onSave(func(_ context.Context, f *os.File) error {
@@ -268,6 +269,9 @@ func TestDiskFullAtCommit(t *testing.T) {
 	s.check(err)
 	_, err = s.client.Commit(s.ctx, shim.Commit{KeepRunning: true})
 	s.check(err)
+	if !s.nothingNoted() {
+		t.Error("what is an image now is noted as a save's remains")
+	}
 	img, err := memory.Open(image)
 	s.check(err)
 	defer img.Close()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func hanging(fs *faultfs.FS, f faultfs.Fault) (reached <-chan struct{}, release 
 		<-goOn
 	}
 	fs.Arm(f)
-	return come, func() { fs.Disarm(); close(goOn) }
+	return come, sync.OnceFunc(func() { fs.Disarm(); close(goOn) })
 }
 
 func isRefused(err error) bool {
@@ -53,6 +54,7 @@ func TestDiskHangsInSave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached, release := hanging(fs, fault)
+			defer release() // or this process could not even be killed
 			ctx, cancel := context.WithCancel(s.ctx)
 			result := make(chan error, 1)
 			go func() {
@@ -61,7 +63,11 @@ func TestDiskHangsInSave(t *testing.T) {
 				} // the last one's folder is gone, and its save not quite over
 				result <- err
 			}()
-			<-reached
+			select {
+			case <-reached:
+			case err := <-result:
+				t.Fatalf("it doesn't come to that: %v", err)
+			}
 			cancel()
 			if err := <-result; !strings.Contains(err.Error(), "has not answered") {
 				t.Errorf("error %v", err)
