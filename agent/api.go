@@ -36,7 +36,7 @@ func (s *api) GetVM(_ context.Context, r *vmletv1.GetVMRequest) (*vmletv1.GetVMR
 func (s *api) ListVMs(_ context.Context, r *vmletv1.ListVMsRequest) (*vmletv1.ListVMsResponse, error) {
 	wanted, err := selector.Parse(r.GetLabelSelector())
 	if err != nil {
-		return nil, invalid("label_selector", "%v", err)
+		return nil, invalid("labelSelector", "%v", err)
 	}
 	list := new(vmletv1.ListVMsResponse)
 	for _, m := range s.agent.all() {

@@ -30,8 +30,10 @@ type TapRequest struct {
 // OpenTap opens a tap for a VMM. The file is the caller's.
 func OpenTap(r TapRequest) (f *os.File, name string, err error) {
 	if r.Device != "" {
-		if _, err := net.InterfaceByName(r.Device); err != nil {
-			return nil, "", fmt.Errorf("tap %q: %w: make it (ip tuntap add %s mode tap vnet_hdr), or leave the name out to have one made", r.Device, err, r.Device)
+		if _, err := netlink.LinkByName(r.Device); isNotFound(err) {
+			return nil, "", fmt.Errorf("tap %q: there is none: make it (ip tuntap add %s mode tap vnet_hdr), or leave the name out to have one made", r.Device, r.Device)
+		} else if err != nil {
+			return nil, "", fmt.Errorf("tap %q: %w", r.Device, err)
 		}
 	}
 	name = r.Device
@@ -86,8 +88,10 @@ func setUpTap(name string, r TapRequest) error {
 	}
 	if r.Bridge != "" {
 		bridge, err := netlink.LinkByName(r.Bridge)
-		if err != nil {
-			return fmt.Errorf("bridge %q: %w%s", r.Bridge, err, bridgeHint(r.Bridge, err))
+		if isNotFound(err) {
+			return fmt.Errorf("bridge %q: there is none: make it (ip link add %s type bridge), or name one that is there", r.Bridge, r.Bridge)
+		} else if err != nil {
+			return fmt.Errorf("bridge %q: %w", r.Bridge, err)
 		}
 		if bridge.Type() != "bridge" {
 			return fmt.Errorf("bridge %q: it is not a bridge but of type %s", r.Bridge, bridge.Type())
@@ -132,13 +136,8 @@ func links() (all []netlink.Link, err error) {
 	}
 }
 
-// bridgeHint is what to do where a bridge can't be had.
-func bridgeHint(name string, err error) string {
-	if notFound := new(netlink.LinkNotFoundError); !errors.As(err, notFound) {
-		return ""
-	}
-	return fmt.Sprintf(": make it (ip link add %s type bridge), or name one that is there", name)
-}
+// isNotFound: there is no interface of that name.
+func isNotFound(err error) bool { return errors.As(err, new(netlink.LinkNotFoundError)) }
 
 // hostMAC is the guest's address with a first byte of 0xfe: a bridge takes the
 // lowest of its ports' addresses for its own, and so never a VM's.

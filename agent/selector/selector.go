@@ -28,7 +28,7 @@ func Parse(s string) (Selector, error) {
 	for part := range strings.SplitSeq(s, ",") {
 		w, err := parseOne(strings.TrimSpace(part))
 		if err != nil {
-			return Selector{}, fmt.Errorf("label selector %q: %w", s, err)
+			return Selector{}, err
 		}
 		sel.wants = append(sel.wants, w)
 	}

@@ -72,6 +72,9 @@ type Header struct {
 	Sum string
 }
 
+// wholeHeader is the field of a fault that is of no single one.
+const wholeHeader = "header"
+
 // HeaderError says that a qcow2 header breaks the format's rules or QEMU's limits.
 type HeaderError struct {
 	// Field is the field's name in the format's description.
@@ -81,7 +84,11 @@ type HeaderError struct {
 }
 
 func (e *HeaderError) Error() string {
-	return fmt.Sprintf("qcow2 header: %s: %s (the image is damaged or made up; try qemu-img check)", e.Field, e.Problem)
+	field := e.Field + ": "
+	if e.Field == wholeHeader {
+		field = ""
+	}
+	return fmt.Sprintf("qcow2 header: %s%s (the image is damaged or made up; try qemu-img check)", field, e.Problem)
 }
 
 func malformed(field, format string, args ...any) error {
@@ -125,7 +132,7 @@ func readError(err error, field string) error {
 // readHeader parses the first cluster. It reads at most that (2 MiB) and holds a few KiB at most.
 func readHeader(file io.Reader) (*Header, error) {
 	r := &headerReader{in: bufio.NewReader(file), sum: fnv.New128a()}
-	fixed, err := r.take(headerLengthV2, "header")
+	fixed, err := r.take(headerLengthV2, wholeHeader)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +211,7 @@ func (h *Header) checkOffsets(b []byte) error {
 
 // readV3 reads what version 3 adds, to the end of the header proper.
 func (h *Header) readV3(r *headerReader) error {
-	b, err := r.take(headerLengthV3-headerLengthV2, "header")
+	b, err := r.take(headerLengthV3-headerLengthV2, wholeHeader)
 	if err != nil {
 		return err
 	}
@@ -222,7 +229,7 @@ func (h *Header) readV3(r *headerReader) error {
 	if length < headerLengthV3 || length%8 != 0 || uint64(length) > uint64(h.ClusterSize) {
 		return malformed("header_length", "%d, not a multiple of 8 between %d and the cluster size, %d", length, headerLengthV3, h.ClusterSize)
 	}
-	return r.skip(int64(length)-headerLengthV3, "header")
+	return r.skip(int64(length)-headerLengthV3, wholeHeader)
 }
 
 // backingName is where the backing file's name lies; length 0 if there is none.

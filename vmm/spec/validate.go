@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -49,21 +50,27 @@ func (v *validator) add(field, format string, args ...any) { v.faults.Add(field,
 // space or a control character.
 var (
 	// RFC 1123, section 2.1, as Kubernetes reads it.
-	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	dnsLabel = pattern(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	// k8s.io/apimachinery/pkg/util/validation: qualified names and label values.
-	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-	subdomain  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	deviceName = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]{0,30}$`)
+	labelName  = pattern(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	subdomain  = pattern(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	deviceName = pattern(`^[A-Za-z][-A-Za-z0-9_.]{0,30}$`)
 	// Models, machine types, features: what QEMU's own have.
-	vmmWord = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$`)
-	serial  = regexp.MustCompile(`^[-A-Za-z0-9_.+: ]*$`)
+	vmmWord = pattern(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$`)
+	serial  = pattern(`^[-A-Za-z0-9_.+: ]*$`)
 )
+
+// pattern is compiled when it is first used: counted repetitions take much room and time,
+// and this package is in every vmlet command.
+func pattern(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 func (v *validator) name(name string) {
 	switch {
 	case name == "":
 		v.add("name", "is missing: want a DNS label such as web-1")
-	case !dnsLabel.MatchString(name):
+	case !dnsLabel().MatchString(name):
 		v.add("name", "%.80q is not a DNS label: want at most 63 lower-case letters, digits and '-', with a letter or digit first and last", name)
 	}
 }
@@ -84,13 +91,13 @@ func (v *validator) labels(labels map[string]string) {
 		if !qualified {
 			prefix, name = "", key
 		}
-		if qualified && (len(prefix) > 253 || !subdomain.MatchString(prefix)) {
+		if qualified && (len(prefix) > 253 || !subdomain().MatchString(prefix)) {
 			v.add(field, "%.80q before the '/' is not a DNS subdomain such as example.com", prefix)
 		}
-		if !labelName.MatchString(name) {
+		if !labelName().MatchString(name) {
 			v.add(field, "%.80q is not a label's name: want at most 63 letters, digits, '-', '_' and '.', with a letter or digit first and last", name)
 		}
-		if value := labels[key]; value != "" && !labelName.MatchString(value) {
+		if value := labels[key]; value != "" && !labelName().MatchString(value) {
 			v.add(field, "%.80q is not a label's value: want nothing, or at most 63 letters, digits, '-', '_' and '.', with a letter or digit first and last", value)
 		}
 	}
@@ -117,7 +124,7 @@ func alternatives(values []string) string {
 }
 
 func (v *validator) word(field, value string) {
-	if value != "" && !vmmWord.MatchString(value) {
+	if value != "" && !vmmWord().MatchString(value) {
 		v.add(field, "%.80q is not a name: want letters, digits, '-', '_' and '.', at most 63", value)
 	}
 }
@@ -301,6 +308,6 @@ func (v *validator) grace(spec *vmletv1.VirtualMachineSpec) {
 		return
 	}
 	if d.CheckValid() != nil || d.GetSeconds() < 0 || d.GetNanos() < 0 || d.GetSeconds() > MaxGraceSecond {
-		v.add("stopGracePeriod", "%d.%09d s is not between 0s and 24h", d.GetSeconds(), max(d.GetNanos(), -d.GetNanos()))
+		v.add("stopGracePeriod", "%v is not between 0s and 24h", d.AsDuration())
 	}
 }

@@ -16,10 +16,16 @@ func (v *validator) disks(disks []*vmletv1.Disk) {
 		return
 	}
 	names, orders, slots := make(map[string]int), make(map[uint32]int), make(map[uint32]int)
+	paths := make(map[string]int)
 	for i, d := range disks {
 		field := fmt.Sprintf("disks[%d]", i)
 		v.uniqueName(field+".name", d.GetName(), i, names, "disks")
 		v.path(field+".path", d.GetPath(), "a disk image or block device")
+		if earlier, taken := paths[d.GetPath()]; !taken {
+			paths[d.GetPath()] = i
+		} else if d.GetPath() != "" && !(onlyRead(d) && onlyRead(disks[earlier])) {
+			v.add(field+".path", "%s is that of disks[%d] too: two disks over one file destroy each other's filesystem", d.GetPath(), earlier)
+		}
 		v.oneOf(field+".format", d.GetFormat(), formats())
 		v.oneOf(field+".type", d.GetType(), diskTypes())
 		v.oneOf(field+".bus", d.GetBus(), buses())
@@ -41,11 +47,14 @@ func (v *validator) disks(disks []*vmletv1.Disk) {
 	}
 }
 
+// onlyRead: the guest can't write to it.
+func onlyRead(d *vmletv1.Disk) bool { return d.GetReadOnly() || d.GetType() == DiskTypeCDROM }
+
 func (v *validator) uniqueName(field, name string, index int, names map[string]int, list string) {
 	if name == "" {
 		return
 	}
-	if !deviceName.MatchString(name) {
+	if !deviceName().MatchString(name) {
 		v.add(field, "%.80q is not a device's name: want a letter, then letters, digits, '-', '_' and '.', at most 31 in all", name)
 	}
 	if earlier, taken := names[name]; taken {
@@ -59,7 +68,7 @@ func (v *validator) serial(field, text string) {
 	switch {
 	case len(text) > MaxSerial:
 		v.add(field, "%d characters: at most %d", len(text), MaxSerial)
-	case !serial.MatchString(text):
+	case !serial().MatchString(text):
 		v.add(field, "%q: want letters, digits, spaces and any of -_.+:", text)
 	}
 }
