@@ -75,9 +75,9 @@ func (a *agent) nodeName() (string, error) {
 
 // validate returns all faults of a specification that can be told before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
-func (a *agent) validate(s *vmletv1.VirtualMachineSpec) error {
+func (a *agent) validate(ctx context.Context, s *vmletv1.VirtualMachineSpec, find vmmFinder) error {
 	faults := a.node.hypervisors.Validate(s, a.arch)
-	v, err := a.node.vmm(s.GetVmm())
+	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
 		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
 	}
@@ -88,7 +88,7 @@ func (a *agent) validate(s *vmletv1.VirtualMachineSpec) error {
 		}
 		faults = append(faults, own.Validate(spec.Default(s, a.target("", named, v), a.layers), a.arch)...)
 	}
-	return faults.Err()
+	return advised(ctx, faults.Err(), find)
 }
 
 // machine finds a VM by its name.

@@ -21,7 +21,7 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 	if s == nil {
 		return nil, invalid("spec", "it is missing")
 	}
-	if err := a.validate(s); err != nil {
+	if err := a.validate(ctx, s, a.node.vmm); err != nil {
 		return nil, err
 	}
 	m, done := a.enterOwn(newRecord(s, uuid.NewString()))

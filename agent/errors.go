@@ -136,7 +136,7 @@ func detailsOf(err error) []protoadapt.MessageV1 {
 	if errors.As(err, &fields) {
 		bad := new(errdetails.BadRequest)
 		for _, f := range fields {
-			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Message})
+			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{Field: f.Field, Description: f.Text()})
 		}
 		return []protoadapt.MessageV1{bad}
 	}

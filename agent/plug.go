@@ -194,9 +194,9 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 	if p.live == nil {
 		own := proto.CloneOf(p.m.snapshot().GetSpec())
 		d.apply(own, proto.CloneOf(p.complete))
-		return d, p.agent.validate(own)
+		return d, p.agent.validate(ctx, own, p.m.home.vmm)
 	}
-	if err := p.agent.validate(s); err != nil {
+	if err := p.agent.validate(ctx, s, p.m.home.vmm); err != nil {
 		return d, err
 	}
 	return d, p.attachLive(ctx, s, at, d)

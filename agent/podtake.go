@@ -144,7 +144,7 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 	if d.Restore != nil {
 		return p.restore(ctx, h, d.Restore)
 	}
-	s, err := p.specification(h, d)
+	s, err := p.specification(ctx, h, d)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*ma
 
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
-func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
+func (p *podVMs) specification(ctx context.Context, h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
 	// The name begins each error, and is not to take the place of what follows.
 	s, err := spec.Parse(d.Specification, clip(d.SpecificationName, maxPath))
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualM
 	if s.Name == "" {
 		s.Name = nameFor(h.pod.Name)
 	}
-	return s, p.agent.validate(s)
+	return s, p.agent.validate(ctx, s, h.vmm)
 }
 
 // nameFor makes a guest's name, a DNS label, of a pod's, which may be longer and
@@ -242,7 +242,7 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.
 	}
 	s := i.spec
 	if d.Restore == nil {
-		if s, err = p.specification(h, d); err != nil {
+		if s, err = p.specification(ctx, h, d); err != nil {
 			return nil, err
 		}
 	}

@@ -53,7 +53,7 @@ func (a *agent) resize(ctx context.Context, r *vmletv1.ResizeVMRequest) (*vmletv
 	if lifecycle.Live(z.m.state()) {
 		has, err = z.live(ctx)
 	} else {
-		err = z.stopped()
+		err = z.stopped(ctx)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("resizing vm %s: %w", r.GetName(), err)
@@ -79,7 +79,7 @@ func (z *resizing) read(r *vmletv1.ResizeVMRequest) error {
 }
 
 // stopped changes what the VM will be started with.
-func (z *resizing) stopped() error {
+func (z *resizing) stopped(ctx context.Context) error {
 	own := proto.CloneOf(z.m.snapshot().GetSpec())
 	complete := z.agent.completed(z.m.snapshot())
 	if z.vcpus != 0 {
@@ -97,7 +97,7 @@ func (z *resizing) stopped() error {
 		own.Memory = orNew(own.Memory)
 		own.Memory.Size, own.Memory.Target = spec.FormatQuantity(z.memory), ""
 	}
-	if err := z.agent.validate(own); err != nil {
+	if err := z.agent.validate(ctx, own, z.m.home.vmm); err != nil {
 		return err
 	}
 	if err := z.m.change(func(vm *vmletv1.VirtualMachine) { vm.Spec = own }); err != nil {

@@ -56,7 +56,26 @@ func (t *trial) accepts(ctx context.Context, name string, h hypervisor.Hyperviso
 	req.StateDir, req.MemoryPath = t.launch.m.home.stateDir(), "/"
 	req.Taps, req.Seed = descriptors(complete)
 	_, err := v.Plan(req)
-	return withFaults(a.node.hypervisors.Validate(complete, a.arch), err)
+	return advised(ctx, withFaults(a.node.hypervisors.Validate(complete, a.arch), err), t.launch.m.home.vmm)
+}
+
+// vmmFinder finds the VMM of a name where a VM is.
+type vmmFinder func(name string) (vmm.VMM, error)
+
+// advised leaves in an error's faults only advice that can be taken: to use another VMM,
+// where that can be used.
+func advised(ctx context.Context, err error, find vmmFinder) error {
+	var faults spec.FieldErrors
+	if errors.As(err, &faults) {
+		faults.Advise(func(name string) bool {
+			v, err := find(name)
+			if err == nil {
+				_, err = v.Info(ctx)
+			}
+			return err == nil
+		})
+	}
+	return err
 }
 
 // withFaults is an error that says all that is wrong with a specification: its

@@ -41,7 +41,7 @@ func (v *otherVMM) Defaults(string) spec.VMMDefaults { return spec.VMMDefaults{W
 func (v *otherVMM) Validate(s *vmletv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
 	for i, n := range s.GetNetworks() {
 		if n.GetTap() == nil {
-			faults.Add(fmt.Sprintf("networks[%d].user", i), "want a tap")
+			faults = append(faults, spec.FieldError{Field: fmt.Sprintf("networks[%d].user", i), Message: "want a tap", UseVMM: "qemu"})
 		}
 	}
 	if m := s.GetDevices().GetWatchdog().GetModel(); m != "" && m != "virtio" {
@@ -101,6 +101,37 @@ func TestCreateValidatesForItsVMM(t *testing.T) {
 			if err := a.delete(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestAdvice: another VMM is named where it can be used.
+func TestAdvice(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		w := newWorld(t)
+		w.others = []vmm.Program{newOther(w)}
+		want := "networks[0].user: want a tap, or use vmm: qemu"
+		if !there {
+			w.fail["info"] = errors.New("no such file")
+			want = "networks[0].user: want a tap"
+		}
+		a := w.start()
+		s := testSpec("web")
+		s.Networks = []*vmletv1.NetworkInterface{{}}
+		s.Vmm = otherName
+		if _, err := a.create(t.Context(), s); err == nil || err.Error() != want {
+			t.Errorf("created: %v, want %q", err, want)
+		}
+		s.Vmm = ""
+		if _, err := a.create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if there {
+			w.vmm.refuses = spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
+		}
+		_, err := a.start(t.Context(), "web", startOptions{}, nil)
+		if got := toStatus(err).Error(); strings.Contains(got, "vmm: qemu") != there || !strings.Contains(got, want) {
+			t.Errorf("started: %s, want %q", got, want)
 		}
 	}
 }

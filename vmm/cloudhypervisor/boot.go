@@ -30,7 +30,7 @@ func (b *builder) loaded(field, path string) string {
 
 func (b *builder) firmware() {
 	if firmware := b.spec.GetBoot().GetFirmware(); firmware != "" && firmware != spec.FirmwareUEFI {
-		b.faults.Add("boot.firmware", "%q: cloud-hypervisor has no BIOS: want uefi or a kernel (boot.kernel), or use vmm: qemu", firmware)
+		b.lacks("boot.firmware", "%q: cloud-hypervisor has no BIOS: want uefi or a kernel (boot.kernel)", firmware)
 		return
 	}
 	if b.details.Firmware == "" {

@@ -56,6 +56,15 @@ func (b *builder) copied(f plan.File) string {
 	return b.own(f)
 }
 
+// lacks is a fault of what QEMU has. To a VM that runs that is no help.
+func (b *builder) lacks(field, format string, args ...any) {
+	fault := spec.FieldError{Field: field, Message: fmt.Sprintf(format, args...)}
+	if !b.attaching {
+		fault.UseVMM = spec.VMMQEMU
+	}
+	b.faults = append(b.faults, fault)
+}
+
 // refuse finds what can't be had whatever the rest of the specification says.
 func (b *builder) refuse() {
 	d, info := b.details, b.req.Info
@@ -75,12 +84,12 @@ func (b *builder) refuse() {
 		b.refuseImage()
 	}
 	if h := b.req.Hypervisor; !slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV}, h) {
-		b.faults.Add("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv, or use vmm: qemu", h)
+		b.lacks("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv", h)
 	} else if failure := d.Accelerators[h]; failure != "" {
 		b.faults.Add("hypervisor", "cloud-hypervisor can't use %s here: %s", h, failure)
 	}
 	if machine := b.spec.GetMachineType(); machine != "" {
-		b.faults.Add("machineType", "%q: cloud-hypervisor has one machine and no types: leave it out, or use vmm: qemu", machine)
+		b.lacks("machineType", "%q: cloud-hypervisor has one machine and no types: leave it out", machine)
 	}
 }
 

@@ -22,7 +22,7 @@ const maxThreads = 2
 func (b *builder) cpus() {
 	cpu := b.spec.GetCpu()
 	if model := cpu.GetModel(); model != "" && model != modelHost && !(model == modelEmulated && b.req.Hypervisor == spec.HypervisorEmulation) {
-		b.faults.Add("cpu.model", "%q: cloud-hypervisor gives the guest the node's CPU: want host, or use vmm: qemu", model)
+		b.lacks("cpu.model", "%q: cloud-hypervisor gives the guest the node's CPU: want host", model)
 	}
 	// The topology has room for all that there may be: more sockets.
 	vcpus, most := uint32(spec.VCPUs(cpu)), uint32(spec.VCPULimit(cpu))
@@ -60,6 +60,6 @@ func (b *builder) feature(field string, f *vmletv1.CPUFeature, out *chapi.CPUs) 
 		}
 		out.HyperV = on
 	default:
-		b.faults.Add(field, "%q: cloud-hypervisor has no switch for it, but for amx, nested and kvm_hyperv: leave it out, as the guest has what the node has, or use vmm: qemu", name)
+		b.lacks(field, "%q: cloud-hypervisor has no switch for it, but for amx, nested and kvm_hyperv: leave it out, as the guest has what the node has", name)
 	}
 }

@@ -56,8 +56,8 @@ func TestValidate(t *testing.T) {
 		var fields []string
 		for _, f := range new(Program).Validate(s, spec.ArchAMD64) {
 			fields = append(fields, f.Field)
-			if !strings.Contains(f.Message, "vmm: qemu") {
-				t.Errorf("%s: %q doesn't say what to use instead", f.Field, f.Message)
+			if f.UseVMM != spec.VMMQEMU || !strings.HasSuffix(f.Error(), ", or use vmm: qemu") {
+				t.Errorf("%q doesn't say what to use instead", f.Error())
 			}
 		}
 		if got := strings.Join(fields, " "); got != c.fields {

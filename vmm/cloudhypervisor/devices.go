@@ -15,10 +15,10 @@ func (b *builder) devices() {
 	d := b.spec.GetDevices()
 	b.consoles()
 	if d.GetGuestAgent() {
-		b.faults.Add("devices.guestAgent", "cloud-hypervisor has no channel for QEMU's guest agent: want false, or use vmm: qemu")
+		b.lacks("devices.guestAgent", "cloud-hypervisor has no channel for QEMU's guest agent: want false")
 	}
 	if d != nil && d.Entropy != nil && !d.GetEntropy() {
-		b.faults.Add("devices.entropy", "cloud-hypervisor always gives the guest a virtio-rng: want true, or use vmm: qemu")
+		b.lacks("devices.entropy", "cloud-hypervisor always gives the guest a virtio-rng: want true")
 	}
 	b.config.RNG = &chapi.RNG{PCI: chapi.PCI{Slot: slot(slotEntropy)}, Source: entropySource}
 	if d.GetBalloon() {
@@ -53,10 +53,10 @@ func (b *builder) watchdog() {
 		return
 	}
 	if w.GetModel() != "" && w.GetModel() != spec.WatchdogVirtio {
-		b.faults.Add("devices.watchdog.model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", w.GetModel())
+		b.lacks("devices.watchdog.model", "%q: cloud-hypervisor has no other than virtio: want that", w.GetModel())
 	}
 	if w.GetAction() != "" && w.GetAction() != "reset" {
-		b.faults.Add("devices.watchdog.action", "%q: cloud-hypervisor's watchdog can only reset: want that, or use vmm: qemu", w.GetAction())
+		b.lacks("devices.watchdog.action", "%q: cloud-hypervisor's watchdog can only reset: want that", w.GetAction())
 	}
 	b.config.Watchdog = true
 }

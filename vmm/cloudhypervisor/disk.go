@@ -27,14 +27,14 @@ func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
 	switch {
 	case d.GetType() == spec.DiskTypeCDROM:
 		// Its bus follows from that.
-		b.faults.Add(field+".type", "cloud-hypervisor has no CD-ROM: want type disk, bus virtio and readOnly, or use vmm: qemu")
+		b.lacks(field+".type", "cloud-hypervisor has no CD-ROM: want type disk, bus virtio and readOnly")
 	case d.GetBus() != "" && d.GetBus() != spec.BusVirtio:
-		b.faults.Add(field+".bus", "%q: cloud-hypervisor has no other bus than virtio: want that, or use vmm: qemu", d.GetBus())
+		b.lacks(field+".bus", "%q: cloud-hypervisor has no other bus than virtio: want that", d.GetBus())
 	}
 	switch d.GetCache() {
 	case "", spec.CacheNone, spec.CacheWriteback:
 	default:
-		b.faults.Add(field+".cache", "%q: cloud-hypervisor flushes when the guest says so: want none or writeback, or use vmm: qemu", d.GetCache())
+		b.lacks(field+".cache", "%q: cloud-hypervisor flushes when the guest says so: want none or writeback", d.GetCache())
 	}
 }
 

@@ -26,7 +26,7 @@ func (b *builder) hostDevices() {
 		b.faults.Add("hostDevices", "an image has none of their state: start the VM cold, or restore one without them")
 	}
 	if b.spec.GetDevices().GetBalloon() {
-		b.faults.Add("devices.balloon", "with hostDevices it would give back pages that a device still reaches: want false, or use vmm: qemu")
+		b.lacks("devices.balloon", "with hostDevices it would give back pages that a device still reaches: want false")
 	}
 	for i, d := range devices {
 		out := chapi.Device{PCI: placeOfHostDevice(i)}
@@ -49,7 +49,7 @@ func (b *builder) tpm() {
 		return
 	}
 	if model := tpm.GetModel(); model != "" && model != spec.TPMCRB {
-		b.faults.Add("devices.tpm.model", "%q: cloud-hypervisor has no other than tpm-crb: want that, or use vmm: qemu", model)
+		b.lacks("devices.tpm.model", "%q: cloud-hypervisor has no other than tpm-crb: want that", model)
 	}
 	if b.req.Image != nil {
 		b.faults.Add("devices.tpm", "an image has none of its state: start the VM cold, or restore one without it")
@@ -64,7 +64,7 @@ var _ vmm.SaveRefuser = (*Program)(nil)
 // program was found unable to save one.
 func (p *Program) RefuseSave(s *vmletv1.VirtualMachineSpec) error {
 	if s.GetDevices().GetTpm() != nil {
-		return errors.New("devices.tpm: cloud-hypervisor doesn't save a TPM's state: stop the VM instead, or use vmm: qemu")
+		return errors.New("devices.tpm: cloud-hypervisor doesn't save a TPM's state, as QEMU does: stop the VM instead")
 	}
 	return p.noSave()
 }

@@ -23,7 +23,7 @@ func (b *builder) networks() {
 func (b *builder) network(index int) *chvm.AddNet {
 	n, field := b.spec.GetNetworks()[index], fmt.Sprintf("networks[%d]", index)
 	if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
-		b.faults.Add(field+".model", "%q: cloud-hypervisor has no other than virtio: want that, or use vmm: qemu", n.GetModel())
+		b.lacks(field+".model", "%q: cloud-hypervisor has no other than virtio: want that", n.GetModel())
 	}
 	number := spec.Slot(b.spec.GetNetworks(), index)
 	if number >= networksAtMost {
@@ -31,10 +31,10 @@ func (b *builder) network(index int) *chvm.AddNet {
 	}
 	switch {
 	case n.GetUser() != nil:
-		b.faults.Add(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME}), or use vmm: qemu")
+		b.lacks(field+".user", "cloud-hypervisor has no network of its own: want a tap in its place (tap: {bridge: NAME})")
 		return nil
 	case n.GetTap() == nil:
-		b.faults.Add(field+".tap", "is missing: cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME}), or use vmm: qemu")
+		b.lacks(field+".tap", "is missing: cloud-hypervisor has no network of its own: want a tap (tap: {bridge: NAME})")
 		return nil
 	case index >= len(b.req.Taps) || b.req.Taps[index] < 0:
 		b.faults.Add(field+".tap", "no tap device was opened for it")

@@ -31,7 +31,7 @@ func (b *builder) numa(parts []vmm.MemoryPart) {
 		switch {
 		case p.Node == nil:
 		case at > 0:
-			b.faults.Add(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and numa.nodes[%d] has some: give it all, or use vmm: qemu",
+			b.lacks(fmt.Sprintf("numa.nodes[%d].memory", p.Index), "%s: with cloud-hypervisor all of the guest's memory is in one node, and numa.nodes[%d] has some: give it all",
 				p.Node.GetMemory(), parts[0].Index)
 		default:
 			b.config.NUMA[p.Index].MemoryZones = []string{RAM}

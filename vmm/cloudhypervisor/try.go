@@ -127,9 +127,6 @@ func explain(binary string, words *run.Tail, err error) error {
 	return fmt.Errorf("%s: %w", binary, err)
 }
 
-// causeLine is one of the chain of causes that the program ends with: "  0: Failed".
-var causeLine = regexp.MustCompile(`(?m)^\s+\d+: (.+)$`)
-
 // causes are the program's last words, in one line.
 func causes(words *run.Tail) string {
 	const heading = "chain of errors:"
@@ -138,6 +135,7 @@ func causes(words *run.Tail) string {
 	if at < 0 {
 		return words.Line()
 	}
+	causeLine := regexp.MustCompile(`(?m)^\s+\d+: (.+)$`) // "  0: Failed"
 	var chain []string
 	for _, match := range causeLine.FindAllStringSubmatch(text[at:], -1) {
 		chain = append(chain, run.Printable(match[1]))
@@ -217,7 +215,7 @@ func (t *tried) built(h hypervisor.Hypervisor) bool {
 func (t *tried) failure(h hypervisor.Hypervisor, taken string) string {
 	switch err := missing(h.Device()); {
 	case h.Device() == "":
-		return "cloud-hypervisor runs no guests without kvm or mshv: use vmm: qemu"
+		return "cloud-hypervisor runs no guests without kvm or mshv; QEMU does"
 	case err != nil:
 		return err.Error()
 	case !t.built(h):

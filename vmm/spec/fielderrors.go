@@ -12,13 +12,23 @@ type FieldError struct {
 	Field string
 	// Message says what was found and what is wanted.
 	Message string
+	// UseVMM is one that can do what this one can't; empty: none that is there.
+	UseVMM string
 }
 
 func (e FieldError) Error() string {
 	if e.Field == "" {
+		return e.Text()
+	}
+	return e.Field + ": " + e.Text()
+}
+
+// Text is all that is to be said but for the field.
+func (e FieldError) Text() string {
+	if e.UseVMM == "" {
 		return e.Message
 	}
-	return e.Field + ": " + e.Message
+	return e.Message + ", or use vmm: " + e.UseVMM
 }
 
 // FieldErrors are all the faults that were found, in the order of the fields.
@@ -50,6 +60,16 @@ func (e *FieldErrors) Take(err error) {
 		*e = append(*e, faults...)
 	case err != nil:
 		e.Add("", "%v", err)
+	}
+}
+
+// Advise leaves out the advice to use another VMM, in these faults themselves, where that
+// is not there.
+func (e FieldErrors) Advise(there func(vmm string) bool) {
+	for i := range e {
+		if e[i].UseVMM != "" && !there(e[i].UseVMM) {
+			e[i].UseVMM = ""
+		}
 	}
 }
 
