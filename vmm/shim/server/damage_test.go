@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,4 +95,49 @@ func TestSaveWaitsForTheCheck(t *testing.T) {
 			t.Error("a whole image is refused")
 		}
 	})
+}
+
+// TestDamageFoundBeforeSave: a save that has begun ends with it, and the guest was not
+// stopped for that.
+func TestDamageFoundBeforeSave(t *testing.T) {
+	s := newScene(t, nil)
+	s.launch()
+	s.machine.set(true)
+	verified := make(chan struct{})
+	s.server.mu.Lock()
+	s.server.vm.verified = verified
+	s.server.mu.Unlock()
+	image := filepath.Join(s.root, "image")
+	_, err := s.client.Save(s.ctx, s.saveArgs(image), func(p shim.Progress) {
+		if strings.Contains(p.Step, "checking") {
+			s.server.mu.Lock()
+			s.server.damaged = "chunk 7 is not as it was"
+			s.server.mu.Unlock()
+			close(verified)
+		}
+	})
+	wantCode(t, err, shim.CodeDamaged)
+	if !s.machine.isRunning() {
+		t.Error("the guest stands still")
+	}
+	s.noFile(image)
+}
+
+// TestStopOfDamagedGuest doesn't let it go on first, as that of another that stands still
+// does: it would write to its disks what it reads wrong.
+func TestStopOfDamagedGuest(t *testing.T) {
+	for _, damaged := range []string{"", "chunk 7 is not as it was"} {
+		s := newScene(t, nil)
+		s.launch()
+		continued := false
+		s.machine.onContinue(func() error { continued = true; return nil })
+		s.server.mu.Lock()
+		s.server.damaged = damaged
+		s.server.mu.Unlock()
+		_, err := s.client.Stop(s.ctx, patience)
+		s.check(err)
+		if continued != (damaged == "") {
+			t.Errorf("damaged %q: continued: %t", damaged, continued)
+		}
+	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -252,16 +251,9 @@ func (s *scene) check(err error) {
 
 func (s *scene) listen() {
 	s.t.Helper()
-	dir, err := rundir.Open(s.options.RunDir)
+	var err error
+	s.options.Listener, err = shim.Listen(s.options.RunDir)
 	s.check(err)
-	defer dir.Close()
-	file, err := dir.Listen(shim.SocketName)
-	s.check(err)
-	defer file.Close()
-	l, err := net.FileListener(file)
-	s.check(err)
-	s.options.Listener = l.(*net.UnixListener)
-	s.options.Listener.SetUnlinkOnClose(false)
 }
 
 func (s *scene) serve() {
