@@ -83,8 +83,8 @@ func (a *app) root() *cobra.Command {
 		Long: `vmlet runs virtual machines on this node: it boots, saves, restores and ends them.
 
 Exit codes: 0 done; 1 failed (this includes a faulty specification); 2 wrong
-usage of the command line; 3 no such VM, or no such
-device of it; 4 the agent cannot be reached.`,
+usage of the command line; 3 no such VM, or no such device of it; 4 the agent
+cannot be reached.`,
 		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
   vmlet save web-1 /srv/images/web-1
   vmlet start web-1`,
@@ -99,6 +99,7 @@ device of it; 4 the agent cannot be reached.`,
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
+	root.SetFlagErrorFunc(flagFault)
 	root.AddGroup(
 		&cobra.Group{ID: groupLife, Title: "Run machines:"},
 		&cobra.Group{ID: groupLook, Title: "Look at machines:"},
@@ -109,6 +110,17 @@ device of it; 4 the agent cannot be reached.`,
 	root.SetCompletionCommandGroupID(groupNode)
 	a.globalFlags(root.PersistentFlags())
 	a.addCommands(root)
+	// Cobra's own: they answer a word that they don't know with help, and exit code 0.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = a.knownCommand
+		case "completion":
+			c.Args, c.RunE = a.unknownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	a.wrap(root)
 	return root
 }
@@ -157,6 +169,15 @@ func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("unknown command %q: is %s meant?", args[0], `"`+strings.Join(near, `" or "`)+`"`)
 	}
 	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// knownCommand wants the words after `help` to be a command.
+func (a *app) knownCommand(help *cobra.Command, words []string) error {
+	found, rest, err := help.Root().Find(words)
+	if err == nil && found.HasSubCommands() {
+		err = a.unknownCommand(found, rest)
+	}
+	return err
 }
 
 // outputFlag adds -o to a command; the first format is the default.

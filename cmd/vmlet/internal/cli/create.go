@@ -29,7 +29,7 @@ input to the current one. Creating the same again changes nothing.`,
 			return usagef("which specification? -f FILE is wanted")
 		}
 		// All are read before any is made: a typing error leaves nothing half done.
-		var specs []*vmletv1.VirtualMachineSpec
+		var specs []fileSpec
 		var failed failures
 		for _, file := range files {
 			s, err := a.readSpec(cmd.Context(), file)
@@ -37,7 +37,7 @@ input to the current one. Creating the same again changes nothing.`,
 				failed = append(failed, err)
 				continue
 			}
-			specs = append(specs, s)
+			specs = append(specs, fileSpec{file, s})
 		}
 		if err := failed.orNil(); err != nil {
 			return err
@@ -47,16 +47,31 @@ input to the current one. Creating the same again changes nothing.`,
 	return cmd
 }
 
-func (a *app) create(ctx context.Context, specs []*vmletv1.VirtualMachineSpec) error {
+// fileSpec is a specification with the file that it is from.
+type fileSpec struct {
+	file string
+	spec *vmletv1.VirtualMachineSpec
+}
+
+// fileError says of which file's specification an error is.
+type fileError struct {
+	file string
+	err  error
+}
+
+func (e *fileError) Error() string { return e.file + ": " + e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+func (a *app) create(ctx context.Context, specs []fileSpec) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	var failed failures
 	for _, s := range specs {
-		r, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s})
+		r, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s.spec})
 		if err != nil {
-			failed = append(failed, err)
+			failed = append(failed, &fileError{s.file, err})
 			continue
 		}
 		a.printf("%s created\n", r.GetVm().GetSpec().GetName())
@@ -69,9 +84,9 @@ func (a *app) readSpec(ctx context.Context, file string) (*vmletv1.VirtualMachin
 	read, name, dir := func() ([]byte, error) { return machineflags.ReadFile(file) }, file, filepath.Dir(file)
 	if file == "-" {
 		name, dir = "standard input", "."
-		read = func() ([]byte, error) { return a.readStdin(ctx, name) }
+		read = func() ([]byte, error) { return machineflags.ReadAll(a.Stdin, name) }
 	}
-	b, err := read()
+	b, err := interruptible(ctx, read)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +101,15 @@ func (a *app) readSpec(ctx context.Context, file string) (*vmletv1.VirtualMachin
 	return s, nil
 }
 
-// readStdin ends with the context, which a terminal's Read does not.
-func (a *app) readStdin(ctx context.Context, name string) ([]byte, error) {
+// interruptible ends with the context, which reading a terminal or a pipe does not.
+func interruptible(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type content struct {
 		b   []byte
 		err error
 	}
 	done := make(chan content, 1)
 	go func() {
-		b, err := machineflags.ReadAll(a.Stdin, name)
+		b, err := read()
 		done <- content{b, err}
 	}()
 	select {
@@ -115,6 +130,9 @@ func absolutePaths(s *vmletv1.VirtualMachineSpec, dir string) {
 	if k := s.GetBoot().GetKernel(); k != nil {
 		abs(&k.Path)
 		abs(&k.Initrd)
+	}
+	if t := s.GetDevices().GetTpm(); t != nil {
+		abs(&t.Socket)
 	}
 	for _, d := range s.GetDisks() {
 		abs(&d.Path)

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -29,6 +31,37 @@ const (
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// flagFault says what a flag takes, where pflag has the words of package strconv.
+func flagFault(_ *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	want := ""
+	switch bad.GetFlag().Value.Type() {
+	case "uint32":
+		want = "a whole number, 0 or more, is wanted"
+	case "float64":
+		want = "a number is wanted"
+	case "bool":
+		want = "true or false is wanted"
+	case "duration":
+		want = "a number with a unit is wanted, such as 90s, 2m or 1h30m"
+	default:
+		want = bad.Unwrap().Error()
+	}
+	return fmt.Errorf("--%s %s: %s", bad.GetFlag().Name, bad.GetValue(), want)
+}
+
+// pathArgument makes an argument an absolute path. One that is empty is most likely a
+// variable that a script hasn't set, and not the current folder.
+func pathArgument(name, path string) (string, error) {
+	if path == "" {
+		return "", usagef("%s is empty: a path is wanted", name)
+	}
+	return filepath.Abs(path)
+}
 
 // arguments wants at least minimum and at most maximum of them.
 func arguments(minimum, maximum int) cobra.PositionalArgs {
@@ -125,7 +158,11 @@ func (a *app) explain(ctx context.Context, err error) (code int, text string) {
 	case cancelled && ctx.Err() != nil:
 		return exitFailed, "interrupted"
 	case isStatus:
-		return a.explainStatus(s.GRPCStatus())
+		code, text = a.explainStatus(s.GRPCStatus())
+		if of := new(fileError); errors.As(err, &of) {
+			text = of.file + ": " + text
+		}
+		return code, text
 	}
 	return exitFailed, err.Error()
 }

@@ -56,7 +56,9 @@ type fakeNode struct {
 	save func(ctx context.Context) error
 	// guestIgnoresButton makes StopVM kill.
 	guestIgnoresButton bool
-	logs               map[string]string // by kind
+	// interrupted stands for Ctrl-C in the middle of StartVM and StopVM.
+	interrupted func()
+	logs        map[string]string // by kind
 }
 
 func newFakeNode(t *testing.T, vms ...*vmletv1.VirtualMachine) *fakeNode {
@@ -170,6 +172,11 @@ func (n *fakeNode) CreateVM(_ context.Context, r *vmletv1.CreateVMRequest) (*vml
 }
 
 func (n *fakeNode) StartVM(r *vmletv1.StartVMRequest, s grpc.ServerStreamingServer[vmletv1.StartVMResponse]) error {
+	if n.interrupted != nil {
+		n.interrupted()
+		<-s.Context().Done()
+		return status.FromContextError(s.Context().Err()).Err()
+	}
 	to := runs
 	if r.Paused {
 		to = isPaused
@@ -205,7 +212,12 @@ func (n *fakeNode) ListVMs(_ context.Context, _ *vmletv1.ListVMsRequest) (*vmlet
 	return r, nil
 }
 
-func (n *fakeNode) StopVM(_ context.Context, r *vmletv1.StopVMRequest) (*vmletv1.StopVMResponse, error) {
+func (n *fakeNode) StopVM(ctx context.Context, r *vmletv1.StopVMRequest) (*vmletv1.StopVMResponse, error) {
+	if n.interrupted != nil {
+		n.interrupted()
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	vm, err := n.change(r.Name, stopped, runs, isPaused)
 	if status.Code(err) == codes.FailedPrecondition { // nothing runs: the agent changes nothing
 		vm, err = n.change(r.Name, stateUnset)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -90,7 +91,23 @@ func (a *app) start(ctx context.Context, c *client, req *vmletv1.StartVMRequest)
 		return nil, err
 	}
 	last, err := followProgress(stream, a.newProgress("start "+req.Name))
+	if err != nil && ctx.Err() != nil {
+		err = a.afterInterruptedStart(context.WithoutCancel(ctx), c, req.Name)
+	}
 	return last.GetVm(), err
+}
+
+// afterInterruptedStart says what became of the machine.
+func (a *app) afterInterruptedStart(ctx context.Context, c *client, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, secondChance)
+	defer cancel()
+	vm, err := a.waitState(ctx, c, name, func(s vmletv1.State) bool {
+		return s != vmletv1.State_STATE_STARTING && s != vmletv1.State_STATE_RESTORING
+	})
+	if err != nil {
+		return fmt.Errorf("start of %q interrupted; what became of it could not be learned: see vmlet list", name)
+	}
+	return fmt.Errorf("start of %q interrupted: it is %s", name, stateName(vm.GetStatus().GetState()))
 }
 
 func (a *app) stopCmd() *cobra.Command {
@@ -108,6 +125,9 @@ func (a *app) stopCmd() *cobra.Command {
 		}
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
 			r, err := c.StopVM(ctx, &vmletv1.StopVMRequest{Name: name, GracePeriodMs: ms})
+			if err != nil && ctx.Err() != nil {
+				return "", fmt.Errorf("stop of %q interrupted: if the guest was asked already, it goes on shutting down, and is killed when its grace period is over: see vmlet list", name)
+			}
 			if r.GetKilled() {
 				return "killed: the guest did not shut down within its grace period", err
 			}

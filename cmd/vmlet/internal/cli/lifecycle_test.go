@@ -9,10 +9,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 func TestLifecycleCommands(t *testing.T) {
@@ -169,6 +172,42 @@ func TestInterruptedReadingOfStandardInput(t *testing.T) {
 	interrupt()
 	if code := Main(ctx, env, []string{"create", "-f", "-"}); code != exitFailed || errOut.String() != "vmlet: interrupted\n" {
 		t.Errorf("code %d, %s", code, errOut)
+	}
+}
+
+// A pipe to which nobody writes is opened and read for ever.
+func TestInterruptedReadingOfPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := newFakeNode(t)
+	env, _, errOut := n.env("")
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if code := Main(ctx, env, []string{"create", "-f", pipe}); code != exitFailed || errOut.String() != "vmlet: interrupted\n" {
+		t.Errorf("code %d, %s", code, errOut)
+	}
+}
+
+// An interruption says what is known of the machine then.
+func TestInterruptedStartAndStop(t *testing.T) {
+	for _, test := range []struct {
+		command string
+		machine *vmletv1.VirtualMachine
+		want    string
+	}{
+		{"start", machine("web", stopped), `vmlet: start of "web" interrupted: it is stopped`},
+		{"stop", machine("web", runs), `vmlet: stop of "web" interrupted: if the guest was asked already, it goes on shutting down`},
+	} {
+		n := newFakeNode(t, test.machine)
+		ctx, interrupt := context.WithCancel(t.Context())
+		n.interrupted = interrupt
+		env, out, errOut := n.env("")
+		code := Main(ctx, env, []string{test.command, "web"})
+		if code != exitFailed || out.String() != "" || !strings.HasPrefix(errOut.String(), test.want) {
+			t.Errorf("code %d, stdout %q, stderr %q, want %q", code, out, errOut, test.want)
+		}
 	}
 }
 

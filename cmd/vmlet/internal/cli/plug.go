@@ -148,7 +148,7 @@ func (a *app) attachDiskCmd() *cobra.Command {
 	fixed(cmd, "cache", spec.CacheNone, spec.CacheWriteback, spec.CacheWritethrough, spec.CacheUnsafe)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
-		if d.Path, err = filepath.Abs(args[1]); err != nil {
+		if d.Path, err = pathArgument("PATH", args[1]); err != nil {
 			return err
 		}
 		for _, b := range backing {

@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
+	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 )
 
 func (a *app) probeCmd() *cobra.Command {
@@ -49,7 +50,7 @@ under it; 2 wrong usage of the command line.`,
 			return unready(readiness.Ready(doc))
 		}
 		report := readiness.Of(doc)
-		if err := readiness.Write(a.Stdout, report); err != nil {
+		if err := readiness.Write(a.Stdout, report, terminal.Width(a.Stdout)); err != nil {
 			return err
 		}
 		return unready(report.Ready)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ the save up; the guest then goes on.`,
 	cmd.ValidArgsFunction = a.nameThenDir()
 	keep := cmd.Flags().Bool("keep-running", false, "let the guest go on afterwards")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		dir, err := filepath.Abs(args[1])
+		dir, err := pathArgument("DIR", args[1])
 		if err != nil {
 			return err
 		}
@@ -114,7 +113,7 @@ func (a *app) restoreCmd() *cobra.Command {
 	flags.BoolVar(&req.AllowChangedDisks, "allow-changed-disks", false, "restore though a disk was written to since the save: this may destroy its filesystem")
 	flags.BoolVar(&req.NewIdentity, "new-identity", false, "a new id and new MAC addresses, for a clone")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		dir, err := filepath.Abs(args[0])
+		dir, err := pathArgument("DIR", args[0])
 		if err != nil {
 			return err
 		}

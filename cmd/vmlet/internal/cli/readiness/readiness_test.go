@@ -30,7 +30,7 @@ func document(t *testing.T, name string) *vmletv1.Capabilities {
 func write(t *testing.T, r Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Write(&b, r); err != nil {
+	if err := Write(&b, r, 0); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -100,6 +100,26 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestNarrowTerminal: what can be broken ends where the terminal does.
+func TestNarrowTerminal(t *testing.T) {
+	r := Report{Head: "h", Sections: []Section{{Title: "S", Checks: []Check{
+		{Mark: Warn, Name: "n", Finding: strings.Repeat("word ", 40), Details: []string{strings.Repeat("word ", 40)}, Remedy: strings.Repeat("word ", 40)},
+	}}}}
+	for terminal, want := range map[int]int{0: 100, 500: 100, 80: 80, 10: 60} {
+		var b strings.Builder
+		if err := Write(&b, r, terminal); err != nil {
+			t.Fatal(err)
+		}
+		longest := 0
+		for line := range strings.Lines(b.String()) {
+			longest = max(longest, len(line)-1)
+		}
+		if longest > want || longest < want-len("word ") {
+			t.Errorf("a terminal of %d columns: lines of up to %d, want %d", terminal, longest, want)
+		}
+	}
+}
+
 // TestMissing: how grave it is that a hypervisor can't be used depends on what
 // else there is.
 func TestMissing(t *testing.T) {
@@ -147,7 +167,7 @@ func TestWrapped(t *testing.T) {
 	long := strings.Repeat("word ", 60) + strings.Repeat("x", 150)
 	got := write(t, Report{Sections: []Section{{"S", []Check{{Pass, "n", long, []string{long}, long}}}}})
 	for line := range strings.Lines(got) {
-		if len(strings.TrimRight(line, "\n")) > width && strings.Contains(strings.TrimSpace(line), " ") {
+		if len(strings.TrimRight(line, "\n")) > widest && strings.Contains(strings.TrimSpace(line), " ") {
 			t.Errorf("%q", line)
 		}
 	}
