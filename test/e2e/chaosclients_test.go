@@ -25,6 +25,7 @@ import (
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // chaosSeed is the variable with which a failure's operations and kills are repeated.
@@ -158,11 +159,30 @@ func (s *storm) ask(w *walked, random *rand.Rand) (string, error) {
 		_, err = s.api.ResizeVM(ctx, &vmletv1.ResizeVMRequest{Name: name, Vcpus: 2})
 		return "resize", err
 	case 22:
-		_, err = s.api.ResetVM(ctx, &vmletv1.ResetVMRequest{Name: name})
-		return "reset", err
+		return "reset", s.reset(ctx, w)
 	}
 	_, err = s.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
 	return "get", err
+}
+
+// reset resets a guest, if it is out of its firmware: QEMU's PC does not come back from a
+// reset while that copies itself to RAM (docs/reliability.md). It is when it has printed
+// something in this run, and since the last reset that it has booted.
+func (s *storm) reset(ctx context.Context, w *walked) error {
+	w.resets.Lock()
+	defer w.resets.Unlock()
+	r, err := s.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: w.v.name})
+	if err != nil {
+		return err
+	}
+	run := r.GetVm().GetStatus().GetStartedAt().AsTime()
+	log, err := os.Stat(filepath.Join(w.path("state", "vms", w.v.name), shim.ConsoleLogName))
+	if err != nil || !log.ModTime().After(run) || run.Equal(w.resetRun) && w.ups() <= w.resetUps {
+		return nil
+	}
+	w.resetRun, w.resetUps = run, w.ups()
+	_, err = s.api.ResetVM(ctx, &vmletv1.ResetVMRequest{Name: w.v.name})
+	return err
 }
 
 func (s *storm) newImage(w *walked) string {

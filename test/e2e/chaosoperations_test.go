@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -123,6 +125,10 @@ type walked struct {
 	// returns are how often the guest was brought back to where an image has it, after
 	// it may have gone on.
 	returns int
+
+	resets   sync.Mutex // held for one
+	resetRun time.Time  // when the VM was started that was reset last
+	resetUps int        // how often the guest had booted then
 }
 
 func (l *lane) walked(*operation) *walked {
