@@ -73,10 +73,11 @@ func TestLaunchIsUndone(t *testing.T) {
 // A VMM that dies is not waited for, and its words are the error.
 func TestVMMDiesInLaunch(t *testing.T) {
 	s := newScene(t, nil)
-	s.driver.onConnect(func(ctx context.Context) error {
+	silent := func(ctx context.Context) error {
 		<-ctx.Done() // a monitor that would never answer
 		return ctx.Err()
-	})
+	}
+	s.driver.onConnect(silent)
 	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("dead")}, nil, nil)
 	wantCode(t, err, shim.CodeInternal)
 	for _, want := range []string{"exit status 3", "fake VMM: dead"} {
@@ -86,6 +87,13 @@ func TestVMMDiesInLaunch(t *testing.T) {
 	}
 	s.noFile(s.ram)
 	s.noFile(filepath.Join(s.options.RunDir, monitorSocket))
+	// Its socket goes a moment before it is reaped.
+	s.driver.onConnect(func(context.Context) error { return unix.ECONNREFUSED })
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("dead")}, nil, nil)
+	if wantCode(t, err, shim.CodeInternal); !strings.Contains(err.Error(), "fake VMM: dead") {
+		t.Errorf("error %q does not have its words", err)
+	}
+	s.driver.onConnect(silent)
 	s.driver.onExplain(&shim.Error{Code: shim.CodePrecondition, Field: "disks[0].path", Message: "/a.img: in use"})
 	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.plan("dead")}, nil, nil)
 	wantCode(t, err, shim.CodePrecondition)

@@ -221,7 +221,7 @@ func (p *process) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrMonitorClosed) {
+	if errors.Is(err, ErrMonitorClosed) || errors.Is(err, unix.ECONNREFUSED) { // nobody has its socket any more
 		p.endsSoon()
 	}
 	cause := context.Cause(ctx)
