@@ -136,20 +136,26 @@ func (s *scene) savedDisks() (names []string) {
 	return names
 }
 
+// isTold wants an agent's next event to be a note.
+func (s *scene) isTold(agent *shim.Client, want string) {
+	s.t.Helper()
+	select {
+	case e := <-agent.Events():
+		if got := string(e.Note); got != want {
+			s.t.Errorf("another agent is told %q, want %q", got, want)
+		}
+	case <-s.ctx.Done():
+		s.t.Errorf("another agent isn't told %q", want)
+	}
+}
+
 func TestAttachAndDetach(t *testing.T) {
 	s := newScene(t, nil)
 	s.launch()
 	attach, path := s.attachment("data")
 	other := s.dial() // an agent that came before the device did
 	s.check(s.client.Attach(s.ctx, attach, nil))
-	select {
-	case e := <-other.Events():
-		if got, want := string(e.Note), string(attach.Note); got != want {
-			t.Errorf("another agent is told %q, want %q", got, want)
-		}
-	case <-s.ctx.Done():
-		t.Error("another agent isn't told")
-	}
+	s.isTold(other, `{"attached":"data"}`)
 	if got := s.machine.plugged(); got[`"data"`] != 1 {
 		t.Errorf("the VMM has %v", got)
 	}
@@ -162,6 +168,7 @@ func TestAttachAndDetach(t *testing.T) {
 	wantCode(t, s.client.Attach(s.ctx, attach, nil), shim.CodePrecondition)
 
 	s.check(s.client.Detach(s.ctx, detachment("data", time.Minute)))
+	s.isTold(other, `{"detached":"data"}`)
 	if got := s.machine.plugged(); len(got) != 0 {
 		t.Errorf("the VMM has %v", got)
 	}
