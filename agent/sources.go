@@ -37,10 +37,12 @@ func (c Config) Sources(roots sysfs.Roots, keepIn string) (capabilities.Sources,
 
 // sources is Sources of a configuration that is complete.
 func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
+	keys := capabilities.NewHostKeys(roots, c.Version)
 	s := capabilities.Sources{
-		Roots:       roots,
-		Hypervisors: standard.Registry(roots),
-		VMMs:        c.vmms(roots, keepIn),
+		Roots:         roots,
+		Hypervisors:   standard.Registry(roots),
+		VMMs:          c.vmms(roots, keepIn, keys.Recent),
+		RecentHostKey: keys.Recent,
 
 		DefaultHypervisor: c.Hypervisor,
 		ObsoleteCPUModels: c.ObsoleteModels(),
@@ -57,9 +59,8 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 }
 
 // vmms are the VMMs of this node, the preferred one first.
-func (c Config) vmms(roots sysfs.Roots, keepIn string) []vmm.Program {
+func (c Config) vmms(roots sysfs.Roots, keepIn string, hostKey func() string) []vmm.Program {
 	hypervisors := standard.Registry(roots).All()
-	hostKey := func() string { return capabilities.HostKey(roots, c.Version) }
 	q := qemu.Config{
 		Binary: c.QEMU.Binary, Log: c.Log,
 		Hypervisors: hypervisors,
@@ -91,7 +92,7 @@ func inOrder(names []string, programs []vmm.Program) []vmm.Program {
 
 // vmmNames are the names that VMMs have in a configuration.
 func (c Config) vmmNames() (names []string) {
-	for _, p := range c.vmms(sysfs.Roots{}, "") {
+	for _, p := range c.vmms(sysfs.Roots{}, "", nil) {
 		names = append(names, p.Name())
 	}
 	return names

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/internal/fingerprint"
@@ -46,6 +48,37 @@ func HostKey(roots sysfs.Roots, version string) string {
 		k.add(path, deviceState(path))
 	}
 	return k.String()
+}
+
+// HostKeys has the HostKey of a machine for those who ask one after the other: a start or
+// a restore does so for each VMM, for the image and for each hypervisor.
+type HostKeys struct {
+	roots   sysfs.Roots
+	version string
+
+	mu  sync.Mutex
+	key string
+	at  time.Time // when it was looked at; zero: not yet
+}
+
+// moment is how long the machine is believed to be as it was looked at: longer than a
+// start takes to choose, and short for who changes it.
+const moment = 50 * time.Millisecond
+
+// NewHostKeys returns that of these roots.
+func NewHostKeys(roots sysfs.Roots, version string) *HostKeys {
+	return &HostKeys{roots: roots, version: version}
+}
+
+// Recent is the HostKey as it is now, or was a moment ago. May be called concurrently.
+func (h *HostKeys) Recent() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); h.at.IsZero() || now.Sub(h.at) >= moment {
+		// The time before: what changes meanwhile is not believed for longer.
+		h.key, h.at = HostKey(h.roots, h.version), now
+	}
+	return h.key
 }
 
 // key takes parts in, each so that it can't be mistaken for others.

@@ -78,7 +78,8 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.C
 	}
 	s := k.sources
 	s.Refresh = refresh
-	key := s.changeKey() // before: what changes meanwhile is seen the next time
+	// Before: what changes meanwhile is seen the next time.
+	key := s.changeKey(HostKey(s.Roots, s.Version))
 	begun := time.Now()
 	doc, err := newCollection(s, k.kept).run(ctx)
 	k.stats.count(doc, err, time.Since(begun))
@@ -91,9 +92,9 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.C
 
 // changeKey changes when something does that the document's dear parts hang on,
 // as far as that is known before they are asked.
-func (s Sources) changeKey() string {
+func (s Sources) changeKey(host string) string {
 	k := newKey("change", s.Version)
-	k.add("host", HostKey(s.Roots, s.Version))
+	k.add("host", host)
 	for _, h := range s.Hypervisors.All() {
 		if d := h.Device(); d != "" {
 			k.add(d, deviceState(d))
@@ -112,7 +113,7 @@ func (k *Keeper) standing() *vmletv1.Capabilities {
 	k.mu.Lock()
 	doc, key, at := k.doc, k.key, k.at
 	k.mu.Unlock()
-	if doc == nil || key != k.sources.changeKey() || !k.kept.sameFiles() {
+	if doc == nil || key != k.sources.changeKey(k.sources.recentHostKey()) || !k.kept.sameFiles() {
 		return nil
 	}
 	for _, h := range doc.GetHypervisors() {

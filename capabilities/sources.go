@@ -33,6 +33,9 @@ type Sources struct {
 	CacheFile string
 	// Refresh asks everything anew, whatever CacheFile has.
 	Refresh bool
+	// RecentHostKey is HostKey, of a moment ago at most; nil: the machine is looked at each
+	// time.
+	RecentHostKey func() string
 	// Version of vmlet: what another version kept is not believed.
 	Version string
 	// Log defaults to slog.Default().
@@ -41,6 +44,13 @@ type Sources struct {
 	// ThisMachine: the roots are this machine's wherever they are, as in a
 	// container with the node's folders mounted elsewhere.
 	ThisMachine bool
+}
+
+func (s Sources) recentHostKey() string {
+	if s.RecentHostKey == nil {
+		return HostKey(s.Roots, s.Version)
+	}
+	return s.RecentHostKey()
 }
 
 // notOurs is why something of another machine was not asked.
