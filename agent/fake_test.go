@@ -336,6 +336,15 @@ func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, err
 			s.w.t.Errorf("the shim's folder: %v", err)
 		}
 	}
+	p := s.newProc(o)
+	if err := o.Place(p.pid); err != nil {
+		close(p.dead)
+		return nil, 0, err
+	}
+	return p.connect(), p.pid, nil
+}
+
+func (s fakeShims) newProc(o shim.StartOptions) *fakeProc {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if p := s.w.procs[o.RunDir]; p != nil && p.alive() {
@@ -344,7 +353,7 @@ func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, err
 	s.w.nextPID++
 	p := &fakeProc{w: s.w, pid: s.w.nextPID, options: o, dead: make(chan struct{})}
 	s.w.procs[o.RunDir] = p
-	return p.connect(), p.pid, nil
+	return p
 }
 
 func (p *fakeProc) connect() *fakeShim {

@@ -150,11 +150,19 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 
 	var group errgroup.Group
 	var cgroup, shimUp bool
-	group.Go(func() (err error) {
-		err = own.MakeCgroup(lease.Cgroup)
+	cgroupTried := make(chan struct{})
+	group.Go(func() error {
+		defer close(cgroupTried)
+		err := own.MakeCgroup(lease.Cgroup)
 		cgroup = err == nil
 		return err
 	})
+	join := func(pid int) error {
+		if <-cgroupTried; !cgroup {
+			return nil // who tried to make it says why
+		}
+		return own.JoinCgroup(lease.Cgroup, pid)
+	}
 	granted := make([]bool, len(lease.devices()))
 	for i, device := range lease.devices() {
 		group.Go(func() error {
@@ -165,7 +173,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	}
 	group.Go(func() error { return h.openTaps(l) })
 	group.Go(func() (err error) {
-		l.shim, l.pid, err = h.startShim(ctx, l)
+		l.shim, l.pid, err = h.startShim(ctx, l, join)
 		shimUp = err == nil
 		faultpoint.Reach("agent.launch.shim-started")
 		return err
@@ -184,13 +192,10 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	if shimUp {
 		l.undo.Push("end the shim", l.endShim)
 	}
-	if err != nil {
-		return err
-	}
-	return own.JoinCgroup(lease.Cgroup, l.pid)
+	return err
 }
 
-func (h ownHome) startShim(ctx context.Context, l *launch) (Shim, int, error) {
+func (h ownHome) startShim(ctx context.Context, l *launch, join func(pid int) error) (Shim, int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
 	defer cancel()
 	return h.agent.shims.Start(ctx, shim.StartOptions{
@@ -200,6 +205,7 @@ func (h ownHome) startShim(ctx context.Context, l *launch) (Shim, int, error) {
 		RunID:    l.choice.lease.RunID,
 		Grace:    l.choice.spec.GetStopGracePeriod().AsDuration(),
 		Verbose:  l.m.log.Enabled(ctx, slog.LevelDebug),
+		Place:    join,
 	})
 }
 

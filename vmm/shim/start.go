@@ -47,6 +47,9 @@ type StartOptions struct {
 	Grace time.Duration
 	// Verbose logs at level debug.
 	Verbose bool
+	// Place, if set, puts the process where it belongs while it comes up: it starts
+	// nothing before it is spoken to.
+	Place func(pid int) error
 }
 
 // Start starts a shim, in a session of its own so that it outlives the agent,
@@ -76,12 +79,19 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 	go func() { ended <- cmd.Wait() }()
 	// From here a connection is refused if the shim ends, instead of waiting.
 	listener.Close()
-	client, err := o.connect(ctx, run, ended)
+	pid := cmd.Process.Pid
+	if o.Place != nil {
+		err = o.Place(pid)
+	}
+	var client *Client
+	if err == nil {
+		client, err = o.connect(ctx, run, ended)
+	}
 	if err != nil {
 		cmd.Process.Kill()
 		return nil, 0, errors.Join(err, run.Remove(SocketName))
 	}
-	return client, cmd.Process.Pid, nil
+	return client, pid, nil
 }
 
 // reapTime is how long the end of a process is waited for whose connection has ended.
