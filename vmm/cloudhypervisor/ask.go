@@ -21,7 +21,9 @@ const maxOutput = 256 << 10
 
 // versionLine is what --version prints: "cloud-hypervisor v53.0.0", or with the
 // name of a commit behind it where it was built from a checkout.
-var versionLine = regexp.MustCompile(`^cloud-hypervisor v([0-9]{1,6}(?:\.[0-9]{1,6}){1,2}[-+.0-9A-Za-z]{0,64})$`)
+func versionLine() *regexp.Regexp {
+	return regexp.MustCompile(`^cloud-hypervisor v([0-9]{1,6}(?:\.[0-9]{1,6}){1,2}[-+.0-9A-Za-z]{0,64})$`)
+}
 
 // patience is how long the program may take to print its options. It takes
 // milliseconds; the bound is for one that hangs.
@@ -69,7 +71,7 @@ func askOptions(ctx context.Context, binary string) (*answer, error) {
 		return nil, err
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
-	match := versionLine.FindStringSubmatch(line)
+	match := versionLine().FindStringSubmatch(line)
 	if match == nil {
 		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", chvm.Name, binary, line)
 	}

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"regexp"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
@@ -16,12 +15,12 @@ const defaultDistance = 20
 const localDistance = 10
 
 // idList is the part of Linux's notation that fields take: without steps.
-var idList = regexp.MustCompile(`^[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*$`)
+var idList = pattern(`^[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*$`)
 
 // ParseIDs reads a list of CPUs or nodes as a specification has it: "0-3,8". The
 // empty one is none.
 func ParseIDs(text string) (sysfs.IDList, error) {
-	if len(text) > maxIDList || text != "" && !idList.MatchString(text) {
+	if len(text) > maxIDList || text != "" && !idList().MatchString(text) {
 		return nil, fmt.Errorf("%.80q is not a list of numbers: want one such as 0-3,8, of at most %d characters", text, maxIDList)
 	}
 	return sysfs.ParseIDList(text)
