@@ -230,15 +230,8 @@ func (s *suite) hangs() {
 	v.resume()
 	v.countsOn()
 
+	v.killedStill(vmm())
 	stopped := vmm()
-	stopped.freeze()
-	v.kill()
-	stopped.gone()
-	v.must(v.start(false))
-	v.expect(guest.UpLine)
-	v.count()
-
-	stopped = vmm()
 	stopped.freeze()
 	from := v.now()
 	r, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name, GracePeriodMs: proto.Int64(1000)})

@@ -38,7 +38,6 @@ type hostile struct {
 // by side.
 type misled struct {
 	*vm
-	// most is what its shims have taken, in KiB.
 	shims *peaks
 	// well takes back what it was told to do.
 	well func()
@@ -73,6 +72,7 @@ func withHostile(t *testing.T, g target, cases []hostile, sideBySide bool, well 
 		}
 	})
 	other.countsOn()
+	shims.bounded(t)
 	if most := peak(t, n.cmd.Process.Pid); most > mostOfAgent {
 		t.Errorf("the agent has taken %d KiB, at most %d are well", most, mostOfAgent)
 	}
@@ -215,7 +215,7 @@ func (h *misled) goesOn() {
 	h.countsOn()
 }
 
-// peaks are what processes have taken of memory at most.
+// peaks are what shims have taken of memory at most.
 type peaks struct {
 	f  *faults
 	mu sync.Mutex
@@ -225,13 +225,29 @@ type peaks struct {
 // watch looks at every process that comes to a step.
 func (p *peaks) watch(step string) {
 	p.f.at(step, func(pid int) {
+		p.watch(step)
 		if kib, err := peakOf(pid); err == nil {
 			p.mu.Lock()
 			p.of[pid] = kib
 			p.mu.Unlock()
 		}
-		p.watch(step)
 	})
+}
+
+// bounded is about those that were looked at.
+func (p *peaks) bounded(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.Logf("shims whose launch has failed have taken %v KiB", p.of)
+	if len(p.of) == 0 {
+		t.Error("no launch has failed")
+	}
+	for pid, kib := range p.of {
+		if kib > mostOfShim {
+			t.Errorf("shim %d has taken %d KiB, at most %d are well", pid, kib, mostOfShim)
+		}
+	}
 }
 
 func (p *peaks) note(t *testing.T, pid int) {

@@ -12,16 +12,33 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// TestShimStandsStill stops a shim's process: nobody waits longer than he wants to, what
-// was asked for happens when it goes on, and the VM can be killed.
-func TestShimStandsStill(t *testing.T) {
+// alone boots a VM on a node of its own.
+func alone(t *testing.T) (*suite, *vm) {
+	t.Helper()
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("not in short mode")
 	}
 	g := emulated(t)
 	s := &suite{newNode(t, g.options), g}
-	v := s.boots("still", guest.PVHOptions{})
+	return s, s.boots("still", guest.PVHOptions{})
+}
+
+// killedStill stops a process that a kill of the VM is to end, and starts the VM again.
+func (v *vm) killedStill(p process) {
+	v.t.Helper()
+	p.freeze()
+	v.kill()
+	p.gone()
+	v.must(v.start(false))
+	v.expect(guest.UpLine)
+	v.count()
+}
+
+// TestShimStandsStill stops a shim's process: nobody waits longer than he wants to, what
+// was asked for happens when it goes on, and the VM can be killed.
+func TestShimStandsStill(t *testing.T) {
+	s, v := alone(t)
 	shim := func() process { return handle(t, v.get().GetStatus().GetProcess().GetShimPid()) }
 
 	shim().freeze()
@@ -35,25 +52,13 @@ func TestShimStandsStill(t *testing.T) {
 	v.becomes(from, running) // the save was given up
 	v.countsOn()
 
-	stopped := shim()
-	stopped.freeze()
-	v.kill()
-	stopped.gone()
-	v.must(v.start(false))
-	v.expect(guest.UpLine)
-	v.count()
+	v.killedStill(shim())
 }
 
 // TestAgentStandsStill stops the agent's process: the guest goes on meanwhile, and so does
 // the agent afterwards.
 func TestAgentStandsStill(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("not in short mode")
-	}
-	g := emulated(t)
-	s := &suite{newNode(t, g.options), g}
-	v := s.boots("still", guest.PVHOptions{})
+	s, v := alone(t)
 	handle(t, int64(s.cmd.Process.Pid)).freeze()
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()

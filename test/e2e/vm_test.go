@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,9 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -358,75 +354,5 @@ func refused(t *testing.T, err error, code codes.Code, words ...string) {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("the error does not say %q: %v", w, err)
 		}
-	}
-}
-
-// process is a handle on a process, by which its end can be waited for.
-type process struct {
-	t   *testing.T
-	pid int64
-	fd  int // of pidfd_open(2)
-}
-
-func handle(t *testing.T, pid int64) process {
-	t.Helper()
-	fd, err := unix.PidfdOpen(int(pid), 0)
-	if err != nil {
-		t.Fatalf("process %d: %v", pid, err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	return process{t, pid, fd}
-}
-
-func (p process) signal(s unix.Signal) {
-	p.t.Helper()
-	if err := unix.PidfdSendSignal(p.fd, s, nil, 0); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// freeze stops each of the process' threads: the signal reaches them one after the other,
-// and until then they go on answering.
-func (p process) freeze() {
-	p.t.Helper()
-	p.signal(unix.SIGSTOP)
-	for start := time.Now(); !p.stopped(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > patience {
-			p.t.Fatalf("process %d does not stop within %v", p.pid, patience)
-		}
-	}
-}
-
-func (p process) stopped() bool {
-	p.t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid))
-	if err != nil || len(threads) == 0 {
-		p.t.Fatalf("process %d has no threads: %v", p.pid, err)
-	}
-	for _, stat := range threads {
-		b, err := os.ReadFile(stat)
-		if err != nil {
-			return false // this thread has just ended
-		}
-		_, state, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')'):], []byte(" "))
-		if !bytes.HasPrefix(state, []byte("T")) {
-			return false
-		}
-	}
-	return true
-}
-
-// gone waits until the process has ended.
-func (p process) gone() {
-	p.t.Helper()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if n != 1 {
-			p.t.Fatalf("a process has not ended within %v: %v", patience, err)
-		}
-		return
 	}
 }
