@@ -48,7 +48,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 	s := &saving{agent: a, m: m, l: l, options: o, before: m.state()}
 	result, err := s.run(ctx, progress)
 	if err != nil {
-		return nil, nil, fmt.Errorf("saving vm %s to %s: %w", name, o.directory, err)
+		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.directory, err))
 	}
 	return m.snapshot(), result, nil
 }
@@ -173,9 +173,21 @@ func (s *saving) back(cause error) {
 	if errors.As(cause, &refused) { // and has undone it
 		state = s.actual()
 	}
-	s.m.note(state, fmt.Sprintf("the save to %s failed: %v", s.options.directory, cause), func(vm *vmletv1.VirtualMachine) {
+	message := fmt.Sprintf("the save failed: %v", named(s.options.directory, cause))
+	if errors.Is(cause, context.Canceled) {
+		message = fmt.Sprintf("the save to %s was given up: who asked for it has gone", s.options.directory)
+	}
+	s.m.note(state, message, func(vm *vmletv1.VirtualMachine) {
 		vm.Status.Image = nil
 	})
+}
+
+// named is an error with the folder that it is about, once.
+func named(dir string, err error) error {
+	if strings.Contains(err.Error(), dir) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", dir, err)
 }
 
 // statusPatience is how long a VMM may take to say whether its guest runs.

@@ -96,6 +96,10 @@ func TestSaveCallerGoes(t *testing.T) {
 	_, _, err := a.save(ctx, "web", saveOptions{directory: dir}, func(shim.Progress) { cancel() })
 	wantCode(t, "save", err, codes.Canceled)
 	a.wantState(t, "web", lifecycle.Running)
+	m, _ := a.machine("web")
+	if got, want := m.snapshot().GetStatus().GetMessage(), "the save to "+dir+" was given up: who asked for it has gone"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
 	if p := w.proc("web"); p.saving != nil {
 		t.Error("the shim was not told to give up")
 	}

@@ -26,6 +26,8 @@ func (QEMU) Explain(p *plan.Plan, words string) (string, *shim.Error) {
 		}
 	case has("invalid kernel header", "without PVH ELF Note", "could not load kernel", "could not open kernel file"):
 		return readable(p, words), blame(p, "boot.kernel.path", "QEMU can't boot it: want a bzImage or an ELF file with a PVH entry, on arm64 an Image")
+	case has("Could not set up host forwarding rule"):
+		return readable(p, words), &shim.Error{Code: shim.CodePrecondition, Field: "networks", Message: forwardRefused(words)}
 	case has("initrd is too large", "error reading initrd", "could not load initrd"):
 		return readable(p, words), blame(p, "boot.kernel.initrd", "does it fit into the guest's memory? memory.size says how much that is")
 	}
@@ -42,6 +44,13 @@ func lockRefused(words string) bool {
 func inUse(file plan.File) *shim.Error {
 	return &shim.Error{Code: shim.CodePrecondition, Field: file.Field, Message: fmt.Sprintf(
 		"%s: another process has it open, most likely another VM: end that first (fuser -v %s names it)", file.Path, file.Path)}
+}
+
+// forwardRefused names the port in "... forwarding rule 'tcp:127.0.0.1:2222-:22'".
+func forwardRefused(words string) string {
+	_, rule, _ := strings.Cut(words, "forwarding rule '")
+	port, _, _ := strings.Cut(rule, "-")
+	return fmt.Sprintf("port %s of the node can't be listened on: another program has that port (ss -lntup names it), or the address is none of this machine's", port)
 }
 
 // blame is a fault in the file of a field; nil: the plan has none.

@@ -39,6 +39,8 @@ func TestExplain(t *testing.T) {
 		{"an ELF file", "Error loading uncompressed kernel without PVH ELF Note", "PVH", shim.CodeInvalid, "boot.kernel.path: /srv/vmlinuz: QEMU can't boot it"},
 		{"by descriptor", "qemu: could not load kernel '/proc/self/fd/4': Is a directory", "'/srv/vmlinuz'", shim.CodeInvalid, "boot.kernel.path: /srv/vmlinuz"},
 		{"initrd", "qemu: initrd is too large, cannot support.(max: 66945023, need 100000000)", "need 100000000", shim.CodeInvalid, "boot.kernel.initrd: /srv/initrd: does it fit"},
+		{"a port", "-netdev {}: Could not set up host forwarding rule 'tcp:127.0.0.1:2222-:22'", "rule", shim.CodePrecondition, "networks: port tcp:127.0.0.1:2222 of the node can't be listened on: another program"},
+		{"a port without a rule", "Could not set up host forwarding rule", "rule", shim.CodePrecondition, "networks: port  of the node"},
 		{"a file without a path", "can't use /dev/fdset/6", "can't use /dev/fdset/6", "", ""},
 		{"the rest of a number", "/dev/fdset/101", "/dev/fdset/101", "", ""},
 		{"several", "/proc/self/fd/4, /dev/fd/5 and /dev/fdset/13", "/srv/vmlinuz, /srv/initrd and /srv/b.raw", "", ""},
