@@ -1,7 +1,10 @@
 package main
 
 import (
+	"time"
+
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -15,7 +18,11 @@ type client struct {
 }
 
 func (v *vmlet) client() (*client, error) {
-	conn, err := grpc.NewClient("unix:"+v.path("run/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// An agent that is not there yet is tried again soon: gRPC's own first pause is a second,
+	// and would be taken for the agent's.
+	soon := backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}
+	conn, err := grpc.NewClient("unix:"+v.path("run/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: time.Second}))
 	if err != nil {
 		return nil, err
 	}

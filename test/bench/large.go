@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/memory"
 )
 
 // The guest of the rows of large.
@@ -33,42 +34,70 @@ func (b *bench) large() error {
 	}
 	v := made.(*vmlet)
 	defer closeAll([]system{v})
-	start, err := b.untilNextByte(v.console(), func() error { return v.boot(b.ctx) })
+	starts, err := b.starts([]system{v})
 	if err != nil {
+		return err
+	}
+	if _, err := b.untilNextByte(v.console(), func() error { return v.boot(b.ctx) }); err != nil {
 		return err
 	}
 	if err := v.touch(largeTouched); err != nil {
 		return err
 	}
-	var saves, restores, writes, reads sample
+	var t largeTimes
+	t.start = starts[0].median()
 	for n := -1; n < b.runs; n++ {
 		write, read, err := b.dd(v)
 		if err != nil {
 			return err
 		}
-		save, restore, err := b.once(v, n)
+		save, whole, restore, err := b.onceWhole(v, n)
 		if err != nil {
 			return err
 		}
 		if n >= 0 {
-			saves, restores = append(saves, save), append(restores, restore)
-			writes, reads = append(writes, write), append(reads, read)
+			t.saves, t.wholes, t.restores = append(t.saves, save), append(t.wholes, whole), append(t.restores, restore)
+			t.writes, t.reads = append(t.writes, write), append(t.reads, read)
 		}
 	}
-	b.largeRows(saves, restores, writes, reads, start)
+	b.largeRows(&t)
 	return nil
 }
 
-func (b *bench) largeRows(saves, restores, writes, reads sample, start time.Duration) {
-	what := fmt.Sprintf("%d GiB guest, %d GiB of random pages", largeMemory>>30, largeTouched>>30)
-	b.table.row("save, "+what, saves.String(), "–", "dd oflag=direct: "+writes.String(),
-		ratio(saves, writes)+" of dd's")
-	less := make(sample, len(restores))
-	for i, r := range restores {
-		less[i] = r - start
+// largeTimes are those of the rows of large; wholes: until a save's image was whole.
+type largeTimes struct {
+	start                                  time.Duration
+	saves, wholes, restores, writes, reads sample
+}
+
+// onceWhole is once, and how long the save took until its image was whole: after that it
+// gives the guest's memory back to the kernel, which dd has nothing of.
+func (b *bench) onceWhole(v *vmlet, n int) (save, whole, restore time.Duration, err error) {
+	to := b.image(v.name(), n)
+	defer os.RemoveAll(to)
+	whole, err = b.untilNextByte(filepath.Join(to, memory.ManifestName), func() error {
+		begin := time.Now()
+		err := v.save(b.ctx, to)
+		save = time.Since(begin)
+		return err
+	})
+	if err != nil {
+		return 0, 0, 0, err
 	}
-	b.table.row("eager restore until the next byte, "+what, restores.String(), "–", "dd iflag=direct: "+reads.String(),
-		fmt.Sprintf("%s of dd's without a start's %s", ratio(less, reads), ms(start)))
+	restore, err = b.untilNextByte(v.console(), func() error { return v.restore(b.ctx, to) })
+	return save, whole, restore, err
+}
+
+func (b *bench) largeRows(t *largeTimes) {
+	what := fmt.Sprintf("%d GiB guest, %d GiB of random pages", largeMemory>>30, largeTouched>>30)
+	b.table.row("save, "+what, t.saves.String(), "–", "dd oflag=direct: "+t.writes.String(),
+		fmt.Sprintf("%s of dd's; the image whole after %s, %s of dd's", ratio(t.saves, t.writes), t.wholes, ratio(t.wholes, t.writes)))
+	less := make(sample, len(t.restores))
+	for i, r := range t.restores {
+		less[i] = r - t.start
+	}
+	b.table.row("eager restore until the next byte, "+what, t.restores.String(), "–", "dd iflag=direct: "+t.reads.String(),
+		fmt.Sprintf("%s of dd's without a start's %s", ratio(less, t.reads), ms(t.start)))
 }
 
 // dd writes the guest's random pages to a file by direct I/O, and reads them again.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -206,8 +205,7 @@ func (v *vmlet) closeMany(n int) {
 	ctx := context.Background()
 	_ = v.vmlet(ctx, append([]string{"kill"}, names...)...)   // they may not run
 	_ = v.vmlet(ctx, append([]string{"delete"}, names...)...) // nor exist
-	_ = v.agent.Process.Signal(os.Interrupt)
-	_ = v.agent.Wait()
+	_ = v.leave()
 }
 
 // repeat times what is done again and again, a few times more than other steps as it

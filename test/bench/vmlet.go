@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // vmlet is an agent in a folder of its own, driven by the client as a user
@@ -41,7 +44,22 @@ func (b *bench) agent() (*vmlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &vmlet{dir: dir, machine: b.machine}, os.Chmod(dir, 0o711)
+	v := &vmlet{dir: dir, machine: b.machine}
+	return v, errors.Join(os.Chmod(dir, 0o711), v.mountRun())
+}
+
+// mountRun makes the run folder what /run is on a node, a tmpfs: on a disk each of its
+// files would be waited for. libvirt has its own so, too.
+func (v *vmlet) mountRun() error {
+	if err := os.Mkdir(v.path("run"), 0o711); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount("vmlet-run", v.path("run"), "tmpfs", 0, "mode=0711"))
+}
+
+// unmountRun is for when the agent has ended.
+func (v *vmlet) unmountRun() error {
+	return os.NewSyscallError("umount", unix.Unmount(v.path("run"), unix.MNT_DETACH))
 }
 
 // serveMetrics has the agent serve them at HOST:PORT.
@@ -177,8 +195,11 @@ func (v *vmlet) close() error {
 	ctx := context.Background()
 	_ = v.vmlet(ctx, "kill", "bench")   // it may not run
 	_ = v.vmlet(ctx, "delete", "bench") // nor exist
-	if err := v.agent.Process.Signal(os.Interrupt); err != nil {
-		return err
-	}
-	return v.agent.Wait()
+	return v.leave()
+}
+
+// leave ends the agent.
+func (v *vmlet) leave() error {
+	err := v.agent.Process.Signal(os.Interrupt)
+	return errors.Join(err, v.agent.Wait(), v.unmountRun())
 }

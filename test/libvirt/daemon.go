@@ -25,17 +25,18 @@ type Daemon struct {
 }
 
 // inNamespace starts libvirt over folders of its own: $1 is where they are.
-// What follows are pairs: a folder, and what is to be in its place.
+// What follows are pairs: a folder, and what is to be in its place. /run is a tmpfs on
+// a node, and so is what libvirt has of it.
 const inNamespace = `
 set -e
 dir=$1
 shift
-mkdir -p "$dir/etc" "$dir/run" "$dir/lib" "$dir/log" "$dir/cache"
+mkdir -p "$dir/etc" "$dir/lib" "$dir/log" "$dir/cache"
 cp -a /etc/libvirt/. "$dir/etc/"
 printf '%s\n' 'user = "root"' 'group = "root"' 'security_driver = "none"' 'namespaces = []' >"$dir/etc/qemu.conf"
 mount --bind "$dir/etc" /etc/libvirt
 mkdir -p /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt
-mount --bind "$dir/run" /run/libvirt
+mount -t tmpfs -o mode=0755 libvirt-run /run/libvirt
 mount --bind "$dir/lib" /var/lib/libvirt
 mount --bind "$dir/log" /var/log/libvirt
 mount --bind "$dir/cache" /var/cache/libvirt
@@ -101,7 +102,7 @@ func (d *Daemon) answers(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("libvirtd does not answer (its log is in %s): %w", d.dir, err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
