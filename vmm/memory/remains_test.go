@@ -145,3 +145,35 @@ func TestRemainsOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestRemainsTakenForOthers: a file that the save was about to make, and did not, may be
+// there all the same, and a later one may have the inode of one that it made.
+func TestRemainsTakenForOthers(t *testing.T) {
+	for name, change := range map[string]func(r *Remains, path string) error{
+		"never made": func(r *Remains, path string) error {
+			r.Files[StateName] = FileID{}
+			return os.WriteFile(path, []byte("somebody's"), 0o600)
+		},
+		"made later": func(r *Remains, _ string) error {
+			id := r.Files[StateName]
+			id.Born--
+			r.Files[StateName] = id
+			return nil
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "image")
+		r, path := unfinished(t, dir, func(w *Writer) { writeState(t, w) }), filepath.Join(dir, StateName)
+		if r.Files[StateName].Born == 0 {
+			t.Skip("this filesystem does not know when a file was made")
+		}
+		if err := change(r, path); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Remove(); err == nil {
+			t.Errorf("%s: it is not said to be left", name)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
