@@ -255,27 +255,21 @@ func (w *walked) cold() error {
 	return err
 }
 
-// overRemains saves over what a save has left whose shim was killed: the error says to
-// remove it, and only an empty folder is taken as it is.
+// overRemains saves where a save has failed: of that nothing is left, or will be in a
+// moment.
 func (w *walked) overRemains(o *operation) error {
 	w.t.Helper()
-	var entries []os.DirEntry
-	err := w.free(func() error {
-		var err error
-		entries, err = os.ReadDir(w.dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // it was taken back meanwhile
+	w.eventually(func() error {
+		entries, err := os.ReadDir(w.dir)
+		if err == nil && len(entries) > 0 {
+			err = fmt.Errorf("remains of a save: %v", entries)
 		}
-		w.must(err)
-		return o.do(w)
-	})
-	if len(entries) == 0 {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
 		return err
-	}
-	if err == nil || !strings.Contains(err.Error(), "remove it") {
-		w.t.Errorf("a save over the remains of another, %v: %v", entries, err)
-	}
-	return errors.Join(err, os.RemoveAll(w.dir))
+	})
+	return w.free(func() error { return o.do(w) })
 }
 
 // remove ends a VM and sees that nothing is left.
