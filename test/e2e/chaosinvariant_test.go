@@ -349,8 +349,8 @@ func (w *walked) goesOn() {
 		}
 		return n
 	}
-	w.eventually(func() error {
-		if len(counts(w.console())) < 2 {
+	w.eventually(func() error { // what is typed to firmware that resets its machine is lost
+		if lines := w.console(); len(counts(lines)) < 2 || len(counts(lines[min(before, len(lines)):])) == 0 {
 			return errors.New("the guest does not count")
 		}
 		return nil
