@@ -149,7 +149,7 @@ func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOp
 func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
 	ref := m.snapshot().GetStatus().GetImage()
 	advice := func(err error) error {
-		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, or start the VM afresh with a cold start", m.name, ref.GetPath(), err)
+		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now (vmlet restore), or boot the VM afresh (vmlet start --cold)", m.name, ref.GetPath(), err)
 	}
 	i, err := readImage(ref.GetPath())
 	if err != nil {

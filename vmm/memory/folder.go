@@ -24,7 +24,11 @@ func openFolder(path string) (*folder, error) {
 		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: open folder (symbolic links are not followed): %w", path, err)
+		hint := ""
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			hint = " (symbolic links are not followed)"
+		}
+		return nil, fmt.Errorf("%s: open folder%s: %w", path, hint, err)
 	}
 	return &folder{os.NewFile(uintptr(fd), path), path}, nil
 }
