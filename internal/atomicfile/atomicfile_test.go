@@ -137,3 +137,14 @@ func TestReadOwn(t *testing.T) {
 		})
 	}
 }
+
+// TestIsTemp: what others write by a name of that kind is theirs.
+func TestIsTemp(t *testing.T) {
+	for name, want := range map[string]bool{
+		".vm.json.123.tmp": true, ".exit.json.tmp": false, "vm.json.123.tmp": false, ".vm.json.123": false, ".tmp": false, "": false,
+	} {
+		if got := IsTemp(name); got != want {
+			t.Errorf("%q: %t, want %t", name, got, want)
+		}
+	}
+}
