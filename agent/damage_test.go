@@ -36,3 +36,38 @@ func TestDamagedStandsStill(t *testing.T) {
 	}
 	a.wantState(t, "web", lifecycle.Stopped)
 }
+
+// TestDamageFoundAtResume: the shim has paused the guest, and the agent is told why only
+// when it lets it go on, or just after.
+func TestDamageFoundAtResume(t *testing.T) {
+	for _, during := range []bool{true, false} {
+		w, a := withRunning(t)
+		m, err := a.machine("web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := m.running()
+		tell := func() {
+			l.shim.(*fakeShim).events <- shim.Event{Damaged: "chunk 7"}
+			come(t, "it is told", func() bool { return l.damaged() != "" })
+		}
+		if _, err := a.pause(t.Context(), "web"); err != nil {
+			t.Fatal(err)
+		}
+		if during {
+			w.hooks["resumed"] = tell
+		}
+		_, err = a.resume(t.Context(), "web", false)
+		if during {
+			wantCode(t, "resume", err, codes.DataLoss)
+		} else if tell(); err != nil {
+			t.Fatal(err)
+		}
+		proc := w.proc("web")
+		come(t, "the guest stands still, and is said to", func() bool {
+			proc.mu.Lock()
+			defer proc.mu.Unlock()
+			return proc.paused && m.state() == lifecycle.Paused
+		})
+	}
+}

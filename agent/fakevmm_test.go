@@ -120,8 +120,10 @@ func (m *fakeMonitor) setPaused(paused bool) error {
 	m.proc.paused = paused
 	return nil
 }
-func (m *fakeMonitor) Pause(context.Context) error  { return m.setPaused(true) }
-func (m *fakeMonitor) Resume(context.Context) error { return m.setPaused(false) }
+func (m *fakeMonitor) Pause(context.Context) error { return m.setPaused(true) }
+func (m *fakeMonitor) Resume(context.Context) error {
+	return errors.Join(m.setPaused(false), m.proc.w.step("resumed"))
+}
 
 // Reset that fails leaves the guest where it is; one that fails as "reset, off" ends it.
 func (m *fakeMonitor) Reset(context.Context) error {

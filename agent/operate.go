@@ -69,12 +69,24 @@ func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vm
 			}
 		}
 	}
-	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+	var refused error
+	vm, err := a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 		if err := monitor.Resume(ctx); err != nil {
 			return err
 		}
+		// What is found from now on pauses it again, see stopDamaged.
+		if l := m.running(); l != nil && !allowDamaged {
+			refused = l.checkWhole(name)
+		}
+		if refused != nil {
+			return monitor.Pause(ctx)
+		}
 		return m.become(lifecycle.Running, "")
 	})
+	if err == nil && refused != nil {
+		return nil, refused
+	}
+	return vm, err
 }
 
 func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {

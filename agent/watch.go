@@ -110,11 +110,26 @@ func (w *watcher) leave() {
 	w.l.shim.Close()
 }
 
+// stopDamaged pauses a guest that was resumed when its shim had paused it, and had not
+// told yet of the damage.
+func (w *watcher) stopDamaged() {
+	monitor, err := w.l.connected()
+	if err != nil {
+		return // nobody has resumed it
+	}
+	ctx, cancel := context.WithTimeout(w.agent.ctx, statusPatience)
+	defer cancel()
+	if err := monitor.Pause(ctx); err != nil {
+		w.m.log.Error("pause a guest whose image is damaged", "error", err)
+	}
+}
+
 // shimEvent reports whether it was the last.
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
 	if e.Damaged != "" && w.l.damaged() == "" { // once is enough: a pod's shim may say it as often as it likes
 		e.Damaged = clip(e.Damaged, maxMessage)
 		w.l.setDamaged(e.Damaged)
+		w.stopDamaged()
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
 		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged)
 		// The VMM may have said before that it is paused, but not why.
