@@ -49,7 +49,7 @@ func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor %s: %w", AgentMonitor, err)
 	}
-	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMonitorReply))
+	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMonitorReply), qmp.WithPatience(qmp.CallTime))
 	if err != nil {
 		return nil, fmt.Errorf("QEMU's monitor %s: %w", AgentMonitor, err)
 	}

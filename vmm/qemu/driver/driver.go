@@ -34,7 +34,7 @@ func (QEMU) Connect(ctx context.Context, link server.Link) (server.Machine, erro
 	if err != nil {
 		return nil, err
 	}
-	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMessage))
+	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMessage), qmp.WithPatience(qmp.CallTime))
 	if err != nil {
 		return nil, wrap(err)
 	}

@@ -26,8 +26,8 @@ const MaxFiles = 16
 // it came.
 //
 // The error is an [*Error] if QEMU refused the command, [ErrDisconnected] if the
-// connection ended, the context's error if that ended first; if it is [ErrNotSent]
-// too, QEMU has not seen the command.
+// connection ended, [ErrSilent] if it took too long, the context's error if that ended
+// first; if it is [ErrNotSent] too, QEMU has not seen the command.
 func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
 	return c.ExecuteWithFiles(ctx, command, args, result)
 }
@@ -36,6 +36,11 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 // byte, for getfd and add-fd. The files stay the caller's, who may close them as
 // soon as it returns.
 func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, result any, files ...*os.File) error {
+	if c.patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.patience, c.silent)
+		defer cancel()
+	}
 	id, replies, err := c.register()
 	if err != nil {
 		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
@@ -95,7 +100,7 @@ func (c *Client) await(ctx context.Context, replies <-chan message) (message, er
 	case m := <-replies:
 		return m, nil
 	case <-ctx.Done():
-		err = fmt.Errorf("no reply, whether it is carried out is unknown: %w", ctx.Err())
+		err = fmt.Errorf("no reply, whether it is carried out is unknown: %w", over(ctx))
 	case <-c.done:
 		err = fmt.Errorf("no reply: %w", c.err)
 	}
@@ -107,17 +112,25 @@ func (c *Client) await(ctx context.Context, replies <-chan message) (message, er
 	}
 }
 
+// over says why a call's time is.
+func over(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		return cause
+	}
+	return ctx.Err()
+}
+
 // send writes one message. Writers take turns. If ctx ends in the middle of a
 // message the rest is left for the next writer, as the stream must not be cut
 // there: giving up one call to a VMM that is busy must not cost the connection.
 func (c *Client) send(ctx context.Context, line []byte, files []*os.File) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotSent, err)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, over(ctx))
 	}
 	select {
 	case c.writing <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: the VMM does not read and other calls are waiting too: %w", ErrNotSent, ctx.Err())
+		return fmt.Errorf("%w: the VMM does not read and other calls are waiting too: %w", ErrNotSent, over(ctx))
 	case <-c.done:
 		return fmt.Errorf("%w: %w", ErrNotSent, c.err)
 	}
@@ -165,7 +178,7 @@ func (c *Client) interruptWrites(ctx context.Context) (undo func()) {
 func (c *Client) writeError(ctx context.Context, err error) error {
 	var netErr net.Error
 	if errors.As(err, &netErr) && netErr.Timeout() && ctx.Err() != nil {
-		return fmt.Errorf("the VMM does not read: %w", ctx.Err())
+		return fmt.Errorf("the VMM does not read: %w", over(ctx))
 	}
 	if errors.Is(err, errFiles) {
 		return err

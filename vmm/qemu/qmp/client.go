@@ -28,6 +28,18 @@ func WithMaxMessageSize(n int) Option { return func(c *Client) { c.maxMessage = 
 // [Client.Subscribe] holds for a subscriber that is behind.
 func WithEventCapacity(n int) Option { return func(c *Client) { c.eventCapacity = n } }
 
+// CallTime is what a VM's QEMU may well take for a command. It does most of them at once,
+// but stop waits for the requests to disks that are under way.
+const CallTime = time.Minute
+
+// WithPatience bounds how long a command waits for its reply, which then fails with
+// [ErrSilent]: all that takes long QEMU does in the background. The default is for ever.
+func WithPatience(d time.Duration) Option {
+	return func(c *Client) {
+		c.patience, c.silent = d, fmt.Errorf("%w for %v: it hangs, or waits for one of its disks", ErrSilent, d)
+	}
+}
+
 // Client is a negotiated connection to a monitor. All its methods may be called
 // from any goroutine.
 type Client struct {
@@ -35,6 +47,8 @@ type Client struct {
 	lines         *lineReader
 	maxMessage    int
 	eventCapacity int
+	patience      time.Duration // 0: without end
+	silent        error         // that it is over
 	greeting      Greeting
 	idPrefix      string
 
