@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
 const attribute = "system.posix_acl_access" // XATTR_NAME_POSIX_ACL_ACCESS, linux/xattr.h
@@ -20,11 +22,13 @@ type target interface {
 type pathTarget string
 
 func (p pathTarget) stat() (st unix.Stat_t, err error) {
-	err = unix.Lstat(string(p), &st)
+	err = interrupted.Retry(func() error { return unix.Lstat(string(p), &st) })
 	return st, err
 }
 
-func (p pathTarget) set(b []byte) error { return unix.Lsetxattr(string(p), attribute, b, 0) }
+func (p pathTarget) set(b []byte) error {
+	return interrupted.Retry(func() error { return unix.Lsetxattr(string(p), attribute, b, 0) })
+}
 
 func (p pathTarget) get() ([]byte, error) {
 	return getAll(func(b []byte) (int, error) { return unix.Lgetxattr(string(p), attribute, b) })
@@ -33,11 +37,13 @@ func (p pathTarget) get() ([]byte, error) {
 type fileTarget struct{ f *os.File }
 
 func (t fileTarget) stat() (st unix.Stat_t, err error) {
-	err = unix.Fstat(int(t.f.Fd()), &st)
+	err = interrupted.Retry(func() error { return unix.Fstat(int(t.f.Fd()), &st) })
 	return st, err
 }
 
-func (t fileTarget) set(b []byte) error { return unix.Setxattr(t.link(), attribute, b, 0) }
+func (t fileTarget) set(b []byte) error {
+	return interrupted.Retry(func() error { return unix.Setxattr(t.link(), attribute, b, 0) })
+}
 
 // link leads to the very file, also where it is open with O_PATH, with which
 // fsetxattr(2) and fgetxattr(2) do nothing.
@@ -53,10 +59,10 @@ const maxAttribute = 65536
 // getAll tries a buffer for a short list first.
 func getAll(get func([]byte) (int, error)) ([]byte, error) {
 	b := make([]byte, headerSize+16*entrySize)
-	n, err := get(b)
+	n, err := interrupted.RetryInt(func() (int, error) { return get(b) })
 	if errors.Is(err, unix.ERANGE) {
 		b = make([]byte, maxAttribute)
-		n, err = get(b)
+		n, err = interrupted.RetryInt(func() (int, error) { return get(b) })
 	}
 	if err != nil {
 		return nil, err
