@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -148,10 +147,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		s.log.Warn("a device was attached for an agent that has gone", "device", a.Device)
 	}
 	if err != nil {
-		if op.ctx.Err() != nil {
-			err = fmt.Errorf("%w (%v)", context.Cause(op.ctx), err)
-		}
-		err = errors.Join(err, undo.run())
+		err = errors.Join(v.proc.explain(op.ctx, err), undo.run())
 		s.log.Info("a device was not attached", "device", a.Device, "error", err)
 		s.finish(op, func() {})
 		return err
@@ -198,9 +194,9 @@ func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		return nil
 	}
 	keeps := errors.Is(err, ErrGuestKeeps)
-	if op.ctx.Err() != nil {
-		err = fmt.Errorf("%w (%v)", context.Cause(op.ctx), err)
-	} else if keeps {
+	if op.ctx.Err() != nil || !keeps {
+		err = v.proc.explain(op.ctx, err)
+	} else {
 		err = fault(shim.CodeTimeout, "", "the guest has not let it go within %v: it still has it, and may let it go later", args.Within)
 	}
 	s.log.Info("a device was not detached", "device", d.Device, "error", err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
@@ -23,15 +25,23 @@ import (
 type fakePlug struct {
 	mu      sync.Mutex
 	fail    error
+	victim  int            // 0: nobody, else the process that has to die for it
 	devices map[string]int // with how many files
 	gone    chan struct{}  // closed when the guest lets all go
+}
+
+func (p *fakePlug) refuses() error {
+	if p.victim != 0 {
+		return errors.Join(ErrMonitorClosed, unix.Kill(p.victim, unix.SIGKILL))
+	}
+	return p.fail
 }
 
 func (m *fakeMachine) Attach(_ context.Context, a Attachment) error {
 	m.plug.mu.Lock()
 	defer m.plug.mu.Unlock()
-	if m.plug.fail != nil {
-		return m.plug.fail
+	if err := m.plug.refuses(); err != nil {
+		return err
 	}
 	if m.plug.devices == nil {
 		m.plug.devices, m.plug.gone = make(map[string]int), make(chan struct{})
@@ -43,6 +53,9 @@ func (m *fakeMachine) Attach(_ context.Context, a Attachment) error {
 func (m *fakeMachine) Detach(ctx context.Context, instructions json.RawMessage) error {
 	m.plug.mu.Lock()
 	defer m.plug.mu.Unlock()
+	if err := m.plug.refuses(); err != nil {
+		return err
+	}
 	select {
 	case <-m.plug.gone:
 	default:
@@ -146,6 +159,27 @@ func (s *scene) isTold(agent *shim.Client, want string) {
 		}
 	case <-s.ctx.Done():
 		s.t.Errorf("another agent isn't told %q", want)
+	}
+}
+
+// TestVMMDiesInPlug: who had a device come or go is told how the VMM ended, not that its
+// monitor is closed.
+func TestVMMDiesInPlug(t *testing.T) {
+	for name, do := range map[string]func(*scene) error{
+		"attach": func(s *scene) error {
+			attach, _ := s.attachment("data")
+			return s.client.Attach(s.ctx, attach, nil)
+		},
+		"detach": func(s *scene) error { return s.client.Detach(s.ctx, detachment("data", time.Minute)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, nil)
+			s.machine.plug.victim = s.launch()
+			if err := do(s); err == nil || !strings.Contains(err.Error(), "SIGKILL") {
+				t.Errorf("error %v does not say why", err)
+			}
+			s.exit()
+		})
 	}
 }
 
