@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 
@@ -33,7 +36,11 @@ func (a *app) agentCmd() *cobra.Command {
 			return err
 		}
 		debug.SetGCPercent(agentGCPercent)
-		return agent.Run(cmd.Context(), cfg)
+		err = agent.Run(cmd.Context(), cfg)
+		if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+			err = fmt.Errorf("%w: the agent has to be root", err)
+		}
+		return err
 	}
 	return cmd
 }
