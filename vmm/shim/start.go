@@ -80,18 +80,28 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 	// From here a connection is refused if the shim ends, instead of waiting.
 	listener.Close()
 	pid := cmd.Process.Pid
-	if o.Place != nil {
-		err = o.Place(pid)
-	}
-	var client *Client
-	if err == nil {
-		client, err = o.connect(ctx, run, ended)
-	}
+	client, err := o.welcome(ctx, run, pid, ended)
 	if err != nil {
 		cmd.Process.Kill()
 		return nil, 0, errors.Join(err, run.Remove(SocketName))
 	}
 	return client, pid, nil
+}
+
+// welcome puts the process where it belongs, and says hello to it.
+func (o StartOptions) welcome(ctx context.Context, run *rundir.Dir, pid int, ended <-chan error) (*Client, error) {
+	var misplaced error
+	if o.Place != nil {
+		misplaced = o.Place(pid)
+	}
+	if misplaced != nil && !errors.Is(misplaced, unix.ESRCH) {
+		return nil, misplaced
+	}
+	client, err := o.connect(ctx, run, ended) // of one that has ended it says how
+	if err == nil && misplaced != nil {
+		return nil, errors.Join(misplaced, client.Close())
+	}
+	return client, err
 }
 
 // reapTime is how long the end of a process is waited for whose connection has ended.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/shim/server"
@@ -48,6 +49,9 @@ type machine struct {
 	qmp    *qmp.Client
 	ending server.Ending // complete when ended is closed
 	ended  chan struct{}
+	// saved: QEMU has given up its disks at the end of a save, and has not gone on since,
+	// as far as is known here.
+	saved atomic.Bool
 }
 
 // follow notes what QEMU says of its end.
@@ -137,6 +141,7 @@ func (m *machine) Continue(ctx context.Context) error {
 	if err := m.execute(ctx, "cont", nil, nil); err != nil {
 		return err
 	}
+	m.saved.Store(false)
 	s, err := m.status(ctx)
 	// A guest that sleeps (ACPI S3) doesn't run and is not held up either.
 	if err == nil && !s.Running && s.Status != "suspended" {

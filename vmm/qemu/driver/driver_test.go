@@ -195,6 +195,44 @@ func TestSaveGivenUpStandsStill(t *testing.T) {
 	})
 }
 
+// TestSaveAfterReset saves a guest that stands still since a save, and was reset.
+func TestSaveAfterReset(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		disk := filepath.Join(t.TempDir(), "disk")
+		if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := start(t, binary, "-blockdev", "driver=file,node-name=disk,filename="+disk, "-device", "virtio-blk-pci,drive=disk")
+		ctx := patience(t)
+		if _, err := m.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := m.SaveState(ctx, f, false); err != nil {
+				t.Fatal(err)
+			}
+			if err := driver.Reset(ctx, m); err != nil {
+				t.Fatal(err)
+			}
+			if err := driver.AwaitReset(ctx, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ran, err := m.Stop(ctx); ran || err != nil {
+			t.Errorf("it runs: %t, %v", ran, err)
+		}
+		if err := m.Continue(ctx); err != nil {
+			t.Error(err)
+		}
+		running(t, m)
+	})
+}
+
 func TestLoadRefusesGarbage(t *testing.T) {
 	forEachQEMU(t, func(t *testing.T, binary string) {
 		m, _ := start(t, binary, "-S", "-incoming", "defer")

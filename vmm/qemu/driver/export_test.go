@@ -10,3 +10,13 @@ import (
 func Reset(ctx context.Context, m server.Machine) error {
 	return m.(*machine).execute(ctx, "system_reset", nil, nil)
 }
+
+// AwaitReset returns when a guest that stands still has been reset.
+func AwaitReset(ctx context.Context, m server.Machine) error {
+	for {
+		s, err := m.(*machine).status(ctx)
+		if err != nil || s.Status == "prelaunch" {
+			return err
+		}
+	}
+}

@@ -45,6 +45,7 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 	}
 	defer out.Close()
 	err = m.transfer(ctx, out, "migrate", nil)
+	m.saved.Store(err == nil)
 	faultpoint.Reach("qemu.save.moved")
 	if err = errors.Join(err, m.finalized(ctx)); err != nil {
 		return err
@@ -96,10 +97,12 @@ func (m *machine) finalized(ctx context.Context) error {
 
 // leavePostmigrate makes a guest that stood still at an earlier save, and does
 // so still, one that can be saved again: QEMU refuses a second migration until
-// it has gone on. So it does, for as long as a stop takes.
+// it has gone on. So it does, for as long as a stop takes. After a reset it is
+// "prelaunch", as one that never ran, and QEMU would not refuse, but abort: its disks
+// are given up already (bdrv_inactivate_recurse in its block.c).
 func (m *machine) leavePostmigrate(ctx context.Context) error {
 	s, err := m.status(ctx)
-	if err != nil || s.Status != "postmigrate" {
+	if err != nil || s.Status != "postmigrate" && (s.Status != "prelaunch" || !m.saved.Load()) {
 		return err
 	}
 	// Also if ctx ends now: it must not be left running.
