@@ -56,6 +56,7 @@ type Host interface {
 	ClaimUser(uid uint32, vm string) error
 	ReleaseUser(uid uint32, vm string)
 	PlanCgroup(vm string) host.Cgroup
+	WarmCgroups()
 	MakeCgroup(c host.Cgroup) error
 	JoinCgroup(c host.Cgroup, pid int) error
 	// EndProcesses kills what still runs as a VM's user in its cgroup.

@@ -188,6 +188,7 @@ func (h *fakeHost) ReleaseUser(uid uint32, vm string) { h.w.drop(fmt.Sprint("use
 func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
 	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
 }
+func (h *fakeHost) WarmCgroups() {}
 func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	if err := h.w.step("cgroup"); err != nil {
 		return err

@@ -81,6 +81,8 @@ func (h ownHome) sweep() error {
 	return errors.Join(errSweep, h.takeBackGranted(), h.agent.store.RemoveRunDir(h.name))
 }
 
+func (h ownHome) ready() { h.agent.host.WarmCgroups() }
+
 func (h ownHome) untake(l *lease) { h.agent.host.ReleaseUser(l.UID, h.name) }
 
 func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {

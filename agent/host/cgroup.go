@@ -48,8 +48,9 @@ func (c Cgroup) Path() string {
 type Cgroups interface {
 	// Plan says where a VM's cgroup will be, touching nothing.
 	Plan(vm string) Cgroup
-	// Make makes it, and gets the kernel ready for Add. What the machine does
-	// not have of it is left out.
+	// Warm gets the kernel ready for Add, which takes a while.
+	Warm()
+	// Make makes it. What the machine does not have of it is left out.
 	Make(Cgroup) error
 	// Add moves a process into it, and all that the process starts later.
 	Add(c Cgroup, pid int) error

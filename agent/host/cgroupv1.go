@@ -70,12 +70,11 @@ func path1(c Cgroup) cgroup1.Path {
 func (v *v1) Make(c Cgroup) error {
 	_, err := cgroup1.New(path1(c), &specs.LinuxResources{},
 		cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
-	v.warm()
 	return wrapCgroup("make", c, err)
 }
 
-// warm does it in one hierarchy: the lock is the same for all.
-func (v *v1) warm() {
+// Warm does it in one hierarchy: the lock is the same for all.
+func (v *v1) Warm() {
 	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {
 		return

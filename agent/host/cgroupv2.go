@@ -69,10 +69,13 @@ func (v v2) Plan(vm string) Cgroup {
 
 func (v v2) Make(c Cgroup) error {
 	_, err := cgroup2.NewManager(v.mount, c.Paths[""], &cgroup2.Resources{})
-	if own, errOwn := ownPath("/proc/self/cgroup"); errOwn == nil {
+	return wrapCgroup("make", c, err)
+}
+
+func (v v2) Warm() {
+	if own, err := ownPath("/proc/self/cgroup"); err == nil {
 		warm(filepath.Join(v.mount, own, "cgroup.procs"))
 	}
-	return wrapCgroup("make", c, err)
 }
 
 func (v v2) load(c Cgroup) (*cgroup2.Manager, error) {

@@ -86,6 +86,14 @@ func (h *Host) PlanCgroup(vm string) Cgroup {
 	return h.cgroups.Plan(vm)
 }
 
+// WarmCgroups has the kernel get ready for JoinCgroup, beside what else there is to do
+// before.
+func (h *Host) WarmCgroups() {
+	if h.cgroups != nil {
+		go h.cgroups.Warm()
+	}
+}
+
 // MakeCgroup makes it. What can't be made is a warning in the log, unless
 // cgroups are required.
 func (h *Host) MakeCgroup(c Cgroup) error {

@@ -100,6 +100,7 @@ func TestCgroups(t *testing.T) {
 
 func cgroupLife(t *testing.T, groups Cgroups) {
 	c := groups.Plan("web")
+	groups.Warm()
 	if err := groups.Make(c); err != nil {
 		t.Fatal(err)
 	}
