@@ -37,6 +37,9 @@ func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation
 		return nil, fmt.Errorf("vm %s: %w", name, err)
 	}
 	if err := do(ctx, m, monitor); err != nil {
+		if answer, is := err.(*coded); is { // it is the agent's own, and names the VM
+			return nil, answer
+		}
 		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
 		if ctx.Err() == nil { // else it is the caller who had enough
 			err = &coded{codes.Unavailable, err}
@@ -62,31 +65,28 @@ func (a *agent) pause(ctx context.Context, name string) (*vmletv1.VirtualMachine
 }
 
 func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vmletv1.VirtualMachine, error) {
-	if m, err := a.machine(name); err == nil && !allowDamaged {
-		if l := m.running(); l != nil && m.state() == lifecycle.Paused {
-			if err := l.checkWhole(name); err != nil {
-				return nil, err
+	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+		whole := func() error {
+			if l := m.running(); l != nil && !allowDamaged {
+				return l.checkWhole(name)
 			}
+			return nil
 		}
-	}
-	var refused error
-	vm, err := a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+		if err := whole(); err != nil {
+			return err
+		}
 		if err := monitor.Resume(ctx); err != nil {
 			return err
 		}
 		// What is found from now on pauses it again, see stopDamaged.
-		if l := m.running(); l != nil && !allowDamaged {
-			refused = l.checkWhole(name)
-		}
-		if refused != nil {
-			return monitor.Pause(ctx)
+		if err := whole(); err != nil {
+			if errPause := monitor.Pause(ctx); errPause != nil {
+				return errors.Join(err, errPause)
+			}
+			return err
 		}
 		return m.become(lifecycle.Running, "")
 	})
-	if err == nil && refused != nil {
-		return nil, refused
-	}
-	return vm, err
 }
 
 func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {

@@ -25,10 +25,7 @@ func (m *slowMonitor) Status(ctx context.Context) (vmm.Status, error) {
 
 // TestEventsOfLongAgo don't change a VM that has been paused or resumed since.
 func TestEventsOfLongAgo(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	a.mustCreate(t, "web")
-	a.mustStart(t, "web")
+	w, a := withRunning(t)
 	m, _ := a.machine("web")
 	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
 	pause := func() {
@@ -87,10 +84,7 @@ func TestLostShimEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			a := w.start()
-			a.mustCreate(t, "web")
-			a.mustStart(t, "web")
+			w, a := withRunning(t)
 			a.end()
 			w.proc("web").deaf = true
 			b := w.start()

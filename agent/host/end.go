@@ -84,8 +84,8 @@ func everyProcess() (pids []int, err error) {
 }
 
 // ownerOf is a process's real user. The owner of its folder in /proc may be another: it
-// is root's if the process is not dumpable (proc(5)). See gone for
-// the error of one that has ended; any other leaves open whether it has.
+// is root's if the process is not dumpable (proc(5)). See gone for the error of one that
+// has ended; any other leaves open whether it has.
 func ownerOf(pid int) (uid uint32, err error) {
 	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

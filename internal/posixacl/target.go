@@ -10,7 +10,8 @@ import (
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
-const attribute = "system.posix_acl_access" // XATTR_NAME_POSIX_ACL_ACCESS, linux/xattr.h
+// Attribute has the list (XATTR_NAME_POSIX_ACL_ACCESS, linux/xattr.h).
+const Attribute = "system.posix_acl_access"
 
 // target is a file whose attribute is read and written.
 type target interface {
@@ -27,11 +28,11 @@ func (p pathTarget) stat() (st unix.Stat_t, err error) {
 }
 
 func (p pathTarget) set(b []byte) error {
-	return interrupted.Retry(func() error { return unix.Lsetxattr(string(p), attribute, b, 0) })
+	return interrupted.Retry(func() error { return unix.Lsetxattr(string(p), Attribute, b, 0) })
 }
 
 func (p pathTarget) get() ([]byte, error) {
-	return getAll(func(b []byte) (int, error) { return unix.Lgetxattr(string(p), attribute, b) })
+	return getAll(func(b []byte) (int, error) { return unix.Lgetxattr(string(p), Attribute, b) })
 }
 
 type fileTarget struct{ f *os.File }
@@ -42,7 +43,7 @@ func (t fileTarget) stat() (st unix.Stat_t, err error) {
 }
 
 func (t fileTarget) set(b []byte) error {
-	return interrupted.Retry(func() error { return unix.Setxattr(t.link(), attribute, b, 0) })
+	return interrupted.Retry(func() error { return unix.Setxattr(t.link(), Attribute, b, 0) })
 }
 
 // link leads to the very file, also where it is open with O_PATH, with which
@@ -50,7 +51,7 @@ func (t fileTarget) set(b []byte) error {
 func (t fileTarget) link() string { return fmt.Sprintf("/proc/self/fd/%d", t.f.Fd()) }
 
 func (t fileTarget) get() ([]byte, error) {
-	return getAll(func(b []byte) (int, error) { return unix.Getxattr(t.link(), attribute, b) })
+	return getAll(func(b []byte) (int, error) { return unix.Getxattr(t.link(), Attribute, b) })
 }
 
 // maxAttribute bounds an attribute's size in bytes: XATTR_SIZE_MAX, linux/limits.h.

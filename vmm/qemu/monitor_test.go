@@ -8,11 +8,13 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"github.com/vmlet/vmlet/vmm/qemu/qmp/qmptest"
 )
 
 // running is a guest of a few hundred bytes, and the agent's monitor of it.
@@ -32,6 +34,20 @@ func running(t *testing.T, q *QEMU, info vmm.Info) (vmm.Monitor, *machine) {
 	}
 	t.Cleanup(func() { monitor.Close() })
 	return monitor, m
+}
+
+// TestMonitorHangs: a QEMU that does nothing any more is not waited for without end.
+func TestMonitorHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		monitor, err := new(QEMU).Connect(t.Context(), func(context.Context, string) (net.Conn, error) { return qmptest.Hangs(), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer monitor.Close()
+		if err := monitor.Pause(t.Context()); !errors.Is(err, qmp.ErrSilent) {
+			t.Errorf("pause: %v", err)
+		}
+	})
 }
 
 // await returns the next event that means this.

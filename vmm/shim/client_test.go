@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // answer plays the shim: it says hello and then calls reply for each request.
@@ -200,6 +202,20 @@ func TestShimThatDoesNotStart(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(run, SocketName)); err == nil {
 			t.Errorf("%s: its socket is left", binary)
 		}
+	}
+}
+
+// TestShimEndsAsItIsPlaced: who puts a shim into its cgroup finds it ended, and says how
+// it has.
+func TestShimEndsAsItIsPlaced(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "waits")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	place := func(pid int) error { return errors.Join(unix.Kill(pid, unix.SIGKILL), unix.ESRCH) }
+	_, _, err := Start(t.Context(), StartOptions{Binary: binary, RunDir: t.TempDir(), StateDir: t.TempDir(), RunID: "1", Place: place})
+	if err == nil || !strings.Contains(err.Error(), "signal: killed") || errors.Is(err, unix.ESRCH) {
+		t.Errorf("error %v does not say how it has ended", err)
 	}
 }
 

@@ -49,8 +49,8 @@ type machine struct {
 	qmp    *qmp.Client
 	ending server.Ending // complete when ended is closed
 	ended  chan struct{}
-	// saved: QEMU has given up its disks at the end of a save, and has not gone on since,
-	// as far as is known here.
+	// saved: QEMU may have given up its disks at the end of a save, and has not gone on
+	// since, as far as is known here.
 	saved atomic.Bool
 }
 

@@ -85,6 +85,17 @@ func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.C
 	return m, cmd
 }
 
+// stateFile is where a machine can be saved to.
+func stateFile(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
 func running(t *testing.T, m server.Machine) {
 	t.Helper()
 	ran, err := m.Stop(patience(t))
@@ -105,11 +116,7 @@ func TestSaveFailsAndGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer full.Close()
-		good, err := os.Create(filepath.Join(t.TempDir(), "state"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer good.Close()
+		good := stateFile(t)
 
 		if ran, err := m.Stop(ctx); !ran || err != nil {
 			t.Fatal(ran, err)
@@ -179,12 +186,7 @@ func TestSaveGivenUpStandsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			f, err := os.Create(filepath.Join(t.TempDir(), "state"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if err := m.SaveState(ctx, f, false); err != nil && !errors.Is(err, context.Canceled) {
+			if err := m.SaveState(ctx, stateFile(t), false); err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
 		}
@@ -208,12 +210,7 @@ func TestSaveAfterReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			f, err := os.Create(filepath.Join(t.TempDir(), "state"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if err := m.SaveState(ctx, f, false); err != nil {
+			if err := m.SaveState(ctx, stateFile(t), false); err != nil {
 				t.Fatal(err)
 			}
 			if err := driver.Reset(ctx, m); err != nil {

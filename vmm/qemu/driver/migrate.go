@@ -44,8 +44,8 @@ func (m *machine) SaveState(ctx context.Context, f *os.File, sharedRAM bool) err
 		return err
 	}
 	defer out.Close()
+	m.saved.Store(true) // before: it may be done though nobody has heard of it
 	err = m.transfer(ctx, out, "migrate", nil)
-	m.saved.Store(err == nil)
 	faultpoint.Reach("qemu.save.moved")
 	if err = errors.Join(err, m.finalized(ctx)); err != nil {
 		return err

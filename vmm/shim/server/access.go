@@ -24,14 +24,11 @@ func mayOpen(file *os.File, user *plan.User, want uint32) (bool, error) {
 	if err := fstat(int(file.Fd()), &st); err != nil {
 		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
 	}
-	if listed(func() (int, error) { return unix.Fgetxattr(int(file.Fd()), accessList, nil) }) {
+	if listed(func() (int, error) { return unix.Fgetxattr(int(file.Fd()), posixacl.Attribute, nil) }) {
 		return false, nil
 	}
 	return modeFor(&st, user)&want == want, nil
 }
-
-// accessList is the attribute with an access control list (acl(5)).
-const accessList = "system.posix_acl_access"
 
 // listed says whether there is an access control list, of which size tells the length.
 func listed(size func() (int, error)) bool {
@@ -120,7 +117,7 @@ func passableFolder(path, dir string, user *plan.User) error {
 	if modeFor(&st, user)&unix.X_OK != 0 {
 		return nil
 	}
-	if listed(func() (int, error) { return unix.Getxattr(dir, accessList, nil) }) {
+	if listed(func() (int, error) { return unix.Getxattr(dir, posixacl.Attribute, nil) }) {
 		return nil
 	}
 	return fmt.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",

@@ -41,7 +41,7 @@ func TestGrantSideBySide(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if n, err := unix.Getxattr(path, accessList, nil); !errors.Is(err, unix.ENODATA) {
+	if n, err := unix.Getxattr(path, posixacl.Attribute, nil); !errors.Is(err, unix.ENODATA) {
 		t.Errorf("a list of %d bytes is left: %v", n, err)
 	}
 }
@@ -57,7 +57,7 @@ func grantOnce(path, dir string, uid uint32) error {
 		return err
 	}
 	list := make([]byte, 4096)
-	n, err := unix.Fgetxattr(int(f.Fd()), accessList, list)
+	n, err := unix.Fgetxattr(int(f.Fd()), posixacl.Attribute, list)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func granting(t *testing.T, path string, user *plan.User, write bool) (*undoStac
 func listOf(t *testing.T, path string) string {
 	t.Helper()
 	list := make([]byte, 4096)
-	n, err := unix.Getxattr(path, accessList, list)
+	n, err := unix.Getxattr(path, posixacl.Attribute, list)
 	if err != nil && !errors.Is(err, unix.ENODATA) {
 		t.Fatal(err)
 	}
