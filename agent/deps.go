@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
@@ -56,9 +57,8 @@ type Host interface {
 	ClaimUser(uid uint32, vm string) error
 	ReleaseUser(uid uint32, vm string)
 	PlanCgroup(vm string) host.Cgroup
-	WarmCgroups()
 	MakeCgroup(c host.Cgroup) error
-	JoinCgroup(c host.Cgroup, pid int) error
+	StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) error) error
 	// EndProcesses kills what still runs as a VM's user in its cgroup.
 	EndProcesses(c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error

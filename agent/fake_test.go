@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,15 +189,19 @@ func (h *fakeHost) ReleaseUser(uid uint32, vm string) { h.w.drop(fmt.Sprint("use
 func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
 	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
 }
-func (h *fakeHost) WarmCgroups() {}
 func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	if err := h.w.step("cgroup"); err != nil {
 		return err
 	}
 	return h.w.hold("cgroup " + c.Path())
 }
-func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) error { return h.w.step("join") }
-func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error  { return nil }
+func (h *fakeHost) StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) error) error {
+	if err := h.w.step("join"); err != nil {
+		return err
+	}
+	return start(new(syscall.SysProcAttr))
+}
+func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
 	if p := h.w.proc(filepath.Base(c.Path())); p != nil && p.alive() {
 		return errors.New("a process is in the cgroup")
@@ -338,7 +343,7 @@ func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, err
 		}
 	}
 	p := s.newProc(o)
-	if err := o.Place(p.pid); err != nil {
+	if err := o.Within(func(*syscall.SysProcAttr) error { return nil }); err != nil {
 		close(p.dead)
 		return nil, 0, err
 	}

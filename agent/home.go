@@ -46,8 +46,6 @@ type ground interface {
 	vmms() ([]string, error)
 	// permits says why a VM there can't have a hypervisor; nil: it can.
 	permits(h hypervisor.Hypervisor) error
-	// ready gets ready, beside all else, for a launch that is being chosen.
-	ready()
 	// take decides what a plan depends on: the request's user, folders and
 	// descriptors. What it takes it notes in the lease, which untake gives back.
 	take(c *choice, req *vmm.PlanRequest) (*lease, error)

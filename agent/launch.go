@@ -50,7 +50,6 @@ type launch struct {
 // caller's, but for the state, which is back to what it was after an error.
 func (l *launch) run(ctx context.Context, message string) error {
 	before := proto.CloneOf(l.m.snapshot().GetStatus())
-	l.m.home.ready()
 	if err := l.choose(ctx); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -80,8 +81,6 @@ func (h ownHome) sweep() error {
 	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
 	return errors.Join(errSweep, h.takeBackGranted(), h.agent.store.RemoveRunDir(h.name))
 }
-
-func (h ownHome) ready() { h.agent.host.WarmCgroups() }
 
 func (h ownHome) untake(l *lease) { h.agent.host.ReleaseUser(l.UID, h.name) }
 
@@ -159,11 +158,11 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		cgroup = err == nil
 		return err
 	})
-	join := func(pid int) error {
+	within := func(start func(*syscall.SysProcAttr) error) error {
 		if <-cgroupTried; !cgroup {
-			return nil // who tried to make it says why
+			return start(new(syscall.SysProcAttr)) // who tried to make it says why
 		}
-		return own.JoinCgroup(lease.Cgroup, pid)
+		return own.StartInCgroup(lease.Cgroup, start)
 	}
 	granted := make([]bool, len(lease.devices()))
 	for i, device := range lease.devices() {
@@ -175,7 +174,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	}
 	group.Go(func() error { return h.openTaps(l) })
 	group.Go(func() (err error) {
-		l.shim, l.pid, err = h.startShim(ctx, l, join)
+		l.shim, l.pid, err = h.startShim(ctx, l, within)
 		shimUp = err == nil
 		faultpoint.Reach("agent.launch.shim-started")
 		return err
@@ -197,7 +196,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	return err
 }
 
-func (h ownHome) startShim(ctx context.Context, l *launch, join func(pid int) error) (Shim, int, error) {
+func (h ownHome) startShim(ctx context.Context, l *launch, within func(start func(*syscall.SysProcAttr) error) error) (Shim, int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
 	defer cancel()
 	return h.agent.shims.Start(ctx, shim.StartOptions{
@@ -207,7 +206,7 @@ func (h ownHome) startShim(ctx context.Context, l *launch, join func(pid int) er
 		RunID:    l.choice.lease.RunID,
 		Grace:    l.choice.spec.GetStopGracePeriod().AsDuration(),
 		Verbose:  l.m.log.Enabled(ctx, slog.LevelDebug),
-		Place:    join,
+		Within:   within,
 	})
 }
 

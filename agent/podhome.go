@@ -61,7 +61,6 @@ func (h *podHome) process() (ShimProcess, error) { return processOf(h.shimID) }
 
 func (h *podHome) giveBack(*lease) error { return nil }
 func (h *podHome) sweep() error          { return nil }
-func (h *podHome) ready()                {}
 func (h *podHome) untake(*lease)         {}
 func (h *podHome) prepare() error        { return nil }
 

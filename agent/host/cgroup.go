@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/cgroups/v3"
@@ -48,12 +49,14 @@ func (c Cgroup) Path() string {
 type Cgroups interface {
 	// Plan says where a VM's cgroup will be, touching nothing.
 	Plan(vm string) Cgroup
-	// Warm gets the kernel ready for Add, which takes a while.
-	Warm()
 	// Make makes it. What the machine does not have of it is left out.
 	Make(Cgroup) error
 	// Add moves a process into it, and all that the process starts later.
 	Add(c Cgroup, pid int) error
+	// Enter has the processes that the calling thread starts with attr begin in it. It
+	// may move the thread there: the caller has locked it, and ends it afterwards.
+	// done releases what attr needs until the process runs.
+	Enter(c Cgroup, attr *syscall.SysProcAttr) (done func(), err error)
 	// Processes are those in it; none if it is not there.
 	Processes(Cgroup) ([]int, error)
 	// Remove deletes it. That it is not there is no error, that a process is
@@ -136,15 +139,6 @@ func removeAll(vms []string, remove func(vm string, deadline time.Time) error) (
 		removed = append(removed, vm)
 	}
 	return removed, errors.Join(errs...)
-}
-
-// warm moves the agent to where it is. To move a process the kernel waits for an
-// RCU grace period, up to 20 ms, but not if another move was just before
-// (rcu_sync_enter in kernel/rcu/sync.c): so the wait can go on beside other
-// things, and the move that counts takes none. procs is the agent's own cgroup.procs.
-func warm(procs string) {
-	// Nothing depends on it.
-	_ = os.WriteFile(procs, []byte("0"), 0)
 }
 
 // A cgroup stays busy for a moment after its last process has ended, and the

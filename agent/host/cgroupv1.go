@@ -3,8 +3,10 @@ package host
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
@@ -73,18 +75,20 @@ func (v *v1) Make(c Cgroup) error {
 	return wrapCgroup("make", c, err)
 }
 
-// Warm does it in one hierarchy: the lock is the same for all.
-func (v *v1) Warm() {
-	own, err := cgroup1.ParseCgroupFile("/proc/self/cgroup")
-	if err != nil {
-		return
-	}
+// Enter moves the calling thread, which takes no time: to move another process the
+// kernel waits for an RCU grace period, up to 20 ms (cgroup_procs_write_start in
+// kernel/cgroup/cgroup.c).
+func (v *v1) Enter(c Cgroup, _ *syscall.SysProcAttr) (func(), error) {
 	for _, s := range v.hierarchy {
-		if folder, ok := v.folder(s, Cgroup{Paths: own}); ok {
-			warm(filepath.Join(folder, "cgroup.procs"))
-			return
+		folder, ok := v.folder(s, c)
+		if !ok {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(folder, "tasks"), []byte("0"), 0); err != nil {
+			return nil, wrapCgroup("join", c, err)
 		}
 	}
+	return func() {}, nil
 }
 
 func (v *v1) Add(c Cgroup, pid int) error {

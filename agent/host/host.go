@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -86,23 +88,33 @@ func (h *Host) PlanCgroup(vm string) Cgroup {
 	return h.cgroups.Plan(vm)
 }
 
-// WarmCgroups has the kernel get ready for JoinCgroup, beside what else there is to do
-// before.
-func (h *Host) WarmCgroups() {
-	if h.cgroups != nil {
-		go h.cgroups.Warm()
-	}
-}
-
 // MakeCgroup makes it. What can't be made is a warning in the log, unless
 // cgroups are required.
 func (h *Host) MakeCgroup(c Cgroup) error {
 	return h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
 }
 
-// JoinCgroup moves a process into it; errors are as MakeCgroup's.
-func (h *Host) JoinCgroup(c Cgroup, pid int) error {
-	return h.cgroup(c, "the VM is not in its cgroup", func() error { return h.cgroups.Add(c, pid) })
+// StartInCgroup calls start, once, with what makes the process that it starts begin in
+// the cgroup. Errors of the cgroup are as MakeCgroup's, and start's are its own.
+func (h *Host) StartInCgroup(c Cgroup, start func(*syscall.SysProcAttr) error) error {
+	started := make(chan error, 1)
+	go func() {
+		// Never unlocked: a thread that is in a VM's cgroup ends with its goroutine.
+		runtime.LockOSThread()
+		attr, done := new(syscall.SysProcAttr), func() {}
+		err := h.cgroup(c, "the VM is not in its cgroup", func() (err error) {
+			done, err = h.cgroups.Enter(c, attr)
+			return err
+		})
+		if err == nil {
+			err = start(attr)
+		}
+		if done != nil {
+			done()
+		}
+		started <- err
+	}()
+	return <-started
 }
 
 func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {

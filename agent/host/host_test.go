@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
@@ -100,7 +101,6 @@ func TestCgroups(t *testing.T) {
 
 func cgroupLife(t *testing.T, groups Cgroups) {
 	c := groups.Plan("web")
-	groups.Warm()
 	if err := groups.Make(c); err != nil {
 		t.Fatal(err)
 	}
@@ -332,4 +332,46 @@ func TestDevicesOfSeveralAgents(t *testing.T) {
 	if n, err := unix.Getxattr(path, "system.posix_acl_access", nil); err == nil && n > 0 {
 		t.Errorf("an access list of %d bytes is left", n)
 	}
+}
+
+// TestStartInCgroup: a process begins in its cgroup, and the agent stays where it is.
+func TestStartInCgroup(t *testing.T) {
+	groups, err := NewCgroups("", "vmlet-test-"+t.Name())
+	if err != nil {
+		t.Skip(err)
+	}
+	defer groups.Close()
+	h, c := &Host{cgroups: groups, required: true}, groups.Plan("web")
+	before := cgroupOf(t, "self")
+	if err := h.StartInCgroup(c, func(*syscall.SysProcAttr) error { return nil }); err == nil {
+		t.Error("no error though there is no cgroup")
+	}
+	if err := groups.Make(c); err != nil {
+		t.Fatal(err)
+	}
+	var in string
+	err = h.StartInCgroup(c, func(attr *syscall.SysProcAttr) error {
+		cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/cgroup")
+		cmd.SysProcAttr = attr
+		out, err := cmd.Output()
+		in = string(out)
+		return err
+	})
+	if err != nil || !strings.Contains(in, c.Path()) {
+		t.Errorf("the process begins in %s, want %s: %v", in, c.Path(), err)
+	}
+	if after := cgroupOf(t, "self"); after != before {
+		t.Errorf("the agent was in %s and is in %s", before, after)
+	}
+	if err := groups.Remove(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func cgroupOf(t *testing.T, process string) string {
+	b, err := os.ReadFile("/proc/" + process + "/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -205,17 +206,17 @@ func TestShimThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestShimEndsAsItIsPlaced: who puts a shim into its cgroup finds it ended, and says how
-// it has.
-func TestShimEndsAsItIsPlaced(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "waits")
-	if err := os.WriteFile(binary, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
+// TestStartRefusedWhereItBelongs: a shim that can't be started where it belongs leaves
+// nothing.
+func TestStartRefusedWhereItBelongs(t *testing.T) {
+	dir := t.TempDir()
+	refuse := func(func(*syscall.SysProcAttr) error) error { return unix.EBUSY }
+	_, _, err := Start(t.Context(), StartOptions{Binary: "/bin/cat", RunDir: dir, StateDir: t.TempDir(), RunID: "1", Within: refuse})
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("error %v does not say why", err)
 	}
-	place := func(pid int) error { return errors.Join(unix.Kill(pid, unix.SIGKILL), unix.ESRCH) }
-	_, _, err := Start(t.Context(), StartOptions{Binary: binary, RunDir: t.TempDir(), StateDir: t.TempDir(), RunID: "1", Place: place})
-	if err == nil || !strings.Contains(err.Error(), "signal: killed") || errors.Is(err, unix.ESRCH) {
-		t.Errorf("error %v does not say how it has ended", err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left in the run folder, %v", left, err)
 	}
 }
 

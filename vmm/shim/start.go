@@ -47,9 +47,9 @@ type StartOptions struct {
 	Grace time.Duration
 	// Verbose logs at level debug.
 	Verbose bool
-	// Place, if set, puts the process where it belongs while it comes up: it starts
-	// nothing before it is spoken to.
-	Place func(pid int) error
+	// Within, if set, calls start, once, where the process is to begin, with what else
+	// that takes; its error is start's, or says why it was not called.
+	Within func(start func(*syscall.SysProcAttr) error) error
 }
 
 // Start starts a shim, in a session of its own so that it outlives the agent,
@@ -71,8 +71,8 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 		return nil, 0, err
 	}
 	defer listener.Close()
-	cmd := o.command(log, listener)
-	if err := cmd.Start(); err != nil {
+	cmd, err := o.spawn(log, listener)
+	if err != nil {
 		return nil, 0, errors.Join(fmt.Errorf("shim %s: %w", o.Binary, err), run.Remove(SocketName))
 	}
 	ended := make(chan error, 1)
@@ -80,7 +80,7 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 	// From here a connection is refused if the shim ends, instead of waiting.
 	listener.Close()
 	pid := cmd.Process.Pid
-	client, err := o.welcome(ctx, run, pid, ended)
+	client, err := o.connect(ctx, run, ended)
 	if err != nil {
 		cmd.Process.Kill()
 		return nil, 0, errors.Join(err, run.Remove(SocketName))
@@ -88,20 +88,18 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 	return client, pid, nil
 }
 
-// welcome puts the process where it belongs, and says hello to it.
-func (o StartOptions) welcome(ctx context.Context, run *rundir.Dir, pid int, ended <-chan error) (*Client, error) {
-	var misplaced error
-	if o.Place != nil {
-		misplaced = o.Place(pid)
+// spawn starts the process where it belongs.
+func (o StartOptions) spawn(log, listener *os.File) (*exec.Cmd, error) {
+	cmd := o.command(log, listener)
+	start := func(attr *syscall.SysProcAttr) error {
+		attr.Setsid = true
+		cmd.SysProcAttr = attr
+		return cmd.Start()
 	}
-	if misplaced != nil && !errors.Is(misplaced, unix.ESRCH) {
-		return nil, misplaced
+	if o.Within == nil {
+		return cmd, start(new(syscall.SysProcAttr))
 	}
-	client, err := o.connect(ctx, run, ended) // of one that has ended it says how
-	if err == nil && misplaced != nil {
-		return nil, errors.Join(misplaced, client.Close())
-	}
-	return client, err
+	return cmd, o.Within(start)
 }
 
 // reapTime is how long the end of a process is waited for whose connection has ended.
@@ -119,7 +117,6 @@ func (o StartOptions) command(log, listener *os.File) *exec.Cmd {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{listener} // becomes ListenerFile
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
 
