@@ -146,6 +146,11 @@ networks: [{user: {}, slot: 64}]
 			r.Image = testImage(false)
 			r.Image.Manifest.VMM.Extra = map[string]string{scsiKey: present}
 		}},
+		// Made without the chipset's SATA controller, as none of the restores above is.
+		{name: "restore-no-sata", info: "7.2", yaml: small, change: func(r *vmm.PlanRequest) {
+			r.Image = testImage(false)
+			r.Image.Manifest.VMM.Extra = map[string]string{noSATAKey: present}
+		}},
 		{name: "restore-lazy", info: "10.0", yaml: kernelBoot + "disks: [{path: /images/a.img, readOnly: true}]\n",
 			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
 		{name: "restore-named-cpu", info: "10.0", yaml: small + "cpu: {model: Skylake-Server-v4, features: [{name: avx2}]}\n",

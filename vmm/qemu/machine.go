@@ -86,6 +86,9 @@ func (b *builder) machineArgs() {
 		// Nothing that a server's guest uses, and each is a device to start and
 		// to save.
 		machine = append(machine, "usb", "off", "vmport", "off", "hpet", "off")
+		if b.lacksSATA() {
+			machine = append(machine, "sata", "off")
+		}
 	case familyVirt:
 		machine = append(machine, "gic-version", "max")
 	}

@@ -19,6 +19,8 @@ const (
 	scsiKey = "scsi-controller"
 	// queuesKey: how many queues its virtio disks have.
 	queuesKey = "disk-queues"
+	// noSATAKey: the chipset's SATA controller is left out.
+	noSATAKey = "no-sata"
 
 	present = "true"
 )
@@ -77,6 +79,19 @@ func (b *builder) hasSCSI() bool {
 	return slices.ContainsFunc(b.spec.GetDisks(), func(d *vmletv1.Disk) bool { return d.GetBus() == spec.BusSCSI })
 }
 
+// lacksSATA tells whether the chipset's SATA controller is left out, as no disk is on it:
+// the firmware looks for disks at each of its ports, a seventh of all that QEMU and a
+// small guest's firmware do under emulation. An image from before that was done has it.
+func (b *builder) lacksSATA() bool {
+	if b.family != familyQ35 {
+		return false
+	}
+	if image := b.req.Image; image != nil {
+		return image.Manifest.VMM.Extra[noSATAKey] == present
+	}
+	return !slices.ContainsFunc(b.spec.GetDisks(), func(d *vmletv1.Disk) bool { return d.GetBus() == spec.BusSATA })
+}
+
 // madeWith is what the manifest says of it.
 func (b *builder) madeWith(extra map[string]string) {
 	if b.hasPorts() {
@@ -84,6 +99,9 @@ func (b *builder) madeWith(extra map[string]string) {
 	}
 	if b.hasSCSI() {
 		extra[scsiKey] = present
+	}
+	if b.lacksSATA() {
+		extra[noSATAKey] = present
 	}
 	if queues := b.queues(); queues > 0 {
 		extra[queuesKey] = strconv.Itoa(queues)
