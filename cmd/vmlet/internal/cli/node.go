@@ -123,7 +123,7 @@ func (a *app) versionCmd() *cobra.Command {
 }
 
 func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
-	c, err := a.connect(cmd.Context())
+	c, err := a.connectWithin(cmd.Context(), 0)
 	if err != nil {
 		return nil, err
 	}
