@@ -51,9 +51,12 @@ bench: ## times beside bare QEMU and virsh, in one table
 	$(MAKE) --no-print-directory build
 	$(GO) run ./test/bench
 
-cluster: ## a Kubernetes cluster of one node, to try things in until Ctrl-C
+# Tars to import; with them vmlet is deployed, too.
+IMAGES ?=
+
+cluster: ## a Kubernetes cluster of one node until Ctrl-C; IMAGES=dist/vmlet-image.tar: with vmlet
 	test/setup cluster
-	$(GO) run ./test/cluster/up
+	$(GO) run ./test/cluster/up $(if $(IMAGES),-deploy deploy/base) $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .
@@ -76,7 +79,9 @@ chaos: ## every fault at every step, then kills at random under load for CHAOSTI
 vulncheck: ## known faults in modules that are used, and in Go
 	$(GO) tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db '$(VULNDB)') -tags $(TAGS) ./...
 
-IMAGE ?= vmlet/vmlet:$(VERSION)
+# The image that deploy/ names. Nobody can own a name that ends in .invalid (RFC 2606):
+# where a node lacks the image, no stranger's is pulled in its place.
+IMAGE ?= vmlet.invalid/vmlet:local
 
 # A cloud-hypervisor for the image, with its firmware: files.
 CLOUD_HYPERVISOR ?=

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -91,6 +92,27 @@ func TestMonitorThatIsSilent(t *testing.T) {
 	watcher.reconnect()
 	if message := m.snapshot().GetStatus().GetMessage(); message != "" || watcher.events == nil {
 		t.Errorf("connected again, and the message is %q", message)
+	}
+}
+
+// TestLostMonitorIsNoFaultYet: at every ordinary end of a VM its monitor is lost first. The
+// log has it when the VMM goes on without.
+func TestLostMonitorIsNoFaultYet(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	m, _ := a.machine("web")
+	var log bytes.Buffer
+	m.log = slog.New(slog.NewTextHandler(&log, nil))
+	gone := func(context.Context, string) (net.Conn, error) { return nil, errors.New("hung up") }
+	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, gone, nil), pace: newPace()}
+	watcher.lostMonitor()
+	if log.Len() > 0 {
+		t.Errorf("for a VMM that may just be ending the log has %q", &log)
+	}
+	watcher.reconnect()
+	if want := "VMM monitor lost"; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "hung up") {
+		t.Errorf("the log has %q, want %q and why", &log, want)
 	}
 }
 

@@ -116,7 +116,7 @@ func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 	lazy := req.Image != nil && req.Image.Lazy
 	if room, size := h.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !lazy && size > room {
 		return "", invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
-			spec.FormatQuantity(size), spec.FormatQuantity(room))
+			spec.FormatQuantity(size), spec.ShortQuantity(room))
 	}
 	return path, nil
 }

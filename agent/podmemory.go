@@ -29,7 +29,7 @@ func (h *podHome) checkRoom(memory uint64, lazy bool) error {
 	room, err := h.room()
 	if err == nil && memory > room && !lazy {
 		return invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
-			spec.FormatQuantity(memory), spec.FormatQuantity(room), pods.VolumeName)
+			spec.FormatQuantity(memory), spec.ShortQuantity(room), pods.VolumeName)
 	}
 	return err
 }

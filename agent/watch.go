@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -56,6 +57,8 @@ type watcher struct {
 	// message is remarked, and before was.
 	failures         int
 	remarked, before string
+	// lost is why the monitor was lost; nil: not known.
+	lost error
 }
 
 func (w *watcher) listen(monitor vmm.Monitor) {
@@ -166,11 +169,12 @@ func (w *watcher) replugged(note []byte) {
 	w.m.publish(&vmletv1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
 }
 
-// lostMonitor connects it anew, at once unless that was often.
+// lostMonitor connects it again, at once unless that was often. It is no fault yet: most
+// monitors are lost because the VMM ends.
 func (w *watcher) lostMonitor() {
 	if monitor, err := w.l.connected(); err == nil {
 		if lost, is := monitor.(interface{ Err() error }); is {
-			w.complain("the VMM's monitor is lost", "error", lost.Err())
+			w.lost = lost.Err()
 		}
 	}
 	w.l.swap(nil)
@@ -191,6 +195,7 @@ func (w *watcher) reconnect() {
 		w.m.log.Debug("the VMM's monitor is gone", "error", err)
 		w.again = time.After(min(silenceFirst<<min(w.failures, 10), silenceLast))
 		if w.failures++; w.failures > 1 { // it has not ended
+			w.complain("VMM monitor lost", "error", cmp.Or(w.lost, err))
 			w.remark(err)
 		}
 		return
@@ -198,7 +203,7 @@ func (w *watcher) reconnect() {
 	w.l.swap(monitor)
 	w.listen(monitor)
 	w.unremark()
-	w.m.log.Warn("the VMM's monitor was lost and is connected again: events may be missing")
+	w.m.log.Warn("VMM monitor was lost and is connected again: events may be missing", "error", w.lost)
 	w.resync()
 }
 

@@ -15,8 +15,9 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// image is what the cluster's node has; nothing can be pulled there.
-const image = "vmlet/vmlet:test"
+// image is what the cluster's node has; nothing can be pulled there. It is the one that
+// `make image` makes, and that the manifests name.
+const image = "vmlet.invalid/vmlet:local"
 
 // start brings up a cluster that has vmlet's image.
 func start(t *testing.T) *cluster.Cluster {
@@ -46,7 +47,7 @@ func start(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// overlay is a kustomization that a user could have: the base with an image.
+// overlay is a kustomization that a user could have: so far the base alone.
 func overlay(t *testing.T) string {
 	t.Helper()
 	base, err := filepath.Abs("base")
@@ -58,8 +59,7 @@ func overlay(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, tag, _ := strings.Cut(image, ":")
-	text := fmt.Sprintf("resources: [%s]\nimages: [{name: vmlet/vmlet, newName: %s, newTag: %s}]\n", relative, name, tag)
+	text := fmt.Sprintf("resources: [%s]\n", relative)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +75,13 @@ func TestDeploy(t *testing.T) {
 	}
 	// A dry run makes no namespace for what comes after it.
 	must(t)(c.Kubectl(ctx, "create", "namespace", "vmlet"))
-	for _, f := range []string{folder, "monitoring", "examples"} {
+	for _, f := range []string{"base", "monitoring", "examples"} {
 		out := must(t)(c.ApplyFolder(ctx, f, "--dry-run=server"))
 		if !strings.Contains(out, "server dry run") {
 			t.Errorf("the dry run of %s says\n%s", f, out)
 		}
 	}
-	must(t)(c.ApplyFolder(ctx, folder))
+	must(t)(c.ApplyFolder(ctx, "base"))
 	must(t)(c.ApplyFolder(ctx, "monitoring"))
 	if err := c.RolledOut(ctx, "vmlet", "daemonset/vmlet-agent"); err != nil {
 		t.Fatal(err, "\n", logs(ctx, c))

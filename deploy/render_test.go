@@ -6,14 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -104,4 +109,85 @@ func TestPrivilegesHaveReasons(t *testing.T) {
 	if c := pod.Containers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
 		t.Error("the agent needs no root filesystem that it can write to")
 	}
+}
+
+// What `make image` makes is what the manifests ask for, and nobody else can have an
+// image of that name: RFC 2606 keeps names that end in .invalid from being registered.
+func TestImageName(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(makefile), "\nIMAGE ?= "+image+"\n") {
+		t.Errorf("the Makefile does not say IMAGE ?= %s", image)
+	}
+	if registry, _, _ := strings.Cut(image, "/"); !strings.HasSuffix(registry, ".invalid") {
+		t.Errorf("%s could be pulled from %s", image, registry)
+	}
+	for _, c := range []struct {
+		where string
+		spec  corev1.PodSpec
+	}{{"base", daemonSet(t).Spec.Template.Spec}, {"examples", example(t).pod.Spec}} {
+		got := c.spec.Containers[0]
+		if got.Image != image {
+			t.Errorf("deploy/%s has the image %s, want %s", c.where, got.Image, image)
+		}
+		if got.ImagePullPolicy != corev1.PullIfNotPresent {
+			t.Errorf("deploy/%s pulls %q, want IfNotPresent: the image is imported", c.where, got.ImagePullPolicy)
+		}
+	}
+}
+
+// The example brings what it mentions, and its VM's specification is a good one.
+func TestExampleIsWhole(t *testing.T) {
+	e := example(t)
+	for _, v := range e.pod.Spec.Volumes {
+		if claim := v.PersistentVolumeClaim; claim != nil && !e.claims[claim.ClaimName] {
+			t.Errorf("the pod mounts the claim %s, and deploy/examples has the claims %v", claim.ClaimName, e.claims)
+		}
+		if config := v.ConfigMap; config != nil && config.Name != e.config.Name {
+			t.Errorf("the pod mounts the ConfigMap %s, and deploy/examples has %s", config.Name, e.config.Name)
+		}
+	}
+	s, err := spec.Parse([]byte(e.config.Data["vm.yaml"]), "vm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := slices.ContainsFunc(e.pod.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.MountPath == filepath.Dir(s.GetDisks()[0].GetPath())
+	})
+	if !mounted {
+		t.Errorf("the disk %s is on none of the pod's volumes", s.GetDisks()[0].GetPath())
+	}
+}
+
+// vmExample is what the example's files have, strictly read.
+type vmExample struct {
+	pod    corev1.Pod
+	config corev1.ConfigMap
+	claims map[string]bool
+}
+
+func example(t *testing.T) vmExample {
+	t.Helper()
+	e := vmExample{claims: map[string]bool{}}
+	for _, file := range []string{"examples/disk.yaml", "examples/vm-pod.yaml"} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var kind metav1.TypeMeta
+			var claim corev1.PersistentVolumeClaim
+			into := map[string]any{"Pod": &e.pod, "ConfigMap": &e.config, "PersistentVolumeClaim": &claim, "Job": new(batchv1.Job)}
+			if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if err := yaml.UnmarshalStrict([]byte(document), into[kind.Kind]); err != nil {
+				t.Fatalf("%s: %s: %v", file, kind.Kind, err)
+			}
+			e.claims[claim.Name] = claim.Name != ""
+		}
+	}
+	return e
 }

@@ -68,6 +68,10 @@ func machines() []machine {
 			return m
 		}()},
 		{name: "captured", made: sysfstest.Machine{Dies: 1, Cores: 4}, change: captured},
+		{name: "no-proc", made: sysfstest.Machine{Packages: 2, Cores: 2, Threads: 2}.SplitNodes(2, 1<<30), change: func(t *sysfstest.Tree) {
+			oldKernel(t)
+			t.Remove("proc")
+		}, odd: "lscpu needs /proc"},
 		{name: "old-kernel", made: sysfstest.Machine{Cores: 2, Threads: 2}, change: oldKernel},
 		{name: "folders", made: sysfstest.Machine{Dies: 1, Cores: 3, Offline: []int{1}}, change: func(t *sysfstest.Tree) {
 			for _, name := range []string{"possible", "present", "online", "offline"} {

@@ -42,6 +42,15 @@ func (r *reader) meminfo(m *Memory) {
 	m.SwapTotal, m.SwapFree = r.told(path, "SwapTotal", info.SwapTotal), r.told(path, "SwapFree", info.SwapFree)
 }
 
+// NodeMemoryDiffers says whether a machine's memory and that of its NUMA nodes together,
+// in bytes, differ by more than an eighth of the larger. Linux counts both alike: where they
+// differ, a container's /proc shows a part of the machine, or a balloon has taken pages
+// away. 0 is unknown, and differs from nothing.
+func NodeMemoryDiffers(machine, nodes uint64) bool {
+	less, more := min(machine, nodes), max(machine, nodes)
+	return less > 0 && more-less > more/8
+}
+
 // told returns a line of meminfo, which is in KiB, in bytes. Every Linux since
 // 3.14 has those that are asked for.
 func (r *reader) told(path, line string, value *uint64) uint64 {

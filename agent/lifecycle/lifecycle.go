@@ -148,6 +148,9 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
+	if e.Operation == Start && e.State == Paused {
+		return fmt.Sprintf("vm %s is paused: resume it", e.Name)
+	}
 	if e.Operation == Start && Live(e.State) {
 		return fmt.Sprintf("vm %s is %s already", e.Name, Name(e.State))
 	}

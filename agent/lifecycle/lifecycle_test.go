@@ -47,6 +47,13 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestStartOfAPausedVM(t *testing.T) {
+	_, err := Check("web-1", Start, Paused)
+	if want := "vm web-1 is paused: resume it"; err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %q", err, want)
+	}
+}
+
 // TestLiveStatesEnd sees that a VMM can be lost in any state that has one, and
 // that nothing becomes unspecified.
 func TestLiveStatesEnd(t *testing.T) {

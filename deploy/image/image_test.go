@@ -105,7 +105,7 @@ func makeImage(t *testing.T, o options) (file string) {
 		}
 	}
 	file = filepath.Join(dir, "image.tar")
-	o.programs, o.reference, o.version, o.arch, o.out = dir, "vmlet/vmlet:test", "test", "amd64", file
+	o.programs, o.reference, o.version, o.arch, o.out = dir, "vmlet.invalid/vmlet:test", "test", "amd64", file
 	if _, err := run(o); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ const nameAnnotation = "io.containerd.image.name"
 
 // Image is what an image is made of.
 type Image struct {
-	// Reference is its name with a tag, such as vmlet/vmlet:v1.
+	// Reference is its name with a tag, such as example.org/vmlet:v1.
 	Reference string
 	// Architecture is Go's name of it: amd64.
 	Architecture string

@@ -220,6 +220,20 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
+func TestNodesWithLessMemoryThanTheMachine(t *testing.T) {
+	h := &sysfs.Host{CPUs: []sysfs.CPU{{}}, Memory: sysfs.Memory{Total: 24 << 30}, Nodes: []sysfs.Node{{Memory: 10 << 30}, {ID: 1, Memory: 2 << 30}}}
+	for memory, want := range map[uint64]string{
+		24 << 30: "24 GiB (its NUMA nodes together 12 GiB: the kernel says both)",
+		13 << 30: "13 GiB", // close enough
+		0:        "12 GiB", // not told
+	} {
+		h.Memory.Total = memory
+		if got := newModel(h).machineLine(); !strings.HasSuffix(got, ", "+want) {
+			t.Errorf("a machine of %d bytes is %q, want it to end in %q", memory, got, want)
+		}
+	}
+}
+
 func TestSize(t *testing.T) {
 	for n, want := range map[uint64]string{
 		0: "0 B", 1023: "1023 B", 48 * kib: "48 KiB", 1280 * kib: "1.25 MiB", 2 * mib: "2 MiB",

@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -105,15 +106,19 @@ func (t *tree) allowed() string {
 	return strings.Join(parts, "; ")
 }
 
+// nodeMemory is that of all NUMA nodes, in bytes.
+func nodeMemory(h *sysfs.Host) (sum uint64) {
+	for _, n := range h.Nodes {
+		sum += n.Memory
+	}
+	return sum
+}
+
 // machineLine is the tree's root.
 func (m *model) machineLine() string {
 	h := m.host
-	memory := h.Memory.Total
-	if memory == 0 {
-		for _, n := range h.Nodes {
-			memory += n.Memory
-		}
-	}
+	nodes := nodeMemory(h)
+	memory := cmp.Or(h.Memory.Total, nodes)
 	if len(h.CPUs) == 0 && memory == 0 {
 		return "Machine: nothing is told of its CPUs and memory"
 	}
@@ -127,7 +132,11 @@ func (m *model) machineLine() string {
 		}
 	}
 	if memory > 0 {
-		parts = append(parts, size(memory))
+		text := size(memory)
+		if sysfs.NodeMemoryDiffers(memory, nodes) {
+			text += fmt.Sprintf(" (its NUMA nodes together %s: the kernel says both)", size(nodes))
+		}
+		parts = append(parts, text)
 	}
 	return "Machine: " + strings.Join(parts, ", ")
 }

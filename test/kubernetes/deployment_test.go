@@ -20,7 +20,7 @@ import (
 
 const (
 	// vmletImage is the node's; nothing can be pulled there.
-	vmletImage = "vmlet/vmlet:test"
+	vmletImage = "vmlet.invalid/vmlet:test"
 	agents     = "daemonset/vmlet-agent"
 	agentUser  = "system:serviceaccount:vmlet:vmlet-agent"
 	// foreign is a label of somebody else's, near to vmlet's.
@@ -148,7 +148,7 @@ func (d *deployment) configure(t *testing.T, config string) {
 	name, tag, _ := strings.Cut(vmletImage, ":")
 	kustomization := fmt.Sprintf(`
 resources: [%s]
-images: [{name: vmlet/vmlet, newName: %s, newTag: %s}]
+images: [{name: vmlet.invalid/vmlet, newName: %s, newTag: %s}]
 configMapGenerator: [{name: vmlet-agent, namespace: vmlet, behavior: replace, files: [agent.yaml]}]
 `, base, name, tag)
 	must(t, os.WriteFile(filepath.Join(d.folder, "kustomization.yaml"), []byte(kustomization), 0o600))

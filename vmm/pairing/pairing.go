@@ -138,7 +138,10 @@ func (r Request) try(ctx context.Context, name string) (Pair, error) {
 		return r.Permits(h)
 	}
 	h, reason, err := r.Hypervisors.Choose(ctx, r.Hypervisor, func(h hypervisor.Hypervisor) error {
-		return errors.Join(permits(h), vmm.RunsUnder(can, h.Name()))
+		if err := permits(h); err != nil {
+			return err
+		}
+		return vmm.RunsUnder(can, h.Name())
 	})
 	if err != nil {
 		return Pair{}, err

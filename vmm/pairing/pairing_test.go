@@ -167,6 +167,25 @@ func TestPermits(t *testing.T) {
 	}
 }
 
+// TestOneReasonForEach: a hypervisor that is neither permitted nor known to the VMM is
+// passed over with one reason, on one line.
+func TestOneReasonForEach(t *testing.T) {
+	r := request(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "emulation"}})
+	r.Permits = func(h hypervisor.Hypervisor) error {
+		if h.Name() == "kvm" {
+			return errors.New("not given")
+		}
+		return nil
+	}
+	pair, err := pairing.Choose(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := pair.HypervisorReason; !strings.Contains(reason, "not given") || strings.ContainsAny(reason, "\n") || strings.Contains(reason, "tried") {
+		t.Errorf("the reason is %q, want that kvm was not given, and no more of it", reason)
+	}
+}
+
 // TestGivenUp: an end of ctx is no reason to take another VMM.
 func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -181,3 +181,13 @@ func TestQuantity(t *testing.T) {
 		}
 	}
 }
+
+func TestShortQuantity(t *testing.T) {
+	for bytes, want := range map[uint64]string{
+		0: "0Mi", 512 << 20: "512Mi", 1<<30 - 1: "1023Mi", 1 << 30: "1Gi", 24684096 << 10: "23.5Gi", 24<<30 - 1: "23.9Gi", 1<<64 - 1: "17179869183.9Gi",
+	} {
+		if got := ShortQuantity(bytes); got != want {
+			t.Errorf("%d bytes are %q, want %q", bytes, got, want)
+		}
+	}
+}

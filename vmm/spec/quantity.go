@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 )
 
@@ -77,6 +78,16 @@ func isDecimal(s string) bool {
 		}
 	}
 	return digits > 0
+}
+
+// ShortQuantity returns bytes for people: below a GiB in whole MiB, else in GiB with one
+// decimal, as in "23.5Gi". It rounds down, so that what is said to fit does.
+func ShortQuantity(bytes uint64) string {
+	if bytes < 1<<30 {
+		return fmt.Sprintf("%dMi", bytes>>20)
+	}
+	tenths := bytes>>30*10 + bytes%(1<<30)*10>>30
+	return strconv.FormatFloat(float64(tenths)/10, 'f', -1, 64) + "Gi"
 }
 
 // FormatQuantity returns bytes as a quantity with the largest power of 1024

@@ -43,10 +43,9 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 	// A process of some milliseconds and MiB ends before it has garbage worth
 	// collecting: doing so took a quarter of its CPU time, on a busy machine more.
 	debug.SetGCPercent(gcPercent)
-	if err := checkRoots(*f.roots); err != nil {
+	if err := a.checkRoots(f.flags, *f.roots); err != nil {
 		return nil, err
 	}
-	a.noteMixedRoots(f.flags)
 	cfg, err := agent.LoadConfig(f.config)
 	if err != nil {
 		return nil, err

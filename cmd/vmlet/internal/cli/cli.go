@@ -27,6 +27,8 @@ type Env struct {
 	Version string
 	Getenv  func(string) string
 	Now     func() time.Time
+	// Sleep waits for so long, or until ctx ends, whose error it then returns.
+	Sleep func(ctx context.Context, d time.Duration) error
 	// Dial connects to the agent's unix socket.
 	Dial func(ctx context.Context, socket string) (net.Conn, error)
 }
@@ -38,7 +40,17 @@ func SystemEnv(version string) Env {
 		Version: version,
 		Getenv:  os.Getenv,
 		Now:     time.Now,
+		Sleep:   sleep,
 		Dial:    dialUnix,
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -84,7 +96,7 @@ func (a *app) root() *cobra.Command {
 
 Exit codes: 0 done; 1 failed (this includes a faulty specification); 2 wrong
 usage of the command line; 3 no such VM, or no such device of it; 4 the agent
-cannot be reached.`,
+cannot be reached, for which a command waits 5 seconds.`,
 		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
   vmlet save web-1 /srv/images/web-1
   vmlet start web-1`,

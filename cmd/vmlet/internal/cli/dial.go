@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -28,13 +31,32 @@ type client struct {
 	conn *grpc.ClientConn
 }
 
-// connect returns the connection to the agent, making it the first time.
-func (a *app) connect(ctx context.Context) (*client, error) {
+// How long a command waits for an agent that is coming up, as `vmlet agent & vmlet run`
+// has it; when it says so; and how often it looks. An agent listens within a second of its
+// start, so the wait is for slow machines, and short for who has no agent at all.
+const (
+	agentWait   = 5 * time.Second
+	agentNotice = time.Second
+	agentPoll   = 50 * time.Millisecond
+)
+
+// connect returns the connection to the agent, making it the first time. It waits for an
+// agent that is coming up.
+func (a *app) connect(ctx context.Context) (*client, error) { return a.connectWithin(ctx, agentWait) }
+
+// connectWithin is connect with another limit; 0: it does not wait.
+func (a *app) connectWithin(ctx context.Context, wait time.Duration) (*client, error) {
 	if a.client != nil {
 		return a.client, nil
 	}
+	if a.timeout > 0 {
+		wait = min(wait, a.timeout)
+	}
 	// gRPC tells what is wrong with a socket in words only: it is opened here.
-	raw, err := a.Dial(ctx, a.socket)
+	raw, err := a.dialWithin(ctx, wait)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, &noAgentError{a.socket, err}
 	}
@@ -54,6 +76,24 @@ func (a *app) connect(ctx context.Context) (*client, error) {
 	}
 	a.client = &client{vmletv1.NewNodeServiceClient(conn), conn}
 	return a.client, nil
+}
+
+// dialWithin dials until it succeeds or fails for another reason than that nobody listens
+// yet. Only the pauses count towards the limit.
+func (a *app) dialWithin(ctx context.Context, wait time.Duration) (net.Conn, error) {
+	for waited := time.Duration(0); ; waited += agentPoll {
+		conn, err := a.Dial(ctx, a.socket)
+		absent := errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+		if !absent || waited >= wait {
+			return conn, err
+		}
+		if waited == agentNotice {
+			a.notef("vmlet: no agent on %s yet: waiting up to %v for it", a.socket, wait)
+		}
+		if err := a.Sleep(ctx, agentPoll); err != nil {
+			return nil, err
+		}
+	}
 }
 
 func (a *app) close() {

@@ -102,8 +102,12 @@ func TestExitCodesAndErrors(t *testing.T) {
 		{"two of the same kind", []string{"kill", "x", "y"}, nil, 3, []string{`vmlet: no vm "x"`, `vmlet: no vm "y"`}},
 		{"two of two kinds", []string{"start", "x", "web"}, nil, 1, []string{`vmlet: no vm "x"`, `vmlet: vm "web" is running`}},
 
-		{"no socket", []string{"list", "--socket", "/nonexistent/s"}, nil, 4, []string{"vmlet: cannot reach the agent on /nonexistent/s: no such file; start one with: vmlet agent, or systemctl start vmlet"}},
-		{"nobody listens", []string{"list", "--socket", dead}, nil, 4, []string{"vmlet: cannot reach the agent on " + dead + ": nobody listens there; start one with: vmlet agent"}},
+		{"no socket", []string{"list", "--socket", "/nonexistent/s"}, nil, 4, []string{
+			"vmlet: no agent on /nonexistent/s yet: waiting up to 5s for it", "vmlet: cannot reach the agent on /nonexistent/s: no such file; start one with: vmlet agent, or systemctl start vmlet",
+		}},
+		{"nobody listens", []string{"list", "--socket", dead}, nil, 4, []string{
+			"vmlet: no agent on " + dead + " yet: waiting up to 5s for it", "vmlet: cannot reach the agent on " + dead + ": nobody listens there; start one with: vmlet agent",
+		}},
 		{"hangs up", []string{"list", "--socket", deaf}, nil, 4, []string{"vmlet: the agent on " + deaf + " closed the connection"}},
 		{"hangs up, streaming", []string{"events", "--socket", deaf}, nil, 4, []string{"vmlet: the agent on " + deaf + " closed the connection"}},
 	} {

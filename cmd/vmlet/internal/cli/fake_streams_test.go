@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -103,6 +105,7 @@ func (n *fakeNode) env(stdin string) (env Env, stdout, stderr *printed.Text) {
 	var out, err printed.Text
 	e.Stdin, e.Stdout, e.Stderr = strings.NewReader(stdin), &out, &err
 	e.Now = testNow
+	e.Sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	e.Getenv = func(key string) string {
 		if key == "VMLET_SOCKET" {
 			return n.socket

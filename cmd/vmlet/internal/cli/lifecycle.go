@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
@@ -94,7 +95,28 @@ func (a *app) start(ctx context.Context, c *client, req *vmletv1.StartVMRequest)
 	if err != nil && ctx.Err() != nil {
 		err = a.afterInterruptedStart(context.WithoutCancel(ctx), c, req.Name)
 	}
+	if err == nil {
+		a.noteDegraded(ctx, c, last.GetVm())
+	}
 	return last.GetVm(), err
+}
+
+// noteDegraded tells the user that the guest may be slow or not boot, and says nothing where
+// the agent doesn't answer: the VM is started in any case.
+func (a *app) noteDegraded(ctx context.Context, c *client, vm *vmletv1.VirtualMachine) {
+	name := vm.GetStatus().GetHypervisor()
+	if name == "" || name == hypervisor.NameEmulation {
+		return
+	}
+	node, err := c.GetNode(ctx, &vmletv1.GetNodeRequest{})
+	if err != nil {
+		return
+	}
+	for _, h := range node.GetHypervisors() {
+		if h.GetName() == name && h.GetLevel() == hypervisor.Degraded.String() {
+			a.notef("vmlet: %s runs under %s, which is degraded on this node, and may be slow or not boot: see vmlet probe", nameOf(vm), name)
+		}
+	}
 }
 
 // afterInterruptedStart says what became of the machine.

@@ -263,3 +263,17 @@ func TestFailedStartLeavesNoMachine(t *testing.T) {
 		t.Errorf("calls %q", calls)
 	}
 }
+
+func TestStartSaysThatTheHypervisorIsDegraded(t *testing.T) {
+	for hypervisor, want := range map[string]string{
+		"":          "",
+		"emulation": "",
+		"kvm":       "vmlet: off runs under kvm, which is degraded on this node, and may be slow or not boot: see vmlet probe\n",
+	} {
+		n := newFakeNode(t, machine("off", stopped))
+		n.vms["off"].Status.Hypervisor = hypervisor
+		if r := n.run(t, "start", "off"); r.code != 0 || r.stderr != want {
+			t.Errorf("under %q: code %d, %q, want %q", hypervisor, r.code, r.stderr, want)
+		}
+	}
+}

@@ -61,15 +61,22 @@ func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error 
 		return err
 	}
 	a.printf("\n")
-	rows = [][]string{{"VMM", "VERSION", "DEFAULT", "BINARY", "REASON"}}
+	rows = [][]string{{"VMM", "VERSION", "DEFAULT", "LAZY RESTORE", "BINARY", "REASON"}}
 	for _, v := range node.GetVmms() {
-		def := "no"
-		if v.GetName() == defaultVMM {
-			def = "yes"
+		lazy := yesNo(v.GetLazyRestore())
+		if v.GetVersion() == "" {
+			lazy = "" // it can't be run, and so was not asked
 		}
-		rows = append(rows, []string{v.GetName(), v.GetVersion(), def, v.GetBinary(), v.GetReason()})
+		rows = append(rows, []string{v.GetName(), v.GetVersion(), yesNo(v.GetName() == defaultVMM), lazy, v.GetBinary(), v.GetReason()})
 	}
 	return output.Folded(a.Stdout, rows, width)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 // versions is what `version` shows.
@@ -123,7 +130,7 @@ func (a *app) versionCmd() *cobra.Command {
 }
 
 func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
-	c, err := a.connect(cmd.Context())
+	c, err := a.connectWithin(cmd.Context(), 0)
 	if err != nil {
 		return nil, err
 	}

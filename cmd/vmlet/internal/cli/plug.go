@@ -240,7 +240,7 @@ next start on if it does not run.`,
 func (a *app) deviceNames(ctx context.Context, name string) []cobra.Completion {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	c, err := a.connect(ctx)
+	c, err := a.connectWithin(ctx, 0)
 	if err != nil {
 		return nil
 	}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -25,19 +27,25 @@ func rootFlags(flags *pflag.FlagSet) *sysfs.Roots {
 }
 
 // checkRoots returns an error that names the first folder that isn't there. The
-// facts would be missing one by one otherwise.
-func checkRoots(r sysfs.Roots) error {
+// facts would be missing one by one otherwise. Of a tree that was captured on another
+// machine only /sys has to be there: many such trees have no /proc.
+func (a *app) checkRoots(flags *pflag.FlagSet, r sysfs.Roots) error {
 	for _, root := range []struct{ flag, path string }{
 		{"sysfs-root", r.SysPath()}, {"proc-root", r.ProcPath()}, {"dev-root", r.DevPath()},
 	} {
 		info, err := os.Stat(root.path)
-		if err == nil && !info.IsDir() {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && root.flag != "sysfs-root" && flags.Changed("sysfs-root"):
+			a.notef("vmlet: --%s: there is no folder %s: what only its files say is unknown", root.flag, root.path)
+			continue
+		case err == nil && !info.IsDir():
 			err = fmt.Errorf("%s is not a folder", root.path)
 		}
 		if err != nil {
 			return fmt.Errorf("--%s: %w", root.flag, err)
 		}
 	}
+	a.noteMixedRoots(flags)
 	return nil
 }
 

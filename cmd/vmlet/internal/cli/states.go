@@ -48,7 +48,7 @@ func (a *app) completeNames(fits func(vmletv1.State) bool, several bool) cobra.C
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
-		c, err := a.connect(ctx)
+		c, err := a.connectWithin(ctx, 0)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

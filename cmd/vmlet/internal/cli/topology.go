@@ -19,8 +19,9 @@ func (a *app) topologyCmd() *cobra.Command {
 NUMA nodes, caches, cores, CPUs, huge pages, and the devices on each node.
 
 It needs no agent and no root. With --sysfs-root, --proc-root and --dev-root it
-reads files that were captured on another machine. What could not be read is
-listed at the end of the tree, and in notes of JSON and YAML.`,
+reads files that were captured on another machine; a tree without /proc or /dev
+is read, too. What could not be read is listed at the end of the tree, and in
+notes of JSON and YAML.`,
 		Example: `  vmlet topology
   vmlet topology -o svg > node.svg
   vmlet topology -o json | jq '.cpus[] | select(.node == 0).id'
@@ -30,10 +31,9 @@ listed at the end of the tree, and in notes of JSON and YAML.`,
 	format := outputFlag(cmd, output.Tree, output.JSON, output.YAML, output.SVG)
 	roots := rootFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkRoots(*roots); err != nil {
+		if err := a.checkRoots(cmd.Flags(), *roots); err != nil {
 			return err
 		}
-		a.noteMixedRoots(cmd.Flags())
 		return a.printTopology(format.Value, sysfs.Read(*roots))
 	}
 	return cmd

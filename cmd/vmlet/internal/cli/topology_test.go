@@ -62,6 +62,22 @@ func TestTopologyOfAnotherMachine(t *testing.T) {
 	}
 }
 
+// A tree that was captured without /proc or /dev is read, and the user hears of it.
+func TestTopologyOfATreeInPart(t *testing.T) {
+	for _, flag := range []string{"--proc-root", "--dev-root"} {
+		r := topology(t, append(twoCPUs(t), flag, "/nonexistent/root")...)
+		if r.code != 0 || !strings.Contains(r.stdout, "2 CPUs") {
+			t.Errorf("%s: code %d\n%s", flag, r.code, r.stdout)
+		}
+		if want := flag + ": there is no folder /nonexistent/root: what only its files say is unknown"; !strings.Contains(r.stderr, want) {
+			t.Errorf("%s says %q, want %q", flag, r.stderr, want)
+		}
+		if want := "/nonexistent/root: there is no such folder"; !strings.Contains(r.stdout, want) {
+			t.Errorf("%s: no note %q in\n%s", flag, want, r.stdout)
+		}
+	}
+}
+
 func TestTopologyForPrograms(t *testing.T) {
 	roots := twoCPUs(t)
 	var fromJSON, fromYAML sysfs.Host
@@ -103,12 +119,17 @@ func TestTopologyRootsThatAreNotThere(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"--sysfs-root", "--proc-root", "--dev-root"} {
-		for _, bad := range []string{"/nonexistent/root", file} {
-			r := topology(t, append(roots, flag, bad)...)
-			if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, flag+": ") || !strings.Contains(r.stderr, bad) {
-				t.Errorf("%s %s: %+v", flag, bad, r)
-			}
+	const absent = "/nonexistent/root"
+	for _, args := range [][]string{
+		append(roots, "--sysfs-root", absent), append(roots, "--sysfs-root", file),
+		append(roots, "--proc-root", file), append(roots, "--dev-root", file),
+		// Of this machine all three are to be there.
+		{"--proc-root", absent}, {"--dev-root", absent},
+	} {
+		flag, bad := args[len(args)-2], args[len(args)-1]
+		r := topology(t, args...)
+		if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, flag+": ") || !strings.Contains(r.stderr, bad) {
+			t.Errorf("%q: %+v", args, r)
 		}
 	}
 	if r := topology(t, roots[:2]...); r.code != 0 || !strings.Contains(r.stderr, "two machines may be mixed") {

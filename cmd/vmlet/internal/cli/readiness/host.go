@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 func processor(doc *vmletv1.Capabilities) []Check {
@@ -89,8 +90,13 @@ func memory(doc *vmletv1.Capabilities) []Check {
 	var all []Check
 	if n := h.GetNumaNodes(); len(n) > 0 {
 		c := Check{Mark: Pass, Name: "NUMA", Finding: plural(len(n), "node")}
+		var sum uint64
 		for _, node := range n {
 			c.Details = append(c.Details, numaNode(node))
+			sum += node.GetMemoryBytes()
+		}
+		if sysfs.NodeMemoryDiffers(h.GetMemoryBytes(), sum) {
+			c.Details = append(c.Details, fmt.Sprintf("together %s, and the machine has %s: the kernel says both", bytes(sum), bytes(h.GetMemoryBytes())))
 		}
 		all = append(all, c)
 	}

@@ -87,7 +87,10 @@ func (r Report) count(m Mark) int {
 
 func head(doc *vmletv1.Capabilities) string {
 	h, cpu := doc.GetHost(), doc.GetHost().GetCpu()
-	parts := []string{doc.GetArchitecture()}
+	var parts []string
+	if doc.GetArchitecture() != "" {
+		parts = append(parts, doc.GetArchitecture())
+	}
 	if h.GetKernelRelease() != "" {
 		parts = append(parts, "Linux "+h.GetKernelRelease())
 	}

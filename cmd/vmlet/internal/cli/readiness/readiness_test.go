@@ -175,3 +175,17 @@ func TestWrapped(t *testing.T) {
 		t.Errorf("%d words", n)
 	}
 }
+
+func TestNodesWithLessMemoryThanTheMachine(t *testing.T) {
+	doc := &vmletv1.Capabilities{Host: &vmletv1.HostCapabilities{
+		MemoryBytes: 24 << 30, NumaNodes: []*vmletv1.NumaNode{{MemoryBytes: 10 << 30}, {Id: 1, MemoryBytes: 2 << 30}},
+	}}
+	details := memory(doc)[0].Details
+	if want := "together 12 GiB, and the machine has 24 GiB: the kernel says both"; details[len(details)-1] != want {
+		t.Errorf("the details are %q, want the last to be %q", details, want)
+	}
+	doc.Host.MemoryBytes = 12 << 30
+	if details = memory(doc)[0].Details; len(details) != 2 {
+		t.Errorf("nodes that add up have the details %q, want one for each", details)
+	}
+}
