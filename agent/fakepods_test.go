@@ -72,6 +72,7 @@ type fakeNode struct {
 	allocErr  error
 	asked     int // how often the kubelet was
 	dialled   int
+	dialErr   error
 	grantErr  error
 	granted   []string
 	gone      chan struct{}
@@ -145,6 +146,8 @@ func (n *fakeNode) Dial(context.Context, string) (Shim, pods.Peer, error) {
 	defer n.mu.Unlock()
 	n.dialled++
 	switch {
+	case n.dialErr != nil:
+		return nil, pods.Peer{}, n.dialErr
 	case n.proc == nil:
 		return nil, pods.Peer{}, fs.ErrNotExist
 	case !n.proc.alive():
