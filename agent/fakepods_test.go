@@ -32,6 +32,7 @@ type fakePod struct {
 	launching bool            // it says that an earlier agent's launch is under way
 	keep      json.RawMessage // what it says to have kept; nil: what it was given
 	runDir    string
+	stateDir  string
 	runID     string
 
 	launched shim.Launch
@@ -40,7 +41,7 @@ type fakePod struct {
 
 func (p *fakePod) welcome(w *shim.Welcome) {
 	if !p.none {
-		w.Pod = &shim.Pod{RunDir: p.runDir, RunID: p.runID}
+		w.Pod = &shim.Pod{RunDir: p.runDir, RunID: p.runID, StateDir: p.stateDir}
 	}
 	w.Launching, w.Keep = p.launching, p.launched.Keep
 	if p.keep != nil {
