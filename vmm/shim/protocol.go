@@ -327,4 +327,7 @@ type ShimProcess struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"`
 	RunID     string `json:"runId"`
+	// BootID is the kernel's (random(4)): a run folder may outlive a reboot, after which
+	// another process may have PID and StartTime. Empty: not compared.
+	BootID string `json:"bootId,omitempty"`
 }
