@@ -37,10 +37,11 @@ func render(t *testing.T, folder string) []byte {
 
 // What is applied changes only where somebody has looked at it.
 func TestRendered(t *testing.T) {
-	for _, folder := range []string{"base", "monitoring", "metrics-authentication"} {
+	// renamed is a kustomization of a user's, with another namespace and a prefix.
+	for _, folder := range []string{"base", "monitoring", "metrics-authentication", "testdata/renamed"} {
 		t.Run(folder, func(t *testing.T) {
 			got := render(t, folder)
-			golden := filepath.Join("testdata", folder+".golden.yaml")
+			golden := filepath.Join("testdata", filepath.Base(folder)+".golden.yaml")
 			if *update {
 				if err := os.WriteFile(golden, got, 0o644); err != nil {
 					t.Fatal(err)
