@@ -32,6 +32,7 @@ type fakePod struct {
 	launching bool            // it says that an earlier agent's launch is under way
 	keep      json.RawMessage // what it says to have kept; nil: what it was given
 	runDir    string
+	stateDir  string
 	runID     string
 
 	launched shim.Launch
@@ -40,7 +41,7 @@ type fakePod struct {
 
 func (p *fakePod) welcome(w *shim.Welcome) {
 	if !p.none {
-		w.Pod = &shim.Pod{RunDir: p.runDir, RunID: p.runID}
+		w.Pod = &shim.Pod{RunDir: p.runDir, RunID: p.runID, StateDir: p.stateDir}
 	}
 	w.Launching, w.Keep = p.launching, p.launched.Keep
 	if p.keep != nil {
@@ -72,6 +73,7 @@ type fakeNode struct {
 	allocErr  error
 	asked     int // how often the kubelet was
 	dialled   int
+	dialErr   error
 	grantErr  error
 	granted   []string
 	gone      chan struct{}
@@ -145,6 +147,8 @@ func (n *fakeNode) Dial(context.Context, string) (Shim, pods.Peer, error) {
 	defer n.mu.Unlock()
 	n.dialled++
 	switch {
+	case n.dialErr != nil:
+		return nil, pods.Peer{}, n.dialErr
 	case n.proc == nil:
 		return nil, pods.Peer{}, fs.ErrNotExist
 	case !n.proc.alive():

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -41,6 +42,9 @@ func (v *fakeVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
 	}
 	if r.User != nil {
 		p.Files = append(p.Files, plan.File{Kind: plan.FilePath, Path: "/disks/" + p.Name, Granted: true})
+	}
+	if r.Spec.GetBoot().GetFirmware() == spec.FirmwareUEFI {
+		p.Files = append(p.Files, plan.File{Kind: plan.FilePath, Path: filepath.Join(r.StateDir, "uefi-vars.fd"), Template: "/vars.fd", Write: true})
 	}
 	if v.folder {
 		p.Files = append(p.Files, plan.File{Kind: plan.FileFolder, Path: shim.VMMFolderName})

@@ -66,7 +66,7 @@ func TestNodeObject(t *testing.T) {
 	n.url = admin.Host
 	n.admin, err = rest.HTTPClientFor(admin)
 	check(t, err)
-	check(t, n.Apply(ctx, n.rights(t)))
+	check(t, n.Apply(ctx, n.rights(t, "base")))
 	n.kubectl(t, "label", "node", cluster.NodeName, foreignLabel+"=1")
 	n.kubectl(t, "create", "-f", n.file(t, "node.json", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}`))
 	n.cfg = n.config(t, cluster.NodeName)
@@ -87,6 +87,7 @@ func TestNodeObject(t *testing.T) {
 		{"made anew, and another token", n.testMadeAnew},
 		{"thrashing", n.testThrashing},
 		{"rights", n.testRights},
+		{"rights of a renamed agent", n.testRenamedRights},
 		{"another node's agent", n.testAnotherNode},
 		{"taken away", n.testUninstall},
 	} {
@@ -110,11 +111,11 @@ func (n *kubeNode) config(t *testing.T, node string) Config {
 	return cfg
 }
 
-// rights are what deploy/base has beside workloads.
-func (n *kubeNode) rights(t *testing.T) string {
+// rights are what a folder of deploy has beside workloads.
+func (n *kubeNode) rights(t *testing.T, folder string) string {
 	t.Helper()
 	var kept []string
-	for _, manifest := range strings.Split(n.kubectl(t, "kustomize", "../deploy/base"), "\n---\n") {
+	for _, manifest := range strings.Split(n.kubectl(t, "kustomize", "../deploy/"+folder), "\n---\n") {
 		var kind struct{ Kind string }
 		check(t, yaml.Unmarshal([]byte(manifest), &kind))
 		switch kind.Kind {
@@ -141,10 +142,21 @@ func (n *kubeNode) publish(t *testing.T, cfg Config) (p *publication, stop func(
 	return p, stop
 }
 
+// account is a service account of agents.
+type account struct{ namespace, name string }
+
+// deployed is that of deploy/base.
+var deployed = account{"vmlet", "vmlet-agent"}
+
 // token is the agent's, bound to a node; empty: to none.
 func (n *kubeNode) token(t *testing.T, node string) string {
 	t.Helper()
-	args := []string{"create", "token", "vmlet-agent", "--namespace=vmlet"}
+	return n.tokenOf(t, deployed, node)
+}
+
+func (n *kubeNode) tokenOf(t *testing.T, agent account, node string) string {
+	t.Helper()
+	args := []string{"create", "token", agent.name, "--namespace=" + agent.namespace}
 	if node != "" {
 		uid := n.kubectl(t, "get", "node", node, "-o", "jsonpath={.metadata.uid}")
 		args = append(args, "--bound-object-kind=Node", "--bound-object-name="+node, "--bound-object-uid="+uid)

@@ -247,11 +247,25 @@ func (n *kubeNode) testThrashing(t *testing.T) {
 	n.untilEvent(t, "VmletResumed")
 }
 
-// testRights tries what an agent may do and what not.
-func (n *kubeNode) testRights(t *testing.T) {
-	own, unbound, others := n.token(t, cluster.NodeName), n.token(t, ""), n.token(t, "other")
+func (n *kubeNode) testRights(t *testing.T) { n.tryRights(t, deployed) }
+
+// testRenamedRights: an agent in another namespace, with another name, may do no more.
+func (n *kubeNode) testRenamedRights(t *testing.T) {
+	renamed := account{"elsewhere", "my-vmlet-agent"}
+	check(t, n.Apply(n.ctx, n.rights(t, "testdata/renamed")))
+	n.kubectl(t, "create", "-f", n.file(t, "lease.json", leaseManifest(renamed, cluster.NodeName)))
+	n.tryRights(t, renamed)
+}
+
+func leaseManifest(of account, name string) string {
+	return `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "` + name + `", "namespace": "` + of.namespace + `"}}`
+}
+
+// tryRights tries what an agent may do and what not.
+func (n *kubeNode) tryRights(t *testing.T, agent account) {
+	own, unbound, others := n.tokenOf(t, agent, cluster.NodeName), n.tokenOf(t, agent, ""), n.tokenOf(t, agent, "other")
 	label := func(key string) string { return `{"metadata": {"labels": {"` + key + `": "x"}}}` }
-	node, lease := "node/"+cluster.NodeName, "lease/"+cluster.NodeName
+	node := "node/" + cluster.NodeName
 	for _, c := range []struct {
 		name, token, object, patch, refusal string
 	}{
@@ -268,10 +282,10 @@ func (n *kubeNode) testRights(t *testing.T) {
 		{"another node", own, "node/other", label("node.vmlet.io/test"), "changes no other node's object"},
 		{"another node's agent", others, node, label("node.vmlet.io/test"), "vmlet's agent of node other changes no other node's object"},
 		{"a token of no node", unbound, node, label("node.vmlet.io/test"), "changes no other node's object"},
-		{"its lease", own, lease, `{"spec": {"leaseTransitions": 1}}`, "cannot patch"}, // it updates
+		{"its lease", own, "lease/" + cluster.NodeName, `{"spec": {"leaseTransitions": 1}}`, "cannot patch"}, // it updates
 		{"delete", own, node, "delete", "cannot delete"},
 	} {
-		args := []string{"patch", c.object, "--namespace=vmlet", "--type=merge", "--patch=" + c.patch}
+		args := []string{"patch", c.object, "--namespace=" + agent.namespace, "--type=merge", "--patch=" + c.patch}
 		if c.patch == "delete" {
 			args = []string{"delete", c.object, "--wait=false"}
 		}
@@ -283,9 +297,25 @@ func (n *kubeNode) testRights(t *testing.T) {
 			t.Errorf("%s: %v, want %q in it", c.name, err, c.refusal)
 		}
 	}
-	const foreign = `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "vmlet-node-2", "namespace": "vmlet"}}`
-	if _, err := n.KubectlAs(n.ctx, own, "create", "-f", n.file(t, "lease.json", foreign)); err == nil || !strings.Contains(err.Error(), "no other node's Lease") {
-		t.Errorf("another node's lease: %v", err)
+	event := func(namespace, about string) string {
+		return `{"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "test-", "namespace": "` + namespace + `"}, "involvedObject": ` + about + `}`
+	}
+	for _, c := range []struct {
+		name, object, refusal string
+	}{
+		{"another node's lease", leaseManifest(agent, "vmlet-node-2"), "no other node's Lease"},
+		{"its node's event", event("default", `{"kind": "Node", "name": "`+cluster.NodeName+`"}`), ""},
+		{"another node's event", event("default", `{"kind": "Node", "name": "other"}`), "about its own node alone"},
+		{"a pod's event", event("default", `{"kind": "Pod", "name": "`+cluster.NodeName+`"}`), "about its own node alone"},
+		{"an event elsewhere", event(agent.namespace, `{"kind": "Pod", "name": "x", "namespace": "`+agent.namespace+`"}`), "about its own node alone"},
+	} {
+		_, err := n.KubectlAs(n.ctx, own, "create", "-f", n.file(t, "object.json", c.object))
+		switch {
+		case c.refusal == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
+			t.Errorf("%s: %v, want %q in it", c.name, err, c.refusal)
+		}
 	}
 }
 

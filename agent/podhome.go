@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -142,7 +143,7 @@ func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 		return nil, err
 	}
 	inside := h.conn.Welcome().Pod
-	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), inside.RunDir
+	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
 	req.Taps, req.Seed = descriptors(c.spec)
 	return h.lease(), nil
 }

@@ -32,8 +32,11 @@ const (
 // accelerators says 70 KiB.
 const maxSayings = 1 << 20
 
-// maxPath bounds a path that a shim says, in bytes (PATH_MAX, limits.h).
+// maxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
 const maxPath = 4096
+
+// isPath says whether a shim's words are an absolute path that a system call would take.
+func isPath(said string) bool { return filepath.IsAbs(said) && len(said) < maxPath }
 
 // take finds out whose shim it is, and starts its VM or takes up one that runs.
 func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*machine, error) {
@@ -57,7 +60,7 @@ func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 // home identifies the pod. The kernel says which container listens, and the API
 // server whose that is; the shim is not asked.
 func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*podHome, error) {
-	if w := conn.Welcome(); w.Pod == nil || !filepath.IsAbs(w.Pod.RunDir) || len(w.Pod.RunDir) > maxPath {
+	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, failf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
 	h := &podHome{agent: p.agent, dir: v.Dir, peer: peer, conn: conn}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/kube"
@@ -54,6 +53,9 @@ type podNode interface {
 type podVMs struct {
 	agent *agent
 	node  podNode
+	// volumes are watched through one inotify instance: root has few, and any pod may have
+	// a volume of that name.
+	volumes inotify.Shared
 }
 
 // runPods runs the pods' VMs until ctx ends; they go on after that.
@@ -62,37 +64,41 @@ func (a *agent) runPods(ctx context.Context, client *kube.Client) {
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
 	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
 	p := &podVMs{agent: a, node: systemPods{kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known}}
+	defer p.volumes.Close()
 	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)
 	}
 }
 
-// serve follows a pod's volume: each run of the container announces itself anew.
+// serve follows a pod's volume: each run of the container announces itself there.
 func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
-	log := p.agent.log.With("pod", v.UID)
+	log := newThrottledLog(p.agent.log.With("pod", v.UID))
 	// The socket is there a moment before it is listened on, the other file later.
-	announced := []inotify.Interest{{Path: filepath.Join(v.Dir, shim.SocketName)}, {Path: filepath.Join(v.Dir, shim.PIDName)}}
-	var follower inotify.Follower
-	defer follower.Close()
+	announced := p.volumes.Folder(v.Dir, shim.SocketName, shim.PIDName)
+	defer announced.Close()
 	defer p.agent.watches.Go(func() { p.forget(v.UID) })
 	// What a pod does with its volume is not to keep the agent busy.
 	often := rate.NewLimiter(rate.Every(dialInterval), dialBurst)
 	for often.Wait(ctx) == nil {
-		if err := follower.Follow(announced); err != nil {
-			log.Warn("the pod's volume can't be watched", "folder", v.Dir, "error", err)
+		blind := announced.Arm()
+		if blind != nil {
+			log.warn("failed to watch the pod's volume: looking into it at intervals", blind, "directory", v.Dir, "interval", dialInterval)
 		}
 		conn, peer, err := p.node.Dial(ctx, v.Dir)
 		if err == nil {
-			p.attend(ctx, v, conn, peer)
+			p.attend(ctx, v, conn, peer, log)
 			continue
 		}
 		var again <-chan time.Time
+		if blind != nil {
+			again = time.After(dialInterval)
+		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
-			log.Warn("the shim of a pod's VM", "error", err)
+			log.warn("failed to connect to the shim of a pod's VM", err)
 			again = time.After(lastRetry) // it may have been too busy to answer
 		}
 		select {
-		case <-follower.Changes():
+		case <-announced.Changes():
 		case <-again:
 		case <-ctx.Done():
 		}
@@ -100,15 +106,13 @@ func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
 }
 
 // attend is one run of a pod's container, from its announcement to its end.
-func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) {
-	log := p.agent.log.With("pod", v.UID)
+func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer, log *throttledLog) {
 	if conn.Welcome().Launching {
 		// For an agent that is gone, and about to be undone: it is to say hello anew.
 		idle(ctx, conn, firstRetry)
 		conn.Close()
 		return
 	}
-	said := ""
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		m, err := p.take(ctx, v, conn, peer)
 		if err == nil {
@@ -118,17 +122,13 @@ func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods
 		if ctx.Err() != nil {
 			break // the agent ends or the pod does
 		}
-		why := clip(err.Error(), maxMessage)
 		// One that runs is not ended because this agent can't take it up.
 		if !errors.Is(err, errNotYet) && conn.Welcome().VMMPID == 0 {
-			log.Error("the pod's VM is not run", "error", why)
-			p.turnAway(ctx, conn, why)
+			log.warn("the pod's VM was refused", err)
+			p.turnAway(ctx, conn, clip(err.Error(), maxMessage))
 			return
 		}
-		if why != said {
-			log.Warn("the pod's VM is not taken up yet: trying again", "error", why)
-			said = why
-		}
+		log.warn("the pod's VM is not taken up yet: trying again", err)
 		if idle(ctx, conn, wait) != nil {
 			break
 		}

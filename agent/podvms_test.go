@@ -91,6 +91,24 @@ func TestPodBoots(t *testing.T) {
 	come(t, "it has ended", a.is(lifecycle.Stopped))
 }
 
+// TestPodKeepsFirmwareVariables where the pod says that they outlive it.
+func TestPodKeepsFirmwareVariables(t *testing.T) {
+	for stateDir, want := range map[string]string{"": "/run/vmlet/uefi-vars.fd", "/disks/vm": "/disks/vm/uefi-vars.fd"} {
+		w := newWorld(t)
+		a, n := w.start(), newFakeNode(w)
+		n.servePod(t, a)
+		proc := n.container(func(p *fakePod) {
+			p.stateDir = stateDir
+			p.described.Specification = []byte("boot: {firmware: uefi}\n")
+		})
+		come(t, "it runs", a.is(lifecycle.Running))
+		files := proc.pod.launched.Plan.Files
+		if len(files) != 1 || files[0].Path != want {
+			t.Errorf("with %q: %+v, want %s", stateDir, files, want)
+		}
+	}
+}
+
 // TestPodRefused: each fault reaches the pod's owner, nothing is started, and
 // nothing stays open.
 func TestPodRefused(t *testing.T) {
@@ -106,6 +124,8 @@ func TestPodRefused(t *testing.T) {
 		{"another's volume", func(n *fakeNode) { n.place.Pod = "11111111-2222-4333-8444-555555555555" }, nil, []string{"is a process of pod 1111"}},
 		{"no shim of a pod", nil, func(p *fakePod) { p.none = true }, []string{"no shim of a pod"}},
 		{"a relative folder", nil, func(p *fakePod) { p.runDir = "run" }, []string{"no shim of a pod"}},
+		{"a relative folder for what stays", nil, func(p *fakePod) { p.stateDir = "state" }, []string{"no shim of a pod"}},
+		{"an endless folder for what stays", nil, func(p *fakePod) { p.stateDir = "/" + strings.Repeat("x", maxPath) }, []string{"no shim of a pod"}},
 		{"an endless folder", nil, func(p *fakePod) { p.runDir = "/" + strings.Repeat("x", maxPath) }, []string{"no shim of a pod"}},
 		{"KVM by name, not allocated", func(n *fakeNode) { n.allocated = nil },
 			func(p *fakePod) { p.described.Specification = []byte(podSpec + "hypervisor: kvm\n") }, []string{"hypervisor", podKVM, "resources.limits"}},

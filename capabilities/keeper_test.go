@@ -237,13 +237,13 @@ func TestWatch(t *testing.T) {
 	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "unusable" })
 }
 
-// TestWatchBlind: where the kernel gives no inotify it is said, and the machine
-// is still seen by whoever asks.
+// TestWatchBlind: where the kernel gives no inotify it is said, and the machine is
+// looked at again all the same.
 func TestWatchBlind(t *testing.T) {
 	m := newMachine(t)
 	var limit unix.Rlimit
 	m.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	w := &watch{keeper: newKeeper(t, m)}
+	w := &watch{keeper: newKeeper(t, m), interval: time.Hour}
 	m.must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}))
 	w.arm()
 	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
@@ -256,9 +256,16 @@ func TestWatchBlind(t *testing.T) {
 	if w.wait(ctx) {
 		t.Error("a change was noticed")
 	}
+	w.interval = time.Nanosecond
+	if !w.wait(t.Context()) {
+		t.Error("it is not looked at again")
+	}
 	w.arm()
 	defer w.files.Close()
 	if w.files.Changes() == nil {
 		t.Error("it isn't watched when it can be again")
+	}
+	if w.blind {
+		t.Error("it is looked at at intervals though it is watched")
 	}
 }

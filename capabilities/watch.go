@@ -16,12 +16,17 @@ const (
 	settleMost  = 2 * time.Second
 )
 
+// blindInterval is how often the machine is looked at where the kernel doesn't let all of
+// it be watched. It costs a few reads as long as nothing has changed.
+const blindInterval = time.Minute
+
 // Watch keeps the document true until ctx ends: it asks for it once, and again
 // when a device node, a VMM's program or a firmware descriptor changes. Where
 // the kernel doesn't let it watch, that is logged once, and the machine is looked
-// at when it is asked for: Document and Hypervisors need no watch to be right.
+// at each minute, and when it is asked for: Document and Hypervisors need no watch to
+// be right.
 func (k *Keeper) Watch(ctx context.Context) {
-	w := &watch{keeper: k}
+	w := &watch{keeper: k, interval: blindInterval}
 	defer w.files.Close()
 	for {
 		// The new watches are there before the machine is asked again: nothing
@@ -49,7 +54,9 @@ type watch struct {
 	keeper    *Keeper
 	interests []inotify.Interest
 	files     inotify.Follower
-	told      bool // that watching failed
+	interval  time.Duration // of looking while blind
+	blind     bool          // something can't be watched
+	told      bool          // that watching failed
 }
 
 func (w *watch) wanted() []inotify.Interest { return w.keeper.sources.interests(w.keeper.kept.files()) }
@@ -58,18 +65,29 @@ func (w *watch) wanted() []inotify.Interest { return w.keeper.sources.interests(
 // was watched before still is.
 func (w *watch) arm() {
 	w.interests = w.wanted()
-	if err := w.files.Follow(w.interests); err != nil && !w.told {
+	err := w.files.Follow(w.interests)
+	if err != nil && !w.told {
 		w.told = true
-		w.keeper.sources.log().Warn("devices and programs can't be watched: changes are seen when somebody asks", "error", err)
+		w.keeper.sources.log().Warn("failed to watch devices and programs: looking for changes at intervals", "interval", w.interval, "error", err)
 	}
+	w.blind = err != nil
 }
 
-// wait returns true when something has changed and settled; false: ctx has ended.
+// wait returns true when something has changed and settled, or may have while blind;
+// false: ctx has ended.
 func (w *watch) wait(ctx context.Context) bool {
 	changes := w.files.Changes()
+	var tick <-chan time.Time
+	if w.blind {
+		timer := time.NewTimer(w.interval)
+		defer timer.Stop()
+		tick = timer.C
+	}
 	select {
 	case <-ctx.Done():
 		return false
+	case <-tick:
+		return true
 	case <-changes:
 	}
 	return settle(ctx, changes)

@@ -13,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent"
@@ -42,10 +44,11 @@ func render(t *testing.T, folder string) []byte {
 
 // What is applied changes only where somebody has looked at it.
 func TestRendered(t *testing.T) {
-	for _, folder := range []string{"base", "monitoring", "metrics-authentication"} {
+	// renamed is a kustomization of a user's, with another namespace and a prefix.
+	for _, folder := range []string{"base", "monitoring", "metrics-authentication", "testdata/renamed"} {
 		t.Run(folder, func(t *testing.T) {
 			got := render(t, folder)
-			golden := filepath.Join("testdata", folder+".golden.yaml")
+			golden := filepath.Join("testdata", filepath.Base(folder)+".golden.yaml")
 			if *update {
 				if err := os.WriteFile(golden, got, 0o644); err != nil {
 					t.Fatal(err)
@@ -82,6 +85,36 @@ func daemonSet(t *testing.T) appsv1.DaemonSet {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// Metrics are for Prometheus alone: the policy is about the agent's pods, and opens no
+// port but theirs.
+func TestNetworkPolicy(t *testing.T) {
+	content, err := os.ReadFile("base/network-policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy networkingv1.NetworkPolicy
+	if err := yaml.UnmarshalStrict(content, &policy); err != nil {
+		t.Fatal(err)
+	}
+	d := daemonSet(t)
+	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+	if err != nil || !selector.Matches(labels.Set(d.Spec.Template.Labels)) || policy.Namespace != d.Namespace {
+		t.Errorf("it is not about the agent's pods: %v, %v", selector, err)
+	}
+	if len(policy.Spec.Ingress) != 1 || len(policy.Spec.Ingress[0].Ports) != 1 || len(policy.Spec.Ingress[0].From) == 0 {
+		t.Fatalf("it opens %+v", policy.Spec.Ingress)
+	}
+	port := policy.Spec.Ingress[0].Ports[0].Port.StrVal
+	if !slices.ContainsFunc(d.Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == port }) || port != "metrics" {
+		t.Errorf("it opens the port %q", port)
+	}
+	for _, from := range policy.Spec.Ingress[0].From {
+		if from.NamespaceSelector == nil || len(from.NamespaceSelector.MatchLabels) == 0 {
+			t.Errorf("it lets in %+v", from)
+		}
+	}
 }
 
 // Each part of the host that the agent is given, and each right that makes it

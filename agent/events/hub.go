@@ -3,6 +3,8 @@
 package events
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -13,29 +15,42 @@ import (
 // event that was published is not to be changed.
 type Hub struct {
 	mu      sync.Mutex
-	history []*vmletv1.Event // a ring once it is full
-	next    int              // where the ring's oldest is
+	history []*vmletv1.Event // oldest first
+	of      map[string]int   // how many of them are of a VM
 	limit   int
 	subs    map[*Subscription]struct{}
 }
 
-// NewHub makes a Hub that keeps the last limit events.
+// NewHub makes a Hub that keeps limit events: the last ones, but where one VM has more of
+// them than any other, its oldest make room. A guest that panics all the time pushes out
+// what is known of itself alone.
 func NewHub(limit int) *Hub {
-	return &Hub{limit: limit, subs: make(map[*Subscription]struct{})}
+	return &Hub{limit: limit, of: make(map[string]int), subs: make(map[*Subscription]struct{})}
 }
 
 // Publish gives an event to the history and to every subscriber that wants it.
 func (h *Hub) Publish(e *vmletv1.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.history) < h.limit {
-		h.history = append(h.history, e)
-	} else if h.limit > 0 {
-		h.history[h.next] = e
-		h.next = (h.next + 1) % h.limit
-	}
+	h.keep(e)
 	for s := range h.subs {
 		s.offer(e)
+	}
+}
+
+// keep takes an event into the history; mu is held.
+func (h *Hub) keep(e *vmletv1.Event) {
+	h.history = append(h.history, e)
+	h.of[e.GetVm()]++
+	if len(h.history) <= h.limit {
+		return
+	}
+	most := slices.Max(slices.Collect(maps.Values(h.of)))
+	oldest := slices.IndexFunc(h.history, func(e *vmletv1.Event) bool { return h.of[e.GetVm()] == most })
+	busiest := h.history[oldest].GetVm()
+	h.history = slices.Delete(h.history, oldest, oldest+1)
+	if h.of[busiest]--; h.of[busiest] == 0 {
+		delete(h.of, busiest)
 	}
 }
 
@@ -59,8 +74,7 @@ func (h *Hub) Subscribe(vm string, tail, buffer int) *Subscription {
 // last returns the last events of a VM, oldest first.
 func (h *Hub) last(vm string, tail int) []*vmletv1.Event {
 	var found []*vmletv1.Event
-	for i := range h.history {
-		e := h.history[(h.next+i)%len(h.history)]
+	for _, e := range h.history {
 		if vm == "" || e.GetVm() == vm {
 			found = append(found, e)
 		}

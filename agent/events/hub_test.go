@@ -30,9 +30,9 @@ func TestHistory(t *testing.T) {
 		tail int
 		want []string
 	}{
-		{"", 10, []string{"2", "3", "4", "5"}},
+		{"", 10, []string{"1", "2", "4", "5"}},
 		{"", 2, []string{"4", "5"}},
-		{"a", 10, []string{"2"}},
+		{"a", 10, []string{"1", "2"}},
 		{"b", 1, []string{"5"}},
 		{"", 0, nil},
 	} {
@@ -41,6 +41,31 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%q, %d: %q, want %q", c.vm, c.tail, got, c.want)
 		}
 		s.Close()
+	}
+}
+
+// TestHistoryIsShared: one VM's events push out no other's, as long as it has more of them,
+// and it alone may have all.
+func TestHistoryIsShared(t *testing.T) {
+	h := NewHub(10)
+	publish(h, "loud", 0, 100)
+	if got := h.last("loud", 100); len(got) != 10 || got[0].GetType() != "90" {
+		t.Errorf("alone it has %d from %v on, want the last 10", len(got), got[0])
+	}
+	publish(h, "a", 100, 103)
+	publish(h, "b", 103, 104)
+	publish(h, "loud", 200, 1000)
+	for vm, want := range map[string]int{"a": 3, "b": 1, "loud": 6, "": 10} {
+		if got := len(h.last(vm, 100)); got != want {
+			t.Errorf("%q has %d events, want %d", vm, got, want)
+		}
+	}
+	if got := h.last("loud", 1); got[0].GetType() != "999" {
+		t.Errorf("its last is %v", got[0])
+	}
+	publish(h, "last", 1000, 1010)
+	if len(h.of) > 10 {
+		t.Errorf("VMs that are counted: %v", h.of)
 	}
 }
 

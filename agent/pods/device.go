@@ -28,6 +28,11 @@ func Root(proc string, pid int) (*os.File, error) {
 // The user is given access by the file's access control list: the runtime makes
 // the file with the mode and group that it has on the node, and no container has
 // that group.
+//
+// In a user namespace (hostUsers: false) a runtime can make no device node, and mounts
+// the node's own. An entry in that file's list would be for all of the node, and would
+// outlive a pod that ends while no agent is there to take it back: it is refused, unless
+// everybody may open the file.
 func GrantDevice(root *os.File, path string, uid uint32) error {
 	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
@@ -44,8 +49,8 @@ func GrantDevice(root *os.File, path string, uid uint32) error {
 	return posixacl.GrantFile(node, uid, posixacl.Read|posixacl.Write)
 }
 
-// checkNode compares a device node in a container with the node's own. done:
-// everybody may use it already.
+// checkNode compares a device node in a container with the node's own. done: it is
+// that device, and everybody may use it already.
 func checkNode(node *os.File, path string) (done bool, err error) {
 	var inside, own unix.Stat_t
 	if err := unix.Fstat(int(node.Fd()), &inside); err != nil {
@@ -60,7 +65,7 @@ func checkNode(node *os.File, path string) (done bool, err error) {
 	case inside.Mode&0o006 == 0o006:
 		return true, nil
 	case inside.Dev == own.Dev && inside.Ino == own.Ino:
-		return false, fmt.Errorf("%s is the node's own file, mounted into the container: leave out that mount, as the kubelet gives the container one of its own", node.Name())
+		return false, fmt.Errorf("%s is the node's own file, as in a pod with hostUsers: false or with the node's /dev as a volume: leave that out, or let every user of the node open %s (chmod 0666, and a udev rule for the next boot)", node.Name(), path)
 	}
 	return false, nil
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -166,6 +168,54 @@ func TestGrantDeviceLeavesTheNodesOwn(t *testing.T) {
 	if _, err := checkNode(f, filepath.Join(dev, "nonesuch")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of what the node doesn't have: %v", err)
 	}
+}
+
+// TestGrantDeviceInUserNamespace: what a runtime mounts there is the node's own.
+func TestGrantDeviceInUserNamespace(t *testing.T) {
+	for mode, want := range map[uint32]string{0o660: "hostUsers: false", 0o666: ""} {
+		_, dir := newContainer(t)
+		path := filepath.Join(dir, "dev", "kvm")
+		makeNode(t, path, unix.S_IFCHR, mode, unix.Mkdev(1, 3))
+		root, err := Root("/proc", inUserNamespace(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		err = GrantDevice(root, path, grantedUser)
+		if want == "" && err != nil {
+			t.Errorf("mode %o: %v", mode, err)
+		}
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("mode %o: %v, want %q", mode, err, want)
+		}
+		if mayOpen(t, path, grantedUser) {
+			t.Errorf("mode %o: the node's own file has another access list", mode)
+		}
+	}
+}
+
+// inUserNamespace starts a process with user and mount namespaces of its own.
+func inUserNamespace(t *testing.T) (pid int) {
+	t.Helper()
+	cmd := exec.Command("cat") // it ends with its input
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: 1 << 16, Size: 1 << 16}}, GidMappings: []syscall.SysProcIDMap{{HostID: 1 << 16, Size: 1 << 16}},
+	}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skipf("no user namespaces here: %v", err)
+	}
+	t.Cleanup(func() {
+		input.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cmd.Process.Pid
 }
 
 func TestRootOfNoProcess(t *testing.T) {

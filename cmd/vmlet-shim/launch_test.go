@@ -329,7 +329,8 @@ func TestConfinement(t *testing.T) {
 	}
 	status, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "status"))
 	s.check(err)
-	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "Groups:\t \n", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"} {
+	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "Groups:\t \n", "NoNewPrivs:\t1",
+		"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("status of the VMM does not have %q", want)
 		}

@@ -53,11 +53,11 @@ const (
 
 // podOptions are those of a shim in a pod.
 type podOptions struct {
-	volume, vmlet, specification string
-	restore                      shim.PodRestore
-	grace                        time.Duration
-	terminationLog               string
-	level                        slog.Level
+	volume, state, vmlet, specification string
+	restore                             shim.PodRestore
+	grace                               time.Duration
+	terminationLog                      string
+	level                               slog.Level
 }
 
 func parsePod(args []string, output io.Writer) (podOptions, error) {
@@ -65,6 +65,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags := flag.NewFlagSet("vmlet-shim pod [flags] [SPECIFICATION]", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.StringVar(&o.volume, "volume", "/run/vmlet", "where the pod's emptyDir volume named vmlet, with medium Memory, is mounted, `DIR`")
+	flags.StringVar(&o.state, "state", "", "`DIR` on a volume that outlives the pod, for the VM's UEFI variables; it is made if it is not there. Default: they are lost with the pod")
 	flags.StringVar(&o.vmlet, "vmlet", "", "`PATH` of vmlet, which asks the VMM what it can do; default: beside this program")
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
@@ -98,6 +99,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, fmt.Errorf("--grace %v is not positive", o.grace)
 	case !filepath.IsAbs(o.volume):
 		return o, fmt.Errorf("--volume %q is not an absolute path", o.volume)
+	case o.state != "" && !filepath.IsAbs(o.state):
+		return o, fmt.Errorf("--state %q is not an absolute path", o.state)
 	case o.restore.Directory != "" && !filepath.IsAbs(o.restore.Directory):
 		return o, fmt.Errorf("--restore %q is not an absolute path", o.restore.Directory)
 	}
@@ -148,6 +151,9 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 		return err
 	}
 	defer unlock()
+	if err := o.makeState(); err != nil {
+		return err
+	}
 	described, err := o.describe()
 	if err != nil {
 		return err
@@ -159,7 +165,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	s, err := serve(server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, Probe: o.probe},
+		Pod: &server.Pod{Described: described, StateDir: o.state, Probe: o.probe},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return err
@@ -213,6 +219,17 @@ func tidyVolume(dir *os.File) error {
 	// It may have a snapshot of all memory, and the next VMM need not be one that
 	// makes the folder anew.
 	return os.RemoveAll(filepath.Join(dir.Name(), shim.VMMFolderName))
+}
+
+// makeState makes the folder of what outlives the pod, if it is not there.
+func (o podOptions) makeState() error {
+	if o.state == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.state, 0o700); err != nil {
+		return fmt.Errorf("--state: %w: name a folder on a volume to which the pod's user may write", err)
+	}
+	return nil
 }
 
 func (o podOptions) describe() (shim.Described, error) {

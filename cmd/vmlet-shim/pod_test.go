@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -33,6 +34,8 @@ func TestParsePod(t *testing.T) {
 		{"--restore /saved a", "leave out the one"},
 		{"--restore saved", "not an absolute path"},
 		{"--volume run a", "not an absolute path"},
+		{"--state /v/state a", ""},
+		{"--state state a", "not an absolute path"},
 		{"--grace 0s a", "not positive"},
 		{"--grace -1s a", "not positive"},
 		{"--teapot a", "teapot"},
@@ -133,6 +136,47 @@ func testPodRuns(t *testing.T, v podVMM) {
 	if text := p.stdout.String(); !strings.Contains(text, guest.PowerLine) || strings.Contains(text, "level=") {
 		t.Errorf("standard output: %q", text)
 	}
+}
+
+// TestPodKeepsState: firmware variables are where a pod after this one finds them, and it
+// goes on with what is there.
+func TestPodKeepsState(t *testing.T) {
+	p := podQEMU(t).scene(t)
+	state, template := filepath.Join(p.root, "made", "state"), filepath.Join(p.root, "template")
+	p.check(os.WriteFile(template, []byte("as delivered"), 0o644))
+	vars := filepath.Join(state, "uefi-vars.fd")
+	run := func() {
+		p.container("--state", state, p.specification)
+		p.connect()
+		if got := p.client.Welcome().Pod.StateDir; got != state {
+			t.Fatalf("the agent hears of %q", got)
+		}
+		p.boot(func(l *shim.Launch) {
+			l.Plan = p.vmm.plan(p)
+			l.Plan.Files = append(l.Plan.Files, plan.File{Kind: plan.FilePath, Path: vars, Template: template, Write: true})
+		})
+		_, err := p.client.Stop(p.ctx, time.Minute)
+		p.check(err)
+		p.client.Close()
+		p.wantExit(0)
+	}
+	run()
+	content, err := os.ReadFile(vars)
+	if err != nil || string(content) != "as delivered" {
+		t.Fatalf("%q, %v", content, err)
+	}
+	p.check(os.WriteFile(vars, []byte("as the guest left them"), 0o600))
+	run()
+	if content, err := os.ReadFile(vars); err != nil || string(content) != "as the guest left them" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+// TestPodStateCantBeMade is said to the pod's owner.
+func TestPodStateCantBeMade(t *testing.T) {
+	p := newPodScene(t)
+	p.container("--state", filepath.Join(p.specification, "state"), p.specification)
+	p.wantExit(exitFailed, "--state", "not a directory")
 }
 
 // TestPodSignal: the guest has the grace that the agent has told, and no more.

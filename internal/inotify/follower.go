@@ -18,7 +18,8 @@ func (f *Follower) Follow(interests []Interest) error {
 	return err
 }
 
-// Changes is the set's; nil, which never tells anything, while there is none.
+// Changes is the set's; nil while there is none: after an error of Follow a receiver needs
+// a timer besides, or waits for ever.
 func (f *Follower) Changes() <-chan struct{} {
 	if f.set == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -52,12 +52,12 @@ type Set struct {
 // Watch watches all interests. A set that is returned with an error watches less
 // than all; without a set nothing can be watched. The error says what to raise.
 func Watch(interests []Interest) (*Set, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	instance, err := newInstance()
 	if err != nil {
-		return nil, fmt.Errorf("inotify: %w (see /proc/sys/fs/inotify/max_user_instances and the limit of open files)", err)
+		return nil, err
 	}
 	s := &Set{
-		file: os.NewFile(uintptr(fd), "inotify"), patterns: map[int32][]string{},
+		file: instance.file, patterns: map[int32][]string{},
 		changes: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	for _, i := range interests {
@@ -65,7 +65,7 @@ func Watch(interests []Interest) (*Set, error) {
 			s.failed = errors.Join(s.failed, err)
 			continue
 		}
-		s.walk(fd, i)
+		s.walk(instance.fd, i)
 	}
 	// From here on the patterns are only read.
 	go s.read()
@@ -139,10 +139,7 @@ func (s *Set) add(fd int, folder, pattern string, written bool) bool {
 	}
 	// A folder that isn't there is what the one above is watched for.
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && s.failed == nil {
-		s.failed = fmt.Errorf("inotify: %s: %w", folder, err)
-		if errors.Is(err, unix.ENOSPC) {
-			s.failed = fmt.Errorf("%w: raise /proc/sys/fs/inotify/max_user_watches", s.failed)
-		}
+		s.failed = watchFailed(folder, err)
 	}
 	return false
 }
@@ -165,24 +162,42 @@ func (s *Set) read() {
 	}
 }
 
-// matters says whether any of these events (struct inotify_event, inotify(7))
-// is about something of interest.
+// matters says whether any of these events is about something of interest.
 func (s *Set) matters(events []byte) bool {
-	for len(events) >= unix.SizeofInotifyEvent {
-		wd := int32(binary.NativeEndian.Uint32(events))
-		mask := binary.NativeEndian.Uint32(events[4:])
-		size := binary.NativeEndian.Uint32(events[12:])
-		events = events[unix.SizeofInotifyEvent:]
-		if uint64(size) > uint64(len(events)) {
-			return true // the kernel never says so: look again
-		}
-		name, _, _ := bytes.Cut(events[:size], []byte{0})
-		events = events[size:]
-		if mask&goneMask != 0 || s.wanted(wd, string(name)) {
+	for e := range parse(events) {
+		if e.mask&goneMask != 0 || s.wanted(e.wd, e.name) {
 			return true
 		}
 	}
 	return false
+}
+
+// event is struct inotify_event (inotify(7)).
+type event struct {
+	wd   int32
+	mask uint32
+	name string
+}
+
+// parse returns the events of a buffer. One that is cut off, as the kernel never does,
+// reads as lost events.
+func parse(buffer []byte) iter.Seq[event] {
+	return func(yield func(event) bool) {
+		for len(buffer) >= unix.SizeofInotifyEvent {
+			e := event{wd: int32(binary.NativeEndian.Uint32(buffer)), mask: binary.NativeEndian.Uint32(buffer[4:])}
+			size := binary.NativeEndian.Uint32(buffer[12:])
+			buffer = buffer[unix.SizeofInotifyEvent:]
+			if uint64(size) > uint64(len(buffer)) {
+				yield(event{mask: unix.IN_Q_OVERFLOW})
+				return
+			}
+			name, _, _ := bytes.Cut(buffer[:size], []byte{0})
+			e.name, buffer = string(name), buffer[size:]
+			if !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 func (s *Set) wanted(wd int32, name string) bool {

@@ -51,8 +51,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// event is one as the kernel writes it.
-func event(wd int32, mask uint32, name string) []byte {
+// raw is an event as the kernel writes it.
+func raw(wd int32, mask uint32, name string) []byte {
 	padded := (len(name) + 16) / 16 * 16
 	if name == "" {
 		padded = 0
@@ -79,17 +79,17 @@ func TestMatters(t *testing.T) {
 		want   bool
 	}{
 		{"none", nil, false},
-		{"wanted", event(1, unix.IN_CREATE, "kvm"), true},
-		{"pattern", event(1, unix.IN_ATTRIB, "vhost-net"), true},
-		{"other", event(1, unix.IN_CREATE, "kvm2"), false},
-		{"other folder", event(2, unix.IN_CREATE, "kvm"), false},
-		{"odd name", event(2, unix.IN_CREATE, "a[b]-c"), true},
-		{"odd name is no pattern", event(2, unix.IN_CREATE, "ab-c"), false},
-		{"the folder's own mode", event(1, unix.IN_ATTRIB, ""), false},
-		{"second of two", join(event(1, unix.IN_CREATE, "x"), event(1, unix.IN_CREATE, "kvm")), true},
-		{"overflow", event(-1, unix.IN_Q_OVERFLOW, ""), true},
-		{"folder gone", event(1, unix.IN_DELETE_SELF, ""), true},
-		{"cut off", event(1, unix.IN_CREATE, "x")[:20], true},
+		{"wanted", raw(1, unix.IN_CREATE, "kvm"), true},
+		{"pattern", raw(1, unix.IN_ATTRIB, "vhost-net"), true},
+		{"other", raw(1, unix.IN_CREATE, "kvm2"), false},
+		{"other folder", raw(2, unix.IN_CREATE, "kvm"), false},
+		{"odd name", raw(2, unix.IN_CREATE, "a[b]-c"), true},
+		{"odd name is no pattern", raw(2, unix.IN_CREATE, "ab-c"), false},
+		{"the folder's own mode", raw(1, unix.IN_ATTRIB, ""), false},
+		{"second of two", join(raw(1, unix.IN_CREATE, "x"), raw(1, unix.IN_CREATE, "kvm")), true},
+		{"overflow", raw(-1, unix.IN_Q_OVERFLOW, ""), true},
+		{"folder gone", raw(1, unix.IN_DELETE_SELF, ""), true},
+		{"cut off", raw(1, unix.IN_CREATE, "x")[:20], true},
 	} {
 		if got := w.matters(c.events); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
@@ -98,7 +98,7 @@ func TestMatters(t *testing.T) {
 }
 
 func FuzzMatters(f *testing.F) {
-	f.Add(event(1, unix.IN_CREATE, "kvm"))
+	f.Add(raw(1, unix.IN_CREATE, "kvm"))
 	f.Fuzz(func(_ *testing.T, events []byte) {
 		(&Set{patterns: map[int32][]string{1: {"*"}}}).matters(events)
 	})

@@ -226,7 +226,7 @@ func (s *suite) confined(p *vmletv1.ProcessStatus) {
 	uid := strconv.FormatUint(uint64(p.GetUid()), 10)
 	want := map[string]string{
 		"Uid": strings.Join(slices.Repeat([]string{uid}, 4), "\t"), "Gid": strings.Join(slices.Repeat([]string{uid}, 4), "\t"),
-		"Groups": "", "CapInh": noCapability, "CapPrm": noCapability, "CapEff": noCapability, "CapAmb": noCapability,
+		"Groups": "", "CapInh": noCapability, "CapPrm": noCapability, "CapEff": noCapability, "CapBnd": noCapability, "CapAmb": noCapability,
 		"NoNewPrivs": "1",
 	}
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.GetVmmPid()))

@@ -246,13 +246,20 @@ func TestProcess(t *testing.T) {
 	if !ProcessAlive(self) {
 		t.Error("this process does not live")
 	}
-	other := self
-	other.StartTime++
-	if ProcessAlive(other) {
-		t.Error("another with this pid lives")
+	later, reboot, unknown := self, self, self
+	later.StartTime++
+	reboot.BootID = "9c2bfc0e-0000-4000-8000-000000000001"
+	unknown.BootID = "" // as shims before this version leave it
+	for name, other := range map[string]ShimProcess{"one started later": later, "one after a reboot": reboot} {
+		if ProcessAlive(other) {
+			t.Errorf("%s, with this pid, lives", name)
+		}
+		if _, err := OpenProcess(other); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
-	if _, err := OpenProcess(other); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("error %v", err)
+	if self.BootID == "" || !ProcessAlive(unknown) {
+		t.Errorf("boot id %q; alive without one: %t", self.BootID, ProcessAlive(unknown))
 	}
 	f, err := OpenProcess(self)
 	if err != nil {

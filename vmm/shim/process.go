@@ -52,6 +52,13 @@ func ProcessAlive(p ShimProcess) bool { return ended(p) == nil }
 // ended returns nil if that very process runs. The error wraps os.ErrProcessDone if it
 // doesn't, any other leaves that open.
 func ended(p ShimProcess) error {
+	if p.BootID != "" {
+		if now, err := bootID(); err != nil {
+			return err
+		} else if now != p.BootID {
+			return os.ErrProcessDone
+		}
+	}
 	start, err := processStart(p.PID)
 	if err == nil && start != p.StartTime || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		err = os.ErrProcessDone
@@ -87,8 +94,15 @@ func Identify(pid int) (ShimProcess, error) {
 
 // Self returns this process as a ShimProcess.
 func Self(runID string) (ShimProcess, error) {
-	start, err := processStart(os.Getpid())
-	return ShimProcess{PID: os.Getpid(), StartTime: start, RunID: runID}, err
+	start, errStart := processStart(os.Getpid())
+	boot, errBoot := bootID()
+	return ShimProcess{PID: os.Getpid(), StartTime: start, RunID: runID, BootID: boot}, errors.Join(errStart, errBoot)
+}
+
+// bootID is another after each boot (random(4)).
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(bytes.TrimSpace(b)), err
 }
 
 // processStart returns field 22 of /proc/PID/stat, see proc(5).

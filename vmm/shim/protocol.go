@@ -150,6 +150,9 @@ type Pod struct {
 	RunDir string `json:"runDir"`
 	// RunID is what its exit.json has: nobody has started it.
 	RunID string `json:"runId"`
+	// StateDir is the path, in the pod, of a folder that outlives the pod; empty: there is
+	// none, and the VM's firmware variables are in RunDir.
+	StateDir string `json:"stateDir,omitempty"`
 }
 
 // Described answers OpDescribe: the VM that a shim in a pod is there for.
@@ -324,4 +327,7 @@ type ShimProcess struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"`
 	RunID     string `json:"runId"`
+	// BootID is the kernel's (random(4)): a run folder may outlive a reboot, after which
+	// another process may have PID and StartTime. Empty: not compared.
+	BootID string `json:"bootId,omitempty"`
 }

@@ -16,6 +16,8 @@ const probeTime = time.Minute
 type Pod struct {
 	// Described is told as it is, but for VMMs.
 	Described shim.Described
+	// StateDir is a folder that outlives the pod; empty: there is none.
+	StateDir string
 	// Probe asks what the VMMs in the pod's image can do.
 	Probe func(ctx context.Context) (json.RawMessage, error)
 }

@@ -79,7 +79,7 @@ func command(p *plan.Plan, files []*os.File, output *os.File) *exec.Cmd {
 // run starts the VMM and waits for its end on one thread: the kernel sends the
 // parent-death signal when the thread that forked ends, not the process
 // (prctl(2), PR_SET_PDEATHSIG). The thread ends with this goroutine, since it
-// stays locked, and so does its no_new_privs, which the VMM inherits.
+// stays locked, and so do its no_new_privs and its sets of capabilities, which the VMM inherits.
 func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink io.Writer) {
 	runtime.LockOSThread()
 	// A session keyring is inherited, and who has it may use its keys, whoever's they
@@ -87,6 +87,9 @@ func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink
 	// containers forbid the call, and have seen to it themselves.
 	_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) // one without a name
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil && cmd.SysProcAttr.Credential != nil { // in a pod they are the container's
+		err = giveUpCapabilities()
+	}
 	if err == nil {
 		err = cmd.Start()
 	}

@@ -165,7 +165,7 @@ func (s *Server) welcome() shim.Welcome {
 		w.Notes = s.vm.plugs.texts()
 	}
 	if s.o.Pod != nil {
-		w.Pod = &shim.Pod{RunDir: s.o.RunDir, RunID: s.o.RunID}
+		w.Pod = &shim.Pod{RunDir: s.o.RunDir, RunID: s.o.RunID, StateDir: s.o.Pod.StateDir}
 	}
 	return w
 }

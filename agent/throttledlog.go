@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// repeatInterval is how often a throttledLog repeats a message.
+	repeatInterval = time.Hour
+	// maxLogged bounds the error in such a message, in bytes: it may be a pod's words. The
+	// pod itself gets more of it (maxMessage).
+	maxLogged = 512
+)
+
+// throttledLog logs each message once, and then at intervals, whatever its error says: what
+// it is about can fail as often, and as differently, as it likes. It is for one goroutine.
+type throttledLog struct {
+	log      *slog.Logger
+	messages map[string]*rate.Sometimes
+}
+
+func newThrottledLog(log *slog.Logger) *throttledLog {
+	return &throttledLog{log: log, messages: make(map[string]*rate.Sometimes)}
+}
+
+// warn logs a message, which is constant, and why; args are as slog's.
+func (l *throttledLog) warn(message string, why error, args ...any) {
+	seldom := l.messages[message]
+	if seldom == nil {
+		seldom = &rate.Sometimes{First: 1, Interval: repeatInterval}
+		l.messages[message] = seldom
+	}
+	seldom.Do(func() { l.log.Warn(message, append(args, "error", clip(why.Error(), maxLogged))...) })
+}
