@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/internal/inotify"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,7 @@ type podNode interface {
 type podVMs struct {
 	agent *agent
 	node  podNode
+	podWords
 }
 
 // runPods runs the pods' VMs until ctx ends; they go on after that.
@@ -61,7 +63,9 @@ func (a *agent) runPods(ctx context.Context, client *kube.Client) {
 	known := pods.New()
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
 	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
-	p := &podVMs{agent: a, node: systemPods{kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known}}
+	p := &podVMs{agent: a, node: systemPods{
+		kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+	}}
 	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)
 	}

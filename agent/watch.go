@@ -272,7 +272,7 @@ func (a *agent) lostShim(m *machine, l *live) {
 func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
 	defer cancel()
-	conn, err := a.shims.Dial(ctx, m.home.runDir())
+	conn, err := m.home.dial(ctx)
 	if err != nil {
 		// It may be ending just now, which closes the connection first.
 		if process.Wait(ctx) == nil {
