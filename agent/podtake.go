@@ -128,6 +128,9 @@ func (p *podVMs) describe(ctx context.Context, h *podHome) (*wanted, error) {
 	w := &wanted{restore: restoreOptions{
 		directory: d.Restore.Directory, lazy: d.Restore.Lazy, allowChangedDisks: d.Restore.AllowChangedDisks, newIdentity: d.Restore.NewIdentity,
 	}}
+	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
+		return nil, failf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", clip(w.restore.directory, maxPath), n, shim.MaxPodManifest)
+	}
 	if h.conn.Welcome().VMMPID == 0 {
 		w.image, err = parseImage(d.Restore.Manifest, filepath.Join(w.restore.directory, memory.ManifestName))
 	}

@@ -22,10 +22,12 @@ const (
 	// MaxPodVMMs what its VMMs may say of themselves (a QEMU under two accelerators says
 	// 75 KiB), all three in one message, where base64 takes 4 bytes for 3.
 	MaxPodSpecification = 64 << 10
-	MaxPodManifest      = 192 << 10
+	MaxPodManifest      = 224 << 10
 	MaxPodVMMs          = 192 << 10
-	// MaxPodKeep is how many bytes an agent may have it keep of a launch.
-	MaxPodKeep = 128 << 10
+	// MaxPodKeep is how many bytes an agent may have it keep of a launch. The manifest of
+	// an image of that run has the same and the disks' names once more: it is below
+	// MaxPodManifest, so that what a pod saves another can restore.
+	MaxPodKeep = 96 << 10
 
 	// freeMessage, in bytes, is what each shim may say without asking for room.
 	freeMessage = 4 << 10
