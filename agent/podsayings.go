@@ -11,12 +11,13 @@ import (
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sync/semaphore"
 )
 
 // Bounds on what the agent takes of pods' words, beside those of their messages.
 const (
-	// podRoom is the memory, in bytes, that pods' messages may take together while they
-	// are read and decoded: eight of the largest.
+	// podRoom is the memory, in bytes, that messages of all pods' shims may take together
+	// while they are read and decoded, and those of their VMMs as well: eight of the largest.
 	podRoom = 16 << 20
 	// maxSayingValues bounds the values in what VMMs say of themselves: a QEMU under two
 	// accelerators says 6,400.
@@ -31,6 +32,7 @@ const (
 // sayings are the VMMs that pods have said to have in their images, which are known for as
 // long as a pod has them. The zero value is ready for use; it is for one goroutine at a time.
 type sayings struct {
+	room  *semaphore.Weighted // for messages of their monitors
 	known map[[sha256.Size]byte]weak.Pointer[sharedVMM]
 }
 
@@ -53,7 +55,7 @@ func (s *sayings) take(t vmm.Teller, name string, said []byte) (*sharedVMM, erro
 			return nil, fmt.Errorf("%w: the VMMs in the images of this node's pods take %d bytes of the agent's memory, %s in this one would take %d, and all may take %d: use fewer images on one node", errNotYet, used, name, cost, maxSayings)
 		}
 	}
-	v, err := t.Told(said)
+	v, err := t.Told(said, s.room)
 	if err != nil {
 		return nil, err
 	}

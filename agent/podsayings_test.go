@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/vmm"
+	"golang.org/x/sync/semaphore"
 )
 
 // echo takes any words for a VMM's.
@@ -18,7 +19,7 @@ type echo struct {
 	said string
 }
 
-func (echo) Told(said json.RawMessage) (vmm.VMM, error) {
+func (echo) Told(said json.RawMessage, _ *semaphore.Weighted) (vmm.VMM, error) {
 	if string(said) == "bad" {
 		return nil, errors.New("no")
 	}

@@ -66,6 +66,7 @@ func (a *agent) runPods(ctx context.Context, client *kube.Client) {
 	p := &podVMs{agent: a, node: systemPods{
 		kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
+	p.sayings.room = semaphore.NewWeighted(podRoom)
 	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)
 	}

@@ -23,7 +23,7 @@ const (
 	// event: QEMU's have less, and one of a VMM that was taken over may have
 	// as much as a message of its monitor.
 	maxEventName = 64
-	maxEventData = 16 << 10
+	maxEventData = 4 << 10
 )
 
 // watch follows a running VM until it has ended or the agent ends.

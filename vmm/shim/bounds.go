@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 )
 
 // Bounds on what a pod's shim says. They leave room for the largest that an honest one
@@ -34,6 +35,9 @@ const (
 	// decodeFactor is how much memory a message takes while it is decoded, times its
 	// size: as it is read into a buffer that grows, its body, and what comes of it.
 	decodeFactor = 4
+	// podFlow is how many bytes a second are read, after a burst of two of the largest
+	// messages: an honest shim has some KiB to say.
+	podFlow = 1 << 20
 	// messageTime is how long a message may take to arrive whole that has been given room.
 	messageTime = 10 * time.Second
 	// maxNotes bounds a Welcome's notes, each of which takes more memory than text: they
@@ -54,12 +58,13 @@ const (
 // bytes, is in room, which all such clients share.
 func NewPodClient(ctx context.Context, conn *net.UnixConn, room *semaphore.Weighted) (*Client, error) {
 	life, end := context.WithCancel(context.Background())
-	return newClient(ctx, conn, &podRoom{room: room, life: life, end: end})
+	return newClient(ctx, conn, &podRoom{room: room, flow: rate.NewLimiter(podFlow, 2*MaxPodMessage), life: life, end: end})
 }
 
 // podRoom is where the messages of a pod's shim find room, until its connection ends.
 type podRoom struct {
 	room *semaphore.Weighted
+	flow *rate.Limiter
 	life context.Context
 	end  context.CancelFunc
 }
@@ -82,8 +87,14 @@ func (c *Client) admit(size int) (*share, error) {
 	if c.pod == nil {
 		return nil, checkSize(size, MaxMessage)
 	}
-	if err := checkSize(size, MaxPodMessage); err != nil || size <= freeMessage {
+	if err := checkSize(size, MaxPodMessage); err != nil {
 		return nil, err
+	}
+	if err := c.pod.flow.WaitN(c.pod.life, size); err != nil {
+		return nil, net.ErrClosed
+	}
+	if size <= freeMessage {
+		return nil, nil
 	}
 	s := &share{room: c.pod.room, bytes: int64(size) * decodeFactor}
 	if err := s.room.Acquire(c.pod.life, s.bytes); err != nil {

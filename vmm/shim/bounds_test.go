@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -57,7 +58,7 @@ func liveHeap() int64 {
 // long as nobody listens.
 func TestLiarsTakeLittleMemory(t *testing.T) {
 	const (
-		liars = 8
+		liars = 6
 		each  = 256 << 10 // bytes, for as long as the connection lasts
 	)
 	long := strings.Repeat("x", MaxPodMessage-(1<<10))
@@ -65,29 +66,31 @@ func TestLiarsTakeLittleMemory(t *testing.T) {
 	welcome := podWelcome[:len(podWelcome)-1] + `,"damaged":"` + long[:1<<17] + `","notes":[0` + strings.Repeat(",0", maxNotes-16) + `],"keep":"` + long[:MaxPodKeep-2] + `"}`
 	room := semaphore.NewWeighted(testRoom)
 	before := liveHeap()
-	var clients []*Client
-	for range liars {
+	clients := make([]*Client, liars)
+	var group errgroup.Group
+	for i := range clients {
 		c, err := liar(t, room, welcome, func(w *Wire, r Request) {
-			for range 2 * eventQueue {
+			for range eventQueue {
 				for _, m := range []Message{
-					{Event: &Event{Damaged: long}}, {Event: &Event{Exit: exit}},
-					{Event: &Event{Note: json.RawMessage(`"` + long[2:] + `"`)}},
-					{ID: r.ID, Progress: &Progress{Step: long}}, {ID: 1 << 60, Body: json.RawMessage(`"` + long[2:] + `"`)},
+					{Event: &Event{Damaged: long}}, {Event: &Event{Exit: exit, Note: json.RawMessage(`"` + long[:1<<15] + `"`)}},
 				} {
 					if w.Send(m) != nil {
 						return
 					}
 				}
 			}
+			w.Send(Message{ID: r.ID, Progress: &Progress{Step: long}})
+			w.Send(Message{ID: 1 << 60, Body: json.RawMessage(`"` + long[2:] + `"`)})
 			w.Send(Message{ID: r.ID, Body: []byte("{}")})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients = append(clients, c)
-		if err := c.Release(t.Context(), ""); err != nil { // all that comes before the reply was read
-			t.Fatal(err)
-		}
+		clients[i] = c
+		group.Go(func() error { return c.Release(t.Context(), "") }) // all that comes before the reply is read
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	grown := (liveHeap() - before) / liars
 	t.Logf("%d bytes for each", grown)
@@ -184,5 +187,39 @@ func TestStallingPodGivesBackItsRoom(t *testing.T) {
 	defer over()
 	if room.Acquire(acquired, testRoom) != nil {
 		t.Error("its room is still taken")
+	}
+}
+
+// TestFieldsAreBounded: no field of what is kept has more than is shown of it.
+func TestFieldsAreBounded(t *testing.T) {
+	long := strings.Repeat("ü", MaxPodMessage/2)
+	exit := func() *Exit {
+		return &Exit{Reason: Reason(long), Signal: long, LastWords: long, ImageDirectory: long, ImageID: long, RunID: long}
+	}
+	decoded := func(into any, m Message) any {
+		if m.Body == nil {
+			b, err := json.Marshal(into)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Body = b
+		}
+		if err := (&call{into: into}).decode(&m, true); err != nil && m.Error == nil {
+			t.Errorf("%T: %v", into, err)
+		}
+		return into
+	}
+	event := &Event{Damaged: long, Exit: exit(), Note: json.RawMessage(`"` + long + `"`)}
+	event.bound(true)
+	refused := &Error{Code: Code(long), Field: long, Message: long}
+	decoded(new(Exit), Message{Error: refused})
+	for _, v := range []any{
+		event, refused, decoded(exit(), Message{}), decoded(&Committed{Exit: exit()}, Message{}), decoded(&Prepared{ImageID: long}, Message{}),
+		decoded(&Welcome{Damaged: long, Exit: exit(), Notes: []json.RawMessage{[]byte(`"` + long + `"`)}}, Message{}),
+	} {
+		b, err := json.Marshal(v)
+		if most := 2*maxText + maxPath + 8*maxField; err != nil || len(b) > most {
+			t.Errorf("%T: %d bytes are kept, want at most %d; %v", v, len(b), most, err)
+		}
 	}
 }
