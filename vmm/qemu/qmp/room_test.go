@@ -66,9 +66,11 @@ func TestRoomIsGivenBack(t *testing.T) {
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	p.reply(r, long)
-	p.send(`{"return":` + long + `,"id":5}` + "\n")
-	p.send(`{"event":"LONG","data":` + long + `}` + "\n")
+	go func() {
+		p.reply(r, long)
+		p.send(`{"return":` + long + `,"id":5}` + "\n")
+		p.send(`{"event":"LONG","data":` + long + `}` + "\n")
+	}()
 	go func() { p.reply(p.receive(), `{}`) }()
 	if err := client.Execute(testContext(t), "flush", nil, nil); err != nil {
 		t.Fatal(err)
