@@ -146,7 +146,7 @@ const launchPace = 50 * time.Millisecond
 // under way then that its agent did not live to see through, which is being taken back,
 // or its VMM runs by now.
 func (ad *adoption) call(ctx context.Context, process ShimProcess) (settled bool) {
-	conn, err := ad.agent.shims.Dial(ctx, ad.m.home.runDir())
+	conn, err := ad.m.home.dial(ctx)
 	faultpoint.Reach("agent.adopt.dialled")
 	switch {
 	case err != nil:

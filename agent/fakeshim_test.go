@@ -34,7 +34,7 @@ func (c *fakeShim) hangUp() { c.once.Do(func() { close(c.events) }) }
 func (c *fakeShim) Welcome() shim.Welcome {
 	c.proc.mu.Lock()
 	defer c.proc.mu.Unlock()
-	w := shim.Welcome{PID: c.proc.pid, Plan: c.proc.launched, Notes: c.proc.notes}
+	w := shim.Welcome{PID: c.proc.pid, Notes: c.proc.notes}
 	if c.proc.launched != nil {
 		w.VMMPID = c.proc.pid + 1000
 	}

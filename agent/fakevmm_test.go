@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sync/semaphore"
 )
 
 // fakeVMM plans anything.
@@ -85,7 +86,7 @@ func (v *fakeVMM) PlanDetach(r vmm.PlugRequest) (*plan.Detachment, error) {
 }
 
 func (v *fakeVMM) Tell(vmm.Info) (json.RawMessage, error) { return json.RawMessage(`"fake"`), nil }
-func (v *fakeVMM) Told(said json.RawMessage) (vmm.VMM, error) {
+func (v *fakeVMM) Told(said json.RawMessage, _ *semaphore.Weighted) (vmm.VMM, error) {
 	if string(said) != `"fake"` {
 		return nil, fmt.Errorf("what QEMU said of itself: %.20s", said)
 	}

@@ -22,6 +22,8 @@ type home interface {
 	// process is the shim that runs there. The error wraps fs.ErrNotExist if there
 	// is none, os.ErrProcessDone if it has ended.
 	process() (ShimProcess, error)
+	// dial connects to it.
+	dial(ctx context.Context) (Shim, error)
 	// giveBack takes back all that a run had of the node.
 	giveBack(l *lease) error
 	// sweep does the same of a run whose shim was killed.

@@ -187,12 +187,13 @@ func (m *machine) movedSince(before *vmletv1.VirtualMachine, from, to lifecycle.
 // shim's or a VMM's words.
 const maxMessage = 8 << 10
 
-// clip cuts a text that has more than max bytes, between characters.
+// clip cuts a text that has more than max bytes, between characters. The rest is not kept
+// in memory.
 func clip(text string, max int) string {
 	if len(text) <= max {
 		return text
 	}
-	return strings.ToValidUTF8(text[:max], "")
+	return strings.Clone(strings.ToValidUTF8(text[:max], ""))
 }
 
 // stamp is a moment that a VMM or a shim has told, or now if it is none that can be

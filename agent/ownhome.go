@@ -32,6 +32,8 @@ func (h ownHome) stateDir() string { return h.agent.store.StateDir(h.name) }
 
 func (h ownHome) keep(vm *vmletv1.VirtualMachine) error { return h.agent.store.Save(vm) }
 
+func (h ownHome) dial(ctx context.Context) (Shim, error) { return h.agent.shims.Dial(ctx, h.runDir()) }
+
 func (h ownHome) process() (ShimProcess, error) { return h.agent.shims.Process(h.runDir()) }
 
 func (h ownHome) refuses(op lifecycle.Operation) error {

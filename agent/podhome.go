@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/grpc/codes"
@@ -38,11 +40,13 @@ type podHome struct {
 	peer      pods.Peer
 	shimID    shim.ShimProcess
 	conn      Shim
+	node      podNode
 	// allocated are the resources that the container was given.
 	allocated map[string]bool
 	// told are the VMMs of the pod's image, by name, and broken why one can't be used.
 	told   map[string]vmm.VMM
 	broken map[string]string
+	shared []*sharedVMM // keeps what told has from being forgotten, see sayings
 }
 
 // name is that of the VM in the agent's API.
@@ -180,6 +184,9 @@ func (h *podHome) request(c *choice) (shim.Launch, error) {
 	if err != nil {
 		return shim.Launch{}, err
 	}
+	if len(kept) > shim.MaxPodKeep {
+		return shim.Launch{}, failf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
+	}
 	grace := c.spec.GetStopGracePeriod().AsDuration()
 	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < int64(grace/time.Second)+int64(graceMargin/time.Second) {
 		grace = min(grace, time.Duration(*s)*time.Second-graceMargin)
@@ -191,11 +198,14 @@ func (h *podHome) request(c *choice) (shim.Launch, error) {
 // word: only what concerns the pod alone is taken from it.
 func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	var said lease
+	if n := separators(w.Keep); n > maxKeepValues {
+		return nil, fmt.Errorf("what the shim keeps of the launch: %d values, at most %d are read", n, maxKeepValues)
+	}
 	if err := json.Unmarshal(w.Keep, &said); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
-	if len(said.Manifest.VMM.Version) > maxVersion {
-		return nil, fmt.Errorf("what the shim keeps of the launch: the VMM's version has %d bytes", len(said.Manifest.VMM.Version))
+	if err := boundManifest(&said.Manifest); err != nil {
+		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	l := h.lease()
 	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
@@ -203,8 +213,40 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	return l, nil
 }
 
-// maxVersion bounds the version of a VMM, in bytes: it is shown.
-const maxVersion = 128
+const (
+	// maxVersion bounds the version of a VMM, in bytes: it is shown.
+	maxVersion = 128
+	// maxKeepValues bounds the values in what a shim keeps, each of which may take more
+	// memory than text. A text may have as many commas.
+	maxKeepValues = 32 << 10
+	// maxParts bounds the lists of a manifest that is kept.
+	maxParts = 1 << 10
+)
+
+// boundManifest refuses what no agent has had kept, and would take memory for as long as
+// the VM runs.
+func boundManifest(m *memory.Manifest) error {
+	switch {
+	case len(m.VMM.Version) > maxVersion:
+		return fmt.Errorf("the VMM's version has %d bytes", len(m.VMM.Version))
+	case len(m.Regions) > maxParts, len(m.CPU.Features) > maxParts, len(m.VMM.Extra) > maxParts:
+		return fmt.Errorf("a list of the manifest has more than %d elements", maxParts)
+	}
+	m.Disks, m.Chunks = nil, nil // a save fills them in
+	return nil
+}
+
+// dial connects to the shim that this is the home of, and to no other.
+func (h *podHome) dial(ctx context.Context) (Shim, error) {
+	conn, peer, err := h.node.Dial(ctx, h.dir)
+	if err == nil && peer != h.peer {
+		err = errors.Join(errors.New("another process listens in the pod's volume"), conn.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
 
 // hasImage: the folder is the pod's, and can't be looked at from here.
 func (*podHome) granting(*lease, []plan.File) error    { return nil }

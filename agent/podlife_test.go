@@ -88,6 +88,11 @@ func TestPodHostileKeep(t *testing.T) {
 		{"empty", func(json.RawMessage) json.RawMessage { return json.RawMessage("{}") }, false},
 		{"another hypervisor", lie(func(l *lease) { l.Manifest.Accelerator = "abacus" }), false},
 		{"an endless version", lie(func(l *lease) { l.Manifest.VMM.Version = strings.Repeat("9", 1<<20) }), false},
+		{"disks and sums", lie(func(l *lease) {
+			l.Manifest.Disks, l.Manifest.Chunks = make([]memory.DiskIdentity, 1), make(memory.ChunkSums, 1)
+		}), true},
+		{"countless values", lie(func(l *lease) { l.Manifest.Disks = make([]memory.DiskIdentity, maxKeepValues/7) }), false},
+		{"a long list", lie(func(l *lease) { l.Manifest.CPU.Features = make([]string, maxParts+1) }), false},
 		{"no id", lie(func(l *lease) { l.Manifest.PlanExtras = json.RawMessage(`{"id":"../../x"}`) }), false},
 		{"no specification", lie(func(l *lease) { l.Manifest.Specification = nil }), false},
 		{"a faulty specification", lie(func(l *lease) { l.Manifest.Specification = json.RawMessage(`{"name":"UPPER/../CASE"}`) }), false},
@@ -128,6 +133,9 @@ func TestPodHostileKeep(t *testing.T) {
 			l := m.running().lease
 			if l.UID != 1000 || l.Device != "" || l.Memory != "" || l.RunID != proc.options.RunID || l.Cgroup.Paths[""] != "/kubepods/pod/c0ffee" || l.Cgroup.Version != 2 {
 				t.Errorf("taken from it: %+v", l)
+			}
+			if len(l.Manifest.Disks)+len(l.Manifest.Chunks) > 0 {
+				t.Errorf("kept of it: %+v", l.Manifest)
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/pods"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
@@ -27,10 +25,6 @@ const (
 	// describePatience is more than a shim takes to ask its VMMs.
 	describePatience = 90 * time.Second
 )
-
-// maxSayings bounds what VMMs say of themselves, in bytes: a QEMU under two
-// accelerators says 70 KiB.
-const maxSayings = 1 << 20
 
 // maxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
 const maxPath = 4096
@@ -63,7 +57,7 @@ func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, failf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
-	h := &podHome{agent: p.agent, dir: v.Dir, peer: peer, conn: conn}
+	h := &podHome{agent: p.agent, node: p.node, dir: v.Dir, peer: peer, conn: conn}
 	var err error
 	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
 		return nil, err
@@ -108,67 +102,71 @@ func (p *podVMs) grant(ctx context.Context, h *podHome) error {
 	return nil
 }
 
+// wanted is what a shim in a pod is there for.
+type wanted struct {
+	spec *vmletv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
+	// image and how to restore it; nil: it was restored by an earlier agent.
+	image   *image
+	restore restoreOptions
+}
+
 // describe asks the shim what it is there for, and what the VMMs beside it can do.
-func (p *podVMs) describe(ctx context.Context, h *podHome) (*shim.Described, error) {
+func (p *podVMs) describe(ctx context.Context, h *podHome) (*wanted, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, describePatience, fmt.Errorf("the shim has not said within %v which VM it is for", describePatience))
 	defer cancel()
 	d, err := h.conn.Describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.VMMs) > maxSayings {
-		return nil, fmt.Errorf("what the VMMs in the pod's image say of themselves: %d bytes, at most %d are taken", len(d.VMMs), maxSayings)
+	defer d.Done()
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	if err := p.listen(h, d.VMMs); err != nil {
+		return nil, err
 	}
-	var said []vmm.Saying
-	if err := json.Unmarshal(d.VMMs, &said); err != nil {
-		return nil, fmt.Errorf("what the VMMs in the pod's image say of themselves: %w", err)
+	if d.Restore == nil {
+		s, err := p.specification(h, d)
+		return &wanted{spec: s}, err
 	}
-	h.told, h.broken = make(map[string]vmm.VMM), make(map[string]string)
-	for _, s := range said {
-		for _, v := range p.agent.node.vmms {
-			t, tells := v.(vmm.Teller)
-			if !tells || v.Name() != s.Name {
-				continue
-			}
-			if s.Error != "" {
-				h.broken[s.Name] = clip(s.Error, maxMessage)
-				continue
-			}
-			if h.told[s.Name], err = t.Told(s.Said); err != nil {
-				return nil, err
-			}
-		}
+	w := &wanted{restore: restoreOptions{
+		directory: d.Restore.Directory, lazy: d.Restore.Lazy, allowChangedDisks: d.Restore.AllowChangedDisks, newIdentity: d.Restore.NewIdentity,
+	}}
+	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
+		return nil, failf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", clip(w.restore.directory, maxPath), n, shim.MaxPodManifest)
 	}
-	return d, nil
+	if h.conn.Welcome().VMMPID == 0 {
+		w.image, err = parseImage(d.Restore.Manifest, filepath.Join(w.restore.directory, memory.ManifestName))
+	}
+	return w, err
 }
 
 // launch boots the VM that a shim was started for, or restores it.
-func (p *podVMs) launch(ctx context.Context, h *podHome, d *shim.Described) (*machine, error) {
-	if d.Restore != nil {
-		return p.restore(ctx, h, d.Restore)
+func (p *podVMs) launch(ctx context.Context, h *podHome, want *wanted) (*machine, error) {
+	if want.spec == nil {
+		return p.restore(ctx, h, want)
 	}
-	s, err := p.specification(ctx, h, d)
-	if err != nil {
+	if err := p.agent.validate(ctx, want.spec, h.vmm); err != nil {
 		return nil, err
 	}
-	return p.run(h, s, string(h.pod.UID), func(m *machine) error {
-		l := &launch{agent: p.agent, m: m, spec: s, progress: ignoreProgress}
+	return p.run(h, want.spec, string(h.pod.UID), func(m *machine) error {
+		l := &launch{agent: p.agent, m: m, spec: want.spec, progress: ignoreProgress}
 		return l.run(ctx, "")
 	})
 }
 
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
-func (p *podVMs) specification(ctx context.Context, h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
+func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
 	// The name begins each error, and is not to take the place of what follows.
-	s, err := spec.Parse(d.Specification, clip(d.SpecificationName, maxPath))
-	if err != nil {
-		return nil, err
+	name := clip(d.SpecificationName, maxPath)
+	if n := len(d.Specification); n > shim.MaxPodSpecification {
+		return nil, failf(codes.InvalidArgument, "%s: %d bytes, a VM in a pod may have a specification of %d", name, n, shim.MaxPodSpecification)
 	}
-	if s.Name == "" {
+	s, err := spec.Parse(d.Specification, name)
+	if err == nil && s.Name == "" {
 		s.Name = nameFor(h.pod.Name)
 	}
-	return s, p.agent.validate(ctx, s, h.vmm)
+	return s, err
 }
 
 // nameFor makes a guest's name, a DNS label, of a pod's, which may be longer and
@@ -189,19 +187,13 @@ func nameFor(pod string) string {
 }
 
 // restore lets the VM of an image in one of the pod's volumes go on.
-func (p *podVMs) restore(ctx context.Context, h *podHome, r *shim.PodRestore) (*machine, error) {
-	i, err := parseImage(r.Manifest, filepath.Join(r.Directory, memory.ManifestName))
-	if err != nil {
-		return nil, err
-	}
-	o := restoreOptions{
-		directory: r.Directory, lazy: r.Lazy, allowChangedDisks: r.AllowChangedDisks, newIdentity: r.NewIdentity,
-	}
-	if err := p.agent.identify(i, o); err != nil {
+func (p *podVMs) restore(ctx context.Context, h *podHome, want *wanted) (*machine, error) {
+	i := want.image
+	if err := p.agent.identify(i, want.restore); err != nil {
 		return nil, err
 	}
 	return p.run(h, i.spec, i.id, func(m *machine) error {
-		return p.agent.launchImage(ctx, m, i, o, ignoreProgress)
+		return p.agent.launchImage(ctx, m, i, want.restore, ignoreProgress)
 	})
 }
 
@@ -233,19 +225,28 @@ func (p *podVMs) enter(h *podHome, s *vmletv1.VirtualMachineSpec, id string) (*m
 	}
 }
 
-// adopt takes up a VM that an earlier agent has launched.
-func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, d *shim.Described) (*machine, error) {
+// kept is h.kept, and the image that a save of the run would make.
+func (p *podVMs) kept(h *podHome, w shim.Welcome) (*lease, *image, error) {
+	p.reading.Lock()
+	defer p.reading.Unlock()
 	l, err := h.kept(w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	i, err := imageOf(&l.Manifest, "what the shim keeps of the launch")
+	return l, i, err
+}
+
+// adopt takes up a VM that an earlier agent has launched.
+func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, want *wanted) (*machine, error) {
+	l, i, err := p.kept(h, w)
 	if err != nil {
 		return nil, err
 	}
 	s := i.spec
-	if d.Restore == nil {
-		if s, err = p.specification(ctx, h, d); err != nil {
+	if want.spec != nil {
+		s = want.spec
+		if err := p.agent.validate(ctx, s, h.vmm); err != nil {
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/internal/inotify"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,7 @@ type podNode interface {
 type podVMs struct {
 	agent *agent
 	node  podNode
+	podWords
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
 	volumes inotify.Shared
@@ -63,7 +65,10 @@ func (a *agent) runPods(ctx context.Context, client *kube.Client) {
 	known := pods.New()
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
 	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
-	p := &podVMs{agent: a, node: systemPods{kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known}}
+	p := &podVMs{agent: a, node: systemPods{
+		kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+	}}
+	p.sayings.room = semaphore.NewWeighted(podRoom)
 	defer p.volumes.Close()
 	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)

@@ -141,9 +141,15 @@ func TestPodRefused(t *testing.T) {
 		{"no list of VMMs", nil, func(p *fakePod) { p.described.VMMs = json.RawMessage(`{"name":"qemu"}`) }, []string{"what the VMMs in the pod's image say"}},
 		{"VMMs without end", nil, func(p *fakePod) {
 			p.described.VMMs = json.RawMessage(`[{"name":"qemu","said":"fake"}` + strings.Repeat(`,{"name":"qemu"}`, 1<<17) + `]`)
-		}, []string{"at most 1048576"}},
+		}, []string{"at most 196608"}},
+		{"more in VMMs than their text", nil, func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(`[{}` + strings.Repeat(`,{}`, maxSayingValues/2) + `]`)
+		}, []string{"at most 16384"}},
+		{"a specification without end", nil, func(p *fakePod) {
+			p.described.Specification = []byte(podSpec + strings.Repeat("#", shim.MaxPodSpecification))
+		}, []string{"/guest/vm.yaml", "may have a specification of 65536"}},
 		{"an endless complaint", nil, func(p *fakePod) {
-			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<18) + `"}]`)
+			p.described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<16) + `"}]`)
 		}, []string{"nono"}},
 		{"huge pages", nil, func(p *fakePod) {
 			p.described.Specification = []byte(podSpec + "memory: {size: 64Mi, hugePages: {pageSize: 2Mi}}\n")

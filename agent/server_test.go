@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -254,15 +255,48 @@ func apiLogs(t *testing.T, w *world, c vmletv1.NodeServiceClient) {
 	wantCode(t, "a log that there is not", err, codes.InvalidArgument)
 }
 
-// TestPanic keeps the agent alive.
+// faulty panics where it is called.
+type faulty struct {
+	vmletv1.UnimplementedNodeServiceServer
+}
+
+func (faulty) ListVMs(context.Context, *vmletv1.ListVMsRequest) (*vmletv1.ListVMsResponse, error) {
+	panic("oh")
+}
+
+func (faulty) WatchEvents(*vmletv1.WatchEventsRequest, grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
+	panic("oh")
+}
+
+// TestPanic: a call that panics fails, and those after it are served.
 func TestPanic(t *testing.T) {
-	g := &gate{log: slog.New(slog.DiscardHandler)}
-	err := func() (err error) {
-		defer g.recover("Test", &err)
-		panic("oh")
-	}()
-	if status.Code(err) != codes.Internal {
-		t.Errorf("a panic became %v", err)
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := listen(socket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	server := newServer(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	vmletv1.RegisterNodeServiceServer(server, faulty{})
+	go server.Serve(l)
+	conn, err := dialAPI(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := vmletv1.NewNodeServiceClient(conn)
+	for range 2 {
+		_, err := c.ListVMs(t.Context(), &vmletv1.ListVMsRequest{})
+		wantCode(t, "a call that panics", err, codes.Internal)
+		stream, err := c.WatchEvents(t.Context(), &vmletv1.WatchEventsRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		wantCode(t, "a stream that panics", err, codes.Internal)
+	}
+	server.Stop() // nobody logs any more
+	if n := strings.Count(log.String(), "panic=oh"); n != 4 || !strings.Contains(log.String(), "faulty.ListVMs") {
+		t.Errorf("4 panics are logged %d times, or without where: %s", n, log.String())
 	}
 }
 

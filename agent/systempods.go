@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/vmm/shim"
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -16,6 +17,7 @@ import (
 type systemPods struct {
 	kubeletDir string
 	pods       *pods.Pods
+	room       *semaphore.Weighted // for messages of their shims
 }
 
 func (s systemPods) Dial(ctx context.Context, dir string) (Shim, pods.Peer, error) {
@@ -29,7 +31,7 @@ func (s systemPods) Dial(ctx context.Context, dir string) (Shim, pods.Peer, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, shimPatience)
 	defer cancel()
-	client, err := shim.NewClient(ctx, conn)
+	client, err := shim.NewPodClient(ctx, conn, s.room)
 	if err != nil {
 		return nil, peer, err
 	}

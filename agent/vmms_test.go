@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
@@ -236,7 +237,7 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 	}
 }
 
-func (v *otherVMM) Told(json.RawMessage) (vmm.VMM, error) { return v, nil }
+func (v *otherVMM) Told(json.RawMessage, *semaphore.Weighted) (vmm.VMM, error) { return v, nil }
 
 // TestPodHasItsImagesVMMs: a pod's VM has what the pod's image has, in the node's
 // order, and not what the node has.

@@ -24,7 +24,7 @@ const (
 	// event: QEMU's have less, and one of a VMM that was taken over may have
 	// as much as a message of its monitor.
 	maxEventName = 64
-	maxEventData = 16 << 10
+	maxEventData = 4 << 10
 )
 
 // watch follows a running VM until it has ended or the agent ends.
@@ -277,7 +277,7 @@ func (a *agent) lostShim(m *machine, l *live) {
 func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
 	defer cancel()
-	conn, err := a.shims.Dial(ctx, m.home.runDir())
+	conn, err := m.home.dial(ctx)
 	if err != nil {
 		// It may be ending just now, which closes the connection first.
 		if process.Wait(ctx) == nil {

@@ -14,6 +14,8 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // ErrNoGuestAgent means that no agent in the guest answers: it has none, it is
@@ -58,8 +60,10 @@ type Teller interface {
 	// Tell returns what Info said in the form that Told takes.
 	Tell(info Info) (json.RawMessage, error)
 	// Told returns the VMM whose Info is what Tell said elsewhere. It is given
-	// what a pod said, and need not believe it.
-	Told(said json.RawMessage) (VMM, error)
+	// what a pod said, and need not believe it. Its monitors read large messages only
+	// while the memory that they take, in bytes, is in room, which other VMMs may share;
+	// nil: it is bounded for each alone.
+	Told(said json.RawMessage, room *semaphore.Weighted) (VMM, error)
 }
 
 // Saying is what one VMM program said of itself, on its way to another process.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,14 +28,7 @@ import (
 const podMode = "pod"
 
 const (
-	// maxSpecification and maxManifest bound what is read and handed to the
-	// agent, in bytes: both fit into one message. A manifest has some 12 bytes
-	// for each 4 MiB of the guest's memory.
-	maxSpecification = 2 << 20
-	maxManifest      = 8 << 20
-	// maxAnswer bounds what vmlet says of the VMMs.
-	maxAnswer = 1 << 20
-	// maxSaid bounds what is quoted of its complaints.
+	// maxSaid bounds what is quoted of vmlet's complaints, in bytes.
 	maxSaid = 4 << 10
 	// terminationLog is where the kubelet looks for a container's last words
 	// (the default of terminationMessagePath), of which it keeps the last
@@ -235,17 +229,37 @@ func (o podOptions) makeState() error {
 func (o podOptions) describe() (shim.Described, error) {
 	var d shim.Described
 	if o.restore.Directory == "" {
-		content, err := readBounded(o.specification, maxSpecification)
+		content, err := readBounded(o.specification, shim.MaxPodSpecification)
 		d.Specification, d.SpecificationName = content, o.specification
 		return d, err
 	}
-	manifest, err := readBounded(filepath.Join(o.restore.Directory, memory.ManifestName), maxManifest)
+	manifest, err := readHead(filepath.Join(o.restore.Directory, memory.ManifestName))
 	if err != nil {
 		return d, fmt.Errorf("the image to restore: %w", err)
 	}
 	d.Restore = &o.restore
 	d.Restore.Manifest = manifest
 	return d, nil
+}
+
+// readHead reads what the agent wants to know of an image. The sums of its chunks, which
+// this process alone needs, are left out: those of a large guest are many MiB.
+func readHead(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	defer debug.FreeOSMemory()
+	manifest, err := memory.ReadManifest(f, path)
+	if err != nil {
+		return nil, err
+	}
+	head, err := manifest.Head()
+	if err == nil && len(head) > shim.MaxPodManifest {
+		err = fmt.Errorf("%s has %d bytes beside the sums of its chunks, and a VM in a pod may have %d: restore it with vmlet restore, outside of pods", path, len(head), shim.MaxPodManifest)
+	}
+	return head, err
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {
@@ -267,13 +281,13 @@ func readBounded(path string, limit int64) ([]byte, error) {
 // probe has vmlet ask the VMMs: this program links nothing that could.
 func (o podOptions) probe(ctx context.Context) (json.RawMessage, error) {
 	cmd := exec.CommandContext(ctx, o.vmlet, "probe", "--vmms")
-	answer, said := &limited{room: maxAnswer}, &limited{room: maxSaid}
+	answer, said := &limited{room: shim.MaxPodVMMs}, &limited{room: maxSaid}
 	cmd.Stdout, cmd.Stderr = answer, said
 	cmd.WaitDelay = pipesPatience
 	err := cmd.Run()
 	switch {
 	case answer.over:
-		err = errors.Join(err, fmt.Errorf("it says more than %d bytes", maxAnswer))
+		err = errors.Join(err, fmt.Errorf("it says more than %d bytes", shim.MaxPodVMMs))
 	case err == nil && !json.Valid(answer.kept.Bytes()):
 		err = errors.New("what it says is no JSON")
 	}

@@ -74,7 +74,7 @@ func TestPodDescribes(t *testing.T) {
 	}
 	for script, want := range map[string]string{
 		"echo no QEMU >&2; exit 3":                 "no QEMU",
-		"head -c 5000000 /dev/zero":                "more than 1048576 bytes",
+		"head -c 5000000 /dev/zero":                "more than 196608 bytes",
 		"head -c 1000000 /dev/zero >&2; exit 4":    "exit status 4",
 		"exit 0":                                   "no JSON",
 		"sleep 600 & echo not in time >&2; exit 5": "exit status 5",

@@ -18,6 +18,7 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/sync/semaphore"
 )
 
 // Config is what it needs to know of the node.
@@ -51,6 +52,7 @@ type Program struct {
 	known  *answer
 	// told is set if the program is not this process's to run, see Told.
 	told *answer
+	room *semaphore.Weighted // for its replies; nil: they are trusted, or alone
 }
 
 var _ vmm.Teller = (*Program)(nil)

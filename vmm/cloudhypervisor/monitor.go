@@ -53,7 +53,7 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 		return nil, err
 	}
 	m := &monitor{
-		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, chvm.APISocket) }),
+		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, chvm.APISocket) }, p.replies()...),
 		conn:   conn, events: make(chan vmm.Event), done: make(chan struct{}),
 	}
 	m.panicked.Store(first.Panicked)
@@ -61,6 +61,17 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	go m.pump(frames, rate.NewLimiter(frameRate, frameBurst))
 	return m, nil
+}
+
+// maxPodReply bounds a reply from a pod, in bytes: a VM there has few devices.
+const maxPodReply = 512 << 10
+
+// replies says what is read of them.
+func (p *Program) replies() []chapi.Option {
+	if p.room == nil {
+		return nil
+	}
+	return []chapi.Option{chapi.WithRoom(p.room), chapi.WithMaxReply(maxPodReply)}
 }
 
 // firstFrame is what the driver says at once.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/sync/semaphore"
 )
 
 // Tell returns the program's answer in the form that Told takes.
@@ -30,7 +31,7 @@ const (
 // Told returns a cloud-hypervisor that was asked elsewhere, in a pod: its Info is what
 // Tell gave there, and nothing is run here. That it was said doesn't make it true:
 // whoever carries out a plan that is made of it does so with the pod's rights.
-func (p *Program) Told(said json.RawMessage) (vmm.VMM, error) {
+func (p *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var a answer
 	err := json.Unmarshal(said, &a)
 	if err == nil {
@@ -42,7 +43,7 @@ func (p *Program) Told(said json.RawMessage) (vmm.VMM, error) {
 	config := p.config
 	config.Binary = a.Binary
 	other := New(config)
-	other.told = &a
+	other.told, other.room = &a, room
 	return other, nil
 }
 

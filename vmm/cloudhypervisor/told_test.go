@@ -26,7 +26,7 @@ func TestToldGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := teller(t).Told(said)
+			other, err := teller(t).Told(said, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestToldRefused(t *testing.T) {
 		fmt.Sprintf(`{"binary":"/ch","details":{"features":["%s"]}}`, long(2000)):           "more than 1024 bytes",
 		fmt.Sprintf(`{"binary":"/ch","details":{"accelerators":{"kvm":"%s"}}}`, long(9000)): "more than 8192 bytes",
 	} {
-		v, err := teller(t).Told(json.RawMessage(said))
+		v, err := teller(t).Told(json.RawMessage(said), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, error %.300v, want %q", said, v, err, want)
 		} else if len(err.Error()) > 1000 {
@@ -87,7 +87,7 @@ func TestToldRefused(t *testing.T) {
 // TestToldIsNotAsked: nothing is run on the word of a pod, and nothing of it kept.
 func TestToldIsNotAsked(t *testing.T) {
 	p := teller(t)
-	other, err := p.Told(json.RawMessage(`{"binary":"/bin/false","version":"1"}`))
+	other, err := p.Told(json.RawMessage(`{"binary":"/bin/false","version":"1"}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func FuzzTold(f *testing.F) {
 		return !slices.Contains([]string{"everything", "firmware", "restore-lazy"}, c.name)
 	})
 	f.Fuzz(func(t *testing.T, said []byte) {
-		v, err := node.Told(said)
+		v, err := node.Told(said, nil)
 		if err != nil {
 			return
 		}

@@ -39,9 +39,16 @@ type monitor struct {
 	balloon balloon
 }
 
-// maxMonitorReply bounds a message to the agent, in bytes: the largest that it asks for
-// are the counters of some dozens of disks, of 1.5 KiB each.
-const maxMonitorReply = 1 << 20
+const (
+	// maxMonitorReply bounds a message to the agent, in bytes: the largest that it asks
+	// for are the counters of some dozens of disks, of 1.5 KiB each, and vCPUs by the
+	// hundred, of 0.2 KiB.
+	maxMonitorReply = 512 << 10
+	// maxMonitorValues bounds the values in one from a pod.
+	maxMonitorValues = 32 << 10
+	// maxMonitorEvents bounds what waits for the agent, in bytes: some hundred events.
+	maxMonitorEvents = 64 << 10
+)
 
 // Connect opens the agent's monitor.
 func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
@@ -49,7 +56,11 @@ func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor %s: %w", AgentMonitor, err)
 	}
-	client, err := qmp.New(ctx, conn, qmp.WithMaxMessageSize(maxMonitorReply), qmp.WithPatience(qmp.CallTime))
+	options := []qmp.Option{qmp.WithMaxMessageSize(maxMonitorReply), qmp.WithEventBytes(maxMonitorEvents), qmp.WithPatience(qmp.CallTime)}
+	if q.room != nil {
+		options = append(options, qmp.WithRoom(q.room, maxMonitorValues))
+	}
+	client, err := qmp.New(ctx, conn, options...)
 	if err != nil {
 		return nil, fmt.Errorf("QEMU's monitor %s: %w", AgentMonitor, err)
 	}

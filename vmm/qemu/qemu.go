@@ -8,6 +8,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/spec"
+	"golang.org/x/sync/semaphore"
 )
 
 // Config is what a QEMU needs to know of the node.
@@ -48,6 +49,7 @@ type QEMU struct {
 	known *answer
 	// told is set if the program is not this process's to run, see Told.
 	told *answer
+	room *semaphore.Weighted // for its monitors' messages; nil: they are trusted, or alone
 }
 
 var _ vmm.Teller = (*QEMU)(nil)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/vmlet/vmlet/vmm"
+	"golang.org/x/sync/semaphore"
 )
 
 // told is what a QEMU in another mount namespace says of itself.
@@ -32,7 +33,7 @@ const (
 // Told returns a QEMU that was asked elsewhere, in a pod: its Info is what Tell
 // gave there, and nothing is run here. That it was said doesn't make it true:
 // whoever carries out a plan that is made of it does so with the pod's rights.
-func (q *QEMU) Told(said json.RawMessage) (vmm.VMM, error) {
+func (q *QEMU) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var t told
 	if err := json.Unmarshal(said, &t); err != nil {
 		return nil, fmt.Errorf("what QEMU said of itself: %w", err)
@@ -46,6 +47,6 @@ func (q *QEMU) Told(said json.RawMessage) (vmm.VMM, error) {
 	config := q.config
 	config.Binary, config.CacheFile = t.Binary, ""
 	other := New(config)
-	other.told = &t.answer
+	other.told, other.room = &t.answer, room
 	return other, nil
 }

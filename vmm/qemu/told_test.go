@@ -27,7 +27,7 @@ func TestToldGolden(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				other, err := teller().Told(said)
+				other, err := teller().Told(said, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,7 +71,7 @@ func TestToldRefused(t *testing.T) {
 		`{"binary":"/qemu","details":{"machines":"pc"}}`:                  "cannot unmarshal string",
 		`{"binary":"/qemu","details":{"accelerators":[{"failure":"x"}]}}`: "cannot unmarshal array",
 	} {
-		v, err := teller().Told(json.RawMessage(said))
+		v, err := teller().Told(json.RawMessage(said), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, error %.300v, want %q", said, v, err, want)
 		} else if len(err.Error()) > 1000 {
@@ -83,7 +83,7 @@ func TestToldRefused(t *testing.T) {
 // TestToldIsNotAsked: nothing is run on the word of a pod, and nothing of it kept.
 func TestToldIsNotAsked(t *testing.T) {
 	q := teller()
-	other, err := q.Told(json.RawMessage(`{"binary":"/bin/false","version":"1","key":"x","filesKey":"y","files":["/etc/shadow"]}`))
+	other, err := q.Told(json.RawMessage(`{"binary":"/bin/false","version":"1","key":"x","filesKey":"y","files":["/etc/shadow"]}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func FuzzTold(f *testing.F) {
 	f.Add([]byte(`{"binary":"/q","details":{"machines":[{"name":"q35","alias":"q35","maxCpus":-1}],"firmware":[{"code":"","machines":["["]}]}}`))
 	cases := planCases()
 	f.Fuzz(func(t *testing.T, said []byte) {
-		v, err := teller().Told(said)
+		v, err := teller().Told(said, nil)
 		if err != nil {
 			return
 		}

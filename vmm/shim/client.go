@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,23 +30,15 @@ const (
 	messageBurst = 4000
 )
 
-// eventQueue is how many events wait for a slow reader. A shim has two.
-const eventQueue = 8
-
-// Bounds, in bytes, on what is kept of a shim's words, which may be a pod's.
-const (
-	// maxWelcome is room for a plan, and for what an agent has had kept: a
-	// specification and some.
-	maxWelcome = 4 << 20
-	// maxField and maxErrorText are of what went wrong.
-	maxField     = 256
-	maxErrorText = 64 << 10
-)
+// eventQueue is how many events wait for a slow reader. A shim has two. What one may have
+// is bounded: see bounds.go.
+const eventQueue = 4
 
 // Client is an agent's connection to one shim. Its methods may be called
 // concurrently. A request that the shim refused is an *Error.
 type Client struct {
 	wire    *Wire
+	pod     *podRoom // nil: the shim is no pod's
 	welcome Welcome
 	events  chan Event
 
@@ -62,13 +53,24 @@ type Client struct {
 // call is a request under way.
 type call struct {
 	id       uint64
+	op       Op
+	into     any           // what the reply's body is decoded into; nil: into nothing
 	reply    chan reply    // room for the one
 	progress chan Progress // room for the latest; nil: nobody asks
+	left     bool          // nobody takes the reply any more; guarded by Client.mu
 }
 
+// reply is a reply whose body is decoded already: nothing else of it is kept.
 type reply struct {
-	Message
+	err   error
 	files []*os.File
+	held  *share
+}
+
+// drop is for a reply that nobody takes.
+func (r reply) drop() {
+	closeAll(r.files)
+	r.held.release()
 }
 
 // Dial connects to the shim of a run folder.
@@ -94,8 +96,13 @@ func DialSocket(ctx context.Context, runDir, name string) (*net.UnixConn, error)
 // NewClient says hello on a connection, which is the client's from now on. It
 // fails with CodeVersion if the two don't speak the same protocol.
 func NewClient(ctx context.Context, conn *net.UnixConn) (*Client, error) {
+	return newClient(ctx, conn, nil)
+}
+
+func newClient(ctx context.Context, conn *net.UnixConn, pod *podRoom) (*Client, error) {
 	c := &Client{
 		wire:    NewWire(conn),
+		pod:     pod,
 		events:  make(chan Event, eventQueue),
 		pending: make(map[uint64]*call),
 		done:    make(chan struct{}),
@@ -109,15 +116,7 @@ func NewClient(ctx context.Context, conn *net.UnixConn) (*Client, error) {
 }
 
 func (c *Client) hello(ctx context.Context) error {
-	r, err := c.do(ctx, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor})
-	if err != nil {
-		return err
-	}
-	if len(r.Body) > maxWelcome {
-		closeAll(r.files)
-		return fmt.Errorf("%w: a welcome of %d bytes, at most %d are allowed", ErrMessage, len(r.Body), maxWelcome)
-	}
-	welcome, err := decodeBody[Welcome](OpHello, r)
+	welcome, err := ask[Welcome](ctx, c, OpHello, Hello{Major: VersionMajor, Minor: VersionMinor})
 	if err != nil {
 		return err
 	}
@@ -163,32 +162,26 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	if c.pod != nil {
+		c.pod.end() // the reader may wait for room
+	}
 	err := c.wire.Close()
 	<-c.done
 	return err
 }
 
-// decodeBody decodes a reply that comes without files.
-func decodeBody[T any](op Op, r reply) (*T, error) {
-	closeAll(r.files)
-	var v T
-	if err := json.Unmarshal(r.Body, &v); err != nil {
-		return nil, fmt.Errorf("%w: reply to %s: %w", ErrMessage, op, err)
-	}
-	return &v, nil
-}
-
-// do sends a request and waits for its reply.
-func (c *Client) do(ctx context.Context, op Op, args any) (reply, error) {
-	pending, err := c.send(ctx, op, args, nil, false)
+// do sends a request and waits for its reply, whose body is decoded into a value.
+func (c *Client) do(ctx context.Context, op Op, args, into any) (reply, error) {
+	pending, err := c.send(ctx, args, nil, &call{op: op, into: into})
 	if err != nil {
 		return reply{}, err
 	}
-	defer c.forget(pending.id)
-	return c.finish(ctx, op, pending, nil)
+	defer c.forget(pending)
+	return c.finish(ctx, pending, nil)
 }
 
-func (c *Client) send(ctx context.Context, op Op, args any, files []*os.File, progress bool) (*call, error) {
+func (c *Client) send(ctx context.Context, args any, files []*os.File, pending *call) (*call, error) {
+	op := pending.op
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%s: %w", op, context.Cause(ctx))
 	}
@@ -200,15 +193,12 @@ func (c *Client) send(ctx context.Context, op Op, args any, files []*os.File, pr
 		}
 		request.Args = b
 	}
-	pending := &call{reply: make(chan reply, 1)}
-	if progress {
-		pending.progress = make(chan Progress, 1)
-	}
+	pending.reply = make(chan reply, 1)
 	if err := c.register(&request, pending); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	if err := c.wire.Send(request, files...); err != nil {
-		c.forget(request.ID)
+		c.forget(pending)
 		if errors.Is(err, ErrMessage) {
 			return nil, fmt.Errorf("%s: %w", op, err)
 		}
@@ -222,16 +212,14 @@ func (c *Client) send(ctx context.Context, op Op, args any, files []*os.File, pr
 }
 
 // finish waits for a request's reply. Progress is called from here.
-func (c *Client) finish(ctx context.Context, op Op, pending *call, progress func(Progress)) (reply, error) {
+func (c *Client) finish(ctx context.Context, pending *call, progress func(Progress)) (reply, error) {
 	r, err := c.await(ctx, pending, progress)
 	if err != nil {
-		return reply{}, fmt.Errorf("%s: %w", op, err)
+		return reply{}, fmt.Errorf("%s: %w", pending.op, err)
 	}
-	if r.Error != nil {
-		closeAll(r.files)
-		r.Error.Field = strings.ToValidUTF8(r.Error.Field[:min(len(r.Error.Field), maxField)], "")
-		r.Error.Message = strings.ToValidUTF8(r.Error.Message[:min(len(r.Error.Message), maxErrorText)], "")
-		return reply{}, r.Error
+	if r.err != nil {
+		r.drop()
+		return reply{}, r.err
 	}
 	return r, nil
 }
@@ -269,16 +257,36 @@ func (c *Client) register(r *Request, pending *call) error {
 }
 
 // forget drops a call that has its reply or does not wait for it any more.
-func (c *Client) forget(id uint64) {
+func (c *Client) forget(pending *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.pending, id)
+	delete(c.pending, pending.id)
+	pending.left = true
+	select {
+	case r := <-pending.reply:
+		r.drop()
+	default:
+	}
+}
+
+// deliver hands a reply to its caller, if that still waits.
+func (c *Client) deliver(pending *call, r reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pending.left {
+		r.drop()
+		return
+	}
+	pending.reply <- r // has room for the one
 }
 
 // read is the connection's one reader; it waits for nobody but the shim.
 func (c *Client) read() {
 	err := c.readMessages()
 	c.wire.Close()
+	if c.pod != nil {
+		c.pod.end()
+	}
 	c.mu.Lock()
 	if c.closing {
 		err = net.ErrClosed
@@ -298,23 +306,40 @@ func (c *Client) readMessages() error {
 		if err := pace.Wait(context.Background()); err != nil {
 			return err
 		}
-		var m Message
-		files, err := c.wire.Receive(&m)
-		if err == nil && len(files) != m.Files {
-			closeAll(files)
-			err = fmt.Errorf("%w: %d files came with a message that says %d", ErrMessage, len(files), m.Files)
-		}
-		if err != nil {
+		if err := c.readMessage(); err != nil {
 			return err
 		}
-		c.dispatch(m, files)
 	}
 }
 
-func (c *Client) dispatch(m Message, files []*os.File) {
-	if m.Event != nil {
+// readMessage holds room for a message until it is decoded, and what is kept of it cut.
+func (c *Client) readMessage() error {
+	var m Message
+	var held *share
+	files, err := c.wire.receive(&m, func(size int) (err error) {
+		held, err = c.admit(size)
+		return err
+	})
+	if err == nil && len(files) != m.Files {
 		closeAll(files)
+		err = fmt.Errorf("%w: %d files came with a message that says %d", ErrMessage, len(files), m.Files)
+	}
+	if err != nil {
+		held.release()
+		return err
+	}
+	if held != nil {
+		_ = c.wire.Conn().SetReadDeadline(time.Time{}) // fails if the connection has ended, which is found next
+	}
+	c.dispatch(&m, files, held)
+	return nil
+}
+
+func (c *Client) dispatch(m *Message, files []*os.File, held *share) {
+	if m.Event != nil {
+		m.Event.bound(c.pod != nil)
 		putLatest(c.events, *m.Event)
+		reply{files: files, held: held}.drop()
 		return
 	}
 	c.mu.Lock()
@@ -323,14 +348,17 @@ func (c *Client) dispatch(m Message, files []*os.File) {
 		delete(c.pending, m.ID)
 	}
 	c.mu.Unlock()
+	r := reply{files: files, held: held}
 	switch {
 	case pending == nil:
-		closeAll(files)
+		r.drop()
 	case m.Progress == nil:
-		pending.reply <- reply{m, files}
+		r.err = pending.decode(m, c.pod != nil)
+		c.deliver(pending, r)
 	default:
-		closeAll(files)
+		r.drop()
 		if pending.progress != nil {
+			m.Progress.Step = clip(m.Progress.Step, maxField)
 			putLatest(pending.progress, *m.Progress)
 		}
 	}

@@ -3,6 +3,8 @@ package shim
 import (
 	"context"
 	"testing"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // FuzzClient: what listens in a pod's volume may say anything, to the end of its
@@ -40,18 +42,24 @@ func FuzzClient(f *testing.F) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), undoTime)
 		defer cancel()
-		c, err := NewClient(ctx, ours)
+		room := semaphore.NewWeighted(testRoom)
+		c, err := NewPodClient(ctx, ours, room)
 		if err != nil {
 			ours.Close()
 			return
 		}
 		defer c.Close()
-		_, _ = c.Describe(ctx) // an answer or an error, either is right
+		if d, err := c.Describe(ctx); err == nil { // or an error, either is right
+			d.Done()
+		}
 		for range c.Events() {
 			// closed when they have hung up
 		}
 		if ctx.Err() != nil {
 			t.Error("it was kept waiting by one that has hung up")
+		}
+		if !room.TryAcquire(testRoom) {
+			t.Error("room is still taken for one that has hung up")
 		}
 	})
 }

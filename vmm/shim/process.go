@@ -14,12 +14,17 @@ import (
 	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
 )
 
-// maxFile bounds the JSON files that a shim leaves, in bytes.
-const maxFile = 1 << 20
+// maxFile bounds the JSON files that a shim leaves, in bytes: the largest has the VMM's last
+// words.
+const maxFile = 128 << 10
 
 // ReadExit reads how the VM's last VMM ended. The error wraps fs.ErrNotExist if
 // none has. Compare RunID: it may be an earlier run's.
-func ReadExit(stateDir string) (*Exit, error) { return readJSON[Exit](stateDir, ExitName) }
+func ReadExit(stateDir string) (*Exit, error) {
+	exit, err := readJSON[Exit](stateDir, ExitName)
+	exit.bound()
+	return exit, err
+}
 
 // ReadShimProcess reads which process a run folder's shim is. The error wraps
 // fs.ErrNotExist if none has come up there.

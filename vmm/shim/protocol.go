@@ -124,8 +124,7 @@ type Welcome struct {
 	Minor int `json:"minor"`
 	PID   int `json:"pid"`
 	// VMMPID is 0 before a launch.
-	VMMPID int        `json:"vmmPid,omitempty"`
-	Plan   *plan.Plan `json:"plan,omitempty"`
+	VMMPID int `json:"vmmPid,omitempty"`
 	// Launching: a launch is under way.
 	Launching bool `json:"launching,omitempty"`
 	// Saving: a save has not been committed yet.
@@ -165,13 +164,15 @@ type Described struct {
 	// VMMs is what the programs in the pod's image say of themselves, as
 	// `vmlet probe --vmms` prints it.
 	VMMs json.RawMessage `json:"vmms"`
+
+	held *share // of the client's room, see Done
 }
 
 // PodRestore is the image that a pod's VM goes on from.
 type PodRestore struct {
 	// Directory is its path in the pod.
 	Directory string `json:"directory"`
-	// Manifest is the content of its manifest.json.
+	// Manifest is the content of its manifest.json, without the sums of its chunks.
 	Manifest          []byte `json:"manifest"`
 	Lazy              bool   `json:"lazy,omitempty"`
 	AllowChangedDisks bool   `json:"allowChangedDisks,omitempty"`

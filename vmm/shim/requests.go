@@ -14,26 +14,25 @@ import (
 // again. When ctx ends first the shim is told to give up; the error is nil if
 // the VMM was up by then.
 func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progress func(Progress)) (*Launched, error) {
-	r, err := undoable(ctx, c, OpLaunch, l, files, progress)
-	if err != nil {
+	launched := new(Launched)
+	if err := undoable(ctx, c, &call{op: OpLaunch, into: launched}, l, files, progress); err != nil {
 		return nil, err
 	}
-	return decodeBody[Launched](OpLaunch, r)
+	return launched, nil
 }
 
 // Save stops the guest and writes its image, whole but for the manifest. Commit
 // or Abort has to follow, on this Client. When ctx ends first the save is
 // aborted.
 func (c *Client) Save(ctx context.Context, s Save, progress func(Progress)) (*Prepared, error) {
-	r, err := undoable(ctx, c, OpSave, s, nil, progress)
-	if err != nil {
+	prepared := new(Prepared)
+	if err := undoable(ctx, c, &call{op: OpSave, into: prepared}, s, nil, progress); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil { // it was prepared and then aborted
-		closeAll(r.files)
 		return nil, fmt.Errorf("%s: %w", OpSave, context.Cause(ctx))
 	}
-	return decodeBody[Prepared](OpSave, r)
+	return prepared, nil
 }
 
 // Commit makes an image of what Save prepared. After an error other than
@@ -44,7 +43,7 @@ func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
 
 // Abort gives up what Launch or Save has under way on this Client, or what Save
 // has prepared; then the guest goes on. It returns when that is so.
-func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort) }
+func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil) }
 
 // Stop presses the power button and returns how the VMM ended. It is killed
 // when the grace period is over; a second Stop can only shorten it. When ctx
@@ -64,9 +63,7 @@ func (c *Client) Fail(ctx context.Context, reason string) (*Exit, error) {
 
 // Release ends a shim whose VMM isn't running; a shim in a pod says why.
 func (c *Client) Release(ctx context.Context, reason string) error {
-	r, err := c.do(ctx, OpRelease, Release{Reason: reason})
-	closeAll(r.files)
-	return err
+	return c.request(ctx, OpRelease, Release{Reason: reason})
 }
 
 // plugMinor is the minor version of the protocol in which devices came and went.
@@ -88,9 +85,7 @@ func (c *Client) Attach(ctx context.Context, a Attach, files []*os.File) error {
 	if err := c.checkPlugs(); err != nil {
 		return err
 	}
-	r, err := undoable(ctx, c, OpAttach, a, files, nil)
-	closeAll(r.files)
-	return err
+	return undoable(ctx, c, &call{op: OpAttach}, a, files, nil)
 }
 
 // Detach takes a device away. It waits for the guest as long as the request says. When
@@ -99,24 +94,34 @@ func (c *Client) Detach(ctx context.Context, d Detach) error {
 	if err := c.checkPlugs(); err != nil {
 		return err
 	}
-	r, err := undoable(ctx, c, OpDetach, d, nil, nil)
-	closeAll(r.files)
-	return err
+	return undoable(ctx, c, &call{op: OpDetach}, d, nil, nil)
 }
 
-// Describe asks a shim in a pod which VM it is there for.
+// Describe asks a shim in a pod which VM it is there for. Call Done when the answer
+// isn't needed any more.
 func (c *Client) Describe(ctx context.Context) (*Described, error) {
-	return ask[Described](ctx, c, OpDescribe, nil)
+	d := new(Described)
+	r, err := c.do(ctx, OpDescribe, nil, d)
+	if err != nil {
+		return nil, err
+	}
+	closeAll(r.files)
+	d.held = r.held
+	return d, nil
 }
+
+// Done gives back the room that the answer takes among those of all pods, see
+// NewPodClient.
+func (d *Described) Done() { d.held.release() }
 
 // Console attaches to the serial console. Up to backlog bytes of what was last
 // printed come first, as far as the shim has kept them.
 func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
-	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog})
+	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog}, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll(r.files)
+	defer r.drop()
 	if len(r.files) != 1 {
 		return nil, fmt.Errorf("%w: console: %d files came with the reply, not one", ErrMessage, len(r.files))
 	}
@@ -129,21 +134,27 @@ func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
 
 // ask makes a request whose reply has a body.
 func ask[T any](ctx context.Context, c *Client, op Op, args any) (*T, error) {
-	r, err := c.do(ctx, op, args)
+	v := new(T)
+	r, err := c.do(ctx, op, args, v)
 	if err != nil {
 		return nil, err
 	}
-	return decodeBody[T](op, r)
+	r.drop()
+	return v, nil
 }
 
 // undoable makes a request that is aborted when ctx ends, and then waits until
 // the shim has undone it. What came to its end before the abort is returned.
-func undoable(ctx context.Context, c *Client, op Op, args any, files []*os.File, progress func(Progress)) (reply, error) {
-	pending, err := c.send(ctx, op, args, files, progress != nil)
-	if err != nil {
-		return reply{}, err
+func undoable(ctx context.Context, c *Client, pending *call, args any, files []*os.File, progress func(Progress)) error {
+	op := pending.op
+	if progress != nil {
+		pending.progress = make(chan Progress, 1)
 	}
-	defer c.forget(pending.id)
+	pending, err := c.send(ctx, args, files, pending)
+	if err != nil {
+		return err
+	}
+	defer c.forget(pending)
 	settled, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// Only now, for the shim must see the request before the abort.
@@ -152,23 +163,24 @@ func undoable(ctx context.Context, c *Client, op Op, args any, files []*os.File,
 		defer close(aborted)
 		abort, cancel := context.WithTimeout(settled, undoTime)
 		defer cancel()
-		if c.request(abort, OpAbort) != nil {
+		if c.request(abort, OpAbort, nil) != nil {
 			stop() // its outcome is unknown, don't wait for the request's
 		}
 	})
-	r, err := c.finish(settled, op, pending, progress)
+	r, err := c.finish(settled, pending, progress)
 	if !unwatch() {
 		<-aborted
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%s: %w", op, context.Cause(ctx)), err)
 		}
 	}
-	return r, err
+	r.drop()
+	return err
 }
 
 // request makes a request whose reply has no body.
-func (c *Client) request(ctx context.Context, op Op) error {
-	r, err := c.do(ctx, op, nil)
-	closeAll(r.files)
+func (c *Client) request(ctx context.Context, op Op, args any) error {
+	r, err := c.do(ctx, op, args, nil)
+	r.drop()
 	return err
 }

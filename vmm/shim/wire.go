@@ -15,7 +15,8 @@ import (
 
 // Bounds on one message.
 const (
-	// MaxMessage is how many bytes of JSON it may have.
+	// MaxMessage is how many bytes of JSON it may have; one from a pod may have
+	// MaxPodMessage.
 	MaxMessage = 16 << 20
 	// MaxFiles is how many descriptors may come with it.
 	MaxFiles = 32
@@ -86,8 +87,8 @@ func encodeFrame(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
-	if len(b) > MaxMessage {
-		return nil, fmt.Errorf("%w: a message of %d bytes, at most %d are allowed", ErrMessage, len(b), MaxMessage)
+	if err := checkSize(len(b), MaxMessage); err != nil {
+		return nil, err
 	}
 	frame := binary.BigEndian.AppendUint32(make([]byte, 0, frameHeader+len(b)), uint32(len(b)))
 	return append(frame, b...), nil
@@ -96,7 +97,13 @@ func encodeFrame(v any) ([]byte, error) {
 // Receive waits for the next message and decodes it into v. The files are the
 // caller's. At the end of the connection the error is io.EOF.
 func (w *Wire) Receive(v any) ([]*os.File, error) {
-	b, files, err := readFrame(rightsReader{w.conn})
+	return w.receive(v, func(size int) error { return checkSize(size, MaxMessage) })
+}
+
+// receive is Receive of a message that admit, which is given its size in bytes before
+// any of it is read, does not refuse.
+func (w *Wire) receive(v any, admit func(size int) error) ([]*os.File, error) {
+	b, files, err := readFrame(rightsReader{w.conn}, admit)
 	if err == nil {
 		if err = json.Unmarshal(b, v); err != nil {
 			err = fmt.Errorf("%w: %w", ErrMessage, err)
@@ -116,9 +123,17 @@ type frameSource interface {
 	readRights(b []byte) (int, []*os.File, error)
 }
 
+// checkSize refuses a message that is too large.
+func checkSize(size, most int) error {
+	if size > most {
+		return fmt.Errorf("%w: a message of %d bytes, at most %d are allowed", ErrMessage, size, most)
+	}
+	return nil
+}
+
 // readFrame never reads beyond the frame: the files of the next one would be
 // taken for this one's.
-func readFrame(r frameSource) (body []byte, files []*os.File, err error) {
+func readFrame(r frameSource, admit func(size int) error) (body []byte, files []*os.File, err error) {
 	var header [frameHeader]byte
 	for n := 0; n < len(header); {
 		m, more, err := r.readRights(header[n:])
@@ -132,11 +147,11 @@ func readFrame(r frameSource) (body []byte, files []*os.File, err error) {
 			return nil, files, err
 		}
 	}
-	size := binary.BigEndian.Uint32(header[:])
-	if size > MaxMessage {
-		return nil, files, fmt.Errorf("%w: a message of %d bytes, at most %d are allowed", ErrMessage, size, MaxMessage)
+	size := int(binary.BigEndian.Uint32(header[:]))
+	if err := admit(size); err != nil {
+		return nil, files, err
 	}
-	body, err = readBody(r, int(size))
+	body, err = readBody(r, size)
 	return body, files, err
 }
 

@@ -159,7 +159,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add([]byte{0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		body, _, err := readFrame(byteSource{r})
+		body, _, err := readFrame(byteSource{r}, func(size int) error { return checkSize(size, MaxMessage) })
 		if err != nil {
 			if err != io.EOF && !errors.Is(err, ErrMessage) {
 				t.Errorf("error %v", err)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -44,13 +46,29 @@ func WithMaxReply(n int) Option { return func(c *Client) { c.maxReply = n } }
 // is part of it.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
+// WithRoom is for a VMM that may answer anything, as one in a pod: a reply of more than
+// some KiB is read only while the memory that it takes, in bytes, is in room, which any
+// number of clients may share, and has ten seconds to arrive.
+func WithRoom(room *semaphore.Weighted) Option { return func(c *Client) { c.room = room } }
+
+const (
+	// decodeFactor is how much memory such a reply takes while it is read and decoded,
+	// times its size.
+	decodeFactor = 4
+	// freeReply is the size of a reply, in bytes, that takes no room.
+	freeReply = 4 << 10
+	// replyTime is how long a larger one may take to arrive.
+	replyTime = 10 * time.Second
+)
+
 // Client calls one VMM. Its methods may be called from any goroutine. It holds no
 // connection between calls, so there is nothing to close.
 type Client struct {
 	dial     Dialer
 	maxReply int
 	timeout  time.Duration
-	turn     chan struct{} // held, by sending into it, during a call
+	room     *semaphore.Weighted // nil: the VMM is trusted
+	turn     chan struct{}       // held, by sending into it, during a call
 }
 
 // New returns a client that connects by dial for each call. It doesn't connect yet.
@@ -70,6 +88,7 @@ func (c *Client) call(ctx context.Context, r request, result any) error {
 		return fmt.Errorf("cloud-hypervisor %s: %w: %w", r.call, ErrNotSent, err)
 	}
 	reply, err := c.exchange(ctx, message, r.files)
+	defer reply.release()
 	if err != nil {
 		return fmt.Errorf("cloud-hypervisor %s: %w", r.call, err)
 	}
@@ -108,7 +127,7 @@ func (c *Client) exchange(ctx context.Context, message []byte, files []*os.File)
 		return reply{}, fmt.Errorf("%w: %w", ErrNotSent, timeoutCause(ctx, unsent))
 	}
 	// A VMM that hung up early may have said why: it does when it is full.
-	r, err := readReply(conn, c.maxReply)
+	r, err := readReply(conn, c.maxReply, func(size int64) (func(), error) { return c.admit(ctx, conn, size) })
 	switch {
 	case err == nil:
 		return r, nil
@@ -116,6 +135,21 @@ func (c *Client) exchange(ctx context.Context, message []byte, files []*os.File)
 		return reply{}, fmt.Errorf("%w: %w: %w", ErrNotSent, ErrDisconnected, unsent)
 	}
 	return reply{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, readError(ctx, err))
+}
+
+// admit waits until there is room for a reply.
+func (c *Client) admit(ctx context.Context, conn net.Conn, size int64) (release func(), err error) {
+	if c.room == nil || size <= freeReply {
+		return func() {}, nil
+	}
+	if err := c.room.Acquire(ctx, size*decodeFactor); err != nil {
+		return nil, err
+	}
+	late := time.AfterFunc(replyTime, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	return func() {
+		late.Stop()
+		c.room.Release(size * decodeFactor)
+	}, nil
 }
 
 func (c *Client) takeTurn(ctx context.Context) error {

@@ -98,11 +98,19 @@ func send(conn net.Conn, message []byte, files []*os.File) error {
 type reply struct {
 	status int
 	body   []byte
+	done   func() // gives back the room that it takes; nil: it takes none
 }
 
-// readReply reads one response whose body is at most maxBody bytes long. Its errors
+func (r reply) release() {
+	if r.done != nil {
+		r.done()
+	}
+}
+
+// readReply reads one response whose body is at most maxBody bytes long, and for which
+// admit, which is given its size, finds room. After an error nothing is taken. Its errors
 // are the reader's (io.EOF if it ended before the first byte) or ErrProtocol.
-func readReply(r io.Reader, maxBody int) (reply, error) {
+func readReply(r io.Reader, maxBody int, admit func(size int64) (func(), error)) (reply, error) {
 	limited := &io.LimitedReader{R: r, N: maxHead}
 	buffered := bufio.NewReader(limited)
 	status, length, err := readHead(textproto.NewReader(buffered))
@@ -115,6 +123,10 @@ func readReply(r io.Reader, maxBody int) (reply, error) {
 	if length > int64(maxBody) {
 		return reply{}, fmt.Errorf("%w: a reply of %d bytes where at most %d are read", ErrTooLong, length, maxBody)
 	}
+	release, err := admit(length)
+	if err != nil {
+		return reply{}, err
+	}
 	// Of the body, what is buffered has been read already.
 	limited.N = max(0, length-int64(buffered.Buffered()))
 	// Read as it comes, not into room for what was announced.
@@ -125,7 +137,11 @@ func readReply(r io.Reader, maxBody int) (reply, error) {
 	if err == nil && separators(body) > maxValues {
 		err = fmt.Errorf("%w: a reply of more than %d values", ErrTooLong, maxValues)
 	}
-	return reply{status, body}, err
+	if err != nil {
+		release()
+		return reply{}, err
+	}
+	return reply{status, body, release}, nil
 }
 
 // separators counts what each value in JSON has one of before it, or its parent has.

@@ -1,6 +1,7 @@
 package qmp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,7 @@ func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, res
 	if err != nil {
 		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
 	}
-	defer c.forget(id)
+	defer c.forget(id, replies)
 	line, err := encodeRequest(id, command, args)
 	if err != nil {
 		return fmt.Errorf("QMP command %s: %w: %w", command, ErrNotSent, err)
@@ -57,7 +58,20 @@ func (c *Client) ExecuteWithFiles(ctx context.Context, command string, args, res
 	if err != nil {
 		return fmt.Errorf("QMP command %s: %w", command, err)
 	}
+	defer m.held.release()
+	if n := values(m.Return); c.room != nil && n > c.maxValues {
+		return fmt.Errorf("QMP command %s: %w: its reply has %d values, at most %d are read", command, ErrMessageTooLong, n, c.maxValues)
+	}
 	return m.result(command, result)
+}
+
+// values counts what each value in JSON has one of before it, or its parent has. Those in
+// texts count, too.
+func values(reply []byte) (n int) {
+	for _, separator := range []string{",", "[", "{"} {
+		n += bytes.Count(reply, []byte(separator))
+	}
+	return n
 }
 
 func (m message) result(command string, result any) error {
@@ -88,10 +102,16 @@ func (c *Client) register() (id string, replies <-chan message, err error) {
 	return id, reply, nil
 }
 
-func (c *Client) forget(id string) {
+// forget drops a call that has its reply, or waits for it no longer.
+func (c *Client) forget(id string, replies <-chan message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, id)
+	select {
+	case m := <-replies:
+		m.held.release()
+	default:
+	}
 }
 
 func (c *Client) await(ctx context.Context, replies <-chan message) (message, error) {

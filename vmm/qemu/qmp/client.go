@@ -9,12 +9,18 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // DefaultMaxMessageSize bounds a received message, in bytes, unless
 // WithMaxMessageSize says otherwise. The largest reply known is the schema, of
 // 236 KiB in QEMU 10.0.
 const DefaultMaxMessageSize = 32 << 20
+
+// maxGreeting bounds the greeting of a peer that isn't trusted, in bytes: QEMU's has some
+// hundred.
+const maxGreeting = 16 << 10
 
 // Option changes how a client is made.
 type Option func(*Client)
@@ -27,6 +33,10 @@ func WithMaxMessageSize(n int) Option { return func(c *Client) { c.maxMessage = 
 // WithEventCapacity sets how many events a subscription made by
 // [Client.Subscribe] holds for a subscriber that is behind.
 func WithEventCapacity(n int) Option { return func(c *Client) { c.eventCapacity = n } }
+
+// WithEventBytes sets how many bytes of events a subscription holds for a subscriber that
+// is behind. One event alone may have more.
+func WithEventBytes(n int) Option { return func(c *Client) { c.eventBytes = n } }
 
 // CallTime is what a VM's QEMU may well take for a command. It does most of them at once,
 // but stop waits for the requests to disks that are under way.
@@ -47,8 +57,11 @@ type Client struct {
 	lines         *lineReader
 	maxMessage    int
 	eventCapacity int
-	patience      time.Duration // 0: without end
-	silent        error         // that it is over
+	eventBytes    int
+	room          *semaphore.Weighted // nil: the peer is trusted
+	maxValues     int                 // in a reply, with room
+	patience      time.Duration       // 0: without end
+	silent        error               // that it is over
 	greeting      Greeting
 	idPrefix      string
 
@@ -115,6 +128,7 @@ func New(ctx context.Context, conn net.Conn, options ...Option) (*Client, error)
 		conn:          conn,
 		maxMessage:    DefaultMaxMessageSize,
 		eventCapacity: DefaultEventCapacity,
+		eventBytes:    DefaultEventBytes,
 		// Not a secret: it only has to differ from the last connection's.
 		idPrefix: fmt.Sprintf("%08x-", rand.Uint32()),
 		writing:  make(chan struct{}, 1),
@@ -125,9 +139,15 @@ func New(ctx context.Context, conn net.Conn, options ...Option) (*Client, error)
 		option(c)
 	}
 	c.lines = newLineReader(conn, c.maxMessage)
+	if c.room != nil {
+		c.lines.max = min(c.maxMessage, maxGreeting)
+	}
 	if err := c.readGreeting(ctx); err != nil {
 		conn.Close()
 		return nil, err
+	}
+	if c.room != nil {
+		c.lines.max, c.lines.guest = c.maxMessage, newGuest(conn, c.room, c.maxMessage)
 	}
 	go c.read()
 	if err := c.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
@@ -161,6 +181,9 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	if c.lines.guest != nil {
+		c.lines.guest.end() // the reader may wait for room
+	}
 	c.conn.Close() // wakes the reader; it can fail only by having been closed
 	<-c.done
 	return nil
@@ -229,6 +252,9 @@ func decodeGreeting(raw json.RawMessage) (Greeting, error) {
 func (c *Client) read() {
 	err := c.readMessages()
 	c.conn.Close()
+	if c.lines.guest != nil {
+		c.lines.guest.end()
+	}
 	c.mu.Lock()
 	if c.closing {
 		err = net.ErrClosed
@@ -247,7 +273,13 @@ func (c *Client) readMessages() error {
 		}
 		m, err := decodeMessage(line)
 		if err != nil {
+			c.lines.held.release()
 			return err
+		}
+		if m.Error == nil && m.Return == nil || m.Event != "" {
+			c.lines.held.release()
+		} else {
+			m.held = c.lines.held
 		}
 		switch {
 		case m.Event != "":
@@ -255,6 +287,7 @@ func (c *Client) readMessages() error {
 		case m.Error != nil && m.ID == nil:
 			// QEMU could not read what was sent. Which call that was can't be
 			// told, and its caller would wait for good.
+			m.held.release()
 			return fmt.Errorf("%w: error without an id: %.200q", ErrProtocol, m.Error.Desc)
 		case m.Error != nil || m.Return != nil:
 			c.deliver(m)
@@ -268,15 +301,17 @@ func (c *Client) readMessages() error {
 func (c *Client) deliver(m message) {
 	n := len(m.ID)
 	if n < 2 || m.ID[0] != '"' {
+		m.held.release()
 		return
 	}
 	id := string(m.ID[1 : n-1])
 	c.mu.Lock()
-	reply := c.pending[id]
-	delete(c.pending, id)
-	c.mu.Unlock()
-	if reply != nil {
+	defer c.mu.Unlock()
+	if reply := c.pending[id]; reply != nil {
+		delete(c.pending, id)
 		reply <- m // has room for the one reply it can get
+	} else {
+		m.held.release()
 	}
 }
 

@@ -12,10 +12,14 @@ import (
 // that is behind. A VM's whole life makes a few dozen.
 const DefaultEventCapacity = 256
 
-// maxQueuedBytes bounds the data that a subscription holds. Events have some
-// hundred bytes; only a hostile peer sends more. One event alone may be larger, up
-// to the bound on messages.
-const maxQueuedBytes = 1 << 20
+// DefaultEventBytes bounds the data that a subscription holds, unless WithEventBytes says
+// otherwise. Events have some hundred bytes; only a hostile peer sends more. One event
+// alone may be larger, up to the bound on messages.
+const DefaultEventBytes = 1 << 20
+
+// largeEvents is how many of the largest events are in a subscription's bytes, where the
+// peer isn't trusted: a larger one is dropped.
+const largeEvents = 4
 
 // Event is what QEMU tells by itself.
 type Event struct {
@@ -148,7 +152,12 @@ func (s *Subscription) put(event Event) {
 	if s.ended {
 		return
 	}
-	for len(s.queue) > 0 && (len(s.queue) >= s.capacity || s.bytes+event.size() > maxQueuedBytes) {
+	if s.client.room != nil && event.size() > s.client.eventBytes/largeEvents {
+		s.dropped++
+		s.signal()
+		return
+	}
+	for len(s.queue) > 0 && (len(s.queue) >= s.capacity || s.bytes+event.size() > s.client.eventBytes) {
 		s.pop()
 		s.dropped++
 	}

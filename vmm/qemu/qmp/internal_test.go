@@ -52,7 +52,7 @@ func TestGivenUpCallsAreForgotten(t *testing.T) {
 // TestWakeIsHandedOn: with more than one event queued and one wake, whoever takes
 // an event, or leaves without one, wakes the next.
 func TestWakeIsHandedOn(t *testing.T) {
-	c := &Client{done: make(chan struct{}), pending: make(map[string]chan<- message)}
+	c := &Client{eventBytes: DefaultEventBytes, done: make(chan struct{}), pending: make(map[string]chan<- message)}
 	s := c.SubscribeWithCapacity(3)
 	for _, name := range []string{"A", "B", "C"} {
 		s.put(Event{Name: name})

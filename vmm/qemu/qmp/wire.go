@@ -17,8 +17,10 @@ const restingBuffer = 4 << 10
 // It is the connection's only reader, from the greeting on: a second one would
 // lose what the first had read ahead.
 type lineReader struct {
-	r   *bufio.Reader
-	max int // bytes in a message, the line's end not counted
+	r     *bufio.Reader
+	max   int    // bytes in a message, the line's end not counted
+	guest *guest // nil: the peer is trusted
+	held  *share // of the room, for the line that was read last
 }
 
 func newLineReader(r io.Reader, max int) *lineReader {
@@ -31,7 +33,11 @@ func newLineReader(r io.Reader, max int) *lineReader {
 func (l *lineReader) next() ([]byte, error) {
 	for {
 		line, err := l.line()
+		if err == nil && l.guest != nil {
+			err = l.guest.arrived(len(line), l.held)
+		}
 		if err != nil {
+			l.held.release()
 			return nil, err
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
@@ -41,9 +47,13 @@ func (l *lineReader) next() ([]byte, error) {
 }
 
 func (l *lineReader) line() ([]byte, error) {
+	l.held = nil
 	line, err := l.r.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
 		line = bytes.Clone(line)
+		if err := l.long(); err != nil {
+			return nil, err
+		}
 	}
 	for err == bufio.ErrBufferFull && len(line) <= l.max {
 		var more []byte
@@ -61,6 +71,14 @@ func (l *lineReader) line() ([]byte, error) {
 	return line, nil
 }
 
+// long waits for room for a line that is longer than the resting buffer.
+func (l *lineReader) long() (err error) {
+	if l.guest != nil {
+		l.held, err = l.guest.long()
+	}
+	return err
+}
+
 // message is whatever QEMU sends: the greeting, a reply or an event. Raw members
 // are copies and may be kept.
 type message struct {
@@ -71,6 +89,8 @@ type message struct {
 	Event     string          `json:"event"`
 	Data      json.RawMessage `json:"data"`
 	Timestamp timestamp       `json:"timestamp"`
+
+	held *share // of the room
 }
 
 type wireError struct {

@@ -161,7 +161,7 @@ func (s *Server) welcome() shim.Welcome {
 		Exit:      s.exit,
 	}
 	if s.vm != nil {
-		w.VMMPID, w.Plan, w.Keep = s.vm.proc.pid, s.vm.plan, s.vm.keep
+		w.VMMPID, w.Keep = s.vm.proc.pid, s.vm.keep
 		w.Notes = s.vm.plugs.texts()
 	}
 	if s.o.Pod != nil {

@@ -6,10 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/agent"
@@ -18,6 +20,10 @@ import (
 // agentGCPercent keeps the agent's heap close to what is in use: its garbage comes in
 // bursts, of a scrape or an adoption, and its memory is what the node's guests lack.
 const agentGCPercent = 50
+
+// agentMemoryShare is how much of the agent's cgroup's memory limit Go may use before it
+// collects garbage more often: the rest is for the program's own pages and the kernel's.
+const agentMemoryShare = 0.8
 
 // agentFlags are those of `agent`; what is not given is the configuration's.
 type agentFlags struct {
@@ -36,6 +42,7 @@ func (a *app) agentCmd() *cobra.Command {
 			return err
 		}
 		debug.SetGCPercent(agentGCPercent)
+		limitMemory(cfg.Log, memlimit.FromCgroup)
 		err = agent.Run(cmd.Context(), cfg)
 		if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 			err = fmt.Errorf("%w: the agent has to be root", err)
@@ -43,6 +50,17 @@ func (a *app) agentCmd() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// limitMemory keeps Go's memory within a limit, unless GOMEMLIMIT says what it may have.
+func limitMemory(log *slog.Logger, limit memlimit.Provider) {
+	set, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(agentMemoryShare))
+	switch {
+	case err != nil:
+		log.Warn("memory limit of the agent's cgroup is unknown", "error", err)
+	case set < math.MaxInt64:
+		log.Info("memory limit set", "bytes", set)
+	}
 }
 
 // agentCommand is the command with its flags, which does nothing yet.
