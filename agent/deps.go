@@ -56,9 +56,10 @@ type Host interface {
 	TakeUser(vm string) (uint32, error)
 	ClaimUser(uid uint32, vm string) error
 	ReleaseUser(uid uint32, vm string)
-	PlanCgroup(vm string) host.Cgroup
+	PlanCgroup(vm string, grace time.Duration) host.Cgroup
 	MakeCgroup(c host.Cgroup) error
-	StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) error) error
+	// StartInCgroup reports whether the process that start has started is in it.
+	StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) (pid int, err error)) (joined bool, err error)
 	// EndProcesses kills what still runs as a VM's user in its cgroup.
 	EndProcesses(c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error

@@ -83,6 +83,12 @@ func (w *world) hold(what string) error {
 	return nil
 }
 
+func (w *world) has(what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[what]
+}
+
 func (w *world) drop(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +192,7 @@ func (h *fakeHost) ClaimUser(uid uint32, vm string) error {
 	return nil
 }
 func (h *fakeHost) ReleaseUser(uid uint32, vm string) { h.w.drop(fmt.Sprint("user ", uid)) }
-func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
+func (h *fakeHost) PlanCgroup(vm string, _ time.Duration) host.Cgroup {
 	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
 }
 func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
@@ -195,11 +201,12 @@ func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	}
 	return h.w.hold("cgroup " + c.Path())
 }
-func (h *fakeHost) StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) error) error {
+func (h *fakeHost) StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) (int, error)) (bool, error) {
 	if err := h.w.step("join"); err != nil {
-		return err
+		return false, err
 	}
-	return start(new(syscall.SysProcAttr))
+	_, err := start(new(syscall.SysProcAttr))
+	return !h.w.has("no cgroup can be joined"), err
 }
 func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
@@ -343,7 +350,7 @@ func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, err
 		}
 	}
 	p := s.newProc(o)
-	if err := o.Within(func(*syscall.SysProcAttr) error { return nil }); err != nil {
+	if err := o.Within(func(*syscall.SysProcAttr) (int, error) { return p.pid, nil }); err != nil {
 		close(p.dead)
 		return nil, 0, err
 	}

@@ -59,7 +59,7 @@ func (ownHome) vmmPID(told int) int  { return told }
 // giveBack takes back all of a lease, and the run folder it is written in at
 // last, unless something could not be taken back.
 func (h ownHome) giveBack(l *lease) error {
-	errEnd := h.agent.host.EndProcesses(l.Cgroup, l.UID)
+	errEnd := h.agent.host.EndProcesses(l.searched(), l.UID)
 	errs := []error{errEnd, h.agent.host.RemoveTaps(l.RunID)}
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
@@ -100,7 +100,7 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 		return nil, failf(codes.ResourceExhausted, "%w", err)
 	}
 	req.User = &plan.User{UID: uid, GID: uid}
-	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name), HotplugFolders: req.HotplugFolders}, nil
+	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
 }
 
 func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
@@ -160,11 +160,17 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		cgroup = err == nil
 		return err
 	})
-	within := func(start func(*syscall.SysProcAttr) error) error {
+	within := func(start func(*syscall.SysProcAttr) (int, error)) error {
 		if <-cgroupTried; !cgroup {
-			return start(new(syscall.SysProcAttr)) // who tried to make it says why
+			_, err := start(new(syscall.SysProcAttr)) // who tried to make it says why
+			return err
 		}
-		return own.StartInCgroup(lease.Cgroup, start)
+		joined, err := own.StartInCgroup(lease.Cgroup, start)
+		if err == nil && !joined && len(lease.Cgroup.Paths) > 0 {
+			lease.Outside = true
+			err = lease.write(h.runDir())
+		}
+		return err
 	}
 	granted := make([]bool, len(lease.devices()))
 	for i, device := range lease.devices() {
@@ -184,7 +190,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	err := group.Wait()
 	if cgroup {
 		l.undo.Push("remove the cgroup", func(context.Context) error {
-			return errors.Join(own.EndProcesses(lease.Cgroup, lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
+			return errors.Join(own.EndProcesses(lease.searched(), lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
 		})
 	}
 	for i, device := range lease.devices() {
@@ -198,7 +204,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	return err
 }
 
-func (h ownHome) startShim(ctx context.Context, l *launch, within func(start func(*syscall.SysProcAttr) error) error) (Shim, int, error) {
+func (h ownHome) startShim(ctx context.Context, l *launch, within func(start func(*syscall.SysProcAttr) (int, error)) error) (Shim, int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
 	defer cancel()
 	return h.agent.shims.Start(ctx, shim.StartOptions{

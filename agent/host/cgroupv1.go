@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // v1 has one hierarchy for each controller.
@@ -70,15 +69,34 @@ func path1(c Cgroup) cgroup1.Path {
 }
 
 func (v *v1) Make(c Cgroup) error {
+	for _, s := range v.hierarchy {
+		if err := v.makeMarked(s, c); err != nil {
+			return wrapCgroup("make", c, fmt.Errorf("controller %s: %w", s.Name(), err))
+		}
+	}
 	_, err := cgroup1.New(path1(c), &specs.LinuxResources{},
 		cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
 	return wrapCgroup("make", c, err)
 }
 
+func (v *v1) makeMarked(s cgroup1.Subsystem, c Cgroup) error {
+	folder, ok := v.folder(s, c)
+	if !ok {
+		return nil
+	}
+	if err := refuseForeign(folder); err != nil {
+		return err
+	}
+	if err := makeMarked(filepath.Dir(folder)); err != nil {
+		return err
+	}
+	return makeMarked(folder)
+}
+
 // Enter moves the calling thread, which takes no time: to move another process the
 // kernel waits for an RCU grace period, up to 20 ms (cgroup_procs_write_start in
 // kernel/cgroup/cgroup.c).
-func (v *v1) Enter(c Cgroup, _ *syscall.SysProcAttr) (func(), error) {
+func (v *v1) Enter(c Cgroup, _ *syscall.SysProcAttr) (func(int) error, error) {
 	for _, s := range v.hierarchy {
 		folder, ok := v.folder(s, c)
 		if !ok {
@@ -88,7 +106,7 @@ func (v *v1) Enter(c Cgroup, _ *syscall.SysProcAttr) (func(), error) {
 			return nil, wrapCgroup("join", c, err)
 		}
 	}
-	return func() {}, nil
+	return func(int) error { return nil }, nil
 }
 
 func (v *v1) Add(c Cgroup, pid int) error {
@@ -125,11 +143,11 @@ func (v *v1) removeBy(c Cgroup, deadline time.Time) error {
 	return wrapCgroup("remove", c, errors.Join(errs...))
 }
 
-// Close leaves cgroups that are not empty as they are.
+// Close leaves cgroups that are not empty, or that vmlet has not made, as they are.
 func (v *v1) Close() {
 	for _, s := range v.hierarchy {
 		if folder, ok := v.folder(s, Cgroup{Paths: v.parents}); ok {
-			_ = unix.Rmdir(folder)
+			closeMarked(folder)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func killed(t *testing.T, cmd *exec.Cmd) {
 // TestEndProcesses: a VMM that has outlived its shim is killed, and nobody else is.
 func TestEndProcesses(t *testing.T) {
 	needRoot(t)
-	groups, err := NewCgroups("", "vmlet-test-"+t.Name())
+	groups, err := NewCgroups(ownParent("vmlet-test-"+t.Name()), "vmlet-test-"+t.Name(), silent())
 	if err != nil {
 		t.Skip(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,7 +60,7 @@ func New(o Options) (*Host, error) {
 		return h, nil
 	}
 	var err error
-	if h.cgroups, err = NewCgroups(o.CgroupParent, folder); err != nil {
+	if h.cgroups, err = NewCgroups(o.CgroupParent, folder, o.Log); err != nil {
 		if o.CgroupRequired {
 			return nil, err
 		}
@@ -80,12 +81,15 @@ func (h *Host) ClaimUser(uid uint32, vm string) error { return h.users.Claim(uid
 // ReleaseUser takes a user id back from a VM.
 func (h *Host) ReleaseUser(uid uint32, vm string) { h.users.Release(uid, vm) }
 
-// PlanCgroup says where a VM's cgroup will be.
-func (h *Host) PlanCgroup(vm string) Cgroup {
+// PlanCgroup says where a VM's cgroup will be. grace is how long its guest may take
+// to shut down.
+func (h *Host) PlanCgroup(vm string, grace time.Duration) Cgroup {
 	if h.cgroups == nil {
 		return Cgroup{}
 	}
-	return h.cgroups.Plan(vm)
+	c := h.cgroups.Plan(vm)
+	c.Grace = grace
+	return c
 }
 
 // MakeCgroup makes it. What can't be made is a warning in the log, unless
@@ -95,26 +99,45 @@ func (h *Host) MakeCgroup(c Cgroup) error {
 }
 
 // StartInCgroup calls start, once, with what makes the process that it starts begin in
-// the cgroup. Errors of the cgroup are as MakeCgroup's, and start's are its own.
-func (h *Host) StartInCgroup(c Cgroup, start func(*syscall.SysProcAttr) error) error {
-	started := make(chan error, 1)
+// the cgroup, and reports whether it is there, with all that it will start. Errors of the
+// cgroup are as MakeCgroup's; the process may run in spite of one.
+func (h *Host) StartInCgroup(c Cgroup, start func(*syscall.SysProcAttr) (pid int, err error)) (joined bool, err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		// Never unlocked: a thread that is in a VM's cgroup ends with its goroutine.
 		runtime.LockOSThread()
-		attr, done := new(syscall.SysProcAttr), func() {}
-		err := h.cgroup(c, "the VM is not in its cgroup", func() (err error) {
-			done, err = h.cgroups.Enter(c, attr)
+		joined, err = h.startInCgroup(c, start)
+	}()
+	<-done
+	return joined, err
+}
+
+func (h *Host) startInCgroup(c Cgroup, start func(*syscall.SysProcAttr) (int, error)) (joined bool, err error) {
+	attr, join := new(syscall.SysProcAttr), func(int) error { return nil }
+	try := func(do func() error) error {
+		return h.cgroup(c, "the VM is not in its cgroup", func() error {
+			err := do()
+			joined = err == nil
 			return err
 		})
+	}
+	err = try(func() error {
+		then, err := h.cgroups.Enter(c, attr)
 		if err == nil {
-			err = start(attr)
+			join = then
 		}
-		if done != nil {
-			done()
-		}
-		started <- err
-	}()
-	return <-started
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	entered := joined
+	pid, err := start(attr)
+	if errJoin := try(func() error { return join(pid) }); err == nil {
+		err = errJoin
+	}
+	return entered && joined && err == nil, err
 }
 
 func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net"
@@ -15,7 +16,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -81,21 +81,33 @@ func TestHugePageMounts(t *testing.T) {
 // machine has.
 func TestCgroups(t *testing.T) {
 	needRoot(t)
-	hierarchies := map[string]func() (Cgroups, error){
-		"own": func() (Cgroups, error) { return NewCgroups("", "vmlet-test-"+t.Name()) },
-	}
-	if cgroups.Mode() == cgroups.Hybrid {
-		hierarchies["v2"] = func() (Cgroups, error) { return OpenV2(cgroupMount+"/unified", "/vmlet-test") }
-	}
-	for name, open := range hierarchies {
+	for name, open := range hierarchies(t) {
 		t.Run(name, func(t *testing.T) {
 			groups, err := open()
+			if errors.Is(err, ErrNoCgroups) {
+				t.Skip(err)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer groups.Close()
 			cgroupLife(t, groups)
 		})
+	}
+}
+
+// hierarchies are those that this machine has.
+func hierarchies(t *testing.T) map[string]func() (Cgroups, error) {
+	folder := "vmlet-test-" + t.Name()
+	return map[string]func() (Cgroups, error){
+		"own": func() (Cgroups, error) { return NewCgroups(ownParent(folder), folder, silent()) },
+		"v2": func() (Cgroups, error) {
+			mount, mounted := unifiedMount()
+			if !mounted {
+				return nil, fmt.Errorf("%w: cgroup v2 is not mounted", ErrNoCgroups)
+			}
+			return OpenV2(mount, "/"+folder, silent())
+		},
 	}
 }
 
@@ -336,29 +348,25 @@ func TestDevicesOfSeveralAgents(t *testing.T) {
 
 // TestStartInCgroup: a process begins in its cgroup, and the agent stays where it is.
 func TestStartInCgroup(t *testing.T) {
-	groups, err := NewCgroups("", "vmlet-test-"+t.Name())
-	if err != nil {
-		t.Skip(err)
-	}
-	defer groups.Close()
+	groups := ownCgroups(t)
 	h, c := &Host{cgroups: groups, required: true}, groups.Plan("web")
 	before := cgroupOf(t, "self")
-	if err := h.StartInCgroup(c, func(*syscall.SysProcAttr) error { return nil }); err == nil {
-		t.Error("no error though there is no cgroup")
+	if joined, err := h.StartInCgroup(c, func(*syscall.SysProcAttr) (int, error) { return 0, nil }); err == nil || joined {
+		t.Errorf("joined %v, %v, though there is no cgroup", joined, err)
 	}
 	if err := groups.Make(c); err != nil {
 		t.Fatal(err)
 	}
 	var in string
-	err = h.StartInCgroup(c, func(attr *syscall.SysProcAttr) error {
+	joined, err := h.StartInCgroup(c, func(attr *syscall.SysProcAttr) (int, error) {
 		cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/cgroup")
 		cmd.SysProcAttr = attr
 		out, err := cmd.Output()
 		in = string(out)
-		return err
+		return cmd.Process.Pid, err
 	})
-	if err != nil || !strings.Contains(in, c.Path()) {
-		t.Errorf("the process begins in %s, want %s: %v", in, c.Path(), err)
+	if err != nil || !joined || !strings.Contains(in, c.Path()) {
+		t.Errorf("the process begins in %s, joined %v, want %s: %v", in, joined, c.Path(), err)
 	}
 	if after := cgroupOf(t, "self"); after != before {
 		t.Errorf("the agent was in %s and is in %s", before, after)

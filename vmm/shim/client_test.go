@@ -210,7 +210,7 @@ func TestShimThatDoesNotStart(t *testing.T) {
 // nothing.
 func TestStartRefusedWhereItBelongs(t *testing.T) {
 	dir := t.TempDir()
-	refuse := func(func(*syscall.SysProcAttr) error) error { return unix.EBUSY }
+	refuse := func(func(*syscall.SysProcAttr) (int, error)) error { return unix.EBUSY }
 	_, _, err := Start(t.Context(), StartOptions{Binary: "/bin/cat", RunDir: dir, StateDir: t.TempDir(), RunID: "1", Within: refuse})
 	if !errors.Is(err, unix.EBUSY) {
 		t.Errorf("error %v does not say why", err)

@@ -19,6 +19,11 @@ import (
 // listening socket.
 const ListenerFile = 3
 
+// StopSignal asks a shim that an agent has started to shut its guest down, as SIGTERM
+// does. It may be sent to the VMM as well, which SIGTERM would end at once: the default
+// action is to ignore it (signal(7)).
+const StopSignal = unix.SIGWINCH
+
 // maxShimLog is the size in bytes from which a shim's log makes way for a new
 // one when the next shim starts.
 const maxShimLog = 1 << 20
@@ -48,8 +53,8 @@ type StartOptions struct {
 	// Verbose logs at level debug.
 	Verbose bool
 	// Within, if set, calls start, once, where the process is to begin, with what else
-	// that takes; its error is start's, or says why it was not called.
-	Within func(start func(*syscall.SysProcAttr) error) error
+	// that takes. The process is ended if Within fails after it.
+	Within func(start func(*syscall.SysProcAttr) (pid int, err error)) error
 }
 
 // Start starts a shim, in a session of its own so that it outlives the agent,
@@ -91,15 +96,24 @@ func Start(ctx context.Context, o StartOptions) (*Client, int, error) {
 // spawn starts the process where it belongs.
 func (o StartOptions) spawn(log, listener *os.File) (*exec.Cmd, error) {
 	cmd := o.command(log, listener)
-	start := func(attr *syscall.SysProcAttr) error {
+	start := func(attr *syscall.SysProcAttr) (int, error) {
 		attr.Setsid = true
 		cmd.SysProcAttr = attr
-		return cmd.Start()
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
 	}
 	if o.Within == nil {
-		return cmd, start(new(syscall.SysProcAttr))
+		_, err := start(new(syscall.SysProcAttr))
+		return cmd, err
 	}
-	return cmd, o.Within(start)
+	err := o.Within(start)
+	if err != nil && cmd.Process != nil {
+		cmd.Process.Kill()
+		err = errors.Join(err, cmd.Wait())
+	}
+	return cmd, err
 }
 
 // reapTime is how long the end of a process is waited for whose connection has ended.
