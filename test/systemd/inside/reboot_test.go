@@ -42,11 +42,11 @@ func TestAfterReboot(t *testing.T) {
 	if !strings.Contains(journal, "Unmounted srv.mount") {
 		t.Error("the disk's filesystem was not unmounted")
 	}
-	for name, want := range map[string]string{obeys: "shut down", ignores: "killed"} {
+	for name, want := range map[string]string{obeys: "the guest shut down", ignores: "killed: the guest did not"} {
 		v := vm{name}
 		status := v.get(t).GetStatus()
-		if status.GetState() != vmletv1.State_STATE_STOPPED || !strings.Contains(status.GetMessage(), want) {
-			t.Errorf("%s is %v: %s; want it to have been %s", name, status.GetState(), status.GetMessage(), want)
+		if status.GetState() != vmletv1.State_STATE_STOPPED || !strings.HasPrefix(status.GetMessage(), want) {
+			t.Errorf("%s is %v: %s; want it to be stopped: %s", name, status.GetState(), status.GetMessage(), want)
 		}
 		if n := strings.Count(command(t, "vmlet", "logs", name), guest.PowerLine); n != 1 {
 			t.Errorf("the power button of %s was pressed %d times", name, n)
