@@ -55,10 +55,10 @@ type Host interface {
 	TakeUser(vm string) (uint32, error)
 	ClaimUser(uid uint32, vm string) error
 	ReleaseUser(uid uint32, vm string)
-	PlanCgroup(vm string) host.Cgroup
+	PlanCgroup(vm string, grace time.Duration) host.Cgroup
 	WarmCgroups()
 	MakeCgroup(c host.Cgroup) error
-	JoinCgroup(c host.Cgroup, pid int) error
+	JoinCgroup(c host.Cgroup, pid int) (joined bool, err error)
 	// EndProcesses kills what still runs as a VM's user in its cgroup.
 	EndProcesses(c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error

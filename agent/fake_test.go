@@ -185,7 +185,7 @@ func (h *fakeHost) ClaimUser(uid uint32, vm string) error {
 	return nil
 }
 func (h *fakeHost) ReleaseUser(uid uint32, vm string) { h.w.drop(fmt.Sprint("user ", uid)) }
-func (h *fakeHost) PlanCgroup(vm string) host.Cgroup {
+func (h *fakeHost) PlanCgroup(vm string, _ time.Duration) host.Cgroup {
 	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
 }
 func (h *fakeHost) WarmCgroups() {}
@@ -195,8 +195,11 @@ func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	}
 	return h.w.hold("cgroup " + c.Path())
 }
-func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) error { return h.w.step("join") }
-func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error  { return nil }
+func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) (bool, error) {
+	err := h.w.step("join")
+	return err == nil, err
+}
+func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
 	if p := h.w.proc(filepath.Base(c.Path())); p != nil && p.alive() {
 		return errors.New("a process is in the cgroup")

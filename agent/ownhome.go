@@ -99,7 +99,7 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 		return nil, failf(codes.ResourceExhausted, "%w", err)
 	}
 	req.User = &plan.User{UID: uid, GID: uid}
-	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name), HotplugFolders: req.HotplugFolders}, nil
+	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
 }
 
 func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
@@ -163,7 +163,12 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		if <-cgroupTried; !cgroup {
 			return nil // who tried to make it says why
 		}
-		return own.JoinCgroup(lease.Cgroup, pid)
+		joined, err := own.JoinCgroup(lease.Cgroup, pid)
+		if !joined && err == nil {
+			lease.Cgroup.Outside = true
+			err = lease.write(h.runDir())
+		}
+		return err
 	}
 	granted := make([]bool, len(lease.devices()))
 	for i, device := range lease.devices() {

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,13 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	cgroupMount = "/sys/fs/cgroup"
-	// delegated cgroups have a folder for VMs and one for the agent itself:
-	// cgroup v2 has no processes in a cgroup that has children.
-	delegatedVMs   = "vms"
-	delegatedAgent = "agent"
-)
+const cgroupMount = "/sys/fs/cgroup"
 
 // Cgroup says where a VM's processes are, so that an agent that comes later
 // finds it. In v2 there is one path, under the key "".
@@ -29,10 +24,24 @@ type Cgroup struct {
 	Version int `json:"version"`
 	// Paths by controller, from the root of its hierarchy.
 	Paths map[string]string `json:"paths"`
+	// Unit is the scope that systemd makes it for; empty: systemd has no part in it.
+	Unit string `json:"unit,omitempty"`
+	// Grace is how long the VM may take to end when systemd stops the unit.
+	Grace time.Duration `json:"grace,omitempty"`
+	// Outside says that the VM's processes could not be moved into it.
+	Outside bool `json:"outside,omitempty"`
 }
 
 // Path is one path, for people: in v1 that of the memory controller if it has one.
+// It is empty if the VM is not in it.
 func (c Cgroup) Path() string {
+	if c.Outside {
+		return ""
+	}
+	return c.path()
+}
+
+func (c Cgroup) path() string {
 	for _, key := range []string{"", "memory"} {
 		if p, ok := c.Paths[key]; ok {
 			return p
@@ -59,7 +68,8 @@ type Cgroups interface {
 	// Remove deletes it. That it is not there is no error, that a process is
 	// still in it is one.
 	Remove(Cgroup) error
-	// Sweep removes the cgroups of VMs that keep does not want, and names them.
+	// Sweep removes the cgroups that vmlet has made for VMs that keep does not
+	// want, and names them.
 	Sweep(keep func(vm string) bool) (removed []string, err error)
 	// Close removes the cgroup that those of the VMs are in, if there are none.
 	Close()
@@ -70,34 +80,48 @@ var ErrNoCgroups = errors.New("no cgroups: nothing is mounted at " + cgroupMount
 
 // NewCgroups finds out what the machine has. parent is a path from the root of
 // the cgroups, empty for the agent's own choice, which ends in the name folder;
-// see OpenV2 and openV1. All that is in there is this agent's.
-func NewCgroups(parent, folder string) (Cgroups, error) {
+// see openUnified and openV1.
+func NewCgroups(parent, folder string, log *slog.Logger) (Cgroups, error) {
 	switch cgroups.Mode() {
 	case cgroups.Unified:
-		if parent != "" {
-			return OpenV2(cgroupMount, parent)
-		}
-		return ownV2(cgroupMount, folder)
+		return openUnified(parent, folder, log)
 	case cgroups.Hybrid, cgroups.Legacy:
 		return openV1(parent, folder)
 	}
 	return nil, ErrNoCgroups
 }
 
-// ownV2 uses the agent's own cgroup if systemd has delegated it, else one
-// below the root, where systemd leaves alone what it did not make.
-func ownV2(mount, folder string) (Cgroups, error) {
+// openUnified has systemd make VMs' cgroups, where it runs and they belong in one
+// of its slices: folder.slice, or a parent that ends in .slice. Elsewhere they
+// are at parent/VM, with an empty parent at /folder/VM: at the root systemd
+// leaves alone what it did not make. Never below the agent's own: systemd can't
+// start a unit again whose cgroup has children with controllers, as the kernel
+// allows no process in it.
+func openUnified(parent, folder string, log *slog.Logger) (Cgroups, error) {
 	own, err := ownPath("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
-	if !delegated(filepath.Join(mount, own)) {
-		return OpenV2(mount, "/"+folder)
+	if parent == "" && systemdRuns() {
+		s, err := openScopes(cgroupMount, folder+".slice", systemBus)
+		if err == nil {
+			return s, nil
+		}
+		log.Warn("systemd makes no scopes for VMs: a shutdown of the machine ends guests without asking them", "error", err)
 	}
-	if err := moveSelf(mount, filepath.Join(own, delegatedAgent)); err != nil {
-		return nil, err
+	switch {
+	case parent == "":
+		parent = "/" + folder
+	case strings.HasSuffix(parent, ".slice") && systemdRuns():
+		slice := filepath.Base(parent)
+		if want := slicePath(slice); parent != want {
+			return nil, fmt.Errorf("cgroup.parent: %s: systemd has %s at %s", parent, slice, want)
+		}
+		return openScopes(cgroupMount, slice, systemBus)
+	case own != "/" && strings.HasPrefix(parent+"/", own+"/"):
+		return nil, fmt.Errorf("cgroup.parent: %s is in the agent's own cgroup %s: the agent could not be started again there while a VM runs", parent, own)
 	}
-	return OpenV2(mount, filepath.Join(own, delegatedVMs))
+	return OpenV2(cgroupMount, parent, log)
 }
 
 func ownPath(file string) (string, error) {
@@ -106,21 +130,6 @@ func ownPath(file string) (string, error) {
 		return "", fmt.Errorf("finding the agent's own cgroup: %w", err)
 	}
 	return unified, nil
-}
-
-// others are the VMs that have a folder in a cgroup, but for those to keep.
-func others(folder string, keep func(string) bool) ([]string, error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && !keep(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
 }
 
 // removeAll removes VMs' cgroups, with one deadline for all of them.
@@ -160,10 +169,14 @@ func soon() time.Time { return time.Now().Add(retryLimit) }
 // rmdir removes a cgroup: the folder as a whole, files and all, if nobody is
 // in it by the deadline. That it is not there is no error.
 func rmdir(folder string, deadline time.Time) error {
+	return untilNotBusy(folder, deadline, unix.Rmdir)
+}
+
+func untilNotBusy(folder string, deadline time.Time, do func(string) error) error {
 	again := time.NewTicker(retryEvery)
 	defer again.Stop()
 	for ; ; <-again.C {
-		err := unix.Rmdir(folder)
+		err := do(folder)
 		switch {
 		case err == nil, errors.Is(err, unix.ENOENT):
 			return nil
@@ -175,23 +188,12 @@ func rmdir(folder string, deadline time.Time) error {
 	}
 }
 
-// inhabitants names who is in a cgroup, with what to do about it.
-func inhabitants(folder string) string {
-	pids, err := processesIn(folder)
-	if err != nil || len(pids) == 0 {
-		return ""
-	}
-	var names []string
-	for _, pid := range pids {
-		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended
-		names = append(names, fmt.Sprintf("%d (%s)", pid, strings.TrimSpace(string(comm))))
-	}
-	return ": end by hand the processes in it: " + strings.Join(names, ", ")
-}
-
 // processesIn are those in a cgroup; none if it is not there.
 func processesIn(folder string) (pids []int, err error) {
 	b, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
+	if errors.Is(err, unix.ENODEV) { // it was removed meanwhile
+		return nil, nil
+	}
 	if err != nil {
 		return nil, gone(err)
 	}
@@ -209,5 +211,5 @@ func wrapCgroup(do string, c Cgroup, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s cgroup %s: %w", do, strings.TrimPrefix(c.Path(), "/"), err)
+	return fmt.Errorf("%s cgroup %s: %w", do, strings.TrimPrefix(c.path(), "/"), err)
 }

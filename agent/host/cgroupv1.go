@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // v1 has one hierarchy for each controller.
@@ -68,9 +67,28 @@ func path1(c Cgroup) cgroup1.Path {
 }
 
 func (v *v1) Make(c Cgroup) error {
+	for _, s := range v.hierarchy {
+		if err := v.makeMarked(s, c); err != nil {
+			return wrapCgroup("make", c, fmt.Errorf("controller %s: %w", s.Name(), err))
+		}
+	}
 	_, err := cgroup1.New(path1(c), &specs.LinuxResources{},
 		cgroup1.WithHierarchy(v.subsystems), func(i *cgroup1.InitConfig) error { i.InitCheck = cgroup1.AllowAny; return nil })
 	return wrapCgroup("make", c, err)
+}
+
+func (v *v1) makeMarked(s cgroup1.Subsystem, c Cgroup) error {
+	folder, ok := v.folder(s, c)
+	if !ok {
+		return nil
+	}
+	if err := refuseForeign(folder); err != nil {
+		return err
+	}
+	if err := makeMarked(filepath.Dir(folder)); err != nil {
+		return err
+	}
+	return makeMarked(folder)
 }
 
 // Warm does it in one hierarchy: the lock is the same for all.
@@ -121,11 +139,11 @@ func (v *v1) removeBy(c Cgroup, deadline time.Time) error {
 	return wrapCgroup("remove", c, errors.Join(errs...))
 }
 
-// Close leaves cgroups that are not empty as they are.
+// Close leaves cgroups that are not empty, or that vmlet has not made, as they are.
 func (v *v1) Close() {
 	for _, s := range v.hierarchy {
 		if folder, ok := v.folder(s, Cgroup{Paths: v.parents}); ok {
-			_ = unix.Rmdir(folder)
+			closeMarked(folder)
 		}
 	}
 }

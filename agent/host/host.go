@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +58,7 @@ func New(o Options) (*Host, error) {
 		return h, nil
 	}
 	var err error
-	if h.cgroups, err = NewCgroups(o.CgroupParent, folder); err != nil {
+	if h.cgroups, err = NewCgroups(o.CgroupParent, folder, o.Log); err != nil {
 		if o.CgroupRequired {
 			return nil, err
 		}
@@ -78,12 +79,15 @@ func (h *Host) ClaimUser(uid uint32, vm string) error { return h.users.Claim(uid
 // ReleaseUser takes a user id back from a VM.
 func (h *Host) ReleaseUser(uid uint32, vm string) { h.users.Release(uid, vm) }
 
-// PlanCgroup says where a VM's cgroup will be.
-func (h *Host) PlanCgroup(vm string) Cgroup {
+// PlanCgroup says where a VM's cgroup will be. grace is how long its guest may take
+// to shut down.
+func (h *Host) PlanCgroup(vm string, grace time.Duration) Cgroup {
 	if h.cgroups == nil {
 		return Cgroup{}
 	}
-	return h.cgroups.Plan(vm)
+	c := h.cgroups.Plan(vm)
+	c.Grace = grace
+	return c
 }
 
 // WarmCgroups has the kernel get ready for JoinCgroup, beside what else there is to do
@@ -97,24 +101,25 @@ func (h *Host) WarmCgroups() {
 // MakeCgroup makes it. What can't be made is a warning in the log, unless
 // cgroups are required.
 func (h *Host) MakeCgroup(c Cgroup) error {
-	return h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
+	_, err := h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
+	return err
 }
 
-// JoinCgroup moves a process into it; errors are as MakeCgroup's.
-func (h *Host) JoinCgroup(c Cgroup, pid int) error {
+// JoinCgroup moves a process into it, and says whether it is there; errors are as
+// MakeCgroup's. EndProcesses needs to know of one that is not: see Cgroup.Outside.
+func (h *Host) JoinCgroup(c Cgroup, pid int) (joined bool, err error) {
 	return h.cgroup(c, "the VM is not in its cgroup", func() error { return h.cgroups.Add(c, pid) })
 }
 
-func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {
+func (h *Host) cgroup(c Cgroup, warning string, do func() error) (done bool, err error) {
 	if h.cgroups == nil {
-		return nil
+		return false, nil
 	}
-	err := do()
-	if err != nil && !h.required {
+	if err = do(); err != nil && !h.required {
 		h.log.Warn(warning, "cgroup", c.Path(), "error", err)
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // RemoveCgroup deletes it. That a process is still in it is an error.

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -60,7 +61,7 @@ func BenchmarkScrape100VMs(b *testing.B) {
 		vm.Sampler = &sampler{answer: webSample()}
 		vms = append(vms, vm)
 	}
-	cgroups, err := host.NewCgroups(fmt.Sprintf("/vmlet-bench-%d", os.Getpid()), "")
+	cgroups, err := host.NewCgroups(fmt.Sprintf("/vmlet-bench-%d", os.Getpid()), "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Logf("VMs without cgroups: %v", err)
 	} else {

@@ -128,6 +128,18 @@ func TestTerminatedShimStopsGuest(t *testing.T) {
 	s.gone(shim.ReasonShutdown)
 }
 
+// TestStopSignal: systemd sends it to all processes of the VM, and the guest shuts down.
+func TestStopSignal(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.launch(s.plan(anyQEMU(t)))
+	s.console(1 << 20).count()
+	for _, pid := range []int{s.vmmPID, s.shimPID} {
+		s.check(unix.Kill(pid, shim.StopSignal))
+	}
+	s.gone(shim.ReasonShutdown)
+}
+
 func TestKilledShimTakesVMM(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

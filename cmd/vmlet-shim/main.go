@@ -94,12 +94,14 @@ func run(o server.Options) error {
 		return err
 	}
 	o.Listener = listener
-	_, err = serve(o, func() {})
+	// In a pod there may be a terminal, whose size changes by the same signal.
+	_, err = serve(o, func() {}, shim.StopSignal)
 	return err
 }
 
-// serve runs a shim until it ends; ready is called before.
-func serve(o server.Options, ready func()) (*server.Server, error) {
+// serve runs a shim until it ends; ready is called before. SIGTERM, SIGINT and the
+// signals stop ask it to end.
+func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, error) {
 	if err := confine(); err != nil {
 		return nil, err
 	}
@@ -113,8 +115,8 @@ func serve(o server.Options, ready func()) (*server.Server, error) {
 	}
 	// A terminal that goes away is none of the guest's business.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	defer stop()
+	ctx, restore := signal.NotifyContext(context.Background(), append(stop, unix.SIGTERM, unix.SIGINT)...)
+	defer restore()
 	ready()
 	return s, s.Run(ctx)
 }

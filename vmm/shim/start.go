@@ -19,6 +19,11 @@ import (
 // listening socket.
 const ListenerFile = 3
 
+// StopSignal asks a shim that an agent has started to shut its guest down, as SIGTERM
+// does. It may be sent to the VMM as well, which SIGTERM would end at once: the default
+// action is to ignore it (signal(7)).
+const StopSignal = unix.SIGWINCH
+
 // maxShimLog is the size in bytes from which a shim's log makes way for a new
 // one when the next shim starts.
 const maxShimLog = 1 << 20
