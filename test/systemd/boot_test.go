@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -76,6 +77,9 @@ func handIn(t *testing.T, tree string) {
 		}
 	}
 	build(t, filepath.Join(tree, "inside.test"), "test", "-c", "-ldflags", "-s -w", module+"test/systemd/inside")
+	if everything.Wanted() {
+		put(t, filepath.Join(tree, "everything"), "")
+	}
 	script, err := os.ReadFile("run")
 	must(t, err)
 	put(t, filepath.Join(tree, "run"), string(script))
@@ -108,7 +112,7 @@ func startAgent(t *testing.T, dir, vmlet string) string {
 	t.Cleanup(func() {
 		_ = agent.Process.Signal(unix.SIGTERM) // it may have ended
 		<-ended
-		if t.Failed() || !agent.ProcessState.Success() {
+		if t.Failed() || !agent.ProcessState.Success() { // the log has what kept the guest from going on
 			text, _ := os.ReadFile(log.Name())
 			t.Errorf("the agent on this machine ended with %v; its log:\n%s", agent.ProcessState, text)
 		}

@@ -26,6 +26,8 @@ const (
 	second   = handedIn + "/second"
 	guests   = handedIn + "/guests"
 	packages = handedIn + "/packages"
+	// everything is there if the long form of tests is wanted.
+	everything = handedIn + "/everything"
 )
 
 // insideOrSkip skips a test anywhere but in the guest that is made for it.

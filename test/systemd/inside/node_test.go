@@ -25,6 +25,7 @@ func TestNode(t *testing.T) {
 		{"cgroup", ownCgroup},
 		{"metrics", metrics},
 		{"restart", restart},
+		{"stop and start", stopAndStart},
 		{"kill", kill},
 		{"upgrade", upgrade},
 		{"save and restore", saveAndRestore},
@@ -82,8 +83,24 @@ func restart(t *testing.T, web vm) {
 	web.survives(t, func() { command(t, "systemctl", "restart", "vmlet") })
 }
 
+func stopAndStart(t *testing.T, web vm) {
+	web.survives(t, func() {
+		command(t, "systemctl", "stop", "vmlet")
+		command(t, "systemctl", "start", "vmlet")
+	})
+}
+
+// kill: systemd starts the agent again, as often as the unit's start limit lets it.
 func kill(t *testing.T, web vm) {
-	web.survives(t, func() { command(t, "systemctl", "kill", "--signal=KILL", "vmlet") })
+	times := 1
+	if exists(everything) {
+		times = 8
+	}
+	command(t, "systemctl", "reset-failed", "vmlet") // the starts before count, too
+	for range times {
+		web.survives(t, func() { command(t, "systemctl", "kill", "--signal=KILL", "vmlet") })
+	}
+	command(t, "systemctl", "reset-failed", "vmlet")
 }
 
 func upgrade(t *testing.T, web vm) {
