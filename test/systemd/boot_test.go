@@ -68,30 +68,32 @@ func handIn(t *testing.T, tree string) {
 		must(t, err)
 		put(t, filepath.Join(tree, "guests", name), string(elf))
 	}
-	for name, flags := range packages {
-		folder := filepath.Join(tree, "packages", strings.ReplaceAll(name, "/", "-"))
-		build(t, filepath.Join(folder, "test"), "test", "-c", "-ldflags", "-s -w", module+name)
-		put(t, filepath.Join(folder, "run"), fmt.Sprintf("#!/bin/sh\nexec ./test -test.v -test.timeout=0 %s\n", flags))
-		if data := filepath.Join("../..", name, "testdata"); exists(data) {
-			must(t, os.CopyFS(filepath.Join(folder, "testdata"), os.DirFS(data)))
-		}
+	// Flags leave out what the guest has no devices for.
+	for name, flags := range map[string]string{
+		"agent/host":              "-test.skip='^TestTap$'",
+		"agent/pods":              "",
+		"agent/usage":             "",
+		"hypervisor/housekeeping": "-test.run='^TestApplyCgroupReal$/^sys-fs-cgroup$'",
+	} {
+		handInTests(t, filepath.Join(tree, "packages", strings.ReplaceAll(name, "/", "-")), name, flags)
 	}
-	build(t, filepath.Join(tree, "inside.test"), "test", "-c", "-ldflags", "-s -w", module+"test/systemd/inside")
 	if everything.Wanted() {
 		put(t, filepath.Join(tree, "everything"), "")
 	}
+	build(t, filepath.Join(tree, "inside.test"), "test", "-c", "-ldflags", "-s -w", module+"test/systemd/inside")
 	script, err := os.ReadFile("run")
 	must(t, err)
 	put(t, filepath.Join(tree, "run"), string(script))
 }
 
-// packages are those whose tests run inside, too, with flags that leave out what the guest
-// has no devices for.
-var packages = map[string]string{
-	"agent/host":              "-test.skip='^TestTap$'",
-	"agent/pods":              "",
-	"agent/usage":             "",
-	"hypervisor/housekeeping": "-test.run='^TestApplyCgroupReal$/^sys-fs-cgroup$'",
+// handInTests makes a folder with a package's tests, and a script that runs them there.
+func handInTests(t *testing.T, folder, name, flags string) {
+	t.Helper()
+	build(t, filepath.Join(folder, "test"), "test", "-c", "-ldflags", "-s -w", module+name)
+	put(t, filepath.Join(folder, "run"), "#!/bin/sh\nexec ./test -test.v -test.timeout=0 "+flags+"\n")
+	if data := filepath.Join("../..", name, "testdata"); exists(data) {
+		must(t, os.CopyFS(filepath.Join(folder, "testdata"), os.DirFS(data)))
+	}
 }
 
 // startAgent starts an agent below dir and returns a program that is its client.

@@ -14,10 +14,12 @@ import (
 )
 
 // patience bounds how long the guest may say nothing.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
-// cmdline is the guest's: no cloud-init, but the program that is handed in.
-const cmdline = guest.CloudDiskCmdline + " cloud-init=disabled systemd.wants=handed-in.service systemd.mask=serial-getty@ttyS0.service"
+// cmdline is the guest's: no cloud-init, but the program that is handed in; and each unit
+// that starts and stops is named, which is progress.
+const cmdline = guest.CloudDiskCmdline + " cloud-init=disabled systemd.wants=handed-in.service" +
+	" systemd.mask=serial-getty@ttyS0.service systemd.show_status=1 systemd.status_unit_format=name systemd.log_color=0"
 
 // switchedOff is what Linux prints last of all.
 const switchedOff = "reboot: Power down"
