@@ -222,7 +222,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 		}
 		vm.Status.EndedAt = nil
 		vm.Status.Process = &vmletv1.ProcessStatus{
-			ShimPid: int64(m.home.shimPID(welcome.PID)), VmmPid: int64(m.home.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.Cgroup.Path(),
+			ShimPid: int64(m.home.shimPID(welcome.PID)), VmmPid: int64(m.home.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.searched().Path(),
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
 		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}

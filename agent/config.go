@@ -137,11 +137,10 @@ type HugePageDir struct {
 
 // CgroupConfig is where VMs' cgroups are.
 type CgroupConfig struct {
-	// Parent is the path of the cgroup below which each VM has its own.
-	// All that is in it is this agent's. Default: the agent's own where that is
-	// delegated to it (systemd's Delegate=), else /vmlet; with cgroup v1, vmlet
-	// below the agent's own. An agent with another run folder than the usual has
-	// vmlet-XXXXXXXX instead.
+	// Parent is the path of the cgroup in which each VM has its own. Default:
+	// under systemd with cgroup v2 vmlet.slice, in which VMs have scopes; with
+	// cgroup v2 elsewhere /vmlet; with cgroup v1 vmlet below the agent's own. An
+	// agent with another run folder than the usual has vmlet-XXXXXXXX instead.
 	Parent string `yaml:"parent"`
 	// Required refuses to start a VM that can't have a cgroup. Default: it
 	// starts, with a warning.

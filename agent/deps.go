@@ -58,6 +58,7 @@ type Host interface {
 	PlanCgroup(vm string, grace time.Duration) host.Cgroup
 	WarmCgroups()
 	MakeCgroup(c host.Cgroup) error
+	// JoinCgroup reports whether the process is in it.
 	JoinCgroup(c host.Cgroup, pid int) (joined bool, err error)
 	// EndProcesses kills what still runs as a VM's user in its cgroup.
 	EndProcesses(c host.Cgroup, uid uint32) error

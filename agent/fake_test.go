@@ -82,6 +82,12 @@ func (w *world) hold(what string) error {
 	return nil
 }
 
+func (w *world) has(what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[what]
+}
+
 func (w *world) drop(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,8 +202,7 @@ func (h *fakeHost) MakeCgroup(c host.Cgroup) error {
 	return h.w.hold("cgroup " + c.Path())
 }
 func (h *fakeHost) JoinCgroup(c host.Cgroup, pid int) (bool, error) {
-	err := h.w.step("join")
-	return err == nil, err
+	return !h.w.has("no cgroup can be joined"), h.w.step("join")
 }
 func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {

@@ -237,7 +237,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	l.m.mu.Unlock()
 	l.m.note(state, message, func(vm *vmletv1.VirtualMachine) {
 		vm.Status.Process = &vmletv1.ProcessStatus{
-			ShimPid: int64(l.pid), VmmPid: int64(l.vmmPID), Uid: l.choice.lease.UID, Cgroup: l.choice.lease.Cgroup.Path(),
+			ShimPid: int64(l.pid), VmmPid: int64(l.vmmPID), Uid: l.choice.lease.UID, Cgroup: l.choice.lease.searched().Path(),
 		}
 		vm.Status.Image = nil
 		vm.Status.EndedAt = nil

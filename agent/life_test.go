@@ -198,6 +198,41 @@ func TestStartTakesItselfBack(t *testing.T) {
 	}
 }
 
+// TestStartOutsideItsCgroup: that a VM is not in its cgroup is written down before its VMM
+// runs, for whoever looks for what is left of it.
+func TestStartOutsideItsCgroup(t *testing.T) {
+	w := newWorld(t)
+	w.held["no cgroup can be joined"] = true
+	a := w.start()
+	a.mustCreate(t, "web")
+	w.hooks["launch"] = func() {
+		l, err := readLease(a.store.RunDir("web"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if !l.Outside || len(l.searched().Paths) > 0 || l.Cgroup.Path() == "" {
+			t.Errorf("the lease has outside %t, cgroup %+v", l.Outside, l.Cgroup)
+		}
+	}
+	a.mustStart(t, "web")
+	if len(w.hooks) > 0 {
+		t.Error("nothing was launched")
+	}
+	m, err := a.machine("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.snapshot().GetStatus().GetProcess().GetCgroup(); got != "" {
+		t.Errorf("its cgroup is %s, want none", got)
+	}
+	if _, err := a.kill(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	w.drop("no cgroup can be joined")
+	w.wantNothingHeld(t)
+}
+
 func TestStartOfCallerThatGoes(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()

@@ -31,6 +31,8 @@ type lease struct {
 	VMM    string      `json:"vmm"`
 	UID    uint32      `json:"uid"`
 	Cgroup host.Cgroup `json:"cgroup"`
+	// Outside: the run's processes could not be moved into the cgroup.
+	Outside bool `json:"outside,omitempty"`
 	// Device that the user was given access to; empty: none.
 	Device string `json:"device,omitempty"`
 	// VFIO are the nodes of devices of the host that it was given access to as well.
@@ -44,6 +46,14 @@ type lease struct {
 	// Manifest of an image of this run, as far as it is known beforehand. The
 	// VMM's program may be replaced while it runs: it is not asked again.
 	Manifest memory.Manifest `json:"manifest"`
+}
+
+// searched is where the run's processes are looked for: without a cgroup everywhere.
+func (l *lease) searched() host.Cgroup {
+	if l.Outside {
+		return host.Cgroup{}
+	}
+	return l.Cgroup
 }
 
 // devices are all nodes that the user was given access to.

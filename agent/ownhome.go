@@ -56,7 +56,7 @@ func (ownHome) vmmPID(told int) int  { return told }
 // giveBack takes back all of a lease, and the run folder it is written in at
 // last, unless something could not be taken back.
 func (h ownHome) giveBack(l *lease) error {
-	errEnd := h.agent.host.EndProcesses(l.Cgroup, l.UID)
+	errEnd := h.agent.host.EndProcesses(l.searched(), l.UID)
 	errs := []error{errEnd, h.agent.host.RemoveTaps(l.RunID)}
 	for _, device := range l.devices() {
 		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
@@ -164,8 +164,8 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 			return nil // who tried to make it says why
 		}
 		joined, err := own.JoinCgroup(lease.Cgroup, pid)
-		if !joined && err == nil {
-			lease.Cgroup.Outside = true
+		if err == nil && !joined && len(lease.Cgroup.Paths) > 0 {
+			lease.Outside = true
 			err = lease.write(h.runDir())
 		}
 		return err
@@ -188,7 +188,7 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	err := group.Wait()
 	if cgroup {
 		l.undo.Push("remove the cgroup", func(context.Context) error {
-			return errors.Join(own.EndProcesses(lease.Cgroup, lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
+			return errors.Join(own.EndProcesses(lease.searched(), lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
 		})
 	}
 	for i, device := range lease.devices() {

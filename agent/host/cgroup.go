@@ -28,20 +28,10 @@ type Cgroup struct {
 	Unit string `json:"unit,omitempty"`
 	// Grace is how long the VM may take to end when systemd stops the unit.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Outside says that the VM's processes could not be moved into it.
-	Outside bool `json:"outside,omitempty"`
 }
 
 // Path is one path, for people: in v1 that of the memory controller if it has one.
-// It is empty if the VM is not in it.
 func (c Cgroup) Path() string {
-	if c.Outside {
-		return ""
-	}
-	return c.path()
-}
-
-func (c Cgroup) path() string {
 	for _, key := range []string{"", "memory"} {
 		if p, ok := c.Paths[key]; ok {
 			return p
@@ -91,37 +81,46 @@ func NewCgroups(parent, folder string, log *slog.Logger) (Cgroups, error) {
 	return nil, ErrNoCgroups
 }
 
-// openUnified has systemd make VMs' cgroups, where it runs and they belong in one
-// of its slices: folder.slice, or a parent that ends in .slice. Elsewhere they
-// are at parent/VM, with an empty parent at /folder/VM: at the root systemd
-// leaves alone what it did not make. Never below the agent's own: systemd can't
-// start a unit again whose cgroup has children with controllers, as the kernel
-// allows no process in it.
+// openUnified has systemd make VMs' cgroups where it can.
 func openUnified(parent, folder string, log *slog.Logger) (Cgroups, error) {
 	own, err := ownPath("/proc/self/cgroup")
 	if err != nil {
 		return nil, err
 	}
-	if parent == "" && systemdRuns() {
-		s, err := openScopes(cgroupMount, folder+".slice", systemBus)
-		if err == nil {
-			return s, nil
+	slice, path, err := placeUnified(parent, folder, own, systemdRuns())
+	if err != nil {
+		return nil, err
+	}
+	if slice != "" {
+		s, err := openScopes(cgroupMount, slice, systemBus)
+		if err == nil || path == "" {
+			return s, err
 		}
 		log.Warn("systemd makes no scopes for VMs: a shutdown of the machine ends guests without asking them", "error", err)
 	}
+	return OpenV2(cgroupMount, path, log)
+}
+
+// placeUnified says which slice of systemd's VMs belong in, and the cgroup that they are
+// in without systemd; empty: none. At the root systemd leaves alone what it did not make.
+// Below the agent's own cgroup there is no place: systemd can't start a unit again whose
+// cgroup has children with controllers, as the kernel allows no process in it.
+func placeUnified(parent, folder, own string, systemd bool) (slice, path string, err error) {
 	switch {
+	case parent == "" && systemd:
+		return folder + ".slice", "/" + folder, nil
 	case parent == "":
-		parent = "/" + folder
-	case strings.HasSuffix(parent, ".slice") && systemdRuns():
-		slice := filepath.Base(parent)
+		return "", "/" + folder, nil
+	case systemd && strings.HasSuffix(parent, ".slice"):
+		slice = filepath.Base(parent)
 		if want := slicePath(slice); parent != want {
-			return nil, fmt.Errorf("cgroup.parent: %s: systemd has %s at %s", parent, slice, want)
+			err = fmt.Errorf("cgroup.parent: %s: systemd has %s at %s", parent, slice, want)
 		}
-		return openScopes(cgroupMount, slice, systemBus)
+		return slice, "", err
 	case own != "/" && strings.HasPrefix(parent+"/", own+"/"):
-		return nil, fmt.Errorf("cgroup.parent: %s is in the agent's own cgroup %s: the agent could not be started again there while a VM runs", parent, own)
+		err = fmt.Errorf("cgroup.parent: %s is in the agent's own cgroup %s, which could not be started again while a VM runs: set it to another cgroup", parent, own)
 	}
-	return OpenV2(cgroupMount, parent, log)
+	return "", parent, err
 }
 
 func ownPath(file string) (string, error) {
@@ -211,5 +210,5 @@ func wrapCgroup(do string, c Cgroup, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s cgroup %s: %w", do, strings.TrimPrefix(c.path(), "/"), err)
+	return fmt.Errorf("%s cgroup %s: %w", do, strings.TrimPrefix(c.Path(), "/"), err)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // EndProcesses kills what still runs as a VM's user in its cgroup; where there are no
-// cgroups, or the VM could not be moved into its own, what runs as that user at all. It is for when the shim has ended: the VMM
+// cgroups, what runs as that user at all. It is for when the shim has ended: the VMM
 // dies with it, unless somebody has taken the VMM over and told the kernel otherwise,
 // which any process may (PR_SET_PDEATHSIG, prctl(2)). It would keep the VM's disks, and
 // a user id that another VM gets. While the shim, another user's, is in the cgroup, too,
@@ -47,10 +47,10 @@ func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
 	}
 }
 
-// processes are a user's own, and those of others, in a cgroup; where the VM is in
-// none the user's alone.
+// processes are a user's own, and those of others, in a cgroup; where there are no
+// cgroups the user's alone.
 func (h *Host) processes(c Cgroup, uid uint32) (own, others []int, err error) {
-	grouped := h.cgroups != nil && len(c.Paths) > 0 && !c.Outside
+	grouped := h.cgroups != nil && len(c.Paths) > 0
 	var pids []int
 	if grouped {
 		pids, err = h.cgroups.Processes(c)

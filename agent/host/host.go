@@ -101,25 +101,30 @@ func (h *Host) WarmCgroups() {
 // MakeCgroup makes it. What can't be made is a warning in the log, unless
 // cgroups are required.
 func (h *Host) MakeCgroup(c Cgroup) error {
-	_, err := h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
-	return err
+	return h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
 }
 
-// JoinCgroup moves a process into it, and says whether it is there; errors are as
-// MakeCgroup's. EndProcesses needs to know of one that is not: see Cgroup.Outside.
+// JoinCgroup moves a process into it, and reports whether it is there, with all that it
+// will start; errors are as MakeCgroup's.
 func (h *Host) JoinCgroup(c Cgroup, pid int) (joined bool, err error) {
-	return h.cgroup(c, "the VM is not in its cgroup", func() error { return h.cgroups.Add(c, pid) })
+	err = h.cgroup(c, "the VM is not in its cgroup", func() error {
+		err := h.cgroups.Add(c, pid)
+		joined = err == nil
+		return err
+	})
+	return joined, err
 }
 
-func (h *Host) cgroup(c Cgroup, warning string, do func() error) (done bool, err error) {
+func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {
 	if h.cgroups == nil {
-		return false, nil
+		return nil
 	}
-	if err = do(); err != nil && !h.required {
+	err := do()
+	if err != nil && !h.required {
 		h.log.Warn(warning, "cgroup", c.Path(), "error", err)
-		return false, nil
+		return nil
 	}
-	return err == nil, err
+	return err
 }
 
 // RemoveCgroup deletes it. That a process is still in it is an error.

@@ -3,8 +3,8 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -15,7 +15,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/containerd/cgroups/v3"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -77,53 +76,38 @@ func TestHugePageMounts(t *testing.T) {
 	}
 }
 
-// quiet is for warnings that no test looks at.
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-// unifiedMount is where cgroup v2 is mounted, beside v1 or alone.
-func unifiedMount(t *testing.T) string {
-	t.Helper()
-	switch cgroups.Mode() {
-	case cgroups.Unified:
-		return cgroupMount
-	case cgroups.Hybrid:
-		return cgroupMount + "/unified"
+// TestCgroups makes, fills and removes a cgroup in each hierarchy that this
+// machine has.
+func TestCgroups(t *testing.T) {
+	needRoot(t)
+	for name, open := range hierarchies(t) {
+		t.Run(name, func(t *testing.T) {
+			groups, err := open()
+			if errors.Is(err, ErrNoCgroups) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer groups.Close()
+			cgroupLife(t, groups)
+		})
 	}
-	t.Skip("cgroup v2 is not mounted")
-	return ""
 }
 
-// ownCgroups are those that NewCgroups makes for an agent without a parent of its own,
-// but for scopes, which systemd makes.
-func ownCgroups(t *testing.T) Cgroups {
-	t.Helper()
-	needRoot(t)
-	parent, folder := "", "vmlet-test-"+t.Name()
-	if cgroups.Mode() == cgroups.Unified {
-		parent = "/" + folder
+// hierarchies are those that this machine has.
+func hierarchies(t *testing.T) map[string]func() (Cgroups, error) {
+	folder := "vmlet-test-" + t.Name()
+	return map[string]func() (Cgroups, error){
+		"own": func() (Cgroups, error) { return NewCgroups(ownParent(folder), folder, silent()) },
+		"v2": func() (Cgroups, error) {
+			mount, mounted := unifiedMount()
+			if !mounted {
+				return nil, fmt.Errorf("%w: cgroup v2 is not mounted", ErrNoCgroups)
+			}
+			return OpenV2(mount, "/"+folder, silent())
+		},
 	}
-	groups, err := NewCgroups(parent, folder, quiet())
-	if errors.Is(err, ErrNoCgroups) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(groups.Close)
-	return groups
-}
-
-// TestCgroups makes, fills and removes a cgroup in v1's hierarchies or in v2's.
-func TestCgroups(t *testing.T) { cgroupLife(t, ownCgroups(t)) }
-
-func TestCgroupsV2(t *testing.T) {
-	needRoot(t)
-	groups, err := OpenV2(unifiedMount(t), "/vmlet-test-"+t.Name(), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer groups.Close()
-	cgroupLife(t, groups)
 }
 
 func cgroupLife(t *testing.T, groups Cgroups) {

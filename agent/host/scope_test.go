@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -87,7 +88,11 @@ func newFakeSystemd(t *testing.T) *fakeSystemd {
 	if err != nil {
 		t.Skip(err)
 	}
-	f := &fakeSystemd{t: t, mount: unifiedMount(t), slices: fmt.Sprintf("/vmlet-test-%d", os.Getpid()), answer: answer{result: "done"}}
+	mount, mounted := unifiedMount()
+	if !mounted {
+		t.Skip("cgroup v2 is not mounted")
+	}
+	f := &fakeSystemd{t: t, mount: mount, slices: fmt.Sprintf("/vmlet-test-%d", os.Getpid()), answer: answer{result: "done"}}
 	f.address = "unix:path=" + filepath.Join(t.TempDir(), "bus")
 	f.bus = exec.CommandContext(t.Context(), program, "--session", "--nofork", "--print-address", "--address="+f.address)
 	out, err := f.bus.StdoutPipe()
@@ -352,10 +357,10 @@ func TestNoSystemd(t *testing.T) {
 // TestSystemdScope asks the systemd that runs here.
 func TestSystemdScope(t *testing.T) {
 	needRoot(t)
-	if !systemdRuns() || unifiedMount(t) != cgroupMount {
+	if !systemdRuns() || cgroups.Mode() != cgroups.Unified {
 		t.Skip("systemd with cgroup v2 alone does not run here")
 	}
-	groups, err := NewCgroups("", "vmlet-test", quiet())
+	groups, err := NewCgroups("", "vmlet-test", silent())
 	if err != nil {
 		t.Fatal(err)
 	}
