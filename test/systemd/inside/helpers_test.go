@@ -138,7 +138,7 @@ func (v vm) get(t *testing.T) *vmletv1.VirtualMachine {
 func (v vm) counted(t *testing.T) int {
 	t.Helper()
 	last := -1
-	for line := range strings.Lines(command(t, "vmlet", "logs", v.name)) {
+	for line := range strings.Lines(command(t, "vmlet", "logs", "--tail=10", v.name)) {
 		last = max(last, count(line))
 	}
 	return last
@@ -157,7 +157,7 @@ func count(line string) int {
 // countsPast waits until the guest has printed a higher number.
 func (v vm) countsPast(t *testing.T, number int) {
 	t.Helper()
-	logs := exec.CommandContext(t.Context(), "vmlet", "logs", "--follow", v.name)
+	logs := exec.CommandContext(t.Context(), "vmlet", "logs", "--follow", "--tail=10", v.name)
 	out, err := logs.StdoutPipe()
 	if err == nil {
 		err = logs.Start()

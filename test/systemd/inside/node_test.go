@@ -178,11 +178,12 @@ func (v vm) survives(t *testing.T, do func()) {
 	}
 }
 
-// goesOnFrom: the guest counts on, and was booted no second time.
+// goesOnFrom: the guest counts on, and was booted no second time. The first may be in the
+// log no longer.
 func (v vm) goesOnFrom(t *testing.T, counted int) {
 	t.Helper()
 	v.countsPast(t, counted)
-	if n := strings.Count(command(t, "vmlet", "logs", v.name), guest.UpLine); n != 1 {
+	if n := strings.Count(command(t, "vmlet", "logs", v.name), guest.UpLine); n > 1 {
 		t.Errorf("%s was booted %d times", v.name, n)
 	}
 }
