@@ -103,8 +103,8 @@ func openUnified(parent, folder string, log *slog.Logger) (Cgroups, error) {
 
 // placeUnified says which slice of systemd's VMs belong in, and the cgroup that they are
 // in without systemd; empty: none. At the root systemd leaves alone what it did not make.
-// Below the agent's own cgroup there is no place: systemd can't start a unit again whose
-// cgroup has children with controllers, as the kernel allows no process in it.
+// Not below the agent's own cgroup: systemd can't start a unit again whose cgroup has
+// children with controllers, as the kernel allows no process in it.
 func placeUnified(parent, folder, own string, systemd bool) (slice, path string, err error) {
 	switch {
 	case parent == "" && systemd:
@@ -118,7 +118,7 @@ func placeUnified(parent, folder, own string, systemd bool) (slice, path string,
 		}
 		return slice, "", err
 	case own != "/" && strings.HasPrefix(parent+"/", own+"/"):
-		err = fmt.Errorf("cgroup.parent: %s is in the agent's own cgroup %s, which could not be started again while a VM runs: set it to another cgroup", parent, own)
+		err = fmt.Errorf("cgroup.parent: %s is in the agent's own cgroup %s, where the agent could not be started again while a VM runs: set it to another cgroup", parent, own)
 	}
 	return "", parent, err
 }

@@ -32,6 +32,7 @@ func openScopes(mount, slice string, dial dialer) (Cgroups, error) {
 	b := &bus{dial: dial}
 	root, err := b.controlGroup()
 	if err != nil {
+		b.close()
 		return nil, fmt.Errorf("asking systemd for its cgroup: %w", err)
 	}
 	return &scopes{v2{mount, filepath.Join(root, slicePath(slice))}, slice, b}, nil

@@ -383,6 +383,11 @@ func TestSystemdScope(t *testing.T) {
 			t.Errorf("%s=%s, want %s: %v", property, got, want, err)
 		}
 	}
+	// Scopes have the policy from systemd 253 on.
+	out, err := exec.CommandContext(t.Context(), "systemctl", "show", "--value", "--property=OOMPolicy", c.Unit).Output()
+	if policy := strings.TrimSpace(string(out)); err != nil || policy != "" && policy != "continue" {
+		t.Errorf("OOMPolicy=%s, %v; want continue", policy, err)
+	}
 	enabled, err := controllers(filepath.Join(cgroupMount, c.Path()), "cgroup.controllers")
 	for _, want := range []string{"cpu", "memory", "io", "pids"} {
 		if !slices.Contains(enabled, want) {
