@@ -41,7 +41,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe
+	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## the code that is made from proto/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate

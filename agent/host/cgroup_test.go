@@ -142,6 +142,9 @@ func TestForeignCgroups(t *testing.T) {
 	}
 	_ = process.Process.Kill()
 	killed(t, process)
+	if err := rmdir(folder, soon()); err != nil {
+		t.Fatal(err)
+	}
 	groups.Close()
 	if _, err := os.Stat(filepath.Dir(folder)); err != nil {
 		t.Errorf("the parent, which vmlet has not made: %v", err)

@@ -4,8 +4,8 @@
 // runs wherever a VMM runs at all, in QEMU and in cloud-hypervisor, under hardware
 // virtualisation that is too weak for a real kernel too. [Linux] is Debian's
 // cloud kernel with an initramfs whose only program is this module's own
-// test/guest/init. [CloudDisk] is a Debian root filesystem with systemd and
-// cloud-init.
+// test/guest/init. [CloudDisk] is a Debian root filesystem with systemd,
+// QEMU and cloud-init.
 //
 // All three start with the line "vmlet guest up" on the first serial port and
 // then write "count N" lines (the disk guest: only what its user-data says).

@@ -126,7 +126,7 @@ func initramfs(program []byte, modules []module) []byte {
 }
 
 // CloudDisk returns the path of a qcow2 image: a Debian root filesystem (ext4,
-// no partition table) with systemd and cloud-init, which takes its user-data
+// no partition table) with systemd, QEMU and cloud-init, which takes its user-data
 // from a disk or CD-ROM labelled cidata. It boots with the kernel and initramfs
 // of [Linux] and [CloudDiskCmdline], as the first virtio disk. It is shared:
 // use it read-only or below an overlay, never as it is.
