@@ -21,6 +21,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
@@ -55,7 +56,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
 		return 1
 	}
-	return m.Run()
+	return suites.Alone(m)
 }
 
 // qemu is one QEMU with one accelerator.

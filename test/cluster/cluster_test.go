@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 const patience = 4 * time.Minute
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 const pod = `

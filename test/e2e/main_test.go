@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience bounds every wait; nothing takes as long unless it is broken.
@@ -40,7 +41,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	return suites.Alone(m)
 }
 
 // unfit says why nothing can be tested here; empty: it can.

@@ -20,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/kubernetes/report"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience is long: it only ends a test that has failed.
@@ -62,7 +63,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 // atOnce runs tests that don't mind each other, and returns when all have ended.
