@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-// patience bounds every wait; nothing takes as long unless it is broken.
+// patience bounds every wait, see suites.Patience; nothing takes as long unless it is broken.
 const patience = 4 * time.Minute
 
 // bin is the folder with the programs under test, and the guests that they run.

@@ -175,7 +175,7 @@ func dialAgent(t *testing.T, socket string) *agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
+	patient(t, conn)
 	return &agent{t, conn, bufio.NewReader(conn)}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // qemus are the QEMUs of this machine, by name.
@@ -65,7 +66,7 @@ const patience = 5 * time.Minute
 // boot starts QEMU with an ELF file or a kernel; args come last.
 func boot(t *testing.T, qemu string, args ...string) *machine {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	t.Cleanup(cancel)
 	m := &machine{t: t, ctx: ctx}
 	console, consoleFile := socketpair(t)
@@ -109,8 +110,15 @@ func socketpair(t *testing.T) (net.Conn, *os.File) {
 	if err != nil {
 		t.Fatalf("socketpair: %v", err)
 	}
-	conn.SetDeadline(time.Now().Add(patience))
+	patient(t, conn)
 	return conn, os.NewFile(uintptr(fds[1]), "inherited end")
+}
+
+// patient bounds how long is waited for the other end of a connection.
+func patient(t *testing.T, conn net.Conn) {
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
+	t.Cleanup(cancel)
+	context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 }
 
 type testWriter struct {

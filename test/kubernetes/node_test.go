@@ -23,8 +23,8 @@ import (
 	"github.com/vmlet/vmlet/test/suites"
 )
 
-// patience is long: it only ends a test that has failed.
-const patience = 10 * time.Minute
+// patience bounds every wait, see suites.Patience; nothing takes as long unless it is broken.
+const patience = 4 * time.Minute
 
 const tryImage = "vmlet.test/try:1"
 
@@ -90,8 +90,7 @@ func (m *machine) kubelet(topologyPolicy string) map[string]any {
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+	ctx := t.Context()
 	n := &node{machine: newMachine(t), ctx: ctx}
 	program, image := filepath.Join(t.TempDir(), "try"), filepath.Join(t.TempDir(), "try.tar")
 	must(t, cluster.BuildProgram(ctx, program, "github.com/vmlet/vmlet/test/kubernetes/try"))
@@ -167,12 +166,12 @@ func (n *node) allocatable(t *testing.T, name string, capacity, allocatable int)
 // eventually waits until something is so; complaint says what is instead.
 func (n *node) eventually(t *testing.T, so func() bool, complaint func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, 2*time.Minute)
+	ctx, cancel := suites.Wait(n.ctx, t, patience)
 	defer cancel()
 	for wait := 50 * time.Millisecond; !so(); wait = min(wait*3/2, time.Second) { // most of what is asked starts a program
 		select {
 		case <-ctx.Done():
-			t.Fatal(complaint())
+			t.Fatalf("%s: %v", complaint(), context.Cause(ctx))
 		case <-n.Broken().Done():
 			t.Fatal(context.Cause(n.Broken()))
 		case <-time.After(wait):
