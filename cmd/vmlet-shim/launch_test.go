@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -314,44 +315,64 @@ func TestConfinement(t *testing.T) {
 		t.Skip("needs root to start the VMM as another user")
 	}
 	s := newScene(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	s.check(os.WriteFile(secret, nil, 0o600))
-	leaked, err := unix.Open(secret, unix.O_RDONLY, 0) // without O_CLOEXEC
-	s.check(err)
-	defer unix.Close(leaked)
 	s.launch(s.plan(anyQEMU(t)))
-	fds, err := filepath.Glob(filepath.Join("/proc", itoa(s.vmmPID), "fd/*"))
-	s.check(err)
-	for _, fd := range fds {
-		if to, err := os.Readlink(fd); err == nil && to == secret {
-			t.Errorf("the VMM has inherited %s", to)
+	inProc := func(name string) string {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), name))
+		s.check(err)
+		return string(content)
+	}
+	for file, lines := range map[string][]string{
+		"status": {
+			"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "NoNewPrivs:\t1\n",
+			"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "CapAmb:\t0000000000000000\n",
+		},
+		"limits":          {"Max core file size        0                    0", "Max processes             8192                 8192"},
+		"coredump_filter": {"00000000\n"},
+	} {
+		got := inProc(file)
+		for _, want := range lines {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s of the VMM does not have %q:\n%s", file, want, got)
+			}
 		}
 	}
-	status, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "status"))
-	s.check(err)
-	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65534\t65534\t65534\t65534", "Groups:\t \n", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"} {
-		if !strings.Contains(string(status), want) {
-			t.Errorf("status of the VMM does not have %q", want)
-		}
+	if env := inProc("environ"); env != "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\x00LC_ALL=C\x00" {
+		t.Errorf("the VMM's environment is %q", env)
 	}
-	limits, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "limits"))
-	s.check(err)
-	for _, want := range []string{"Max core file size        0                    0", "Max processes             8192                 8192"} {
-		if !strings.Contains(string(limits), want) {
-			t.Errorf("limits of the VMM do not have %q", want)
-		}
-	}
-	filter, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "coredump_filter"))
-	s.check(err)
-	if got := strings.TrimSpace(string(filter)); got != "00000000" {
-		t.Errorf("what cores of the VMM have of its memory: %s, want nothing", got)
-	}
-	env, err := os.ReadFile(filepath.Join("/proc", itoa(s.vmmPID), "environ"))
-	s.check(err)
-	if strings.Contains(string(env), "HOME=") {
-		t.Errorf("the VMM's environment has ours: %q", env)
+	if cwd, err := os.Readlink(filepath.Join("/proc", itoa(s.vmmPID), "cwd")); err != nil || cwd != "/" {
+		t.Errorf("the VMM's working directory is %q, %v", cwd, err)
 	}
 	if st, err := os.Stat(s.ram); err != nil || st.Mode().Perm() != 0o600 || st.Sys().(*sysStat).Uid != 65534 {
 		t.Errorf("guest RAM: %v, %v", st, err)
+	}
+}
+
+// The VMM inherits the plan's descriptors and no others, also from a shim that was started
+// with more.
+func TestDescriptors(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	leaked, err := unix.Open(s.kernel, unix.O_RDONLY, 0) // without O_CLOEXEC
+	s.check(err)
+	defer unix.Close(leaked)
+	p := s.plan(qemu{binary: "/bin/ls", accel: "tcg"})
+	p.Args = []string{"-l", "/proc/self/fd"}
+	s.startShim()
+	_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	if err == nil {
+		t.Fatal("ls is a VMM")
+	}
+	said, err := os.ReadFile(filepath.Join(s.state, shim.VMMLogName))
+	s.check(err)
+	want := []string{"/dev/null", "pipe:", "pipe:", s.ram, "socket:", "socket:", "/memfd:", "socket:", "/proc/"} // the last is ls's own
+	found := regexp.MustCompile(`(?m) (\d+) -> (.*)$`).FindAllStringSubmatch(string(said), -1)
+	if len(found) != len(want) {
+		t.Fatalf("the VMM has %d descriptors, want %d:\n%s", len(found), len(want), said)
+	}
+	for i, m := range found {
+		if m[1] != itoa(i) || !strings.HasPrefix(m[2], want[i]) {
+			t.Errorf("descriptor %s of the VMM is %s, want %d and %s", m[1], m[2], i, want[i])
+		}
 	}
 }

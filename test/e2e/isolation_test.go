@@ -45,8 +45,8 @@ func (s *suite) isolated() {
 	for _, p := range []*vmletv1.ProcessStatus{mine, others} {
 		s.confined(p)
 	}
-	s.holdsNothingOf(mine, "/two")
-	s.holdsNothingOf(others, "/one")
+	s.holdsOnly(one.get(), one.get().GetSpec().GetBoot().GetKernel().GetPath())
+	s.holdsOnly(two.get(), spec.GetBoot().GetKernel().GetPath(), spec.Disks[0].GetPath())
 	files := s.everyFile()
 	as(s.t, mine.GetUid(), func() {
 		// That it can look at itself shows that the rest is refused for a reason.
@@ -251,10 +251,12 @@ func (s *suite) confined(p *vmletv1.ProcessStatus) {
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.GetVmmPid()))
 	s.must(err)
-	for _, ours := range []string{"VMLET_SOCKET=", "NOTIFY_SOCKET=", "GORACE=", "HOME="} {
-		if bytes.Contains(environ, []byte(ours)) {
-			s.t.Errorf("a VMM has the agent's %s in its environment", ours)
-		}
+	variables := strings.FieldsFunc(string(environ), func(r rune) bool { return r == 0 })
+	if len(variables) != 2 || !strings.HasPrefix(variables[0], "PATH=/") || variables[1] != "LC_ALL=C" {
+		s.t.Errorf("a VMM's environment is %q, want PATH and LC_ALL alone", variables)
+	}
+	if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.GetVmmPid())); err != nil || cwd != "/" {
+		s.t.Errorf("a VMM's working directory is %q, %v", cwd, err)
 	}
 }
 
@@ -268,10 +270,16 @@ func (s *suite) filtered(p *vmletv1.ProcessStatus, thread string) bool {
 // noCapability is an empty set, as /proc/PID/status has it.
 const noCapability = "0000000000000000"
 
-// holdsNothingOf: of what a VMM has open nothing is another VM's or the agent's.
-func (n *node) holdsNothingOf(p *vmletv1.ProcessStatus, other string) {
+// holdsOnly: what a VMM has open has no name, is a device that all guests have, or the
+// VM's own: these files, its RAM and what is in its state folder, but for its logs.
+func (n *node) holdsOnly(v *vmletv1.VirtualMachine, own ...string) {
 	n.t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", p.GetVmmPid())
+	pid, name := v.GetStatus().GetProcess().GetVmmPid(), v.GetSpec().GetName()
+	allowed := slices.Concat(own, []string{
+		"socket:[", "pipe:[", "anon_inode:", "/memfd:", "/dev/null", "/dev/kvm", "/dev/ptmx", "/dev/pts/", "/dev/urandom",
+		n.path("run", "ram", name), n.path("state", "vms", name) + "/",
+	})
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
 	n.must(err)
 	for _, fd := range fds {
@@ -279,8 +287,9 @@ func (n *node) holdsNothingOf(p *vmletv1.ProcessStatus, other string) {
 		if err != nil {
 			continue // closed meanwhile
 		}
-		if strings.Contains(to, other) || strings.Contains(to, "agent.") || strings.HasSuffix(to, ".log") {
-			n.t.Errorf("VMM %d has %s open as %s", p.GetVmmPid(), to, fd.Name())
+		ours := slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(to, prefix) })
+		if !ours || strings.HasSuffix(to, ".log") {
+			n.t.Errorf("the VMM of %s has %s open as %s", name, to, fd.Name())
 		}
 	}
 }

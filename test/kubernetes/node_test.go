@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,10 +58,11 @@ func TestNode(t *testing.T) {
 	t.Run("API server away", n.testAPIServerAway)
 }
 
-// TestMain has more tests at once than there are processors: most of it is waiting.
+// TestMain has one test more at once than there are processors, as some of it is waiting:
+// most tests have a guest that keeps a processor busy.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
