@@ -110,15 +110,8 @@ func socketpair(t *testing.T) (net.Conn, *os.File) {
 	if err != nil {
 		t.Fatalf("socketpair: %v", err)
 	}
-	patient(t, conn)
+	suites.Bound(t, conn, patience)
 	return conn, os.NewFile(uintptr(fds[1]), "inherited end")
-}
-
-// patient bounds how long is waited for the other end of a connection.
-func patient(t *testing.T, conn net.Conn) {
-	ctx, cancel := suites.Wait(t.Context(), t, patience)
-	t.Cleanup(cancel)
-	context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 }
 
 type testWriter struct {

@@ -24,21 +24,18 @@ const (
 func Patience(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	c := &clock{most: most, now: time.Now, idle: idle}
-	go func() {
-		ticker := time.NewTicker(pace)
-		defer ticker.Stop()
-		for {
-			if err := c.look(); err != nil {
-				end(err)
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
+	var look func()
+	look = func() {
+		if ctx.Err() != nil {
+			return
 		}
-	}()
+		if err := c.look(); err != nil {
+			end(err)
+			return
+		}
+		time.AfterFunc(pace, look)
+	}
+	look()
 	return ctx, func() { end(nil) }
 }
 
@@ -97,4 +94,19 @@ func idle() (time.Duration, error) {
 	}
 	ticks, err := strconv.ParseInt(string(fields[4]), 10, 64)
 	return time.Duration(ticks) * tick, err
+}
+
+// After is closed when a test, or its clean-up, has waited long enough, as with Wait.
+func After(t *testing.T, most time.Duration) <-chan struct{} {
+	ctx, cancel := Wait(context.WithoutCancel(t.Context()), t, most)
+	t.Cleanup(cancel)
+	return ctx.Done()
+}
+
+// Bound ends what is under way on a connection when a test has waited long enough, as with
+// Wait.
+func Bound(t *testing.T, conn interface{ SetDeadline(time.Time) error }, most time.Duration) {
+	ctx, cancel := Wait(context.WithoutCancel(t.Context()), t, most)
+	t.Cleanup(cancel)
+	context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 }
