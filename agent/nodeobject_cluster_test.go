@@ -52,7 +52,7 @@ func TestNodeObject(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := suites.Wait(t.Context(), t, patience)
+	ctx, cancel := suites.Wait(t.Context(), t, 8*time.Minute) // all of it
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
 	check(t, err)
