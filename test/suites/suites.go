@@ -37,7 +37,7 @@ func Alone(m *testing.M) int {
 	defer cancel()
 	unlock, err := lock(ctx, filepath.Join(os.TempDir(), fmt.Sprintf("vmlet-tests-%d.lock", os.Getuid())))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "waiting for other suites that start VMs: %v: raise go test's -timeout\n", err)
+		fmt.Fprintf(os.Stderr, "waiting for other suites that start VMs, within -timeout=%v: %v: raise -timeout\n", most, err)
 		return 1
 	}
 	defer unlock()
