@@ -27,7 +27,7 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	$(GO) test -race -count=1 -timeout 40m ./...
+	$(GO) test -race -count=1 -timeout 2h ./...
 	@echo "vmlet: every check and test passed"
 
 arm64: ## see that all of it compiles for arm64

@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // The devices of this machine are offered under another folder of the kubelet's.
@@ -37,7 +37,7 @@ func TestDevicesAreOffered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	done := make(chan struct{})
 	go func() { c.offerDevices(ctx, slog.New(slog.DiscardHandler), nil, new(offers)); close(done) }()
 	defer func() { cancel(); <-done }()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/suites"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -51,7 +52,7 @@ func TestNodeObject(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute) // only a test that has failed waits
+	ctx, cancel := suites.Wait(t.Context(), t, 8*time.Minute) // all of it
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
 	check(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/labels"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 func TestSchedulable(t *testing.T) {
@@ -93,13 +94,15 @@ func TestLabelsForNFD(t *testing.T) {
 	done := make(chan struct{})
 	go func() { p.run(ctx, cfg); close(done) }()
 	defer func() { cancel(); <-done }()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for over := suites.After(t, patience); ; time.Sleep(10 * time.Millisecond) {
 		got, err := labels.ReadNFD(path)
 		if err == nil && got[nodeobject.LabelSchedulable] != "" && strings.Trim(got["node.vmlet.io/numa-nodes"], "0123456789") == "" {
 			return
 		}
-		if time.Now().After(end) {
+		select {
+		case <-over:
 			t.Fatalf("%v, %v", got, err)
+		default:
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -154,7 +155,7 @@ func realLife(t *testing.T, hypervisor string) {
 	if _, err := os.Stat("/dev/kvm"); hypervisor == "kvm" && err != nil {
 		t.Skip("no /dev/kvm")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	r := newReal(t)
 	elf, err := guest.PVH(guest.PVHOptions{})

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if socket := os.Getenv(callAs); socket != "" {
 		os.Exit(int(call(socket)))
 	}
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 func call(socket string) codes.Code {

@@ -1,13 +1,17 @@
 package agent
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/grpc/codes"
 )
 
-// TestVsockIsOneVMs: a context id that a running VM has is no other's.
+// TestVsockIsOneVMs: a context id that a running VM has is no other's, also to an agent that
+// has adopted the VM and to a VM that goes on from an image.
 func TestVsockIsOneVMs(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
@@ -18,9 +22,26 @@ func TestVsockIsOneVMs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	refused := func() {
+		t.Helper()
+		_, err := a.agent.start(t.Context(), "two", startOptions{}, nil)
+		wantCode(t, "start", err, codes.FailedPrecondition)
+		if err != nil && !strings.Contains(err.Error(), "42 is that of vm one") {
+			t.Errorf("the error does not say whose the id is: %v", err)
+		}
+	}
+	a.mustStart(t, "two")
+	image := filepath.Join(t.TempDir(), "image")
+	if _, _, err := a.save(t.Context(), "two", saveOptions{directory: image}, func(shim.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
 	a.mustStart(t, "one")
-	_, err := a.agent.start(t.Context(), "two", startOptions{}, nil)
-	wantCode(t, "start", err, codes.FailedPrecondition)
+	refused()
+	_, err := a.restore(t.Context(), restoreOptions{directory: image, name: "three", newIdentity: true}, nil)
+	wantCode(t, "restore", err, codes.FailedPrecondition)
+	a.end()
+	a = w.start()
+	refused()
 	if _, err := a.kill(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}

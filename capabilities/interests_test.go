@@ -3,11 +3,11 @@ package capabilities
 import (
 	"os"
 	"testing"
-	"time"
 
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/inotify"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // TestInterests does one thing to the files, and it must be told.
@@ -68,7 +68,7 @@ func TestInterests(t *testing.T) {
 			c.change(m)
 			select {
 			case <-w.Changes():
-			case <-time.After(patience):
+			case <-suites.After(t, patience):
 				t.Error("it wasn't told")
 			}
 		})

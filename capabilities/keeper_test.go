@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/suites"
 	"golang.org/x/sys/unix"
 )
 
@@ -195,7 +196,7 @@ func (w *watched) next() *vmletv1.Capabilities {
 	select {
 	case doc := <-w.changes:
 		return doc
-	case <-time.After(patience):
+	case <-suites.After(w.t, patience):
 		w.t.Fatal("nothing was noticed")
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -117,28 +118,59 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 }
 
-// Each part of the host that the agent is given, and each right that makes it
-// more than any container, has its reason in docs/operations.md.
+// privileges are what a pod has of the host beyond any other pod, and whether it can only
+// read it.
+func privileges(pod corev1.PodSpec) map[string]bool {
+	given := make(map[string]bool)
+	for name, has := range map[string]bool{"hostPID": pod.HostPID, "hostIPC": pod.HostIPC, "hostNetwork": pod.HostNetwork} {
+		if has {
+			given[name] = false
+		}
+	}
+	containers := slices.Concat(pod.InitContainers, pod.Containers)
+	for _, c := range containers {
+		if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
+			given["privileged"] = false
+		}
+	}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			given[v.HostPath.Path] = !slices.ContainsFunc(containers, func(c corev1.Container) bool {
+				return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name && !m.ReadOnly })
+			})
+		}
+	}
+	return given
+}
+
+// Each part of the host that the agent is given, and each right that makes it more than
+// any container, has its reason in docs/operations.md, and what fails without it; what it
+// is not given has none.
 func TestPrivilegesHaveReasons(t *testing.T) {
 	operations, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, text, _ := strings.Cut(string(operations), "\n### What the agent may do, and why\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	given := privileges(daemonSet(t).Spec.Template.Spec)
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.*) \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
+		what, why, without := row[1], row[2], row[3]
+		readOnly, has := given[what]
+		switch {
+		case !has:
+			t.Errorf("docs/operations.md has a row for %s, which the DaemonSet does not have, or a second one", what)
+		case len(why) < 20 || len(without) < 10:
+			t.Errorf("docs/operations.md says of %s: %q, and without it: %q", what, why, without)
+		case strings.Contains(why, "Read-only") != readOnly:
+			t.Errorf("%s is mounted read-only: %v; docs/operations.md says %q", what, readOnly, why)
+		}
+		delete(given, what)
+	}
+	for what := range given {
+		t.Errorf("docs/operations.md has no row for %s", what)
+	}
 	pod := daemonSet(t).Spec.Template.Spec
-	wanted := []string{"`privileged`", "`hostPID`"}
-	for _, v := range pod.Volumes {
-		if v.HostPath != nil {
-			wanted = append(wanted, "`"+v.HostPath.Path+"`")
-		}
-	}
-	for _, what := range wanted {
-		if !strings.Contains(string(operations), "| "+what) {
-			t.Errorf("docs/operations.md has no row for %s", what)
-		}
-	}
-	if pod.HostNetwork || pod.HostIPC {
-		t.Error("the agent needs neither the host's network nor its IPC")
-	}
 	if c := pod.Containers[0].SecurityContext; c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem {
 		t.Error("the agent needs no root filesystem that it can write to")
 	}

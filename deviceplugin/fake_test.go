@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"github.com/vmlet/vmlet/internal/inotify"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience is long: it only ends a test that has failed.
@@ -124,7 +125,7 @@ func runConfig(t *testing.T, cfg deviceplugin.Config, kinds ...deviceplugin.Kind
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-suites.After(t, patience):
 			t.Error("the manager doesn't end")
 		}
 	}
@@ -140,7 +141,7 @@ func (n *node) start() {
 }
 
 func (n *node) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := suites.Patience(context.Background(), patience)
 	n.t.Cleanup(cancel)
 	return ctx
 }

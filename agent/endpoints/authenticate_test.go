@@ -33,8 +33,10 @@ func (r *reviewer) MayGet(ctx context.Context, token, path string) (kube.Access,
 	return kube.AccessUnknown, ctx.Err()
 }
 
-func ask(h http.Handler, authorization string) int {
-	r := httptest.NewRequest("GET", "/metrics", nil)
+func ask(h http.Handler, authorization string) int { return askFor(h, "/metrics", authorization) }
+
+func askFor(h http.Handler, path, authorization string) int {
+	r := httptest.NewRequest("GET", path, nil)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
@@ -55,6 +57,10 @@ func TestAuthenticated(t *testing.T) {
 		if got := ask(h, authorization); got != want {
 			t.Errorf("%q: %d, want %d", authorization, got, want)
 		}
+	}
+	// Who may get one path may not therefore get another.
+	if got := askFor(h, "/other", "Bearer prometheus"); got != 401 {
+		t.Errorf("another path: %d, want 401", got)
 	}
 }
 

@@ -3,32 +3,38 @@ package endpoints
 import (
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
+
+const clientsAtOnce = 3 * maxConnections
 
 // TestConnectionsAreBounded: whoever comes in any number is served, but not all at once.
 func TestConnectionsAreBounded(t *testing.T) {
 	var now, most atomic.Int64
-	var once sync.Once
-	full := make(chan struct{})
+	full, written := make(chan struct{}), make(chan struct{}, clientsAtOnce)
 	at := serve(t, Config{Metrics: MetricsConfig{Address: here}}, Handlers{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
-		if n == maxConnections {
-			once.Do(func() { close(full) }) // from then on nobody waits
-		}
 		<-full
 		io.WriteString(w, "metrics")
 	})})
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { written <- struct{}{} }})
 	var clients sync.WaitGroup
-	for range 3 * maxConnections {
+	for range clientsAtOnce {
 		clients.Go(func() {
-			r, err := client.Get("http://" + at["metrics"] + "/metrics")
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at["metrics"]+"/metrics", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := client.Do(request)
 			if err != nil {
 				t.Error(err)
 				return
@@ -39,6 +45,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 			}
 		})
 	}
+	for range clientsAtOnce {
+		<-written
+	}
+	for now.Load() < maxConnections {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // in which one more would be served, if any could
+	close(full)
 	clients.Wait()
 	if most.Load() != maxConnections {
 		t.Errorf("%d were served at once, want %d", most.Load(), maxConnections)

@@ -1,12 +1,12 @@
 package endpoints
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // scrapers are one that may get metrics and one that may not.
@@ -39,7 +39,7 @@ func TestTokensOfRealAPIServer(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := suites.Wait(t.Context(), t, 4*time.Minute)
 	defer cancel()
 	c, err := cluster.Start(ctx, cluster.Options{Logf: t.Logf})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // container has the volume, or another one.
@@ -152,7 +154,7 @@ func TestSlim(t *testing.T) {
 
 // TestContainerWaits until the API server says whose container it is.
 func TestContainerWaits(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	p := New()
 	type answer struct {
@@ -193,7 +195,7 @@ func TestContainerGivesUp(t *testing.T) {
 }
 
 func TestGone(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	p := New()
 	if err := p.Gone(ctx, testUID); err != nil {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 func resourcesOf(namespace, pod, container string, devices ...string) *podresources.PodResources {
@@ -93,7 +95,7 @@ func TestAllocated(t *testing.T) {
 			return &podresources.ListPodResourcesResponse{PodResources: pods}, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	got, err := Allocated(ctx, listen(t, answer(resourcesOf("default", "web", "vm", "kvm=1"))), "default", "web", "vm")
 	if err != nil || !got["kvm"] {

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -131,7 +133,7 @@ func fakeKubelet(t *testing.T) (dir string, mount func(types.UID) (path string, 
 // and all have returned when Each does.
 func TestEach(t *testing.T) {
 	dir, mount := fakeKubelet(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	path, unmount := mount(testUID)
 	type word struct {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/memory"
 	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
@@ -55,7 +56,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
 		return 1
 	}
-	return m.Run()
+	return suites.Alone(m)
 }
 
 // qemu is one QEMU with one accelerator.
@@ -158,7 +159,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	t.Cleanup(cancel)
 	s := &scene{t: t, ctx: ctx, root: t.TempDir()}
 	s.kernel = filepath.Join(s.root, "kernel")
@@ -314,7 +315,7 @@ func (s *scene) console(backlog int) *terminal {
 	conn, err := s.client.Console(s.ctx, backlog)
 	s.check(err)
 	s.t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
+	context.AfterFunc(s.ctx, func() { conn.SetDeadline(time.Now()) })
 	return &terminal{s.t, conn, bufio.NewReader(conn)}
 }
 

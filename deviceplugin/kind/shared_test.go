@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/test/suites"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,7 +86,7 @@ func offer(t *testing.T, kinds ...deviceplugin.Kind) *kubelettest.Kubelet {
 
 func counts(t *testing.T, k *kubelettest.Kubelet, resource string, healthy, unhealthy int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := suites.Patience(context.Background(), patience)
 	defer cancel()
 	if _, err := k.Wait(ctx, resource, func(r kubelettest.Resource) bool {
 		return r.Registered && len(r.Healthy) == healthy && len(r.Unhealthy) == unhealthy

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 const patience = 30 * time.Second
@@ -67,7 +69,7 @@ func newFixture(t *testing.T) fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.Stop)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := suites.Patience(context.Background(), patience)
 	t.Cleanup(cancel)
 	f.ctx = ctx
 	return f

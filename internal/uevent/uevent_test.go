@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience is long: it only ends a test that has failed.
@@ -51,7 +53,7 @@ func TestListen(t *testing.T) {
 	}
 	select {
 	case <-changes:
-	case <-time.After(patience):
+	case <-suites.After(t, patience):
 		t.Error("it wasn't told")
 	}
 	stop()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // hierarchy is a mounted tree of cgroups.
@@ -122,7 +125,8 @@ func removeCgroup(name string) error {
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(patience)
+	ctx, cancel := suites.Patience(context.Background(), patience)
+	defer cancel()
 	for _, h := range all {
 		root := filepath.Join(h.path, name)
 		for {
@@ -131,8 +135,8 @@ func removeCgroup(name string) error {
 				break
 			}
 			// It takes the kernel a moment to let go of what has ended.
-			if time.Now().After(deadline) {
-				return fmt.Errorf("removing a cgroup: %w", err)
+			if ctx.Err() != nil {
+				return fmt.Errorf("removing a cgroup: %w: %w", context.Cause(ctx), err)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}

@@ -21,12 +21,14 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/wire"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // NodeName is the name of a cluster's node.
 const NodeName = "vmlet-node"
 
-// patience is how long any step may take.
+// patience is how long any step may take on a machine that is not busy: see
+// [suites.Patience].
 const patience = 3 * time.Minute
 
 // Options are what a cluster may differ in. The zero value is good.
@@ -75,7 +77,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
 	if err := c.up(ctx, o); err != nil {
 		return nil, errors.Join(err, c.remove())
@@ -194,7 +196,7 @@ func (c *Cluster) ready(ctx context.Context, _ Options) error {
 		{ControllerManager, []string{"--for=create", "serviceaccount/default"}},
 	} {
 		// ctx ends earlier.
-		args := append([]string{"wait", "--timeout=1h"}, wait.args...)
+		args := append([]string{"wait", "--timeout=24h"}, wait.args...)
 		if _, err := c.Kubectl(ctx, args...); err != nil {
 			return c.blame(wait.component, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 const patience = 4 * time.Minute
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 const pod = `
@@ -66,7 +67,7 @@ func runPod(ctx context.Context, c *cluster.Cluster, name string) error {
 	if err := c.Apply(ctx, fmt.Sprintf(pod, name)); err != nil {
 		return err
 	}
-	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=3m", "pod/"+name)
+	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=24h", "pod/"+name) // ctx ends earlier
 	return err
 }
 
@@ -77,7 +78,7 @@ func TestCluster(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	machine := sysctls(t)
 	other, address, kill := startOther(t)

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"time"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // StopComponent ends a component, decently if it lets itself be. The cluster is
@@ -22,7 +24,7 @@ func (c *Cluster) StartComponent(ctx context.Context, name string) error {
 	if err := c.startComponents(name); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
 	return c.answering(ctx, name)
 }

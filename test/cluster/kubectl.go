@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/pki"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // Kubeconfig is the path of the administrator's.
@@ -98,10 +99,10 @@ func (c *Cluster) ApplyFolder(ctx context.Context, folder string, flags ...strin
 // RolledOut waits until all pods of a DaemonSet or Deployment ("daemonset/vmlet")
 // are those of its last change and ready. The error has how they are instead.
 func (c *Cluster) RolledOut(ctx context.Context, namespace, workload string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
 	in := "--namespace=" + namespace
-	_, err := c.Kubectl(ctx, "rollout", "status", workload, in, "--timeout=1h") // ctx ends earlier
+	_, err := c.Kubectl(ctx, "rollout", "status", workload, in, "--timeout=24h") // ctx ends earlier
 	if err == nil {
 		return nil
 	}
@@ -149,7 +150,7 @@ func (c *Cluster) stub(ctx context.Context, group, version, kind string) error {
 		_, err = c.Kubectl(ctx, "apply", "-f", c.path(file))
 	}
 	if err == nil {
-		_, err = c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=1m", "crd/"+name)
+		_, err = c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=24h", "crd/"+name)
 	}
 	return err
 }

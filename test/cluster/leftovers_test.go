@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // population is what runs in a cluster.
@@ -65,7 +67,9 @@ func namespace(pid, kind string) (string, bool) {
 func (p population) waitGone(t *testing.T) {
 	t.Helper()
 	var left []string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		left = inCgroup(p.name)
 		for _, pid := range all() {
 			for _, kind := range []string{"pid", "mnt", "net", "uts"} {
@@ -85,7 +89,9 @@ func (p population) waitGone(t *testing.T) {
 // removes it some time after the last process of its other end's namespace.
 func waitNoAddress(t *testing.T, address string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		if !hasAddress(t, address) {
 			return
 		}

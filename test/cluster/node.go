@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/test/cluster/internal/wire"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // node is the client of a node's first process.
@@ -160,8 +162,9 @@ func (n *node) inside(path string) string {
 // end ends all processes of the node, and returns when there are none.
 func (n *node) end() error {
 	_ = n.in.Close()
-	timer := time.AfterFunc(grace, func() { _ = n.cmd.Process.Kill() })
-	defer timer.Stop()
+	ctx, cancel := suites.Patience(context.Background(), patience)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = n.cmd.Process.Kill() })()
 	for range n.replies { // an answer that nobody waits for must not hold it up
 	}
 	if err := n.cmd.Wait(); err != nil {

@@ -82,7 +82,9 @@ func (n *node) probe() *vmletv1.Capabilities {
 // waitForLog waits until the agent has logged this.
 func (n *node) waitForLog(text string) {
 	n.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := n.patient()
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		log, err := os.ReadFile(n.path("agent.log"))
 		n.must(err)
 		if strings.Contains(string(log), text) {

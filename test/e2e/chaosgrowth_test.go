@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -162,7 +161,7 @@ func (s *suite) keptOften(v *vm) {
 // moment to go.
 func (n *node) notGrown(who string, before weight, weigh func() weight) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, patience)
+	ctx, cancel := n.patient()
 	defer cancel()
 	for {
 		after := weigh()

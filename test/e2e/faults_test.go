@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // faults is the other end of package faultpoint: it hears of each step that a node's
@@ -155,14 +156,10 @@ func slay(pid int) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case n == 1:
-			return nil
-		default:
-			return fmt.Errorf("process %d has not ended within %v of SIGKILL: %w", pid, patience, errors.Join(err, context.DeadlineExceeded))
-		}
+	ctx, cancel := suites.Patience(context.Background(), patience)
+	defer cancel()
+	if err := gone(ctx, fd); err != nil {
+		return fmt.Errorf("process %d has not ended after SIGKILL: %w", pid, err)
 	}
+	return nil
 }

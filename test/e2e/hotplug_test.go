@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -37,12 +36,14 @@ func (v *vm) resize(vcpus uint32, memory string) (*vmletv1.ResizeVMResponse, err
 // is plugged in some time afterwards.
 func (v *vm) asksUntil(command, pattern, want string) {
 	v.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	ctx, cancel := v.patient()
+	defer cancel()
+	for {
 		got := v.ask(command, pattern)[1]
 		if got == want {
 			return
 		}
-		if time.Now().After(deadline) {
+		if ctx.Err() != nil {
 			v.t.Fatalf("asked %q the guest says %q, want %q", command, got, want)
 		}
 	}
@@ -98,13 +99,15 @@ func TestHotplug(t *testing.T) {
 			v.must(second(v.resize(2, "")))
 			v.asksUntil("cat /sys/devices/system/cpu/present", `(\d+(?:-\d+)?)`, "0-1")
 			v.must(second(v.resize(0, "400Mi")))
-			for deadline := time.Now().Add(patience); ; {
+			ctx, cancel := v.patient()
+			defer cancel()
+			for {
 				r, err := v.resize(0, "400Mi")
 				v.must(err)
 				if r.GetMemoryBytes() == 400<<20 {
 					break
 				}
-				if time.Now().After(deadline) {
+				if ctx.Err() != nil {
 					t.Fatalf("the guest has still %d bytes", r.GetMemoryBytes())
 				}
 			}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // leftovers are what an ended agent, without VMs, has not taken back. Of one that
@@ -139,11 +142,13 @@ func (n *node) files() []string {
 
 // sweep removes everything, also after a test that went wrong.
 func (n *node) sweep() {
+	ctx, cancel := suites.Wait(context.Background(), n.t, patience)
+	defer cancel()
 	for pid := range n.processes() {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 			// Nothing can be removed from under it.
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
+			_ = gone(ctx, fd)
 			_ = unix.Close(fd)
 		}
 	}

@@ -86,7 +86,9 @@ func TestLinux(t *testing.T) {
 // the background.
 func (v *vm) rightClock(clock, format string) {
 	v.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	ctx, cancel := v.patient()
+	defer cancel()
+	for {
 		before := time.Now()
 		text := v.ask(clock, clock+" (.*)")[1]
 		got, err := time.Parse(format, text)
@@ -94,7 +96,7 @@ func (v *vm) rightClock(clock, format string) {
 		if got.After(before.Add(-off)) && got.Before(time.Now().Add(off)) {
 			return
 		}
-		if time.Now().After(deadline) {
+		if ctx.Err() != nil {
 			v.t.Fatalf("the guest's %s says %v, and it is %v", clock, got, before.UTC())
 		}
 	}

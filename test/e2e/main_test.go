@@ -13,9 +13,10 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
-// patience bounds every wait; nothing takes as long unless it is broken.
+// patience bounds every wait, see suites.Patience; nothing takes as long unless it is broken.
 const patience = 4 * time.Minute
 
 // bin is the folder with the programs under test, and the guests that they run.
@@ -40,7 +41,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return m.Run()
+	return suites.Alone(m)
 }
 
 // unfit says why nothing can be tested here; empty: it can.

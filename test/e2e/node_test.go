@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 const (
@@ -109,7 +109,7 @@ func (n *node) socket() string             { return n.path("run", "vmlet.sock") 
 
 // patient is a context for one thing to wait for.
 func (n *node) patient() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(n.ctx, patience, fmt.Errorf("not within %v", patience))
+	return suites.Wait(n.ctx, n.t, patience)
 }
 
 // command is a program of ours, with the socket of this node's agent.
@@ -151,9 +151,11 @@ func (n *node) tryStart() error {
 		close(ended)
 		ready.Close()
 	}(n.cmd)
-	n.must(ready.SetReadDeadline(time.Now().Add(patience)))
+	ctx, cancel := n.patient()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { ready.Close() })()
 	if _, err := ready.Read(make([]byte, 64)); err != nil {
-		return fmt.Errorf("the agent is not ready: %w, %v", err, n.cmd.ProcessState)
+		return fmt.Errorf("the agent is not ready: %w, %v, %v", err, context.Cause(ctx), n.cmd.ProcessState)
 	}
 	return nil
 }
@@ -183,10 +185,12 @@ func (n *node) connect() {
 func (n *node) signal(s os.Signal) {
 	n.t.Helper()
 	n.must(n.cmd.Process.Signal(s))
+	ctx, cancel := n.patient()
+	defer cancel()
 	select {
 	case <-n.ended:
-	case <-time.After(patience):
-		n.t.Fatalf("the agent does not end %v after %v", patience, s)
+	case <-ctx.Done():
+		n.t.Fatalf("the agent does not end after %v: %v", s, context.Cause(ctx))
 	}
 	n.conn.Close()
 }

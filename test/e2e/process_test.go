@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // process is a handle on a process, by which its end can be waited for.
@@ -41,9 +44,11 @@ func (p process) signal(s unix.Signal) {
 func (p process) freeze() {
 	p.t.Helper()
 	p.signal(unix.SIGSTOP)
-	for start := time.Now(); !p.stopped(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > patience {
-			p.t.Fatalf("process %d does not stop within %v", p.pid, patience)
+	ctx, cancel := suites.Wait(context.Background(), p.t, patience)
+	defer cancel()
+	for ; !p.stopped(); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			p.t.Fatalf("process %d does not stop: %v", p.pid, context.Cause(ctx))
 		}
 	}
 }
@@ -70,14 +75,21 @@ func (p process) stopped() bool {
 // gone waits until the process has ended.
 func (p process) gone() {
 	p.t.Helper()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(patience.Milliseconds()))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if n != 1 {
-			p.t.Fatalf("a process has not ended within %v: %v", patience, err)
-		}
-		return
+	ctx, cancel := suites.Wait(context.Background(), p.t, patience)
+	defer cancel()
+	if err := gone(ctx, p.fd); err != nil {
+		p.t.Fatalf("process %d has not ended: %v", p.pid, err)
 	}
+}
+
+// gone waits until the process of a descriptor of pidfd_open(2) has ended.
+func gone(ctx context.Context, fd int) error {
+	for ctx.Err() == nil {
+		const most = 100 // ms, until it looks whether to go on
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, most)
+		if n == 1 || err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }

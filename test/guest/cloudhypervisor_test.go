@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
@@ -71,7 +72,7 @@ func bootCloudHypervisor(t *testing.T, o guest.PVHOptions) (*machine, *chapi.Cli
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	t.Cleanup(cancel)
 	dir, err := os.MkdirTemp("", "ch") // the names of sockets must be short
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // bootLinux boots the Linux guest under emulation, on q35.
@@ -175,7 +176,7 @@ func dialAgent(t *testing.T, socket string) *agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
+	suites.Bound(t, conn, patience)
 	return &agent{t, conn, bufio.NewReader(conn)}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // qemus are the QEMUs of this machine, by name.
@@ -65,7 +66,7 @@ const patience = 5 * time.Minute
 // boot starts QEMU with an ELF file or a kernel; args come last.
 func boot(t *testing.T, qemu string, args ...string) *machine {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	t.Cleanup(cancel)
 	m := &machine{t: t, ctx: ctx}
 	console, consoleFile := socketpair(t)
@@ -109,7 +110,7 @@ func socketpair(t *testing.T) (net.Conn, *os.File) {
 	if err != nil {
 		t.Fatalf("socketpair: %v", err)
 	}
-	conn.SetDeadline(time.Now().Add(patience))
+	suites.Bound(t, conn, patience)
 	return conn, os.NewFile(uintptr(fds[1]), "inherited end")
 }
 

@@ -1,7 +1,6 @@
 package kubernetes_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 const (
@@ -79,8 +79,7 @@ func deploy(t *testing.T) *deployment {
 	if _, err := guest.Cached("image-packages"); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+	ctx := t.Context()
 	tar := filepath.Join(t.TempDir(), "image.tar")
 	must(t, cluster.VmletImage(ctx, tar, vmletImage, "-cloud-hypervisor", cloudHypervisor(ctx, t)))
 	c, err := cluster.Start(ctx, cluster.Options{Images: []string{tar}, Logf: t.Logf})
@@ -211,7 +210,7 @@ func (d *deployment) listed(t *testing.T) map[string]*vmletv1.VirtualMachine {
 	t.Helper()
 	api, hangUp := d.api(t)
 	defer hangUp()
-	ctx, cancel := context.WithTimeout(d.ctx, time.Minute)
+	ctx, cancel := suites.Wait(d.ctx, t, patience)
 	defer cancel()
 	list, err := api.ListVMs(ctx, &vmletv1.ListVMsRequest{}, grpc.WaitForReady(true))
 	must(t, err)

@@ -1,7 +1,6 @@
 package kubernetes_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // testEndpoints: what Prometheus and the kubelet ask the agent, and what nobody
@@ -115,7 +115,7 @@ func (d *deployment) lintMetrics(t *testing.T, address string, p vmPod) {
 
 func (d *deployment) get(t *testing.T, address, path string) (code int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := suites.Wait(d.ctx, t, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	must(t, err)

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +22,11 @@ import (
 	"github.com/vmlet/vmlet/sysfs/sysfstest"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/kubernetes/report"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
-// patience is long: it only ends a test that has failed.
-const patience = 10 * time.Minute
+// patience bounds every wait, see suites.Patience; nothing takes as long unless it is broken.
+const patience = 4 * time.Minute
 
 const tryImage = "vmlet.test/try:1"
 
@@ -55,14 +58,15 @@ func TestNode(t *testing.T) {
 	t.Run("API server away", n.testAPIServerAway)
 }
 
-// TestMain has more tests at once than there are processors: most of it is waiting.
+// TestMain has one test more at once than there are processors, as some of it is waiting:
+// most tests have a guest that keeps a processor busy.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 // atOnce runs tests that don't mind each other, and returns when all have ended.
@@ -89,8 +93,7 @@ func (m *machine) kubelet(topologyPolicy string) map[string]any {
 
 func startNode(t *testing.T) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+	ctx := t.Context()
 	n := &node{machine: newMachine(t), ctx: ctx}
 	program, image := filepath.Join(t.TempDir(), "try"), filepath.Join(t.TempDir(), "try.tar")
 	must(t, cluster.BuildProgram(ctx, program, "github.com/vmlet/vmlet/test/kubernetes/try"))
@@ -166,12 +169,12 @@ func (n *node) allocatable(t *testing.T, name string, capacity, allocatable int)
 // eventually waits until something is so; complaint says what is instead.
 func (n *node) eventually(t *testing.T, so func() bool, complaint func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, 2*time.Minute)
+	ctx, cancel := suites.Wait(n.ctx, t, patience)
 	defer cancel()
 	for wait := 50 * time.Millisecond; !so(); wait = min(wait*3/2, time.Second) { // most of what is asked starts a program
 		select {
 		case <-ctx.Done():
-			t.Fatal(complaint())
+			t.Fatalf("%s: %v", complaint(), context.Cause(ctx))
 		case <-n.Broken().Done():
 			t.Fatal(context.Cause(n.Broken()))
 		case <-time.After(wait):

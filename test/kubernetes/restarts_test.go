@@ -26,7 +26,7 @@ func (d *deployment) testRestarts(t *testing.T) {
 		}
 	}
 	d.killAgent(t)
-	d.kubectl(t, "-n", "vmlet", "wait", "--for=condition=Ready", "--timeout=1m", "pod/"+d.agent(t).Name)
+	must(t, d.RolledOut(d.ctx, "vmlet", agents))
 	same("after the agent was killed")
 	if m := d.listed(t)[p.vm()].GetStatus().GetMessage(); !strings.Contains(m, "adopted by a new agent") {
 		t.Errorf("the VM's message is %q, want that it was adopted", m)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // Daemon is a running libvirtd with its virtlogd.
@@ -92,7 +94,7 @@ func Start(ctx context.Context, dir string, instead map[string]string) (*Daemon,
 }
 
 func (d *Daemon) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := suites.Patience(ctx, patience)
 	defer cancel()
 	for {
 		_, err := d.Virsh(ctx, "uri") // what asks no QEMU

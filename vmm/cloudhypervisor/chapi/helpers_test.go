@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 
@@ -24,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 const patience = 30 * time.Second
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := suites.Patience(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

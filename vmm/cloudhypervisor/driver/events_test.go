@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/shim/server"
@@ -47,7 +48,7 @@ func dial(t *testing.T, path string) *agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
+	suites.Bound(t, conn, patience)
 	return &agent{t, conn, chvm.NewFrames(conn)}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
@@ -48,7 +49,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, dir: dir, plan: plan.Plan{Memory: plan.Memory{Size: ramSize}}}
 	r.files()

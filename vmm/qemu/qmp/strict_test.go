@@ -7,8 +7,8 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp/qmptest"
 )
@@ -101,7 +101,7 @@ func play(t *testing.T, path string) []outcome {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	suites.Bound(t, conn, patience)
 	replies := bufio.NewScanner(conn)
 	replies.Scan() // the greeting
 	outcomes := make([]outcome, len(script))

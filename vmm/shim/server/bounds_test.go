@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/shim"
 )
 
@@ -30,6 +31,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		connect()
 	}
 	over := connect()
+	suites.Bound(t, over, patience)
 	if n, err := over.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("one more than %d connections: read %d, %v; want it closed", maxConns, n, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -67,7 +66,9 @@ func stranger(path string) {
 	if err != nil {
 		os.Exit(2)
 	}
-	if n, err := conn.Read(make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
+	// Whoever is let in is answered.
+	if _, err := shim.NewClient(context.Background(), conn.(*net.UnixConn)); err != nil {
+		fmt.Println(err)
 		os.Exit(0)
 	}
 	os.Exit(1)

@@ -2,11 +2,13 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -68,6 +70,36 @@ func TestLinks(t *testing.T) {
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
+	}
+}
+
+// TestMagicLinks: a pod's shim, which follows the links of its user, isn't led to its own
+// descriptors by those of /proc.
+func TestMagicLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become another user")
+	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with its user
+		const uid = 70001
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+			done <- errno
+			return
+		}
+		fd, err := open(fmt.Sprintf("/proc/thread-self/fd/%d", file.Fd()), unix.O_RDONLY)
+		if err == nil {
+			unix.Close(fd)
+		}
+		done <- err
+	}()
+	if err := <-done; !errors.Is(err, unix.ELOOP) {
+		t.Errorf("a descriptor opened by its name in /proc: %v", err)
 	}
 }
 

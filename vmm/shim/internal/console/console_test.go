@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/printed"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/shim/internal/console"
 )
 
@@ -38,7 +39,7 @@ func conn(t *testing.T, file *os.File) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
+	suites.Bound(t, conn, patience)
 	return conn
 }
 
@@ -129,7 +130,7 @@ func TestSlowClient(t *testing.T) {
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := suites.Wait(t.Context(), t, patience)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -218,7 +219,6 @@ func TestLastWords(t *testing.T) {
 func TestGuestThatDoesNotRead(t *testing.T) {
 	c, guest, _ := start(t)
 	typist, reader := attach(t, c, 0), attach(t, c, 0)
-	typist.SetWriteDeadline(time.Now().Add(patience))
 	typed := make(chan error)
 	go func() {
 		_, err := typist.Write(make([]byte, 4<<20))

@@ -6,11 +6,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/test/printed"
+	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/shim/internal/console"
 )
 
@@ -96,7 +96,6 @@ func print(t *testing.T, to *os.File, text string) {
 func TestTerminalNotRead(t *testing.T) {
 	c, _, out, _ := terminal(t)
 	typist, reader := attach(t, c, 0), attach(t, c, 0)
-	typist.SetWriteDeadline(time.Now().Add(patience))
 	typed := make(chan error)
 	go func() {
 		_, err := typist.Write(make([]byte, 4<<20))
@@ -162,7 +161,7 @@ func TestTerminalFlood(t *testing.T) {
 	}()
 	select {
 	case <-log.full: // whoever doesn't keep up was dropped, and held up nobody
-	case <-time.After(patience):
+	case <-suites.After(t, patience):
 		t.Error("the console is not read on")
 	}
 	c.Close()
