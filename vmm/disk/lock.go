@@ -23,7 +23,7 @@ const (
 
 // Lock takes the locks of a program that reads an image, or with write also writes to it, and lets nobody else write. They belong
 // to f's open file description: a QEMU that inherits f has them too, and gives them up or takes them again as its own. The error
-// wraps ErrInUse if another description's locks exclude that. Where the filesystem has no locks it does nothing.
+// wraps ErrInUse if another description's locks exclude that; f may have some of the locks then, until it is closed. Where the filesystem has no locks it does nothing.
 func Lock(f *os.File, write bool) error {
 	take := []int64{byteNoWriter}
 	refuse := []int64{byteWrites}
