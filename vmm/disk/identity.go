@@ -117,7 +117,7 @@ func Changed(before, after Identity) []string {
 		was, is := before.comparableFilesystem(after)
 		differ(was != is, "filesystem %s, now %s", was, is)
 		differ(both(before.BornNs, after.BornNs) && before.BornNs != after.BornNs, "made at %s, now %s", when(before.BornNs), when(after.BornNs))
-		differ(both(before.SampleSum, after.SampleSum) && before.SampleSum != after.SampleSum, "content %s, now %s", before.SampleSum, after.SampleSum)
+		differ(both(before.SampleSum, after.SampleSum) && before.SampleSum != after.SampleSum, "content differs")
 	}
 	differ(before.Inode != after.Inode, "inode %d, now %d", before.Inode, after.Inode)
 	differ(before.Size != after.Size, "size %d bytes, now %d", before.Size, after.Size)

@@ -149,12 +149,12 @@ func TestBlockDevice(t *testing.T) {
 		t.Fatalf("%s: %v: %s", mkfs, err, out)
 	}
 	formatted := identifyPath(t, device)
-	if got := Changed(before, formatted); len(got) != 1 || !strings.HasPrefix(got[0], "content ") {
+	if got := Changed(before, formatted); len(got) != 1 || !strings.HasPrefix(got[0], "content differs") {
 		t.Errorf("formatted: %q, want other content", got)
 	}
 	target := t.TempDir()
 	mount(t, device, target, "ext4")()
-	if got := Changed(formatted, identifyPath(t, device)); len(got) != 1 || !strings.HasPrefix(got[0], "content ") {
+	if got := Changed(formatted, identifyPath(t, device)); len(got) != 1 || !strings.HasPrefix(got[0], "content differs") {
 		t.Errorf("mounted once: %q, want other content", got)
 	}
 }
