@@ -47,8 +47,8 @@ func (d *watchedDisk) close() error {
 
 // watch keeps the file open by a descriptor of its own: its path may lead to another
 // when the VM is saved.
-func (o *opener) watch(f *plan.File, file *os.File) (err error) {
-	d := watchedDisk{name: cmp.Or(f.DiskName, f.PartOf), layer: f.Layer, field: f.Field, path: f.Path, write: f.Write}
+func (o *opener) watch(f *plan.File, file *os.File, held *disk.Identity) (err error) {
+	d := watchedDisk{name: cmp.Or(f.DiskName, f.PartOf), layer: f.Layer, field: f.Field, path: f.Path, write: f.Write, held: held}
 	if f.Disk != nil {
 		d.format = string(f.Disk.Format)
 	}
@@ -60,13 +60,6 @@ func (o *opener) watch(f *plan.File, file *os.File) (err error) {
 		if d.shared, err = duplicate(file); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-	}
-	if o.plan.Restore != nil {
-		id, err := disk.Identify(d.file)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Path, err)
-		}
-		d.held = &id
 	}
 	o.disks = append(o.disks, d)
 	return nil
@@ -103,11 +96,11 @@ func inUse(field, path string, err error) *shim.Error {
 	return fault(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
 }
 
-// checkIdentity wants a file to be what it was when the image was saved.
-func checkIdentity(f *plan.File, file *os.File) error {
-	now, err := disk.Identify(file)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
+// checkIdentity wants a file to be what it was when the image was saved, if the plan says
+// what that is.
+func checkIdentity(f *plan.File, now disk.Identity) error {
+	if f.Identity == nil {
+		return nil
 	}
 	if changes := disk.Changed(*f.Identity, now); len(changes) > 0 {
 		return fault(shim.CodeChangedDisk, f.Field,

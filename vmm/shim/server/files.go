@@ -247,15 +247,21 @@ func (o *opener) checkDisk(f *plan.File, file *os.File) error {
 			return err
 		}
 	}
-	if f.Identity != nil {
-		if err := checkIdentity(f, file); err != nil {
+	var held *disk.Identity
+	if watched := f.DiskName != "" || f.PartOf != ""; watched && o.plan.Restore != nil || f.Identity != nil {
+		now, err := disk.Identify(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err := checkIdentity(f, now); err != nil {
 			return err
 		}
+		held = &now
 	}
 	if f.DiskName == "" && f.PartOf == "" {
 		return nil
 	}
-	return o.watch(f, file)
+	return o.watch(f, file, held)
 }
 
 // diskFault lets the fields that the faults name stand if they are others.
