@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
@@ -205,6 +206,26 @@ func (a *agent) vsockFree(m *machine, cid uint32) error {
 		}
 		if other.snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
 			return failf(codes.FailedPrecondition, "devices.vsock.cid: %d is that of vm %s, which runs", cid, other.name)
+		}
+	}
+	return nil
+}
+
+// onlyOne refuses a second VM with the id of one that has a VMM, and with its addresses.
+// VMs in pods are their own affair: what they say of their ids must keep no other from
+// being started.
+func (a *agent) onlyOne(m *machine) error {
+	if _, own := m.home.(ownHome); !own {
+		return nil
+	}
+	id := m.snapshot().GetId()
+	for _, other := range a.all() {
+		if _, own := other.home.(ownHome); !own || other == m {
+			continue
+		}
+		if vm := other.snapshot(); vm.GetId() == id && lifecycle.Live(vm.GetStatus().GetState()) {
+			return failf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
+				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
 		}
 	}
 	return nil

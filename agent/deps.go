@@ -22,6 +22,7 @@ type Shim interface {
 	Abort(ctx context.Context) error
 	Attach(ctx context.Context, a shim.Attach, files []*os.File) error
 	Detach(ctx context.Context, d shim.Detach) error
+	Resume(ctx context.Context) error
 	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
 	Kill(ctx context.Context) (*shim.Exit, error)
 	Fail(ctx context.Context, reason string) (*shim.Exit, error)

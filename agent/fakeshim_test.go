@@ -196,6 +196,8 @@ func (c *fakeShim) Detach(ctx context.Context, d shim.Detach) error {
 	return c.proc.w.step("after detach")
 }
 
+func (c *fakeShim) Resume(context.Context) error { return c.proc.w.step("shim resume") }
+
 func (c *fakeShim) Stop(_ context.Context, grace time.Duration) (*shim.Exit, error) {
 	if err := c.proc.w.step("stop"); err != nil {
 		return nil, err

@@ -89,6 +89,10 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	if err := l.announce(); err != nil {
 		return err
 	}
+	// When it is announced: of two that are launched at a time one sees the other.
+	if err := l.agent.onlyOne(l.m); err != nil {
+		return err
+	}
 	faultpoint.Reach("agent.launch.announced")
 	if err := l.m.home.prepare(); err != nil {
 		return err

@@ -75,7 +75,7 @@ func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vm
 		if err := whole(); err != nil {
 			return err
 		}
-		if err := monitor.Resume(ctx); err != nil {
+		if err := goOn(ctx, m, monitor); err != nil {
 			return err
 		}
 		// What is found from now on pauses it again, see stopDamaged.
@@ -87,6 +87,27 @@ func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vm
 		}
 		return m.become(lifecycle.Running, "")
 	})
+}
+
+// goOn lets a guest run. The shim is asked first: one that has not run since its restore
+// or a save must find its disks as they were. It knows that, whatever has become of the
+// agent meanwhile.
+func goOn(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+	if l := m.running(); l != nil {
+		err := l.shim.Resume(ctx)
+		if changedDisk(err) {
+			return failf(codes.FailedPrecondition, "vm %s: %w", m.name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return monitor.Resume(ctx)
+}
+
+func changedDisk(err error) bool {
+	var refused *shim.Error
+	return errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk
 }
 
 func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
@@ -145,6 +166,12 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 	before := m.state()
 	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
 	faultpoint.Reach("agent.stop.announced")
+	if before == lifecycle.Paused { // a guest that stands still can't shut down
+		if err := a.wake(ctx, m, l); err != nil {
+			m.note(before, "")
+			return nil, false, err
+		}
+	}
 	if err := a.press(ctx, m, l, before, wait); err != nil {
 		return nil, false, err
 	}
@@ -153,16 +180,24 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 	return m.snapshot(), exit != nil && exit.Reason == shim.ReasonKilled, nil
 }
 
+// wake lets a paused guest run so that it can shut down. An error means that it must
+// not; other failures show when it doesn't shut down.
+func (a *agent) wake(ctx context.Context, m *machine, l *live) error {
+	monitor, err := l.connected()
+	if err == nil {
+		err = goOn(ctx, m, monitor)
+	}
+	if changedDisk(err) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	if err != nil {
+		m.log.Warn("failed to resume a paused guest so that it can shut down", "error", err)
+	}
+	return nil
+}
+
 // press presses the power button and waits until the VM has ended.
 func (a *agent) press(ctx context.Context, m *machine, l *live, before lifecycle.State, grace time.Duration) error {
-	if before == lifecycle.Paused {
-		// A guest that stands still can't shut down.
-		if monitor, err := l.connected(); err == nil {
-			if err := monitor.Resume(ctx); err != nil {
-				m.log.Warn("a paused guest could not be resumed to shut down", "error", err)
-			}
-		}
-	}
 	_, err := l.shim.Stop(ctx, grace)
 	if err := over(ctx, l, err); err != nil {
 		if ctx.Err() == nil {

@@ -85,7 +85,7 @@ func rules() map[Operation]rule {
 		},
 		Restore: {
 			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
-			advice:   "stop or kill it before restoring it, or restore under another name",
+			advice:   "stop or kill it before restoring it; beside it, an image without writable disks can be restored as another VM (--name NAME --new-identity)",
 		},
 		Pause: {
 			verdicts: map[State]Verdict{Running: Do, Paused: Already},

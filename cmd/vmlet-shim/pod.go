@@ -63,7 +63,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.StringVar(&o.vmlet, "vmlet", "", "`PATH` of vmlet, which asks the VMM what it can do; default: beside this program")
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
-	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since")
+	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since, or is a block device, which can't be shown to be unchanged")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
 	flags.StringVar(&o.terminationLog, "termination-log", terminationLog, "the container's terminationMessagePath, `FILE`")

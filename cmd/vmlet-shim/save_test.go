@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -444,6 +445,84 @@ func TestDiskBelongsToTheImage(t *testing.T) {
 		s.startShim()
 		_, err = s.client.Launch(s.ctx, shim.Launch{Plan: withDisk(s.restorePlan(q, dir, false), id)}, nil, nil)
 		wantCode(t, err, shim.CodeChangedDisk, "disks[0].path", path, "modified at", "--allow-changed-disks")
+	})
+}
+
+// Each QEMU takes the shim's locks over as its own, at each step that it gives its up or
+// takes them, and a guest that was held back goes on over unchanged disks alone.
+func TestQEMUAndItsLocks(t *testing.T) {
+	t.Parallel()
+	qemuIO, err := exec.LookPath("qemu-io")
+	if err != nil {
+		t.Skip(err)
+	}
+	forEachQEMU(t, func(t *testing.T, q qemu) {
+		if q.accel == "kvm" {
+			t.Skip("the accelerator makes no difference")
+		}
+		s := newScene(t)
+		path := filepath.Join(s.root, "disk")
+		s.check(os.WriteFile(path, make([]byte, 1<<20), 0o600))
+		withDisk := func(p *plan.Plan) *plan.Plan {
+			p.Files = append(p.Files, plan.File{
+				Kind: plan.FilePath, Path: path, Field: "disks[0].path", Write: true, Direct: true, DiskName: "root",
+				Disk: &disk.Expectation{Field: "disks[0].path", Image: disk.Image{Path: path, Format: disk.Raw}},
+			})
+			p.Args = append(p.Args, "-add-fd", "fd=8,set=1",
+				"-blockdev", "driver=file,filename=/dev/fdset/1,node-name=file,cache.direct=on",
+				"-blockdev", "driver=raw,file=file,node-name=raw", "-device", "virtio-blk-device,drive=raw")
+			return p
+		}
+		locked := func(when string) {
+			t.Helper()
+			if out, err := exec.CommandContext(s.ctx, qemuIO, "-f", "raw", "-c", "write 0 512", path).CombinedOutput(); err == nil {
+				t.Errorf("%s: another QEMU writes to the disk: %s", when, out)
+			}
+		}
+		dir, next := filepath.Join(s.root, "image"), filepath.Join(s.root, "next")
+		s.launch(withDisk(s.plan(q)))
+		_, err := s.save(dir, false)
+		s.check(err)
+		s.client.Close()
+		s.gone(shim.ReasonSaved)
+
+		other, err := os.OpenFile(path, os.O_RDWR, 0)
+		s.check(err)
+		s.check(disk.Lock(other, true))
+		s.newFolders()
+		s.startShim()
+		p := withDisk(s.restorePlan(q, dir, false))
+		p.Paused = true
+		_, err = s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+		wantCode(t, err, shim.CodePrecondition, "disks[0].path", path, "another process has it open", "fuser -v")
+		s.check(other.Close())
+
+		s.launch(p)
+		locked("restored, paused")
+		before, err := os.Stat(path)
+		s.check(err)
+		s.check(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)))
+		wantCode(t, s.client.Resume(s.ctx), shim.CodeChangedDisk, "disks[0].path", path, "modified at")
+		s.check(os.Chtimes(path, time.Time{}, before.ModTime()))
+		_, err = s.save(next, true)
+		s.check(err)
+		locked("saved, still paused")
+		s.check(s.client.Resume(s.ctx))
+		s.goesOn()
+		locked("resumed")
+		_, err = s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "third")), nil)
+		s.check(err)
+		locked("saved, and not committed")
+		s.check(s.client.Abort(s.ctx))
+		s.goesOn()
+		locked("gone on")
+		_, err = s.client.Kill(s.ctx)
+		s.check(err)
+		s.client.Close()
+		s.gone(shim.ReasonKilled)
+		if out, err := exec.CommandContext(s.ctx, qemuIO, "-f", "raw", "-c", "write 0 512", path).CombinedOutput(); err != nil {
+			t.Errorf("the VM has ended: %v: %s", err, out)
+		}
 	})
 }
 

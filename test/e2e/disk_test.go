@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
@@ -111,4 +112,84 @@ func TestDisksRefused(t *testing.T) {
 			t.Errorf("left of a start that was refused: process %d, %s", pid, what)
 		}
 	}
+}
+
+// TestMemoryStaysWithItsDisks: no way leads to a guest that runs with memory of other
+// disks, or beside another VM on the same.
+func TestMemoryStaysWithItsDisks(t *testing.T) {
+	t.Parallel()
+	for _, g := range targets(t) {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			s := &suite{newNode(t, g.options), g}
+			s.memoryStaysWithItsDisks()
+		})
+	}
+}
+
+func (s *suite) memoryStaysWithItsDisks() {
+	dir := plugFolder(s.t)
+	own, base, overlay := diskIn(s.t, dir, "own", "raw"), diskIn(s.t, dir, "base", "raw"), filepath.Join(dir, "overlay")
+	qemuImg(s.t, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay)
+	spec := s.spec("r1", guest.PVHOptions{})
+	spec.Disks = []*vmletv1.Disk{
+		{Path: own, Format: "raw"},
+		{Path: overlay, Format: "qcow2", ReadOnly: true, BackingFiles: []*vmletv1.BackingFile{{Path: base, Format: "raw"}}},
+	}
+	touch := func(path string) { s.must(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour))) }
+	r1 := s.boot(spec)
+	r1.count()
+	image := s.image()
+	r1.save(image, false)
+	r1.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	r1.countsOn()
+
+	s.t.Log("another VM, while the first has the disk")
+	err := s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true})
+	refused(s.t, err, codes.FailedPrecondition, "disks[0].path", own, "another process has it open", "fuser -v")
+	s.t.Log("the same VM under another name")
+	err = s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r3"})
+	refused(s.t, err, codes.FailedPrecondition, "r1", "is running", "--new-identity")
+	r1.kill()
+
+	s.t.Log("restored paused, and the agent is killed")
+	s.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true}))
+	r2 := s.vm("r2")
+	r2.is(paused)
+	refused(s.t, s.restore(&vmletv1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, "disks[0].path", "another process has it open")
+	s.signal(unix.SIGKILL)
+	s.node.start()
+	r2.follow()
+	r2.is(paused)
+	for _, c := range []struct{ path, field string }{{base, "disks[1].backingFiles[0].path"}, {overlay, "disks[1].path"}, {own, "disks[0].path"}} {
+		before, err := os.Stat(c.path)
+		s.must(err)
+		touch(c.path)
+		_, err = s.api.ResumeVM(s.ctx, &vmletv1.ResumeVMRequest{Name: "r2"})
+		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
+		_, err = s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: "r2"})
+		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
+		_, err = last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: "r2", Directory: s.image()}))
+		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
+		r2.is(paused)
+		s.must(os.Chtimes(c.path, time.Time{}, before.ModTime()))
+	}
+	r2.resume()
+	r2.countsOn()
+	r2.kill()
+
+	s.t.Log("restored over files that were replaced")
+	for _, c := range []struct{ path, field string }{{base, "disks[1].backingFiles[0].path"}, {overlay, "disks[1].path"}, {own, "disks[0].path"}} {
+		copied := c.path + ".copy"
+		out, err := exec.Command("cp", "--preserve=all", c.path, copied).CombinedOutput()
+		if err != nil {
+			s.t.Fatalf("cp: %v: %s", err, out)
+		}
+		s.must(os.Rename(c.path, c.path+".kept"))
+		s.must(os.Rename(copied, c.path))
+		refused(s.t, s.restore(&vmletv1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, c.field, c.path, "inode", "--allow-changed-disks")
+		s.must(os.Rename(c.path+".kept", c.path))
+	}
+	r1.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	r1.countsOn()
 }

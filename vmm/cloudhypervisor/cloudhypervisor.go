@@ -186,8 +186,8 @@ func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
 		BuiltAccelerators: slices.Clone(d.Built),
 		Features:          slices.Clone(d.Features),
 	}
-	if d.NoSave != "" {
-		out.Reason = "VMs can't be saved: " + d.NoSave
+	if why := a.noSave(); why != "" {
+		out.Reason, out.SnapshotKinds = "VMs can't be saved: "+why, nil
 	}
 	for _, h := range p.config.Hypervisors {
 		failure, tried := d.Accelerators[h.Name()]
@@ -220,8 +220,30 @@ func (p *Program) noSave() error {
 		a = p.known
 		<-p.asking
 	}
-	if a == nil || a.Details.NoSave == "" {
+	if a == nil || a.noSave() == "" {
 		return nil
 	}
-	return errors.New("vmm: " + a.Details.NoSave)
+	return errors.New("vmm: " + a.noSave())
+}
+
+// noSave is empty where VMs can be saved.
+func (a *answer) noSave() string {
+	if a.Details.NoSave != "" {
+		return a.Details.NoSave
+	}
+	return undrained(a.Version)
+}
+
+// drainsFrom is the first major version that waits, when it pauses a VM, for what its
+// disks have under way (cloud-hypervisor's change #8356). Before it such a request is
+// neither in the snapshot nor, perhaps, on the disk.
+const drainsFrom = 53
+
+// undrained says why VMs of this version can't be saved; empty: they can. The version is
+// all that tells: no option, field or feature came with that change.
+func undrained(version string) string {
+	if n, ok := major(version); ok && n >= drainsFrom {
+		return ""
+	}
+	return fmt.Sprintf("cloud-hypervisor %.40s pauses a VM before its disks have completed their requests, which a saved VM would lose: install version %d or newer", version, drainsFrom)
 }

@@ -53,13 +53,13 @@ func (b *builder) disk(index int) chapi.Disk {
 	}
 	direct := d.GetCache() == "" || d.GetCache() == spec.CacheNone
 	file := plan.File{Kind: plan.FilePath, Write: !d.GetReadOnly(), Direct: direct}
-	if file.Write {
-		file.DiskName, file.Identity = d.GetName(), b.req.Image.DiskIdentity(d.GetName())
-	}
+	b.req.Image.Watch(&file, d.GetName(), 0)
 	path := b.image(field+".path", file, images)
 	for i := range d.GetBackingFiles() {
 		// Here they are checked. The VMM opens them by itself.
-		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), plan.File{Kind: plan.FilePath, ByName: true}, images[i+1:])
+		backing := plan.File{Kind: plan.FilePath, ByName: true}
+		b.req.Image.Watch(&backing, d.GetName(), i+1)
+		b.image(fmt.Sprintf("%s.backingFiles[%d].path", field, i), backing, images[i+1:])
 	}
 	place.ID = diskID(slot)
 	return chapi.Disk{

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/memory"
 )
@@ -92,5 +94,55 @@ func TestCheckImage(t *testing.T) {
 	}
 	if err := New(Config{Binary: "/nonesuch"}).CheckImage(context.Background(), &memory.Manifest{}); err == nil {
 		t.Error("without a program")
+	}
+}
+
+func TestUndrained(t *testing.T) {
+	for version, refused := range map[string]bool{
+		"53.0": false, "53.0.0": false, "53.0-12-g1a2b3c4d": false, "54.1.0": false, "100.0": false,
+		"52.9.9": true, "52.0-300-g1a2b3c4d": true, "0.1": true, "": true, "next": true,
+	} {
+		if got := undrained(version); (got != "") != refused {
+			t.Errorf("%q: %q, want refused: %t", version, got, refused)
+		}
+	}
+}
+
+// A version whose pause doesn't wait for its disks runs VMs, and says that it saves none.
+func TestOlderVersionSavesNothing(t *testing.T) {
+	program, err := chtest.Build(standInContext(t), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (chtest.Knobs{Version: "52.0.0"}).Write(program); err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{Binary: program, Architecture: "amd64", Hypervisors: nodeWith(t, "kvm")})
+	info, err := p.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "install version 53"
+	if got := reasonsOf(info)["kvm"]; got != "usable" {
+		t.Errorf("kvm is %q, want usable", got)
+	}
+	if got := info.Capabilities.GetReason(); !strings.Contains(got, want) {
+		t.Errorf("reason %q doesn't have %q", got, want)
+	}
+	if got := info.Capabilities.GetSnapshotKinds(); len(got) > 0 {
+		t.Errorf("snapshot kinds %q, want none", got)
+	}
+	said, err := p.Tell(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, err := New(Config{}).Told(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for who, v := range map[string]vmm.VMM{"asked": p, "told": told} {
+		if err := vmm.RefuseSave(v, &vmletv1.VirtualMachineSpec{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: saving is refused with %v, want %q", who, err, want)
+		}
 	}
 }

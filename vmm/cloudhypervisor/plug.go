@@ -113,10 +113,7 @@ func (p *Program) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 		d.Device = networkID(spec.Slot(b.spec.GetNetworks(), req.Index))
 	} else {
 		disks := b.spec.GetDisks()
-		d.Device = diskID(spec.Slot(disks, req.Index))
-		if !disks[req.Index].GetReadOnly() {
-			d.DiskName = disks[req.Index].GetName()
-		}
+		d.Device, d.DiskName = diskID(spec.Slot(disks, req.Index)), disks[req.Index].GetName()
 	}
 	d.Instructions, err = json.Marshal(chvm.Detach{Device: d.Device})
 	return &d, err

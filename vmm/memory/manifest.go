@@ -99,17 +99,25 @@ type Region struct {
 	Offset uint64 `json:"offset"`
 }
 
-// DiskIdentity tells whether a disk is still as it was at the save.
+// DiskIdentity tells whether a disk is still as it was at the save. Package vmm/disk
+// says what the fields mean, and compares them.
 type DiskIdentity struct {
 	Name    string `json:"name"`
 	Path    string `json:"path"`
 	Format  string `json:"format"`
-	Device  uint64 `json:"device"`  // st_dev; of a block device st_rdev
-	Inode   uint64 `json:"inode"`   // st_ino
-	Size    uint64 `json:"size"`    // bytes
-	ModTime int64  `json:"modTime"` // nanoseconds since 1970
+	Kind    string `json:"kind,omitempty"` // "file" or "block"; empty in images without the fields that follow headerSum
+	Device  uint64 `json:"device"`         // st_dev; of a block device st_rdev
+	Inode   uint64 `json:"inode"`          // st_ino
+	Size    uint64 `json:"size"`           // bytes
+	ModTime int64  `json:"modTime"`        // nanoseconds since 1970
 	// HeaderSum is the sum of a qcow2 file's header; empty for a raw disk.
-	HeaderSum string `json:"headerSum,omitempty"`
+	HeaderSum      string `json:"headerSum,omitempty"`
+	Born           int64  `json:"born,omitempty"` // nanoseconds since 1970
+	FilesystemUUID string `json:"filesystemUuid,omitempty"`
+	FilesystemID   string `json:"filesystemId,omitempty"`
+	SampleSum      string `json:"sampleSum,omitempty"`
+	// Backing are the files that the image lies over, nearest first.
+	Backing []DiskIdentity `json:"backing,omitempty"`
 }
 
 // Sum32 is a CRC-32C; in JSON eight hexadecimal digits.

@@ -22,7 +22,8 @@ func fullManifest() *Manifest {
 	m.Chunks = ChunkSums{{0, 1}, {2, 0xdeadbeef}, {3, 3}}
 	m.DataBytes = 1<<20 + 2*PageSize
 	m.StateSize, m.StateSum = 12, 0x00c0ffee
-	m.Disks = []DiskIdentity{{Name: "root", Path: "/d.qcow2", Format: "qcow2", Device: 1, Inode: 2, Size: 3, ModTime: -4, HeaderSum: "aa"}}
+	m.Disks = []DiskIdentity{{Name: "root", Path: "/d.qcow2", Format: "qcow2", Device: 1, Inode: 2, Size: 3, ModTime: -4, HeaderSum: "aa",
+		Backing: []DiskIdentity{{Name: "root", Path: "/base", Format: "raw", Kind: "file", Device: 1, Inode: 4, Size: 5, ModTime: 6, Born: 7, FilesystemUUID: "u", FilesystemID: "f", SampleSum: "s"}}}}
 	m.PlanExtras = json.RawMessage(`{"a":[1,2]}`)
 	return m
 }

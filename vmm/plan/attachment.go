@@ -19,7 +19,7 @@ type Attachment struct {
 // Detachment says how a device is taken from a VMM that runs.
 type Detachment struct {
 	Device string `json:"device"`
-	// DiskName of a writable disk, as File.DiskName; empty: it is none.
+	// DiskName of a disk, as File.DiskName or PartOf; empty: it is none.
 	DiskName     string          `json:"diskName,omitempty"`
 	Instructions json.RawMessage `json:"instructions"`
 }

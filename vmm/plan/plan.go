@@ -165,7 +165,12 @@ type File struct {
 	Disk *disk.Expectation `json:"disk,omitempty"`
 	// DiskName names a writable disk whose identity belongs to a memory image.
 	DiskName string `json:"diskName,omitempty"`
-	// Identity that the disk must still have (a restore); nil: any.
+	// PartOf is the same of a file that is only read: the image of a read-only disk
+	// (Layer 0), or the nth backing file of a disk (Layer n). A shim that doesn't know
+	// these fields leaves such files out of its images.
+	PartOf string `json:"partOf,omitempty"`
+	Layer  int    `json:"layer,omitempty"`
+	// Identity that the file must still have (a restore); nil: any.
 	Identity *disk.Identity `json:"identity,omitempty"`
 }
 

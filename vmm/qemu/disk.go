@@ -34,16 +34,14 @@ func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
 	for depth := len(images) - 1; depth > 0; depth-- {
 		at := fmt.Sprintf("%s.backingFiles[%d].path", field, depth-1)
 		file := plan.File{Kind: plan.FilePath, Field: at, Disk: expectation(at, images[depth], images[depth+1:])}
+		b.req.Image.Watch(&file, d.GetName(), depth)
 		name := backingNode(top, depth-1)
 		b.image(name, d, file, below)
 		below = name
 	}
 	at := field + ".path"
 	file := plan.File{Kind: plan.FilePath, Field: at, Write: !d.GetReadOnly(), Disk: expectation(at, images[0], images[1:])}
-	if !d.GetReadOnly() {
-		file.DiskName = d.GetName()
-		file.Identity = b.req.Image.DiskIdentity(d.GetName())
-	}
+	b.req.Image.Watch(&file, d.GetName(), 0)
 	b.image(top, d, file, below)
 	return top
 }

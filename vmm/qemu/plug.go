@@ -223,9 +223,7 @@ func (b *builder) detachDisk(index int) (*plan.Detachment, error) {
 		nodes = append(nodes, backingNode(id, i), fileNode(backingNode(id, i)))
 	}
 	out := &plan.Detachment{Device: deviceID(id), Instructions: encoded(hotplug.Detach{Device: deviceID(id), Nodes: nodes})}
-	if !d.GetReadOnly() {
-		out.DiskName = d.GetName()
-	}
+	out.DiskName = d.GetName()
 	return out, nil
 }
 

@@ -45,6 +45,19 @@ func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
 // has prepared; then the guest goes on. It returns when that is so.
 func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil) }
 
+// resumeMinor is the minor version of the protocol in which shims hold guests back.
+const resumeMinor = 2
+
+// Resume lets a guest run that has not since its restore or a save, if its disks are as
+// they were then: else the error is CodeChangedDisk. One that has run since is left as
+// it is, running or not.
+func (c *Client) Resume(ctx context.Context) error {
+	if c.welcome.Minor < resumeMinor {
+		return nil
+	}
+	return c.request(ctx, OpResume)
+}
+
 // Stop presses the power button and returns how the VMM ended. It is killed
 // when the grace period is over; a second Stop can only shorten it. When ctx
 // ends the shim goes on stopping.

@@ -39,8 +39,8 @@ type tap struct {
 	file *os.File
 }
 
-// Stop implements server.Machine. cloud-hypervisor's pause waits for what its disks
-// have under way.
+// Stop implements server.Machine. From v53 on, cloud-hypervisor's pause waits for what
+// its disks have under way; VMs of older versions are not saved.
 func (m *machine) Stop(ctx context.Context) (bool, error) {
 	if m.away() != nil {
 		return false, nil

@@ -192,5 +192,5 @@ func (m *machine) restore(ctx context.Context, d folder, config *chapi.VMConfig)
 	for _, t := range m.taps {
 		r.Nets = append(r.Nets, chapi.RestoreNet{ID: t.id, Taps: []*os.File{t.file}})
 	}
-	return wrap(m.slow.Restore(ctx, r))
+	return wrap(m.explain(m.slow.Restore(ctx, r)))
 }

@@ -154,6 +154,8 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 		return decoded(r, func(args *shim.Commit) (work, error) { return s.beginCommit(c, args) })
 	case shim.OpAbort:
 		return s.beginAbort(c)
+	case shim.OpResume:
+		return s.beginResume(c)
 	case shim.OpStop:
 		return decoded(r, s.beginStop)
 	case shim.OpKill:

@@ -222,7 +222,7 @@ func newScene(t *testing.T, change func(*Options)) *scene {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	machine := &fakeMachine{}
-	s := &scene{t: t, ctx: ctx, root: t.TempDir(), driver: &fakeDriver{machine: machine}, machine: machine, ended: make(chan error, 1)}
+	s := &scene{t: t, ctx: ctx, root: t.TempDir(), driver: &fakeDriver{machine: machine}, machine: machine}
 	ramDir, err := os.MkdirTemp("/dev/shm", "vmlet-test")
 	s.check(err)
 	t.Cleanup(func() { os.RemoveAll(ramDir) })
@@ -264,7 +264,9 @@ func (s *scene) serve() {
 	s.server = server
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go func() { s.ended <- server.Run(ctx) }()
+	ended := make(chan error, 1)
+	s.ended = ended
+	go func() { ended <- server.Run(ctx) }()
 	s.t.Cleanup(func() {
 		if s.client != nil {
 			kill, cancel := context.WithTimeout(context.Background(), patience)
@@ -273,7 +275,7 @@ func (s *scene) serve() {
 			s.client.Close()
 		}
 		stop()
-		s.check(<-s.ended)
+		s.check(<-ended)
 	})
 }
 

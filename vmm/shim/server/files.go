@@ -16,12 +16,6 @@ import (
 	"github.com/vmlet/vmlet/vmm/shim/internal/rundir"
 )
 
-// watchedDisk is a writable disk whose identity goes into images.
-type watchedDisk struct {
-	name, path, format string
-	file               *os.File // read-only, without O_DIRECT
-}
-
 // opener opens the files of one plan.
 type opener struct {
 	plan     *plan.Plan
@@ -248,15 +242,26 @@ func (o *opener) checkDisk(f *plan.File, file *os.File) error {
 			return diskFault(f, err)
 		}
 	}
-	if f.Identity != nil {
-		if err := checkIdentity(f, file); err != nil {
+	if f.Disk != nil && o.plan.Restore != nil {
+		if err := lockDisk(f, file); err != nil {
 			return err
 		}
 	}
-	if f.DiskName == "" {
+	var held *disk.Identity
+	if watched := f.DiskName != "" || f.PartOf != ""; watched && o.plan.Restore != nil || f.Identity != nil {
+		now, err := disk.Identify(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err := checkIdentity(f, now); err != nil {
+			return err
+		}
+		held = &now
+	}
+	if f.DiskName == "" && f.PartOf == "" {
 		return nil
 	}
-	return o.watch(f, file)
+	return o.watch(f, file, held)
 }
 
 // diskFault lets the fields that the faults name stand if they are others.
@@ -267,38 +272,4 @@ func diskFault(f *plan.File, err error) error {
 	}
 	text := strings.ReplaceAll(err.Error(), f.Field+": ", "")
 	return &shim.Error{Code: shim.CodeInvalid, Field: f.Field, Message: text}
-}
-
-func checkIdentity(f *plan.File, file *os.File) error {
-	now, err := disk.Identify(file)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
-	}
-	if changes := disk.Changed(*f.Identity, now); len(changes) > 0 {
-		return fault(shim.CodeChangedDisk, f.Field,
-			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
-			f.Path, strings.Join(changes, "; "))
-	}
-	return nil
-}
-
-// watch keeps the disk open by a descriptor of its own: its path may lead to
-// another file when the VM is saved.
-func (o *opener) watch(f *plan.File, file *os.File) error {
-	again, err := os.Open(linkTo(file))
-	if err != nil {
-		return fmt.Errorf("%s: open again: %w", f.Path, err)
-	}
-	o.undo.push(func() error {
-		if err := again.Close(); !errors.Is(err, os.ErrClosed) {
-			return err
-		}
-		return nil // the disk was detached
-	})
-	format := ""
-	if f.Disk != nil {
-		format = string(f.Disk.Format)
-	}
-	o.disks = append(o.disks, watchedDisk{f.DiskName, f.Path, format, again})
-	return nil
 }

@@ -20,7 +20,10 @@ import (
 	"github.com/vmlet/vmlet/vmm/shim/internal/logfile"
 )
 
-const opLaunch = "launch"
+const (
+	opLaunch = "launch"
+	opResume = "resume"
+)
 
 // beginLaunch takes the files that came with the request; they stay the request's.
 func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.File) (work, error) {
@@ -304,7 +307,7 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 		_, err = v.machine.Stop(ctx)
 		return err
 	}
-	return v.machine.Continue(ctx)
+	return l.s.proceed(ctx, v)
 }
 
 func (l *launch) link() Link {
@@ -340,11 +343,15 @@ func (l *launch) load(ctx context.Context) error {
 	}
 	l.log.Debug("RAM is filled", "waited", time.Since(start))
 	l.progress(shim.Progress{Step: "loading device state"})
+	// Filling RAM may have taken minutes.
+	if err := l.s.checkHeld(ctx, l.vm); err != nil {
+		return err
+	}
 	shared := l.image.Manifest().Layout == memory.LayoutRaw
 	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
 		return fmt.Errorf("load the device state in %s: %w%s", l.image.Path(), err, l.vm.proc.said())
 	}
-	return nil
+	return l.s.holdAgain(ctx, l.vm)
 }
 
 // verify looks through a lazily restored VM's image, and stops the guest if it

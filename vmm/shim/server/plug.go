@@ -230,7 +230,7 @@ func (s *Server) gone(v *vm, args *shim.Detach) {
 			if w.name != d.DiskName {
 				return false
 			}
-			w.file.Close() // what closes it at the end finds it closed
+			w.close() // what closes it at the end finds it closed
 			return true
 		})
 	}

@@ -137,16 +137,24 @@ func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(
 	if err := s.awaitVerified(ctx, v, progress); err != nil {
 		return err
 	}
+	// An image must not make good again what has changed under a guest that stood still.
+	if err := s.checkHeld(ctx, v); err != nil {
+		return err
+	}
 	progress(shim.Progress{Step: "saving device state"})
 	p.since = time.Now()
 	if p.ran, err = v.machine.Stop(ctx); err != nil {
 		return fmt.Errorf("stop the guest: %w", err)
 	}
 	faultpoint.Reach("shim.save.stopped")
+	s.unhold(v) // a VMM may let the guest go on for a moment
 	if err := p.saveState(ctx, v, state); err != nil {
 		return fmt.Errorf("save the device state to %s: %w", state.Name(), err)
 	}
 	faultpoint.Reach("shim.save.state-written")
+	if err := s.settleDisks(ctx, p, v); err != nil {
+		return err
+	}
 	// RAM comes after it: what devices had under way when the guest stopped may
 	// have been written there until now.
 	return p.onDisk(ctx, func() error {
@@ -157,8 +165,24 @@ func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(
 		if err := p.image.Seal(ctx); err != nil {
 			return err
 		}
+		held := s.heldDisks(v)
+		if err := unchanged(held); err != nil {
+			return err
+		}
+		p.manifest.Disks = diskIdentities(held)
 		return p.complete(v, state)
 	})
+}
+
+// settleDisks makes the disks as they are now those of the image.
+func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
+	disks := v.disks
+	var ids []disk.Identity
+	err := p.onDisk(ctx, func() (err error) { ids, err = settleDisks(disks); return err })
+	if err == nil {
+		s.hold(v, ids)
+	}
+	return err
 }
 
 // makeImage makes the folder and the file for the device state. What an earlier shim of
@@ -206,8 +230,7 @@ func (p *prepared) complete(v *vm, state *os.File) error {
 	if len(m.Regions) == 0 {
 		m.Regions = []memory.Region{{Name: "ram", Size: v.plan.Memory.Size}}
 	}
-	m.Disks, err = identities(v.disks)
-	return err
+	return nil
 }
 
 // newID returns a random UUID (version 4, RFC 9562).
@@ -216,22 +239,6 @@ func newID() string {
 	rand.Read(b[:]) // never fails, by its documentation
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// identities are those of the disks as the VMM has left them.
-func identities(disks []watchedDisk) ([]memory.DiskIdentity, error) {
-	var all []memory.DiskIdentity
-	for _, d := range disks {
-		id, err := disk.Identify(d.file)
-		if err != nil {
-			return nil, fmt.Errorf("disk %s, %s: %w", d.name, d.path, err)
-		}
-		all = append(all, memory.DiskIdentity{
-			Name: d.name, Path: d.path, Format: d.format,
-			Device: id.Device, Inode: id.Inode, Size: uint64(id.Size), ModTime: id.ModTimeNs, HeaderSum: id.HeaderSum,
-		})
-	}
-	return all, nil
 }
 
 // checkSpace refuses a save that has no chance before the guest is stopped.

@@ -63,7 +63,7 @@ func (s *Server) press(v *vm) {
 	whole := s.damaged == "" // else it would write to its disks what it reads wrong
 	s.mu.Unlock()
 	if whole {
-		if err := v.machine.Continue(ctx); err != nil && !v.proc.ended() {
+		if err := s.proceed(ctx, v); err != nil && !v.proc.ended() {
 			s.log.Warn("continue the guest so that it can shut down", "error", err)
 		}
 	}

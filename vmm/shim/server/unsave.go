@@ -79,16 +79,16 @@ func (s *Server) undoSave(v *vm, p *prepared) error {
 const resumeTries = 3
 
 func (s *Server) resume(v *vm, p *prepared) (err error) {
-	proceed := v.machine.Continue
+	proceed := s.proceed
 	if !p.ran || s.damagedSince(p) {
-		proceed = v.machine.Regain
+		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }
 	}
 	for try := range resumeTries {
 		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), callTime)
-		err = proceed(ctx)
+		err = proceed(ctx, v)
 		cancel()
 		if err == nil {
 			return s.stopDamaged(v, p)
@@ -100,8 +100,25 @@ func (s *Server) resume(v *vm, p *prepared) (err error) {
 			break // without a monitor it can't be told again
 		}
 		s.log.Error("let the guest go on", "error", err, "try", try+1)
+		if asError(err).Code == shim.CodeChangedDisk {
+			break
+		}
 	}
 	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
+}
+
+// regain has the VMM take back its disks, and the guest stand still.
+func (s *Server) regain(ctx context.Context, v *vm, p *prepared) error {
+	if p.since.IsZero() { // the save has not come to the guest
+		return v.machine.Regain(ctx)
+	}
+	if err := s.checkHeld(ctx, v); err != nil {
+		return err
+	}
+	if err := v.machine.Regain(ctx); err != nil {
+		return err
+	}
+	return s.holdAgain(ctx, v)
 }
 
 // damagedSince says whether the guest was to be paused for good during a save.

@@ -156,7 +156,7 @@ func (s *Server) welcome() shim.Welcome {
 		Minor:     shim.VersionMinor,
 		PID:       os.Getpid(),
 		Launching: s.op != nil && s.op.name == opLaunch,
-		Saving:    s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach}, s.op.name),
+		Saving:    s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name),
 		Damaged:   s.damaged,
 		Exit:      s.exit,
 	}

@@ -110,7 +110,7 @@ func (a *app) restoreCmd() *cobra.Command {
 	flags.StringVar(&req.Name, "name", "", "the machine's `NAME` (default: the one in the image)")
 	flags.BoolVar(&req.Lazy, "lazy", false, "map the memory instead of reading it: at once, whatever its size; the image must stay while the machine runs")
 	flags.BoolVar(&req.Paused, "paused", false, "do not let the guest run yet: resume does")
-	flags.BoolVar(&req.AllowChangedDisks, "allow-changed-disks", false, "restore though a disk was written to since the save: this may destroy its filesystem")
+	flags.BoolVar(&req.AllowChangedDisks, "allow-changed-disks", false, "restore though a disk has changed since the save, or is a block device, which can't be shown to be unchanged: if it has changed, this may destroy its filesystem")
 	flags.BoolVar(&req.NewIdentity, "new-identity", false, "a new id and new MAC addresses, for a clone")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir, err := pathArgument("DIR", args[0])
