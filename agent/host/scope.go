@@ -51,14 +51,14 @@ func slicePath(slice string) string {
 	return path
 }
 
-// scopeSuffixes is how many characters tell the scopes of a VM's runs apart: one
+// suffixLength is how many characters tell the scopes of a VM's runs apart: one
 // may be known to systemd for a moment after its last process has ended.
-const scopeSuffixes = 8
+const suffixLength = 8
 
 // Plan names a scope. A drop-in for vmlet-.scope holds for all VMs, one for
 // vmlet-VM-.scope for one (systemd.unit(5)).
 func (s *scopes) Plan(vm string) Cgroup {
-	unit := fmt.Sprintf("vmlet-%s-%s.scope", vm, strings.ToLower(rand.Text()[:scopeSuffixes]))
+	unit := fmt.Sprintf("vmlet-%s-%s.scope", vm, strings.ToLower(rand.Text()[:suffixLength]))
 	return Cgroup{Version: 2, Paths: map[string]string{"": filepath.Join(s.parent, unit)}, Unit: unit}
 }
 
