@@ -29,7 +29,7 @@ type scopes struct {
 
 // openScopes has VMs' scopes in a slice.
 func openScopes(mount, slice string, dial dialer) (Cgroups, error) {
-	b := &bus{dial: dial}
+	b := &bus{dial: dial, patience: busPatience}
 	root, err := b.controlGroup()
 	if err != nil {
 		b.close()
@@ -129,13 +129,14 @@ func systemdRuns() bool {
 
 // bus is a connection with systemd, which is made again when it is lost.
 type bus struct {
-	dial dialer
+	dial     dialer
+	patience time.Duration // for one answer
 
 	mu   sync.Mutex
 	conn *systemd.Conn
 }
 
-// busPatience is how long systemd may take for one answer: D-Bus's own default.
+// busPatience is the default of D-Bus's own libraries.
 const busPatience = 25 * time.Second
 
 func (b *bus) connected() (*systemd.Conn, error) {
@@ -149,7 +150,7 @@ func (b *bus) connected() (*systemd.Conn, error) {
 		b.conn = nil
 	}
 	ctx, cancel := context.WithCancel(context.Background()) // it ends the connection, too
-	late := time.AfterFunc(busPatience, cancel)
+	late := time.AfterFunc(b.patience, cancel)
 	conn, err := b.dial(ctx)
 	if err == nil && !late.Stop() {
 		conn.Close()
@@ -178,7 +179,7 @@ func (b *bus) controlGroup() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer time.AfterFunc(busPatience, conn.Close).Stop()
+	defer time.AfterFunc(b.patience, conn.Close).Stop()
 	value, err := conn.GetManagerProperty("ControlGroup")
 	if err != nil {
 		return "", err
@@ -192,10 +193,14 @@ func (b *bus) start(unit string, properties []systemd.Property) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), busPatience, fmt.Errorf("systemd did not start it within %v", busPatience))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), b.patience, fmt.Errorf("systemd did not start it within %v", b.patience))
 	defer cancel()
 	done := make(chan string, 1)
-	if _, err := conn.StartTransientUnitContext(ctx, unit, "fail", properties, done); err != nil {
+	_, err = conn.StartTransientUnitContext(ctx, unit, "fail", properties, done)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("systemd: %w", err)
 	}
 	select {
