@@ -358,7 +358,10 @@ func (p *podScene) restore(dir string, flags ...string) {
 	p.connect()
 	d, err := p.client.Describe(p.ctx)
 	p.check(err)
-	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
+	image, err := memory.Open(dir)
+	p.check(err)
+	defer image.Close()
+	manifest, err := image.Manifest().Head()
 	p.check(err)
 	want := shim.PodRestore{
 		Directory: dir, Manifest: manifest, Lazy: slices.Contains(flags, "--lazy"),

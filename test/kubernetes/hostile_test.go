@@ -1,7 +1,9 @@
 package kubernetes_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,8 +21,12 @@ func lies() map[string]string {
 		"mute": "no reply from the shim", "flood": "", // it says so after a while
 		"adopted": "what the shim keeps of the launch: ", "described": "labels: a list where fields are wanted",
 		"symlink": "socket operation on non-socket", "folder": "socket operation on non-socket",
+		"welcome": protocol, "events": "", "answers": "xxxx", "kept": "what the shim keeps of the launch: ", "values": "values", "monitor": "",
 	}
 }
+
+// crowds are liars of which there are several, as their lies add up.
+func crowds() map[string]int { return map[string]int{"welcome": 3, "events": 3, "monitor": 3} }
 
 // liars are pods that lie for as long as all other tests last.
 func (d *deployment) liars(t *testing.T) {
@@ -30,14 +36,20 @@ func (d *deployment) liars(t *testing.T) {
 	must(t, cluster.ProgramImage(image, liarImage, program))
 	must(t, d.LoadImage(d.ctx, image))
 	var pods []vmPod
-	for way := range lies() {
+	add := func(name, way string) {
 		pods = append(pods, vmPod{
-			namespace: "default", name: "liar-" + way,
+			namespace: "default", name: name,
 			change: func(pod, container object) {
 				container["image"], container["command"] = liarImage, []string{"/liar", way}
-				container["resources"] = object{"requests": object{"cpu": "5m"}, "limits": object{"cpu": "20m", "memory": "128Mi"}}
+				container["resources"] = object{"requests": object{"cpu": "5m"}, "limits": object{"memory": "256Mi"}}
 			},
 		})
+	}
+	for way := range lies() {
+		add("liar-"+way, way)
+		for i := range crowds()[way] {
+			add(fmt.Sprintf("liar-%s-%d", way, i), way)
+		}
 	}
 	d.createVMs(t, pods...)
 }
@@ -67,13 +79,22 @@ func (d *deployment) testLiars(t *testing.T) {
 		}
 	}
 	for name, vm := range d.listed(t) {
-		if strings.HasPrefix(name, "default/liar-") && vm.GetStatus().GetState() == running {
+		// One of them speaks for itself only, and may do so as a VMM.
+		if strings.HasPrefix(name, "default/liar-") && !strings.HasPrefix(name, "default/liar-monitor") && vm.GetStatus().GetState() == running {
 			t.Errorf("%s is taken for a VM: %v", name, vm.GetStatus())
 		}
 	}
 	// The agent's pod has a memory limit.
 	if restarts := d.kubectl(t, "-n", "vmlet", "get", "pod", d.agent(t).Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"); restarts != "0" {
 		t.Errorf("the agent was restarted %s times", restarts)
+	}
+	if peak := d.peak(t); peak > agentLimit/2 {
+		t.Errorf("the agent has had %d MiB among liars, want no more than half of its limit of %d MiB", peak>>20, agentLimit>>20)
+	} else {
+		t.Logf("the agent has had %d MiB", peak>>20)
+	}
+	if limit := fmt.Sprintf(`"msg":"memory limit set","bytes":%d`, agentLimit*8/10); !strings.Contains(d.kubectl(t, "-n", "vmlet", "logs", agents), limit) {
+		t.Errorf("the agent has not said %s", limit)
 	}
 	// An honest pod among them.
 	p := d.guestPod("first", "other-name.yaml")
@@ -88,4 +109,27 @@ func (d *deployment) testLiars(t *testing.T) {
 		}
 	}
 	d.deleteVMs(t, p)
+}
+
+// agentLimit is that of deploy/base/daemonset.yaml, in bytes.
+const agentLimit = 256 << 20
+
+// peak is the most memory that the agent's process has had, in bytes (VmHWM, proc(5)).
+func (d *deployment) peak(t *testing.T) (bytes uint64) {
+	t.Helper()
+	uid := d.kubectl(t, "-n", "vmlet", "get", "pod", d.agent(t).Name, "-o", "jsonpath={.metadata.uid}")
+	// The kubelet's driver is cgroupfs: a pod's cgroup has its UID in its name.
+	said, err := d.InNode(d.ctx, "sh", "-c", `for p in $(cat $(find /sys/fs/cgroup -path "*pod$0/*/cgroup.procs") | sort -u); do cat "/proc/$p/status"; done`, uid)
+	must(t, err)
+	for line := range strings.Lines(said) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmHWM:" {
+			kib, err := strconv.ParseUint(fields[1], 10, 64)
+			must(t, err)
+			bytes = max(bytes, kib<<10)
+		}
+	}
+	if bytes == 0 {
+		t.Fatalf("no process of the agent's pod has a VmHWM: %s", said)
+	}
+	return bytes
 }

@@ -1,7 +1,8 @@
 // Command liar is what a pod runs whose owner wishes the node's agent ill: it takes the
 // place of vmlet-shim in the pod's volume, and lies.
 //
-//	liar WAY    nonsense, length, message, mute, flood, adopted, described, symlink or folder
+//	liar WAY    nonsense, length, message, mute, flood, adopted, described, symlink or folder,
+//	            and, to take its memory: welcome, events, answers, kept, values or monitor
 package main
 
 import (
@@ -43,27 +44,37 @@ func lie(way string) error {
 	answer, known := map[string]func(*net.UnixConn){
 		"nonsense": nonsense, "length": length, "message": message, "mute": mute, "flood": flood,
 		"adopted": adopted, "described": described,
+		"welcome": welcomes, "events": events, "answers": largeAnswers, "kept": kept, "values": values, "monitor": adoptedAs(lease),
 	}[way]
 	if !known {
 		return fmt.Errorf("%q is no way to lie", way)
+	}
+	if way == "monitor" {
+		monitor, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(volume, "qmp.sock"), Net: "unix"})
+		if err != nil {
+			return err
+		}
+		go serve(monitor, floodMonitor)
 	}
 	listener, err := shim.Listen(volume)
 	if err != nil {
 		return err
 	}
-	go func() {
-		for {
-			conn, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				answer(conn)
-			}()
-		}
-	}()
+	go serve(listener, answer)
 	return nil
+}
+
+func serve(listener *net.UnixListener, answer func(*net.UnixConn)) {
+	for {
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			answer(conn)
+		}()
+	}
 }
 
 // nonsense is another protocol's.
@@ -125,8 +136,8 @@ func adopted(conn *net.UnixConn) {
 // described says of itself what makes no sense.
 func described(conn *net.UnixConn) {
 	answers(conn, shim.Welcome{}, shim.Described{
-		Specification: []byte("name: ../../guests/first\nlabels: &a [*a]\n"), SpecificationName: strings.Repeat("\x1b[2J", 1<<16),
-		VMMs: json.RawMessage(`[{"name":"qemu","said":{"binary":"/usr/bin/id","machines":[null]}},{"name":"qemu","error":"` + strings.Repeat("x", 1<<19) + `"}]`),
+		Specification: []byte("name: ../../guests/first\nlabels: &a [*a]\n"), SpecificationName: strings.Repeat("\x1b[2J", 1<<13),
+		VMMs: json.RawMessage(`[{"name":"qemu","said":{"binary":"/usr/bin/id","machines":[null]}},{"name":"qemu","error":"` + strings.Repeat("x", 1<<16) + `"}]`),
 	})
 }
 

@@ -70,8 +70,8 @@ func TestRoomIsGivenBack(t *testing.T) {
 		p.reply(r, long)
 		p.send(`{"return":` + long + `,"id":5}` + "\n")
 		p.send(`{"event":"LONG","data":` + long + `}` + "\n")
+		p.reply(p.receive(), `{}`)
 	}()
-	go func() { p.reply(p.receive(), `{}`) }()
 	if err := client.Execute(testContext(t), "flush", nil, nil); err != nil {
 		t.Fatal(err)
 	}
