@@ -350,5 +350,5 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*v
 	m.record = after
 	m.mu.Unlock()
 	m.note(s, message, mutate...)
-	m.log.Info("found", "state", lifecycle.Name(s), "message", message)
+	m.log.Info("found", "state", lifecycle.Name(s), "message", clip(message, maxLogged))
 }

@@ -126,7 +126,7 @@ func (l *launch) announce() error {
 	if l.image != nil {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}
-	l.m.log.Info("chosen", "hypervisor", l.choice.reason, "vmm", l.choice.vmmReason)
+	l.m.log.Info("chosen", "hypervisor", clip(l.choice.reason, maxLogged), "vmm", clip(l.choice.vmmReason, maxLogged))
 	return l.m.change(func(vm *vmletv1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message

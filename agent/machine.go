@@ -111,7 +111,7 @@ func (m *machine) changeLocked(mutate func(*vmletv1.VirtualMachine)) error {
 	}
 	m.record = after
 	if from != to {
-		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", after.Status.Message)
+		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", clip(after.Status.Message, maxLogged))
 		m.hub.Publish(&vmletv1.Event{
 			Time: timestamppb.Now(), Vm: m.name, VmId: after.Id, Type: "state", State: to, Message: after.Status.Message,
 		})

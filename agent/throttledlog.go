@@ -10,8 +10,8 @@ import (
 const (
 	// repeatInterval is how often a throttledLog repeats a message.
 	repeatInterval = time.Hour
-	// maxLogged bounds the error in such a message, in bytes: it may be a pod's words. The
-	// pod itself gets more of it (maxMessage).
+	// maxLogged bounds what the log has of an error or a VM's state, in bytes: it may be a
+	// pod's words. Record and pod get more of it (maxMessage).
 	maxLogged = 512
 )
 
