@@ -136,7 +136,7 @@ func TestOlderVersionSavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := New(Config{}).Told(said)
+	told, err := New(Config{}).Told(said, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // previous minor version; another major version is refused.
 const (
 	VersionMajor = 1
-	VersionMinor = 2
+	VersionMinor = 3
 )
 
 // Names of the sockets and files in a VM's run folder (not kept over a reboot).
@@ -55,7 +55,7 @@ const (
 	OpSave     Op = "save"     // Save → Prepared; progress on the way
 	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
 	OpAbort    Op = "abort"    // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
-	OpResume   Op = "resume"   // none → none: a guest that has not run since its restore or a save runs, if its disks are as they were then; one that has is left as it is (1.2)
+	OpResume   Op = "resume"   // none → none: a guest that has not run since its restore or a save runs, if its disks are as they were then; one that has is left as it is (1.3)
 	OpStop     Op = "stop"     // Stop → Exit
 	OpKill     Op = "kill"     // Kill → Exit
 	OpAttach   Op = "attach"   // Attach (+ descriptors) → none: it is there, or nothing of it is (1.2)

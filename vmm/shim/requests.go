@@ -46,7 +46,7 @@ func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
 func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil) }
 
 // resumeMinor is the minor version of the protocol in which shims hold guests back.
-const resumeMinor = 2
+const resumeMinor = 3
 
 // Resume lets a guest run that has not since its restore or a save, if its disks are as
 // they were then: else the error is CodeChangedDisk. One that has run since is left as
@@ -55,7 +55,7 @@ func (c *Client) Resume(ctx context.Context) error {
 	if c.welcome.Minor < resumeMinor {
 		return nil
 	}
-	return c.request(ctx, OpResume)
+	return c.request(ctx, OpResume, nil)
 }
 
 // Stop presses the power button and returns how the VMM ended. It is killed
@@ -79,34 +79,15 @@ func (c *Client) Release(ctx context.Context, reason string) error {
 	return c.request(ctx, OpRelease, Release{Reason: reason})
 }
 
-// plugMinor is the minor version of the protocol in which devices came and went.
-const plugMinor = 2
-
-// checkPlugs refuses to ask a shim for what it doesn't know.
-func (c *Client) checkPlugs() error {
-	if c.welcome.Minor < plugMinor {
-		return &Error{Code: CodeVersion, Message: fmt.Sprintf(
-			"the VM's shim speaks version %d.%d of the protocol, in which devices can't come and go: save and restore the VM, or stop and start it, to give it a newer shim",
-			c.welcome.Major, c.welcome.Minor)}
-	}
-	return nil
-}
-
 // Attach gives the VMM one more device. When ctx ends first it is aborted, and undone
 // unless it has come to its end.
 func (c *Client) Attach(ctx context.Context, a Attach, files []*os.File) error {
-	if err := c.checkPlugs(); err != nil {
-		return err
-	}
 	return undoable(ctx, c, &call{op: OpAttach}, a, files, nil)
 }
 
 // Detach takes a device away. It waits for the guest as long as the request says. When
 // ctx ends first the guest may let the device go later, of which an Event tells.
 func (c *Client) Detach(ctx context.Context, d Detach) error {
-	if err := c.checkPlugs(); err != nil {
-		return err
-	}
 	return undoable(ctx, c, &call{op: OpDetach}, d, nil, nil)
 }
 
