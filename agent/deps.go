@@ -58,9 +58,11 @@ type Host interface {
 	PlanCgroup(vm string) host.Cgroup
 	WarmCgroups()
 	MakeCgroup(c host.Cgroup) error
-	JoinCgroup(c host.Cgroup, pid int) error
-	// EndProcesses kills what still runs as a VM's user in its cgroup.
-	EndProcesses(c host.Cgroup, uid uint32) error
+	// JoinCgroup reports whether the process is in it.
+	JoinCgroup(c host.Cgroup, pid int) (joined bool, err error)
+	// EndProcesses kills what still runs as a VM's user in its cgroup, or at all if the
+	// cgroup has no paths, and waits until ctx ends for its end.
+	EndProcesses(ctx context.Context, c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error
 	GrantDevice(path string, uid uint32) (bool, error)
 	RevokeDevice(path string, uid uint32) error
@@ -70,6 +72,9 @@ type Host interface {
 	OpenTap(r host.TapRequest) (*os.File, string, error)
 	// RemoveTaps deletes what there still is of those that were made for an owner.
 	RemoveTaps(owner string) error
+	// NoteTap reads how a tap is that is the administrator's, and RestoreTap puts it back.
+	NoteTap(device string) (host.TapNote, error)
+	RestoreTap(n host.TapNote) error
 	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
 	// ordinary pages.
 	MemoryPath(vm, id string, pageSize uint64) (string, error)

@@ -22,10 +22,12 @@ type home interface {
 	// process is the shim that runs there. The error wraps fs.ErrNotExist if there
 	// is none, os.ErrProcessDone if it has ended.
 	process() (ShimProcess, error)
-	// giveBack takes back all that a run had of the node.
-	giveBack(l *lease) error
+	// giveBack takes back all that a run had of the node. When ctx ends it is not waited
+	// any longer for processes that were killed. What an error leaves out is for the next
+	// try; until then nobody else gets the run's user id.
+	giveBack(ctx context.Context, l *lease) error
 	// sweep does the same of a run whose shim was killed.
-	sweep() error
+	sweep(ctx context.Context) error
 	// granting notes which of an attachment's files a run's user is going to be given
 	// access to.
 	granting(l *lease, files []plan.File) error

@@ -56,6 +56,9 @@ func New(o Options) (*Host, error) {
 	if o.PodsOnly {
 		return h, nil
 	}
+	if err := SpareFromOOM("/proc/self"); err != nil {
+		h.log.Debug("where memory runs out the kernel may kill the agent like a VM", "error", err)
+	}
 	var err error
 	if h.cgroups, err = NewCgroups(o.CgroupParent, folder); err != nil {
 		if o.CgroupRequired {
@@ -63,7 +66,7 @@ func New(o Options) (*Host, error) {
 		}
 		h.log.Warn("VMs get no cgroups of their own", "error", err)
 	}
-	if h.ram, err = MountRAM(o.RAMDir, o.RAMSize, o.RAMHuge); err != nil {
+	if h.ram, err = MountRAM(o.RAMDir, o.RAMSize, o.RAMHuge, o.Log); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -100,9 +103,15 @@ func (h *Host) MakeCgroup(c Cgroup) error {
 	return h.cgroup(c, "the VM has no cgroup of its own", func() error { return h.cgroups.Make(c) })
 }
 
-// JoinCgroup moves a process into it; errors are as MakeCgroup's.
-func (h *Host) JoinCgroup(c Cgroup, pid int) error {
-	return h.cgroup(c, "the VM is not in its cgroup", func() error { return h.cgroups.Add(c, pid) })
+// JoinCgroup moves a process into it, and reports whether it is there, with all that it
+// will start; errors are as MakeCgroup's.
+func (h *Host) JoinCgroup(c Cgroup, pid int) (joined bool, err error) {
+	err = h.cgroup(c, "the VM is not in its cgroup", func() error {
+		err := h.cgroups.Add(c, pid)
+		joined = err == nil
+		return err
+	})
+	return joined, err
 }
 
 func (h *Host) cgroup(c Cgroup, warning string, do func() error) error {
@@ -154,6 +163,20 @@ func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(
 
 // RemoveTaps deletes those that were made for an owner; see RemoveTaps.
 func (h *Host) RemoveTaps(owner string) error { return RemoveTaps(owner) }
+
+// NoteTap reads whose a tap of the administrator's is; see NoteTap.
+func (h *Host) NoteTap(device string) (TapNote, error) { return NoteTap(device) }
+
+// RestoreTap puts that back. That the tap is gone is a warning in the log: somebody has to
+// make it, and a VM that needs it says so.
+func (h *Host) RestoreTap(n TapNote) error {
+	err := RestoreTap(n)
+	if isNotFound(err) {
+		h.log.Warn("a tap is gone that a VM has had: make it again", "tap", n.Device)
+		return nil
+	}
+	return err
+}
 
 // MemoryPath is where a VM's RAM file is made. pageSize is in bytes, 0 for
 // ordinary pages; huge pages need a hugetlbfs of that size.
