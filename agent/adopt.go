@@ -91,8 +91,8 @@ func (a *agent) enterBroken(name string, err error) {
 	}
 	if process != nil {
 		m.lost = process // it runs, or may, and is to be ended before it is deleted
-		a.claimUser(name)
 	}
+	a.claimUser(name)
 }
 
 // adoption finds out what has become of one VM while no agent was there.
@@ -109,10 +109,11 @@ func (ad *adoption) run(ctx context.Context) {
 	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("reading what the VM has of the host", "error", err)
 	}
+	// Whether it runs or not: what it has left may have the user id still.
+	ad.agent.claimUser(m.name)
 	process, err := standing(m.home.process())
 	switch {
 	case err != nil:
-		ad.agent.claimUser(m.name)
 		ad.lost(&unseen{m.home.process}, err)
 	case process != nil:
 		ad.alive(ctx, process)
@@ -123,14 +124,8 @@ func (ad *adoption) run(ctx context.Context) {
 
 // alive takes up a VM whose shim runs.
 func (ad *adoption) alive(ctx context.Context, process ShimProcess) {
-	a, m := ad.agent, ad.m
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
-	if ad.lease != nil {
-		if err := a.host.ClaimUser(ad.lease.UID, m.name); err != nil {
-			m.log.Warn("adopting", "error", err)
-		}
-	}
 	for !ad.call(ctx, process) {
 		select {
 		case <-time.After(launchPace):
@@ -277,13 +272,16 @@ func (ad *adoption) ended() {
 		ad.classify(vm)
 	}
 	faultpoint.Reach("agent.adopt.classified")
+	// What takes longer is left to the VM's next start: the agent has to get ready.
+	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
+	defer cancel()
 	if ad.lease == nil {
-		if err := errors.Join(m.home.sweep(), a.store.RemoveRunDir(m.name)); err != nil {
+		if err := errors.Join(m.home.sweep(ctx), a.store.RemoveRunDir(m.name)); err != nil {
 			m.log.Error("removing what the VM left", "error", err)
 		}
 		return
 	}
-	if err := m.home.giveBack(ad.lease); err != nil {
+	if err := m.home.giveBack(ctx, ad.lease); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 }

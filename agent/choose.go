@@ -125,7 +125,7 @@ func (c *choice) complete(req vmm.PlanRequest) (err error) {
 	}
 	c.hypervisorDevice = req.HypervisorDevice
 	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
-	c.lease.VFIO, c.plan.LockedMemory = c.vfio, c.lockedMemory
+	c.lease.VFIO, c.plan.LockedMemory, c.lease.MemorySize = c.vfio, c.lockedMemory, c.plan.Memory.Size
 	if err := vmm.RefuseSave(c.vmm, c.spec); err != nil {
 		c.lease.Unsaveable = err.Error()
 	}

@@ -120,8 +120,8 @@ type UserRange struct {
 
 // RAMConfig is the tmpfs that guest RAM is in.
 type RAMConfig struct {
-	// Size as tmpfs takes it (tmpfs(5)): "50%", "64g". Default "100%": what
-	// limits a VM is its own memory size.
+	// Size as tmpfs takes it (tmpfs(5)): "50%", "64g". Default "90%": guests that fill
+	// their memory end one of them, and not the machine.
 	Size string `yaml:"size"`
 	// Huge is when huge pages are used: "never" (the default), "within_size",
 	// "advise" or "always".
@@ -177,7 +177,7 @@ func (c Config) complete() (Config, error) {
 	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
 		c.VMMs = []string{v}
 	}
-	or(&c.RAM.Size, "100%")
+	or(&c.RAM.Size, "90%")
 	or(&c.RAM.Huge, "never")
 	if c.Shim == "" {
 		self, err := os.Executable()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,8 +14,8 @@ import (
 // confined makes a run of this test the agent of a DaemonSet.
 const confined = "VMLET_TEST_CONFINED"
 
-// TestConfine: an agent of pods' VMs, whose container has all capabilities, keeps the
-// three that docs/operations.md gives the reasons for, and can't get others.
+// TestConfine: an agent of pods' VMs, whose container has all capabilities, inheritable ones
+// too, keeps the three that docs/operations.md gives the reasons for, and can't get others.
 func TestConfine(t *testing.T) {
 	if os.Getenv(confined) != "" {
 		enabled := true
@@ -31,14 +32,17 @@ func TestConfine(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestConfine$")
 	cmd.Env = append(os.Environ(), confined+"=1")
+	// Inheritable, too: some container runtimes leave them so.
+	cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_SYS_PTRACE, unix.CAP_NET_ADMIN}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	three := fmt.Sprintf("%016x", uint64(1<<unix.CAP_DAC_OVERRIDE|1<<unix.CAP_SYS_PTRACE|1<<unix.CAP_KILL))
-	for _, set := range []string{"CapPrm", "CapEff", "CapBnd"} {
-		if !strings.Contains(string(out), set+":\t"+three) {
-			t.Errorf("%s is not %s: %s", set, three, out)
+	none := fmt.Sprintf("%016x", 0)
+	for set, want := range map[string]string{"CapInh": none, "CapPrm": three, "CapEff": three, "CapBnd": three, "CapAmb": none} {
+		if !strings.Contains(string(out), set+":\t"+want) {
+			t.Errorf("%s is not %s: %s", set, want, out)
 		}
 	}
 }

@@ -69,6 +69,9 @@ func (a *agent) delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
+	if err := (ownHome{a, name}).reclaim(ctx); err != nil {
+		return fmt.Errorf("deleting vm %s: %w", name, err)
+	}
 	m.persisting.Lock() // nothing is to write into the folder any more
 	defer m.persisting.Unlock()
 	faultpoint.Reach("agent.delete.begun")

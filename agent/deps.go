@@ -61,8 +61,9 @@ type Host interface {
 	MakeCgroup(c host.Cgroup) error
 	// StartInCgroup reports whether the process that start has started is in it.
 	StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) (pid int, err error)) (joined bool, err error)
-	// EndProcesses kills what still runs as a VM's user in its cgroup.
-	EndProcesses(c host.Cgroup, uid uint32) error
+	// EndProcesses kills what still runs as a VM's user in its cgroup, or at all if the
+	// cgroup has no paths, and waits until ctx ends for its end.
+	EndProcesses(ctx context.Context, c host.Cgroup, uid uint32) error
 	RemoveCgroup(c host.Cgroup) error
 	GrantDevice(path string, uid uint32) (bool, error)
 	RevokeDevice(path string, uid uint32) error
@@ -72,6 +73,9 @@ type Host interface {
 	OpenTap(r host.TapRequest) (*os.File, string, error)
 	// RemoveTaps deletes what there still is of those that were made for an owner.
 	RemoveTaps(owner string) error
+	// NoteTap reads how a tap is that is the administrator's, and RestoreTap puts it back.
+	NoteTap(device string) (host.TapNote, error)
+	RestoreTap(n host.TapNote) error
 	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
 	// ordinary pages.
 	MemoryPath(vm, id string, pageSize uint64) (string, error)

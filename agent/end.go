@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,6 +26,12 @@ func (a *agent) ended(m *machine, l *live, exit *shim.Exit) {
 	faultpoint.Reach("agent.end.noted")
 	l.exit = exit
 	close(l.over)
+}
+
+// ending bounds the end of a run: its shim's, after its VMM's, and that of all that the VMM
+// has left.
+func (l *lease) ending(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, patienceFor(endPatience, l.MemorySize))
 }
 
 // noteEnd writes down how a VM ended.
@@ -85,12 +90,15 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 }
 
 // giveBack waits for the shim's process to end and takes back what a run had
-// of the host. What can't be is logged; the next start of the agent sweeps.
+// of the host. What can't be is logged, and kept for the VM's next start or deletion, or
+// the agent's next start.
 func (a *agent) giveBack(m *machine, l *lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.ctx), endPatience)
+	ctx, cancel := l.ending(context.WithoutCancel(a.ctx))
 	defer cancel()
 	err := waitForShim(ctx, m.home)
-	err = errors.Join(err, m.home.giveBack(l))
+	if err == nil { // else what it has is still in use
+		err = m.home.giveBack(ctx, l)
+	}
 	if err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}

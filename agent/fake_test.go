@@ -42,9 +42,12 @@ type world struct {
 	held    map[string]bool      // of the host
 	hooks   map[string]func()    // by step, called once
 	steps   []string
-	vmm     *fakeVMM
-	others  []vmm.Program // after vmm, in the node's order
-	shims   Shims         // nil: fakes
+	// searched are the cgroups in which processes were to be ended, as their paths.
+	searched []string
+	vmm      *fakeVMM
+	others   []vmm.Program // after vmm, in the node's order
+	shims    Shims         // nil: fakes
+	host     Host          // nil: a fake
 }
 
 func newWorld(t *testing.T) *world {
@@ -150,7 +153,11 @@ func (w *world) start() *testAgent {
 	if shims == nil {
 		shims = fakeShims{w}
 	}
-	a := &testAgent{agent: newAgent(ctx, cfg, st, n, &fakeHost{w: w}, shims, w.bootID), store: st}
+	var h Host = &fakeHost{w: w}
+	if w.host != nil {
+		h = w.host
+	}
+	a := &testAgent{agent: newAgent(ctx, cfg, st, n, h, shims, w.bootID), store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()
@@ -208,7 +215,17 @@ func (h *fakeHost) StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr)
 	_, err := start(new(syscall.SysProcAttr))
 	return !h.w.has("no cgroup can be joined"), err
 }
-func (h *fakeHost) EndProcesses(host.Cgroup, uint32) error { return nil }
+
+// EndProcesses can't end what a test has a user keep.
+func (h *fakeHost) EndProcesses(_ context.Context, c host.Cgroup, uid uint32) error {
+	h.w.mu.Lock()
+	h.w.searched = append(h.w.searched, c.Path())
+	h.w.mu.Unlock()
+	if h.w.has(fmt.Sprint("process of user ", uid)) {
+		return fmt.Errorf("a process of user %d does not end", uid)
+	}
+	return nil
+}
 func (h *fakeHost) RemoveCgroup(c host.Cgroup) error {
 	if p := h.w.proc(filepath.Base(c.Path())); p != nil && p.alive() {
 		return errors.New("a process is in the cgroup")
@@ -231,6 +248,10 @@ func (h *fakeHost) RevokeFile(path, _ string, uid uint32) error {
 	return nil
 }
 func (h *fakeHost) RemoveTaps(string) error { return nil }
+func (h *fakeHost) NoteTap(device string) (host.TapNote, error) {
+	return host.TapNote{Device: device, Owner: -1, Group: -1, Persistent: true}, h.w.step("note " + device)
+}
+func (h *fakeHost) RestoreTap(n host.TapNote) error { return h.w.step("restore " + n.Device) }
 func (h *fakeHost) OpenTap(r host.TapRequest) (*os.File, string, error) {
 	if err := h.w.step("tap"); err != nil {
 		return nil, "", err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/vmm/memory"
@@ -98,25 +99,28 @@ func (h ownHome) granting(l *lease, files []plan.File) error {
 	return h.writeGranted(g)
 }
 
-// takeBackGranted takes back what a shim that was killed has left of that, and the
-// VMM's folder. It is called when the VMM is gone; that there is nothing is no error.
+// revokePatience is how long a disk may take to change a file's access list.
+const revokePatience = 5 * time.Second
+
+// takeBackGranted takes back what a shim that was killed has left of that. It is called
+// when the VMM is gone; that there is nothing is no error.
 func (h ownHome) takeBackGranted() error {
-	errFolder := removeVMMFolder(h.stateDir())
 	g, err := h.readGranted()
 	if errors.Is(err, fs.ErrNotExist) {
-		return errFolder
+		return nil
 	}
 	if err != nil {
-		return errors.Join(errFolder, err)
+		return err
 	}
 	// What shims lock, too: all run folders are in it, and it is root's.
 	lock := filepath.Dir(h.runDir())
 	var errs []error
 	for _, file := range g.Files {
-		errs = append(errs, h.agent.host.RevokeFile(file.Path, lock, g.UID))
+		what := fmt.Sprintf("taking back user %d's access to %s", g.UID, file.Path)
+		errs = append(errs, waitFor(revokePatience, what, func() error { return h.agent.host.RevokeFile(file.Path, lock, g.UID) }))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return errors.Join(errFolder, err)
+		return err
 	}
-	return errors.Join(errFolder, os.Remove(filepath.Join(h.stateDir(), grantedName)))
+	return os.Remove(filepath.Join(h.stateDir(), grantedName))
 }

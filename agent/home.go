@@ -24,10 +24,12 @@ type home interface {
 	process() (ShimProcess, error)
 	// dial connects to it.
 	dial(ctx context.Context) (Shim, error)
-	// giveBack takes back all that a run had of the node.
-	giveBack(l *lease) error
+	// giveBack takes back all that a run had of the node. When ctx ends it is not waited
+	// any longer for processes that were killed. What an error leaves out is for the next
+	// try; until then nobody else gets the run's user id.
+	giveBack(ctx context.Context, l *lease) error
 	// sweep does the same of a run whose shim was killed.
-	sweep() error
+	sweep(ctx context.Context) error
 	// granting notes which of an attachment's files a run's user is going to be given
 	// access to.
 	granting(l *lease, files []plan.File) error

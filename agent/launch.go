@@ -137,7 +137,7 @@ func (l *launch) announce() error {
 // endShim ends a shim, whatever it has launched, and waits until it is gone:
 // only then can what it used be removed.
 func (l *launch) endShim(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	ctx, cancel := l.choice.lease.ending(ctx)
 	defer cancel()
 	process, err := standing(l.m.home.process())
 	if process != nil {

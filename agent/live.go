@@ -43,9 +43,15 @@ type lease struct {
 	Unsaveable string `json:"unsaveable,omitempty"`
 	// Memory is the path of the RAM file.
 	Memory string `json:"memory,omitempty"`
+	// MemorySize is what the guest may have, in bytes; 0: an agent has written the lease
+	// that did not note it.
+	MemorySize uint64 `json:"memorySize,omitempty"`
 	// Manifest of an image of this run, as far as it is known beforehand. The
 	// VMM's program may be replaced while it runs: it is not asked again.
 	Manifest memory.Manifest `json:"manifest"`
+
+	// out: not all could be taken back, and so the user id is nobody else's.
+	out bool
 }
 
 // searched is where the run's processes are looked for: without a cgroup everywhere.

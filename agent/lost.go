@@ -80,9 +80,12 @@ func (ad *adoption) lost(process ShimProcess, err error) {
 }
 
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
-// may run.
+// may run, or has left something that does.
 func (a *agent) claimUser(name string) {
 	l, err := readLease(a.store.RunDir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
 	if err == nil {
 		err = a.host.ClaimUser(l.UID, name)
 	}
@@ -143,7 +146,7 @@ func (a *agent) endLost(ctx context.Context, m *machine, process ShimProcess, en
 	if err != nil {
 		return err
 	}
-	if err := m.home.sweep(); err != nil {
+	if err := m.home.sweep(context.WithoutCancel(ctx)); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 	m.mu.Lock()

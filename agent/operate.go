@@ -259,14 +259,14 @@ func (a *agent) kill(ctx context.Context, name string) (*vmletv1.VirtualMachine,
 	return m.snapshot(), nil
 }
 
-// killPatience is how long a shim may take to kill its VMM: it has nothing to wait for
-// but the kernel, which gives back the guest's memory.
+// killPatience is how long a shim may take to kill its VMM, beside the time that the
+// guest's memory takes; see patienceFor. It has nothing else to wait for.
 const killPatience = 20 * time.Second
 
 // killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
 // dies with it.
 func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
-	patient, cancel := context.WithTimeout(ctx, killPatience)
+	patient, cancel := context.WithTimeout(ctx, patienceFor(killPatience, l.lease.MemorySize))
 	defer cancel()
 	_, err := l.shim.Kill(patient)
 	err = over(patient, l, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"syscall"
 
@@ -56,35 +57,76 @@ func (ownHome) refusesSave(*choice) error           { return nil }
 func (ownHome) shimPID(told int) int { return told }
 func (ownHome) vmmPID(told int) int  { return told }
 
-// giveBack takes back all of a lease, and the run folder it is written in at
-// last, unless something could not be taken back.
-func (h ownHome) giveBack(l *lease) error {
-	errEnd := h.agent.host.EndProcesses(l.searched(), l.UID)
-	errs := []error{errEnd, h.agent.host.RemoveTaps(l.RunID)}
-	for _, device := range l.devices() {
-		errs = append(errs, h.agent.host.RevokeDevice(device, l.UID))
-	}
-	errs = append(errs, h.takeBackGranted(), h.agent.host.RemoveCgroup(l.Cgroup), h.agent.host.RemoveMemory(l.Memory))
-	if errEnd == nil { // else somebody still has the user id
-		h.untake(l)
-	}
-	if err := errors.Join(errs...); err != nil {
+// giveBack takes back all of a lease, and at last the user id and the run folder that the
+// lease is in. If something can't be taken back both stay, for the next try.
+func (h ownHome) giveBack(ctx context.Context, l *lease) error {
+	err := h.takeBack(ctx, l)
+	if l.out = err != nil; l.out {
 		return err
 	}
+	h.untake(l)
 	return errors.Join(removeRemains(h.runDir()), h.agent.store.RemoveRunDir(h.name))
 }
 
-// sweep goes by the VM's name alone where there is no lease.
-func (h ownHome) sweep() error {
-	l, err := readLease(h.runDir())
-	if err == nil {
-		return h.giveBack(l)
+// takeBack takes rights away also from processes that can't be ended. What these use stays:
+// they would fill the folder again, and have the tap and the cgroup.
+func (h ownHome) takeBack(ctx context.Context, l *lease) error {
+	own := h.agent.host
+	errEnd := own.EndProcesses(ctx, l.searched(), l.UID)
+	errs := []error{errEnd, own.RemoveTaps(l.RunID)}
+	for _, device := range l.devices() {
+		errs = append(errs, own.RevokeDevice(device, l.UID))
 	}
-	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
-	return errors.Join(errSweep, h.takeBackGranted(), h.agent.store.RemoveRunDir(h.name))
+	errs = append(errs, h.takeBackGranted(), own.RemoveMemory(l.Memory))
+	if errEnd == nil {
+		errs = append(errs, h.restoreTaps(), own.RemoveCgroup(l.Cgroup), removeVMMFolder(ctx, h.stateDir()))
+	}
+	return errors.Join(errs...)
 }
 
-func (h ownHome) untake(l *lease) { h.agent.host.ReleaseUser(l.UID, h.name) }
+// sweep goes by the VM's name alone where there is no lease.
+func (h ownHome) sweep(ctx context.Context) error {
+	l, err := readLease(h.runDir())
+	if err == nil {
+		ctx, cancel := l.ending(ctx)
+		defer cancel()
+		return h.giveBack(ctx, l)
+	}
+	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
+	return errors.Join(errSweep, h.takeBackGranted(), removeVMMFolder(ctx, h.stateDir()), h.agent.store.RemoveRunDir(h.name))
+}
+
+// reclaim takes back what could not be taken back at the end of the VM's last run. As long
+// as that is so the VM is neither started nor deleted: a process of that run may write to
+// its disks, and the lease is the only note of what is still out.
+func (h ownHome) reclaim(ctx context.Context) error {
+	l, err := readLease(h.runDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return h.sweep(ctx) // nobody can tell from it what is out
+	}
+	ctx, cancel := l.ending(ctx)
+	defer cancel()
+	if err = waitForShim(ctx, h); err == nil {
+		err = h.giveBack(ctx, l)
+	}
+	switch {
+	case err == nil:
+	case h.agent.leased(h.name):
+		return failf(codes.FailedPrecondition, "what its last run had of the host can't be taken back: %w", err)
+	default:
+		h.agent.log.Error("taking back what the VM had of the host", "vm", h.name, "error", err)
+	}
+	return nil
+}
+
+func (h ownHome) untake(l *lease) {
+	if !l.out {
+		h.agent.host.ReleaseUser(l.UID, h.name)
+	}
+}
 
 func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	var err error
@@ -135,21 +177,27 @@ func (h ownHome) prepare() error {
 // acquire makes what the VMM needs, the slow things side by side.
 func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	st, own, lease := h.agent.store, h.agent.host, l.choice.lease
+	if err := h.reclaim(ctx); err != nil {
+		return fmt.Errorf("vm %s: %w", h.name, err)
+	}
 	if err := st.MakeRunDir(h.name); err != nil {
 		return fmt.Errorf("making the VM's run folder: %w", err)
 	}
-	l.undo.Push("remove the run folder", func(context.Context) error { return st.RemoveRunDir(h.name) })
 	faultpoint.Reach("agent.launch.folder-made")
 	lease.Device = l.choice.device()
 	if err := lease.write(h.runDir()); err != nil {
-		return err
+		return errors.Join(err, st.RemoveRunDir(h.name))
 	}
+	// All that follows is in the lease.
+	l.undo.Push("take back what the VM has of the host", func(ctx context.Context) error {
+		ctx, cancel := lease.ending(ctx)
+		defer cancel()
+		return h.giveBack(ctx, lease)
+	})
 	faultpoint.Reach("agent.launch.leased")
 	if err := h.noteGranted(&l.choice); err != nil {
 		return err
 	}
-	l.undo.Push("take back files", func(context.Context) error { return h.takeBackGranted() })
-	l.undo.Push("remove the RAM file", func(context.Context) error { return own.RemoveMemory(lease.Memory) })
 
 	var group errgroup.Group
 	var cgroup, shimUp bool
@@ -172,11 +220,9 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		}
 		return err
 	}
-	granted := make([]bool, len(lease.devices()))
-	for i, device := range lease.devices() {
+	for _, device := range lease.devices() {
 		group.Go(func() error {
 			_, err := own.GrantDevice(device, lease.UID)
-			granted[i] = err == nil
 			return err
 		})
 	}
@@ -188,16 +234,6 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 		return err
 	})
 	err := group.Wait()
-	if cgroup {
-		l.undo.Push("remove the cgroup", func(context.Context) error {
-			return errors.Join(own.EndProcesses(lease.searched(), lease.UID), own.RemoveTaps(lease.RunID), own.RemoveCgroup(lease.Cgroup))
-		})
-	}
-	for i, device := range lease.devices() {
-		if granted[i] {
-			l.undo.Push("take back "+device, func(context.Context) error { return own.RevokeDevice(device, lease.UID) })
-		}
-	}
 	if shimUp {
 		l.undo.Push("end the shim", l.endShim)
 	}
@@ -224,6 +260,9 @@ func (h ownHome) openTaps(l *launch) error {
 		tap := n.GetTap()
 		if tap == nil {
 			continue
+		}
+		if err := h.noteTap(tap.GetDevice()); err != nil {
+			return err
 		}
 		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.choice.lease.RunID})
 		if err != nil {

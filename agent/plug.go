@@ -263,6 +263,9 @@ func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) 
 	if tap == nil {
 		return nil, nil
 	}
+	if err := (ownHome{p.agent, p.m.name}).noteTap(tap.GetDevice()); err != nil {
+		return nil, err
+	}
 	f, name, err := p.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: device.network.GetMac(), Owner: p.live.lease.RunID})
 	if err != nil {
 		return nil, failf(codes.FailedPrecondition, "%s.tap: %w", at.field(), err)

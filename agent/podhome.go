@@ -64,10 +64,10 @@ func (h *podHome) keep(*vmletv1.VirtualMachine) error { return nil }
 
 func (h *podHome) process() (ShimProcess, error) { return processOf(h.shimID) }
 
-func (h *podHome) giveBack(*lease) error { return nil }
-func (h *podHome) sweep() error          { return nil }
-func (h *podHome) untake(*lease)         {}
-func (h *podHome) prepare() error        { return nil }
+func (h *podHome) giveBack(context.Context, *lease) error { return nil }
+func (h *podHome) sweep(context.Context) error            { return nil }
+func (h *podHome) untake(*lease)                          {}
+func (h *podHome) prepare() error                         { return nil }
 
 func (h *podHome) refuses(op lifecycle.Operation) error {
 	switch op {
@@ -210,6 +210,9 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	l := h.lease()
 	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
 	l.Unsaveable = clip(said.Unsaveable, maxMessage)
+	if room, err := h.room(); err == nil { // else it is not waited for
+		l.MemorySize = min(said.MemorySize, room)
+	}
 	return l, nil
 }
 

@@ -22,16 +22,7 @@ func removeRemains(runDir string) error {
 	if err != nil {
 		return err
 	}
-	removed := make(chan error, 1)
-	go func() { removed <- remains.Remove() }()
-	timer := time.NewTimer(remainsPatience)
-	defer timer.Stop()
-	select {
-	case err = <-removed:
-	case <-timer.C:
-		err = fmt.Errorf("the disk has not answered for %v", remainsPatience)
-	}
-	if err != nil {
+	if err := waitFor(remainsPatience, "their removal", remains.Remove); err != nil {
 		return fmt.Errorf("remove by hand what a save has left in %s: %w", remains.Directory, err)
 	}
 	return nil

@@ -1,13 +1,17 @@
 package agent
 
-import "errors"
+import (
+	"context"
+	"os"
+	"path/filepath"
+)
 
 // sweep takes back what belongs to no VM that runs.
 func (a *agent) sweep() {
 	keep := make(map[string]bool)
 	for _, m := range a.all() {
 		m.mu.Lock()
-		keep[m.name] = m.live != nil || m.lost != nil
+		keep[m.name] = m.live != nil || m.lost != nil || a.leased(m.name)
 		m.mu.Unlock()
 	}
 	for _, name := range a.orphans() {
@@ -39,8 +43,9 @@ func (a *agent) orphans() (running []string) {
 		case err != nil:
 			a.log.Error("whether a shim runs whose VM has no record is not known: its folder is left alone", "vm", name, "error", err)
 		case process == nil:
-			a.sweepRunDir(name)
-			continue
+			if a.sweepRunDir(name); !a.leased(name) {
+				continue
+			}
 		default:
 			a.log.Error("a shim runs whose VM has no record: end it by hand", "vm", name, "pid", process.PID())
 			process.Close()
@@ -51,12 +56,25 @@ func (a *agent) orphans() (running []string) {
 	return running
 }
 
+// leased reports whether a VM has a lease: it runs, or what its last run had of the host
+// could not be taken back.
+func (a *agent) leased(name string) bool {
+	_, err := os.Lstat(filepath.Join(a.store.RunDir(name), leaseName))
+	return err == nil
+}
+
+// sweepRunDir removes a run folder without a VM, unless what its lease names could not be
+// taken back.
 func (a *agent) sweepRunDir(name string) {
-	err := error(nil)
-	if l, errLease := readLease(a.store.RunDir(name)); errLease == nil {
-		err = ownHome{a, name}.giveBack(l)
+	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
+	defer cancel()
+	l, err := readLease(a.store.RunDir(name))
+	if err == nil {
+		err = ownHome{a, name}.giveBack(ctx, l)
+	} else {
+		err = a.store.RemoveRunDir(name)
 	}
-	if err := errors.Join(err, a.store.RemoveRunDir(name)); err != nil {
-		a.log.Error("removing a run folder without a VM", "vm", name, "error", err)
+	if err != nil {
+		a.log.Error("failed to remove what a VM without a record has left", "vm", name, "error", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// endPatience is how long a shim may take to end after its VMM has: it has
-	// a RAM file to remove, of any size.
+	// endPatience is how long a shim may take to end after its VMM has, beside the time
+	// that the guest's memory takes; see patienceFor.
 	endPatience = 30 * time.Second
 	// monitorPatience is how long a VMM may take to answer a new connection.
 	monitorPatience = 10 * time.Second

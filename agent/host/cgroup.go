@@ -58,6 +58,9 @@ type Cgroups interface {
 	Enter(c Cgroup, attr *syscall.SysProcAttr) (join func(pid int) error, err error)
 	// Processes are those in it; none if it is not there.
 	Processes(Cgroup) ([]int, error)
+	// Shut lets no process in it start another, and may kill those in it. It is for a
+	// cgroup that is about to be removed.
+	Shut(Cgroup) error
 	// Remove deletes it. That it is not there is no error, that a process is
 	// still in it is one.
 	Remove(Cgroup) error

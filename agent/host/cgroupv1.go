@@ -117,11 +117,13 @@ func (v *v1) Add(c Cgroup, pid int) error {
 	return wrapCgroup("join", c, err)
 }
 
-// Processes are the same in every hierarchy: one tells.
+// Processes are the same in every hierarchy: one tells. The agent itself is listed while
+// one of its threads has entered the cgroup, which ends there.
 func (v *v1) Processes(c Cgroup) ([]int, error) {
 	for _, s := range v.hierarchy {
 		if folder, ok := v.folder(s, c); ok {
-			return processesIn(folder)
+			pids, err := processesIn(folder)
+			return slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() }), err
 		}
 	}
 	return nil, nil

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,32 +14,67 @@ import (
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
-// EndProcesses kills what still runs as a VM's user in its cgroup; where there are no
-// cgroups, what runs as that user at all. It is for when the shim has ended: the VMM
-// dies with it, unless somebody has taken the VMM over and told the kernel otherwise,
-// which any process may (PR_SET_PDEATHSIG, prctl(2)). It would keep the VM's disks, and
-// a user id that another VM gets. While the shim, another user's, is in the cgroup, too,
-// nothing is killed: it tells of the VMM's end before its own, and is waited for.
-func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
+// EndProcesses kills what still runs as a VM's user in its cgroup, and returns when all of
+// it has ended; for a Cgroup without paths it kills whatever runs as that user. The VMM
+// dies with its shim, unless somebody has taken the VMM over and told the kernel otherwise,
+// which any process may (PR_SET_PDEATHSIG, prctl(2)). It would keep the VM's disks, and a
+// user id that another VM gets. The error names what still runs when ctx ends.
+func (h *Host) EndProcesses(ctx context.Context, c Cgroup, uid uint32) error {
 	if uid == 0 {
 		return nil // no VM's
 	}
-	for deadline := soon(); ; {
-		own, others, err := h.processes(c, uid)
+	if h.cgroups == nil || len(c.Paths) == 0 {
+		return endUser(ctx, uid)
+	}
+	return h.endCgroup(ctx, c, uid)
+}
+
+// endUser kills first and looks then: processes that fork and end all the time are in no
+// list by the time that it is read.
+func endUser(ctx context.Context, uid uint32) error {
+	for {
+		if err := killUser(uid); err != nil {
+			return err
+		}
+		all, err := everyProcess()
+		if err != nil {
+			return err
+		}
+		own, _, err := owned(all, uid)
 		if err != nil || len(own) == 0 {
 			return err
 		}
-		late := time.Now().After(deadline)
+		if ctx.Err() != nil {
+			return stuck(own, uid)
+		}
+		if err := await(ctx, own); err != nil {
+			return err
+		}
+	}
+}
+
+// endCgroup goes by the kernel's list alone: that a process in it has ended says nothing of
+// those that it has forked. While the shim, another user's, is in the cgroup, nothing is
+// killed: it reports the VMM's end before its own, and is waited for.
+func (h *Host) endCgroup(ctx context.Context, c Cgroup, uid uint32) error {
+	for ; ; sleep(ctx, retryEvery) {
+		pids, err := h.cgroups.Processes(c)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		own, others, err := owned(pids, uid)
+		late := ctx.Err() != nil
 		switch {
+		case err != nil:
 		case len(others) > 0 && late:
-			return fmt.Errorf("in cgroup %s run processes %v of user %d, and %v of others: the VMM's shim seems to be alive, and so nothing is ended there", c.Path(), own, uid, others)
+			return fmt.Errorf("in cgroup %s run processes %s, which are not user %d's: the VMM's shim seems to be alive, and so nothing is ended there", c.Path(), some(others), uid)
 		case len(others) > 0:
-			err = await(others[0], deadline)
+			err = await(ctx, others[:1])
 		case late:
-			return fmt.Errorf("processes %v of user %d don't end, although they were killed: end them by hand", own, uid)
+			return stuck(pids, uid)
 		default:
-			for _, pid := range own {
-				err = errors.Join(err, kill(pid, uid, deadline))
+			if err = errors.Join(h.cgroups.Shut(c), killEach(own, uid)); err == nil {
+				err = await(ctx, own)
 			}
 		}
 		if err != nil {
@@ -47,19 +83,12 @@ func (h *Host) EndProcesses(c Cgroup, uid uint32) error {
 	}
 }
 
-// processes are a user's own, and those of others, in a cgroup; where there are no
-// cgroups the user's alone.
-func (h *Host) processes(c Cgroup, uid uint32) (own, others []int, err error) {
-	grouped := h.cgroups != nil && len(c.Paths) > 0
-	var pids []int
-	if grouped {
-		pids, err = h.cgroups.Processes(c)
-	} else {
-		pids, err = everyProcess()
-	}
-	if err != nil {
-		return nil, nil, err
-	}
+func stuck(pids []int, uid uint32) error {
+	return fmt.Errorf("processes %s of user %d were killed and have not ended: /proc/PID/stack has what they wait for, such as a disk that does not answer", some(pids), uid)
+}
+
+// owned tells a user's own processes from those of others, and leaves out what has ended.
+func owned(pids []int, uid uint32) (own, others []int, err error) {
 	for _, pid := range pids {
 		owner, err := ownerOf(pid)
 		switch {
@@ -68,7 +97,7 @@ func (h *Host) processes(c Cgroup, uid uint32) (own, others []int, err error) {
 			return nil, nil, fmt.Errorf("whose process %d is: %w", pid, err)
 		case owner == uid:
 			own = append(own, pid)
-		case grouped:
+		default:
 			others = append(others, pid)
 		}
 	}
@@ -103,32 +132,42 @@ func ownerOf(pid int) (uid uint32, err error) {
 	return uint32(status.UIDs[0]), err
 }
 
-// kill kills a process if it is the user's, and waits for its end.
-func kill(pid int, uid uint32, deadline time.Time) error {
-	// From here on it is one very process.
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return gone(err)
+// maxNamed bounds how many processes an error names.
+const maxNamed = 8
+
+func some(pids []int) string {
+	if len(pids) <= maxNamed {
+		return fmt.Sprint(pids)
 	}
-	defer unix.Close(pidfd)
-	if owner, err := ownerOf(pid); err != nil || owner != uid {
-		return gone(err)
-	}
-	if err := gone(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)); err != nil {
-		return fmt.Errorf("killing process %d of user %d: %w", pid, uid, err)
-	}
-	ended(pidfd, time.Until(deadline))
-	return nil
+	return fmt.Sprintf("%v and %d more", pids[:maxNamed], len(pids)-maxNamed)
 }
 
-// await waits for a process's end.
-func await(pid int, deadline time.Time) error {
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return gone(err)
+// pollEvery is how often a wait for a process looks whether its context has ended.
+const pollEvery = 100 * time.Millisecond
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
-	defer unix.Close(pidfd)
-	ended(pidfd, time.Until(deadline))
+}
+
+// await waits for the ends of processes, or for that of ctx.
+func await(ctx context.Context, pids []int) error {
+	for _, pid := range pids {
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if gone(err) != nil {
+			return err
+		}
+		if err != nil {
+			continue
+		}
+		for ctx.Err() == nil && !ended(pidfd, pollEvery) {
+		}
+		unix.Close(pidfd)
+	}
 	return nil
 }
 

@@ -59,6 +59,9 @@ func New(o Options) (*Host, error) {
 	if o.PodsOnly {
 		return h, nil
 	}
+	if err := SpareFromOOM("/proc/self"); err != nil {
+		h.log.Debug("where memory runs out the kernel may kill the agent like a VM", "error", err)
+	}
 	var err error
 	if h.cgroups, err = NewCgroups(o.CgroupParent, folder, o.Log); err != nil {
 		if o.CgroupRequired {
@@ -66,7 +69,7 @@ func New(o Options) (*Host, error) {
 		}
 		h.log.Warn("VMs get no cgroups of their own", "error", err)
 	}
-	if h.ram, err = MountRAM(o.RAMDir, o.RAMSize, o.RAMHuge); err != nil {
+	if h.ram, err = MountRAM(o.RAMDir, o.RAMSize, o.RAMHuge, o.Log); err != nil {
 		return nil, err
 	}
 	return h, nil
@@ -189,6 +192,20 @@ func (h *Host) OpenTap(r TapRequest) (*os.File, string, error) { return OpenTap(
 
 // RemoveTaps deletes those that were made for an owner; see RemoveTaps.
 func (h *Host) RemoveTaps(owner string) error { return RemoveTaps(owner) }
+
+// NoteTap reads whose a tap of the administrator's is; see NoteTap.
+func (h *Host) NoteTap(device string) (TapNote, error) { return NoteTap(device) }
+
+// RestoreTap puts that back. That the tap is gone is a warning in the log: somebody has to
+// make it, and a VM that needs it says so.
+func (h *Host) RestoreTap(n TapNote) error {
+	err := RestoreTap(n)
+	if isNotFound(err) {
+		h.log.Warn("a tap is gone that a VM has had: make it again", "tap", n.Device)
+		return nil
+	}
+	return err
+}
 
 // MemoryPath is where a VM's RAM file is made. pageSize is in bytes, 0 for
 // ordinary pages; huge pages need a hugetlbfs of that size.

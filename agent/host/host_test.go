@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -53,12 +54,38 @@ func TestUsers(t *testing.T) {
 	if got, err := u.Take("c"); err != nil || got != 1001 {
 		t.Fatalf("took %d, %v", got, err)
 	}
-	// Another agent's ids begin elsewhere, and end where they should.
-	other := NewUsers(1000, 3, "x")
-	for range 3 {
-		if got, err := other.Take("vm"); err != nil || !other.Contains(got) {
-			t.Errorf("took %d, %v", got, err)
+	u.Release(1001, "c")
+	if err := u.Claim(5, "out of range"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUsersSideBySide: agents that know nothing of each other begin at ids of their own, and
+// get round to all.
+func TestUsersSideBySide(t *testing.T) {
+	const first, count = 2_100_000_000, 65536
+	begun := make(map[uint32]string)
+	for _, instance := range []string{"", "0badcafe", "0badcaff", "f00d1234", "00000001"} {
+		uid, err := NewUsers(first, count, instance).Take("vm")
+		if err != nil || uid < first || uid >= first+count {
+			t.Errorf("instance %q took %d, %v", instance, uid, err)
 		}
+		if other, same := begun[uid]; same {
+			t.Errorf("instances %q and %q both begin at %d", instance, other, uid)
+		}
+		begun[uid] = instance
+	}
+	few := NewUsers(1000, 3, "x")
+	taken := make(map[uint32]bool)
+	for range 3 {
+		uid, err := few.Take("vm")
+		if err != nil || !few.Contains(uid) {
+			t.Errorf("took %d, %v", uid, err)
+		}
+		taken[uid] = true
+	}
+	if len(taken) != 3 {
+		t.Errorf("took %v, want all three", taken)
 	}
 }
 
@@ -160,12 +187,12 @@ func cgroupLife(t *testing.T, groups Cgroups) {
 func TestRAM(t *testing.T) {
 	needRoot(t)
 	dir := filepath.Join(t.TempDir(), "ram")
-	r, err := MountRAM(dir, "1m", "never")
+	r, err := MountRAM(dir, "1m", "never", quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(dir, 0)
-	if again, err := MountRAM(dir, "2m", "never"); err != nil || again.dir != dir {
+	if again, err := MountRAM(dir, "2m", "never", quiet()); err != nil || again.dir != dir {
 		t.Fatalf("mounting what is mounted: %v", err)
 	}
 	var st unix.Statfs_t
@@ -191,6 +218,41 @@ func TestRAM(t *testing.T) {
 	}
 	if mounted, err := isMount(dir); err != nil || mounted {
 		t.Errorf("still mounted: %v, %v", mounted, err)
+	}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// TestLowerRAMSize: a size below what guests have in memory is a warning; the mount keeps
+// the size that it has, and the agent goes on.
+func TestLowerRAMSize(t *testing.T) {
+	needRoot(t)
+	dir := filepath.Join(t.TempDir(), "ram")
+	r, err := MountRAM(dir, "4m", "never", quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, 0)
+	guest := make([]byte, 2<<20)
+	if err := os.WriteFile(r.Path("web"), guest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	for _, huge := range []string{"never", "within_size"} {
+		log.Reset()
+		r, err := MountRAM(dir, "1m", huge, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatalf("huge=%s: %v", huge, err)
+		}
+		if size, used, ok := r.Usage(); size != 4<<20 || used < 2<<20 || !ok {
+			t.Errorf("huge=%s: %d bytes, %d used, %t; want 4 MiB with the guest's 2", huge, size, used, ok)
+		}
+		if !strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("huge=%s: no warning: %s", huge, log.String())
+		}
+	}
+	if _, err := MountRAM(dir, "3m", "never", quiet()); err != nil || r.Room() != 3<<20 {
+		t.Errorf("a lower size that does: %d bytes, %v", r.Room(), err)
 	}
 }
 
@@ -267,6 +329,99 @@ func keptTap(t *testing.T, owner string) {
 	}
 	if _, err := net.InterfaceByName(name); err == nil {
 		t.Error("the tap is still there")
+	}
+}
+
+// TestRestoreTap: what the user of a VMM has done to a tap of the administrator's by its
+// descriptor, without any right, is undone.
+func TestRestoreTap(t *testing.T) {
+	needRoot(t)
+	if _, err := os.Stat(tunDevice); err != nil {
+		t.Skip("no " + tunDevice)
+	}
+	const device = "vmlettest1"
+	for _, c := range []struct {
+		name         string
+		owner, group int
+		want         TapNote
+	}{
+		{"owned", 1000, 1001, TapNote{device, 1000, 1001, true}},
+		{"of nobody", -1, -1, TapNote{device, 0, 0, true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, _, err := attachTap(device)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer removeTap(t, device)
+			set := func(request uint, value int) {
+				if value >= 0 {
+					err = errors.Join(err, unix.IoctlSetInt(int(f.Fd()), request, value))
+				}
+			}
+			set(unix.TUNSETOWNER, c.owner)
+			set(unix.TUNSETGROUP, c.group)
+			set(unix.TUNSETPERSIST, 1)
+			if err = errors.Join(err, f.Close()); err != nil {
+				t.Fatal(err)
+			}
+			was, err := NoteTap(device)
+			if err != nil || !was.Persistent || was.Owner != int64(c.owner) || was.Group != int64(c.group) {
+				t.Fatalf("noted %+v, %v", was, err)
+			}
+			for _, persist := range []int{1, 0} {
+				seize(t, device, 4242, persist)
+				if err := RestoreTap(was); persist == 0 {
+					if !isNotFound(err) {
+						t.Errorf("a tap that its VMM had removed: %v", err)
+					}
+					continue
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if got, err := NoteTap(device); err != nil || got != c.want {
+					t.Errorf("restored to %+v, %v; want %+v", got, err, c.want)
+				}
+			}
+		})
+	}
+	if _, err := NoteTap("lo"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("lo is a tap: %v", err)
+	}
+}
+
+// seize opens a tap as the agent does and has a process without any right make it its own.
+func seize(t *testing.T, device string, uid uint32, persist int) {
+	t.Helper()
+	perl, err := exec.LookPath("perl")
+	if err != nil {
+		t.Skip(err)
+	}
+	f, _, err := OpenTap(TapRequest{Device: device})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	script := `open(my $tap, "+<&=", 3) or die; for (@ARGV) { my ($request, $value) = split ":"; ioctl($tap, $request, $value + 0) or die "$request: $!" }`
+	cmd := exec.CommandContext(t.Context(), perl, "-e", script,
+		fmt.Sprintf("%d:%d", unix.TUNSETOWNER, uid), fmt.Sprintf("%d:%d", unix.TUNSETGROUP, uid), fmt.Sprintf("%d:%d", unix.TUNSETPERSIST, persist))
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("as user %d: %v: %s", uid, err, out)
+	}
+}
+
+func removeTap(t *testing.T, device string) {
+	link, err := netlink.LinkByName(device)
+	if isNotFound(err) {
+		return
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

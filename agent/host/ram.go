@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,8 +20,9 @@ type RAM struct{ dir string }
 
 // MountRAM mounts a tmpfs at dir, or takes the one that an earlier agent
 // mounted there. size and huge are tmpfs's options (tmpfs(5)); those of a mount
-// that is there are adjusted.
-func MountRAM(dir, size, huge string) (*RAM, error) {
+// that is there are adjusted. A size that is less than guests have in it is logged, and
+// the mount keeps the one that it has: they run, and want their agent.
+func MountRAM(dir, size, huge string, log *slog.Logger) (*RAM, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -28,26 +30,44 @@ func MountRAM(dir, size, huge string) (*RAM, error) {
 	if err != nil {
 		return nil, err
 	}
-	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
-	if mounted {
-		flags |= unix.MS_REMOUNT
-	}
-	options := "mode=0700,size=" + size
-	if huge != "never" || mounted {
-		// A kernel without transparent huge pages does not know the option.
-		options += ",huge=" + huge
-	}
-	err = unix.Mount("vmlet-ram", dir, "tmpfs", flags, options)
-	if err != nil && mounted && huge == "never" {
-		err = unix.Mount("vmlet-ram", dir, "tmpfs", flags, "mode=0700,size="+size)
+	r := &RAM{dir}
+	err = r.mount(mounted, "size="+size, huge)
+	if mounted && errors.Is(err, unix.EINVAL) {
+		if r.mount(true, "", huge) == nil {
+			has, used, _ := r.Usage()
+			log.Warn("ram.size is less than guests have in memory: the mount keeps its size", "mount", dir, "wanted", size, "size", has, "used", used)
+			return r, nil
+		}
 	}
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w: the agent has to be root, and in a container privileged", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("mounting a tmpfs for guest RAM at %s (%s): %w", dir, options, err)
+		return nil, fmt.Errorf("mounting a tmpfs for guest RAM at %s (size=%s, huge=%s): %w", dir, size, huge, err)
 	}
-	return &RAM{dir}, nil
+	return r, nil
+}
+
+// mount mounts the tmpfs, or changes the options of the one that is there.
+func (r *RAM) mount(there bool, size, huge string) error {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	options := []string{"mode=0700"}
+	if there {
+		flags |= unix.MS_REMOUNT
+	}
+	if size != "" {
+		options = append(options, size)
+	}
+	plain := strings.Join(options, ",")
+	if !there && huge == "never" {
+		// A kernel without transparent huge pages does not know the option.
+		return unix.Mount("vmlet-ram", r.dir, "tmpfs", flags, plain)
+	}
+	err := unix.Mount("vmlet-ram", r.dir, "tmpfs", flags, plain+",huge="+huge)
+	if err != nil && huge == "never" {
+		err = unix.Mount("vmlet-ram", r.dir, "tmpfs", flags, plain)
+	}
+	return err
 }
 
 // isMount says whether a filesystem is mounted at just this folder.

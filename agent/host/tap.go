@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -124,6 +127,75 @@ func RemoveTaps(owner string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// TapNote is how a tap of the administrator's was before a VM had it. Its VMM may change
+// that by the tap's descriptor, which takes no right.
+type TapNote struct {
+	Device string `json:"device"`
+	// Owner and Group are who alone may attach to the tap without CAP_NET_ADMIN; -1 was
+	// never set.
+	Owner int64 `json:"owner"`
+	Group int64 `json:"group"`
+	// Persistent: the tap stays when nobody has it open.
+	Persistent bool `json:"persistent,omitempty"`
+}
+
+// NoteTap reads how a tap is, from sysfs (drivers/net/tun.c). The error wraps
+// fs.ErrNotExist if it is no tap, or not there.
+func NoteTap(device string) (TapNote, error) {
+	owner, errOwner := tapAttribute(device, "owner")
+	group, errGroup := tapAttribute(device, "group")
+	flags, errFlags := tapAttribute(device, "tun_flags")
+	return TapNote{device, owner, group, flags&unix.IFF_PERSIST != 0}, errors.Join(errOwner, errGroup, errFlags)
+}
+
+func tapAttribute(device, name string) (int64, error) {
+	path := filepath.Join("/sys/class/net", filepath.Base(device), name)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("tap %q: %w", device, err)
+	}
+	value, err := strconv.ParseInt(strings.TrimSpace(string(content)), 0, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return value, nil
+}
+
+// RestoreTap has a tap be again as it was noted. Nobody may have it open. The kernel takes
+// no owner or group away (TUNSETOWNER of -1 is EINVAL): instead of nobody it is root's. The
+// error is a netlink.LinkNotFoundError if the tap is not there.
+func RestoreTap(was TapNote) error {
+	if _, err := netlink.LinkByName(was.Device); err != nil {
+		return fmt.Errorf("tap %q: %w", was.Device, err)
+	}
+	now, err := NoteTap(was.Device)
+	if err == nil && now == was {
+		return nil
+	}
+	f, _, err := attachTap(was.Device)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	set := func(name string, request uint, value int64) error {
+		if err := unix.IoctlSetInt(int(f.Fd()), request, int(value)); err != nil {
+			return fmt.Errorf("tap %q: %s %d: %w", was.Device, name, value, err)
+		}
+		return nil
+	}
+	if now.Owner != was.Owner {
+		err = set("TUNSETOWNER", unix.TUNSETOWNER, max(was.Owner, 0))
+	}
+	if now.Group != was.Group {
+		err = errors.Join(err, set("TUNSETGROUP", unix.TUNSETGROUP, max(was.Group, 0)))
+	}
+	persistent := int64(0)
+	if was.Persistent {
+		persistent = 1
+	}
+	return errors.Join(err, set("TUNSETPERSIST", unix.TUNSETPERSIST, persistent))
 }
 
 // links lists the interfaces, once more if others have come or gone meanwhile: the kernel

@@ -76,3 +76,18 @@ func TestKeysAreNotInherited(t *testing.T) {
 		t.Errorf("a VMM says of whoever's key it is: %v", err)
 	}
 }
+
+// TestVMMIsKilledBeforeItsShim: where memory runs out the kernel is to kill VMMs first, so a
+// VMM doesn't inherit its shim's score. The shim's is a higher one here, which needs no right.
+func TestVMMIsKilledBeforeItsShim(t *testing.T) {
+	const wait = `while read -r score </proc/self/oom_score_adj; [ "$score" != 0 ]; do :; done; echo it has 0 >&2; exit 1`
+	s := newScene(t)
+	s.startShim()
+	s.check(os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", s.shimPID), []byte("300"), 0))
+	p := s.plan(anyQEMU(t))
+	p.Program, p.Args = "/bin/sh", []string{"-c", wait}
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "it has 0") {
+		t.Errorf("a VMM whose shim has 300: %v", err)
+	}
+}

@@ -136,6 +136,8 @@ type fakeMachine struct {
 	proceed func() error
 
 	plug fakePlug
+	// ended is called when the VMM has ended, closed when all is taken back; nil: neither is.
+	ended, closed func()
 }
 
 func (m *fakeMachine) onSave(save func(context.Context, *os.File) error) {
@@ -194,8 +196,20 @@ func (m *fakeMachine) SaveState(ctx context.Context, f *os.File, _ bool) error {
 func (m *fakeMachine) LoadState(context.Context, *os.File, bool) error { return nil }
 func (m *fakeMachine) PowerDown(ctx context.Context) error             { return m.exit('0') }
 func (m *fakeMachine) Quit(context.Context) error                      { return m.exit('0') }
-func (m *fakeMachine) Ending(context.Context) Ending                   { return m.ending }
-func (m *fakeMachine) Close() error                                    { return m.conn.Close() }
+
+func (m *fakeMachine) Ending(context.Context) Ending {
+	if m.ended != nil {
+		m.ended()
+	}
+	return m.ending
+}
+
+func (m *fakeMachine) Close() error {
+	if m.closed != nil {
+		m.closed()
+	}
+	return m.conn.Close()
+}
 
 func (m *fakeMachine) exit(status byte) error {
 	_, err := m.conn.Write([]byte{status})

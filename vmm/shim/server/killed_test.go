@@ -45,3 +45,32 @@ func TestKilledIsNoCrash(t *testing.T) {
 		t.Errorf("a crash is %v, want %s", got, shim.CodeInternal)
 	}
 }
+
+// TestOrderOfTheEnd: the guest's memory is given back before anything is waited for, and how
+// the VMM has ended is written down before what may take long.
+func TestOrderOfTheEnd(t *testing.T) {
+	s := newScene(t, nil)
+	freed, written := make(chan bool, 1), make(chan error, 1)
+	s.machine.ended = func() {
+		gone := false
+		for !gone && s.ctx.Err() == nil {
+			_, err := os.Lstat(s.ram)
+			gone = errors.Is(err, os.ErrNotExist)
+		}
+		freed <- gone
+	}
+	s.machine.closed = func() {
+		_, err := shim.ReadExit(s.options.StateDir)
+		written <- err
+	}
+	s.launch()
+	if _, err := s.client.Kill(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !<-freed {
+		t.Error("the guest's memory was kept until all else was done")
+	}
+	if err := <-written; err != nil {
+		t.Errorf("it was not written down before all was taken back: %v", err)
+	}
+}

@@ -194,8 +194,8 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 func (l *launch) makeRAM() (*os.File, error) {
 	v := l.vm
 	if v.plan.Memory.Path != "" {
-		ram, err := makeRAM(v.plan, &v.undo)
-		v.ram = ram
+		ram, free, err := makeRAM(v.plan, &v.undo)
+		v.ram, v.freeRAM = ram, free
 		return ram, err
 	}
 	if l.image == nil {

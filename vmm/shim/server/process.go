@@ -98,6 +98,11 @@ func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink
 		return
 	}
 	p.pid, p.pidfd = cmd.Process.Pid, cmd.Process
+	if cmd.SysProcAttr.Credential != nil { // else a pod's, which has the score of its pod
+		// The agent and its shims may have had theirs lowered, so that the kernel kills
+		// them last; a VMM has what a process has. That it can't be set changes nothing else.
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.pid), []byte("0"), 0)
+	}
 	started <- nil
 	copied := make(chan struct{})
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -14,41 +15,42 @@ import (
 )
 
 // makeRAM makes the file that is the guest's RAM: all hole, of mode 0600, the
-// VMM's user's. The undo removes it.
-func makeRAM(p *plan.Plan, undo *undoStack) (_ *os.File, err error) {
+// VMM's user's. free gives it back, the first time; the undo does so, too.
+func makeRAM(p *plan.Plan, undo *undoStack) (_ *os.File, free func() error, err error) {
 	m := p.Memory
 	dir, err := rundir.Open(filepath.Dir(m.Path))
 	if err != nil {
-		return nil, fmt.Errorf("guest RAM: %w", err)
+		return nil, nil, fmt.Errorf("guest RAM: %w", err)
 	}
 	undo.push(dir.Close)
 	name := filepath.Base(m.Path)
 	f, err := dir.OpenFile(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("guest RAM: %w: it is left over, or another VM's: remove it if no process has it open", err)
+		return nil, nil, fmt.Errorf("guest RAM: %w: it is left over, or another VM's: remove it if no process has it open", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("guest RAM: %w", err)
+		return nil, nil, fmt.Errorf("guest RAM: %w", err)
 	}
-	undo.push(func() error { return errors.Join(dir.Remove(name), f.Close()) })
+	free = sync.OnceValue(func() error { return errors.Join(dir.Remove(name), f.Close()) })
+	undo.push(free)
 	if err := checkPages(f, m); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := unix.Ftruncate(int(f.Fd()), int64(m.Size)); err != nil {
-		return nil, fmt.Errorf("guest RAM %s: make it %d bytes long: %w", m.Path, m.Size, err)
+		return nil, nil, fmt.Errorf("guest RAM %s: make it %d bytes long: %w", m.Path, m.Size, err)
 	}
 	if u := p.User; u != nil {
 		if err := f.Chown(int(u.UID), int(u.GID)); err != nil {
-			return nil, fmt.Errorf("guest RAM: %w", err)
+			return nil, nil, fmt.Errorf("guest RAM: %w", err)
 		}
 	}
 	if err := bindRAM(f, m); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if m.PageSize == 0 {
-		return f, nil
+		return f, free, nil
 	}
-	return f, reserveHuge(f, m)
+	return f, free, reserveHuge(f, m)
 }
 
 // checkPages sees that the file is where pages of the right size come from.

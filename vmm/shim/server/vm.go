@@ -21,6 +21,7 @@ type vm struct {
 	machine Machine
 	console *console.Console
 	ram     *os.File // nil: private to the VMM
+	freeRAM func() error
 	disks   []watchedDisk
 	// imageBytes of data in the image that private RAM is mapped from.
 	imageBytes uint64
@@ -46,12 +47,17 @@ type savedIn struct{ directory, id string }
 // lastRead is how long a VMM's closed sockets may take to be read to their ends.
 const lastRead = 2 * time.Second
 
-// watch waits for the VMM's end, cleans up after it and writes down how it was.
+// watch waits for the VMM's end, writes down how it was and cleans up after it.
 func (s *Server) watch(v *vm) {
 	<-v.proc.done
 	s.settle(v)
 
 	faultpoint.Reach("shim.end.settled")
+	// At once: the kernel may have killed the VMM because memory ran out, and kills the next
+	// one unless this becomes free. It may take long: the undo waits for it.
+	if v.ram != nil {
+		go func() { _ = v.freeRAM() }() // the undo has the error
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastRead)
 	defer cancel()
 	select {
@@ -59,12 +65,13 @@ func (s *Server) watch(v *vm) {
 	case <-ctx.Done():
 	}
 	exit := s.classify(v, v.machine.Ending(ctx))
+	// Written down first: what follows may take long, and be cut short.
+	s.record(exit)
+	faultpoint.Reach("shim.end.recorded")
 	if err := v.undo.run(); err != nil {
 		s.log.Error("clean up after the VMM", "error", err)
 	}
 	faultpoint.Reach("shim.end.undone")
-	s.record(exit)
-	faultpoint.Reach("shim.end.recorded")
 	s.log.Info("VMM ended", "reason", exit.Reason, "code", exit.Code, "signal", exit.Signal)
 
 	s.mu.Lock()

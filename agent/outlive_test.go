@@ -1,0 +1,345 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/vmm/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// firstUser is the id that the first VM of a fakeHost gets.
+const firstUser = "user 1000"
+
+// endAgent loses the agent, and with it what it knew of user ids.
+func (w *world) endAgent(a *testAgent) {
+	a.end()
+	for _, what := range w.holding() {
+		if strings.HasPrefix(what, "user ") {
+			w.drop(what)
+		}
+	}
+}
+
+// wantUserReserved starts and kills a VM, which must not get the first user's id.
+func (w *world) wantUserReserved(t *testing.T, a *testAgent, name string) {
+	t.Helper()
+	if !w.has(firstUser) {
+		t.Errorf("before %s: the user id is free, though a process has it", name)
+	}
+	a.mustCreate(t, name)
+	a.mustStart(t, name)
+	vm, _ := a.machine(name)
+	if uid := vm.snapshot().GetStatus().GetProcess().GetUid(); uid == 1000 {
+		t.Errorf("%s has got user id %d", name, uid)
+	}
+	if _, err := a.kill(t.Context(), name); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProcessThatCantBeEnded: as long as a process of a VM's user lives, which may be for
+// ever, nobody else gets the id, whichever agent comes; the VM is neither started nor
+// deleted, and all else goes on.
+func TestProcessThatCantBeEnded(t *testing.T) {
+	w, a := withRunning(t)
+	if err := w.hold("process of " + firstUser); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.kill(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	a.wantState(t, "web", lifecycle.Stopped)
+	refused := func(a *testAgent) {
+		t.Helper()
+		_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+		wantCode(t, "start", err, codes.FailedPrecondition)
+		if err == nil || !strings.Contains(err.Error(), "does not end") {
+			t.Errorf("start: %v", err)
+		}
+		wantCode(t, "delete", a.delete(t.Context(), "web"), codes.FailedPrecondition)
+	}
+	refused(a)
+	w.wantUserReserved(t, a, "second")
+	w.endAgent(a)
+	a = w.start()
+	refused(a)
+	w.wantUserReserved(t, a, "third")
+	w.drop("process of " + firstUser)
+	a.mustStart(t, "web")
+	if _, err := a.kill(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.delete(t.Context(), "web"); err != nil {
+		t.Error(err)
+	}
+	w.wantNothingHeld(t)
+}
+
+// TestProcessOfADeletedVM: a lease keeps its user id when the VM's record is gone, or can't
+// be read.
+func TestProcessOfADeletedVM(t *testing.T) {
+	for name, record := range map[string]string{"gone": "", "unreadable": "{"} {
+		t.Run(name, func(t *testing.T) {
+			w, a := withRunning(t)
+			if err := w.hold("process of " + firstUser); err != nil {
+				t.Fatal(err)
+			}
+			w.proc("web").end(&shim.Exit{Reason: shim.ReasonCrashed})
+			w.endAgent(a)
+			path := filepath.Join(a.store.StateDir("web"), "vm.json")
+			err := os.Remove(path)
+			if record != "" {
+				err = os.WriteFile(path, []byte(record), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			a = w.start()
+			w.wantUserReserved(t, a, "second")
+			w.drop("process of " + firstUser)
+			w.endAgent(a)
+			a = w.start()
+			if record != "" {
+				if err := a.delete(t.Context(), "web"); err != nil {
+					t.Error(err)
+				}
+			}
+			w.wantNothingHeld(t)
+		})
+	}
+}
+
+// TestFailedStartLeavesAProcess: a start that is taken back gives back no user id either
+// that a process still has.
+func TestFailedStartLeavesAProcess(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	a.mustCreate(t, "web")
+	if err := w.hold("process of " + firstUser); err != nil {
+		t.Fatal(err)
+	}
+	w.failStep("connect", errors.New("broken"))
+	if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err == nil {
+		t.Fatal("it has started")
+	}
+	w.failStep("connect", nil)
+	w.wantUserReserved(t, a, "second")
+	w.drop("process of " + firstUser)
+	if err := a.delete(t.Context(), "web"); err != nil {
+		t.Error(err)
+	}
+	w.wantNothingHeld(t)
+}
+
+// TestOutsideItsCgroup: processes that could not be moved into their cgroup are looked for
+// everywhere, by the next agent, too.
+func TestOutsideItsCgroup(t *testing.T) {
+	for name, c := range map[string]struct{ outside, again bool }{
+		"in it":              {false, false},
+		"outside":            {true, false},
+		"outside, new agent": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start()
+			if c.outside {
+				if err := w.hold("no cgroup can be joined"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.mustCreate(t, "web")
+			a.mustStart(t, "web")
+			if c.again {
+				a.end()
+				a = w.start()
+			}
+			if _, err := a.kill(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+			want := "/vmlet/web"
+			if c.outside {
+				want = ""
+			}
+			if len(w.searched) == 0 || slices.ContainsFunc(w.searched, func(path string) bool { return path != want }) {
+				t.Errorf("searched in %q, want in %q alone", w.searched, want)
+			}
+		})
+	}
+}
+
+// TestNamedTapIsRestored: a tap of the administrator's is noted before a VMM gets it, and
+// put back by whichever agent is there at the end.
+func TestNamedTapIsRestored(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	s := testSpec("web")
+	s.Networks[0].Backend = &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Device: "tap7"}}
+	if _, err := a.create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	a.mustStart(t, "web")
+	a.end()
+	a = w.start()
+	if _, err := a.kill(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	noted, opened, restored := slices.Index(w.steps, "note tap7"), slices.Index(w.steps, "tap"), slices.Index(w.steps, "restore tap7")
+	if noted < 0 || opened < noted || restored < opened {
+		t.Errorf("steps %q: want the tap noted, opened and restored", w.steps)
+	}
+	w.wantNothingHeld(t)
+}
+
+// TestNextAgentEndsWhatForks: a VMM that has outlived its shim, and its agent, and forks as
+// fast as it is killed, is ended by the next agent, which gets ready, and its user id is free.
+func TestNextAgentEndsWhatForks(t *testing.T) {
+	perl, err := exec.LookPath("perl")
+	if os.Getuid() != 0 || err != nil {
+		t.Skip("needs root and perl")
+	}
+	w := newWorld(t)
+	cfg, err := Config{StateDir: w.stateDir, RunDir: w.runDir, Log: slog.New(slog.DiscardHandler)}.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(w.runDir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	real, err := newHost(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer real.Close()
+	uid := uint32(2_000_000_004 + 2*os.Getpid()) // who nobody else on the machine is
+	l := &lease{RunID: "run", UID: uid, Cgroup: real.PlanCgroup("web", 0)}
+
+	a := w.start()
+	a.mustCreate(t, "web")
+	a.keep(t, "web", lifecycle.Running, nil)
+	if err := errors.Join(a.store.MakeRunDir("web"), l.write(a.store.RunDir("web")), real.MakeCgroup(l.Cgroup)); err != nil {
+		t.Fatal(err)
+	}
+	a.end()
+	vmm := exec.CommandContext(t.Context(), "nice", "-n", "19", "prlimit", "--nproc=200", perl, "-e", "<STDIN>; fork while -d $ARGV[0]", fmt.Sprintf("/proc/%d", os.Getpid()))
+	stdin, err := vmm.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := real.StartInCgroup(l.Cgroup, func(attr *syscall.SysProcAttr) (int, error) {
+		attr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+		vmm.SysProcAttr = attr
+		if err := vmm.Start(); err != nil {
+			return 0, err
+		}
+		return vmm.Process.Pid, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in {
+		t.Skip("no cgroups here")
+	}
+	stdin.Close()
+	for processesOf(t, uid) < 100 && t.Context().Err() == nil {
+	}
+
+	w.host = real
+	a = w.start()
+	if a.leased("web") {
+		t.Fatal("not all was taken back")
+	}
+	_ = vmm.Wait() // it was killed
+	if err := real.ClaimUser(uid, "another"); err != nil {
+		t.Error(err)
+	}
+}
+
+func processesOf(t *testing.T, uid uint32) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		if info, err := e.Info(); err == nil && info.Sys().(*syscall.Stat_t).Uid == uid {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPatienceFor(t *testing.T) {
+	for _, c := range []struct {
+		base   time.Duration
+		memory uint64
+		want   time.Duration
+	}{
+		{20 * time.Second, 0, 20 * time.Second},
+		{20 * time.Second, 1, 21 * time.Second},
+		{20 * time.Second, 1 << 30, 21 * time.Second},
+		{30 * time.Second, 1<<30 + 1, 32 * time.Second},
+		{30 * time.Second, 1 << 40, 30*time.Second + 1024*time.Second},
+		{0, 1 << 62, 1 << 32 * time.Second},
+	} {
+		if got := patienceFor(c.base, c.memory); got != c.want {
+			t.Errorf("%v with %d bytes: %v, want %v", c.base, c.memory, got, c.want)
+		}
+	}
+}
+
+// TestLeaseHasMemorySize: what is waited for depends on it, in the next agent, too.
+func TestLeaseHasMemorySize(t *testing.T) {
+	_, a := withRunning(t)
+	l, err := readLease(a.store.RunDir("web"))
+	if err != nil || l.MemorySize == 0 {
+		t.Errorf("the lease has %d bytes of memory, %v", l.MemorySize, err)
+	}
+}
+
+// TestWaitFor: what hangs keeps nobody.
+func TestWaitFor(t *testing.T) {
+	hangs := make(chan struct{})
+	defer close(hangs)
+	err := waitFor(time.Nanosecond, "the work", func() error { <-hangs; return nil })
+	if err == nil || !strings.Contains(err.Error(), "the work") {
+		t.Errorf("of what hangs: %v", err)
+	}
+	broken := errors.New("broken")
+	if err := waitFor(time.Hour, "the work", func() error { return broken }); err != broken {
+		t.Errorf("of what fails: %v", err)
+	}
+}
+
+// TestFolderIsLeftInTime: a VMM's folder that takes too long to remove is left for a later
+// try.
+func TestFolderIsLeftInTime(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, shim.VMMFolderName)
+	if err := os.MkdirAll(filepath.Join(folder, "more"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := removeVMMFolder(over, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("when the time is over: %v", err)
+	}
+	if err := removeVMMFolder(t.Context(), dir); err != nil {
+		t.Errorf("later: %v", err)
+	}
+	if _, err := os.Lstat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is there: %v", err)
+	}
+}
