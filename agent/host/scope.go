@@ -29,7 +29,7 @@ type scopes struct {
 
 // openScopes has VMs' scopes in a slice.
 func openScopes(mount, slice string, dial dialer) (Cgroups, error) {
-	b := &bus{dial: dial}
+	b := &bus{dial: dial, patience: busPatience}
 	root, err := b.controlGroup()
 	if err != nil {
 		b.close()
@@ -51,14 +51,14 @@ func slicePath(slice string) string {
 	return path
 }
 
-// scopeSuffixes is how many characters tell the scopes of a VM's runs apart: one
+// suffixLength is how many characters tell the scopes of a VM's runs apart: one
 // may be known to systemd for a moment after its last process has ended.
-const scopeSuffixes = 8
+const suffixLength = 8
 
 // Plan names a scope. A drop-in for vmlet-.scope holds for all VMs, one for
 // vmlet-VM-.scope for one (systemd.unit(5)).
 func (s *scopes) Plan(vm string) Cgroup {
-	unit := fmt.Sprintf("vmlet-%s-%s.scope", vm, strings.ToLower(rand.Text()[:scopeSuffixes]))
+	unit := fmt.Sprintf("vmlet-%s-%s.scope", vm, strings.ToLower(rand.Text()[:suffixLength]))
 	return Cgroup{Version: 2, Paths: map[string]string{"": filepath.Join(s.parent, unit)}, Unit: unit}
 }
 
@@ -129,13 +129,14 @@ func systemdRuns() bool {
 
 // bus is a connection with systemd, which is made again when it is lost.
 type bus struct {
-	dial dialer
+	dial     dialer
+	patience time.Duration // for one answer
 
 	mu   sync.Mutex
 	conn *systemd.Conn
 }
 
-// busPatience is how long systemd may take for one answer: D-Bus's own default.
+// busPatience is the default of D-Bus's own libraries.
 const busPatience = 25 * time.Second
 
 func (b *bus) connected() (*systemd.Conn, error) {
@@ -149,7 +150,7 @@ func (b *bus) connected() (*systemd.Conn, error) {
 		b.conn = nil
 	}
 	ctx, cancel := context.WithCancel(context.Background()) // it ends the connection, too
-	late := time.AfterFunc(busPatience, cancel)
+	late := time.AfterFunc(b.patience, cancel)
 	conn, err := b.dial(ctx)
 	if err == nil && !late.Stop() {
 		conn.Close()
@@ -178,7 +179,7 @@ func (b *bus) controlGroup() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer time.AfterFunc(busPatience, conn.Close).Stop()
+	defer time.AfterFunc(b.patience, conn.Close).Stop()
 	value, err := conn.GetManagerProperty("ControlGroup")
 	if err != nil {
 		return "", err
@@ -192,10 +193,14 @@ func (b *bus) start(unit string, properties []systemd.Property) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), busPatience, fmt.Errorf("systemd did not start it within %v", busPatience))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), b.patience, fmt.Errorf("systemd did not start it within %v", b.patience))
 	defer cancel()
 	done := make(chan string, 1)
-	if _, err := conn.StartTransientUnitContext(ctx, unit, "fail", properties, done); err != nil {
+	_, err = conn.StartTransientUnitContext(ctx, unit, "fail", properties, done)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("systemd: %w", err)
 	}
 	select {

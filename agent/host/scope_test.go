@@ -339,6 +339,26 @@ func TestScopeReconnects(t *testing.T) {
 	killed(t, process)
 }
 
+// TestScopePatience: a systemd that does not answer is not waited for for ever.
+func TestScopePatience(t *testing.T) {
+	hangs := func(ctx context.Context) (*systemd.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if _, err := (&bus{dial: hangs}).connected(); !errors.Is(err, context.Canceled) {
+		t.Errorf("connecting: %v", err)
+	}
+	f := newFakeSystemd(t)
+	s := f.open().(*scopes)
+	s.bus.patience = 0
+	process := sleeper(t, 0)
+	if err := s.Add(s.Plan("web"), process.Process.Pid); err == nil || !strings.Contains(err.Error(), "systemd did not start it within") {
+		t.Errorf("starting a scope: %v", err)
+	}
+	_ = process.Process.Kill()
+	killed(t, process)
+}
+
 // TestNoSystemd: what can't be reached is an error at once, from which NewCgroups falls back.
 func TestNoSystemd(t *testing.T) {
 	refused := func(context.Context) (*systemd.Conn, error) { return nil, unix.ECONNREFUSED }

@@ -68,7 +68,7 @@ func parse(args []string, output io.Writer) (server.Options, slog.Level, error) 
 	flags.StringVar(&o.RunDir, "run-dir", "", "folder for the sockets, `DIR`")
 	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the logs and exit.json, `DIR`")
 	flags.StringVar(&o.RunID, "run-id", "", "what exit.json is to name this run, `ID`")
-	flags.DurationVar(&o.Grace, "grace", 30*time.Second, "how long the guest may take to shut down after SIGTERM or SIGINT")
+	flags.DurationVar(&o.Grace, "grace", 30*time.Second, "how long the guest may take to shut down after SIGTERM, SIGINT or SIGWINCH")
 	verbose := flags.Bool("verbose", false, "log more")
 	if err := flags.Parse(args); err != nil {
 		return o, 0, err
