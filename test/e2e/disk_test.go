@@ -175,7 +175,7 @@ func (s *suite) memoryStaysWithItsDisks() {
 		s.must(os.Chtimes(c.path, time.Time{}, before.ModTime()))
 	}
 	r2.resume()
-	r2.countsOn()
+	r2.count()
 	r2.kill()
 
 	s.t.Log("restored over files that were replaced")

@@ -75,7 +75,7 @@ type Machine interface {
 	// Regain takes the disks back after SaveState without letting the vCPUs run.
 	Regain(ctx context.Context) error
 	// LoadState is the other direction, for a VMM that was started to wait for
-	// it. Whether the vCPUs run afterwards is open.
+	// it. The vCPUs don't run afterwards: the shim looks at the disks first.
 	LoadState(ctx context.Context, f *os.File, sharedRAM bool) error
 	// PowerDown presses the power button and does not wait.
 	PowerDown(ctx context.Context) error
