@@ -123,6 +123,12 @@ func foreignCgroup(t *testing.T, groups Cgroups, vm string) (folder string) {
 // TestForeignCgroups: what others have in the same parent is neither swept, nor taken for
 // a VM's while they use it.
 func TestForeignCgroups(t *testing.T) {
+	needRoot(t)
+	if cgroups.Mode() == cgroups.Unified { // or OpenV2 makes the parent, as vmlet's own
+		if err := os.Mkdir(cgroupMount+ownParent("vmlet-test-"+t.Name()), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	groups := ownCgroups(t)
 	folder := foreignCgroup(t, groups, "web")
 	if swept, err := groups.Sweep(func(string) bool { return false }); err != nil || len(swept) > 0 {
