@@ -133,7 +133,7 @@ func bomb(t *testing.T, uid uint32, groups Cgroups, c Cgroup) {
 // the same.
 func TestEndProcessesThatFork(t *testing.T) {
 	needRoot(t)
-	groups, err := NewCgroups("", "vmlet-test-forks", silent())
+	groups, err := NewCgroups(ownParent("vmlet-test-forks"), "vmlet-test-forks", silent())
 	if err != nil {
 		t.Skip(err)
 	}

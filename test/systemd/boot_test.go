@@ -90,7 +90,7 @@ func handIn(t *testing.T, tree string) {
 func handInTests(t *testing.T, folder, name, flags string) {
 	t.Helper()
 	build(t, filepath.Join(folder, "test"), "test", "-c", "-ldflags", "-s -w", module+name)
-	put(t, filepath.Join(folder, "run"), "#!/bin/sh\nexec ./test -test.v -test.timeout=0 "+flags+"\n")
+	put(t, filepath.Join(folder, "run"), "#!/bin/sh\nexport TMPDIR=/var/tmp # with extended attributes, unlike Debian 13's /tmp\nexec ./test -test.v -test.timeout=0 "+flags+"\n")
 	if data := filepath.Join("../..", name, "testdata"); exists(data) {
 		must(t, os.CopyFS(filepath.Join(folder, "testdata"), os.DirFS(data)))
 	}
