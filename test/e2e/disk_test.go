@@ -191,5 +191,5 @@ func (s *suite) memoryStaysWithItsDisks() {
 		s.must(os.Rename(c.path+".kept", c.path))
 	}
 	r1.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
-	r1.countsOn()
+	r1.is(running)
 }
