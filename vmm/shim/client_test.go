@@ -50,8 +50,8 @@ func TestVersions(t *testing.T) {
 		welcome string
 		fits    bool
 	}{
-		{`{"major":1,"minor":1}`, true},
-		{`{"major":1,"minor":0}`, false},
+		{`{"major":1,"minor":2}`, true},
+		{`{"major":1,"minor":1}`, false},
 		{`{"major":1,"minor":7,"new":true}`, true},
 		{`{"major":2,"minor":0}`, false},
 		{`{"major":0,"minor":9}`, false},
