@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -105,14 +104,7 @@ func (h *Host) MakeCgroup(c Cgroup) error {
 // the cgroup, and reports whether it is there, with all that it will start. Errors of the
 // cgroup are as MakeCgroup's; the process may run in spite of one.
 func (h *Host) StartInCgroup(c Cgroup, start func(*syscall.SysProcAttr) (pid int, err error)) (joined bool, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Never unlocked: a thread that is in a VM's cgroup ends with its goroutine.
-		runtime.LockOSThread()
-		joined, err = h.startInCgroup(c, start)
-	}()
-	<-done
+	onSpoiltThread(func() { joined, err = h.startInCgroup(c, start) })
 	return joined, err
 }
 

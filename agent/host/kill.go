@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,19 +36,9 @@ func kill(pid int, uid uint32) error {
 // killUser kills every process of a user. kill(2) to -1 signals whatever the caller may
 // signal, under the lock that fork(2) takes: none is missed. So a thread becomes that user
 // for the call.
-func killUser(uid uint32) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if unix.Gettid() != unix.Getpid() {
-			result <- killAs(uid)
-			return
-		}
-		// The main thread would live on. It is locked, so that the next one is another.
-		defer runtime.UnlockOSThread()
-		result <- killUser(uid)
-	}()
-	return <-result
+func killUser(uid uint32) (err error) {
+	onSpoiltThread(func() { err = killAs(uid) })
+	return err
 }
 
 // stranger is a user id that no process has: the one before the last, which stands for
