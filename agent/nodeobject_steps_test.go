@@ -254,6 +254,11 @@ func (n *kubeNode) testRenamedRights(t *testing.T) {
 	renamed := account{"elsewhere", "my-vmlet-agent"}
 	check(t, n.Apply(n.ctx, n.rights(t, "testdata/renamed")))
 	n.kubectl(t, "create", "-f", n.file(t, "lease.json", leaseManifest(renamed, cluster.NodeName)))
+	token := n.tokenOf(t, renamed, cluster.NodeName)
+	n.until(t, "the API server has read the policies", func() bool {
+		_, err := n.KubectlAs(n.ctx, token, "label", "--dry-run=server", "node", cluster.NodeName, "example.org/refused=x")
+		return err != nil && strings.Contains(err.Error(), "not vmlet's labels")
+	})
 	n.tryRights(t, renamed)
 }
 
