@@ -295,6 +295,9 @@ func TestPanic(t *testing.T) {
 		}
 		wantCode(t, "a stream that panics", err, codes.Internal)
 	}
+	large := &vmletv1.CreateVMRequest{Spec: &vmletv1.VirtualMachineSpec{Name: strings.Repeat("x", maxRequest)}}
+	_, err = c.CreateVM(t.Context(), large)
+	wantCode(t, "a request that is too large", err, codes.ResourceExhausted)
 	server.Stop() // nobody logs any more
 	if n := strings.Count(log.String(), "panic=oh"); n != 4 || !strings.Contains(log.String(), "faulty.ListVMs") {
 		t.Errorf("4 panics are logged %d times, or without where: %s", n, log.String())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -222,4 +223,42 @@ func TestControllersOneByOne(t *testing.T) {
 	if !strings.Contains(log.String(), "controller=memory") || strings.Contains(log.String(), "controller=cpu ") {
 		t.Errorf("logged: %s", log.String())
 	}
+}
+
+// TestStartInCgroup: a process begins in its cgroup, and the agent stays where it is.
+func TestStartInCgroup(t *testing.T) {
+	groups := ownCgroups(t)
+	h, c := &Host{cgroups: groups, required: true}, groups.Plan("web")
+	before := cgroupOf(t, "self")
+	if joined, err := h.StartInCgroup(c, func(*syscall.SysProcAttr) (int, error) { return 0, nil }); err == nil || joined {
+		t.Errorf("joined %v, %v, though there is no cgroup", joined, err)
+	}
+	if err := groups.Make(c); err != nil {
+		t.Fatal(err)
+	}
+	var in string
+	joined, err := h.StartInCgroup(c, func(attr *syscall.SysProcAttr) (int, error) {
+		cmd := exec.CommandContext(t.Context(), "cat", "/proc/self/cgroup")
+		cmd.SysProcAttr = attr
+		out, err := cmd.Output()
+		in = string(out)
+		return cmd.Process.Pid, err
+	})
+	if err != nil || !joined || !strings.Contains(in, c.Path()) {
+		t.Errorf("the process begins in %s, joined %v, want %s: %v", in, joined, c.Path(), err)
+	}
+	if after := cgroupOf(t, "self"); after != before {
+		t.Errorf("the agent was in %s and is in %s", before, after)
+	}
+	if err := groups.Remove(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func cgroupOf(t *testing.T, process string) string {
+	b, err := os.ReadFile("/proc/" + process + "/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
-// patience bounds how long the guest may say nothing.
-const patience = 10 * time.Minute
+// patience bounds how long the guest may say nothing while a processor is idle.
+const patience = 5 * time.Minute
 
 // cmdline is the guest's: no cloud-init, but the program that is handed in; and each unit
 // that starts and stops is named, which is progress.
@@ -74,7 +75,7 @@ func next(t *testing.T, lines <-chan string, said []string) string {
 			t.Fatalf("the console has ended; at last it said\n%s", strings.Join(said, "\n"))
 		}
 		return line
-	case <-time.After(patience):
+	case <-suites.After(t, patience):
 		t.Fatalf("the guest has said nothing for %v; at last it said\n%s", patience, strings.Join(said, "\n"))
 		return ""
 	}
