@@ -281,7 +281,7 @@ func TestPodHasNoVolume(t *testing.T) {
 		{"a disk", []string{"--volume", p.disk(), p.specification}, "not on a tmpfs"},
 		{"no specification", []string{filepath.Join(p.root, "nonesuch")}, "nonesuch"},
 		{"a folder for one", []string{p.root}, "is a directory"},
-		{"an endless specification", []string{"/dev/zero"}, "more than 2097152 bytes"},
+		{"an endless specification", []string{"/dev/zero"}, "more than 65536 bytes"},
 		{"no image", []string{"--restore", p.root}, memory.ManifestName},
 	} {
 		t.Run(test.name, func(t *testing.T) {
