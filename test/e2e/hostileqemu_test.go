@@ -55,9 +55,9 @@ func hostileQEMU(program string) []hostile {
 	flood := func(event string, times int) relay.Deed {
 		return relay.Deed{Pass: true, Say: relay.Text{Body: event, Times: times}}
 	}
-	// refusal is one in a MiB of words.
+	// refusal is one in 400 KiB of words: a message may have 512.
 	refusal := relay.Deed{Say: relay.Text{
-		Head: `{"id":"$ID","error":{"class":"GenericError","desc":"`, Body: "no, ", Times: 200 << 10, Tail: `"}}` + "\n",
+		Head: `{"id":"$ID","error":{"class":"GenericError","desc":"`, Body: "no, ", Times: 100 << 10, Tail: `"}}` + "\n",
 	}}
 	pause := func(h *misled) {
 		h.must(h.tryPause(h.ctx))
@@ -85,7 +85,7 @@ func hostileQEMU(program string) []hostile {
 			h.must(h.trySave(h.ctx, true))
 			h.goesOn()
 		}},
-		{name: "floods events of weight", later: turn(relay.Knobs{"stop": flood(`{"event":"X","data":"`+strings.Repeat("x", 512<<10)+`"}`+"\n", 64)}), do: func(h *misled) {
+		{name: "floods events of weight", later: turn(relay.Knobs{"stop": flood(`{"event":"X","data":"`+strings.Repeat("x", 256<<10)+`"}`+"\n", 128)}), do: func(h *misled) {
 			pause(h)
 			h.must(h.trySave(h.ctx, true))
 			h.goesOn()

@@ -94,7 +94,7 @@ func (s *saves) keepRunning() {
 	}
 	s.comparePattern(s.image("kept"))
 	err := s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("kept")})
-	refused(t, err, codes.FailedPrecondition, s.name, "another name")
+	refused(t, err, codes.FailedPrecondition, s.name, "another VM")
 
 	// Without disks the same image may run beside its origin.
 	clone := s.name + "-clone"
