@@ -199,7 +199,7 @@ func TestStartTakesItselfBack(t *testing.T) {
 }
 
 // TestStartOutsideItsCgroup: that a VM is not in its cgroup is written down before its VMM
-// runs, for whoever looks for what is left of it.
+// runs, so that the next search covers all processes.
 func TestStartOutsideItsCgroup(t *testing.T) {
 	w := newWorld(t)
 	w.held["no cgroup can be joined"] = true

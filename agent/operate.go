@@ -166,7 +166,7 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 	before := m.state()
 	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
 	faultpoint.Reach("agent.stop.announced")
-	if before == lifecycle.Paused { // a guest that stands still can't shut down
+	if before == lifecycle.Paused { // a paused guest can't shut down
 		if err := a.wake(ctx, m, l); err != nil {
 			m.note(before, "")
 			return nil, false, err

@@ -369,7 +369,7 @@ func TestDescriptors(t *testing.T) {
 }
 
 // inPlaceOfVMM is what a program prints that a shim starts as it does a VMM. The shim has
-// a file open that whoever started it forgot to close.
+// a file open that its parent forgot to close.
 func inPlaceOfVMM(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	s := newScene(t)

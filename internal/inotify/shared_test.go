@@ -89,7 +89,7 @@ func TestSharedIsOneInstance(t *testing.T) {
 }
 
 // TestSharedFolders does one thing in a folder of which two watchers wait for different
-// names. A name in another folder comes last: what is told by then is all.
+// names. A name in another folder comes last: what has been reported by then is all.
 func TestSharedFolders(t *testing.T) {
 	for _, c := range []struct {
 		name       string
