@@ -27,8 +27,7 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	@# Four packages, as most that have guests wait for each other (test/suites).
-	$(GO) test -race -count=1 -timeout 2h -p 4 ./...
+	$(GO) test -race -count=1 -timeout 2h ./...
 	@echo "vmlet: every check and test passed"
 
 arm64: ## see that all of it compiles for arm64
