@@ -25,7 +25,7 @@ func lies() map[string]string {
 	}
 }
 
-// crowds are liars of which there are several, as their lies add up.
+// crowds are liars that run several times at once, as their lies add up.
 func crowds() map[string]int { return map[string]int{"welcome": 3, "events": 3, "monitor": 3} }
 
 // liars are pods that lie for as long as all other tests last.

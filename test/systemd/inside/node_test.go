@@ -188,7 +188,7 @@ func (v vm) goesOnFrom(t *testing.T, counted int) {
 	}
 }
 
-// until waits for something that is bound to happen; whoever reads the console notices
+// until waits for something that is bound to happen; the reader of the console notices
 // if it doesn't.
 func until(happened func() bool) {
 	for !happened() {

@@ -128,7 +128,7 @@ func (s *Server) heldDisks(v *vm) []watchedDisk {
 	return held
 }
 
-// hold notes what the disks are while the guest stands still and its VMM may let others
+// hold notes what the disks are while the guest is paused and its VMM may let others
 // write to them.
 func (s *Server) hold(v *vm, ids []disk.Identity) {
 	s.mu.Lock()

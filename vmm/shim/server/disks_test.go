@@ -159,7 +159,7 @@ func TestRestoreOverChangedDisk(t *testing.T) {
 	}
 }
 
-// A guest that was restored paused goes on over its own disks alone, whoever lets it.
+// A guest that was restored paused goes on over its own disks alone, whichever call resumes it.
 func TestHeldGuest(t *testing.T) {
 	ways := map[string]func(d *diskScene) error{
 		"resume": func(d *diskScene) error { return d.client.Resume(d.ctx) },
@@ -251,7 +251,7 @@ func TestDiskChangesDuringSave(t *testing.T) {
 	}
 }
 
-// A paused guest that was saved and kept stands still over the disks of then.
+// A paused guest that was saved and kept stays paused over the disks as they were.
 func TestPausedGuestThatWasSaved(t *testing.T) {
 	d := newDiskScene(t, t.TempDir())
 	p := d.planWith(nil)
