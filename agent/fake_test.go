@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,6 +75,13 @@ func (w *world) step(name string) error {
 	defer w.mu.Unlock()
 	w.steps = append(w.steps, name)
 	return w.fail[name]
+}
+
+// taken lists the steps so far.
+func (w *world) taken() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.steps)
 }
 
 func (w *world) hold(what string) error {

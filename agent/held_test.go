@@ -20,7 +20,7 @@ func TestShimHoldsGuestBack(t *testing.T) {
 	if _, err := a.restore(ctx, restoreOptions{directory: dir, paused: true}, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.fail["shim resume"] = &shim.Error{Code: shim.CodeChangedDisk, Field: "disks[0].path", Message: "/a.img has changed"}
+	w.failStep("shim resume", &shim.Error{Code: shim.CodeChangedDisk, Field: "disks[0].path", Message: "/a.img has changed"})
 	_, resumed := a.resume(ctx, "web", false)
 	_, _, stopped := a.stop(ctx, "web", nil)
 	for what, err := range map[string]error{"resume": resumed, "stop": stopped} {
@@ -30,10 +30,10 @@ func TestShimHoldsGuestBack(t *testing.T) {
 		}
 	}
 	a.wantState(t, "web", lifecycle.Paused)
-	if slices.Contains(w.steps, "resumed") {
+	if slices.Contains(w.taken(), "resumed") {
 		t.Error("the VMM was told to let the guest run")
 	}
-	delete(w.fail, "shim resume")
+	w.failStep("shim resume", nil)
 	if _, err := a.resume(ctx, "web", false); err != nil {
 		t.Error(err)
 	}

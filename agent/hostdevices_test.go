@@ -123,7 +123,7 @@ func TestHostDevicesFail(t *testing.T) {
 		if _, err := a.create(t.Context(), withDevices("web", "0000:01:00.0", testMediated)); err != nil {
 			t.Fatal(err)
 		}
-		w.fail[step] = errors.New("no luck")
+		w.failStep(step, errors.New("no luck"))
 		if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err == nil {
 			t.Errorf("%s: no error", step)
 		}

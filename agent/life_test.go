@@ -180,14 +180,14 @@ func TestStartTakesItselfBack(t *testing.T) {
 			a := w.start()
 			a.mustCreate(t, "web")
 			broken := errors.New("broken")
-			w.fail[step] = broken
+			w.failStep(step, broken)
 			_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
 			if !errors.Is(err, broken) {
 				t.Fatalf("start: %v", err)
 			}
 			a.wantState(t, "web", lifecycle.Created)
 			w.wantNothingHeld(t)
-			delete(w.fail, step)
+			w.failStep(step, nil)
 			a.mustStart(t, "web")
 			a.wantState(t, "web", lifecycle.Running)
 			if _, err := a.kill(t.Context(), "web"); err != nil {

@@ -196,9 +196,10 @@ func TestNamedTapIsRestored(t *testing.T) {
 	if _, err := a.kill(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
-	noted, opened, restored := slices.Index(w.steps, "note tap7"), slices.Index(w.steps, "tap"), slices.Index(w.steps, "restore tap7")
+	steps := w.taken()
+	noted, opened, restored := slices.Index(steps, "note tap7"), slices.Index(steps, "tap"), slices.Index(steps, "restore tap7")
 	if noted < 0 || opened < noted || restored < opened {
-		t.Errorf("steps %q: want the tap noted, opened and restored", w.steps)
+		t.Errorf("steps %q: want the tap noted, opened and restored", steps)
 	}
 	w.wantNothingHeld(t)
 }

@@ -180,14 +180,14 @@ func TestAttachFails(t *testing.T) {
 		w := newWorld(t)
 		a := started(t, w)
 		w.mu.Lock()
-		w.fail[step] = &shim.Error{Code: shim.CodeInvalid, Field: "disks[2].path", Message: "no"}
+		w.failStep(step, &shim.Error{Code: shim.CodeInvalid, Field: "disks[2].path", Message: "no"})
 		w.mu.Unlock()
 		wantCode(t, step, second(a.attach(t.Context(), tapRequest("lan"))), map[bool]codes.Code{true: codes.FailedPrecondition, false: codes.InvalidArgument}[step == "tap"])
 		a.wantDevices(t, "disk0@0 disk1@1 net0@0", "  ")
 	}
 	w := newWorld(t)
 	a := started(t, w)
-	w.fail["detach"] = &shim.Error{Code: shim.CodeTimeout, Message: "the guest keeps it"}
+	w.failStep("detach", &shim.Error{Code: shim.CodeTimeout, Message: "the guest keeps it"})
 	wantCode(t, "a guest that keeps it", first(a.detach(t.Context(), "web", "disk0")), codes.DeadlineExceeded)
 	a.wantDevices(t, "disk0@0 disk1@1 net0@0", "  ")
 	// It lets go later.
@@ -206,7 +206,8 @@ func TestAttachFails(t *testing.T) {
 func TestAgentLostWhilePlugging(t *testing.T) {
 	w := newWorld(t)
 	a := started(t, w)
-	w.fail["after attach"], w.fail["after detach"] = errors.New("lost"), errors.New("lost")
+	w.failStep("after attach", errors.New("lost"))
+	w.failStep("after detach", errors.New("lost"))
 	if _, _, err := a.attach(t.Context(), diskRequest("data", "/c")); err == nil {
 		t.Fatal("no error")
 	}
@@ -217,7 +218,7 @@ func TestAgentLostWhilePlugging(t *testing.T) {
 	p := w.proc("web")
 	p.notes = append(p.notes, []byte(`{}`), []byte(`{"attached":{"disk":{"name":"x"}},"complete":{"network":{"name":"x"}}}`), []byte(`[`))
 	a.end()
-	delete(w.fail, "after attach")
+	w.failStep("after attach", nil)
 	for range 2 {
 		b := w.start()
 		b.wantState(t, "web", lifecycle.Running)
@@ -292,19 +293,20 @@ func TestResize(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	w.fail["memory"] = errors.New("no")
+	w.failStep("memory", errors.New("no"))
 	wantCode(t, "a balloon that fails", size(0, "256Mi"), codes.Unavailable)
 	want(a, 3, "")
-	delete(w.fail, "memory")
+	w.failStep("memory", nil)
 
 	// Lost after the VMM has done it: the next agent asks.
-	w.fail["after vcpus"], w.fail["size"] = errors.New("lost"), errors.New("lost")
+	w.failStep("after vcpus", errors.New("lost"))
+	w.failStep("size", errors.New("lost"))
 	if err := size(4, ""); err == nil {
 		t.Error("no error")
 	}
 	want(a, 3, "")
 	a.end()
-	delete(w.fail, "size")
+	w.failStep("size", nil)
 	b := w.start()
 	want(b, 4, "")
 

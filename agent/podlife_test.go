@@ -43,7 +43,7 @@ func TestPodAdopted(t *testing.T) {
 		t.Errorf("%v, was %v", is, was)
 	}
 	launches := 0
-	for _, step := range w.steps {
+	for _, step := range w.taken() {
 		if step == "launch" {
 			launches++
 		}
@@ -315,7 +315,7 @@ func TestPodSavedAndKilled(t *testing.T) {
 	n.servePod(t, a)
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	w.fail["after the image"] = errors.New("the shim was killed")
+	w.failStep("after the image", errors.New("the shim was killed"))
 	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: filepath.Join(t.TempDir(), "one")}, ignoreProgress); err == nil {
 		t.Error("it was saved")
 	}

@@ -161,9 +161,9 @@ func TestPodRefused(t *testing.T) {
 		{"a damaged image", nil, func(p *fakePod) {
 			p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: []byte("{}")}
 		}, []string{"/saved/one/manifest.json"}},
-		{"a launch that fails", func(n *fakeNode) { n.w.fail["launch"] = errors.New("QEMU says no") }, nil, []string{"QEMU says no"}},
-		{"a monitor that can't be reached", func(n *fakeNode) { n.w.fail["connect"] = errors.New("deaf monitor") }, nil, []string{"deaf monitor"}},
-		{"a status that can't be had", func(n *fakeNode) { n.w.fail["status"] = errors.New("mute monitor") }, nil, []string{"mute monitor"}},
+		{"a launch that fails", func(n *fakeNode) { n.w.failStep("launch", errors.New("QEMU says no")) }, nil, []string{"QEMU says no"}},
+		{"a monitor that can't be reached", func(n *fakeNode) { n.w.failStep("connect", errors.New("deaf monitor")) }, nil, []string{"deaf monitor"}},
+		{"a status that can't be had", func(n *fakeNode) { n.w.failStep("status", errors.New("mute monitor")) }, nil, []string{"mute monitor"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)

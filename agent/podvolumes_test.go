@@ -84,7 +84,7 @@ func TestPodFillsNoLog(t *testing.T) {
 		wantText(t, n.refusal(t, proc), fmt.Sprint("it is ", i))
 	}
 	w.mu.Lock()
-	w.fail["launch"] = errors.New(strings.Repeat("no ", maxMessage/4))
+	w.failStep("launch", errors.New(strings.Repeat("no ", maxMessage/4)))
 	w.mu.Unlock()
 	wantText(t, n.refusal(t, n.container()), "no no")
 	dialled := 0

@@ -15,7 +15,7 @@ func TestFailedReset(t *testing.T) {
 	for step, want := range map[string]lifecycle.State{"reset": lifecycle.Running, "reset, off": lifecycle.Paused} {
 		t.Run(step, func(t *testing.T) {
 			w, a := withRunning(t)
-			w.fail[step] = errors.New("no such disk")
+			w.failStep(step, errors.New("no such disk"))
 			_, err := a.reset(t.Context(), "web")
 			wantCode(t, step, err, codes.Unavailable)
 			a.wantState(t, "web", want)

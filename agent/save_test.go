@@ -75,7 +75,7 @@ func TestSaveFails(t *testing.T) {
 	for _, step := range []string{"save", "commit"} {
 		t.Run(step, func(t *testing.T) {
 			w, a := withRunning(t)
-			w.fail[step] = &shim.Error{Code: shim.CodeSpace, Message: "disk full"}
+			w.failStep(step, &shim.Error{Code: shim.CodeSpace, Message: "disk full"})
 			dir := filepath.Join(t.TempDir(), "image")
 			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
 			wantCode(t, "save", err, codes.ResourceExhausted)
@@ -119,7 +119,7 @@ func TestSaveLosesConnection(t *testing.T) {
 				l.shim.(*fakeShim).hangUp()
 				<-l.over // the agent has another connection
 			}
-			w.fail[step] = shim.ErrDisconnected
+			w.failStep(step, shim.ErrDisconnected)
 			dir := filepath.Join(t.TempDir(), "image")
 			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
 			wantCode(t, "save", err, codes.Unavailable)
@@ -132,7 +132,7 @@ func TestSaveLosesConnection(t *testing.T) {
 func TestSaveFailsAndGuestStands(t *testing.T) {
 	w, a := withRunning(t)
 	w.hooks["commit"] = func() { w.proc("web").paused = true }
-	w.fail["commit"] = &shim.Error{Code: shim.CodeInternal, Message: "the guest stands still"}
+	w.failStep("commit", &shim.Error{Code: shim.CodeInternal, Message: "the guest stands still"})
 	dir := filepath.Join(t.TempDir(), "image")
 	if _, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {}); err == nil {
 		t.Fatal("it was saved")
@@ -146,7 +146,7 @@ func TestSaveFailsAndGuestStands(t *testing.T) {
 // TestSaveShimDies kills the shim when the image is there and nothing says so.
 func TestSaveShimDies(t *testing.T) {
 	w, a := withRunning(t)
-	w.fail["after the image"] = shim.ErrDisconnected
+	w.failStep("after the image", shim.ErrDisconnected)
 	dir := filepath.Join(t.TempDir(), "image")
 	_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
 	wantCode(t, "save", err, codes.Unavailable)
@@ -222,8 +222,8 @@ func TestRestoreFails(t *testing.T) {
 		"damaged":    func(_ *world, dir string) { os.Truncate(filepath.Join(dir, "state"), 1) },
 		"gone":       func(_ *world, dir string) { os.RemoveAll(dir) },
 		"not for us": func(w *world, _ string) { w.vmm.checkErr = errors.New("other machine type") },
-		"launch":     func(w *world, _ string) { w.fail["launch"] = errors.New("broken") },
-		"connect":    func(w *world, _ string) { w.fail["connect"] = errors.New("broken") },
+		"launch":     func(w *world, _ string) { w.failStep("launch", errors.New("broken")) },
+		"connect":    func(w *world, _ string) { w.failStep("connect", errors.New("broken")) },
 	}
 	for name, breakIt := range breaks {
 		t.Run(name, func(t *testing.T) {

@@ -113,7 +113,7 @@ func TestAdvice(t *testing.T) {
 		w.others = []vmm.Program{newOther(w)}
 		want := "networks[0].user: want a tap, or use vmm: qemu"
 		if !there {
-			w.fail["info"] = errors.New("no such file")
+			w.failStep("info", errors.New("no such file"))
 			want = "networks[0].user: want a tap"
 		}
 		a := w.start()
@@ -150,7 +150,7 @@ func TestAutoVMM(t *testing.T) {
 	}{
 		{name: "the first", hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
 		{name: "by name", spec: func(s *vmletv1.VirtualMachineSpec) { s.Vmm = otherName }, hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor was asked for"},
-		{name: "qemu not there", change: func(w *world, _ *otherVMM) { w.fail["info"] = errors.New("no such file") },
+		{name: "qemu not there", change: func(w *world, _ *otherVMM) { w.failStep("info", errors.New("no such file")) },
 			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't be used (no such file)"},
 		{name: "qemu refuses", change: func(w *world, _ *otherVMM) { w.vmm.refuses = fault },
 			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't: devices.x: there is none"},
