@@ -157,8 +157,8 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, want *wanted) (*machine
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
 func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
-	// The name begins each error, and is not to take the place of what follows.
-	name := clip(d.SpecificationName, maxPath)
+	// The name begins each error, and leaves room for what follows, in the log, too.
+	name := clip(d.SpecificationName, maxLogged/2)
 	if n := len(d.Specification); n > shim.MaxPodSpecification {
 		return nil, failf(codes.InvalidArgument, "%s: %d bytes, a VM in a pod may have a specification of %d", name, n, shim.MaxPodSpecification)
 	}
