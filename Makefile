@@ -71,7 +71,7 @@ CHAOSTIME ?= 10m
 chaos: ## every fault at every step, then kills at random under load for CHAOSTIME (10m)
 	test/setup test
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -v -timeout 2h -run 'Faults|PowerCut|Resealed' \
-	  ./vmm/memory ./agent/store ./internal/atomicfile ./vmm/shim/internal/...
+	  ./memory ./agent/store ./internal/atomicfile ./shim/internal/...
 	VMLET_EVERYTHING=1 $(GO) test -race -count=1 -timeout 2h ./test/e2e ./test/guest ./test/libvirt ./cmd/vmlet-shim
 	VMLET_CHAOS=$(CHAOSTIME) $(GO) test -race -count=1 -v -timeout 24h -run '^(TestFaultWalk|TestChaos.*)$$' ./test/e2e
 

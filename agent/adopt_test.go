@@ -10,7 +10,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/vmlet/vmlet/agent/selector"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 )

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )

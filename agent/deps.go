@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // Shim is the agent's connection to one shim: a *shim.Client.

@@ -22,10 +22,10 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // world is a machine: what outlives an agent.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/pods"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sync/semaphore"
 )
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // grantedName is the file in a VM's state folder that says what the VMM's user was

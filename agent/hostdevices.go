@@ -8,8 +8,8 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // hostFacts checks what a complete specification wants of the machine: devices that

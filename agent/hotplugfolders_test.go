@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // TestHotplugFolders: what VMMs may reach later is there, and nobody else's.

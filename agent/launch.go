@@ -8,11 +8,11 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/undo"
+	"github.com/vmlet/vmlet/cloudinit"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudinit"
-	"github.com/vmlet/vmlet/vmm/shim"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"

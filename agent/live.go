@@ -12,9 +12,9 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/internal/atomicfile"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/grpc/codes"
 )
 

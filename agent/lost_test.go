@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 )

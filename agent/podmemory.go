@@ -7,9 +7,9 @@ import (
 
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )

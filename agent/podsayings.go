@@ -9,8 +9,8 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/shim"
 	"golang.org/x/sync/semaphore"
 )
 

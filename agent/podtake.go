@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/memory"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"

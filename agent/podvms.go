@@ -10,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/internal/inotify"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"

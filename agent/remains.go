@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // remainsPatience is how long a disk may take to let the remains of a save be removed.

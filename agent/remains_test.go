@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // TestRemainsAreRemoved: what a shim has noted of a save that it didn't live to see

@@ -14,8 +14,8 @@ import (
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"google.golang.org/grpc"
 )
 

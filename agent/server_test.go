@@ -15,8 +15,8 @@ import (
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/suites"
-	"github.com/vmlet/vmlet/vmm/shim"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/vmlet/vmlet/internal/interrupted"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
 )
 

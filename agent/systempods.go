@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/vmlet/vmlet/agent/pods"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"

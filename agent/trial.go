@@ -7,8 +7,8 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // trial finds out which VMMs can run the VM of a launch. Nothing is taken for it.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/untree"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // folderPatience bounds one try to remove a VMM's folder. Each try leaves less of it.

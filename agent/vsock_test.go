@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // slowMonitor answers with what was so, after something else has happened.

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -2,7 +2,7 @@ package hypervisor
 
 import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Base is embedded by hypervisors for all that is the same under each. It has every optional part of the contract, and leaves open

@@ -2,7 +2,7 @@ package hypervisor
 
 import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // What follows is what a hypervisor may offer beside Hypervisor itself. Each is asked for with As, and one that is not there means

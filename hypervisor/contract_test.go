@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // withLayers is a hypervisor with these defaults.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Layers are the defaults of every VM: the common ones, and those of each hypervisor. They are what spec.Default takes: from the

@@ -8,9 +8,9 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sys/unix"
 )
 

@@ -2,7 +2,7 @@ package hypervisor
 
 import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Validate returns all faults of a specification, before or after its defaults are filled in: those of spec.Validate, a hypervisor

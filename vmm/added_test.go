@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // docs/adding-a-vmm.md shows what follows, piece by piece; a test compares them.

@@ -2,7 +2,7 @@ package vmm
 
 import (
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Defaulter is a VMM with defaults of its own.

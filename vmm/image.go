@@ -3,9 +3,9 @@ package vmm
 import (
 	"slices"
 
-	"github.com/vmlet/vmlet/vmm/disk"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // Image is a memory image to be restored.

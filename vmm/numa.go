@@ -3,9 +3,9 @@ package vmm
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // MemoryPart is a NUMA node's part of the file that is the guest's RAM.

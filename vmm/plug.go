@@ -3,8 +3,8 @@ package vmm
 import (
 	"context"
 
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // Plugger is a VMM whose machines take and give up devices while they run. Like

@@ -16,7 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // scopes are cgroups that systemd makes, as transient units: one for each run of a

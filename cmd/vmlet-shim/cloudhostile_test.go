@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // standIn is a program that does what knobs say.

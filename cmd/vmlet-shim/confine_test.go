@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
 )
 

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/faultfs"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // diskFaults are those of a save, with what its error has to say.

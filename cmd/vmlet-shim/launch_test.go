@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/disk"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 func TestBootTypePowerOff(t *testing.T) {

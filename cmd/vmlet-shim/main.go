@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
-	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // Exit codes, as those of the vmlet command.

@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
-	"github.com/vmlet/vmlet/vmm/shim/server"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/server"
 )
 
 // podMode is the first argument of a shim that is a container's program.

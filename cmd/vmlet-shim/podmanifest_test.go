@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // writeManifest makes up that of an image, all of whose memory has data.

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // podScene is a container: a shim in a pod's volume, run by a user who may do

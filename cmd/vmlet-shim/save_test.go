@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/disk"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 )
 
 type sysStat = syscall.Stat_t

@@ -19,13 +19,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Emulation is QEMU's TCG: the VMM translates the guest's instructions itself. It needs nothing of the kernel, so it always works;

@@ -5,7 +5,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // maxVCPUsARM64 is KVM_MAX_VCPUS there: VGIC_V3_MAX_CPUS, 512 (include/kvm/arm_vgic.h). On x86 the kernel's own limit is no lower

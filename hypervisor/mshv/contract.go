@@ -3,7 +3,7 @@ package mshv
 import (
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // maxVCPUs is MSHV_MAX_VPS (drivers/hv/mshv_root.h of Linux 6.15).

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Basis is how a figure came about.

@@ -12,9 +12,9 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 const mib = 1 << 20

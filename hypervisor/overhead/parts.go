@@ -3,7 +3,7 @@ package overhead
 import (
 	"fmt"
 
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // vmmCosts are a VMM's own, in bytes: private memory and its program's and libraries' pages, which a pod's image has for itself.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Profile is a stack by its names. The zero Profile says nothing.

@@ -10,9 +10,9 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 func TestDefaultsByHypervisor(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/memory"
 )
 
 // The guest of the rows of large.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	vmmshim "github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
-	vmmshim "github.com/vmlet/vmlet/vmm/shim"
 )
 
 // restoresInterrupted loses someone in the middle of a restore: the VM stays saved,

@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/vmlet/vmlet/memory"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/memory"
 )
 
 // savesAndRestores saves and restores one VM in every way.

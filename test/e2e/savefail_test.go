@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
+	"github.com/vmlet/vmlet/memory"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/memory"
 )
 
 // largeFilled is how much of its memory a large guest has filled, in bytes.

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // maxOutput bounds what is read of the program, in bytes; its help has some ten

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // modelHost is the one CPU model: the node's CPU, with all that the hypervisor can

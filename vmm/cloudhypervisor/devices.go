@@ -1,9 +1,9 @@
 package cloudhypervisor
 
 import (
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // entropySource is the host's file that a guest's random numbers come from.

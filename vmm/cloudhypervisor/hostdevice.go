@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // vfioFolder has the nodes of IOMMU groups. The VMM's user may open those of the

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // ErrImage is wrapped by CheckImage's errors: the image may be whole, but it can't be

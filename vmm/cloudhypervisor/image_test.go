@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/memory"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/memory"
 )
 
 // TestManifests: an image of each VM can be restored by the program that made it.

@@ -3,8 +3,8 @@ package cloudhypervisor
 import (
 	"strconv"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // Devices sit where their role and slot say, which is their index as a rule, never where there is room: one more

@@ -1,10 +1,10 @@
 package cloudhypervisor
 
 import (
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // memory backs RAM, as one zone, with the file that the shim opened. One that is

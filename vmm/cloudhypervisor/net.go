@@ -3,9 +3,9 @@ package cloudhypervisor
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // queuePair is one queue to receive and one to send: a tap has one pair.

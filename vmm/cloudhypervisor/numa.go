@@ -3,10 +3,10 @@ package cloudhypervisor
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // numa divides the vCPUs among the guest's nodes. The memory can be one node's only:

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // FuzzPlan wants of every specification that is valid a plan in which all is in

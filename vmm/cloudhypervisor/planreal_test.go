@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
 )
 
 // realCases are those that need neither taps, nor firmware, nor devices of the host.

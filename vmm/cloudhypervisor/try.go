@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/internal/run"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 const (

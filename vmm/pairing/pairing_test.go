@@ -10,8 +10,8 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/pairing"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // made is a hypervisor that works, or not.

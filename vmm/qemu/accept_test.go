@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // TestRealQEMUAccepts starts every command line that this machine has the devices

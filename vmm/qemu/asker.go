@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // asker asks one question after the other until one fails.

@@ -3,9 +3,9 @@ package qemu
 import (
 	"path/filepath"
 
-	"github.com/vmlet/vmlet/vmm/disk"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 )
 
 func (b *builder) bootArgs() {

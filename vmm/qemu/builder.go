@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // builder collects a command line and its files, and all faults on the way.

@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 const testID = "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11"

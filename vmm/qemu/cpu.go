@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Models that are not the same everywhere: "host" is the node's CPU and "max"

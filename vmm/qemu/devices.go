@@ -1,8 +1,8 @@
 package qemu
 
 import (
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // usbPorts is how many USB 3 ports the controller gets; each has a USB 2 port of

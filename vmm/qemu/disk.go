@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/disk"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // disks adds every disk, then the cloud-init seed.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // featureList is libvirt's, where it is installed.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 	"golang.org/x/sys/unix"
 )
 

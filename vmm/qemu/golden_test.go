@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/plan"
 )
 
 type vmSpec = vmletv1.VirtualMachineSpec

@@ -3,9 +3,9 @@ package qemu
 import (
 	"fmt"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // hostDevices hands devices of the host over by VFIO. QEMU opens the nodes of their

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // unavailableKey is the entry of the manifest's VMM.Extra that lists the features

@@ -17,10 +17,10 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // chooseMachine resolves the machine type to a versioned one: an image is

@@ -3,9 +3,9 @@ package qemu
 import (
 	"strconv"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // memoryPlan says what RAM the shim is to make.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 func (b *builder) networks() {

@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/memory"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // ramParts are the nodes' memory in the one file that is copied out and filled.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // Sockets that a QEMU listens on, by their names in the VM's run folder. A

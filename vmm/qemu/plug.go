@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/vmlet/vmlet/plan"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/plan"
 	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 var _ vmm.Plugger = (*QEMU)(nil)

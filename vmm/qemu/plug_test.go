@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // plugCase is a device that comes or goes.

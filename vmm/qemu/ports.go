@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Entries of the manifest's VMM.Extra that say what the machine was made with at its

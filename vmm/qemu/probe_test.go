@@ -14,8 +14,8 @@ import (
 	"time"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // wrapper is a program that counts its runs, refuses an accelerator, and is a

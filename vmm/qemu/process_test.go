@@ -13,8 +13,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sys/unix"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/spec"
 	"golang.org/x/sync/semaphore"
 )
 

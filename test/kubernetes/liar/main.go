@@ -17,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 const volume = "/run/vmlet"

@@ -9,7 +9,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/shim"
+	"github.com/vmlet/vmlet/shim"
 )
 
 // most is how long a text in a message of the largest size may be, in bytes.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // Files of cloud-hypervisor's snapshot (its docs/snapshot_restore.md). An image's

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/plan"
 )
 
 // entry is a file in an archive.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // listening is a hub, and the path of its socket.

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/plan"
 )
 
 // alreadyLocked is what the VMM says of a disk on which another has a lock.

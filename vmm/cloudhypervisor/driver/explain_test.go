@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // TestExplain: the file is named by field and path, and the VMM's words stay.

@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // machine is one cloud-hypervisor.

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
-	"github.com/vmlet/vmlet/vmm/plan"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.

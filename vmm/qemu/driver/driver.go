@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // Name is the name that a plan gives this VMM.

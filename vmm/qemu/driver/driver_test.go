@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // forEachQEMU runs a test under all QEMUs of this machine.

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
-	"github.com/vmlet/vmlet/vmm/shim"
 )
 
 // TestExplain: what QEMU says of a descriptor is said of the field and the file.

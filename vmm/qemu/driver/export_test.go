@@ -3,7 +3,7 @@ package driver
 import (
 	"context"
 
-	"github.com/vmlet/vmlet/vmm/shim/server"
+	"github.com/vmlet/vmlet/shim/server"
 )
 
 // Reset presses the reset button, which the shim never does.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp/qmptest"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // TestHangs: a save does not wait without end for a QEMU that does nothing any more.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	"github.com/vmlet/vmlet/vmm/plan"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 var _ server.Plugger = (*machine)(nil)

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
-	"github.com/vmlet/vmlet/vmm/shim/server"
 )
 
 // attachment adds a raw disk by a set of descriptors.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/machineflags"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 func (a *app) createCmd() *cobra.Command {

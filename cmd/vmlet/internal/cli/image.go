@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
-	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/memory"
 )
 
 func (a *app) imageCmd() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal/ptytest"
-	"github.com/vmlet/vmlet/vmm/memory"
+	"github.com/vmlet/vmlet/memory"
 )
 
 // makeImage makes an image of 2 MiB of RAM.

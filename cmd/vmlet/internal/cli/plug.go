@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // changeable tells the states in which a machine's devices and size can be changed.

@@ -15,8 +15,8 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
-	"github.com/vmlet/vmlet/vmm/spec"
 )
 
 // runOptions are the flags of `run` that do not describe the machine.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Flags are those that describe a machine.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm/spec"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // apply returns the YAML of the specification that the flags make of a base.

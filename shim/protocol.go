@@ -1,0 +1,335 @@
+// Package shim is the small process that stands between the agent and one
+// VMM, and the protocol that the two speak.
+//
+// The shim outlives the agent. It binds the VMM's sockets, makes the guest's
+// RAM, starts the VMM with the least rights, keeps its console and logs, reaps
+// it and writes down how it ended; and it copies RAM out to an image and fills
+// it in, because a page of memory is charged to whoever touches it first and
+// because a guest must go on when the agent is lost in the middle of a save.
+package shim
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+)
+
+// Version of the protocol. An agent serves shims of its own and of the
+// previous minor version; another major version is refused.
+const (
+	VersionMajor = 1
+	VersionMinor = 3
+)
+
+// Names of the sockets and files in a VM's run folder (not kept over a reboot).
+const (
+	SocketName = "shim.sock" // the shim's own, bound by the agent
+	PIDName    = "shim.json" // ShimProcess
+	RAMName    = "ram"       // the guest's RAM, in a pod
+)
+
+// Names of the files in a VM's state folder (kept over a reboot).
+const (
+	ConsoleLogName = "console.log"
+	VMMLogName     = "vmm.log"
+	ShimLogName    = "shim.log"
+	ExitName       = "exit.json" // Exit
+)
+
+// VMMFolderName is that of the VMM's own folder (plan.FileFolder) in the state
+// folder, which a shim that was killed leaves behind.
+const VMMFolderName = "vmm"
+
+// A message is a frame: its length in bytes as four bytes, big-endian, then
+// JSON. Descriptors (SCM_RIGHTS) come with the frame's first byte.
+
+// Op names a request.
+type Op string
+
+const (
+	OpHello    Op = "hello"    // Hello → Welcome; first on every connection
+	OpDescribe Op = "describe" // none → Described; of a shim in a pod (1.1)
+	OpLaunch   Op = "launch"   // Launch (+ descriptors) → Launched
+	OpSave     Op = "save"     // Save → Prepared; progress on the way
+	OpCommit   Op = "commit"   // Commit → Committed; only after a Prepared on this connection
+	OpAbort    Op = "abort"    // none → none; ends a launch or save under way on this connection: a launch is undone, after a save the guest goes on
+	OpResume   Op = "resume"   // none → none: a guest that has not run since its restore or a save runs, if its disks are as they were then; one that has is left as it is (1.3)
+	OpStop     Op = "stop"     // Stop → Exit
+	OpKill     Op = "kill"     // Kill → Exit
+	OpAttach   Op = "attach"   // Attach (+ descriptors) → none: it is there, or nothing of it is (1.2)
+	OpDetach   Op = "detach"   // Detach → none (1.2)
+	OpConsole  Op = "console"  // Console → none, with one descriptor: a stream socket
+	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
+)
+
+// Request is what the agent sends. Requests on one connection may overlap.
+type Request struct {
+	ID   uint64          `json:"id"`
+	Op   Op              `json:"op"`
+	Args json.RawMessage `json:"args,omitempty"`
+	// Files is the number of descriptors that come with it.
+	Files int `json:"files,omitempty"`
+}
+
+// Message is what the shim sends: the reply to a request or, with Progress,
+// a word on the way to it, or, with ID 0, an Event.
+type Message struct {
+	ID       uint64          `json:"id,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+	Progress *Progress       `json:"progress,omitempty"`
+	Event    *Event          `json:"event,omitempty"`
+	Body     json.RawMessage `json:"body,omitempty"`
+	Files    int             `json:"files,omitempty"`
+}
+
+// Code classifies an Error, so that nobody compares texts.
+type Code string
+
+const (
+	CodeInvalid      Code = "invalid"      // the request, or a file that it names, is wrong: Field says which
+	CodePrecondition Code = "precondition" // not in this state
+	CodeSpace        Code = "space"        // too little free space
+	CodeDamaged      Code = "damaged"      // an image is not whole
+	CodeChangedDisk  Code = "changed-disk" // a disk is not as it was when the image was saved
+	CodeVersion      Code = "version"      // a protocol that is not spoken here
+	CodeTimeout      Code = "timeout"      // the guest has not done its part in time (1.2)
+	CodeCancelled    Code = "cancelled"    // aborted, or its caller has gone
+	CodeInternal     Code = "internal"     // anything else: the VMM, the system
+)
+
+// Error is how a request failed.
+type Error struct {
+	Code    Code   `json:"code"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// Hello opens a connection.
+type Hello struct {
+	Major int `json:"major"`
+	Minor int `json:"minor"`
+}
+
+// Welcome answers Hello.
+type Welcome struct {
+	Major int `json:"major"`
+	Minor int `json:"minor"`
+	PID   int `json:"pid"`
+	// VMMPID is 0 before a launch.
+	VMMPID int `json:"vmmPid,omitempty"`
+	// Launching: a launch is under way.
+	Launching bool `json:"launching,omitempty"`
+	// Saving: a save has not been committed yet.
+	Saving bool `json:"saving,omitempty"`
+	// Damaged: what is wrong with the image that RAM is mapped from.
+	Damaged string `json:"damaged,omitempty"`
+	// Exit: the VMM has ended, and the shim is about to.
+	Exit *Exit `json:"exit,omitempty"`
+	// Pod is set by a shim in a pod (1.1).
+	Pod *Pod `json:"pod,omitempty"`
+	// Keep is what came with the launch (1.1).
+	Keep json.RawMessage `json:"keep,omitempty"`
+	// Notes are what came with the last attachment or detachment of each device, in
+	// their order (1.2).
+	Notes []json.RawMessage `json:"notes,omitempty"`
+}
+
+// Pod is what a shim in a pod says of its place there. All of it is the pod's
+// word, and names nothing that an agent may open.
+type Pod struct {
+	// RunDir is the path, in the pod, of the folder with its sockets.
+	RunDir string `json:"runDir"`
+	// RunID is what its exit.json has: nobody has started it.
+	RunID string `json:"runId"`
+	// StateDir is the path, in the pod, of a folder that outlives the pod; empty: there is
+	// none, and the VM's firmware variables are in RunDir.
+	StateDir string `json:"stateDir,omitempty"`
+}
+
+// Described answers OpDescribe: the VM that a shim in a pod is there for.
+type Described struct {
+	// Specification is a file's content; its name is for messages.
+	Specification     []byte `json:"specification,omitempty"`
+	SpecificationName string `json:"specificationName,omitempty"`
+	// Restore: the VM goes on from an image.
+	Restore *PodRestore `json:"restore,omitempty"`
+	// VMMs is what the programs in the pod's image say of themselves, as
+	// `vmlet probe --vmms` prints it.
+	VMMs json.RawMessage `json:"vmms"`
+
+	held *share // of the client's room, see Done
+}
+
+// PodRestore is the image that a pod's VM goes on from.
+type PodRestore struct {
+	// Directory is its path in the pod.
+	Directory string `json:"directory"`
+	// Manifest is the content of its manifest.json, without the sums of its chunks.
+	Manifest          []byte `json:"manifest"`
+	Lazy              bool   `json:"lazy,omitempty"`
+	AllowChangedDisks bool   `json:"allowChangedDisks,omitempty"`
+	NewIdentity       bool   `json:"newIdentity,omitempty"`
+}
+
+// Release ends a shim without a VMM.
+type Release struct {
+	// Reason why there is none: a shim in a pod says it to the pod's owner (1.1).
+	Reason string `json:"reason,omitempty"`
+}
+
+// Launch starts the VMM. The reply comes when its monitor answers and, with
+// Plan.Restore, when its memory and device state are back; the guest then
+// runs, or stands still if Plan.Paused.
+type Launch struct {
+	Plan *plan.Plan `json:"plan"`
+	// Keep is the agent's own: the shim gives it to agents that come later (1.1).
+	Keep json.RawMessage `json:"keep,omitempty"`
+	// Grace that the guest has to shut down when the shim is asked to end by a
+	// signal; 0: what the shim was started with (1.1).
+	Grace time.Duration `json:"grace,omitempty"`
+}
+
+// Launched answers Launch.
+type Launched struct {
+	VMMPID int `json:"vmmPid"`
+}
+
+// Save stops the guest and writes its image to Directory. The image is whole
+// but for its manifest when the reply, Prepared, comes; Commit makes it an
+// image and ends or continues the guest. If the connection closes before,
+// the guest goes on and the folder is as it was.
+type Save struct {
+	Directory string `json:"directory"`
+	// Manifest as far as the agent knows it; the shim fills in memory,
+	// chunks, sizes, sums and the identity of each disk.
+	Manifest memory.Manifest `json:"manifest"`
+}
+
+// Prepared answers Save.
+type Prepared struct {
+	ImageID     string `json:"imageId"`
+	MemoryBytes uint64 `json:"memoryBytes"` // written
+	StateBytes  uint64 `json:"stateBytes"`
+}
+
+// Commit makes an image of what Save prepared.
+type Commit struct {
+	KeepRunning bool `json:"keepRunning,omitempty"`
+}
+
+// Committed answers Commit: the manifest is in place, and the VMM has ended or
+// the guest runs again.
+type Committed struct {
+	// Stopped is how long the guest stood still, as far as it has gone on.
+	Stopped time.Duration `json:"stopped"`
+	// Exit is how the VMM ended; nil with KeepRunning.
+	Exit *Exit `json:"exit,omitempty"`
+}
+
+// Stop presses the power button and kills the VMM after Grace.
+type Stop struct {
+	Grace time.Duration `json:"grace"`
+}
+
+// Kill ends the VMM at once.
+type Kill struct {
+	// Reason, if its launch could not be seen through: a shim in a pod has failed
+	// then, and says it to the pod's owner (1.1).
+	Reason string `json:"reason,omitempty"`
+}
+
+// Attach gives a VMM that runs one more device. If the connection closes before the
+// reply, nothing of it stays.
+type Attach struct {
+	Attachment *plan.Attachment `json:"attachment"`
+	// Note is the agent's own, and opaque: agents that come later are given it once
+	// the device is there.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// Detach takes a device away, whether it was there from the beginning or was
+// attached later. The guest is asked, and has Within to let it go: then the error
+// is CodeTimeout. If it does so afterwards, that is an Event.
+type Detach struct {
+	Detachment *plan.Detachment `json:"detachment"`
+	Within     time.Duration    `json:"within"`
+	// Note is as in Attach, once the device is gone.
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// Console attaches to the serial console.
+type Console struct {
+	// Backlog is how many bytes of what was last printed come first.
+	Backlog int `json:"backlog,omitempty"`
+}
+
+// Progress of a launch or a save; bytes where Total is not 0.
+type Progress struct {
+	Step  string `json:"step"`
+	Done  uint64 `json:"done,omitempty"`
+	Total uint64 `json:"total,omitempty"`
+}
+
+// Event is what happens unasked.
+type Event struct {
+	// Exit: the VMM has ended. The shim ends after it.
+	Exit *Exit `json:"exit,omitempty"`
+	// Damaged: the image that RAM is mapped from is not whole; the guest was
+	// paused.
+	Damaged string `json:"damaged,omitempty"`
+	// Note of a detachment that the guest has agreed to after its time was over:
+	// the device is gone (1.2).
+	Note json.RawMessage `json:"note,omitempty"`
+}
+
+// Reason says how a VMM ended.
+type Reason string
+
+const (
+	ReasonShutdown Reason = "shutdown" // the guest powered off, or Stop made it
+	ReasonKilled   Reason = "killed"   // by Kill, or by Stop after its grace period
+	ReasonSaved    Reason = "saved"    // its memory is in an image
+	ReasonPanicked Reason = "panicked" // the guest panicked
+	ReasonFailed   Reason = "failed"   // it never came up
+	ReasonCrashed  Reason = "crashed"  // anything else
+)
+
+// Exit is how a VMM ended; also the file ExitName.
+type Exit struct {
+	Reason Reason    `json:"reason"`
+	Time   time.Time `json:"time"`
+	// Code is the exit status, -1 if a signal ended it.
+	Code   int    `json:"code"`
+	Signal string `json:"signal,omitempty"`
+	// Killed: Stop's grace period was over.
+	GraceOver bool `json:"graceOver,omitempty"`
+	// LastWords are the last lines that the VMM wrote to its standard error.
+	LastWords string `json:"lastWords,omitempty"`
+	// Image that the memory is in (ReasonSaved).
+	ImageDirectory string `json:"imageDirectory,omitempty"`
+	ImageID        string `json:"imageId,omitempty"`
+	// RunID is the --run-id that the agent started the shim with: an exit.json
+	// of an earlier run is not taken for this one's.
+	RunID string `json:"runId"`
+}
+
+// ShimProcess is the file PIDName: how an agent knows a shim that does not
+// answer any more. A pid alone is never trusted: StartTime is field 22 of
+// /proc/PID/stat, in clock ticks since boot (proc(5)).
+type ShimProcess struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"`
+	RunID     string `json:"runId"`
+	// BootID is the kernel's (random(4)): a run folder may outlive a reboot, after which
+	// another process may have PID and StartTime. Empty: not compared.
+	BootID string `json:"bootId,omitempty"`
+}

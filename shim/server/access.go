@@ -1,0 +1,211 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/interrupted"
+	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/plan"
+)
+
+// mayOpen tells by owner and mode whether a user could open the file; want is made
+// of unix.R_OK, W_OK and X_OK. With an access control list it says no.
+func mayOpen(file *os.File, user *plan.User, want uint32) (bool, error) {
+	if user == nil {
+		return true, nil // this process's own user has just opened it
+	}
+	var st unix.Stat_t
+	if err := fstat(int(file.Fd()), &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
+	}
+	if listed(func() (int, error) { return unix.Fgetxattr(int(file.Fd()), posixacl.Attribute, nil) }) {
+		return false, nil
+	}
+	return modeFor(&st, user)&want == want, nil
+}
+
+// listed says whether there is an access control list, of which size tells the length.
+func listed(size func() (int, error)) bool {
+	n, err := interrupted.RetryInt(size)
+	return err == nil && n > 0
+}
+
+// modeFor is what a mode allows a user, in the lowest three bits.
+func modeFor(st *unix.Stat_t, user *plan.User) uint32 {
+	member := st.Gid == user.GID
+	for _, gid := range user.Groups {
+		member = member || st.Gid == gid
+	}
+	switch {
+	case st.Uid == user.UID:
+		return st.Mode >> 6
+	case member:
+		return st.Mode >> 3
+	}
+	return st.Mode
+}
+
+// grant lets the VMM's user open a file again, until undo. Another shim may be
+// doing the same: one waits for the other, as a change of a list that is made between
+// reading and writing it would be lost. What is locked for that is a folder that root
+// alone can open: whoever can open it can keep it locked, and a VMM whose user can
+// read the folder of other VMs' disks would keep those from being started.
+func grant(user *plan.User, f *os.File, lock string, write bool, undo *undoStack) error {
+	want, perm := uint32(unix.R_OK), posixacl.Read
+	if write {
+		want, perm = want|unix.W_OK, perm|posixacl.Write
+	}
+	if enough, err := mayOpen(f, user, want); err != nil || enough {
+		return err
+	}
+	// The VMM's descriptor is closed here when it runs. Until access is taken back
+	// both may be moved.
+	own, err := os.OpenFile(linkTo(f), unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	undo.push(own.Close)
+	place, err := os.OpenFile(lock, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	undo.push(place.Close)
+	err = posixacl.Exclusively(lock, func() error { return posixacl.GrantFile(f, user.UID, perm) })
+	if errors.Is(err, unix.ENOTSUP) {
+		err = fmt.Errorf("%w: keep it on one that has them (ext4, XFS, Btrfs, tmpfs), or let all users open it", err)
+	}
+	if err != nil {
+		return err
+	}
+	undo.push(func() error {
+		return posixacl.Exclusively(linkTo(place), func() error { return posixacl.RevokeFile(own, user.UID) })
+	})
+	return nil
+}
+
+// linkTo leads to the very file, wherever it is by now.
+func linkTo(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// passable refuses a path that a user can't get to. A folder with an access control
+// list is taken to let them through.
+func passable(path string, user *plan.User) error {
+	if user == nil {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for dir := filepath.Dir(real); ; dir = filepath.Dir(dir) {
+		if err := passableFolder(path, dir, user); err != nil || dir == "/" {
+			return err
+		}
+	}
+}
+
+func passableFolder(path, dir string, user *plan.User) error {
+	var st unix.Stat_t
+	if err := interrupted.Retry(func() error { return unix.Stat(dir, &st) }); err != nil {
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if modeFor(&st, user)&unix.X_OK != 0 {
+		return nil
+	}
+	if listed(func() (int, error) { return unix.Getxattr(dir, posixacl.Attribute, nil) }) {
+		return nil
+	}
+	return fmt.Errorf("%s: the VMM opens it by its name, and its user %d can't get through %s (mode %#o): chmod o+x %s, or keep the file elsewhere",
+		path, user.UID, dir, st.Mode&0o7777, dir)
+}
+
+// copyOf is a copy of a file that the VMM's user can read.
+func (o *opener) copyOf(f *plan.File, file *os.File) (*os.File, error) {
+	if f.Named {
+		return o.namedCopy(file, fmt.Sprintf("copy-%d", len(o.files)))
+	}
+	sealed, err := sealedCopy(file)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, sealed)
+	return sealed, nil
+}
+
+// namedCopy is a copy in the VMM's folder, with which it goes.
+func (o *opener) namedCopy(file *os.File, name string) (*os.File, error) {
+	if o.folder == nil {
+		return nil, errors.New("the plan has a copy with a name, and no folder before it")
+	}
+	size, err := copyable(file)
+	if err != nil {
+		return nil, err
+	}
+	out, err := o.folder.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	if _, err := io.Copy(out, io.NewSectionReader(file, 0, size)); err != nil {
+		return nil, err
+	}
+	if err := o.give(out); err != nil {
+		return nil, err
+	}
+	again, err := o.folder.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, again)
+	return again, nil
+}
+
+// give makes a file the VMM's user's.
+func (o *opener) give(f *os.File) error {
+	if u := o.plan.User; u != nil {
+		return f.Chown(int(u.UID), int(u.GID))
+	}
+	return nil
+}
+
+// copyable returns the size of a file that can be copied.
+func copyable(file *os.File) (int64, error) {
+	st, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxCopy {
+		return 0, fmt.Errorf("it is %v of %d bytes, and only regular files up to %d are copied", st.Mode(), st.Size(), int64(maxCopy))
+	}
+	return st.Size(), nil
+}
+
+// maxCopy bounds what is copied into memory: a kernel or an initrd, in bytes.
+const maxCopy = 4 << 30
+
+// sealedCopy copies a file to memory that nobody can change any more.
+func sealedCopy(file *os.File) (*os.File, error) {
+	size, err := copyable(file)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(filepath.Base(file.Name()), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	sealed := os.NewFile(uintptr(fd), file.Name())
+	_, err = io.Copy(sealed, io.NewSectionReader(file, 0, size))
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		sealed.Close()
+		return nil, err
+	}
+	return sealed, nil
+}

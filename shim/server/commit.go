@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// quitTime is how long a VMM whose guest is saved may take to end by itself.
+const quitTime = 5 * time.Second
+
+// beginCommit carries out the rest of a save, also if the agent is lost now.
+func (s *Server) beginCommit(c *conn, args *shim.Commit) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.prepared == nil || s.prepared.owner != c:
+		return nil, precondition("nothing to commit: no save was prepared on this connection, or it was aborted")
+	}
+	p := s.prepared
+	op, err := s.begin("commit", nil)
+	if err != nil {
+		return nil, err
+	}
+	p.expire.Stop()
+	s.prepared = nil
+	return func() (any, error) { return s.commit(op, v, p, args.KeepRunning) }, nil
+}
+
+func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (any, error) {
+	faultpoint.Reach("shim.commit.begun")
+	// Not the operation's context: nothing short of a failure stops it now.
+	if err := p.image.Commit(context.Background(), p.manifest); err != nil {
+		s.log.Error("commit failed", "directory", p.directory, "error", err)
+		err = errors.Join(err, s.undoSave(v, p))
+		s.finish(op, func() {})
+		return nil, err
+	}
+	faultpoint.Reach("shim.commit.placed")
+	if err := s.run.Remove(shim.SavingName); err != nil {
+		s.log.Warn("remove the note of a save", "error", err)
+	}
+	s.log.Info("image committed", "directory", p.directory, "image", p.manifest.ID, "keepRunning", keepRunning)
+	if keepRunning {
+		return s.goOn(op, v, p)
+	}
+	s.mu.Lock()
+	v.saved = &savedIn{p.directory, p.manifest.ID}
+	s.mu.Unlock()
+	s.quit(v)
+	faultpoint.Reach("shim.commit.quit")
+	s.finish(op, func() {})
+	<-s.ended
+	return shim.Committed{Exit: s.exit}, nil
+}
+
+func (s *Server) goOn(op *operation, v *vm, p *prepared) (any, error) {
+	err := s.resume(v, p)
+	stopped := time.Since(p.since)
+	faultpoint.Reach("shim.commit.resumed")
+	s.finish(op, func() {})
+	if err != nil {
+		return nil, fmt.Errorf("the image in %s is whole, but %w", p.directory, err)
+	}
+	if !p.ran {
+		stopped = 0
+	}
+	return shim.Committed{Stopped: stopped}, nil
+}
+
+// quit ends a VMM whose guest is saved, and returns when it is gone.
+func (s *Server) quit(v *vm) {
+	ctx, cancel := context.WithTimeout(context.Background(), quitTime)
+	defer cancel()
+	if err := v.machine.Quit(ctx); err != nil {
+		s.log.Warn("ask the VMM to end: killing it, its guest is saved", "error", err)
+		cancel()
+	}
+	select {
+	case <-v.proc.done:
+		return
+	case <-ctx.Done():
+	}
+	if err := v.proc.kill(); err != nil {
+		s.log.Error("end the VMM", "error", err)
+	}
+	<-v.proc.done
+}
+
+// residentAnonymous returns how much memory of its own a process has touched,
+// in bytes: RssAnon of /proc/PID/status, see proc(5).
+func residentAnonymous(pid int) (uint64, error) {
+	path := fmt.Sprintf("/proc/%d/status", pid)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "\nRssAnon:")
+	line, _, found := strings.Cut(rest, " kB\n")
+	kib, err := strconv.ParseUint(strings.TrimSpace(line), 10, 50)
+	if err != nil || !found {
+		return 0, fmt.Errorf("%s: no RssAnon in kB: %w", path, errors.Join(err, os.ErrInvalid))
+	}
+	return kib << 10, nil
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/plan"
+)
+
+// connectPatience is how long somebody else's socket may take to let a connection in:
+// it does at once unless its backlog is full.
+const connectPatience = 10 * time.Second
+
+// connect reaches a socket that somebody else listens on. As with other files nobody
+// else's link leads to it: who listens takes the connection for root's.
+func (o *opener) connect(f *plan.File) (*os.File, error) {
+	place, err := openSocket(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Close()
+	conn, err := net.DialTimeout("unix", linkTo(place), connectPatience)
+	if err != nil {
+		if errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("%s: connect: %w: nobody listens there: start what is to (for a TPM, swtpm)", f.Path, unix.ECONNREFUSED)
+		}
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	defer conn.Close()
+	file, err := conn.(*net.UnixConn).File()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	o.own = append(o.own, file)
+	return file, nil
+}
+
+// socket lets the VMM's user connect to it.
+func (o *opener) socket(f *plan.File) (*os.File, error) {
+	place, err := openSocket(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, place)
+	return place, grant(o.plan.User, place, o.lock, true, o.undo)
+}
+
+// openSocket finds a socket, without a connection.
+func openSocket(path string) (*os.File, error) {
+	fd, err := open(path, unix.O_PATH)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	info, err := file.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s is no socket (%v)", path, info.Mode())
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}

@@ -1,0 +1,301 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// watchedDisk is a file of a disk whose identity goes into images.
+type watchedDisk struct {
+	name                string
+	layer               int // 0: the disk's own image; n: its nth backing file
+	field, path, format string
+	write               bool
+	file                *os.File // read-only, without O_DIRECT
+	// shared is the open file description that the VMM has inherited, and whose locks
+	// are the VMM's; nil: the VMM opens the file itself.
+	shared *os.File
+	// held is what the file must still be when the guest goes on: its memory belongs to
+	// that. Nil: the guest has run since the last restore or save, and may have written.
+	held *disk.Identity
+}
+
+func (d *watchedDisk) close() error {
+	var errs []error
+	for _, f := range []*os.File{d.file, d.shared} {
+		if f == nil {
+			continue
+		}
+		if err := f.Close(); !errors.Is(err, os.ErrClosed) { // else the disk was detached
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watch keeps the file open by a descriptor of its own: its path may lead to another
+// when the VM is saved.
+func (o *opener) watch(f *plan.File, file *os.File, held *disk.Identity) (err error) {
+	d := watchedDisk{name: cmp.Or(f.DiskName, f.PartOf), layer: f.Layer, field: f.Field, path: f.Path, write: f.Write, held: held}
+	if f.Disk != nil {
+		d.format = string(f.Disk.Format)
+	}
+	if d.file, err = os.Open(linkTo(file)); err != nil {
+		return fmt.Errorf("%s: open again: %w", f.Path, err)
+	}
+	o.undo.push(func() error { return d.close() })
+	if inherits(f) {
+		if d.shared, err = duplicate(file); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	o.disks = append(o.disks, d)
+	return nil
+}
+
+// inherits says whether the VMM works on the open file description that it is given.
+func inherits(f *plan.File) bool { return !f.Granted && !f.ByName && !f.Reopened }
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// lockDisk keeps other programs off a disk whose guest is about to go on from an image:
+// a VMM that waits for its state has no lock yet. What the VMM inherits is locked for
+// it. One that opens the file itself could not get past that lock, and takes its own as
+// it loads its state.
+func lockDisk(f *plan.File, file *os.File) error {
+	lock := disk.Lock
+	if !inherits(f) {
+		lock = disk.Unlocked
+	}
+	err := lock(file, f.Write)
+	if errors.Is(err, disk.ErrInUse) {
+		return inUse(f.Field, f.Path, err)
+	}
+	return err
+}
+
+func inUse(field, path string, err error) *shim.Error {
+	return fault(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
+}
+
+// checkIdentity wants a file to be what it was when the image was saved, if the plan says
+// what that is.
+func checkIdentity(f *plan.File, now disk.Identity) error {
+	if f.Identity == nil {
+		return nil
+	}
+	if changes := disk.Changed(*f.Identity, now); len(changes) > 0 {
+		return fault(shim.CodeChangedDisk, f.Field,
+			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
+			f.Path, strings.Join(changes, "; "))
+	}
+	if !f.Identity.Provable() {
+		return fault(shim.CodeChangedDisk, f.Field,
+			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if nobody has written to it since, use --allow-changed-disks; else the guest's memory would destroy the filesystem on it",
+			f.Path)
+	}
+	return nil
+}
+
+// heldDisks are those that must not have changed when the guest goes on.
+func (s *Server) heldDisks(v *vm) []watchedDisk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var held []watchedDisk
+	for _, d := range v.disks {
+		if d.held != nil {
+			held = append(held, d)
+		}
+	}
+	return held
+}
+
+// hold notes what the disks are while the guest is paused and its VMM may let others
+// write to them.
+func (s *Server) hold(v *vm, ids []disk.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range ids {
+		v.disks[i].held = &ids[i]
+	}
+}
+
+// unhold is for a guest that runs.
+func (s *Server) unhold(v *vm) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range v.disks {
+		v.disks[i].held = nil
+	}
+}
+
+// holdAgain is hold for a VMM that has just opened its disks: it may have written to the
+// metadata of an image by itself.
+func (s *Server) holdAgain(ctx context.Context, v *vm) error {
+	disks := v.disks
+	ids, err := within(ctx, func() ([]disk.Identity, error) { return identify(disks) })
+	if err == nil {
+		s.hold(v, ids)
+	}
+	return err
+}
+
+// checkHeld refuses to let a guest go on whose memory belongs to disks as they were.
+func (s *Server) checkHeld(ctx context.Context, v *vm) error {
+	held := s.heldDisks(v)
+	if len(held) == 0 {
+		return nil
+	}
+	_, err := within(ctx, func() (struct{}, error) { return struct{}{}, unchanged(held) })
+	return err
+}
+
+func unchanged(held []watchedDisk) error {
+	ids, err := identify(held)
+	if err != nil {
+		return err
+	}
+	for i, d := range held {
+		if changes := disk.Changed(*d.held, ids[i]); len(changes) > 0 {
+			return fault(shim.CodeChangedDisk, d.field,
+				"%s has changed while the guest was not running (%s): the guest's memory would destroy the filesystem on it: kill the VM, and boot it afresh (vmlet start --cold) or put back the disk and restore",
+				d.path, strings.Join(changes, "; "))
+		}
+	}
+	return nil
+}
+
+func identify(disks []watchedDisk) ([]disk.Identity, error) {
+	ids := make([]disk.Identity, len(disks))
+	for i, d := range disks {
+		var err error
+		if ids[i], err = disk.Identify(d.file); err != nil {
+			return nil, fmt.Errorf("disk %s, %s: %w", d.name, d.path, err)
+		}
+	}
+	return ids, nil
+}
+
+// within doesn't wait longer than ctx for disks, which may not answer.
+func within[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		o.value, o.err = do()
+		done <- o
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("a disk does not answer: %w", context.Cause(ctx))
+	}
+}
+
+// settleDisks makes what a guest has written durable, which its memory in the image
+// takes for written, and returns what the disks are then. Other programs are kept off
+// again: QEMU gives up its locks with its disks.
+func settleDisks(disks []watchedDisk) ([]disk.Identity, error) {
+	for _, d := range disks {
+		if !d.write {
+			continue
+		}
+		if err := d.file.Sync(); err != nil {
+			return nil, fault(shim.CodeInternal, d.field, "%s: what the guest has written can't be made durable: %v", d.path, err)
+		}
+		if d.shared == nil {
+			continue
+		}
+		if err := disk.Lock(d.shared, true); errors.Is(err, disk.ErrInUse) {
+			return nil, inUse(d.field, d.path, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.path, err)
+		}
+	}
+	return identify(disks)
+}
+
+// diskIdentities are what a manifest has of disks that are held.
+func diskIdentities(held []watchedDisk) []memory.DiskIdentity {
+	slices.SortStableFunc(held, func(a, b watchedDisk) int { return cmp.Compare(a.layer, b.layer) })
+	var all []memory.DiskIdentity
+	for _, d := range held {
+		own := func(of memory.DiskIdentity) bool { return of.Name == d.name }
+		if i := slices.IndexFunc(all, own); i >= 0 {
+			all[i].Backing = append(all[i].Backing, diskIdentity(d))
+		} else {
+			all = append(all, diskIdentity(d))
+		}
+	}
+	return all
+}
+
+func diskIdentity(d watchedDisk) memory.DiskIdentity {
+	id := d.held
+	return memory.DiskIdentity{
+		Name: d.name, Path: d.path, Format: d.format,
+		Kind: string(id.Kind), Device: id.Device, Inode: id.Inode, Size: uint64(id.Size), ModTime: id.ModTimeNs, HeaderSum: id.HeaderSum,
+		Born: id.BornNs, FilesystemUUID: id.FilesystemUUID, FilesystemID: id.FilesystemID, SampleSum: id.SampleSum,
+	}
+}
+
+// beginResume lets a guest run that has not since its restore or a save, if its disks
+// are as they were. One that has run is left alone.
+func (s *Server) beginResume(c *conn) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.prepared != nil:
+		return nil, precondition("a save into %s is under way", s.prepared.directory)
+	}
+	op, err := s.begin(opResume, c)
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) {
+		var err error
+		if len(s.heldDisks(v)) > 0 {
+			err = v.proc.explain(op.ctx, s.proceed(op.ctx, v))
+		}
+		s.finish(op, func() {})
+		return nil, err
+	}, nil
+}
+
+// proceed lets a guest run if its disks are as its memory has them.
+func (s *Server) proceed(ctx context.Context, v *vm) error {
+	if err := s.checkHeld(ctx, v); err != nil {
+		return err
+	}
+	if err := v.machine.Continue(ctx); err != nil {
+		return err
+	}
+	s.unhold(v)
+	return nil
+}

@@ -1,0 +1,275 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/internal/rundir"
+)
+
+// opener opens the files of one plan.
+type opener struct {
+	plan     *plan.Plan
+	run      *rundir.Dir
+	received []*os.File
+	ram      *os.File // shared RAM, or the image's memory
+	console  *os.File
+	stateDir string
+	lock     string     // what shims lock to change access lists
+	undo     *undoStack // what stays for as long as the VMM runs
+
+	files    []*os.File    // the VMM's, in order
+	own      []*os.File    // those of them that are closed here once it runs
+	disks    []watchedDisk // stay open
+	folder   *os.Root      // the VMM's own; nil: it has none
+	events   *os.File      // the reading end of its events; nil: it has none
+	buffered []int         // those without O_DIRECT that were to have it
+}
+
+// all opens every file; errors name its field and path.
+func (o *opener) all() error {
+	for i := range o.plan.Files {
+		f := &o.plan.Files[i]
+		file, err := o.one(f)
+		if err != nil {
+			var known *shim.Error
+			if errors.As(err, &known) {
+				return err
+			}
+			return invalid(f.Field, err)
+		}
+		o.files = append(o.files, file)
+	}
+	return nil
+}
+
+// release closes what only the VMM needs.
+func (o *opener) release() {
+	for _, f := range o.own {
+		f.Close()
+	}
+	o.own = nil
+}
+
+func (o *opener) one(f *plan.File) (*os.File, error) {
+	switch f.Kind {
+	case plan.FilePath:
+		return o.path(f)
+	case plan.FileMemory:
+		if o.ram == nil {
+			return nil, errors.New("the plan has a file of kind memory, but no memory.path and no image with a memory file")
+		}
+		return o.ram, nil
+	case plan.FileListen:
+		return o.listen(f)
+	case plan.FileConnect:
+		return o.connect(f)
+	case plan.FileSocket:
+		return o.socket(f)
+	case plan.FileConsole:
+		if o.console == nil {
+			return nil, errors.New("the plan has two consoles")
+		}
+		file := o.console
+		o.console = nil
+		return file, nil
+	case plan.FileReceived:
+		if f.Index < 0 || f.Index >= len(o.received) {
+			return nil, fmt.Errorf("the plan wants received descriptor %d, and %d came with it", f.Index, len(o.received))
+		}
+		if f.Named {
+			return o.namedCopy(o.received[f.Index], fmt.Sprintf("received-%d", f.Index))
+		}
+		return o.received[f.Index], nil
+	case plan.FileFolder:
+		return o.makeFolder(f)
+	case plan.FileEvents:
+		return o.makeEvents()
+	}
+	return nil, fmt.Errorf("%s: a file of kind %q is unknown to this shim", f.Path, f.Kind)
+}
+
+func (o *opener) listen(f *plan.File) (*os.File, error) {
+	file, err := o.run.Listen(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, file)
+	o.undo.push(func() error { return o.run.Remove(f.Path) })
+	return file, nil
+}
+
+func (o *opener) path(f *plan.File) (*os.File, error) {
+	if f.Template != "" {
+		if err := o.fromTemplate(f); err != nil {
+			return nil, err
+		}
+	}
+	file, err := openPath(f)
+	if err != nil {
+		return nil, err
+	}
+	o.own = append(o.own, file)
+	if err := o.checkDisk(f, file); err != nil {
+		return nil, err
+	}
+	if f.Direct && setFlag(file, unix.O_DIRECT, true) != nil {
+		// Where the filesystem refuses it the file goes through the page cache.
+		o.buffered = append(o.buffered, len(o.files))
+	}
+	return o.reachable(f, file)
+}
+
+// reachable lets the VMM's user open the file again, or a copy of it, where the VMM
+// is going to.
+func (o *opener) reachable(f *plan.File, file *os.File) (*os.File, error) {
+	if f.ByName {
+		if err := passable(f.Path, o.plan.User); err != nil {
+			return nil, err
+		}
+	}
+	if f.Granted {
+		return file, grant(o.plan.User, file, o.lock, f.Write, o.undo)
+	}
+	if !f.Reopened {
+		return file, nil
+	}
+	readable, err := mayOpen(file, o.plan.User, unix.R_OK)
+	if err != nil || readable {
+		return file, err
+	}
+	copied, err := o.copyOf(f, file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: copy it for user %d, who can't read it: %w", f.Path, o.plan.User.UID, err)
+	}
+	return copied, nil
+}
+
+// fromTemplate makes a file that isn't there as a copy of its template. It gets
+// its name when it is whole.
+func (o *opener) fromTemplate(f *plan.File) error {
+	if _, err := os.Lstat(f.Path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	template, err := openPath(&plan.File{Path: f.Template})
+	if err != nil {
+		return err
+	}
+	defer template.Close()
+	dir, err := rundir.Open(filepath.Dir(f.Path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	owner := func(file *os.File) error {
+		if u := o.plan.User; u != nil {
+			return file.Chown(int(u.UID), int(u.GID))
+		}
+		return nil
+	}
+	if err := dir.WriteFrom(filepath.Base(f.Path), io.LimitReader(template, maxCopy), 0o600, owner); err != nil {
+		return fmt.Errorf("copy %s to %s: %w", f.Template, f.Path, err)
+	}
+	return nil
+}
+
+// openPath opens a regular file or a device. Symbolic links are followed where open
+// does.
+func openPath(f *plan.File) (*os.File, error) {
+	if !filepath.IsAbs(f.Path) {
+		return nil, fmt.Errorf("%q is not an absolute path", f.Path)
+	}
+	flags := unix.O_RDONLY
+	if f.Write {
+		flags = unix.O_RDWR
+	}
+	// O_NONBLOCK: a FIFO would make the open wait.
+	fd, err := open(f.Path, flags|unix.O_NOCTTY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: f.Path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), f.Path)
+	if err := checkKind(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func checkKind(file *os.File) error {
+	st, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if kind := st.Mode().Type(); kind != 0 && kind&os.ModeDevice == 0 {
+		return fmt.Errorf("%s is neither a regular file nor a device (%v)", file.Name(), st.Mode())
+	}
+	return setFlag(file, unix.O_NONBLOCK, false)
+}
+
+func setFlag(file *os.File, flag int, on bool) error {
+	fd := file.Fd()
+	flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+	if err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	if flags &^= flag; on {
+		flags |= flag
+	}
+	if _, err := unix.FcntlInt(fd, unix.F_SETFL, flags); err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	return nil
+}
+
+// checkDisk examines an image by the descriptor that the VMM is going to have.
+func (o *opener) checkDisk(f *plan.File, file *os.File) error {
+	if f.Disk != nil {
+		info, err := disk.Probe(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err := disk.Check(info, *f.Disk); err != nil {
+			return diskFault(f, err)
+		}
+	}
+	if f.Disk != nil && o.plan.Restore != nil {
+		if err := lockDisk(f, file); err != nil {
+			return err
+		}
+	}
+	var held *disk.Identity
+	if watched := f.DiskName != "" || f.PartOf != ""; watched && o.plan.Restore != nil || f.Identity != nil {
+		now, err := disk.Identify(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if err := checkIdentity(f, now); err != nil {
+			return err
+		}
+		held = &now
+	}
+	if f.DiskName == "" && f.PartOf == "" {
+		return nil
+	}
+	return o.watch(f, file, held)
+}
+
+// diskFault lets the fields that the faults name stand if they are others.
+func diskFault(f *plan.File, err error) error {
+	var fault *disk.Fault
+	if errors.As(err, &fault) && fault.Field != "" && fault.Field != f.Field {
+		return invalid("", err)
+	}
+	text := strings.ReplaceAll(err.Error(), f.Field+": ", "")
+	return &shim.Error{Code: shim.CodeInvalid, Field: f.Field, Message: text}
+}

@@ -1,0 +1,380 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/internal/console"
+	"github.com/vmlet/vmlet/shim/internal/logfile"
+)
+
+const (
+	opLaunch = "launch"
+	opResume = "resume"
+)
+
+// beginLaunch takes the files that came with the request; they stay the request's.
+func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.File) (work, error) {
+	driver, err := s.checkPlan(args.Plan)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.vm != nil:
+		return nil, precondition("a shim has one VMM, and this one has had it")
+	case s.closing:
+		return nil, precondition("the shim is ending")
+	}
+	op, err := s.begin(opLaunch, c)
+	if err != nil {
+		return nil, err
+	}
+	l := &launch{
+		s: s, driver: driver, received: files, progress: c.progress(id),
+		vm:  &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
+		log: s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
+	}
+	return func() (any, error) { return s.launch(op, l) }, nil
+}
+
+func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
+	if p == nil {
+		return nil, fault(shim.CodeInvalid, "plan", "missing")
+	}
+	driver := s.o.Drivers[p.VMM]
+	switch {
+	case driver == nil:
+		return nil, fault(shim.CodeInvalid, "vmm", "%q is unknown to this shim", p.VMM)
+	case !filepath.IsAbs(p.Program):
+		return nil, fault(shim.CodeInvalid, "program", "%q is not an absolute path", p.Program)
+	case p.Memory.Path != "" && !filepath.IsAbs(p.Memory.Path):
+		return nil, fault(shim.CodeInvalid, "memory.path", "%q is not an absolute path", p.Memory.Path)
+	case p.Memory.Size == 0 || p.Memory.Size > 1<<62:
+		return nil, fault(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
+	}
+	return driver, nil
+}
+
+func (s *Server) launch(op *operation, l *launch) (any, error) {
+	start := time.Now()
+	faultpoint.Reach("shim.launch.begun")
+	// A failed launch has left one, and this run is not to be taken for ended.
+	err := s.state.Remove(shim.ExitName)
+	if err == nil {
+		err = l.run(op.ctx)
+	}
+	if undo := l.meanwhile.run(); undo != nil {
+		l.log.Error("clean up after the launch", "error", undo)
+	}
+	if err == nil && op.ctx.Err() != nil {
+		err = context.Cause(op.ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, l.vm.undo.run())
+		faultpoint.Reach("shim.launch.undone")
+		s.recordFailure(l.vm, err)
+		l.log.Error("launch failed", "error", err)
+		s.finish(op, func() {})
+		return nil, err
+	}
+	faultpoint.Reach("shim.launch.continued")
+	if l.lazyImage != nil {
+		l.vm.verified = make(chan struct{})
+	}
+	s.finish(op, func() { s.vm, s.log = l.vm, l.log })
+	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
+	if l.lazyImage != nil {
+		l.vm.background.Go(func() {
+			defer close(l.vm.verified)
+			s.verify(l.verifying, l.vm, l.lazyImage)
+		})
+	}
+	go s.watch(l.vm)
+	go debug.FreeOSMemory() // the agent need not wait for it
+	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
+}
+
+// recordFailure writes down the end of a VMM that never came up.
+func (s *Server) recordFailure(v *vm, err error) {
+	if v.proc == nil {
+		return
+	}
+	exit := &shim.Exit{Reason: shim.ReasonFailed, Time: time.Now().UTC(), RunID: s.o.RunID, LastWords: v.proc.words.Lines(lastWords)}
+	exit.Code, exit.Signal = v.proc.status()
+	s.record(exit)
+}
+
+// launch is one try to start a VMM.
+type launch struct {
+	s        *Server
+	driver   Driver
+	received []*os.File
+	progress func(shim.Progress)
+	log      *slog.Logger
+	vm       *vm
+
+	meanwhile undoStack // of the launch alone, whether or not it fails
+	opener    *opener
+	stdin     *os.File // of a VMM with a terminal
+	stdout    *os.File
+	image     *memory.Image
+	filling   *filling      // nil: RAM isn't filled from here
+	lazyImage *memory.Image // nil: RAM isn't mapped from it
+	verifying context.Context
+}
+
+// run leaves in vm.undo what takes back what it did, also if it fails.
+func (l *launch) run(ctx context.Context) error {
+	opener, err := l.prepare(ctx)
+	if opener != nil {
+		l.meanwhile.push(func() error { opener.release(); return nil })
+	}
+	if err != nil {
+		return err
+	}
+	faultpoint.Reach("shim.launch.prepared")
+	if err := opener.all(); err != nil {
+		return err
+	}
+	l.opener, l.vm.disks = opener, opener.disks
+	faultpoint.Reach("shim.launch.opened")
+	if err := l.startFilling(ctx); err != nil {
+		return err
+	}
+	if err := l.start(opener); err != nil {
+		return err
+	}
+	faultpoint.Reach("shim.launch.started")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-l.vm.proc.done:
+			cancel(l.vm.proc.failure())
+		case <-ctx.Done():
+		}
+	}()
+	return explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx)))
+}
+
+// prepare makes all that the VMM's files are made of.
+func (l *launch) prepare(ctx context.Context) (*opener, error) {
+	v := l.vm
+	imageUndo := &l.meanwhile
+	if v.plan.Restore != nil && v.plan.Restore.Lazy {
+		imageUndo = &v.undo
+	}
+	var err error
+	if l.image, err = openImage(ctx, v.plan, imageUndo); err != nil {
+		return nil, err
+	}
+	ram, err := l.makeRAM()
+	if err != nil {
+		return nil, err
+	}
+	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), received: l.received, ram: ram, undo: &v.undo}
+	return o, l.makeConsole(o)
+}
+
+// makeRAM returns the file that the VMM maps.
+func (l *launch) makeRAM() (*os.File, error) {
+	v := l.vm
+	if v.plan.Memory.Path != "" {
+		ram, free, err := makeRAM(v.plan, &v.undo)
+		v.ram, v.freeRAM = ram, free
+		return ram, err
+	}
+	if l.image == nil {
+		return nil, nil
+	}
+	l.lazyImage = l.image
+	v.imageBytes = l.image.Manifest().DataBytes
+	verifying, cancel := context.WithCancel(context.Background())
+	v.undo.push(func() error { cancel(); v.background.Wait(); return nil })
+	l.verifying = verifying
+	// As a rule the VMM opens it once: the access is taken back when it is up.
+	until := &l.meanwhile
+	for _, f := range v.plan.Files {
+		if f.Kind == plan.FileMemory && f.Granted {
+			until = &v.undo
+		}
+	}
+	err := grant(v.plan.User, l.image.MemoryFile(), l.s.listLock(), false, until)
+	if err != nil {
+		err = fmt.Errorf("%w: let others read it, or restore without --lazy", err)
+	}
+	return l.image.MemoryFile(), err
+}
+
+// makeConsole gives the opener the VMM's end of the console, in the one form or the
+// other.
+func (l *launch) makeConsole(o *opener) error {
+	v := l.vm
+	log, err := logfile.Open(l.s.state, shim.ConsoleLogName, l.s.o.ConsoleLog)
+	if err != nil {
+		return err
+	}
+	v.undo.push(log.Close)
+	var sink io.Writer = log
+	if l.s.o.Console != nil {
+		sink = io.MultiWriter(log, l.s.o.Console)
+	}
+	if v.plan.Terminal {
+		v.console, l.stdin, l.stdout, err = console.NewTerminal(sink)
+		o.own = append(o.own, l.stdin, l.stdout)
+	} else {
+		v.console, o.console, err = console.New(sink)
+		o.own = append(o.own, o.console)
+	}
+	if err != nil {
+		return err
+	}
+	v.undo.push(func() error { v.console.Close(); return nil })
+	return nil
+}
+
+// startFilling begins to fill RAM, and returns when the VMM may map it.
+func (l *launch) startFilling(ctx context.Context) error {
+	v := l.vm
+	if l.image == nil || v.ram == nil || l.image.Manifest().Layout != memory.LayoutRaw {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l.filling = fill(ctx, l.image, v.ram, l.progress)
+	l.meanwhile.push(func() error { cancel(); <-l.filling.done; return nil })
+	select {
+	case <-l.filling.started:
+		return nil
+	case <-l.filling.done:
+		return l.filling.err
+	}
+}
+
+// start starts the VMM's process.
+func (l *launch) start(o *opener) error {
+	v := l.vm
+	log, err := logfile.Open(l.s.state, shim.VMMLogName, l.s.o.VMMLog)
+	if err != nil {
+		return err
+	}
+	v.undo.push(log.Close)
+	if err := errors.Join(allowLocking(v.plan.LockedMemory), boundThreads(v.plan.User)); err != nil {
+		return err
+	}
+	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {
+		return err
+	}
+	v.undo.push(func() error {
+		err := v.proc.kill()
+		<-v.proc.done
+		return err
+	})
+	// From here their other ends see it if the VMM ends.
+	o.release()
+	return nil
+}
+
+// bringUp connects to the VMM and has it run, or stand still, as planned.
+func (l *launch) bringUp(ctx context.Context) (err error) {
+	v := l.vm
+	l.progress(shim.Progress{Step: "starting " + v.proc.name})
+	start := time.Now()
+	if v.machine, err = l.driver.Connect(ctx, l.link()); err != nil {
+		return err
+	}
+	v.undo.push(v.machine.Close)
+	faultpoint.Reach("shim.launch.connected")
+	l.log.Debug("the VMM answers", "took", time.Since(start))
+	if err := l.load(ctx); err != nil {
+		return err
+	}
+	faultpoint.Reach("shim.launch.loaded")
+	if v.plan.Paused {
+		_, err = v.machine.Stop(ctx)
+		return err
+	}
+	return l.s.proceed(ctx, v)
+}
+
+func (l *launch) link() Link {
+	run := l.s.run
+	return Link{
+		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log,
+		Dial: func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
+		Listen: func(name string) (*net.UnixListener, error) {
+			listener, err := run.ListenHere(name)
+			if err == nil {
+				l.vm.undo.push(func() error { return run.Remove(name) })
+			}
+			return listener, err
+		},
+	}
+}
+
+// load brings an image's state back.
+func (l *launch) load(ctx context.Context) error {
+	if l.image == nil {
+		return nil
+	}
+	start := time.Now()
+	if l.filling != nil {
+		select {
+		case <-l.filling.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if l.filling.err != nil {
+			return l.filling.err
+		}
+	}
+	l.log.Debug("RAM is filled", "waited", time.Since(start))
+	l.progress(shim.Progress{Step: "loading device state"})
+	// Filling RAM may have taken minutes.
+	if err := l.s.checkHeld(ctx, l.vm); err != nil {
+		return err
+	}
+	shared := l.image.Manifest().Layout == memory.LayoutRaw
+	if err := l.vm.machine.LoadState(ctx, l.image.StateFile(), shared); err != nil {
+		return fmt.Errorf("load the device state in %s: %w%s", l.image.Path(), err, l.vm.proc.said())
+	}
+	return l.s.holdAgain(ctx, l.vm)
+}
+
+// verify looks through a lazily restored VM's image, and stops the guest if it
+// is damaged: what it reads from there may be anything.
+func (s *Server) verify(ctx context.Context, v *vm, img *memory.Image) {
+	err := verifyLazily(ctx, img, s.log)
+	debug.FreeOSMemory()
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	s.log.Error("the image that guest RAM is mapped from is damaged: pausing the guest", "error", err)
+	// Noted before, so that a save under way does not let it go on.
+	s.mu.Lock()
+	s.damaged, s.damagedAt = err.Error(), time.Now()
+	s.mu.Unlock()
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if _, err := v.machine.Stop(call); err != nil {
+		s.log.Error("pause the guest", "error", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.event(shim.Event{Damaged: s.damaged})
+	}
+}

@@ -1,0 +1,308 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// ErrGuestKeeps is wrapped by Detach's errors when the guest has not let the device
+// go by the end of the context: it still has it.
+var ErrGuestKeeps = errors.New("the guest has not let the device go")
+
+// Plugger is a Machine whose VMM takes and gives up devices while it runs. Attach and
+// Detach are called one at a time.
+type Plugger interface {
+	// Attach gives the VMM a device; after an error nothing of it stays.
+	Attach(ctx context.Context, a Attachment) error
+	// Detach asks the guest to let a device go, and returns when the VMM has nothing
+	// of it any more. Asked again for a device that is gone, it tidies up after it.
+	Detach(ctx context.Context, instructions json.RawMessage) error
+	// AwaitGone returns when the guest has let go of a device after all, that it kept
+	// when Detach was called: then Detach is to be called again. Nil: it is gone.
+	AwaitGone(ctx context.Context, instructions json.RawMessage) error
+}
+
+// Attachment is what a driver gets of a plan's.
+type Attachment struct {
+	Instructions json.RawMessage
+	// Files of the attachment, in their order; they are closed afterwards.
+	Files []*os.File
+	// Buffered is as in Link.
+	Buffered []int
+}
+
+const (
+	opAttach = "attachment"
+	opDetach = "detachment"
+
+	// maxNotes bounds the devices that have come and gone, which the shim tells of.
+	maxNotes = 512
+	// maxDetach bounds how long a guest is waited for.
+	maxDetach = 10 * time.Minute
+)
+
+// plugs is what has become of a VMM's devices since its launch, guarded by Server.mu.
+type plugs struct {
+	// attached has what takes back what was made for each device.
+	attached map[string]*undoStack
+	// leaving are those that the guest has not let go when it was asked.
+	leaving map[string]context.CancelFunc
+	notes   []note
+}
+
+func newPlugs() plugs {
+	return plugs{attached: make(map[string]*undoStack), leaving: make(map[string]context.CancelFunc)}
+}
+
+// note is what an agent wants those after it to know of a device.
+type note struct {
+	device string
+	text   json.RawMessage
+}
+
+// put replaces what was said of the device.
+func (p *plugs) put(device string, text json.RawMessage) {
+	p.notes = slices.DeleteFunc(p.notes, func(n note) bool { return n.device == device })
+	if text != nil {
+		p.notes = append(p.notes, note{device, text})
+	}
+}
+
+func (p *plugs) texts() []json.RawMessage {
+	var all []json.RawMessage
+	for _, n := range p.notes {
+		all = append(all, n.text)
+	}
+	return all
+}
+
+// plugger begins an operation on devices; s.mu is held.
+func (s *Server) plugger(name string, owner *conn) (*operation, *vm, Plugger, error) {
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, nil, nil, err
+	case s.prepared != nil:
+		return nil, nil, nil, precondition("a save into %s is under way", s.prepared.directory)
+	case v.stopping != nil, v.killed, s.closing:
+		return nil, nil, nil, precondition("the VM is being stopped")
+	}
+	machine, can := v.machine.(Plugger)
+	if !can {
+		return nil, nil, nil, precondition("devices of a %s can't come and go while it runs: stop the VM, change its specification and start it again", v.plan.VMM)
+	}
+	op, err := s.begin(name, owner)
+	return op, v, machine, err
+}
+
+// beginAttach takes the files that came with the request; they stay the request's.
+func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work, error) {
+	a := args.Attachment
+	if a == nil || a.Device == "" {
+		return nil, fault(shim.CodeInvalid, "attachment", "missing, or without a device")
+	}
+	for _, f := range a.Files {
+		if f.Kind != plan.FilePath && f.Kind != plan.FileReceived {
+			return nil, fault(shim.CodeInvalid, f.Field, "a file of kind %q doesn't come while the VMM runs", f.Kind)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op, v, machine, err := s.plugger(opAttach, c)
+	if err != nil {
+		return nil, err
+	}
+	if v.plugs.attached[a.Device] != nil {
+		s.over(op)
+		return nil, precondition("%s is attached already", a.Device)
+	}
+	if len(v.plugs.notes) >= maxNotes {
+		s.over(op)
+		return nil, precondition("%d devices have come and gone: save and restore the VM, or stop and start it", maxNotes)
+	}
+	return func() (any, error) { return nil, s.attachDevice(op, v, machine, args, files) }, nil
+}
+
+func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.Attach, files []*os.File) error {
+	a, undo := args.Attachment, new(undoStack)
+	o := &opener{
+		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), received: files, undo: undo,
+	}
+	err := o.all()
+	if err == nil {
+		faultpoint.Reach("shim.attach.opened")
+		err = machine.Attach(op.ctx, Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
+	}
+	o.release()
+	if err == nil && op.ctx.Err() != nil {
+		// Nobody waits for it any more; whoever comes next finds it by its note.
+		s.log.Warn("a device was attached for an agent that has gone", "device", a.Device)
+	}
+	if err != nil {
+		err = errors.Join(v.proc.explain(op.ctx, err), undo.run())
+		s.log.Info("a device was not attached", "device", a.Device, "error", err)
+		s.finish(op, func() {})
+		return err
+	}
+	faultpoint.Reach("shim.attach.attached")
+	v.undo.push(undo.run)
+	s.finish(op, func() {
+		v.disks = append(v.disks, o.disks...)
+		v.plugs.attached[a.Device] = undo
+		v.plugs.put(a.Device, args.Note)
+		s.tellOthers(op.owner, args.Note)
+	})
+	s.log.Info("a device is attached", "device", a.Device)
+	return nil
+}
+
+func (s *Server) beginDetach(c *conn, args *shim.Detach) (work, error) {
+	if d := args.Detachment; d == nil || d.Device == "" {
+		return nil, fault(shim.CodeInvalid, "detachment", "missing, or without a device")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op, v, machine, err := s.plugger(opDetach, c)
+	if err != nil {
+		return nil, err
+	}
+	if cancel := v.plugs.leaving[args.Detachment.Device]; cancel != nil {
+		cancel()
+		delete(v.plugs.leaving, args.Detachment.Device)
+	}
+	return func() (any, error) { return nil, s.detachDevice(op, v, machine, args) }, nil
+}
+
+func (s *Server) detachDevice(op *operation, v *vm, machine Plugger, args *shim.Detach) error {
+	ctx, cancel := context.WithTimeout(op.ctx, min(max(args.Within, 0), maxDetach))
+	defer cancel()
+	d := args.Detachment
+	err := machine.Detach(ctx, d.Instructions)
+	faultpoint.Reach("shim.detach.detached")
+	if err == nil {
+		s.takeBack(v, d.Device)
+		s.finish(op, func() { s.gone(v, args); s.tellOthers(op.owner, args.Note) })
+		s.log.Info("a device is detached", "device", d.Device)
+		return nil
+	}
+	keeps := errors.Is(err, ErrGuestKeeps)
+	if op.ctx.Err() != nil || !keeps {
+		err = v.proc.explain(op.ctx, err)
+	} else {
+		err = fault(shim.CodeTimeout, "", "the guest has not let it go within %v: it still has it, and may let it go later", args.Within)
+	}
+	s.log.Info("a device was not detached", "device", d.Device, "error", err)
+	s.finish(op, func() {
+		if keeps {
+			s.awaitGone(v, machine, args)
+		}
+	})
+	return err
+}
+
+// takeBack undoes what was made for a device that is no more. It may wait for a lock of
+// another shim's: s.mu is not held, and the operation on the device still under way.
+func (s *Server) takeBack(v *vm, device string) {
+	s.mu.Lock()
+	undo := v.plugs.attached[device]
+	s.mu.Unlock()
+	if undo == nil {
+		return
+	}
+	if err := undo.run(); err != nil {
+		s.log.Error("clean up after a device", "device", device, "error", err)
+	}
+}
+
+// gone notes that a device is no more; s.mu is held.
+func (s *Server) gone(v *vm, args *shim.Detach) {
+	d := args.Detachment
+	if d.DiskName != "" {
+		v.disks = slices.DeleteFunc(v.disks, func(w watchedDisk) bool {
+			if w.name != d.DiskName {
+				return false
+			}
+			w.close() // what closes it at the end finds it closed
+			return true
+		})
+	}
+	delete(v.plugs.attached, d.Device)
+	v.plugs.put(d.Device, args.Note)
+}
+
+// tellOthers tells agents that a device has come or gone, all but the one that is told
+// by a reply: another may have come and been welcomed meanwhile. s.mu is held.
+func (s *Server) tellOthers(but *conn, note json.RawMessage) {
+	for c := range s.conns {
+		if c != but {
+			c.event(shim.Event{Note: note})
+		}
+	}
+}
+
+// awaitGone tidies up after a guest that lets a device go later, and tells agents;
+// s.mu is held.
+func (s *Server) awaitGone(v *vm, machine Plugger, args *shim.Detach) {
+	device := args.Detachment.Device
+	ctx, cancel := context.WithCancel(context.Background())
+	v.plugs.leaving[device] = cancel
+	v.undo.push(func() error { cancel(); return nil })
+	v.background.Go(func() {
+		defer cancel()
+		if err := machine.AwaitGone(ctx, args.Detachment.Instructions); err != nil {
+			return // asked again, or the VMM has ended
+		}
+		op := s.whenFree(ctx, v, device)
+		if op == nil {
+			return
+		}
+		call, done := context.WithTimeout(op.ctx, callTime)
+		defer done()
+		err := machine.Detach(call, args.Detachment.Instructions)
+		if err != nil {
+			s.log.Error("clean up after a device that the guest has let go", "device", device, "error", err)
+		}
+		s.takeBack(v, device)
+		s.finish(op, func() {
+			delete(v.plugs.leaving, device)
+			s.gone(v, args)
+			s.tellOthers(nil, args.Note)
+		})
+		s.log.Info("the guest has let a device go after all", "device", device)
+	})
+}
+
+// whenFree begins an operation when there is none; nil: it is not wanted any more.
+func (s *Server) whenFree(ctx context.Context, v *vm, device string) *operation {
+	for {
+		s.mu.Lock()
+		busy, prepared := s.op, s.prepared
+		if ctx.Err() != nil || v.ended || s.closing {
+			s.mu.Unlock()
+			return nil
+		}
+		if busy == nil && prepared == nil {
+			op, _ := s.begin(opDetach, nil)
+			s.mu.Unlock()
+			return op
+		}
+		s.mu.Unlock()
+		done := make(<-chan struct{})
+		if busy != nil {
+			done = busy.done
+		}
+		select {
+		case <-done:
+		case <-time.After(callTime): // a save that waits for its commit
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/vmlet/vmlet/shim"
+)
+
+// probeTime bounds the question what the pod's VMMs can do: a QEMU that is asked
+// under two accelerators on a busy machine takes some seconds.
+const probeTime = time.Minute
+
+// Pod is what a shim in a pod is there for.
+type Pod struct {
+	// Described is told as it is, but for VMMs.
+	Described shim.Described
+	// StateDir is a folder that outlives the pod; empty: there is none.
+	StateDir string
+	// Probe asks what the VMMs in the pod's image can do.
+	Probe func(ctx context.Context) (json.RawMessage, error)
+}
+
+// describe tells an agent which VM the pod is there for. The VMMs are asked
+// each time: by then the agent has given the pod's user what it was allocated.
+func (s *Server) describe() (work, error) {
+	if s.o.Pod == nil {
+		return nil, precondition("this shim is in no pod: the agent that started it knows what for")
+	}
+	return func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+		defer cancel()
+		said, err := s.o.Pod.Probe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out := s.o.Pod.Described
+		out.VMMs = said
+		return &out, nil
+	}, nil
+}
+
+// Outcome is how the VMM ended, once Run has returned; nil: none was started, and
+// refusal says why if an agent did.
+func (s *Server) Outcome() (exit *shim.Exit, refusal string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exit, s.refusal
+}

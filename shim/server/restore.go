@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// openImage opens the image that a plan goes on from, sees that it is the one
+// that was planned with, and that all but its RAM is whole. Both the image and
+// its lock last until undo.
+func openImage(ctx context.Context, p *plan.Plan, undo *undoStack) (*memory.Image, error) {
+	if p.Restore == nil {
+		return nil, nil
+	}
+	img, err := memory.Open(p.Restore.Directory)
+	if err != nil {
+		return nil, err
+	}
+	undo.push(img.Close)
+	lock, err := img.LockShared()
+	switch {
+	case err == nil:
+		undo.push(lock.Unlock)
+	case !errors.Is(err, errors.ErrUnsupported):
+		return nil, err
+	}
+	if err := checkImage(p, img.Manifest()); err != nil {
+		return nil, err
+	}
+	return img, img.VerifyState(ctx)
+}
+
+func checkImage(p *plan.Plan, m *memory.Manifest) error {
+	dir := p.Restore.Directory
+	switch {
+	case m.ID != p.Restore.ImageID:
+		return precondition("%s: the image there is now %s, not %s: it was replaced meanwhile, try again", dir, m.ID, p.Restore.ImageID)
+	case m.MemorySize != p.Memory.Size:
+		return fault(shim.CodeInvalid, "memory.size", "%d bytes, and the image in %s has %d", p.Memory.Size, dir, m.MemorySize)
+	case m.VMM.Name != p.VMM:
+		return fault(shim.CodeInvalid, "vmm", "%s, and the image in %s is %s's", p.VMM, dir, m.VMM.Name)
+	case p.Restore.Lazy && m.Layout != memory.LayoutRaw:
+		return precondition("%s: an image with layout %s can't be restored lazily: restore it without --lazy", dir, m.Layout)
+	case !p.Restore.Lazy && p.Memory.Path == "":
+		return fault(shim.CodeInvalid, "memory.path", "missing: only a lazily restored VM has no RAM file")
+	}
+	return nil
+}
+
+// filling is RAM being filled while the VMM starts.
+type filling struct {
+	started chan struct{} // closed when the VMM may map the file
+	done    chan struct{} // closed when err is set
+	err     error
+}
+
+// fill starts to fill RAM from an image that has it in a file of its own.
+func fill(ctx context.Context, img *memory.Image, ram *os.File, progress func(shim.Progress)) *filling {
+	f := &filling{started: make(chan struct{}), done: make(chan struct{})}
+	first := true
+	go func() {
+		defer close(f.done)
+		f.err = img.Fill(ctx, ram, func(done, total uint64) {
+			if first { // RAM has been seen to be fresh: from now on it may be touched
+				first = false
+				close(f.started)
+			}
+			progress(shim.Progress{Step: "filling memory", Done: done, Total: total})
+		})
+	}()
+	return f
+}
+
+// verifyRate is how fast the memory of a lazily restored image is read in the
+// background, in bytes a second: well below what a disk can do, since the guest
+// is waiting for pages of the same file.
+const verifyRate = 256 << 20
+
+// verifyLazily checks the memory of a running VM's image.
+func verifyLazily(ctx context.Context, img *memory.Image, log *slog.Logger) error {
+	start := time.Now()
+	err := img.Verify(ctx, func(done, _ uint64) {
+		pace(ctx, start, done)
+	})
+	if err == nil {
+		log.Info("image verified", "directory", img.Path(), "took", time.Since(start))
+	}
+	return err
+}
+
+// pace waits until so many bytes are due.
+func pace(ctx context.Context, start time.Time, done uint64) {
+	due := start.Add(time.Duration(float64(done) / verifyRate * float64(time.Second)))
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

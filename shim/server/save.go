@@ -1,0 +1,259 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
+)
+
+const (
+	// stateRoom is added to the space that a save needs, in bytes: device state
+	// of less than 1 MiB, a display's memory, the manifest, the filesystem's own.
+	stateRoom = 32 << 20
+	// leastRoom, in bytes: a filesystem with less was full when device state was written.
+	leastRoom = 1 << 20
+)
+
+// prepared is a save, of which only the manifest is missing.
+type prepared struct {
+	owner     *conn
+	directory string
+	image     *memory.Writer
+	manifest  *memory.Manifest
+	hanging   <-chan error // is sent to by what was left behind at the image; nil: nothing was
+	ran       bool         // the guest ran before
+	since     time.Time    // when it was stopped
+	expire    *time.Timer  // for an agent that does nothing any more
+}
+
+func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
+	if !filepath.IsAbs(args.Directory) {
+		return nil, fault(shim.CodeInvalid, "directory", "%q is not an absolute path", args.Directory)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.prepared != nil:
+		return nil, precondition("a save into %s is under way", s.prepared.directory)
+	case s.clearing != "":
+		return nil, precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
+	case v.stopping != nil, v.killed, s.closing:
+		return nil, precondition("the VM is being stopped")
+	case s.damaged != "":
+		return nil, s.fromDamaged()
+	}
+	op, err := s.begin("save", c)
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) { return s.save(op, v, args, c.progress(id)) }, nil
+}
+
+func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
+	p := &prepared{owner: op.owner, directory: args.Directory, manifest: &args.Manifest}
+	err := s.prepare(op.ctx, p, v, progress)
+	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
+	if err == nil {
+		if reply := s.keep(op, p); reply != nil {
+			faultpoint.Reach("shim.save.prepared")
+			return reply, nil
+		}
+	}
+	if err == nil {
+		err = context.Cause(op.ctx)
+	} else {
+		err = v.proc.explain(op.ctx, err)
+	}
+	if errors.Is(err, ErrMonitorClosed) {
+		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
+	}
+	s.log.Error("save failed", "directory", args.Directory, "error", err)
+	err = errors.Join(err, s.undoSave(v, p))
+	s.finish(op, func() {})
+	return nil, err
+}
+
+// keep holds what was saved until its commit; nil: it was aborted just now.
+func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op.ctx.Err() != nil {
+		return nil
+	}
+	s.prepared = p
+	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.expired(p) })
+	s.over(op)
+	m := p.manifest
+	s.log.Info("saved, waiting for the commit", "directory", p.directory, "bytes", m.DataBytes, "state", m.StateSize, "stopped", time.Since(p.since))
+	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize}
+}
+
+// fromDamaged refuses a save that would make of what is damaged an image that looks
+// whole; s.mu is held.
+func (s *Server) fromDamaged() error {
+	return fault(shim.CodeDamaged, "", "the guest's memory is mapped from an image that is damaged (%s), and can't be saved: restore a whole image", s.damaged)
+}
+
+// awaitVerified waits, while the guest goes on, until it is known whether the image that
+// its memory is mapped from is whole.
+func (s *Server) awaitVerified(ctx context.Context, v *vm, progress func(shim.Progress)) error {
+	if v.verified == nil {
+		return nil
+	}
+	progress(shim.Progress{Step: "checking the image that memory is mapped from"})
+	select {
+	case <-v.verified:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.damaged != "" {
+		return s.fromDamaged()
+	}
+	return nil
+}
+
+// prepare stops the guest and writes all but the manifest. After an error
+// undoSave has to follow.
+func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
+	var state *os.File
+	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(p, v); return err }); err != nil {
+		return err
+	}
+	if err := s.awaitVerified(ctx, v, progress); err != nil {
+		return err
+	}
+	// An image must not make good again what has changed under a guest that stood still.
+	if err := s.checkHeld(ctx, v); err != nil {
+		return err
+	}
+	progress(shim.Progress{Step: "saving device state"})
+	p.since = time.Now()
+	if p.ran, err = v.machine.Stop(ctx); err != nil {
+		return fmt.Errorf("stop the guest: %w", err)
+	}
+	faultpoint.Reach("shim.save.stopped")
+	s.unhold(v) // a VMM may let the guest go on for a moment
+	if err := p.saveState(ctx, v, state); err != nil {
+		return fmt.Errorf("save the device state to %s: %w", state.Name(), err)
+	}
+	faultpoint.Reach("shim.save.state-written")
+	if err := s.settleDisks(ctx, p, v); err != nil {
+		return err
+	}
+	// RAM comes after it: what devices had under way when the guest stopped may
+	// have been written there until now.
+	return p.onDisk(ctx, func() error {
+		if err := p.copyMemory(ctx, v, progress); err != nil {
+			return err
+		}
+		faultpoint.Reach("shim.save.memory-written")
+		if err := p.image.Seal(ctx); err != nil {
+			return err
+		}
+		held := s.heldDisks(v)
+		if err := unchanged(held); err != nil {
+			return err
+		}
+		p.manifest.Disks = diskIdentities(held)
+		return p.complete(v, state)
+	})
+}
+
+// settleDisks makes the disks as they are now those of the image.
+func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
+	disks := v.disks
+	var ids []disk.Identity
+	err := p.onDisk(ctx, func() (err error) { ids, err = settleDisks(disks); return err })
+	if err == nil {
+		s.hold(v, ids)
+	}
+	return err
+}
+
+// makeImage makes the folder and the file for the device state. What an earlier shim of
+// this VM had not lived to remove there is removed.
+func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
+	if r, err := shim.ReadRemains(s.o.RunDir); err == nil && r.Directory == filepath.Clean(p.directory) {
+		if err := r.Remove(); err != nil {
+			s.log.Warn("remove what is left of an earlier save", "error", err)
+		}
+	}
+	note := func(r memory.Remains) error { return writeJSON(s.run, shim.SavingName, r) }
+	if p.image, err = memory.Create(p.directory, memory.Options{Note: note}); err != nil {
+		return nil, err
+	}
+	faultpoint.Reach("shim.save.folder-made")
+	if err := v.checkSpace(p.directory); err != nil {
+		return nil, err
+	}
+	return p.image.StateFile()
+}
+
+func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
+	p.manifest.Layout, p.manifest.MemorySize = memory.LayoutStream, v.plan.Memory.Size
+	if v.ram == nil {
+		return nil
+	}
+	stats, err := p.image.CopyMemory(ctx, v.ram, v.plan.Memory.Size, func(done, total uint64) {
+		progress(shim.Progress{Step: "saving memory", Done: done, Total: total})
+	})
+	p.manifest.Layout, p.manifest.DataBytes = memory.LayoutRaw, stats.DataBytes
+	return err
+}
+
+// complete fills in what the shim knows better than the agent.
+func (p *prepared) complete(v *vm, state *os.File) error {
+	st, err := state.Stat()
+	if err != nil {
+		return err
+	}
+	m := p.manifest
+	m.StateSize = uint64(st.Size())
+	if m.ID == "" {
+		m.ID = newID()
+	}
+	if len(m.Regions) == 0 {
+		m.Regions = []memory.Region{{Name: "ram", Size: v.plan.Memory.Size}}
+	}
+	return nil
+}
+
+// newID returns a random UUID (version 4, RFC 9562).
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// checkSpace refuses a save that has no chance before the guest is stopped.
+func (v *vm) checkSpace(dir string) error {
+	if v.ram != nil {
+		touched, err := memory.TouchedBytes(v.ram)
+		if err != nil {
+			return err
+		}
+		return memory.CheckSpace(dir, touched+stateRoom)
+	}
+	// Private RAM is what the image has and what has been changed since.
+	changed, err := residentAnonymous(v.proc.pid)
+	if err != nil {
+		return err
+	}
+	return memory.CheckSpace(dir, v.streamHeaders()+stateRoom+min(v.imageBytes+changed, v.plan.Memory.Size))
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// stopping is a VM whose guest was asked to shut down.
+type stopping struct {
+	deadline time.Time
+	timer    *time.Timer
+}
+
+func (s *Server) beginStop(args *shim.Stop) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.vm != nil && s.vm.ended {
+		return s.awaitExit, nil
+	}
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.op != nil || s.prepared != nil:
+		return nil, precondition("a %s is under way: wait for it, abort it, or kill the VM", s.underWay())
+	}
+	s.stopWithin(v, max(0, args.Grace))
+	return func() (any, error) {
+		s.press(v)
+		faultpoint.Reach("shim.stop.pressed")
+		return s.awaitExit()
+	}, nil
+}
+
+// awaitExit waits until it is written down how the VMM ended.
+func (s *Server) awaitExit() (any, error) {
+	<-s.ended
+	return s.exit, nil
+}
+
+// stopWithin sets when the VM is killed; an earlier time stands. s.mu is held.
+func (s *Server) stopWithin(v *vm, grace time.Duration) {
+	deadline := time.Now().Add(grace)
+	switch {
+	case v.stopping == nil:
+		v.stopping = &stopping{deadline, time.AfterFunc(grace, func() { s.graceOver(v) })}
+	case deadline.Before(v.stopping.deadline):
+		v.stopping.deadline = deadline
+		v.stopping.timer.Reset(grace)
+	}
+}
+
+// press presses the power button, again at each Stop: a guest that boots does
+// not hear the first. A guest that stands still would never hear it.
+func (s *Server) press(v *vm) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	s.mu.Lock()
+	whole := s.damaged == "" // else it would write to its disks what it reads wrong
+	s.mu.Unlock()
+	if whole {
+		if err := s.proceed(ctx, v); err != nil && !v.proc.ended() {
+			s.log.Warn("continue the guest so that it can shut down", "error", err)
+		}
+	}
+	if err := v.machine.PowerDown(ctx); err != nil && !v.proc.ended() {
+		s.log.Warn("press the power button", "error", err)
+	}
+}
+
+func (s *Server) graceOver(v *vm) {
+	s.mu.Lock()
+	v.killed, v.graceOver = true, true
+	s.mu.Unlock()
+	s.log.Warn("the guest has not shut down within its grace period: killing the VMM")
+	if err := v.proc.kill(); err != nil {
+		s.log.Error("kill the VMM", "error", err)
+	}
+}
+
+// beginKill ends the VMM whatever is under way. A launch is undone.
+func (s *Server) beginKill(args *shim.Kill) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op, v := s.op, s.vm
+	if v == nil && op != nil && op.name == opLaunch {
+		return func() (any, error) {
+			op.cancel(errKilled)
+			<-op.done
+			return nil, precondition("the launch was given up: there is no VMM any more")
+		}, nil
+	}
+	switch {
+	case v == nil:
+		return nil, precondition("no VMM was started")
+	case v.ended:
+		return s.awaitExit, nil
+	}
+	v.killed = true
+	s.refusal = cmp.Or(s.refusal, args.Reason)
+	if op != nil {
+		op.cancel(errKilled)
+	}
+	return func() (any, error) {
+		if err := v.proc.kill(); err != nil {
+			return nil, err
+		}
+		faultpoint.Reach("shim.kill.killed")
+		return s.awaitExit()
+	}, nil
+}
+
+// underWay is what keeps a VM from being stopped; s.mu is held.
+func (s *Server) underWay() string {
+	if s.op != nil {
+		return s.op.name
+	}
+	return "save"
+}

@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// onDisk does f, which works at the image, and doesn't wait for its end when ctx ends
+// first: out of a write to a disk that doesn't answer no thread can be got. The rest of
+// the save is then not to touch the image before clear.
+func (p *prepared) onDisk(ctx context.Context, f func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		p.hanging = done
+		return context.Cause(ctx)
+	}
+}
+
+// clear removes what a save has written. Where the disk doesn't answer that is left to
+// the background after a moment, and no other save begins until it is done.
+func (s *Server) clear(p *prepared) error {
+	s.mu.Lock()
+	s.clearing = p.directory
+	s.mu.Unlock()
+	cleared := make(chan error, 1)
+	go func() { cleared <- s.abort(p) }()
+	timer := time.NewTimer(s.o.ClearWithin)
+	defer timer.Stop()
+	select {
+	case err := <-cleared:
+		return err
+	case <-timer.C:
+	}
+	go func() {
+		err := <-cleared
+		s.log.Info("the disk answers again: what a save had written is removed", "directory", p.directory, "error", err)
+	}()
+	return fmt.Errorf("%s: the disk has not answered for %v: what was written there is removed when it does, and until then this VM can't be saved again", p.directory, s.o.ClearWithin)
+}
+
+// abort waits for what was left behind at the image, and removes the image.
+func (s *Server) abort(p *prepared) (err error) {
+	if p.hanging != nil {
+		<-p.hanging
+	}
+	if p.image != nil {
+		err = p.image.Abort()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clearing = ""
+	if p.image != nil && err == nil && s.exit == nil { // else the run folder may be closed
+		err = s.run.Remove(shim.SavingName)
+	}
+	return err
+}
+
+// undoSave lets the guest go on if it ran, and removes what was written.
+func (s *Server) undoSave(v *vm, p *prepared) error {
+	err := s.resume(v, p)
+	faultpoint.Reach("shim.save.resumed")
+	return errors.Join(err, s.clear(p))
+}
+
+// resumeTries are made to let a guest go on: a disk may be locked by another
+// process for a moment.
+const resumeTries = 3
+
+func (s *Server) resume(v *vm, p *prepared) (err error) {
+	proceed := s.proceed
+	if !p.ran || s.damagedSince(p) {
+		proceed = func(ctx context.Context, v *vm) error { return s.regain(ctx, v, p) }
+	}
+	for try := range resumeTries {
+		if v.proc.ended() || try > 0 && !s.pause(100*time.Millisecond<<try) {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		err = proceed(ctx, v)
+		cancel()
+		if err == nil {
+			return s.stopDamaged(v, p)
+		}
+		if errors.Is(err, ErrMonitorClosed) {
+			if v.proc.endsSoon() {
+				return nil // which is told elsewhere
+			}
+			break // without a monitor it can't be told again
+		}
+		s.log.Error("let the guest go on", "error", err, "try", try+1)
+		if asError(err).Code == shim.CodeChangedDisk {
+			break
+		}
+	}
+	return fmt.Errorf("the guest stands still, it could not be continued: %w", err)
+}
+
+// regain has the VMM take back its disks, and the guest stand still.
+func (s *Server) regain(ctx context.Context, v *vm, p *prepared) error {
+	if p.since.IsZero() { // the save has not come to the guest
+		return v.machine.Regain(ctx)
+	}
+	if err := s.checkHeld(ctx, v); err != nil {
+		return err
+	}
+	if err := v.machine.Regain(ctx); err != nil {
+		return err
+	}
+	return s.holdAgain(ctx, v)
+}
+
+// damagedSince says whether the guest was to be paused for good during a save.
+func (s *Server) damagedSince(p *prepared) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damagedAt.After(p.since)
+}
+
+// stopDamaged stops a guest again that went on just when it was to be paused.
+func (s *Server) stopDamaged(v *vm, p *prepared) error {
+	if !s.damagedSince(p) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	_, err := v.machine.Stop(ctx)
+	return err
+}
+
+// takePrepared makes the save that waits for its commit the business of a new
+// operation; s.mu is held and no other operation is under way.
+func (s *Server) takePrepared() *operation {
+	s.prepared.expire.Stop()
+	s.prepared = nil
+	op, _ := s.begin("abort", nil)
+	return op
+}
+
+// discard undoes a save that took waited for its commit.
+func (s *Server) discard(op *operation, v *vm, p *prepared) {
+	if err := s.undoSave(v, p); err != nil {
+		s.log.Error("abort a save", "error", err)
+	}
+	s.finish(op, func() {})
+}
+
+func (s *Server) expired(p *prepared) {
+	s.mu.Lock()
+	if s.prepared != p || s.op != nil {
+		s.mu.Unlock()
+		return
+	}
+	op, v := s.takePrepared(), s.vm
+	s.mu.Unlock()
+	s.log.Warn("no commit has come: the guest goes on", "directory", p.directory, "after", s.o.CommitWithin)
+	s.discard(op, v, p)
+}
+
+// beginAbort ends what the connection has under way.
+func (s *Server) beginAbort(c *conn) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if op := s.op; op != nil && op.owner == c {
+		return func() (any, error) {
+			op.cancel(errAborted)
+			<-op.done
+			return nil, nil
+		}, nil
+	}
+	p, v := s.prepared, s.vm
+	if p == nil || p.owner != c || s.op != nil {
+		return func() (any, error) { return nil, nil }, nil
+	}
+	op := s.takePrepared()
+	return func() (any, error) {
+		err := s.undoSave(v, p)
+		s.finish(op, func() {})
+		return nil, err
+	}, nil
+}
