@@ -10,7 +10,8 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -66,7 +67,7 @@ func (a *agent) adoptOne(ctx context.Context, name string) {
 		return
 	}
 	if vm.Status == nil {
-		vm.Status = &vmletv1.VirtualMachineStatus{State: lifecycle.Created}
+		vm.Status = &nodev1.VirtualMachineStatus{State: lifecycle.Created}
 	}
 	faultpoint.Reach("agent.adopt.loaded")
 	m, _ := a.add(vm)
@@ -76,9 +77,9 @@ func (a *agent) adoptOne(ctx context.Context, name string) {
 
 // enterBroken lists a VM whose record can't be read.
 func (a *agent) enterBroken(name string, err error) {
-	m, _ := a.add(&vmletv1.VirtualMachine{
-		Spec: &vmletv1.VirtualMachineSpec{Name: name},
-		Status: &vmletv1.VirtualMachineStatus{
+	m, _ := a.add(&nodev1.VirtualMachine{
+		Spec: &specv1.VirtualMachineSpec{Name: name},
+		Status: &nodev1.VirtualMachineStatus{
 			State:   lifecycle.Crashed,
 			Message: fmt.Sprintf("its record can't be read: %v", err),
 		},
@@ -209,18 +210,18 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	m.mu.Lock()
 	m.live = l
 	m.mu.Unlock()
-	ad.observe(state, message, func(vm *vmletv1.VirtualMachine) {
+	ad.observe(state, message, func(vm *nodev1.VirtualMachine) {
 		ad.catchUp(vm)
 		m.replay(vm, welcome.Notes)
 		if !welcome.Saving { // else the shim may be at the commit
 			vm.Status.Image = nil
 		}
 		vm.Status.EndedAt = nil
-		vm.Status.Process = &vmletv1.ProcessStatus{
+		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: int64(m.home.shimPID(welcome.PID)), VmmPid: int64(m.home.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.searched().Path(),
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
-		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
+		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
 	})
 	if monitor, err := l.connected(); err == nil {
 		matching, cancel := context.WithTimeout(a.ctx, statusPatience)
@@ -232,7 +233,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 
 // catchUp fills in what a record does not say of a run that was started just
 // before the agent was lost.
-func (ad *adoption) catchUp(vm *vmletv1.VirtualMachine) {
+func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 	if runIDOf(vm) == ad.lease.RunID {
 		return
 	}
@@ -241,7 +242,7 @@ func (ad *adoption) catchUp(vm *vmletv1.VirtualMachine) {
 		vm.Status.EffectiveSpec = s
 	}
 	vm.Status.Hypervisor = m.Accelerator
-	vm.Status.Vmm = &vmletv1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
+	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
 	vm.Status.BootId = ad.agent.bootID
 }
@@ -287,7 +288,7 @@ func (ad *adoption) ended() {
 }
 
 // interrupted is a start that the agent did not live to see through.
-func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
+func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 	exit, err := shim.ReadExit(ad.m.home.stateDir())
 	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
 		ad.observeExit(exit) // its VMM came up all the same, and has ended since
@@ -302,7 +303,7 @@ func (ad *adoption) interrupted(vm *vmletv1.VirtualMachine) {
 }
 
 // classify finds out how a VM that ran has ended.
-func (ad *adoption) classify(vm *vmletv1.VirtualMachine) {
+func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 	a := ad.agent
 	exit, err := shim.ReadExit(ad.m.home.stateDir())
 	rebooted := vm.GetStatus().GetBootId() != a.bootID
@@ -323,7 +324,7 @@ func (ad *adoption) observeExit(exit *shim.Exit) {
 }
 
 // imageIs says whether the image that a save was about to make is there.
-func imageIs(ref *vmletv1.ImageReference) bool {
+func imageIs(ref *nodev1.ImageReference) bool {
 	i, err := memory.Open(ref.GetPath())
 	if err != nil {
 		return false
@@ -332,15 +333,15 @@ func imageIs(ref *vmletv1.ImageReference) bool {
 	return i.Manifest().ID == ref.GetImageId()
 }
 
-func endNow(vm *vmletv1.VirtualMachine) {
+func endNow(vm *nodev1.VirtualMachine) {
 	vm.Status.EndedAt, vm.Status.Process = timestamppb.Now(), nil
 }
 
-func noImage(vm *vmletv1.VirtualMachine) { vm.Status.Image = nil }
+func noImage(vm *nodev1.VirtualMachine) { vm.Status.Image = nil }
 
 // observe sets the state to what was found, which need not follow what was
 // written down: any number of steps may lie between.
-func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) {
+func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	m := ad.m
 	m.mu.Lock()
 	after := proto.CloneOf(m.record)

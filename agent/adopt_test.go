@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 )
@@ -41,11 +41,11 @@ func TestAdopt(t *testing.T) {
 			a.keep(t, "web", lifecycle.Saving, nil)
 		}, lifecycle.Running, true},
 		{"saving, committed", func(w *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Saving, &vmletv1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Saving, &nodev1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
 			p.end(&shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: dirOf(w), ImageID: "image-1"})
 		}, lifecycle.Saved, false},
 		{"saving, committed, power cut", func(w *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Saving, &vmletv1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Saving, &nodev1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
 			l, err := readLease(filepath.Join(w.runDir, "vms/web"))
 			if err == nil {
 				err = writeImage(dirOf(w), l.Manifest, "image-1")
@@ -57,7 +57,7 @@ func TestAdopt(t *testing.T) {
 			w.reboot()
 		}, lifecycle.Saved, false},
 		{"saving, not committed, power cut", func(w *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Saving, &vmletv1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Saving, &nodev1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
 			p.end(nil)
 			w.reboot()
 		}, lifecycle.Stopped, false},
@@ -65,11 +65,11 @@ func TestAdopt(t *testing.T) {
 			a.keep(t, "web", lifecycle.Starting, nil)
 		}, lifecycle.Running, true},
 		{"starting, launched, shut down", func(_ *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Restoring, &nodev1.ImageReference{Path: "/image", ImageId: "image-1"})
 			p.end(&shim.Exit{Reason: shim.ReasonShutdown})
 		}, lifecycle.Stopped, false},
 		{"starting, given up", func(_ *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Restoring, &nodev1.ImageReference{Path: "/image", ImageId: "image-1"})
 			p.end(&shim.Exit{Reason: shim.ReasonFailed})
 		}, lifecycle.Saved, false},
 		{"starting, not launched", func(w *world, p *fakeProc, a *testAgent) {
@@ -88,7 +88,7 @@ func TestAdopt(t *testing.T) {
 			}
 		}, lifecycle.Running, true},
 		{"restoring, not launched", func(w *world, p *fakeProc, a *testAgent) {
-			a.keep(t, "web", lifecycle.Restoring, &vmletv1.ImageReference{Path: "/image", ImageId: "image-1"})
+			a.keep(t, "web", lifecycle.Restoring, &nodev1.ImageReference{Path: "/image", ImageId: "image-1"})
 			w.drop("memory /ram/web")
 			p.launched = nil
 		}, lifecycle.Saved, false},
@@ -142,13 +142,13 @@ func TestAdopt(t *testing.T) {
 }
 
 // keep writes a record as a lost agent may have left it.
-func (a *testAgent) keep(t *testing.T, name string, s lifecycle.State, image *vmletv1.ImageReference) {
+func (a *testAgent) keep(t *testing.T, name string, s lifecycle.State, image *nodev1.ImageReference) {
 	t.Helper()
 	vm, err := a.store.Load(name)
 	if err == nil {
 		vm.Status.State, vm.Status.Image = s, image
 		if s == lifecycle.Created {
-			vm.Status = &vmletv1.VirtualMachineStatus{State: s}
+			vm.Status = &nodev1.VirtualMachineStatus{State: s}
 		}
 		err = a.store.Save(vm)
 	}

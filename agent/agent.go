@@ -13,7 +13,8 @@ import (
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -75,7 +76,7 @@ func (a *agent) nodeName() (string, error) {
 
 // validate returns all faults of a specification that can be told before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
-func (a *agent) validate(ctx context.Context, s *vmletv1.VirtualMachineSpec, find vmmFinder) error {
+func (a *agent) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
 	faults := a.node.hypervisors.Validate(s, a.arch)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
@@ -116,7 +117,7 @@ func (a *agent) all() []*machine {
 
 // add enters a VM of the node itself, unless one of that name is there, which is
 // returned.
-func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
+func (a *agent) add(vm *nodev1.VirtualMachine) (m *machine, added bool) {
 	m, done := a.enterOwn(vm)
 	if done == nil {
 		return m, false
@@ -126,14 +127,14 @@ func (a *agent) add(vm *vmletv1.VirtualMachine) (m *machine, added bool) {
 }
 
 // enterOwn is enter for a VM of the node itself.
-func (a *agent) enterOwn(vm *vmletv1.VirtualMachine) (m *machine, done func()) {
+func (a *agent) enterOwn(vm *nodev1.VirtualMachine) (m *machine, done func()) {
 	name := vm.GetSpec().GetName()
 	return a.enter(name, ownHome{a, name}, vm)
 }
 
 // enter is add, with a new VM taken until done is called: nobody gets hold of
 // one that may be taken back. done is nil if the VM was there.
-func (a *agent) enter(name string, h home, vm *vmletv1.VirtualMachine) (m *machine, done func()) {
+func (a *agent) enter(name string, h home, vm *nodev1.VirtualMachine) (m *machine, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if there, ok := a.machines[name]; ok {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/selector"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -16,29 +16,29 @@ import (
 // api is the NodeService: it translates between messages and the agent.
 // Errors get their codes in the interceptors.
 type api struct {
-	vmletv1.UnimplementedNodeServiceServer
+	nodev1.UnimplementedNodeServiceServer
 	agent *agent
 }
 
-func (s *api) CreateVM(ctx context.Context, r *vmletv1.CreateVMRequest) (*vmletv1.CreateVMResponse, error) {
+func (s *api) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (*nodev1.CreateVMResponse, error) {
 	vm, err := s.agent.create(ctx, r.GetSpec())
-	return &vmletv1.CreateVMResponse{Vm: vm}, err
+	return &nodev1.CreateVMResponse{Vm: vm}, err
 }
 
-func (s *api) GetVM(_ context.Context, r *vmletv1.GetVMRequest) (*vmletv1.GetVMResponse, error) {
+func (s *api) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
 	m, err := s.agent.machine(r.GetName())
 	if err != nil {
 		return nil, err
 	}
-	return &vmletv1.GetVMResponse{Vm: m.snapshot()}, nil
+	return &nodev1.GetVMResponse{Vm: m.snapshot()}, nil
 }
 
-func (s *api) ListVMs(_ context.Context, r *vmletv1.ListVMsRequest) (*vmletv1.ListVMsResponse, error) {
+func (s *api) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.ListVMsResponse, error) {
 	wanted, err := selector.Parse(r.GetLabelSelector())
 	if err != nil {
 		return nil, invalid("labelSelector", "%v", err)
 	}
-	list := new(vmletv1.ListVMsResponse)
+	list := new(nodev1.ListVMsResponse)
 	for _, m := range s.agent.all() {
 		if vm := m.snapshot(); wanted.Matches(vm.GetSpec().GetLabels()) {
 			list.Vms = append(list.Vms, vm)
@@ -47,27 +47,27 @@ func (s *api) ListVMs(_ context.Context, r *vmletv1.ListVMsRequest) (*vmletv1.Li
 	return list, nil
 }
 
-func (s *api) StartVM(r *vmletv1.StartVMRequest, stream grpc.ServerStreamingServer[vmletv1.StartVMResponse]) error {
-	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.StartVMResponse{Progress: p}) }
+func (s *api) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServer[nodev1.StartVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.StartVMResponse{Progress: p}) }
 	vm, err := s.agent.start(stream.Context(), r.GetName(), startOptions{cold: r.GetCold(), paused: r.GetPaused()}, reporter(report))
 	if err != nil {
 		return err
 	}
-	return stream.Send(&vmletv1.StartVMResponse{Vm: vm})
+	return stream.Send(&nodev1.StartVMResponse{Vm: vm})
 }
 
-func (s *api) SaveVM(r *vmletv1.SaveVMRequest, stream grpc.ServerStreamingServer[vmletv1.SaveVMResponse]) error {
-	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.SaveVMResponse{Progress: p}) }
+func (s *api) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
 	options := saveOptions{directory: r.GetDirectory(), keep: r.GetKeepRunning()}
 	vm, result, err := s.agent.save(stream.Context(), r.GetName(), options, reporter(report))
 	if err != nil {
 		return err
 	}
-	return stream.Send(&vmletv1.SaveVMResponse{Vm: vm, Result: result})
+	return stream.Send(&nodev1.SaveVMResponse{Vm: vm, Result: result})
 }
 
-func (s *api) RestoreVM(r *vmletv1.RestoreVMRequest, stream grpc.ServerStreamingServer[vmletv1.RestoreVMResponse]) error {
-	report := func(p *vmletv1.Progress) error { return stream.Send(&vmletv1.RestoreVMResponse{Progress: p}) }
+func (s *api) RestoreVM(r *nodev1.RestoreVMRequest, stream grpc.ServerStreamingServer[nodev1.RestoreVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.RestoreVMResponse{Progress: p}) }
 	vm, err := s.agent.restore(stream.Context(), restoreOptions{
 		directory: r.GetDirectory(), name: r.GetName(), lazy: r.GetLazy(), paused: r.GetPaused(),
 		allowChangedDisks: r.GetAllowChangedDisks(), newIdentity: r.GetNewIdentity(),
@@ -75,75 +75,75 @@ func (s *api) RestoreVM(r *vmletv1.RestoreVMRequest, stream grpc.ServerStreaming
 	if err != nil {
 		return err
 	}
-	return stream.Send(&vmletv1.RestoreVMResponse{Vm: vm})
+	return stream.Send(&nodev1.RestoreVMResponse{Vm: vm})
 }
 
 // reporter hands progress on. That a caller doesn't take it any more is no
 // reason to stop: the end of the call's context is.
-func reporter(send func(*vmletv1.Progress) error) func(shim.Progress) {
+func reporter(send func(*nodev1.Progress) error) func(shim.Progress) {
 	return func(p shim.Progress) {
-		_ = send(&vmletv1.Progress{Step: p.Step, BytesDone: p.Done, BytesTotal: p.Total})
+		_ = send(&nodev1.Progress{Step: p.Step, BytesDone: p.Done, BytesTotal: p.Total})
 	}
 }
 
-func (s *api) PauseVM(ctx context.Context, r *vmletv1.PauseVMRequest) (*vmletv1.PauseVMResponse, error) {
+func (s *api) PauseVM(ctx context.Context, r *nodev1.PauseVMRequest) (*nodev1.PauseVMResponse, error) {
 	vm, err := s.agent.pause(ctx, r.GetName())
-	return &vmletv1.PauseVMResponse{Vm: vm}, err
+	return &nodev1.PauseVMResponse{Vm: vm}, err
 }
 
-func (s *api) ResumeVM(ctx context.Context, r *vmletv1.ResumeVMRequest) (*vmletv1.ResumeVMResponse, error) {
+func (s *api) ResumeVM(ctx context.Context, r *nodev1.ResumeVMRequest) (*nodev1.ResumeVMResponse, error) {
 	vm, err := s.agent.resume(ctx, r.GetName(), r.GetAllowDamaged())
-	return &vmletv1.ResumeVMResponse{Vm: vm}, err
+	return &nodev1.ResumeVMResponse{Vm: vm}, err
 }
 
-func (s *api) ResetVM(ctx context.Context, r *vmletv1.ResetVMRequest) (*vmletv1.ResetVMResponse, error) {
+func (s *api) ResetVM(ctx context.Context, r *nodev1.ResetVMRequest) (*nodev1.ResetVMResponse, error) {
 	vm, err := s.agent.reset(ctx, r.GetName())
-	return &vmletv1.ResetVMResponse{Vm: vm}, err
+	return &nodev1.ResetVMResponse{Vm: vm}, err
 }
 
-func (s *api) StopVM(ctx context.Context, r *vmletv1.StopVMRequest) (*vmletv1.StopVMResponse, error) {
+func (s *api) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nodev1.StopVMResponse, error) {
 	var grace *time.Duration
 	if r.GracePeriodMs != nil {
 		d := time.Duration(r.GetGracePeriodMs()) * time.Millisecond
 		grace = &d
 	}
 	vm, killed, err := s.agent.stop(ctx, r.GetName(), grace)
-	return &vmletv1.StopVMResponse{Vm: vm, Killed: killed}, err
+	return &nodev1.StopVMResponse{Vm: vm, Killed: killed}, err
 }
 
-func (s *api) ResizeVM(ctx context.Context, r *vmletv1.ResizeVMRequest) (*vmletv1.ResizeVMResponse, error) {
+func (s *api) ResizeVM(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.ResizeVMResponse, error) {
 	vm, has, err := s.agent.resize(ctx, r)
-	return &vmletv1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
+	return &nodev1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
 }
 
-func (s *api) Attach(ctx context.Context, r *vmletv1.AttachRequest) (*vmletv1.AttachResponse, error) {
+func (s *api) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.AttachResponse, error) {
 	vm, device, err := s.agent.attach(ctx, r)
-	return &vmletv1.AttachResponse{Vm: vm, Device: device}, err
+	return &nodev1.AttachResponse{Vm: vm, Device: device}, err
 }
 
-func (s *api) Detach(ctx context.Context, r *vmletv1.DetachRequest) (*vmletv1.DetachResponse, error) {
+func (s *api) Detach(ctx context.Context, r *nodev1.DetachRequest) (*nodev1.DetachResponse, error) {
 	vm, err := s.agent.detach(ctx, r.GetName(), r.GetDevice())
-	return &vmletv1.DetachResponse{Vm: vm}, err
+	return &nodev1.DetachResponse{Vm: vm}, err
 }
 
-func (s *api) KillVM(ctx context.Context, r *vmletv1.KillVMRequest) (*vmletv1.KillVMResponse, error) {
+func (s *api) KillVM(ctx context.Context, r *nodev1.KillVMRequest) (*nodev1.KillVMResponse, error) {
 	vm, err := s.agent.kill(ctx, r.GetName())
-	return &vmletv1.KillVMResponse{Vm: vm}, err
+	return &nodev1.KillVMResponse{Vm: vm}, err
 }
 
-func (s *api) DeleteVM(ctx context.Context, r *vmletv1.DeleteVMRequest) (*vmletv1.DeleteVMResponse, error) {
-	return &vmletv1.DeleteVMResponse{}, s.agent.delete(ctx, r.GetName())
+func (s *api) DeleteVM(ctx context.Context, r *nodev1.DeleteVMRequest) (*nodev1.DeleteVMResponse, error) {
+	return &nodev1.DeleteVMResponse{}, s.agent.delete(ctx, r.GetName())
 }
 
-func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.GetNodeResponse, error) {
+func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.GetNodeResponse, error) {
 	name, err := s.agent.nodeName()
 	if err != nil {
 		return nil, err
 	}
-	node := &vmletv1.GetNodeResponse{Name: name, AgentVersion: s.agent.cfg.Version}
+	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.agent.cfg.Version}
 	for _, h := range s.agent.node.hypervisors.All() {
 		status := h.Check(ctx)
-		node.Hypervisors = append(node.Hypervisors, &vmletv1.HypervisorStatus{
+		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{
 			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
 		})
 	}
@@ -154,20 +154,20 @@ func (s *api) GetNode(ctx context.Context, _ *vmletv1.GetNodeRequest) (*vmletv1.
 		if err != nil {
 			reason = vmm.Sentence(err.Error(), vmm.Remedy(v.Name(), err))
 		}
-		node.Vmms = append(node.Vmms, &vmletv1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
+		node.Vmms = append(node.Vmms, &nodev1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
 	}
 	return node, ctx.Err()
 }
 
-func (s *api) GetVmmName(ctx context.Context, _ *vmletv1.GetVmmNameRequest) (*vmletv1.GetVmmNameResponse, error) {
+func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
 	v, err := s.agent.node.defaultVMM(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &vmletv1.GetVmmNameResponse{Name: v.Name()}, nil
+	return &nodev1.GetVmmNameResponse{Name: v.Name()}, nil
 }
 
-func (s *api) GetVmmVersion(ctx context.Context, r *vmletv1.GetVmmVersionRequest) (*vmletv1.GetVmmVersionResponse, error) {
+func (s *api) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
 	v, err := s.agent.node.defaultVMM(ctx)
 	if name := r.GetName(); name != "" && name != spec.Auto {
 		v, err = s.agent.node.vmm(name)
@@ -179,5 +179,5 @@ func (s *api) GetVmmVersion(ctx context.Context, r *vmletv1.GetVmmVersionRequest
 	if err != nil {
 		return nil, failf(codes.Unavailable, "VMM %s: %w", v.Name(), err)
 	}
-	return &vmletv1.GetVmmVersionResponse{Version: info.Version}, nil
+	return &nodev1.GetVmmVersionResponse{Version: info.Version}, nil
 }

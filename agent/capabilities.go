@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/vmlet/vmlet/capabilities"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // capabilitiesAPI is the CapabilitiesService. Errors get their codes in the
 // interceptors.
 type capabilitiesAPI struct {
-	vmletv1.UnimplementedCapabilitiesServiceServer
+	capabilitiesv1.UnimplementedCapabilitiesServiceServer
 	node *node
 }
 
@@ -20,79 +20,79 @@ func (s *capabilitiesAPI) answers(ctx context.Context) (capabilities.Answers, er
 	return capabilities.Answers{Document: doc}, err
 }
 
-func (s *capabilitiesAPI) GetCapabilities(ctx context.Context, r *vmletv1.GetCapabilitiesRequest) (*vmletv1.GetCapabilitiesResponse, error) {
+func (s *capabilitiesAPI) GetCapabilities(ctx context.Context, r *capabilitiesv1.GetCapabilitiesRequest) (*capabilitiesv1.GetCapabilitiesResponse, error) {
 	ask := s.node.keeper.Document
 	if r.GetRefresh() {
 		ask = s.node.keeper.Refresh
 	}
 	doc, err := ask(ctx)
-	return &vmletv1.GetCapabilitiesResponse{Capabilities: doc}, err
+	return &capabilitiesv1.GetCapabilitiesResponse{Capabilities: doc}, err
 }
 
-func (s *capabilitiesAPI) GetHypervFeatures(ctx context.Context, r *vmletv1.GetHypervFeaturesRequest) (*vmletv1.GetHypervFeaturesResponse, error) {
+func (s *capabilitiesAPI) GetHypervFeatures(ctx context.Context, r *capabilitiesv1.GetHypervFeaturesRequest) (*capabilitiesv1.GetHypervFeaturesResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	features, err := a.HypervFeatures(r.GetHypervisor())
-	return &vmletv1.GetHypervFeaturesResponse{Features: features}, err
+	return &capabilitiesv1.GetHypervFeaturesResponse{Features: features}, err
 }
 
-func (s *capabilitiesAPI) GetSupportedMachineTypes(ctx context.Context, r *vmletv1.GetSupportedMachineTypesRequest) (*vmletv1.GetSupportedMachineTypesResponse, error) {
+func (s *capabilitiesAPI) GetSupportedMachineTypes(ctx context.Context, r *capabilitiesv1.GetSupportedMachineTypesRequest) (*capabilitiesv1.GetSupportedMachineTypesResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	types, err := a.MachineTypes(r.GetVmm())
-	return &vmletv1.GetSupportedMachineTypesResponse{MachineTypes: types}, err
+	return &capabilitiesv1.GetSupportedMachineTypesResponse{MachineTypes: types}, err
 }
 
-func (s *capabilitiesAPI) GetSupportedCpuModels(ctx context.Context, r *vmletv1.GetSupportedCpuModelsRequest) (*vmletv1.GetSupportedCpuModelsResponse, error) {
+func (s *capabilitiesAPI) GetSupportedCpuModels(ctx context.Context, r *capabilitiesv1.GetSupportedCpuModelsRequest) (*capabilitiesv1.GetSupportedCpuModelsResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	models, err := a.CPUModels(r.GetHypervisor(), r.GetVmm())
-	return &vmletv1.GetSupportedCpuModelsResponse{Models: models}, err
+	return &capabilitiesv1.GetSupportedCpuModelsResponse{Models: models}, err
 }
 
-func (s *capabilitiesAPI) GetHostCpuModelInfo(ctx context.Context, r *vmletv1.GetHostCpuModelInfoRequest) (*vmletv1.GetHostCpuModelInfoResponse, error) {
+func (s *capabilitiesAPI) GetHostCpuModelInfo(ctx context.Context, r *capabilitiesv1.GetHostCpuModelInfoRequest) (*capabilitiesv1.GetHostCpuModelInfoResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	model, err := a.HostCPUModel(r.GetHypervisor(), r.GetVmm())
-	return &vmletv1.GetHostCpuModelInfoResponse{Model: model}, err
+	return &capabilitiesv1.GetHostCpuModelInfoResponse{Model: model}, err
 }
 
-func (s *capabilitiesAPI) GetSupportedCpuFeatures(ctx context.Context, r *vmletv1.GetSupportedCpuFeaturesRequest) (*vmletv1.GetSupportedCpuFeaturesResponse, error) {
+func (s *capabilitiesAPI) GetSupportedCpuFeatures(ctx context.Context, r *capabilitiesv1.GetSupportedCpuFeaturesRequest) (*capabilitiesv1.GetSupportedCpuFeaturesResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	features, err := a.CPUFeatures(r.GetHypervisor(), r.GetVmm())
-	return &vmletv1.GetSupportedCpuFeaturesResponse{Features: features}, err
+	return &capabilitiesv1.GetSupportedCpuFeaturesResponse{Features: features}, err
 }
 
-func (s *capabilitiesAPI) GetNodeTscInfo(ctx context.Context, r *vmletv1.GetNodeTscInfoRequest) (*vmletv1.GetNodeTscInfoResponse, error) {
+func (s *capabilitiesAPI) GetNodeTscInfo(ctx context.Context, r *capabilitiesv1.GetNodeTscInfoRequest) (*capabilitiesv1.GetNodeTscInfoResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	tsc, err := a.TSC(r.GetHypervisor())
-	return &vmletv1.GetNodeTscInfoResponse{Tsc: tsc}, err
+	return &capabilitiesv1.GetNodeTscInfoResponse{Tsc: tsc}, err
 }
 
-func (s *capabilitiesAPI) GetNodeSevFeatures(ctx context.Context, _ *vmletv1.GetNodeSevFeaturesRequest) (*vmletv1.GetNodeSevFeaturesResponse, error) {
+func (s *capabilitiesAPI) GetNodeSevFeatures(ctx context.Context, _ *capabilitiesv1.GetNodeSevFeaturesRequest) (*capabilitiesv1.GetNodeSevFeaturesResponse, error) {
 	a, err := s.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	features, err := a.Confidential()
-	return &vmletv1.GetNodeSevFeaturesResponse{Features: features}, err
+	return &capabilitiesv1.GetNodeSevFeaturesResponse{Features: features}, err
 }
 
-func (s *capabilitiesAPI) GetNodeLabels(ctx context.Context, _ *vmletv1.GetNodeLabelsRequest) (*vmletv1.GetNodeLabelsResponse, error) {
+func (s *capabilitiesAPI) GetNodeLabels(ctx context.Context, _ *capabilitiesv1.GetNodeLabelsRequest) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	doc, err := s.node.keeper.Document(ctx)
 	if err != nil {
 		return nil, err

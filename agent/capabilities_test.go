@@ -12,7 +12,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -28,7 +28,7 @@ func (silentVMM) Info(context.Context) (vmm.Info, error) {
 
 // serveCapabilities serves the CapabilitiesService of a machine whose KVM works
 // and whose VMM doesn't answer.
-func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServiceClient {
+func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.CapabilitiesServiceClient {
 	t.Helper()
 	known, err := hypervisor.New(fakeKVM{}, emulation.Emulation{})
 	if err != nil {
@@ -48,7 +48,7 @@ func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServic
 		t.Fatal(err)
 	}
 	server := newServer(nil, slog.New(slog.DiscardHandler))
-	vmletv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
+	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	conn, err := dialAPI(socket)
@@ -56,13 +56,13 @@ func serveCapabilities(t *testing.T, stateDir string) vmletv1.CapabilitiesServic
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return vmletv1.NewCapabilitiesServiceClient(conn)
+	return capabilitiesv1.NewCapabilitiesServiceClient(conn)
 }
 
 func TestCapabilitiesService(t *testing.T) {
 	c, ctx := serveCapabilities(t, t.TempDir()), context.Background()
 	for _, refresh := range []bool{false, true} {
-		got, err := c.GetCapabilities(ctx, &vmletv1.GetCapabilitiesRequest{Refresh: refresh})
+		got, err := c.GetCapabilities(ctx, &capabilitiesv1.GetCapabilitiesRequest{Refresh: refresh})
 		doc := got.GetCapabilities()
 		if err != nil || doc.GetNode() != "made-up" || doc.GetDefaultHypervisor() != "kvm" || doc.GetHypervisors()[0].GetState() != "works" {
 			t.Fatalf("%v, %v", doc, err)
@@ -74,15 +74,15 @@ func TestCapabilitiesService(t *testing.T) {
 		got      codes.Code
 		want     codes.Code
 	}{
-		{"Hyper-V", codeOf(c.GetHypervFeatures(ctx, &vmletv1.GetHypervFeaturesRequest{})), codes.OK},
-		{"Hyper-V of none", codeOf(c.GetHypervFeatures(ctx, &vmletv1.GetHypervFeaturesRequest{Hypervisor: "xen"})), codes.NotFound},
-		{"TSC", codeOf(c.GetNodeTscInfo(ctx, &vmletv1.GetNodeTscInfoRequest{Hypervisor: "emulation"})), codes.OK},
-		{"SEV", codeOf(c.GetNodeSevFeatures(ctx, &vmletv1.GetNodeSevFeaturesRequest{})), codes.OK},
-		{"machine types", codeOf(c.GetSupportedMachineTypes(ctx, &vmletv1.GetSupportedMachineTypesRequest{})), codes.FailedPrecondition},
-		{"machine types of none", codeOf(c.GetSupportedMachineTypes(ctx, &vmletv1.GetSupportedMachineTypesRequest{Vmm: "x"})), codes.NotFound},
-		{"models", codeOf(c.GetSupportedCpuModels(ctx, &vmletv1.GetSupportedCpuModelsRequest{})), codes.FailedPrecondition},
-		{"features", codeOf(c.GetSupportedCpuFeatures(ctx, &vmletv1.GetSupportedCpuFeaturesRequest{Vmm: "x"})), codes.NotFound},
-		{"host model", codeOf(c.GetHostCpuModelInfo(ctx, &vmletv1.GetHostCpuModelInfoRequest{})), codes.FailedPrecondition},
+		{"Hyper-V", codeOf(c.GetHypervFeatures(ctx, &capabilitiesv1.GetHypervFeaturesRequest{})), codes.OK},
+		{"Hyper-V of none", codeOf(c.GetHypervFeatures(ctx, &capabilitiesv1.GetHypervFeaturesRequest{Hypervisor: "xen"})), codes.NotFound},
+		{"TSC", codeOf(c.GetNodeTscInfo(ctx, &capabilitiesv1.GetNodeTscInfoRequest{Hypervisor: "emulation"})), codes.OK},
+		{"SEV", codeOf(c.GetNodeSevFeatures(ctx, &capabilitiesv1.GetNodeSevFeaturesRequest{})), codes.OK},
+		{"machine types", codeOf(c.GetSupportedMachineTypes(ctx, &capabilitiesv1.GetSupportedMachineTypesRequest{})), codes.FailedPrecondition},
+		{"machine types of none", codeOf(c.GetSupportedMachineTypes(ctx, &capabilitiesv1.GetSupportedMachineTypesRequest{Vmm: "x"})), codes.NotFound},
+		{"models", codeOf(c.GetSupportedCpuModels(ctx, &capabilitiesv1.GetSupportedCpuModelsRequest{})), codes.FailedPrecondition},
+		{"features", codeOf(c.GetSupportedCpuFeatures(ctx, &capabilitiesv1.GetSupportedCpuFeaturesRequest{Vmm: "x"})), codes.NotFound},
+		{"host model", codeOf(c.GetHostCpuModelInfo(ctx, &capabilitiesv1.GetHostCpuModelInfoRequest{})), codes.FailedPrecondition},
 	} {
 		if q.got != q.want {
 			t.Errorf("%s: %v, not %v", q.question, q.got, q.want)
@@ -100,7 +100,7 @@ func TestNodeLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := serveCapabilities(t, state)
-	got, err := c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{})
+	got, err := c.GetNodeLabels(context.Background(), &capabilitiesv1.GetNodeLabelsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestNodeLabels(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"cpu`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err = c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{})
+	got, err = c.GetNodeLabels(context.Background(), &capabilitiesv1.GetNodeLabelsRequest{})
 	if err != nil || got.GetLabels()[model] != "" {
 		t.Errorf("from a damaged file: %v (%v)", got, err)
 	}
@@ -128,7 +128,7 @@ func TestNodeLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.GetNodeLabels(context.Background(), &vmletv1.GetNodeLabelsRequest{}); err == nil {
+	if _, err := c.GetNodeLabels(context.Background(), &capabilitiesv1.GetNodeLabelsRequest{}); err == nil {
 		t.Error("labels of earlier that can't be read were given up")
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
@@ -21,7 +22,7 @@ import (
 // choice is all that is decided about a run before anything is made.
 type choice struct {
 	id     string
-	spec   *vmletv1.VirtualMachineSpec // complete
+	spec   *specv1.VirtualMachineSpec // complete
 	vmm    vmm.VMM
 	info   vmm.Info
 	reason string // which hypervisor, and why
@@ -111,7 +112,7 @@ func (l *launch) vmms() (names []string, because string, err error) {
 }
 
 // hypervisorFor is the specification's word, or the node's where it has none.
-func (a *agent) hypervisorFor(s *vmletv1.VirtualMachineSpec) string {
+func (a *agent) hypervisorFor(s *specv1.VirtualMachineSpec) string {
 	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
 		return name
 	}
@@ -153,13 +154,13 @@ func (c *choice) plannedMemory() uint64 {
 func runID(id string, start time.Time) string { return fmt.Sprintf("%s-%d", id, start.UnixNano()) }
 
 // runIDOf is that of a VM's present or last run.
-func runIDOf(vm *vmletv1.VirtualMachine) string {
+func runIDOf(vm *nodev1.VirtualMachine) string {
 	return runID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
 }
 
 // descriptors numbers what goes with a plan: the taps, in the order of the
 // networks, and then cloud-init's seed. -1: it has none.
-func descriptors(s *vmletv1.VirtualMachineSpec) (taps []int, seed int) {
+func descriptors(s *specv1.VirtualMachineSpec) (taps []int, seed int) {
 	taps = make([]int, len(s.GetNetworks()))
 	next := 0
 	for i, n := range s.GetNetworks() {
@@ -186,11 +187,11 @@ func opens(p *plan.Plan, path string) bool {
 }
 
 // describe fills in what the record says of a run.
-func (c *choice) describe(vm *vmletv1.VirtualMachine) {
+func (c *choice) describe(vm *nodev1.VirtualMachine) {
 	vm.Status.EffectiveSpec = c.spec
 	vm.Status.Hypervisor = c.spec.GetHypervisor()
 	vm.Status.HypervisorReason, vm.Status.VmmReason = c.reason, c.vmmReason
-	vm.Status.Vmm = &vmletv1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
+	vm.Status.Vmm = &nodev1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
 	vm.Status.StartedAt = timestamppb.New(c.start)
 }
 

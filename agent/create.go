@@ -7,14 +7,15 @@ import (
 	"github.com/google/uuid"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // create keeps a specification. The same one again changes nothing.
-func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+func (a *agent) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if err := a.cfg.podsOnly(); err != nil {
 		return nil, err
 	}
@@ -35,19 +36,19 @@ func (a *agent) create(ctx context.Context, s *vmletv1.VirtualMachineSpec) (*vml
 		return nil, fmt.Errorf("keeping vm %s: %w", m.name, err)
 	}
 	faultpoint.Reach("agent.create.kept")
-	m.publish(&vmletv1.Event{Type: "state", Message: "created"})
+	m.publish(&nodev1.Event{Type: "state", Message: "created"})
 	return m.snapshot(), nil
 }
 
-func newRecord(s *vmletv1.VirtualMachineSpec, id string) *vmletv1.VirtualMachine {
-	return &vmletv1.VirtualMachine{
+func newRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
+	return &nodev1.VirtualMachine{
 		Id:     id,
 		Spec:   proto.CloneOf(s),
-		Status: &vmletv1.VirtualMachineStatus{State: lifecycle.Created, CreatedAt: timestamppb.Now()},
+		Status: &nodev1.VirtualMachineStatus{State: lifecycle.Created, CreatedAt: timestamppb.Now()},
 	}
 }
 
-func sameSpec(m *machine, s *vmletv1.VirtualMachineSpec) (*vmletv1.VirtualMachine, error) {
+func sameSpec(m *machine, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if m.left() {
 		return nil, failf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
 	}
@@ -79,7 +80,7 @@ func (a *agent) delete(ctx context.Context, name string) error {
 		return fmt.Errorf("deleting vm %s: %w", name, err)
 	}
 	faultpoint.Reach("agent.delete.removed")
-	m.publish(&vmletv1.Event{Type: "deleted"})
+	m.publish(&nodev1.Event{Type: "deleted"})
 	a.drop(m)
 	return nil
 }

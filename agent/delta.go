@@ -8,7 +8,8 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -27,8 +28,8 @@ type delta struct {
 
 // deviceNote is a disk or a network interface.
 type deviceNote struct {
-	disk    *vmletv1.Disk
-	network *vmletv1.NetworkInterface
+	disk    *specv1.Disk
+	network *specv1.NetworkInterface
 }
 
 // MarshalJSON writes it as a specification has it.
@@ -54,10 +55,10 @@ func (d *deviceNote) UnmarshalJSON(content []byte) error {
 	read := protojson.UnmarshalOptions{DiscardUnknown: true}
 	switch {
 	case said.Disk != nil:
-		d.disk = new(vmletv1.Disk)
+		d.disk = new(specv1.Disk)
 		return read.Unmarshal(said.Disk, d.disk)
 	case said.Network != nil:
-		d.network = new(vmletv1.NetworkInterface)
+		d.network = new(specv1.NetworkInterface)
 		return read.Unmarshal(said.Network, d.network)
 	}
 	return errors.New("neither a disk nor a network interface")
@@ -97,17 +98,17 @@ func readDelta(note []byte) (delta, error) {
 }
 
 // apply changes a VM's specification, as the user has it and as it runs.
-func (d delta) apply(own, complete *vmletv1.VirtualMachineSpec) {
+func (d delta) apply(own, complete *specv1.VirtualMachineSpec) {
 	if complete == nil {
 		return // it ran, and has ended before anything was known of it
 	}
 	spec.FixSlots(complete)
 	pin(own, complete)
-	for _, s := range []*vmletv1.VirtualMachineSpec{own, complete} {
+	for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 		switch {
 		case d.Detached != "":
-			s.Disks = slices.DeleteFunc(s.Disks, func(x *vmletv1.Disk) bool { return x.GetName() == d.Detached })
-			s.Networks = slices.DeleteFunc(s.Networks, func(x *vmletv1.NetworkInterface) bool { return x.GetName() == d.Detached })
+			s.Disks = slices.DeleteFunc(s.Disks, func(x *specv1.Disk) bool { return x.GetName() == d.Detached })
+			s.Networks = slices.DeleteFunc(s.Networks, func(x *specv1.NetworkInterface) bool { return x.GetName() == d.Detached })
 		case s == own:
 			d.Attached.put(s)
 		default:
@@ -119,13 +120,13 @@ func (d delta) apply(own, complete *vmletv1.VirtualMachineSpec) {
 // replay makes up for devices that have come or gone when the connection to the shim was
 // lost, or the agent: the shim has what it was told of each. A pod's shim was told of
 // none, and what it says of them is not believed.
-func (m *machine) replay(vm *vmletv1.VirtualMachine, notes []json.RawMessage) {
+func (m *machine) replay(vm *nodev1.VirtualMachine, notes []json.RawMessage) {
 	if m.home.refuses(lifecycle.Attach) == nil {
 		replay(vm, notes, m.log)
 	}
 }
 
-func replay(vm *vmletv1.VirtualMachine, notes []json.RawMessage, log *slog.Logger) {
+func replay(vm *nodev1.VirtualMachine, notes []json.RawMessage, log *slog.Logger) {
 	for _, note := range notes {
 		d, err := readDelta(note)
 		if err != nil {
@@ -137,7 +138,7 @@ func replay(vm *vmletv1.VirtualMachine, notes []json.RawMessage, log *slog.Logge
 }
 
 // put adds the device, or replaces the one with its name.
-func (d *deviceNote) put(s *vmletv1.VirtualMachineSpec) {
+func (d *deviceNote) put(s *specv1.VirtualMachineSpec) {
 	if d.disk != nil {
 		s.Disks = put(s.Disks, proto.CloneOf(d.disk))
 		return
@@ -157,7 +158,7 @@ func put[D interface{ GetName() string }](devices []D, device D) []D {
 
 // pin has a user's specification say what follows from a device's index, its name and
 // its address: with another device gone, the index is another.
-func pin(own, complete *vmletv1.VirtualMachineSpec) {
+func pin(own, complete *specv1.VirtualMachineSpec) {
 	if len(own.Disks) != len(complete.Disks) { // those are a default
 		own.Disks = nil
 		for _, d := range complete.Disks {
@@ -197,7 +198,7 @@ func (d deviceAt) field() string {
 
 // findDevice returns the places of the devices with a name: a disk and an interface may
 // have the same.
-func findDevice(s *vmletv1.VirtualMachineSpec, name string) (found []deviceAt) {
+func findDevice(s *specv1.VirtualMachineSpec, name string) (found []deviceAt) {
 	for i, d := range s.GetDisks() {
 		if d.GetName() == name {
 			found = append(found, deviceAt{index: i})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -45,14 +45,14 @@ func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
 	if exit.Reason == shim.ReasonPanicked && !m.snapshot().GetStatus().GetGuest().GetPanicked() {
 		m.panics.Add(1)
 	}
-	m.note(state, message, func(vm *vmletv1.VirtualMachine) {
+	m.note(state, message, func(vm *nodev1.VirtualMachine) {
 		vm.Status.EndedAt = stamp(at)
 		vm.Status.Process = nil
 		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
-		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: panicked}
+		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}
 		vm.Status.Image = nil
 		if state == lifecycle.Saved {
-			vm.Status.Image = &vmletv1.ImageReference{Path: clip(exit.ImageDirectory, maxPath), ImageId: clip(exit.ImageID, maxVersion)}
+			vm.Status.Image = &nodev1.ImageReference{Path: clip(exit.ImageDirectory, maxPath), ImageId: clip(exit.ImageID, maxVersion)}
 		}
 	})
 }

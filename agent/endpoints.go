@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -126,7 +126,7 @@ func (a *agent) checkAPI(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	_, err = vmletv1.NewNodeServiceClient(conn).GetVM(ctx, &vmletv1.GetVMRequest{})
+	_, err = nodev1.NewNodeServiceClient(conn).GetVM(ctx, &nodev1.GetVMRequest{})
 	if err != nil && status.Code(err) != codes.NotFound {
 		return fmt.Errorf("%s: %w", a.cfg.Socket, err)
 	}

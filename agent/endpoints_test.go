@@ -3,14 +3,14 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one
@@ -25,13 +25,13 @@ func TestMetricsOfOddVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := w.start()
-	made := &vmletv1.VirtualMachine{Id: "1", Spec: &vmletv1.VirtualMachineSpec{Name: "made"}}
-	podded := &vmletv1.VirtualMachine{
-		Id: "2", Spec: &vmletv1.VirtualMachineSpec{Name: "inner"},
-		Status: &vmletv1.VirtualMachineStatus{State: vmletv1.State_STATE_RUNNING, Pod: &vmletv1.PodReference{Namespace: "shop", Name: "web-0"}},
+	made := &nodev1.VirtualMachine{Id: "1", Spec: &specv1.VirtualMachineSpec{Name: "made"}}
+	podded := &nodev1.VirtualMachine{
+		Id: "2", Spec: &specv1.VirtualMachineSpec{Name: "inner"},
+		Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING, Pod: &nodev1.PodReference{Namespace: "shop", Name: "web-0"}},
 	}
 	a.mu.Lock()
-	for name, vm := range map[string]*vmletv1.VirtualMachine{"made": made, "shop/web-0": podded} {
+	for name, vm := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
 		a.machines[name] = newMachine(name, nil, vm, a.hub, a.log)
 	}
 	a.mu.Unlock()
@@ -76,7 +76,7 @@ func TestMetricsOfOddVMs(t *testing.T) {
 func TestPanicsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	m := newMachine("x", nil, &vmletv1.VirtualMachine{Spec: &vmletv1.VirtualMachineSpec{Name: "x"}, Status: &vmletv1.VirtualMachineStatus{}}, a.hub, a.log)
+	m := newMachine("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
 	watch := &watcher{agent: a.agent, m: m}
 	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
 		watch.monitorEvent(vmm.Event{Change: change})

@@ -6,7 +6,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -18,7 +18,7 @@ type home interface {
 	runDir() string
 	stateDir() string
 	// keep writes the record down, where it is kept.
-	keep(vm *vmletv1.VirtualMachine) error
+	keep(vm *nodev1.VirtualMachine) error
 	// process is the shim that runs there. The error wraps fs.ErrNotExist if there
 	// is none, os.ErrProcessDone if it has ended.
 	process() (ShimProcess, error)
@@ -34,7 +34,7 @@ type home interface {
 	// access to.
 	granting(l *lease, files []plan.File) error
 	// hasImage says whether an image is where a save was about to make it.
-	hasImage(ref *vmletv1.ImageReference) bool
+	hasImage(ref *nodev1.ImageReference) bool
 	// refuses says why an operation is not to be had there; nil: it is. checkSave
 	// does so of one save.
 	refuses(op lifecycle.Operation) error

@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -48,13 +48,13 @@ func (a *agent) lockedMemory(c *choice) (uint64, error) {
 	}).Memlock, nil
 }
 
-func bindsMemory(s *vmletv1.VirtualMachineSpec) bool {
-	return slices.ContainsFunc(s.GetNuma().GetNodes(), func(n *vmletv1.NUMANode) bool { return n.GetHostNodes() != "" })
+func bindsMemory(s *specv1.VirtualMachineSpec) bool {
+	return slices.ContainsFunc(s.GetNuma().GetNodes(), func(n *specv1.NUMANode) bool { return n.GetHostNodes() != "" })
 }
 
 // hostNodes refuses nodes that the machine doesn't have; VMMs say no more than that
 // something is invalid.
-func hostNodes(host *sysfs.Host, s *vmletv1.VirtualMachineSpec, faults *spec.FieldErrors) {
+func hostNodes(host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) {
 	var there sysfs.IDList
 	for _, n := range host.Nodes {
 		there = append(there, n.ID)
@@ -75,7 +75,7 @@ func hostNodes(host *sysfs.Host, s *vmletv1.VirtualMachineSpec, faults *spec.Fie
 }
 
 // assign returns the device nodes, by their paths, that the VMM's user opens.
-func (a *agent) assign(m *machine, host *sysfs.Host, s *vmletv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
+func (a *agent) assign(m *machine, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
 	var nodes []string
 	others := a.groupsInUse(m)
 	for i, d := range s.GetHostDevices() {
@@ -83,10 +83,10 @@ func (a *agent) assign(m *machine, host *sysfs.Host, s *vmletv1.VirtualMachineSp
 		var assigned hostdevice.Assignment
 		var obstacle *hostdevice.Obstacle
 		switch device := d.GetDevice().(type) {
-		case *vmletv1.HostDevice_PciAddress:
+		case *specv1.HostDevice_PciAddress:
 			field += ".pciAddress"
 			assigned, obstacle = hostdevice.AssignPCI(host, device.PciAddress)
-		case *vmletv1.HostDevice_Mdev:
+		case *specv1.HostDevice_Mdev:
 			field += ".mdev"
 			assigned, obstacle = hostdevice.AssignMediated(host, device.Mdev)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
@@ -41,12 +41,12 @@ func (fakeKVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources 
 	return hypervisor.CommonResources(f)
 }
 
-func withDevices(name string, devices ...string) *vmletv1.VirtualMachineSpec {
+func withDevices(name string, devices ...string) *specv1.VirtualMachineSpec {
 	s := testSpec(name)
 	for _, d := range devices {
-		out := &vmletv1.HostDevice{Device: &vmletv1.HostDevice_PciAddress{PciAddress: d}}
+		out := &specv1.HostDevice{Device: &specv1.HostDevice_PciAddress{PciAddress: d}}
 		if len(d) == len(testMediated) {
-			out.Device = &vmletv1.HostDevice_Mdev{Mdev: d}
+			out.Device = &specv1.HostDevice_Mdev{Mdev: d}
 		}
 		s.HostDevices = append(s.HostDevices, out)
 	}
@@ -76,7 +76,7 @@ func (w *world) heldNodes(t *testing.T, a *testAgent) []string {
 func TestHostDevices(t *testing.T) {
 	w := newWorld(t)
 	a := w.startWithDevices()
-	for _, s := range []*vmletv1.VirtualMachineSpec{withDevices("web", "0000:01:00.0", testMediated), withDevices("other", "0000:01:00.1")} {
+	for _, s := range []*specv1.VirtualMachineSpec{withDevices("web", "0000:01:00.0", testMediated), withDevices("other", "0000:01:00.1")} {
 		if _, err := a.create(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +154,8 @@ func TestHostFactsRefused(t *testing.T) {
 	w := newWorld(t)
 	a := w.startWithDevices()
 	s := testSpec("web")
-	s.Memory = &vmletv1.Memory{Size: "1Gi"}
-	s.Numa = &vmletv1.NUMA{Nodes: []*vmletv1.NUMANode{{Cpus: "0", Memory: "1Gi", HostNodes: "0-2"}}}
+	s.Memory = &specv1.Memory{Size: "1Gi"}
+	s.Numa = &specv1.NUMA{Nodes: []*specv1.NUMANode{{Cpus: "0", Memory: "1Gi", HostNodes: "0-2"}}}
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities/labels"
 	"github.com/vmlet/vmlet/internal/atomicfile"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // labelsName is the file in the state folder that has the labels of last time.
@@ -37,13 +37,13 @@ func newLabelFile(stateDir string) labelFile {
 // of returns the labels that follow from a document, and keeps them. Labels of
 // earlier that can't be read are as good as none only if the file is damaged:
 // that it can't be read now must not cost them.
-func (f labelFile) of(doc *vmletv1.Capabilities) (*vmletv1.GetNodeLabelsResponse, error) {
+func (f labelFile) of(doc *capabilitiesv1.Capabilities) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	return f.after(doc, nil)
 }
 
 // after is of, on a node that carries labels of which the file may know nothing:
 // it may have been lost.
-func (f labelFile) after(doc *vmletv1.Capabilities, carried map[string]string) (*vmletv1.GetNodeLabelsResponse, error) {
+func (f labelFile) after(doc *capabilitiesv1.Capabilities, carried map[string]string) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set, err := labels.Of(doc, "")
@@ -69,7 +69,7 @@ func (f labelFile) after(doc *vmletv1.Capabilities, carried map[string]string) (
 			return nil, err
 		}
 	}
-	return &vmletv1.GetNodeLabelsResponse{Labels: merged, Unknown: unknownOf(kept)}, nil
+	return &capabilitiesv1.GetNodeLabelsResponse{Labels: merged, Unknown: unknownOf(kept)}, nil
 }
 
 func (f labelFile) read() (map[string]string, error) {
@@ -93,12 +93,12 @@ func (f labelFile) read() (map[string]string, error) {
 }
 
 // unknownOf are the facts, each once, on which labels of earlier hang.
-func unknownOf(kept []labels.Kept) []*vmletv1.UnknownFact {
-	var facts []*vmletv1.UnknownFact
+func unknownOf(kept []labels.Kept) []*capabilitiesv1.UnknownFact {
+	var facts []*capabilitiesv1.UnknownFact
 	for _, k := range kept {
-		known := func(u *vmletv1.UnknownFact) bool { return u.GetFact() == k.Fact && u.GetReason() == k.Reason }
+		known := func(u *capabilitiesv1.UnknownFact) bool { return u.GetFact() == k.Fact && u.GetReason() == k.Reason }
 		if !slices.ContainsFunc(facts, known) {
-			facts = append(facts, &vmletv1.UnknownFact{Fact: k.Fact, Reason: k.Reason})
+			facts = append(facts, &capabilitiesv1.UnknownFact{Fact: k.Fact, Reason: k.Reason})
 		}
 	}
 	return facts

@@ -10,7 +10,8 @@ import (
 	"github.com/vmlet/vmlet/agent/undo"
 	"github.com/vmlet/vmlet/cloudinit"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ type launch struct {
 	agent *agent
 	m     *machine
 	// spec as the user wrote it, or as the image has it.
-	spec *vmletv1.VirtualMachineSpec
+	spec *specv1.VirtualMachineSpec
 	// image that the VM goes on from; nil: it boots.
 	image    *vmm.Image
 	paused   bool
@@ -65,7 +66,7 @@ func (l *launch) run(ctx context.Context, message string) error {
 		l.m.log.Error("taking back a start that failed", "error", back)
 	}
 	faultpoint.Reach("agent.launch.taken-back")
-	l.m.note(before.GetState(), fmt.Sprintf("%s failed: %v", l.word(), err), func(vm *vmletv1.VirtualMachine) {
+	l.m.note(before.GetState(), fmt.Sprintf("%s failed: %v", l.word(), err), func(vm *nodev1.VirtualMachine) {
 		state, message := vm.Status.State, vm.Status.Message
 		vm.Status = before
 		vm.Status.State, vm.Status.Message = state, message
@@ -127,7 +128,7 @@ func (l *launch) announce() error {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}
 	l.m.log.Info("chosen", "hypervisor", clip(l.choice.reason, maxLogged), "vmm", clip(l.choice.vmmReason, maxLogged))
-	return l.m.change(func(vm *vmletv1.VirtualMachine) {
+	return l.m.change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message
 		vm.Status.BootId = l.agent.bootID
@@ -238,13 +239,13 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	l.m.mu.Lock()
 	l.m.live = alive
 	l.m.mu.Unlock()
-	l.m.note(state, message, func(vm *vmletv1.VirtualMachine) {
-		vm.Status.Process = &vmletv1.ProcessStatus{
+	l.m.note(state, message, func(vm *nodev1.VirtualMachine) {
+		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: int64(l.pid), VmmPid: int64(l.vmmPID), Uid: l.choice.lease.UID, Cgroup: l.choice.lease.searched().Path(),
 		}
 		vm.Status.Image = nil
 		vm.Status.EndedAt = nil
-		vm.Status.Guest = &vmletv1.GuestStatus{Panicked: status.Panicked}
+		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked}
 	})
 	faultpoint.Reach("agent.launch.noted")
 	l.agent.inflate(ctx, l.m, l.monitor)

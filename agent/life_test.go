@@ -10,19 +10,19 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-func testSpec(name string) *vmletv1.VirtualMachineSpec {
-	return &vmletv1.VirtualMachineSpec{
+func testSpec(name string) *specv1.VirtualMachineSpec {
+	return &specv1.VirtualMachineSpec{
 		Name: name, Labels: map[string]string{"app": "web"},
-		Boot: &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: "/kernel"}},
-		Networks: []*vmletv1.NetworkInterface{
-			{Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Bridge: "br0"}}},
+		Boot: &specv1.Boot{Kernel: &specv1.KernelBoot{Path: "/kernel"}},
+		Networks: []*specv1.NetworkInterface{
+			{Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Bridge: "br0"}}},
 		},
 	}
 }
@@ -122,7 +122,7 @@ func TestLife(t *testing.T) {
 		want lifecycle.State // 0: there is no VM
 	}{
 		{"start of none", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.NotFound, 0},
-		{"create without a name", func() error { _, err := a.create(ctx, &vmletv1.VirtualMachineSpec{}); return err }, codes.InvalidArgument, 0},
+		{"create without a name", func() error { _, err := a.create(ctx, &specv1.VirtualMachineSpec{}); return err }, codes.InvalidArgument, 0},
 		{"create", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
 		{"create the same", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
 		{"create another", func() error {

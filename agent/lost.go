@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // A shim is lost if it runs and does not answer, or if it isn't known whether it runs.
@@ -56,7 +56,7 @@ func plight(p ShimProcess) string {
 }
 
 // noter is how a state is written down: machine.note, adoption.observe.
-type noter func(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine))
+type noter func(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine))
 
 // lose notes in a VM that its shim is lost.
 func (a *agent) lose(m *machine, p ShimProcess, why error, note noter) {
@@ -99,7 +99,7 @@ const killedSilent = "killed: its shim did not answer"
 
 // killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
 // with it.
-func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*vmletv1.VirtualMachine, error) {
+func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*nodev1.VirtualMachine, error) {
 	err := a.endLost(ctx, m, process, func() (note func(), err error) {
 		if err := process.Kill(); err != nil {
 			return nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -39,7 +39,7 @@ type machine struct {
 
 	mu sync.Mutex
 	// record is replaced, never changed: whoever has one may keep it.
-	record *vmletv1.VirtualMachine
+	record *nodev1.VirtualMachine
 	// broken says why the record could not be read; then record is a stand-in.
 	broken error
 	// gone: it was deleted.
@@ -52,7 +52,7 @@ type machine struct {
 	lost ShimProcess
 }
 
-func newMachine(name string, h home, record *vmletv1.VirtualMachine, hub *events.Hub, log *slog.Logger) *machine {
+func newMachine(name string, h home, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *machine {
 	return &machine{
 		name: name, home: h, hub: hub, record: record,
 		log:  log.With("vm", name, "id", record.GetId()),
@@ -74,7 +74,7 @@ func (m *machine) left() bool {
 }
 
 // snapshot is the VM as it is now; it is not to be changed.
-func (m *machine) snapshot() *vmletv1.VirtualMachine {
+func (m *machine) snapshot() *nodev1.VirtualMachine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.record
@@ -91,17 +91,17 @@ func (m *machine) running() *live {
 
 // change replaces the record by a changed copy and tells those who watch. It
 // refuses a state that can't follow the present one.
-func (m *machine) change(mutate func(*vmletv1.VirtualMachine)) error {
+func (m *machine) change(mutate func(*nodev1.VirtualMachine)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changeLocked(mutate)
 }
 
-func (m *machine) changeLocked(mutate func(*vmletv1.VirtualMachine)) error {
+func (m *machine) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 	before := m.record
 	after := proto.CloneOf(before)
 	if after.Status == nil {
-		after.Status = new(vmletv1.VirtualMachineStatus)
+		after.Status = new(nodev1.VirtualMachineStatus)
 	}
 	mutate(after)
 	after.Status.Message = clip(after.Status.Message, maxMessage)
@@ -112,7 +112,7 @@ func (m *machine) changeLocked(mutate func(*vmletv1.VirtualMachine)) error {
 	m.record = after
 	if from != to {
 		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", clip(after.Status.Message, maxLogged))
-		m.hub.Publish(&vmletv1.Event{
+		m.hub.Publish(&nodev1.Event{
 			Time: timestamppb.Now(), Vm: m.name, VmId: after.Id, Type: "state", State: to, Message: after.Status.Message,
 		})
 	}
@@ -133,8 +133,8 @@ func (m *machine) persist() error {
 }
 
 // become changes the state and persists it.
-func (m *machine) become(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) error {
-	err := m.change(func(vm *vmletv1.VirtualMachine) {
+func (m *machine) become(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) error {
+	err := m.change(func(vm *nodev1.VirtualMachine) {
 		vm.Status.State, vm.Status.Message = s, message
 		for _, f := range mutate {
 			f(vm)
@@ -148,7 +148,7 @@ func (m *machine) become(s lifecycle.State, message string, mutate ...func(*vmle
 
 // note is become for what has happened already: that it can't be written down
 // is logged, and the record in memory is right all the same.
-func (m *machine) note(s lifecycle.State, message string, mutate ...func(*vmletv1.VirtualMachine)) {
+func (m *machine) note(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	if err := m.become(s, message, mutate...); err != nil {
 		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
 	}
@@ -162,7 +162,7 @@ func (m *machine) moved(from, to lifecycle.State, message string) {
 }
 
 // movedSince is moved if the VM is as it was before, which it reports.
-func (m *machine) movedSince(before *vmletv1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
+func (m *machine) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
 	m.mu.Lock()
 	if m.record != before {
 		m.mu.Unlock()
@@ -171,7 +171,7 @@ func (m *machine) movedSince(before *vmletv1.VirtualMachine, from, to lifecycle.
 	changed := before.GetStatus().GetState() == from
 	var err error
 	if changed {
-		err = m.changeLocked(func(vm *vmletv1.VirtualMachine) { vm.Status.State, vm.Status.Message = to, message })
+		err = m.changeLocked(func(vm *nodev1.VirtualMachine) { vm.Status.State, vm.Status.Message = to, message })
 	}
 	m.mu.Unlock()
 	if err == nil && changed {
@@ -206,7 +206,7 @@ func stamp(told time.Time) *timestamppb.Timestamp {
 }
 
 // publish tells those who watch of something that is not a change of state.
-func (m *machine) publish(e *vmletv1.Event) {
+func (m *machine) publish(e *nodev1.Event) {
 	vm := m.snapshot()
 	if e.Time == nil {
 		e.Time = timestamppb.Now()

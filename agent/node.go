@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -60,7 +60,7 @@ func (n *node) watch(ctx context.Context, log *slog.Logger) {
 		// less than what a VM's start needs to know of a VMM.
 		watching.Go(func() { _, _ = v.Info(ctx) })
 	}
-	var before *vmletv1.Capabilities
+	var before *capabilitiesv1.Capabilities
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,12 +73,12 @@ func (n *node) watch(ctx context.Context, log *slog.Logger) {
 }
 
 // logChanges logs hypervisors and VMMs of which something else is said than before.
-func logChanges(log *slog.Logger, before, now *vmletv1.Capabilities) {
+func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 	said := map[string]bool{}
-	hypervisor := func(h *vmletv1.HypervisorCapabilities) string {
+	hypervisor := func(h *capabilitiesv1.HypervisorCapabilities) string {
 		return fmt.Sprint("hypervisor ", h.GetName(), h.GetState(), h.GetReason())
 	}
-	vmm := func(v *vmletv1.VmmCapabilities) string {
+	vmm := func(v *capabilitiesv1.VmmCapabilities) string {
 		return fmt.Sprint("VMM ", v.GetName(), v.GetState(), v.GetReason(), v.GetVersion())
 	}
 	for _, h := range before.GetHypervisors() {

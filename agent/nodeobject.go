@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // publication is what the agent says of its node in Kubernetes.
@@ -79,8 +79,8 @@ type factSource struct {
 }
 
 type factState struct {
-	document   *vmletv1.Capabilities // nil: none yet
-	cpuManager *bool                 // nil: not known
+	document   *capabilitiesv1.Capabilities // nil: none yet
+	cpuManager *bool                        // nil: not known
 }
 
 func newFactSource(n *node) *factSource {
@@ -105,7 +105,7 @@ func (s *factSource) follow(ctx context.Context) {
 	}
 }
 
-func (s *factSource) take(doc *vmletv1.Capabilities) {
+func (s *factSource) take(doc *capabilitiesv1.Capabilities) {
 	s.state.Update(func(f factState) (factState, bool) { return factState{doc, f.cpuManager}, doc != f.document })
 }
 
@@ -139,7 +139,7 @@ func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeo
 
 // schedulable reports whether VMs can be started: under the hypervisor and with
 // the VMM that one gets which names none. nil: not known.
-func schedulable(doc *vmletv1.Capabilities) (can *bool, why string) {
+func schedulable(doc *capabilitiesv1.Capabilities) (can *bool, why string) {
 	yes, no := true, false
 	chosen, undecided := hypervisorOf(doc)
 	switch {
@@ -150,7 +150,7 @@ func schedulable(doc *vmletv1.Capabilities) (can *bool, why string) {
 	case chosen.GetState() == hypervisor.Unusable.String():
 		return &no, fmt.Sprintf("the hypervisor %s is unusable: %s", chosen.GetName(), chosen.GetReason())
 	}
-	i := slices.IndexFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool { return v.GetName() == doc.GetDefaultVmm() })
+	i := slices.IndexFunc(doc.GetVmms(), func(v *capabilitiesv1.VmmCapabilities) bool { return v.GetName() == doc.GetDefaultVmm() })
 	if i < 0 {
 		return &no, "there is no VMM"
 	}
@@ -166,7 +166,7 @@ func schedulable(doc *vmletv1.Capabilities) (can *bool, why string) {
 
 // hypervisorOf is the default one; undecided: there is none, and one could not be
 // asked that might be.
-func hypervisorOf(doc *vmletv1.Capabilities) (chosen *vmletv1.HypervisorCapabilities, undecided bool) {
+func hypervisorOf(doc *capabilitiesv1.Capabilities) (chosen *capabilitiesv1.HypervisorCapabilities, undecided bool) {
 	for _, h := range doc.GetHypervisors() {
 		if h.GetName() == doc.GetDefaultHypervisor() {
 			return h, false

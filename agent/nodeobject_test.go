@@ -10,32 +10,32 @@ import (
 
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
 func TestSchedulable(t *testing.T) {
-	hypervisor := func(state string) []*vmletv1.HypervisorCapabilities {
-		return []*vmletv1.HypervisorCapabilities{{Name: "kvm", State: "unusable", Reason: "no /dev/kvm"}, {Name: "emulation", State: state, Reason: "why"}}
+	hypervisor := func(state string) []*capabilitiesv1.HypervisorCapabilities {
+		return []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: "unusable", Reason: "no /dev/kvm"}, {Name: "emulation", State: state, Reason: "why"}}
 	}
-	vmm := func(state string) []*vmletv1.VmmCapabilities {
-		return []*vmletv1.VmmCapabilities{{Name: "other"}, {Name: "qemu", State: state, Reason: "no such file"}}
+	vmm := func(state string) []*capabilitiesv1.VmmCapabilities {
+		return []*capabilitiesv1.VmmCapabilities{{Name: "other"}, {Name: "qemu", State: state, Reason: "no such file"}}
 	}
 	for name, c := range map[string]struct {
-		doc  *vmletv1.Capabilities
+		doc  *capabilitiesv1.Capabilities
 		want string
 	}{
-		"works":                 {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
-		"degraded":              {&vmletv1.Capabilities{Hypervisors: hypervisor("degraded"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
-		"hypervisor unusable":   {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "kvm", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: the hypervisor kvm is unusable: no /dev/kvm"},
-		"hypervisor not asked":  {&vmletv1.Capabilities{Hypervisors: hypervisor(""), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
-		"none, one not asked":   {&vmletv1.Capabilities{Hypervisors: hypervisor(""), Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
-		"none works":            {&vmletv1.Capabilities{Hypervisors: hypervisor("unusable"), DefaultHypervisorReason: "none", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: no hypervisor works: none"},
-		"VMM unusable":          {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("unusable"), DefaultVmm: "qemu"}, "false: the VMM qemu can't be used: no such file"},
-		"VMM not asked":         {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm(""), DefaultVmm: "qemu"}, "unknown"},
-		"no VMM":                {&vmletv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation"}, "false: there is no VMM"},
-		"a document of nothing": {&vmletv1.Capabilities{}, "false: no hypervisor works: "},
+		"works":                 {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
+		"degraded":              {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("degraded"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
+		"hypervisor unusable":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "kvm", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: the hypervisor kvm is unusable: no /dev/kvm"},
+		"hypervisor not asked":  {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(""), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
+		"none, one not asked":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(""), Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
+		"none works":            {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("unusable"), DefaultHypervisorReason: "none", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: no hypervisor works: none"},
+		"VMM unusable":          {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("unusable"), DefaultVmm: "qemu"}, "false: the VMM qemu can't be used: no such file"},
+		"VMM not asked":         {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm(""), DefaultVmm: "qemu"}, "unknown"},
+		"no VMM":                {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation"}, "false: there is no VMM"},
+		"a document of nothing": {&capabilitiesv1.Capabilities{}, "false: no hypervisor works: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			can, why := schedulable(c.doc)
@@ -56,9 +56,9 @@ func TestSchedulable(t *testing.T) {
 // An agent that has lost its state folder learns of the Node what it can't ask.
 func TestLabelsAfterLoss(t *testing.T) {
 	f := newLabelFile(t.TempDir())
-	doc := &vmletv1.Capabilities{
-		Hypervisors: []*vmletv1.HypervisorCapabilities{{Name: "emulation", State: "works"}}, DefaultHypervisor: "emulation",
-		Unknown: []*vmletv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
+	doc := &capabilitiesv1.Capabilities{
+		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: "works"}}, DefaultHypervisor: "emulation",
+		Unknown: []*capabilitiesv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
 	}
 	const ksm = "kubevirt.io/ksm-enabled"
 	carried := map[string]string{ksm: "true", "example.org/mine": "1", "kubevirt.io/realtime": "true"}

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -47,12 +48,12 @@ func FuzzNotes(f *testing.F) {
 	f.Add([]byte(`{"attached":{"network":{"name":"a"}},"complete":{"disk":{"name":"a"}}}`))
 	f.Add([]byte(`{"attached":{"disk":null},"complete":{"disk":null}}`))
 	f.Fuzz(func(t *testing.T, note []byte) {
-		vm := &vmletv1.VirtualMachine{
-			Spec:   &vmletv1.VirtualMachineSpec{Disks: []*vmletv1.Disk{{Name: "root", Path: "/root"}}},
-			Status: &vmletv1.VirtualMachineStatus{EffectiveSpec: &vmletv1.VirtualMachineSpec{Disks: []*vmletv1.Disk{{Name: "root", Path: "/root"}}}},
+		vm := &nodev1.VirtualMachine{
+			Spec:   &specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root", Path: "/root"}}},
+			Status: &nodev1.VirtualMachineStatus{EffectiveSpec: &specv1.VirtualMachineSpec{Disks: []*specv1.Disk{{Name: "root", Path: "/root"}}}},
 		}
 		replay(vm, []json.RawMessage{note, note}, slog.New(slog.DiscardHandler))
-		for _, s := range []*vmletv1.VirtualMachineSpec{vm.Spec, vm.Status.EffectiveSpec} {
+		for _, s := range []*specv1.VirtualMachineSpec{vm.Spec, vm.Status.EffectiveSpec} {
 			if n := len(s.GetDisks()) + len(s.GetNetworks()); n > 2 {
 				t.Errorf("%d devices after one note, twice", n)
 			}

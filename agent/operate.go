@@ -8,14 +8,14 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 )
 
 // operate does something short with a VM's monitor.
-func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *machine, vmm.Monitor) error) (*vmletv1.VirtualMachine, error) {
+func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *machine, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
 	m, err := a.machine(name)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func endedMeanwhile(m *machine) error {
 	return failf(codes.Aborted, "vm %s has ended meanwhile", m.name)
 }
 
-func (a *agent) pause(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+func (a *agent) pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 		if err := monitor.Pause(ctx); err != nil {
 			return err
@@ -64,7 +64,7 @@ func (a *agent) pause(ctx context.Context, name string) (*vmletv1.VirtualMachine
 	})
 }
 
-func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*vmletv1.VirtualMachine, error) {
+func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 		whole := func() error {
 			if l := m.running(); l != nil && !allowDamaged {
@@ -110,7 +110,7 @@ func changedDisk(err error) bool {
 	return errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk
 }
 
-func (a *agent) reset(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+func (a *agent) reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 		err := monitor.Reset(ctx)
 		if err != nil {
@@ -134,7 +134,7 @@ func (a *agent) standsStill(m *machine, monitor vmm.Monitor, why error) error {
 
 // stop presses the power button, and kills the VM after its grace period;
 // killed says that it came to that.
-func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm *vmletv1.VirtualMachine, killed bool, err error) {
+func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
 	m, err := a.machine(name)
 	if err != nil {
 		return nil, false, err
@@ -226,7 +226,7 @@ func over(ctx context.Context, l *live, err error) error {
 }
 
 // kill ends a VM at once, whatever is being done with it.
-func (a *agent) kill(ctx context.Context, name string) (*vmletv1.VirtualMachine, error) {
+func (a *agent) kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	m, err := a.machine(name)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 )
@@ -186,7 +186,7 @@ func TestNamedTapIsRestored(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	s := testSpec("web")
-	s.Networks[0].Backend = &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Device: "tap7"}}
+	s.Networks[0].Backend = &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Device: "tap7"}}
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}

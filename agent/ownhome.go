@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -31,7 +31,7 @@ type ownHome struct {
 func (h ownHome) runDir() string   { return h.agent.store.RunDir(h.name) }
 func (h ownHome) stateDir() string { return h.agent.store.StateDir(h.name) }
 
-func (h ownHome) keep(vm *vmletv1.VirtualMachine) error { return h.agent.store.Save(vm) }
+func (h ownHome) keep(vm *nodev1.VirtualMachine) error { return h.agent.store.Save(vm) }
 
 func (h ownHome) dial(ctx context.Context) (Shim, error) { return h.agent.shims.Dial(ctx, h.runDir()) }
 
@@ -44,7 +44,7 @@ func (h ownHome) refuses(op lifecycle.Operation) error {
 	return nil
 }
 
-func (ownHome) hasImage(ref *vmletv1.ImageReference) bool { return imageIs(ref) }
+func (ownHome) hasImage(ref *nodev1.ImageReference) bool { return imageIs(ref) }
 
 func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/time/rate"
 )
 
@@ -87,7 +87,7 @@ func (w *watcher) resync() {
 
 // panicked notes a panic, of which a guest may report one several times.
 func (w *watcher) panicked() {
-	w.guest(func(g *vmletv1.GuestStatus) {
+	w.guest(func(g *nodev1.GuestStatus) {
 		if !g.Panicked {
 			w.m.panics.Add(1)
 		}

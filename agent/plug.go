@@ -11,7 +11,8 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -35,7 +36,7 @@ type plugging struct {
 	live    *live
 	plugger vmm.Plugger
 	// complete is the specification as it runs, or would.
-	complete *vmletv1.VirtualMachineSpec
+	complete *specv1.VirtualMachineSpec
 }
 
 // plug takes a VM for a change of its devices.
@@ -76,7 +77,7 @@ func (p *plugging) begin() error {
 
 // completed is the specification that a VM which doesn't run would have, as far as it
 // can be told: what it runs on is chosen at its start.
-func (a *agent) completed(vm *vmletv1.VirtualMachine) *vmletv1.VirtualMachineSpec {
+func (a *agent) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
 	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
 	if v, err := a.node.vmm(vm.GetSpec().GetVmm()); err == nil {
 		target = a.target(vm.GetId(), "", v)
@@ -85,7 +86,7 @@ func (a *agent) completed(vm *vmletv1.VirtualMachine) *vmletv1.VirtualMachineSpe
 }
 
 // attach gives a VM one more device and returns its name.
-func (a *agent) attach(ctx context.Context, r *vmletv1.AttachRequest) (*vmletv1.VirtualMachine, string, error) {
+func (a *agent) attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
 	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
 	if device.disk == nil && device.network == nil {
 		return nil, "", invalid("device", "is missing: want a disk or a network")
@@ -111,7 +112,7 @@ func (a *agent) attach(ctx context.Context, r *vmletv1.AttachRequest) (*vmletv1.
 
 // with returns the complete specification with the device in it, at its end or in place
 // of the one with that index, and completed.
-func (p *plugging) with(device *deviceNote, at *deviceAt) (*vmletv1.VirtualMachineSpec, deviceAt) {
+func (p *plugging) with(device *deviceNote, at *deviceAt) (*specv1.VirtualMachineSpec, deviceAt) {
 	s := proto.CloneOf(p.complete)
 	place := deviceAt{network: device.network != nil}
 	switch {
@@ -203,7 +204,7 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 }
 
 // attachLive has the shim do it. d's complete device gets its slot.
-func (p *plugging) attachLive(ctx context.Context, s *vmletv1.VirtualMachineSpec, at deviceAt, d delta) error {
+func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec, at deviceAt, d delta) error {
 	req, err := p.request(ctx, s, at)
 	if err != nil {
 		return err
@@ -234,7 +235,7 @@ func (p *plugging) attachLive(ctx context.Context, s *vmletv1.VirtualMachineSpec
 }
 
 // request is what a device of this run is planned with.
-func (p *plugging) request(ctx context.Context, s *vmletv1.VirtualMachineSpec, at deviceAt) (vmm.PlugRequest, error) {
+func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at deviceAt) (vmm.PlugRequest, error) {
 	lease := p.live.lease
 	info, err := p.plugger.Info(ctx)
 	if err != nil {
@@ -281,7 +282,7 @@ func closeFiles(files []*os.File) {
 }
 
 // detach takes a device away.
-func (a *agent) detach(ctx context.Context, name, device string) (*vmletv1.VirtualMachine, error) {
+func (a *agent) detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
 	p, done, err := a.plug(ctx, name, lifecycle.Detach)
 	if err != nil {
 		return nil, err
@@ -328,7 +329,7 @@ func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
 }
 
 // deviceNames lists those that can be detached.
-func deviceNames(s *vmletv1.VirtualMachineSpec) string {
+func deviceNames(s *specv1.VirtualMachineSpec) string {
 	var names string
 	add := func(name string) {
 		if names != "" {
@@ -350,7 +351,7 @@ func deviceNames(s *vmletv1.VirtualMachineSpec) string {
 
 // blockDevices are those paths of disks and backing files that are block devices on
 // this node now.
-func blockDevices(s *vmletv1.VirtualMachineSpec) (paths []string) {
+func blockDevices(s *specv1.VirtualMachineSpec) (paths []string) {
 	add := func(path string) {
 		if st, err := os.Stat(path); err == nil && st.Mode().Type()&os.ModeDevice != 0 {
 			paths = append(paths, path)
@@ -368,9 +369,9 @@ func blockDevices(s *vmletv1.VirtualMachineSpec) (paths []string) {
 // replug keeps a change of the devices. One of a VM that runs has happened: that it
 // can't be written down is logged, as the shim knows of it. One that doesn't would run
 // with the complete specification that is given.
-func (m *machine) replug(d delta, complete *vmletv1.VirtualMachineSpec) error {
+func (m *machine) replug(d delta, complete *specv1.VirtualMachineSpec) error {
 	live := false
-	err := m.change(func(vm *vmletv1.VirtualMachine) {
+	err := m.change(func(vm *nodev1.VirtualMachine) {
 		if live = lifecycle.Live(vm.GetStatus().GetState()); live {
 			complete = vm.Status.EffectiveSpec
 		}

@@ -11,20 +11,21 @@ import (
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
 
-func diskRequest(name, path string) *vmletv1.AttachRequest {
-	return &vmletv1.AttachRequest{Name: "web", Device: &vmletv1.AttachRequest_Disk{Disk: &vmletv1.Disk{Name: name, Path: path}}}
+func diskRequest(name, path string) *nodev1.AttachRequest {
+	return &nodev1.AttachRequest{Name: "web", Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: name, Path: path}}}
 }
 
-func tapRequest(name string) *vmletv1.AttachRequest {
-	return &vmletv1.AttachRequest{Name: "web", Device: &vmletv1.AttachRequest_Network{Network: &vmletv1.NetworkInterface{
-		Name: name, Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Bridge: "br0"}},
+func tapRequest(name string) *nodev1.AttachRequest {
+	return &nodev1.AttachRequest{Name: "web", Device: &nodev1.AttachRequest_Network{Network: &specv1.NetworkInterface{
+		Name: name, Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Bridge: "br0"}},
 	}}}
 }
 
@@ -33,7 +34,7 @@ func started(t *testing.T, w *world) *testAgent {
 	t.Helper()
 	a := w.start()
 	s := testSpec("web")
-	s.Disks = []*vmletv1.Disk{{Path: "/a"}, {Path: "/b"}}
+	s.Disks = []*specv1.Disk{{Path: "/a"}, {Path: "/b"}}
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func started(t *testing.T, w *world) *testAgent {
 
 // devices are "name slot" of the specification as it runs, and the names that the user's
 // has.
-func devices(vm *vmletv1.VirtualMachine) (complete, own []string) {
+func devices(vm *nodev1.VirtualMachine) (complete, own []string) {
 	c, o := vm.GetStatus().GetEffectiveSpec(), vm.GetSpec()
 	for i, d := range c.GetDisks() {
 		complete = append(complete, d.GetName()+"@"+slotText(spec.Slot(c.GetDisks(), i)))
@@ -78,7 +79,7 @@ func (a *testAgent) wantDevices(t *testing.T, complete, own string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, vm := range map[string]*vmletv1.VirtualMachine{"memory": m.snapshot(), "vm.json": kept} {
+	for where, vm := range map[string]*nodev1.VirtualMachine{"memory": m.snapshot(), "vm.json": kept} {
 		gotComplete, gotOwn := devices(vm)
 		if c, o := strings.Join(gotComplete, " "), strings.Join(gotOwn, " "); c != complete || o != own {
 			t.Errorf("in %s: %q and %q, want %q and %q", where, c, o, complete, own)
@@ -124,7 +125,7 @@ func TestAttachAndDetach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if complete, _ := devices(&vmletv1.VirtualMachine{Status: &vmletv1.VirtualMachineStatus{EffectiveSpec: s}}); strings.Join(complete, " ") != "disk0@0 disk2@later0 net0@0 lan@later0" {
+	if complete, _ := devices(&nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{EffectiveSpec: s}}); strings.Join(complete, " ") != "disk0@0 disk2@later0 net0@0 lan@later0" {
 		t.Errorf("the image has %q", complete)
 	}
 	wantCode(t, "attaching to a saved VM", second(a.attach(t.Context(), diskRequest("", "/d"))), codes.FailedPrecondition)
@@ -154,7 +155,7 @@ func TestAttachTwice(t *testing.T) {
 	if p := w.proc("web"); len(p.attached) != 2 {
 		t.Errorf("the VMM has %q", p.attached)
 	}
-	for what, r := range map[string]*vmletv1.AttachRequest{
+	for what, r := range map[string]*nodev1.AttachRequest{
 		"another disk of that name": diskRequest("data", "/d"),
 		"a network of that name":    tapRequest("data"),
 		"a disk that is there":      diskRequest("", "/a"),
@@ -162,14 +163,14 @@ func TestAttachTwice(t *testing.T) {
 	} {
 		wantCode(t, what, second(a.attach(t.Context(), r)), codes.AlreadyExists)
 	}
-	wantCode(t, "nothing", second(a.attach(t.Context(), &vmletv1.AttachRequest{Name: "web"})), codes.InvalidArgument)
+	wantCode(t, "nothing", second(a.attach(t.Context(), &nodev1.AttachRequest{Name: "web"})), codes.InvalidArgument)
 	err := second(a.attach(t.Context(), diskRequest("data2", "c")))
 	wantCode(t, "a relative path", err, codes.InvalidArgument)
 	if !strings.Contains(err.Error(), "disks[3].path") {
 		t.Error(err)
 	}
 	wantCode(t, "detaching what isn't there", first(a.detach(t.Context(), "web", "none")), codes.NotFound)
-	wantCode(t, "of no VM", second(a.attach(t.Context(), &vmletv1.AttachRequest{Name: "x", Device: diskRequest("", "/x").Device})), codes.NotFound)
+	wantCode(t, "of no VM", second(a.attach(t.Context(), &nodev1.AttachRequest{Name: "x", Device: diskRequest("", "/x").Device})), codes.NotFound)
 }
 
 func first[A any](_ A, err error) error { return err }
@@ -232,7 +233,7 @@ func TestPlugStopped(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	s := testSpec("web")
-	s.Disks = []*vmletv1.Disk{{Path: "/a"}, {Path: "/b"}}
+	s.Disks = []*specv1.Disk{{Path: "/a"}, {Path: "/b"}}
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -252,14 +253,14 @@ func TestResize(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	s := testSpec("web")
-	s.Cpu = &vmletv1.CPU{Cores: 1, MaxVcpus: 4}
-	s.Memory = &vmletv1.Memory{Size: "1Gi"}
+	s.Cpu = &specv1.CPU{Cores: 1, MaxVcpus: 4}
+	s.Memory = &specv1.Memory{Size: "1Gi"}
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	a.mustStart(t, "web")
 	size := func(vcpus uint32, memory string) error {
-		_, _, err := a.resize(t.Context(), &vmletv1.ResizeVMRequest{Name: "web", Vcpus: vcpus, Memory: memory})
+		_, _, err := a.resize(t.Context(), &nodev1.ResizeVMRequest{Name: "web", Vcpus: vcpus, Memory: memory})
 		return err
 	}
 	want := func(b *testAgent, vcpus uint64, target string) {
@@ -268,7 +269,7 @@ func TestResize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []*vmletv1.VirtualMachineSpec{kept.GetSpec(), kept.GetStatus().GetEffectiveSpec()} {
+		for _, s := range []*specv1.VirtualMachineSpec{kept.GetSpec(), kept.GetStatus().GetEffectiveSpec()} {
 			if spec.VCPUs(s.GetCpu()) != vcpus || spec.VCPULimit(s.GetCpu()) != 4 || s.GetMemory().GetTarget() != target || s.GetMemory().GetSize() != "1Gi" {
 				t.Errorf("%v %v, want %d vCPUs and the target %q", s.GetCpu(), s.GetMemory(), vcpus, target)
 			}
@@ -313,7 +314,7 @@ func TestResize(t *testing.T) {
 	if _, _, err := b.stop(t.Context(), "web", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := b.resize(t.Context(), &vmletv1.ResizeVMRequest{Name: "web", Vcpus: 6, Memory: "3Gi"}); err != nil {
+	if _, _, err := b.resize(t.Context(), &nodev1.ResizeVMRequest{Name: "web", Vcpus: 6, Memory: "3Gi"}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := b.machine("web")

@@ -17,7 +17,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -52,15 +52,15 @@ type podHome struct {
 // name is that of the VM in the agent's API.
 func (h *podHome) name() string { return h.pod.Namespace + "/" + h.pod.Name }
 
-func (h *podHome) reference() *vmletv1.PodReference {
-	return &vmletv1.PodReference{Namespace: h.pod.Namespace, Name: h.pod.Name, Uid: string(h.pod.UID), Container: h.container.Name}
+func (h *podHome) reference() *nodev1.PodReference {
+	return &nodev1.PodReference{Namespace: h.pod.Namespace, Name: h.pod.Name, Uid: string(h.pod.UID), Container: h.container.Name}
 }
 
 func (h *podHome) runDir() string   { return h.dir }
 func (h *podHome) stateDir() string { return h.dir }
 
 // keep does nothing: the shim and the API server know all of it.
-func (h *podHome) keep(*vmletv1.VirtualMachine) error { return nil }
+func (h *podHome) keep(*nodev1.VirtualMachine) error { return nil }
 
 func (h *podHome) process() (ShimProcess, error) { return processOf(h.shimID) }
 
@@ -252,5 +252,5 @@ func (h *podHome) dial(ctx context.Context) (Shim, error) {
 }
 
 // hasImage: the folder is the pod's, and can't be looked at from here.
-func (*podHome) granting(*lease, []plan.File) error    { return nil }
-func (*podHome) hasImage(*vmletv1.ImageReference) bool { return false }
+func (*podHome) granting(*lease, []plan.File) error   { return nil }
+func (*podHome) hasImage(*nodev1.ImageReference) bool { return false }

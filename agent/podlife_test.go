@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -445,7 +445,7 @@ func TestPodGrace(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: test.pod}}
 		h := &podHome{pod: pod}
-		r, err := h.request(&choice{lease: new(lease), spec: &vmletv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
+		r, err := h.request(&choice{lease: new(lease), spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
 		if err != nil || r.Grace != test.want {
 			t.Errorf("%v of a pod with %v: %v, %v; want %v", test.own, test.pod, r.Grace, err, test.want)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -61,7 +61,7 @@ func (h *podHome) refusesSave(c *choice) error {
 }
 
 // podLimit is the memory limit that a container needs for a VM, in bytes.
-func (a *agent) podLimit(s *vmletv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
+func (a *agent) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
 	hv, known := a.node.hypervisors.Get(hypervisor)
 	if !known {
 		return 0, false

@@ -9,7 +9,8 @@ import (
 
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc/codes"
@@ -104,7 +105,7 @@ func (p *podVMs) grant(ctx context.Context, h *podHome) error {
 
 // wanted is what a shim in a pod is there for.
 type wanted struct {
-	spec *vmletv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
+	spec *specv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
 	// image and how to restore it; nil: it was restored by an earlier agent.
 	image   *image
 	restore restoreOptions
@@ -156,7 +157,7 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, want *wanted) (*machine
 
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
-func (p *podVMs) specification(h *podHome, d *shim.Described) (*vmletv1.VirtualMachineSpec, error) {
+func (p *podVMs) specification(h *podHome, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
 	// The name begins each error, and leaves room for what follows, in the log, too.
 	name := clip(d.SpecificationName, maxLogged/2)
 	if n := len(d.Specification); n > shim.MaxPodSpecification {
@@ -200,7 +201,7 @@ func (p *podVMs) restore(ctx context.Context, h *podHome, want *wanted) (*machin
 func ignoreProgress(shim.Progress) {}
 
 // run enters the VM and has it launched.
-func (p *podVMs) run(h *podHome, s *vmletv1.VirtualMachineSpec, id string, launch func(*machine) error) (*machine, error) {
+func (p *podVMs) run(h *podHome, s *specv1.VirtualMachineSpec, id string, launch func(*machine) error) (*machine, error) {
 	m, done := p.enter(h, s, id)
 	defer done()
 	if err := launch(m); err != nil {
@@ -212,7 +213,7 @@ func (p *podVMs) run(h *podHome, s *vmletv1.VirtualMachineSpec, id string, launc
 
 // enter lists the VM. An earlier run of the same pod, or of one of the same name
 // that is gone, makes way for it.
-func (p *podVMs) enter(h *podHome, s *vmletv1.VirtualMachineSpec, id string) (*machine, func()) {
+func (p *podVMs) enter(h *podHome, s *specv1.VirtualMachineSpec, id string) (*machine, func()) {
 	vm := newRecord(s, id)
 	vm.Status.Pod = h.reference()
 	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
@@ -274,7 +275,7 @@ func (p *podVMs) warn(h *podHome, m *machine) {
 	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
 		limit.String(), spec.FormatQuantity(need))
 	m.log.Warn(message)
-	_ = m.change(func(vm *vmletv1.VirtualMachine) { // no other state, which alone may be refused
+	_ = m.change(func(vm *nodev1.VirtualMachine) { // no other state, which alone may be refused
 		if vm.Status.State == status.GetState() {
 			vm.Status.Message = message
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/internal/inotify"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
@@ -194,7 +194,7 @@ func (p *podVMs) forget(uid types.UID) {
 		p.awaitEnd(p.agent.ctx, m) // its end may be known here a moment later
 		if p.agent.ctx.Err() == nil {
 			p.dismiss(m)
-			m.publish(&vmletv1.Event{Type: "deleted", Message: "its pod is gone"})
+			m.publish(&nodev1.Event{Type: "deleted", Message: "its pod is gone"})
 		}
 	}
 }

@@ -4,6 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"io"
 	"log/slog"
 	"os"
@@ -11,12 +17,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/test/suites"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 const patience = 2 * time.Minute
@@ -27,7 +27,7 @@ type realAgent struct {
 	cfg    Config
 	cancel context.CancelFunc
 	done   chan error
-	api    vmletv1.NodeServiceClient
+	api    nodev1.NodeServiceClient
 }
 
 // newReal prepares folders and programs; nothing is run yet.
@@ -74,7 +74,7 @@ func (r *realAgent) start(ctx context.Context) {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	r.api = vmletv1.NewNodeServiceClient(conn)
+	r.api = nodev1.NewNodeServiceClient(conn)
 }
 
 // leave ends the agent as SIGTERM does.
@@ -112,7 +112,7 @@ func (r *realAgent) waitForCount(ctx context.Context, name string) {
 	defer cancel()
 	stream, err := r.api.AttachConsole(ctx)
 	if err == nil {
-		err = stream.Send(&vmletv1.AttachConsoleRequest{Name: name})
+		err = stream.Send(&nodev1.AttachConsoleRequest{Name: name})
 	}
 	if err != nil {
 		r.t.Fatal(err)
@@ -127,16 +127,16 @@ func (r *realAgent) waitForCount(ctx context.Context, name string) {
 	}
 }
 
-func (r *realAgent) state(ctx context.Context, name string) vmletv1.State {
+func (r *realAgent) state(ctx context.Context, name string) nodev1.State {
 	r.t.Helper()
-	vm, err := r.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
+	vm, err := r.api.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return vm.GetVm().GetStatus().GetState()
 }
 
-func (r *realAgent) wantState(ctx context.Context, name string, want vmletv1.State) {
+func (r *realAgent) wantState(ctx context.Context, name string, want nodev1.State) {
 	r.t.Helper()
 	if got := r.state(ctx, name); got != want {
 		r.t.Fatalf("vm %s is %v, want %v", name, got, want)
@@ -167,16 +167,16 @@ func realLife(t *testing.T, hypervisor string) {
 		t.Fatal(err)
 	}
 	r.start(ctx)
-	spec := &vmletv1.VirtualMachineSpec{
+	spec := &specv1.VirtualMachineSpec{
 		Name: "web-1", Hypervisor: hypervisor,
-		Memory: &vmletv1.Memory{Size: "64Mi"},
-		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: kernel}},
+		Memory: &specv1.Memory{Size: "64Mi"},
+		Boot:   &specv1.Boot{Kernel: &specv1.KernelBoot{Path: kernel}},
 	}
-	if _, err := r.api.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: spec}); err != nil {
+	if _, err := r.api.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: spec}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	stream, err := r.api.StartVM(ctx, &vmletv1.StartVMRequest{Name: "web-1"})
+	stream, err := r.api.StartVM(ctx, &nodev1.StartVMRequest{Name: "web-1"})
 	vm := last(t, stream, err).GetVm()
 	t.Logf("started in %v", time.Since(began))
 	process := vm.GetStatus().GetProcess()
@@ -184,49 +184,49 @@ func realLife(t *testing.T, hypervisor string) {
 
 	r.leave()
 	r.start(ctx)
-	r.wantState(ctx, "web-1", vmletv1.State_STATE_RUNNING)
+	r.wantState(ctx, "web-1", nodev1.State_STATE_RUNNING)
 	r.waitForCount(ctx, "web-1")
-	got, err := r.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: "web-1"})
+	got, err := r.api.GetVM(ctx, &nodev1.GetVMRequest{Name: "web-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := got.GetVm().GetStatus().GetProcess(); p.GetVmmPid() != process.GetVmmPid() {
 		t.Fatalf("adopted another VMM: %v, was %v", p, process)
 	}
-	if _, err := r.api.PauseVM(ctx, &vmletv1.PauseVMRequest{Name: "web-1"}); err != nil {
+	if _, err := r.api.PauseVM(ctx, &nodev1.PauseVMRequest{Name: "web-1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.api.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: "web-1"}); err != nil {
+	if _, err := r.api.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: "web-1"}); err != nil {
 		t.Fatal(err)
 	}
 
 	image := filepath.Join(t.TempDir(), "image")
-	save, err := r.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: "web-1", Directory: image})
+	save, err := r.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: "web-1", Directory: image})
 	result := last(t, save, err)
 	t.Logf("saved: %v", result.GetResult())
-	r.wantState(ctx, "web-1", vmletv1.State_STATE_SAVED)
-	stream, err = r.api.StartVM(ctx, &vmletv1.StartVMRequest{Name: "web-1"})
+	r.wantState(ctx, "web-1", nodev1.State_STATE_SAVED)
+	stream, err = r.api.StartVM(ctx, &nodev1.StartVMRequest{Name: "web-1"})
 	last(t, stream, err)
 	r.waitForCount(ctx, "web-1")
-	if _, err := r.api.KillVM(ctx, &vmletv1.KillVMRequest{Name: "web-1"}); err != nil {
+	if _, err := r.api.KillVM(ctx, &nodev1.KillVMRequest{Name: "web-1"}); err != nil {
 		t.Fatal(err)
 	}
-	r.wantState(ctx, "web-1", vmletv1.State_STATE_STOPPED)
-	if _, err := r.api.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: "web-1"}); err != nil {
+	r.wantState(ctx, "web-1", nodev1.State_STATE_STOPPED)
+	if _, err := r.api.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: "web-1"}); err != nil {
 		t.Fatal(err)
 	}
 
-	restore, err := r.api.RestoreVM(ctx, &vmletv1.RestoreVMRequest{Directory: image, Name: "copy", NewIdentity: true})
+	restore, err := r.api.RestoreVM(ctx, &nodev1.RestoreVMRequest{Directory: image, Name: "copy", NewIdentity: true})
 	copied := last(t, restore, err).GetVm()
 	if copied.GetId() == vm.GetId() {
 		t.Error("the clone has the identity of the original")
 	}
 	r.waitForCount(ctx, "copy")
 	zero := int64(0)
-	if _, err := r.api.StopVM(ctx, &vmletv1.StopVMRequest{Name: "copy", GracePeriodMs: &zero}); err != nil {
+	if _, err := r.api.StopVM(ctx, &nodev1.StopVMRequest{Name: "copy", GracePeriodMs: &zero}); err != nil {
 		t.Fatal(err)
 	}
-	r.wantState(ctx, "copy", vmletv1.State_STATE_STOPPED)
+	r.wantState(ctx, "copy", nodev1.State_STATE_STOPPED)
 	r.leave()
 	if left, err := os.ReadDir(filepath.Join(r.cfg.RunDir, "vms")); err != nil || len(left) > 0 {
 		t.Errorf("run folders are left: %v, %v", left, err)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -35,7 +36,7 @@ type resizing struct {
 
 // resize changes how many vCPUs a VM has and how much memory. It also returns what the
 // guest has of that, in bytes, where the VMM says.
-func (a *agent) resize(ctx context.Context, r *vmletv1.ResizeVMRequest) (*vmletv1.VirtualMachine, *uint64, error) {
+func (a *agent) resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.VirtualMachine, *uint64, error) {
 	z := &resizing{agent: a, vcpus: r.GetVcpus()}
 	if err := z.read(r); err != nil {
 		return nil, nil, err
@@ -61,7 +62,7 @@ func (a *agent) resize(ctx context.Context, r *vmletv1.ResizeVMRequest) (*vmletv
 	return z.m.snapshot(), has, nil
 }
 
-func (z *resizing) read(r *vmletv1.ResizeVMRequest) error {
+func (z *resizing) read(r *nodev1.ResizeVMRequest) error {
 	if r.GetVcpus() == 0 && r.GetMemory() == "" {
 		return invalid("vcpus", "neither vcpus nor memory is there: want one of them at least")
 	}
@@ -100,7 +101,7 @@ func (z *resizing) stopped(ctx context.Context) error {
 	if err := z.agent.validate(ctx, own, z.m.home.vmm); err != nil {
 		return err
 	}
-	if err := z.m.change(func(vm *vmletv1.VirtualMachine) { vm.Spec = own }); err != nil {
+	if err := z.m.change(func(vm *nodev1.VirtualMachine) { vm.Spec = own }); err != nil {
 		return err
 	}
 	return z.m.persist()
@@ -116,7 +117,7 @@ func orNew[M any](m *M) *M {
 
 // sockets that the wanted vCPUs fill: they come and go a socket at a time, as the
 // specification has sockets × cores × threads of them.
-func (z *resizing) sockets(s *vmletv1.VirtualMachineSpec) (uint32, error) {
+func (z *resizing) sockets(s *specv1.VirtualMachineSpec) (uint32, error) {
 	socket := max(s.GetCpu().GetCores(), 1) * max(s.GetCpu().GetThreads(), 1)
 	if z.vcpus%socket != 0 {
 		return 0, invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (cpu.cores × cpu.threads): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket)
@@ -159,7 +160,7 @@ func (z *resizing) live(ctx context.Context) (*uint64, error) {
 	return z.has(ctx, resizer), nil
 }
 
-func (z *resizing) running() *vmletv1.VirtualMachineSpec {
+func (z *resizing) running() *specv1.VirtualMachineSpec {
 	return z.m.snapshot().GetStatus().GetEffectiveSpec()
 }
 
@@ -203,10 +204,10 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	err := r.SetVCPUs(bounded, int(z.vcpus))
 	faultpoint.Reach("agent.resize.plugged")
 	if err == nil {
-		return z.keep(func(own, complete *vmletv1.VirtualMachineSpec) {
+		return z.keep(func(own, complete *specv1.VirtualMachineSpec) {
 			// What there was room for at the start is a part of the machine.
 			most := uint32(spec.VCPULimit(complete.GetCpu()))
-			for _, s := range []*vmletv1.VirtualMachineSpec{own, complete} {
+			for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 				s.Cpu = orNew(s.Cpu)
 				s.Cpu.Sockets, s.Cpu.MaxVcpus = sockets, most
 			}
@@ -228,8 +229,8 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 	if z.memory == size {
 		target = ""
 	}
-	set := func(ownTarget, target string) func(own, complete *vmletv1.VirtualMachineSpec) {
-		return func(own, complete *vmletv1.VirtualMachineSpec) {
+	set := func(ownTarget, target string) func(own, complete *specv1.VirtualMachineSpec) {
+		return func(own, complete *specv1.VirtualMachineSpec) {
 			own.Memory, complete.Memory = orNew(own.Memory), orNew(complete.Memory)
 			own.Memory.Target, complete.Memory.Target = ownTarget, target
 		}
@@ -245,8 +246,8 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 }
 
 // keep changes the specification, as the user has it and as it runs.
-func (z *resizing) keep(change func(own, complete *vmletv1.VirtualMachineSpec)) error {
-	if err := z.m.change(func(vm *vmletv1.VirtualMachine) { change(vm.Spec, vm.Status.EffectiveSpec) }); err != nil {
+func (z *resizing) keep(change func(own, complete *specv1.VirtualMachineSpec)) error {
+	if err := z.m.change(func(vm *nodev1.VirtualMachine) { change(vm.Spec, vm.Status.EffectiveSpec) }); err != nil {
 		return err
 	}
 	return z.m.persist()
@@ -320,8 +321,8 @@ func (a *agent) matchVCPUs(ctx context.Context, m *machine, r vmm.Resizer) {
 	}
 	most := uint32(spec.VCPULimit(now))
 	z := &resizing{agent: a, m: m}
-	if err := z.keep(func(own, complete *vmletv1.VirtualMachineSpec) {
-		for _, s := range []*vmletv1.VirtualMachineSpec{own, complete} {
+	if err := z.keep(func(own, complete *specv1.VirtualMachineSpec) {
+		for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 			s.Cpu = orNew(s.Cpu)
 			s.Cpu.Sockets, s.Cpu.MaxVcpus = uint32(size.VCPUs)/socket, most
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -33,7 +34,7 @@ type restoreOptions struct {
 // image is what the agent reads of an image before it restores it.
 type image struct {
 	manifest *memory.Manifest
-	spec     *vmletv1.VirtualMachineSpec // complete, as it ran
+	spec     *specv1.VirtualMachineSpec // complete, as it ran
 	id       string
 }
 
@@ -81,7 +82,7 @@ func imageOf(m *memory.Manifest, source string) (i *image, err error) {
 }
 
 // restore makes a VM of an image and lets it go on.
-func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if err := a.cfg.podsOnly(); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 }
 
 // restoreThere restores a VM that the agent has already.
-func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if m.snapshot().GetId() != i.id {
 		return nil, failf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
 	}
@@ -136,7 +137,7 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 }
 
 // restoreAs is for a VM that is taken.
-func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ctx, end := m.interruptible(ctx)
 	defer end()
 	if err := a.launchImage(ctx, m, i, o, progress); err != nil {
@@ -146,7 +147,7 @@ func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOp
 }
 
 // startSaved restores a saved VM from its image.
-func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ref := m.snapshot().GetStatus().GetImage()
 	advice := func(err error) error {
 		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now (vmlet restore), or boot the VM afresh (vmlet start --cold)", m.name, ref.GetPath(), err)

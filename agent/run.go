@@ -13,7 +13,8 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"google.golang.org/grpc"
@@ -125,8 +126,8 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	}
 	defer os.Remove(cfg.Socket)
 	server := newServer(cfg.AllowedUsers, cfg.Log)
-	vmletv1.RegisterNodeServiceServer(server, &api{agent: a})
-	vmletv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
+	nodev1.RegisterNodeServiceServer(server, &api{agent: a})
+	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	a.progress.served.Store(true)

@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc/codes"
@@ -25,7 +25,7 @@ type saveOptions struct {
 
 // save writes a VM's memory and device state to a folder. If ctx ends before
 // the image is there, the guest goes on and the save has failed.
-func (a *agent) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, *vmletv1.SaveResult, error) {
+func (a *agent) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
 	m, err := a.machine(name)
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +83,7 @@ type saving struct {
 	before  lifecycle.State
 }
 
-func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv1.SaveResult, error) {
+func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
 	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.directory); err != nil {
 		s.back(err)
 		return nil, err
@@ -118,7 +118,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*vmletv
 	if err := s.settle(ctx, committed); err != nil {
 		return nil, err
 	}
-	return &vmletv1.SaveResult{
+	return &nodev1.SaveResult{
 		ImageId:     prepared.ImageID,
 		MemoryBytes: prepared.MemoryBytes,
 		StateBytes:  prepared.StateBytes,
@@ -147,8 +147,8 @@ func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
 	if s.options.keep {
 		return nil
 	}
-	return s.m.become(lifecycle.Saving, "saving to "+s.options.directory, func(vm *vmletv1.VirtualMachine) {
-		vm.Status.Image = &vmletv1.ImageReference{Path: s.options.directory, ImageId: p.ImageID}
+	return s.m.become(lifecycle.Saving, "saving to "+s.options.directory, func(vm *nodev1.VirtualMachine) {
+		vm.Status.Image = &nodev1.ImageReference{Path: s.options.directory, ImageId: p.ImageID}
 	})
 }
 
@@ -177,7 +177,7 @@ func (s *saving) back(cause error) {
 	if errors.Is(cause, context.Canceled) {
 		message = fmt.Sprintf("the save to %s was given up: who asked for it has gone", s.options.directory)
 	}
-	s.m.note(state, message, func(vm *vmletv1.VirtualMachine) {
+	s.m.note(state, message, func(vm *nodev1.VirtualMachine) {
 		vm.Status.Image = nil
 	})
 }

@@ -4,6 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"io"
 	"log/slog"
 	"net"
@@ -13,15 +22,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/test/suites"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 )
 
 // callAs, in the environment, makes this test program a client of the socket
@@ -41,7 +41,7 @@ func call(socket string) codes.Code {
 		return codes.Internal
 	}
 	defer conn.Close()
-	_, err = vmletv1.NewNodeServiceClient(conn).ListVMs(context.Background(), &vmletv1.ListVMsRequest{})
+	_, err = nodev1.NewNodeServiceClient(conn).ListVMs(context.Background(), &nodev1.ListVMsRequest{})
 	return status.Code(err)
 }
 
@@ -50,14 +50,14 @@ func dialAPI(socket string) (*grpc.ClientConn, error) {
 }
 
 // serveTest serves an agent's API as Run does.
-func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) vmletv1.NodeServiceClient {
+func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) nodev1.NodeServiceClient {
 	t.Helper()
 	l, err := listen(socket, allowed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := newServer(allowed, slog.New(slog.DiscardHandler))
-	vmletv1.RegisterNodeServiceServer(server, &api{agent: a.agent})
+	nodev1.RegisterNodeServiceServer(server, &api{agent: a.agent})
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	conn, err := dialAPI(socket)
@@ -65,7 +65,7 @@ func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) vml
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return vmletv1.NewNodeServiceClient(conn)
+	return nodev1.NewNodeServiceClient(conn)
 }
 
 // TestCallers calls as other users. The socket is opened to all, as a mistake
@@ -132,7 +132,7 @@ func TestAPI(t *testing.T) {
 	c := a.serveTest(t, filepath.Join(t.TempDir(), "s"), nil)
 	ctx := t.Context()
 
-	_, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: &vmletv1.VirtualMachineSpec{Name: "Web", Memory: &vmletv1.Memory{Size: "much"}}})
+	_, err := c.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: &specv1.VirtualMachineSpec{Name: "Web", Memory: &specv1.Memory{Size: "much"}}})
 	fields := make(map[string]bool)
 	for _, d := range status.Convert(err).Details() {
 		if bad, ok := d.(*errdetails.BadRequest); ok {
@@ -145,78 +145,78 @@ func TestAPI(t *testing.T) {
 		t.Errorf("two faults: %v, fields %v", err, fields)
 	}
 	for _, name := range []string{"web", "db"} {
-		if _, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: testSpec(name)}); err != nil {
+		if _, err := c.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: testSpec(name)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	start, err := c.StartVM(ctx, &vmletv1.StartVMRequest{Name: "web"})
+	start, err := c.StartVM(ctx, &nodev1.StartVMRequest{Name: "web"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p, err := start.Recv(); err != nil || p.GetProgress().GetStep() != "vmm" {
 		t.Errorf("progress: %v, %v", p, err)
 	}
-	if p, err := start.Recv(); err != nil || p.GetVm().GetStatus().GetState() != vmletv1.State_STATE_RUNNING {
+	if p, err := start.Recv(); err != nil || p.GetVm().GetStatus().GetState() != nodev1.State_STATE_RUNNING {
 		t.Errorf("the end: %v, %v", p, err)
 	}
 	if _, err := start.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
 	}
 	for selector, want := range map[string]int{"": 2, "app=web": 2, "app!=web": 0} {
-		if list, err := c.ListVMs(ctx, &vmletv1.ListVMsRequest{LabelSelector: selector}); err != nil || len(list.GetVms()) != want {
+		if list, err := c.ListVMs(ctx, &nodev1.ListVMsRequest{LabelSelector: selector}); err != nil || len(list.GetVms()) != want {
 			t.Errorf("list %q: %v, %v", selector, list, err)
 		}
 	}
-	_, err = c.ListVMs(ctx, &vmletv1.ListVMsRequest{LabelSelector: "a in (b)"})
+	_, err = c.ListVMs(ctx, &nodev1.ListVMsRequest{LabelSelector: "a in (b)"})
 	wantCode(t, "a selector that is none", err, codes.InvalidArgument)
-	node, err := c.GetNode(ctx, &vmletv1.GetNodeRequest{})
+	node, err := c.GetNode(ctx, &nodev1.GetNodeRequest{})
 	if err != nil || len(node.GetHypervisors()) != 2 || node.GetVmms()[0].GetVersion() != "7.2.0" {
 		t.Errorf("node: %v, %v", node, err)
 	}
-	name, err := c.GetVmmName(ctx, &vmletv1.GetVmmNameRequest{})
+	name, err := c.GetVmmName(ctx, &nodev1.GetVmmNameRequest{})
 	if err != nil || name.GetName() != "qemu" {
 		t.Errorf("VMM: %v, %v", name, err)
 	}
-	if v, err := c.GetVmmVersion(ctx, &vmletv1.GetVmmVersionRequest{Name: name.GetName()}); err != nil || v.GetVersion() != "7.2.0" {
+	if v, err := c.GetVmmVersion(ctx, &nodev1.GetVmmVersionRequest{Name: name.GetName()}); err != nil || v.GetVersion() != "7.2.0" {
 		t.Errorf("version: %v, %v", v, err)
 	}
-	_, err = c.GetVmmVersion(ctx, &vmletv1.GetVmmVersionRequest{Name: "bochs"})
+	_, err = c.GetVmmVersion(ctx, &nodev1.GetVmmVersionRequest{Name: "bochs"})
 	wantCode(t, "the version of what there is not", err, codes.InvalidArgument)
 	apiEvents(t, c)
 	apiConsole(t, c)
 	apiLogs(t, w, c)
 }
 
-func apiEvents(t *testing.T, c vmletv1.NodeServiceClient) {
-	past, err := c.WatchEvents(t.Context(), &vmletv1.WatchEventsRequest{Name: "web", Tail: 1})
+func apiEvents(t *testing.T, c nodev1.NodeServiceClient) {
+	past, err := c.WatchEvents(t.Context(), &nodev1.WatchEventsRequest{Name: "web", Tail: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := past.Recv(); err != nil || e.GetEvent().GetState() != vmletv1.State_STATE_RUNNING {
+	if e, err := past.Recv(); err != nil || e.GetEvent().GetState() != nodev1.State_STATE_RUNNING {
 		t.Errorf("the last event: %v, %v", e, err)
 	}
 	if _, err := past.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the past: %v", err)
 	}
-	follow, err := c.WatchEvents(t.Context(), &vmletv1.WatchEventsRequest{Follow: true})
+	follow, err := c.WatchEvents(t.Context(), &nodev1.WatchEventsRequest{Follow: true})
 	if err == nil {
 		_, err = follow.Header() // the subscription stands
 	}
 	if err == nil {
-		_, err = c.PauseVM(t.Context(), &vmletv1.PauseVMRequest{Name: "web"})
+		_, err = c.PauseVM(t.Context(), &nodev1.PauseVMRequest{Name: "web"})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := follow.Recv(); err != nil || e.GetEvent().GetState() != vmletv1.State_STATE_PAUSED {
+	if e, err := follow.Recv(); err != nil || e.GetEvent().GetState() != nodev1.State_STATE_PAUSED {
 		t.Errorf("the next event: %v, %v", e, err)
 	}
 }
 
-func apiConsole(t *testing.T, c vmletv1.NodeServiceClient) {
+func apiConsole(t *testing.T, c nodev1.NodeServiceClient) {
 	console, err := c.AttachConsole(t.Context())
 	if err == nil {
-		err = console.Send(&vmletv1.AttachConsoleRequest{Name: "web", Data: []byte("hello")})
+		err = console.Send(&nodev1.AttachConsoleRequest{Name: "web", Data: []byte("hello")})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func apiConsole(t *testing.T, c vmletv1.NodeServiceClient) {
 	}
 	stopped, err := c.AttachConsole(t.Context())
 	if err == nil {
-		err = stopped.Send(&vmletv1.AttachConsoleRequest{Name: "db"})
+		err = stopped.Send(&nodev1.AttachConsoleRequest{Name: "db"})
 	}
 	if err == nil {
 		_, err = stopped.Recv()
@@ -234,38 +234,38 @@ func apiConsole(t *testing.T, c vmletv1.NodeServiceClient) {
 	wantCode(t, "the console of a VM that doesn't run", err, codes.FailedPrecondition)
 }
 
-func apiLogs(t *testing.T, w *world, c vmletv1.NodeServiceClient) {
+func apiLogs(t *testing.T, w *world, c nodev1.NodeServiceClient) {
 	path := filepath.Join(w.stateDir, "vms/web", shim.VMMLogName)
 	if err := os.WriteFile(path, []byte("a\nb\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	read := func(r *vmletv1.ReadLogsRequest) (string, error) {
+	read := func(r *nodev1.ReadLogsRequest) (string, error) {
 		stream, err := c.ReadLogs(t.Context(), r)
 		var all strings.Builder
 		for err == nil {
-			var m *vmletv1.ReadLogsResponse
+			var m *nodev1.ReadLogsResponse
 			m, err = stream.Recv()
 			all.Write(m.GetData())
 		}
 		return all.String(), err
 	}
-	if got, err := read(&vmletv1.ReadLogsRequest{Name: "web", Log: "vmm", TailLines: 1}); got != "b\n" || !errors.Is(err, io.EOF) {
+	if got, err := read(&nodev1.ReadLogsRequest{Name: "web", Log: "vmm", TailLines: 1}); got != "b\n" || !errors.Is(err, io.EOF) {
 		t.Errorf("log %q, %v", got, err)
 	}
-	_, err := read(&vmletv1.ReadLogsRequest{Name: "web", Log: "../vm.json"})
+	_, err := read(&nodev1.ReadLogsRequest{Name: "web", Log: "../vm.json"})
 	wantCode(t, "a log that there is not", err, codes.InvalidArgument)
 }
 
 // faulty panics where it is called.
 type faulty struct {
-	vmletv1.UnimplementedNodeServiceServer
+	nodev1.UnimplementedNodeServiceServer
 }
 
-func (faulty) ListVMs(context.Context, *vmletv1.ListVMsRequest) (*vmletv1.ListVMsResponse, error) {
+func (faulty) ListVMs(context.Context, *nodev1.ListVMsRequest) (*nodev1.ListVMsResponse, error) {
 	panic("oh")
 }
 
-func (faulty) WatchEvents(*vmletv1.WatchEventsRequest, grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
+func (faulty) WatchEvents(*nodev1.WatchEventsRequest, grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
 	panic("oh")
 }
 
@@ -278,24 +278,24 @@ func TestPanic(t *testing.T) {
 	}
 	var log bytes.Buffer
 	server := newServer(nil, slog.New(slog.NewTextHandler(&log, nil)))
-	vmletv1.RegisterNodeServiceServer(server, faulty{})
+	nodev1.RegisterNodeServiceServer(server, faulty{})
 	go server.Serve(l)
 	conn, err := dialAPI(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := vmletv1.NewNodeServiceClient(conn)
+	c := nodev1.NewNodeServiceClient(conn)
 	for range 2 {
-		_, err := c.ListVMs(t.Context(), &vmletv1.ListVMsRequest{})
+		_, err := c.ListVMs(t.Context(), &nodev1.ListVMsRequest{})
 		wantCode(t, "a call that panics", err, codes.Internal)
-		stream, err := c.WatchEvents(t.Context(), &vmletv1.WatchEventsRequest{})
+		stream, err := c.WatchEvents(t.Context(), &nodev1.WatchEventsRequest{})
 		if err == nil {
 			_, err = stream.Recv()
 		}
 		wantCode(t, "a stream that panics", err, codes.Internal)
 	}
-	large := &vmletv1.CreateVMRequest{Spec: &vmletv1.VirtualMachineSpec{Name: strings.Repeat("x", maxRequest)}}
+	large := &nodev1.CreateVMRequest{Spec: &specv1.VirtualMachineSpec{Name: strings.Repeat("x", maxRequest)}}
 	_, err = c.CreateVM(t.Context(), large)
 	wantCode(t, "a request that is too large", err, codes.ResourceExhausted)
 	server.Stop() // nobody logs any more

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -14,7 +14,7 @@ type startOptions struct {
 }
 
 // start boots a VM, or restores one that is saved.
-func (a *agent) start(ctx context.Context, name string, o startOptions, progress func(shim.Progress)) (*vmletv1.VirtualMachine, error) {
+func (a *agent) start(ctx context.Context, name string, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	m, err := a.machine(name)
 	if err != nil {
 		return nil, err

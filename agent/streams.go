@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/logs"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"google.golang.org/grpc"
 )
@@ -24,7 +24,7 @@ const (
 )
 
 // WatchEvents sends the last events and then, with follow, those that come.
-func (s *api) WatchEvents(r *vmletv1.WatchEventsRequest, stream grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
+func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
 	sub := s.agent.hub.Subscribe(r.GetName(), int(min(r.GetTail(), history)), eventBuffer)
 	defer sub.Close()
 	if r.GetFollow() {
@@ -36,7 +36,7 @@ func (s *api) WatchEvents(r *vmletv1.WatchEventsRequest, stream grpc.ServerStrea
 	}
 	for {
 		for _, item := range sub.Take() {
-			if err := stream.Send(&vmletv1.WatchEventsResponse{Event: item.Event, Dropped: item.Dropped}); err != nil {
+			if err := stream.Send(&nodev1.WatchEventsResponse{Event: item.Event, Dropped: item.Dropped}); err != nil {
 				return err
 			}
 		}
@@ -54,7 +54,7 @@ func (s *api) WatchEvents(r *vmletv1.WatchEventsRequest, stream grpc.ServerStrea
 }
 
 // ReadLogs sends a log and then, with follow, what is added to it.
-func (s *api) ReadLogs(r *vmletv1.ReadLogsRequest, stream grpc.ServerStreamingServer[vmletv1.ReadLogsResponse]) error {
+func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogsResponse]) error {
 	m, err := s.agent.machine(r.GetName())
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *api) ReadLogs(r *vmletv1.ReadLogsRequest, stream grpc.ServerStreamingSe
 	err = logs.Read(ctx, logs.Options{
 		Dir: m.home.stateDir(), Name: file,
 		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
-	}, func(b []byte) error { return stream.Send(&vmletv1.ReadLogsResponse{Data: b}) })
+	}, func(b []byte) error { return stream.Send(&nodev1.ReadLogsResponse{Data: b}) })
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		return cause
 	}
@@ -84,7 +84,7 @@ func (s *api) ReadLogs(r *vmletv1.ReadLogsRequest, stream grpc.ServerStreamingSe
 }
 
 // AttachConsole joins the caller and the serial console until either ends.
-func (s *api) AttachConsole(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]) error {
+func (s *api) AttachConsole(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *api) console(ctx context.Context, name string) (net.Conn, error) {
 
 // keyboard sends what the caller types. When they are done typing, what the
 // console prints still comes: it is the stream's end that detaches.
-func keyboard(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse], conn net.Conn, data []byte) {
+func keyboard(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn, data []byte) {
 	for {
 		if len(data) > 0 {
 			if _, err := conn.Write(data); err != nil {
@@ -133,12 +133,12 @@ func keyboard(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmle
 }
 
 // screen sends what the console prints until it is closed.
-func screen(stream grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse], conn net.Conn) error {
+func screen(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn) error {
 	buf := make([]byte, pieceSize)
 	for {
 		n, err := conn.Read(buf)
 		if n > 0 {
-			if err := stream.Send(&vmletv1.AttachConsoleResponse{Data: buf[:n]}); err != nil {
+			if err := stream.Send(&nodev1.AttachConsoleResponse{Data: buf[:n]}); err != nil {
 				return err
 			}
 		}

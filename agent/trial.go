@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -22,7 +22,7 @@ type trial struct {
 }
 
 // ask says what a VMM can do.
-func (t *trial) ask(ctx context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+func (t *trial) ask(ctx context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
 	v, err := t.launch.m.home.vmm(name)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -15,11 +15,11 @@ import (
 func TestCreateRefuses(t *testing.T) {
 	a := newWorld(t).start()
 	for _, c := range []struct {
-		s    *vmletv1.VirtualMachineSpec
+		s    *specv1.VirtualMachineSpec
 		want string
 	}{
-		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "xen", MachineType: "a b"}, "name hypervisor machineType"},
-		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "emulation", Cpu: &vmletv1.CPU{Model: "host"}}, "name cpu.model"},
+		{&specv1.VirtualMachineSpec{Name: "A", Hypervisor: "xen", MachineType: "a b"}, "name hypervisor machineType"},
+		{&specv1.VirtualMachineSpec{Name: "A", Hypervisor: "emulation", Cpu: &specv1.CPU{Model: "host"}}, "name cpu.model"},
 	} {
 		_, err := a.create(t.Context(), c.s)
 		var faults spec.FieldErrors
@@ -45,7 +45,7 @@ func TestAutoIsValidatedAsChosen(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.node.hypervisors = registry
-	if _, err := a.create(t.Context(), &vmletv1.VirtualMachineSpec{Name: "a", Cpu: &vmletv1.CPU{Model: "host"}}); err != nil {
+	if _, err := a.create(t.Context(), &specv1.VirtualMachineSpec{Name: "a", Cpu: &specv1.CPU{Model: "host"}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = a.start(t.Context(), "a", startOptions{}, nil)
@@ -72,7 +72,7 @@ func TestConfiguredHypervisor(t *testing.T) {
 		w := newWorld(t)
 		w.hypervisor = c.configured
 		a := w.start()
-		if got := a.hypervisorFor(&vmletv1.VirtualMachineSpec{Hypervisor: c.said}); got != c.want {
+		if got := a.hypervisorFor(&specv1.VirtualMachineSpec{Hypervisor: c.said}); got != c.want {
 			t.Errorf("configured %q, said %q: %q, want %q", c.configured, c.said, got, c.want)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -34,12 +35,12 @@ func newOther(w *world) *otherVMM { return &otherVMM{fakeVMM: &fakeVMM{w: w}} }
 
 func (v *otherVMM) Name() string { return otherName }
 func (v *otherVMM) Info(context.Context) (vmm.Info, error) {
-	return vmm.Info{Name: otherName, Version: "53", Binary: "/bin/ch", Capabilities: &vmletv1.VmmCapabilities{
-		Name: otherName, Accelerators: []*vmletv1.AcceleratorCapabilities{{Hypervisor: "kvm", Usable: true}},
+	return vmm.Info{Name: otherName, Version: "53", Binary: "/bin/ch", Capabilities: &capabilitiesv1.VmmCapabilities{
+		Name: otherName, Accelerators: []*capabilitiesv1.AcceleratorCapabilities{{Hypervisor: "kvm", Usable: true}},
 	}}, v.missing
 }
 func (v *otherVMM) Defaults(string) spec.VMMDefaults { return spec.VMMDefaults{Watchdog: "virtio"} }
-func (v *otherVMM) Validate(s *vmletv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
+func (v *otherVMM) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
 	for i, n := range s.GetNetworks() {
 		if n.GetTap() == nil {
 			faults = append(faults, spec.FieldError{Field: fmt.Sprintf("networks[%d].user", i), Message: "want a tap", UseVMM: "qemu"})
@@ -118,7 +119,7 @@ func TestAdvice(t *testing.T) {
 		}
 		a := w.start()
 		s := testSpec("web")
-		s.Networks = []*vmletv1.NetworkInterface{{}}
+		s.Networks = []*specv1.NetworkInterface{{}}
 		s.Vmm = otherName
 		if _, err := a.create(t.Context(), s); err == nil || err.Error() != want {
 			t.Errorf("created: %v, want %q", err, want)
@@ -141,23 +142,23 @@ func TestAdvice(t *testing.T) {
 // record says why.
 func TestAutoVMM(t *testing.T) {
 	fault := spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
-	user := []*vmletv1.NetworkInterface{{Backend: &vmletv1.NetworkInterface_User{User: &vmletv1.UserNetwork{}}}}
+	user := []*specv1.NetworkInterface{{Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{}}}}
 	for _, c := range []struct {
 		name                  string
 		change                func(w *world, other *otherVMM)
-		spec                  func(s *vmletv1.VirtualMachineSpec)
+		spec                  func(s *specv1.VirtualMachineSpec)
 		hypervisor, vmm, says string
 	}{
 		{name: "the first", hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
-		{name: "by name", spec: func(s *vmletv1.VirtualMachineSpec) { s.Vmm = otherName }, hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor was asked for"},
+		{name: "by name", spec: func(s *specv1.VirtualMachineSpec) { s.Vmm = otherName }, hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor was asked for"},
 		{name: "qemu not there", change: func(w *world, _ *otherVMM) { w.failStep("info", errors.New("no such file")) },
 			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't be used (no such file)"},
 		{name: "qemu refuses", change: func(w *world, _ *otherVMM) { w.vmm.refuses = fault },
 			hypervisor: "kvm", vmm: otherName, says: "cloud-hypervisor: qemu can't: devices.x: there is none"},
-		{name: "only qemu emulates", spec: func(s *vmletv1.VirtualMachineSpec) { s.Hypervisor = "emulation" },
+		{name: "only qemu emulates", spec: func(s *specv1.VirtualMachineSpec) { s.Hypervisor = "emulation" },
 			hypervisor: "emulation", vmm: "qemu", says: "qemu: the node's first choice"},
 		{name: "the other is not asked in vain", change: func(_ *world, other *otherVMM) { other.missing = errors.New("broken") },
-			spec: func(s *vmletv1.VirtualMachineSpec) { s.Networks = user }, hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
+			spec: func(s *specv1.VirtualMachineSpec) { s.Networks = user }, hypervisor: "kvm", vmm: "qemu", says: "qemu: the node's first choice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -195,7 +196,7 @@ func TestNoVMM(t *testing.T) {
 	w.vmm.refuses = spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
 	a := w.start()
 	s := testSpec("web")
-	s.Networks = append(s.Networks, &vmletv1.NetworkInterface{})
+	s.Networks = append(s.Networks, &specv1.NetworkInterface{})
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}

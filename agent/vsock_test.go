@@ -1,13 +1,12 @@
 package agent
 
 import (
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"google.golang.org/grpc/codes"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/shim"
-	"google.golang.org/grpc/codes"
 )
 
 // TestVsockIsOneVMs: a context id that a running VM has is no other's, also to an agent that
@@ -17,7 +16,7 @@ func TestVsockIsOneVMs(t *testing.T) {
 	a := w.start()
 	for _, name := range []string{"one", "two"} {
 		s := testSpec(name)
-		s.Devices = &vmletv1.Devices{Vsock: &vmletv1.Vsock{Cid: 42}}
+		s.Devices = &specv1.Devices{Vsock: &specv1.Vsock{Cid: 42}}
 		if _, err := a.create(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -137,7 +137,7 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged)
 		// The VMM may have said before that it is paused, but not why.
 		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
-		w.m.publish(&vmletv1.Event{Type: "image-damaged", Message: e.Damaged})
+		w.m.publish(&nodev1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
 	if e.Note != nil {
 		w.replugged(e.Note)
@@ -163,10 +163,10 @@ func (w *watcher) replugged(note []byte) {
 		return
 	}
 	if d.Detached == "" {
-		w.m.publish(&vmletv1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
+		w.m.publish(&nodev1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
 		return
 	}
-	w.m.publish(&vmletv1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
+	w.m.publish(&nodev1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
 }
 
 // lostMonitor connects it again, at once unless that was often. It is no fault yet: most
@@ -220,17 +220,17 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangePanicked:
 		w.panicked()
 	case vmm.ChangeReset:
-		w.guest(func(g *vmletv1.GuestStatus) { g.Panicked = false })
+		w.guest(func(g *nodev1.GuestStatus) { g.Panicked = false })
 	case vmm.ChangeAgentConnected:
-		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = true })
+		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = true })
 	case vmm.ChangeAgentDisconnected:
-		w.guest(func(g *vmletv1.GuestStatus) { g.AgentConnected = false })
+		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = false })
 	}
 	if len(e.Name) > maxEventName || len(e.Data) > maxEventData {
 		w.complain("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
 		e.Name, e.Data = e.Name[:min(len(e.Name), maxEventName)], nil
 	}
-	w.m.publish(&vmletv1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
+	w.m.publish(&nodev1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
 }
 
 // heard is told that the guest is in that state no more. It may have been long ago, and
@@ -243,10 +243,10 @@ func (w *watcher) heard(before lifecycle.State) {
 
 // guest notes what the guest has reported. It is worth no write of its own: an
 // agent that comes back asks again.
-func (w *watcher) guest(set func(*vmletv1.GuestStatus)) {
-	_ = w.m.change(func(vm *vmletv1.VirtualMachine) {
+func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
+	_ = w.m.change(func(vm *nodev1.VirtualMachine) {
 		if vm.Status.Guest == nil {
-			vm.Status.Guest = new(vmletv1.GuestStatus)
+			vm.Status.Guest = new(nodev1.GuestStatus)
 		}
 		set(vm.Status.Guest)
 	})
@@ -286,7 +286,7 @@ func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 		return err
 	}
 	m.log.Warn("the connection to the shim was lost and is there again")
-	if err := m.change(func(vm *vmletv1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
+	if err := m.change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
 		m.log.Error("keeping the record", "error", err)
 	}
 	monitor, _ := l.connected()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu"
@@ -45,10 +45,10 @@ func TestThisMachine(t *testing.T) {
 
 // settled is a document that is the same twice. A machine that is busy with other
 // things may not come to the end of a trial in time once, and says so.
-func settled(t *testing.T, s capabilities.Sources) *vmletv1.Capabilities {
+func settled(t *testing.T, s capabilities.Sources) *capabilitiesv1.Capabilities {
 	t.Helper()
 	const tries = 4
-	var before *vmletv1.Capabilities
+	var before *capabilitiesv1.Capabilities
 	for range tries {
 		doc, err := capabilities.Collect(t.Context(), s)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
@@ -203,7 +203,7 @@ func TestPassing(t *testing.T) {
 // TestUnknownIsAskedAgain: what could not be asked is no answer.
 func TestUnknownIsAskedAgain(t *testing.T) {
 	m := newMachine(t)
-	m.kvm.missing = []*vmletv1.UnknownFact{{Fact: "hypervisors.kvm.tsc", Reason: "too many open files"}}
+	m.kvm.missing = []*capabilitiesv1.UnknownFact{{Fact: "hypervisors.kvm.tsc", Reason: "too many open files"}}
 	m.qemu.err = errors.New("it crashed")
 	m.collect(m.sources())
 	m.kvm.missing, m.qemu.err = nil, nil
@@ -240,7 +240,7 @@ func TestStatusSurvives(t *testing.T) {
 
 // FuzzKept: whatever the file has, what is taken from it was put there.
 func FuzzKept(f *testing.F) {
-	want := &vmletv1.VmmCapabilities{Name: "qemu", Version: "10"}
+	want := &capabilitiesv1.VmmCapabilities{Name: "qemu", Version: "10"}
 	dir := f.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	good := openKept(filepath.Join(dir, "good.json"), log)
@@ -261,7 +261,7 @@ func FuzzKept(f *testing.F) {
 			t.Fatal(err)
 		}
 		k := openKept(path, log)
-		got := new(vmletv1.VmmCapabilities)
+		got := new(capabilitiesv1.VmmCapabilities)
 		if k.get("vmms.qemu", "key", got) && !proto.Equal(got, want) {
 			t.Errorf("taken: %v", got)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/fingerprint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
@@ -25,15 +25,15 @@ import (
 // nothing of the rest; the error is ctx's, and then there is no document. It
 // may be called concurrently. Every part bounds itself, so that a kernel or a
 // program that doesn't answer holds it up for some seconds at most.
-func Collect(ctx context.Context, s Sources) (*vmletv1.Capabilities, error) {
+func Collect(ctx context.Context, s Sources) (*capabilitiesv1.Capabilities, error) {
 	return newCollection(s, openKept(s.cacheFile(), s.log())).run(ctx)
 }
 
-func (c *collection) run(ctx context.Context) (*vmletv1.Capabilities, error) {
+func (c *collection) run(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	s := c.Sources
 	hypervisors := s.Hypervisors.All()
-	c.doc.Hypervisors = make([]*vmletv1.HypervisorCapabilities, len(hypervisors))
-	c.doc.Vmms = make([]*vmletv1.VmmCapabilities, len(s.VMMs))
+	c.doc.Hypervisors = make([]*capabilitiesv1.HypervisorCapabilities, len(hypervisors))
+	c.doc.Vmms = make([]*capabilitiesv1.VmmCapabilities, len(s.VMMs))
 	var all sync.WaitGroup
 	all.Go(func() { c.host(ctx) })
 	all.Go(func() { c.devices(ctx) })
@@ -53,7 +53,7 @@ func (c *collection) run(ctx context.Context) (*vmletv1.Capabilities, error) {
 }
 
 func newCollection(s Sources, k *kept) *collection {
-	c := &collection{Sources: s, kept: k, doc: new(vmletv1.Capabilities)}
+	c := &collection{Sources: s, kept: k, doc: new(capabilitiesv1.Capabilities)}
 	if !s.foreign() {
 		c.doc.Architecture = runtime.GOARCH // unless the files tell
 		c.hostKey = HostKey(s.Roots, s.Version)
@@ -64,22 +64,22 @@ func newCollection(s Sources, k *kept) *collection {
 // collection is one making of the document. Each part fills in its own fields.
 type collection struct {
 	Sources
-	doc     *vmletv1.Capabilities
+	doc     *capabilitiesv1.Capabilities
 	hostKey string
 	kept    *kept
 
 	mu      sync.Mutex
-	unknown []*vmletv1.UnknownFact
+	unknown []*capabilitiesv1.UnknownFact
 }
 
-func (c *collection) miss(facts ...*vmletv1.UnknownFact) {
+func (c *collection) miss(facts ...*capabilitiesv1.UnknownFact) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unknown = append(c.unknown, facts...)
 }
 
 func (c *collection) missf(fact, format string, args ...any) {
-	c.miss(&vmletv1.UnknownFact{Fact: fact, Reason: fmt.Sprintf(format, args...)})
+	c.miss(&capabilitiesv1.UnknownFact{Fact: fact, Reason: fmt.Sprintf(format, args...)})
 }
 
 // host reads the machine's files, and what hangs on them.
@@ -94,7 +94,7 @@ func (c *collection) host(ctx context.Context) {
 	key := newKey("confidential computing", c.Version)
 	key.add("host", c.hostKey)
 	key.add("misc controller", fmt.Sprint(h.Virtualization.Misc))
-	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*vmletv1.ConfidentialComputing, bool, []string) {
+	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*capabilitiesv1.ConfidentialComputing, bool, []string) {
 		found, unknown := confidential.Discover(ctx, c.Roots, h, c.doc.Architecture)
 		c.miss(unknown...)
 		if p := found.GetSevPlatform(); p != nil {
@@ -130,21 +130,21 @@ func remembered[M any, P interface {
 	return answer
 }
 
-func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *vmletv1.HypervisorCapabilities {
+func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *capabilitiesv1.HypervisorCapabilities {
 	part, key := "hypervisors."+h.Name(), c.deviceKey(h)
 	if c.foreign() {
 		c.missf(part, notOurs)
 		return describe(h)
 	}
-	found := remembered(c, part+".trial", key, func() (*vmletv1.HypervisorCapabilities, bool, []string) {
+	found := remembered(c, part+".trial", key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
 		s := h.Check(ctx)
 		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s), nil
 	})
 	if status := statusOf(found); !lasting(status) {
 		c.missf(part, "%s", status.Sentence())
 	}
-	more := remembered(c, part, key, func() (*vmletv1.HypervisorCapabilities, bool, []string) {
-		more := new(vmletv1.HypervisorCapabilities)
+	more := remembered(c, part, key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
+		more := new(capabilitiesv1.HypervisorCapabilities)
 		d, ok := hypervisor.As[hypervisor.Discoverer](h)
 		if !ok {
 			return more, false, nil
@@ -168,16 +168,16 @@ func (c *collection) deviceKey(h hypervisor.Hypervisor) string {
 	return k.String()
 }
 
-func (c *collection) vmm(ctx context.Context, v vmm.Program) *vmletv1.VmmCapabilities {
+func (c *collection) vmm(ctx context.Context, v vmm.Program) *capabilitiesv1.VmmCapabilities {
 	part := "vmms." + v.Name()
 	if c.foreign() {
 		c.missf(part, notOurs)
-		return &vmletv1.VmmCapabilities{Name: v.Name()}
+		return &capabilitiesv1.VmmCapabilities{Name: v.Name()}
 	}
 	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
 		f.Forget()
 	}
-	return remembered(c, part, c.filesKey(v), func() (*vmletv1.VmmCapabilities, bool, []string) {
+	return remembered(c, part, c.filesKey(v), func() (*capabilitiesv1.VmmCapabilities, bool, []string) {
 		out, info, err := askVMM(ctx, v)
 		// One that isn't there is no riddle.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -215,9 +215,9 @@ func (c *collection) finish(ctx context.Context) {
 
 // missAccelerators notes where a VMM failed under a hypervisor that it was built
 // for and that works by itself: what it would have said is not known.
-func (c *collection) missAccelerators(v *vmletv1.VmmCapabilities) {
+func (c *collection) missAccelerators(v *capabilitiesv1.VmmCapabilities) {
 	for _, a := range v.GetAccelerators() {
-		i := slices.IndexFunc(c.doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+		i := slices.IndexFunc(c.doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
 			return h.GetName() == a.GetHypervisor() && h.GetState() != hypervisor.Unusable.String()
 		})
 		if a.GetUsable() || i < 0 || !slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
@@ -232,7 +232,7 @@ func (c *collection) missAccelerators(v *vmletv1.VmmCapabilities) {
 
 // missHostModels: emulation is asked what the models of CPUs are by themselves.
 // Where that failed the others have no host model.
-func (c *collection) missHostModels(v *vmletv1.VmmCapabilities, failed *vmletv1.AcceleratorCapabilities) {
+func (c *collection) missHostModels(v *capabilitiesv1.VmmCapabilities, failed *capabilitiesv1.AcceleratorCapabilities) {
 	for _, a := range v.GetAccelerators() {
 		if a.GetUsable() && len(a.GetCpuModels()) > 0 && a.GetHostCpuModel() == nil {
 			c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor()+".hostCpuModel", "%s: %s", failed.GetHypervisor(), failed.GetReason())

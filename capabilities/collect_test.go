@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 )
@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // golden compares a document's ProtoJSON with a file; the machine's folder is
 // ROOT in it.
-func golden(t *testing.T, m *machine, name string, doc *vmletv1.Capabilities) {
+func golden(t *testing.T, m *machine, name string, doc *capabilitiesv1.Capabilities) {
 	t.Helper()
 	raw, err := protojson.Marshal(doc)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDocument(t *testing.T) {
 		"healthy": func(*machine, *Sources) {},
 		"nothing-works": func(m *machine, s *Sources) {
 			m.kvm.status, m.kvm.more = refused(unix.EACCES), nil
-			m.kvm.missing = []*vmletv1.UnknownFact{{Fact: "hypervisors.kvm", Reason: "/dev/kvm: permission denied (EACCES)"}}
+			m.kvm.missing = []*capabilitiesv1.UnknownFact{{Fact: "hypervisors.kvm", Reason: "/dev/kvm: permission denied (EACCES)"}}
 			m.qemu.err = notInstalled("/nowhere/qemu-system-x86_64")
 			s.DefaultHypervisor = "kvm"
 		},
@@ -103,8 +103,8 @@ func TestCollectEnds(t *testing.T) {
 }
 
 func TestEqual(t *testing.T) {
-	doc := func(speed uint64, state string) *vmletv1.Capabilities {
-		return &vmletv1.Capabilities{Hypervisors: []*vmletv1.HypervisorCapabilities{{Name: "kvm", State: state, InstructionsPerSecond: speed}}}
+	doc := func(speed uint64, state string) *capabilitiesv1.Capabilities {
+		return &capabilitiesv1.Capabilities{Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: state, InstructionsPerSecond: speed}}}
 	}
 	works, unusable := hypervisor.Works.String(), hypervisor.Unusable.String()
 	if !Equal(doc(1, works), doc(2, works)) {

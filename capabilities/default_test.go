@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // program is a VMM that was tried under hypervisors; those after a "-" it can't use.
-func program(name string, tried ...string) *vmletv1.VmmCapabilities {
-	v := &vmletv1.VmmCapabilities{Name: name, State: StateWorks}
+func program(name string, tried ...string) *capabilitiesv1.VmmCapabilities {
+	v := &capabilitiesv1.VmmCapabilities{Name: name, State: StateWorks}
 	for _, h := range tried {
 		under, refused := strings.CutPrefix(h, "-")
-		a := &vmletv1.AcceleratorCapabilities{Hypervisor: under, Usable: !refused}
+		a := &capabilitiesv1.AcceleratorCapabilities{Hypervisor: under, Usable: !refused}
 		if refused {
 			a.Reason = "it was built without"
 		}
@@ -32,34 +32,34 @@ func TestChooseDefault(t *testing.T) {
 		name           string
 		kvm, emulation string // states
 		configured     string
-		vmms           []*vmletv1.VmmCapabilities
+		vmms           []*capabilitiesv1.VmmCapabilities
 		foreign        bool
 		want           string // hypervisor, VMM
 		reason         string // a part of it
 		warning        bool
 	}{
-		{name: "the first", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm works"},
-		{name: "the first is slow", kvm: degraded, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is degraded (found so)"},
-		{name: "the first can't be used", kvm: unusable, emulation: works, vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is unusable (found so)"},
-		{name: "none", kvm: unusable, emulation: unusable, vmms: []*vmletv1.VmmCapabilities{both}, want: " qemu", reason: "none: "},
-		{name: "slow, and configured", kvm: degraded, emulation: works, configured: "kvm", vmms: []*vmletv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm was asked for"},
-		{name: "the second is configured", kvm: works, emulation: works, configured: "emulation", vmms: []*vmletv1.VmmCapabilities{both}, want: "emulation qemu", reason: "emulation was asked for"},
-		{name: "an unknown one is configured", kvm: works, emulation: works, configured: "xen", vmms: []*vmletv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm was asked for", warning: true},
-		{name: "not with this VMM", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{program("qemu", "-kvm", "emulation")}, want: "emulation qemu", reason: "it was built without"},
-		{name: "with the first VMM, not the second", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{both, program("other", "-kvm", "-emulation")}, want: "kvm qemu", reason: "kvm works"},
-		{name: "faster with the second VMM", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm works"},
-		{name: "as fast with the first VMM", kvm: degraded, emulation: works, vmms: []*vmletv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "emulation other", reason: "kvm is degraded"},
-		{name: "the first VMM is not there", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{{Name: "other", State: StateUnusable, Reason: "gone"}, both}, want: "kvm qemu", reason: "kvm works"},
-		{name: "only one that emulates nothing", kvm: unusable, emulation: works, vmms: []*vmletv1.VmmCapabilities{{Name: "qemu", State: StateUnusable, Reason: "gone"}, program("other", "-kvm")}, want: "emulation qemu", reason: "kvm is unusable"},
-		{name: "configured, and only with the second VMM", kvm: works, emulation: works, configured: "kvm", vmms: []*vmletv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm was asked for"},
-		{name: "VMM that was not asked", kvm: works, emulation: works, vmms: []*vmletv1.VmmCapabilities{program("qemu")}, want: "kvm qemu", reason: "kvm works"},
+		{name: "the first", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm works"},
+		{name: "the first is slow", kvm: degraded, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is degraded (found so)"},
+		{name: "the first can't be used", kvm: unusable, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "emulation qemu", reason: "kvm is unusable (found so)"},
+		{name: "none", kvm: unusable, emulation: unusable, vmms: []*capabilitiesv1.VmmCapabilities{both}, want: " qemu", reason: "none: "},
+		{name: "slow, and configured", kvm: degraded, emulation: works, configured: "kvm", vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm was asked for"},
+		{name: "the second is configured", kvm: works, emulation: works, configured: "emulation", vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "emulation qemu", reason: "emulation was asked for"},
+		{name: "an unknown one is configured", kvm: works, emulation: works, configured: "xen", vmms: []*capabilitiesv1.VmmCapabilities{both}, want: "kvm qemu", reason: "kvm was asked for", warning: true},
+		{name: "not with this VMM", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("qemu", "-kvm", "emulation")}, want: "emulation qemu", reason: "it was built without"},
+		{name: "with the first VMM, not the second", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{both, program("other", "-kvm", "-emulation")}, want: "kvm qemu", reason: "kvm works"},
+		{name: "faster with the second VMM", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm works"},
+		{name: "as fast with the first VMM", kvm: degraded, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "emulation other", reason: "kvm is degraded"},
+		{name: "the first VMM is not there", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "other", State: StateUnusable, Reason: "gone"}, both}, want: "kvm qemu", reason: "kvm works"},
+		{name: "only one that emulates nothing", kvm: unusable, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: StateUnusable, Reason: "gone"}, program("other", "-kvm")}, want: "emulation qemu", reason: "kvm is unusable"},
+		{name: "configured, and only with the second VMM", kvm: works, emulation: works, configured: "kvm", vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm was asked for"},
+		{name: "VMM that was not asked", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("qemu")}, want: "kvm qemu", reason: "kvm works"},
 		{name: "no VMM", kvm: works, emulation: works, want: "kvm ", reason: "kvm works"},
-		{name: "another machine's files", foreign: true, configured: "xen", vmms: []*vmletv1.VmmCapabilities{both}, want: " qemu", reason: "another machine's", warning: true},
+		{name: "another machine's files", foreign: true, configured: "xen", vmms: []*capabilitiesv1.VmmCapabilities{both}, want: " qemu", reason: "another machine's", warning: true},
 	} {
 		m := newMachine(t)
 		s := m.sources()
 		s.DefaultHypervisor, s.ThisMachine = c.configured, !c.foreign
-		doc := &vmletv1.Capabilities{Vmms: c.vmms, Hypervisors: []*vmletv1.HypervisorCapabilities{
+		doc := &capabilitiesv1.Capabilities{Vmms: c.vmms, Hypervisors: []*capabilitiesv1.HypervisorCapabilities{
 			{Name: "kvm", State: c.kvm, Reason: "found so", Remedy: "do that"}, {Name: "emulation", State: c.emulation},
 		}}
 		chooseDefault(t.Context(), s, doc)

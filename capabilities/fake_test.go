@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sys/unix"
@@ -40,9 +40,9 @@ func newMachine(t *testing.T) *machine {
 	m.write("lib/behind", "what it starts")
 	m.kvm = &fakeHypervisor{
 		name: "kvm", device: m.path("dev/kvm"), status: hypervisor.Status{Level: hypervisor.Works, InstructionsPerSecond: 1_234_567_890},
-		more: &vmletv1.HypervisorCapabilities{
-			ApiVersion: 12, Limits: &vmletv1.HypervisorLimits{MaxVcpus: 1024, RecommendedVcpus: 4, MaxVcpuId: 4096, MaxMemorySlots: 32764},
-			HypervFeatures: []string{"vpindex", "base"}, Tsc: &vmletv1.TscInfo{FrequencyHz: 2_400_000_000, Scalable: true},
+		more: &capabilitiesv1.HypervisorCapabilities{
+			ApiVersion: 12, Limits: &capabilitiesv1.HypervisorLimits{MaxVcpus: 1024, RecommendedVcpus: 4, MaxVcpuId: 4096, MaxMemorySlots: 32764},
+			HypervFeatures: []string{"vpindex", "base"}, Tsc: &capabilitiesv1.TscInfo{FrequencyHz: 2_400_000_000, Scalable: true},
 		},
 	}
 	m.qemu = &fakeVMM{files: []string{m.path("bin/qemu"), m.path("firmware")}, info: qemuInfo(m.path("bin/qemu"))}
@@ -140,7 +140,7 @@ func (m *machine) sources() Sources {
 }
 
 // collect makes a document, with the folder's name taken out.
-func (m *machine) collect(s Sources) *vmletv1.Capabilities {
+func (m *machine) collect(s Sources) *capabilitiesv1.Capabilities {
 	m.t.Helper()
 	doc, err := Collect(context.Background(), s)
 	m.must(err)
@@ -156,8 +156,8 @@ func (m *machine) asked() [3]int {
 // fakeHypervisor counts what it is asked.
 type fakeHypervisor struct {
 	name, device string
-	more         *vmletv1.HypervisorCapabilities
-	missing      []*vmletv1.UnknownFact
+	more         *capabilitiesv1.HypervisorCapabilities
+	missing      []*capabilitiesv1.UnknownFact
 
 	mu                 sync.Mutex
 	status             hypervisor.Status
@@ -183,7 +183,7 @@ func (h *fakeHypervisor) Check(context.Context) hypervisor.Status {
 	return h.status
 }
 
-func (h *fakeHypervisor) Discover(_ context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact {
+func (h *fakeHypervisor) Discover(_ context.Context, into *capabilitiesv1.HypervisorCapabilities) []*capabilitiesv1.UnknownFact {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.discoveries++
@@ -237,7 +237,7 @@ func (v *fakeVMM) count() int {
 }
 
 func qemuInfo(binary string) vmm.Info {
-	models := []*vmletv1.CpuModel{
+	models := []*capabilitiesv1.CpuModel{
 		{Name: "486", Usable: true, AliasOf: "486-v1"},
 		{Name: "486-v1", Usable: true},
 		{Name: "Cascadelake-Server", UnavailableFeatures: []string{"hle", "rtm"}, Vendor: "Intel"},
@@ -245,14 +245,14 @@ func qemuInfo(binary string) vmm.Info {
 	}
 	return vmm.Info{
 		Name: "qemu", Version: "10.0.2", Binary: binary, LazyRestore: true,
-		Capabilities: &vmletv1.VmmCapabilities{
+		Capabilities: &capabilitiesv1.VmmCapabilities{
 			Architecture:      "amd64",
-			MachineTypes:      []*vmletv1.MachineType{{Name: "pc-q35-10.0", Alias: "q35", MaxVcpus: 4096, Supported: true}},
+			MachineTypes:      []*capabilitiesv1.MachineType{{Name: "pc-q35-10.0", Alias: "q35", MaxVcpus: 4096, Supported: true}},
 			BuiltAccelerators: []string{"kvm", "tcg"},
-			Accelerators: []*vmletv1.AcceleratorCapabilities{
+			Accelerators: []*capabilitiesv1.AcceleratorCapabilities{
 				{
 					Hypervisor: "kvm", Accelerator: "kvm", Usable: true, CpuModels: models, CpuFeatures: []string{"aes", "vmx"},
-					HostCpuModel: &vmletv1.HostCpuModel{Name: "Skylake-Client", Vendor: "Intel", RequiredFeatures: []string{"ss"}},
+					HostCpuModel: &capabilitiesv1.HostCpuModel{Name: "Skylake-Client", Vendor: "Intel", RequiredFeatures: []string{"ss"}},
 				},
 				{Hypervisor: "emulation", Accelerator: "tcg", Usable: true, CpuModels: models[:2]},
 			},

@@ -2,19 +2,18 @@ package capabilities
 
 import (
 	"cmp"
-	"maps"
-	"slices"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
+	"maps"
+	"slices"
 )
 
 // hostCapabilities is what of a machine's files belongs in the document:
 // nothing that changes by itself.
-func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *vmletv1.HostCapabilities {
-	out := &vmletv1.HostCapabilities{
+func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *capabilitiesv1.HostCapabilities {
+	out := &capabilitiesv1.HostCapabilities{
 		KernelRelease:        h.Kernel.Release,
 		Cpu:                  hostCPU(h),
 		MemoryBytes:          h.Memory.Total,
@@ -26,7 +25,7 @@ func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *vmletv1.HostCapabilitie
 		Clocksource:          h.Kernel.Clocksource,
 		Vulnerabilities:      maps.Clone(h.Processor.Vulnerabilities),
 		IommuGroups:          iommuGroups(h),
-		Vfio:                 &vmletv1.Vfio{Modules: slices.Clone(h.VFIO.Modules), NoIommu: h.VFIO.NoIOMMU},
+		Vfio:                 &capabilitiesv1.Vfio{Modules: slices.Clone(h.VFIO.Modules), NoIommu: h.VFIO.NoIOMMU},
 	}
 	if ksm := h.Memory.KSM; ksm != nil {
 		out.KsmEnabled = proto.Bool(ksm.Run == 1)
@@ -39,8 +38,8 @@ func hostCapabilities(h *sysfs.Host, roots sysfs.Roots) *vmletv1.HostCapabilitie
 	return out
 }
 
-func hostCPU(h *sysfs.Host) *vmletv1.HostCpu {
-	out := &vmletv1.HostCpu{
+func hostCPU(h *sysfs.Host) *capabilitiesv1.HostCpu {
+	out := &capabilitiesv1.HostCpu{
 		Vendor:    vendor(h.Processor.Vendor),
 		ModelName: h.Processor.ModelName,
 		Family:    unsigned(h.Processor.Family),
@@ -77,13 +76,13 @@ func vendor(said string) string {
 }
 
 // numaNodes are those online: another's memory and CPUs can't be had.
-func numaNodes(h *sysfs.Host) []*vmletv1.NumaNode {
-	var out []*vmletv1.NumaNode
+func numaNodes(h *sysfs.Host) []*capabilitiesv1.NumaNode {
+	var out []*capabilitiesv1.NumaNode
 	for _, n := range h.Nodes {
 		if !n.Online {
 			continue
 		}
-		node := &vmletv1.NumaNode{
+		node := &capabilitiesv1.NumaNode{
 			Id: unsigned(n.ID), MemoryBytes: n.Memory, Cpus: n.CPUs.String(), HugePages: hugePages(n.HugePages),
 		}
 		for _, d := range n.Distances {
@@ -94,16 +93,16 @@ func numaNodes(h *sysfs.Host) []*vmletv1.NumaNode {
 	return out
 }
 
-func hugePages(pools []sysfs.HugePages) []*vmletv1.HugePagePool {
-	var out []*vmletv1.HugePagePool
+func hugePages(pools []sysfs.HugePages) []*capabilitiesv1.HugePagePool {
+	var out []*capabilitiesv1.HugePagePool
 	for _, p := range pools {
-		out = append(out, &vmletv1.HugePagePool{PageSizeBytes: p.PageSize, Total: p.Total})
+		out = append(out, &capabilitiesv1.HugePagePool{PageSizeBytes: p.PageSize, Total: p.Total})
 	}
 	return out
 }
 
-func iommuGroups(h *sysfs.Host) *vmletv1.IommuGroups {
-	out := &vmletv1.IommuGroups{Total: uint32(len(h.IOMMUGroups))}
+func iommuGroups(h *sysfs.Host) *capabilitiesv1.IommuGroups {
+	out := &capabilitiesv1.IommuGroups{Total: uint32(len(h.IOMMUGroups))}
 	for _, g := range h.IOMMUGroups {
 		if g.Viable {
 			out.Viable++

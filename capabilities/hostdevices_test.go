@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"google.golang.org/protobuf/proto"
 )
@@ -18,9 +18,9 @@ func TestHostDevices(t *testing.T) {
 		},
 		IOMMUGroups: []sysfs.IOMMUGroup{{ID: 1, Viable: true}},
 	})
-	want := &vmletv1.HostDeviceResource{
+	want := &capabilitiesv1.HostDeviceResource{
 		Resource: "nvidia.com/T4", Kind: "pci", External: true, Devices: []string{"0000:65:00.0"},
-		Obstacles: []*vmletv1.HostDeviceObstacle{{
+		Obstacles: []*capabilitiesv1.HostDeviceObstacle{{
 			Device: "0000:66:00.0", Reason: "it is in no IOMMU group",
 			Remedy: "enable VT-d or AMD-Vi in firmware and boot with intel_iommu=on (AMD's is on by itself)",
 		}},

@@ -1,25 +1,24 @@
 package capabilities
 
 import (
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // TestMissHostModels: what an accelerator that failed would have said of the
 // models is not known of the others either, so that their labels stay.
 func TestMissHostModels(t *testing.T) {
-	models := []*vmletv1.CpuModel{{Name: "Haswell"}}
+	models := []*capabilitiesv1.CpuModel{{Name: "Haswell"}}
 	for _, test := range []struct {
-		host *vmletv1.HostCpuModel
+		host *capabilitiesv1.HostCpuModel
 		want []string
 	}{
 		{nil, []string{"vmms.qemu.accelerators.emulation", "vmms.qemu.accelerators.kvm.hostCpuModel"}},
-		{&vmletv1.HostCpuModel{Name: "Haswell"}, []string{"vmms.qemu.accelerators.emulation"}},
+		{&capabilitiesv1.HostCpuModel{Name: "Haswell"}, []string{"vmms.qemu.accelerators.emulation"}},
 	} {
-		c := &collection{doc: &vmletv1.Capabilities{Hypervisors: []*vmletv1.HypervisorCapabilities{{Name: "emulation", State: "works"}, {Name: "kvm", Device: "/dev/kvm", State: "works"}}}}
-		c.missAccelerators(&vmletv1.VmmCapabilities{Name: "qemu", BuiltAccelerators: []string{"kvm", "tcg"}, Accelerators: []*vmletv1.AcceleratorCapabilities{
+		c := &collection{doc: &capabilitiesv1.Capabilities{Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: "works"}, {Name: "kvm", Device: "/dev/kvm", State: "works"}}}}
+		c.missAccelerators(&capabilitiesv1.VmmCapabilities{Name: "qemu", BuiltAccelerators: []string{"kvm", "tcg"}, Accelerators: []*capabilitiesv1.AcceleratorCapabilities{
 			{Hypervisor: "emulation", Accelerator: "tcg", Reason: "it hung"},
 			{Hypervisor: "kvm", Accelerator: "kvm", Usable: true, CpuModels: models, HostCpuModel: test.host},
 		}})

@@ -2,13 +2,12 @@ package capabilities
 
 import (
 	"cmp"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // hostFacts says of which fact the files below a path tell. The longest path
@@ -35,7 +34,7 @@ func hostFacts(roots sysfs.Roots) map[string]string {
 }
 
 // hostUnknown says which facts of the machine are missing, one entry a fact.
-func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*vmletv1.UnknownFact {
+func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*capabilitiesv1.UnknownFact {
 	facts := hostFacts(roots)
 	reasons := map[string][]string{}
 	for _, n := range h.Notes {
@@ -52,9 +51,9 @@ func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*vmletv1.UnknownFact {
 	missing("host.realtime", h.Kernel.RealtimeRuntime == nil, roots.ProcPath("sys", "kernel", "sched_rt_runtime_us")+" is not there")
 	// Where there is no KVM there is nothing that could be nested.
 	missing("host.nested", h.Virtualization.Nested == nil && there(roots.DevPath("kvm")), "no module that is loaded has the parameter nested")
-	var out []*vmletv1.UnknownFact
+	var out []*capabilitiesv1.UnknownFact
 	for fact, why := range reasons {
-		out = append(out, &vmletv1.UnknownFact{Fact: fact, Reason: someOf(why)})
+		out = append(out, &capabilitiesv1.UnknownFact{Fact: fact, Reason: someOf(why)})
 	}
 	return sortFacts(out)
 }
@@ -99,11 +98,11 @@ func someOf(reasons []string) string {
 }
 
 // sortFacts puts facts in the document's order, each once.
-func sortFacts(facts []*vmletv1.UnknownFact) []*vmletv1.UnknownFact {
-	slices.SortFunc(facts, func(a, b *vmletv1.UnknownFact) int {
+func sortFacts(facts []*capabilitiesv1.UnknownFact) []*capabilitiesv1.UnknownFact {
+	slices.SortFunc(facts, func(a, b *capabilitiesv1.UnknownFact) int {
 		return cmp.Or(strings.Compare(a.GetFact(), b.GetFact()), strings.Compare(a.GetReason(), b.GetReason()))
 	})
-	return slices.CompactFunc(facts, func(a, b *vmletv1.UnknownFact) bool {
+	return slices.CompactFunc(facts, func(a, b *capabilitiesv1.UnknownFact) bool {
 		return a.GetFact() == b.GetFact() && a.GetReason() == b.GetReason()
 	})
 }

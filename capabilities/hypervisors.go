@@ -8,15 +8,15 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
 	"google.golang.org/protobuf/proto"
 )
 
 // foundIn is what a Status says, as the document has it.
-func foundIn(s hypervisor.Status) *vmletv1.HypervisorCapabilities {
-	return &vmletv1.HypervisorCapabilities{
+func foundIn(s hypervisor.Status) *capabilitiesv1.HypervisorCapabilities {
+	return &capabilitiesv1.HypervisorCapabilities{
 		State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: device.ErrnoName(s.Errno),
 		Limitations: s.Limits, CpuQuirks: s.CPUQuirks, InstructionsPerSecond: s.InstructionsPerSecond,
 	}
@@ -24,21 +24,21 @@ func foundIn(s hypervisor.Status) *vmletv1.HypervisorCapabilities {
 
 // describe adds to what was found what the hypervisor is by itself. What was
 // found may be shared: it isn't changed.
-func describe(h hypervisor.Hypervisor, found ...*vmletv1.HypervisorCapabilities) *vmletv1.HypervisorCapabilities {
-	out := new(vmletv1.HypervisorCapabilities)
+func describe(h hypervisor.Hypervisor, found ...*capabilitiesv1.HypervisorCapabilities) *capabilitiesv1.HypervisorCapabilities {
+	out := new(capabilitiesv1.HypervisorCapabilities)
 	for _, f := range found {
 		proto.Merge(out, f)
 	}
 	out.Name, out.Device, out.Accelerator, out.VirtType = h.Name(), h.Device(), h.Accelerator(), h.VirtType()
 	for _, r := range h.DeviceRequests() {
-		out.DeviceRequests = append(out.DeviceRequests, &vmletv1.DeviceRequest{Resource: r.Resource, Path: r.Path, Optional: r.Optional})
+		out.DeviceRequests = append(out.DeviceRequests, &capabilitiesv1.DeviceRequest{Resource: r.Resource, Path: r.Path, Optional: r.Optional})
 	}
 	slices.Sort(out.HypervFeatures)
 	return out
 }
 
 // statusOf is the Status that a hypervisor was found in.
-func statusOf(c *vmletv1.HypervisorCapabilities) hypervisor.Status {
+func statusOf(c *capabilitiesv1.HypervisorCapabilities) hypervisor.Status {
 	s := hypervisor.Status{
 		Reason: c.GetReason(), Remedy: c.GetRemedy(), Errno: device.ErrnoOf(c.GetErrno()),
 		Limits: c.GetLimitations(), CPUQuirks: c.GetCpuQuirks(), InstructionsPerSecond: c.GetInstructionsPerSecond(),
@@ -63,7 +63,7 @@ func (a answered) Check(context.Context) hypervisor.Status { return a.status }
 func (a answered) Unwrap() hypervisor.Hypervisor { return a.Hypervisor }
 
 // chooseDefault fills in what "auto" stands for on this node, and why.
-func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
+func chooseDefault(ctx context.Context, s Sources, doc *capabilitiesv1.Capabilities) {
 	var all []hypervisor.Hypervisor
 	for i, h := range s.Hypervisors.All() {
 		all = append(all, answered{h, statusOf(doc.GetHypervisors()[i])})
@@ -94,20 +94,20 @@ func chooseDefault(ctx context.Context, s Sources, doc *vmletv1.Capabilities) {
 // defaultVMM is the one that a VM gets which asks for nothing in particular, as the
 // agent chooses it; where none can be used the preferred one, and nil if there is
 // none at all.
-func defaultVMM(ctx context.Context, s Sources, vmms []*vmletv1.VmmCapabilities, known *hypervisor.Registry, configured string) *vmletv1.VmmCapabilities {
+func defaultVMM(ctx context.Context, s Sources, vmms []*capabilitiesv1.VmmCapabilities, known *hypervisor.Registry, configured string) *capabilitiesv1.VmmCapabilities {
 	if len(vmms) == 0 {
 		return nil
 	}
 	if s.foreign() {
 		return vmms[0] // nothing was asked
 	}
-	byName, names := make(map[string]*vmletv1.VmmCapabilities), make([]string, len(vmms))
+	byName, names := make(map[string]*capabilitiesv1.VmmCapabilities), make([]string, len(vmms))
 	for i, v := range vmms {
 		names[i], byName[v.GetName()] = v.GetName(), v
 	}
 	pair, err := pairing.Choose(ctx, pairing.Request{
 		VMMs: names, Hypervisors: known, Hypervisor: configured,
-		Ask: func(_ context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+		Ask: func(_ context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
 			if v := byName[name]; v.GetState() != StateUnusable {
 				return v, nil
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/fingerprint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // passingBelief is how long a verdict is believed that may be another in a
@@ -27,35 +27,35 @@ type Keeper struct {
 	stats  probeStats
 
 	mu          sync.Mutex
-	doc         *vmletv1.Capabilities // nil: not asked yet
-	key         string                // what doc hangs on
-	at          time.Time             // when it was made
-	subscribers map[chan *vmletv1.Capabilities]bool
+	doc         *capabilitiesv1.Capabilities // nil: not asked yet
+	key         string                       // what doc hangs on
+	at          time.Time                    // when it was made
+	subscribers map[chan *capabilitiesv1.Capabilities]bool
 }
 
 // NewKeeper returns one that has asked nothing yet.
 func NewKeeper(s Sources) *Keeper {
 	return &Keeper{
 		sources: s, kept: openKept(s.cacheFile(), s.log()),
-		asking: make(chan struct{}, 1), subscribers: map[chan *vmletv1.Capabilities]bool{},
+		asking: make(chan struct{}, 1), subscribers: map[chan *capabilitiesv1.Capabilities]bool{},
 	}
 }
 
 // Document is the document as it is now: what is cheap is read, what is dear is
 // asked only if something that it hangs on has changed. The error is ctx's.
 // The document is shared and not to be changed.
-func (k *Keeper) Document(ctx context.Context) (*vmletv1.Capabilities, error) {
+func (k *Keeper) Document(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	return k.ask(ctx, false, nil)
 }
 
 // Refresh asks everything anew.
-func (k *Keeper) Refresh(ctx context.Context) (*vmletv1.Capabilities, error) {
+func (k *Keeper) Refresh(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	return k.ask(ctx, true, nil)
 }
 
 // last is the last document, if nothing that it hangs on has changed since: it
 // costs a tenth of Document.
-func (k *Keeper) last(ctx context.Context) (*vmletv1.Capabilities, error) {
+func (k *Keeper) last(ctx context.Context) (*capabilitiesv1.Capabilities, error) {
 	if doc := k.standing(); doc != nil {
 		return doc, nil
 	}
@@ -64,7 +64,7 @@ func (k *Keeper) last(ctx context.Context) (*vmletv1.Capabilities, error) {
 
 // ask makes a document, unless there is one that will do by the time that it is
 // this caller's turn.
-func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *vmletv1.Capabilities) (*vmletv1.Capabilities, error) {
+func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *capabilitiesv1.Capabilities) (*capabilitiesv1.Capabilities, error) {
 	select {
 	case k.asking <- struct{}{}:
 		defer func() { <-k.asking }()
@@ -109,7 +109,7 @@ func (s Sources) changeKey(host string) string {
 }
 
 // standing is the last document if it still holds, else nil.
-func (k *Keeper) standing() *vmletv1.Capabilities {
+func (k *Keeper) standing() *capabilitiesv1.Capabilities {
 	k.mu.Lock()
 	doc, key, at := k.doc, k.key, k.at
 	k.mu.Unlock()
@@ -126,7 +126,7 @@ func (k *Keeper) standing() *vmletv1.Capabilities {
 
 // publish makes a document the last one, and tells the subscribers if it says
 // something else than the one before.
-func (k *Keeper) publish(doc *vmletv1.Capabilities, key string) {
+func (k *Keeper) publish(doc *capabilitiesv1.Capabilities, key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.doc
@@ -146,8 +146,8 @@ func (k *Keeper) publish(doc *vmletv1.Capabilities, key string) {
 // Subscribe returns a channel on which each document arrives that says something
 // else than the one before, the first one included. Who is slow misses all but
 // the newest. stop ends it; the channel isn't closed.
-func (k *Keeper) Subscribe() (changes <-chan *vmletv1.Capabilities, stop func()) {
-	c := make(chan *vmletv1.Capabilities, 1)
+func (k *Keeper) Subscribe() (changes <-chan *capabilitiesv1.Capabilities, stop func()) {
+	c := make(chan *capabilitiesv1.Capabilities, 1)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.subscribers[c] = true

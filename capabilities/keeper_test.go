@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/test/suites"
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +24,7 @@ func newKeeper(t *testing.T, m *machine) *Keeper {
 	return NewKeeper(s)
 }
 
-func (m *machine) document(k *Keeper) *vmletv1.Capabilities {
+func (m *machine) document(k *Keeper) *capabilitiesv1.Capabilities {
 	m.t.Helper()
 	doc, err := k.Document(context.Background())
 	m.must(err)
@@ -170,7 +170,7 @@ func TestSubscribe(t *testing.T) {
 type watched struct {
 	*Keeper
 	t       *testing.T
-	changes <-chan *vmletv1.Capabilities
+	changes <-chan *capabilitiesv1.Capabilities
 }
 
 func watchMachine(t *testing.T, m *machine) *watched {
@@ -191,7 +191,7 @@ func watchMachine(t *testing.T, m *machine) *watched {
 }
 
 // next is the next document that says something else.
-func (w *watched) next() *vmletv1.Capabilities {
+func (w *watched) next() *capabilitiesv1.Capabilities {
 	w.t.Helper()
 	select {
 	case doc := <-w.changes:
@@ -204,7 +204,7 @@ func (w *watched) next() *vmletv1.Capabilities {
 
 // until takes documents until one says so. One that is made while the machine
 // changes may have a part of then and a part of now; another follows it.
-func (w *watched) until(says func(*vmletv1.Capabilities) bool) {
+func (w *watched) until(says func(*capabilitiesv1.Capabilities) bool) {
 	w.t.Helper()
 	for !says(w.next()) {
 	}
@@ -218,24 +218,24 @@ func TestWatch(t *testing.T) {
 
 	m.kvm.set(hypervisor.Status{Level: hypervisor.Works})
 	m.write("dev/kvm", "")
-	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "works" })
+	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "works" })
 
 	for version, file := range map[string]string{"11.0.0": "bin/qemu", "12.0.0": "lib/behind"} {
 		m.qemu.mu.Lock()
 		m.qemu.info.Version = version
 		m.qemu.mu.Unlock()
 		m.replace(file, "a newer program")
-		w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetVmms()[0].GetVersion() == version })
+		w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetVmms()[0].GetVersion() == version })
 	}
 
 	// A folder that wasn't there, and a device in it.
 	m.must(os.RemoveAll(m.path("dev/net")))
 	m.write("dev/net/tun", "")
-	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetDevices()[2].GetState() == "unusable" }) // a file is no device
+	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetDevices()[2].GetState() == "unusable" }) // a file is no device
 
 	m.kvm.set(refused(unix.ENOENT))
 	m.must(os.Remove(m.path("dev/kvm")))
-	w.until(func(doc *vmletv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "unusable" })
+	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "unusable" })
 }
 
 // TestWatchBlind: where the kernel gives no inotify it is said, and the machine is

@@ -2,16 +2,15 @@ package capabilities
 
 import (
 	"cmp"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"maps"
 	"slices"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // withAliases are the CPU models of the configuration's list, and all other names
 // that the VMMs have for the same models: "Conroe-v1" with "Conroe". Sorted, each
 // once.
-func withAliases(listed []string, vmms []*vmletv1.VmmCapabilities) []string {
+func withAliases(listed []string, vmms []*capabilitiesv1.VmmCapabilities) []string {
 	all := make(map[string]bool, len(listed))
 	for _, name := range listed {
 		all[name] = true
@@ -27,9 +26,9 @@ func withAliases(listed []string, vmms []*vmletv1.VmmCapabilities) []string {
 }
 
 // aliases are the names of all models of which one name is listed.
-func aliases(listed []string, models []*vmletv1.CpuModel) []string {
+func aliases(listed []string, models []*capabilitiesv1.CpuModel) []string {
 	// A model is known by the name that the others stand for.
-	model := func(m *vmletv1.CpuModel) string { return cmp.Or(m.GetAliasOf(), m.GetName()) }
+	model := func(m *capabilitiesv1.CpuModel) string { return cmp.Or(m.GetAliasOf(), m.GetName()) }
 	meant := make(map[string]bool)
 	for _, m := range models {
 		if slices.Contains(listed, m.GetName()) || slices.Contains(listed, m.GetAliasOf()) {

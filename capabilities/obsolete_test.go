@@ -2,29 +2,28 @@ package capabilities
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // under makes models of "name" and "alias=name".
-func under(hypervisor, models string) *vmletv1.AcceleratorCapabilities {
-	a := &vmletv1.AcceleratorCapabilities{Hypervisor: hypervisor}
+func under(hypervisor, models string) *capabilitiesv1.AcceleratorCapabilities {
+	a := &capabilitiesv1.AcceleratorCapabilities{Hypervisor: hypervisor}
 	for word := range strings.FieldsSeq(models) {
 		name, alias, _ := strings.Cut(word, "=")
-		a.CpuModels = append(a.CpuModels, &vmletv1.CpuModel{Name: name, AliasOf: alias})
+		a.CpuModels = append(a.CpuModels, &capabilitiesv1.CpuModel{Name: name, AliasOf: alias})
 	}
 	return a
 }
 
 func TestWithAliases(t *testing.T) {
-	vmms := []*vmletv1.VmmCapabilities{
-		{Name: "qemu", Accelerators: []*vmletv1.AcceleratorCapabilities{
+	vmms := []*capabilitiesv1.VmmCapabilities{
+		{Name: "qemu", Accelerators: []*capabilitiesv1.AcceleratorCapabilities{
 			under("kvm", "Conroe=Conroe-v1 Conroe-v1 Haswell=Haswell-v1 Haswell-IBRS=Haswell-v3 Haswell-v1 Haswell-v3 old=A-v1 older=A-v1 A-v1 plain"),
 			under("emulation", "Penryn=Penryn-v1 Penryn-v1 only=there"),
 		}},
-		{Name: "another", Accelerators: []*vmletv1.AcceleratorCapabilities{under("kvm", "Conroe=Conroe-v2")}},
+		{Name: "another", Accelerators: []*capabilitiesv1.AcceleratorCapabilities{under("kvm", "Conroe=Conroe-v2")}},
 		{Name: "broken"},
 	}
 	for _, c := range []struct{ listed, want string }{

@@ -1,10 +1,9 @@
 package capabilities
 
 import (
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"sync"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // ProbeStats is how often the machine was asked for its document, with what
@@ -25,7 +24,7 @@ type probeStats struct {
 	now ProbeStats
 }
 
-func (p *probeStats) count(doc *vmletv1.Capabilities, err error, took time.Duration) {
+func (p *probeStats) count(doc *capabilitiesv1.Capabilities, err error, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now.Duration += took
@@ -48,7 +47,7 @@ func (k *Keeper) Probes() ProbeStats {
 
 // Latest is the last document that was made, whether it still holds or not; nil:
 // there is none. It asks nothing.
-func (k *Keeper) Latest() *vmletv1.Capabilities {
+func (k *Keeper) Latest() *capabilitiesv1.Capabilities {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.doc

@@ -2,17 +2,16 @@ package capabilities
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Answers are what a document says to single questions. A hypervisor or VMM
 // that is not named is the node's default. Errors: *NotHereError and
 // *NotAskedError. What is returned is the document's own, not to be changed.
 type Answers struct {
-	Document *vmletv1.Capabilities
+	Document *capabilitiesv1.Capabilities
 }
 
 // NotHereError: the node has nothing of this name.
@@ -31,7 +30,7 @@ func (e *NotHereError) Error() string {
 
 // NotAskedError: it is there and could not be asked.
 type NotAskedError struct {
-	// Fact as vmletv1.UnknownFact names it.
+	// Fact as capabilitiesv1.UnknownFact names it.
 	Fact   string
 	Reason string
 }
@@ -48,38 +47,38 @@ func (a Answers) HypervFeatures(hypervisor string) ([]string, error) {
 }
 
 // TSC is that of guests; zero where they have none, or of unknown frequency.
-func (a Answers) TSC(hypervisor string) (*vmletv1.TscInfo, error) {
+func (a Answers) TSC(hypervisor string) (*capabilitiesv1.TscInfo, error) {
 	h, err := a.hypervisor(hypervisor)
 	if err != nil {
 		return nil, err
 	}
 	if h.GetTsc() == nil {
-		return new(vmletv1.TscInfo), a.known("hypervisors."+h.GetName(), "tsc")
+		return new(capabilitiesv1.TscInfo), a.known("hypervisors."+h.GetName(), "tsc")
 	}
 	return h.GetTsc(), nil
 }
 
 // MachineTypes are all that a VMM has; those that vmlet can run say so.
-func (a Answers) MachineTypes(vmm string) ([]*vmletv1.MachineType, error) {
+func (a Answers) MachineTypes(vmm string) ([]*capabilitiesv1.MachineType, error) {
 	v, err := a.vmm(vmm)
 	return v.GetMachineTypes(), err
 }
 
 // CPUModels are the named models, those too that can't be used, but not those
 // that the configuration calls obsolete.
-func (a Answers) CPUModels(hypervisor, vmm string) ([]*vmletv1.CpuModel, error) {
+func (a Answers) CPUModels(hypervisor, vmm string) ([]*capabilitiesv1.CpuModel, error) {
 	acc, err := a.accelerator(hypervisor, vmm)
 	if err != nil {
 		return nil, err
 	}
-	obsolete := func(m *vmletv1.CpuModel) bool {
+	obsolete := func(m *capabilitiesv1.CpuModel) bool {
 		return slices.Contains(a.Document.GetObsoleteCpuModels(), m.GetName())
 	}
 	return slices.DeleteFunc(slices.Clone(acc.GetCpuModels()), obsolete), nil
 }
 
 // HostCPUModel is the named model nearest to what a guest can have here.
-func (a Answers) HostCPUModel(hypervisor, vmm string) (*vmletv1.HostCpuModel, error) {
+func (a Answers) HostCPUModel(hypervisor, vmm string) (*capabilitiesv1.HostCpuModel, error) {
 	acc, err := a.accelerator(hypervisor, vmm)
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func (a Answers) CPUFeatures(hypervisor, vmm string) ([]string, error) {
 }
 
 // Confidential is what the machine can do to hide a guest's memory.
-func (a Answers) Confidential() (*vmletv1.ConfidentialComputing, error) {
+func (a Answers) Confidential() (*capabilitiesv1.ConfidentialComputing, error) {
 	c := a.Document.GetConfidentialComputing()
 	if c == nil {
 		return nil, a.unknown("confidentialComputing", "it was not asked")
@@ -105,7 +104,7 @@ func (a Answers) Confidential() (*vmletv1.ConfidentialComputing, error) {
 	return c, nil
 }
 
-func (a Answers) hypervisor(name string) (*vmletv1.HypervisorCapabilities, error) {
+func (a Answers) hypervisor(name string) (*capabilitiesv1.HypervisorCapabilities, error) {
 	if name == "" || name == "auto" {
 		name = a.Document.GetDefaultHypervisor()
 	}
@@ -129,7 +128,7 @@ func (a Answers) vmmName(name string) string {
 	return name
 }
 
-func (a Answers) vmm(name string) (*vmletv1.VmmCapabilities, error) {
+func (a Answers) vmm(name string) (*capabilitiesv1.VmmCapabilities, error) {
 	name = a.vmmName(name)
 	var known []string
 	for _, v := range a.Document.GetVmms() {
@@ -142,7 +141,7 @@ func (a Answers) vmm(name string) (*vmletv1.VmmCapabilities, error) {
 }
 
 // accelerator is a VMM under a hypervisor. Both must be usable.
-func (a Answers) accelerator(hypervisor, vmm string) (*vmletv1.AcceleratorCapabilities, error) {
+func (a Answers) accelerator(hypervisor, vmm string) (*capabilitiesv1.AcceleratorCapabilities, error) {
 	h, err := a.hypervisor(hypervisor)
 	if err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func (a Answers) accelerator(hypervisor, vmm string) (*vmletv1.AcceleratorCapabi
 	return nil, a.unknown(part, v.GetName()+" was not tried under "+h.GetName())
 }
 
-func acceleratorPart(acc *vmletv1.AcceleratorCapabilities, vmm string) string {
+func acceleratorPart(acc *capabilitiesv1.AcceleratorCapabilities, vmm string) string {
 	return "vmms." + vmm + ".accelerators." + acc.GetHypervisor()
 }
 

@@ -3,10 +3,9 @@ package capabilities
 import (
 	"errors"
 	"fmt"
-	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
+	"testing"
 )
 
 func TestAnswers(t *testing.T) {
@@ -18,14 +17,14 @@ func TestAnswers(t *testing.T) {
 		}
 		return fmt.Sprint(v)
 	}
-	names := func(models []*vmletv1.CpuModel, err error) string {
+	names := func(models []*capabilitiesv1.CpuModel, err error) string {
 		var out []string
 		for _, m := range models {
 			out = append(out, m.GetName())
 		}
 		return text(out, err)
 	}
-	tsc := func(i *vmletv1.TscInfo, err error) string {
+	tsc := func(i *capabilitiesv1.TscInfo, err error) string {
 		return text(fmt.Sprint(i.GetFrequencyHz(), i.GetScalable()), err)
 	}
 	for _, c := range []struct{ question, got, want string }{
@@ -57,7 +56,7 @@ func TestAnswers(t *testing.T) {
 // TestNotAsked: what is there and could not be asked is no empty answer.
 func TestNotAsked(t *testing.T) {
 	m := newMachine(t)
-	m.kvm.missing = []*vmletv1.UnknownFact{{Fact: "hypervisors.kvm.tsc", Reason: "EMFILE"}}
+	m.kvm.missing = []*capabilitiesv1.UnknownFact{{Fact: "hypervisors.kvm.tsc", Reason: "EMFILE"}}
 	m.kvm.more.Tsc = nil
 	m.qemu.err = errors.New("it crashed")
 	tsc := func() error { _, err := (Answers{m.collect(m.sources())}).TSC("kvm"); return err }
@@ -78,11 +77,11 @@ func TestNotAsked(t *testing.T) {
 	if err := hyperv(); !errors.As(err, &notAsked) || notAsked.Fact != "hypervisors.kvm" {
 		t.Errorf("Hyper-V of what can't be used: %v", err)
 	}
-	if _, err := (Answers{new(vmletv1.Capabilities)}).Confidential(); !errors.As(err, &notAsked) {
+	if _, err := (Answers{new(capabilitiesv1.Capabilities)}).Confidential(); !errors.As(err, &notAsked) {
 		t.Errorf("of an empty document: %v", err)
 	}
 	var notHere *NotHereError
-	if _, err := (Answers{new(vmletv1.Capabilities)}).MachineTypes(""); !errors.As(err, &notHere) {
+	if _, err := (Answers{new(capabilitiesv1.Capabilities)}).MachineTypes(""); !errors.As(err, &notHere) {
 		t.Errorf("of an empty document: %v", err)
 	}
 }

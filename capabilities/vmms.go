@@ -3,8 +3,7 @@ package capabilities
 import (
 	"cmp"
 	"context"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
 )
@@ -33,14 +32,14 @@ const strangeRemedy = "run it by hand with --version to see what is wrong with i
 
 // askVMM asks one VMM. One that can't be asked is in the document all the same,
 // with what to do about it.
-func askVMM(ctx context.Context, v vmm.Program) (*vmletv1.VmmCapabilities, vmm.Info, error) {
+func askVMM(ctx context.Context, v vmm.Program) (*capabilitiesv1.VmmCapabilities, vmm.Info, error) {
 	info, err := v.Info(ctx)
 	if err != nil {
-		return &vmletv1.VmmCapabilities{
+		return &capabilitiesv1.VmmCapabilities{
 			Name: v.Name(), Binary: vmm.BinaryIn(err), State: StateUnusable, Reason: err.Error(), Remedy: cmp.Or(vmm.Remedy(v.Name(), err), strangeRemedy),
 		}, info, err
 	}
-	out := new(vmletv1.VmmCapabilities)
+	out := new(capabilitiesv1.VmmCapabilities)
 	if info.Capabilities != nil {
 		out = proto.CloneOf(info.Capabilities)
 	}

@@ -14,9 +14,8 @@ import (
 
 	"github.com/diskfs/go-diskfs/backend/file"
 	"github.com/diskfs/go-diskfs/filesystem/iso9660"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"go.yaml.in/yaml/v3"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // SeedName is the name of the seed's file in a VM's state folder.
@@ -39,7 +38,7 @@ func epoch() time.Time { return time.Unix(315532800, 0).UTC() } // 1980-01-01
 // has no cloud-init. The same input gives the same bytes, so that a VM that is
 // restored finds the disk it had. A temporary folder is used meanwhile, which
 // only the caller's user can read.
-func Seed(id string, spec *vmletv1.VirtualMachineSpec) (seed []byte, err error) {
+func Seed(id string, spec *specv1.VirtualMachineSpec) (seed []byte, err error) {
 	if spec.GetCloudInit() == nil {
 		return nil, nil
 	}
@@ -61,7 +60,7 @@ func Seed(id string, spec *vmletv1.VirtualMachineSpec) (seed []byte, err error) 
 }
 
 // contents returns the seed's files by name.
-func contents(id string, spec *vmletv1.VirtualMachineSpec) (map[string]string, error) {
+func contents(id string, spec *specv1.VirtualMachineSpec) (map[string]string, error) {
 	c := spec.GetCloudInit()
 	out := map[string]string{
 		"user-data": c.GetUserData(),

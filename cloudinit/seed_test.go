@@ -10,16 +10,15 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"go.yaml.in/yaml/v3"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 const testID = "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11"
 
-func seedOf(t *testing.T, c *vmletv1.CloudInit) []byte {
+func seedOf(t *testing.T, c *specv1.CloudInit) []byte {
 	t.Helper()
-	seed, err := Seed(testID, &vmletv1.VirtualMachineSpec{Name: "web-1", CloudInit: c})
+	seed, err := Seed(testID, &specv1.VirtualMachineSpec{Name: "web-1", CloudInit: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,15 +28,15 @@ func seedOf(t *testing.T, c *vmletv1.CloudInit) []byte {
 func TestSeed(t *testing.T) {
 	long := strings.Repeat("0123456789\n", 20000)
 	for name, c := range map[string]struct {
-		in   *vmletv1.CloudInit
+		in   *specv1.CloudInit
 		want map[string]string
 	}{
 		"all": {
-			&vmletv1.CloudInit{UserData: "#cloud-config\n", MetaData: "instance-id: x\n", NetworkConfig: "version: 2\n"},
+			&specv1.CloudInit{UserData: "#cloud-config\n", MetaData: "instance-id: x\n", NetworkConfig: "version: 2\n"},
 			map[string]string{"user-data": "#cloud-config\n", "meta-data": "instance-id: x\n", "network-config": "version: 2\n"},
 		},
 		"long": {
-			&vmletv1.CloudInit{UserData: long, MetaData: long[:2048], NetworkConfig: "é"},
+			&specv1.CloudInit{UserData: long, MetaData: long[:2048], NetworkConfig: "é"},
 			map[string]string{"user-data": long, "meta-data": long[:2048], "network-config": "é"},
 		},
 	} {
@@ -55,7 +54,7 @@ func TestSeed(t *testing.T) {
 }
 
 func TestDefaultMetaData(t *testing.T) {
-	_, files := read(t, seedOf(t, &vmletv1.CloudInit{}))
+	_, files := read(t, seedOf(t, &specv1.CloudInit{}))
 	var meta map[string]string
 	if err := yaml.Unmarshal([]byte(files["meta-data"]), &meta); err != nil {
 		t.Fatal(err)
@@ -73,7 +72,7 @@ func TestDefaultMetaData(t *testing.T) {
 
 // TestSameBytes: a restored VM must find the disk that it had.
 func TestSameBytes(t *testing.T) {
-	c := &vmletv1.CloudInit{UserData: "a", NetworkConfig: "b"}
+	c := &specv1.CloudInit{UserData: "a", NetworkConfig: "b"}
 	first := seedOf(t, c)
 	// The library dates volumes to the hundredth of a second, and the inodes of
 	// its folder change from one call to the next.
@@ -82,7 +81,7 @@ func TestSameBytes(t *testing.T) {
 			t.Fatal("the same input gives other bytes")
 		}
 	}
-	if other := seedOf(t, &vmletv1.CloudInit{UserData: "c"}); bytes.Equal(other, first) {
+	if other := seedOf(t, &specv1.CloudInit{UserData: "c"}); bytes.Equal(other, first) {
 		t.Fatal("other input gives the same bytes")
 	}
 }
@@ -90,20 +89,20 @@ func TestSameBytes(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	seedOf(t, &vmletv1.CloudInit{UserData: "secret"})
+	seedOf(t, &specv1.CloudInit{UserData: "secret"})
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	if err := os.Setenv("TMPDIR", filepath.Join(dir, "missing")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Seed(testID, &vmletv1.VirtualMachineSpec{CloudInit: &vmletv1.CloudInit{}}); err == nil {
+	if _, err := Seed(testID, &specv1.VirtualMachineSpec{CloudInit: &specv1.CloudInit{}}); err == nil {
 		t.Error("a seed without a folder to make it in")
 	}
 }
 
 func TestNoCloudInit(t *testing.T) {
-	if seed, err := Seed(testID, &vmletv1.VirtualMachineSpec{}); seed != nil || err != nil {
+	if seed, err := Seed(testID, &specv1.VirtualMachineSpec{}); seed != nil || err != nil {
 		t.Errorf("a seed of %d bytes, %v; want none", len(seed), err)
 	}
 }

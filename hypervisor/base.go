@@ -1,7 +1,7 @@
 package hypervisor
 
 import (
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -34,7 +34,7 @@ func (Base) DeviceRequests() []DeviceRequest {
 func (Base) Layers() spec.Layers { return nil }
 
 // Validate finds no fault.
-func (Base) Validate(*vmletv1.VirtualMachineSpec, string) spec.FieldErrors { return nil }
+func (Base) Validate(*specv1.VirtualMachineSpec, string) spec.FieldErrors { return nil }
 
 // Threads returns the zero ThreadNames: no thread can be told from another.
 func (Base) Threads() ThreadNames { return ThreadNames{} }

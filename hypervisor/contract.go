@@ -1,7 +1,7 @@
 package hypervisor
 
 import (
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -19,7 +19,7 @@ type Defaulter interface {
 type Validator interface {
 	// Validate names every feature that the hypervisor can't give on the architecture (Go's name for it), each with its field and
 	// what to use instead. What is not set is no fault: the hypervisor's own defaults fit it.
-	Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors
+	Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors
 }
 
 // ThreadNamer is a hypervisor whose threads can be told from others by name.

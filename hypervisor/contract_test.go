@@ -1,12 +1,11 @@
 package hypervisor
 
 import (
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/spec"
 )
 
 // withLayers is a hypervisor with these defaults.
@@ -22,8 +21,8 @@ type around struct{ Hypervisor }
 
 func (a around) Unwrap() Hypervisor { return a.Hypervisor }
 
-func model(name string) *vmletv1.VirtualMachineSpec {
-	return &vmletv1.VirtualMachineSpec{Cpu: &vmletv1.CPU{Model: name}}
+func model(name string) *specv1.VirtualMachineSpec {
+	return &specv1.VirtualMachineSpec{Cpu: &specv1.CPU{Model: name}}
 }
 
 func TestLayers(t *testing.T) {
@@ -47,7 +46,7 @@ func TestLayers(t *testing.T) {
 	}
 	for arch, want := range map[string]string{"amd64": "special", "arm64": "general"} {
 		target := spec.Target{ID: "id", Hypervisor: "sample", VMM: "qemu", Arch: arch}
-		if got := spec.Default(&vmletv1.VirtualMachineSpec{Name: "a"}, target, r.Layers()).GetCpu().GetModel(); got != want {
+		if got := spec.Default(&specv1.VirtualMachineSpec{Name: "a"}, target, r.Layers()).GetCpu().GetModel(); got != want {
 			t.Errorf("%s: the model is %q, want %q", arch, got, want)
 		}
 		if got := spec.Default(model("mine"), target, r.Layers()).GetCpu().GetModel(); got != "mine" {
@@ -63,7 +62,7 @@ func TestLayersRefused(t *testing.T) {
 			t.Errorf("defaults under %q: error %v", key, err)
 		}
 	}
-	for _, choosing := range []*vmletv1.VirtualMachineSpec{{Name: "a"}, {Hypervisor: "kvm"}} {
+	for _, choosing := range []*specv1.VirtualMachineSpec{{Name: "a"}, {Hypervisor: "kvm"}} {
 		if _, err := New(withLayers{fake{name: "sample"}, spec.Layers{"sample": choosing}}); err == nil {
 			t.Errorf("the default %v was accepted", choosing)
 		}
@@ -78,7 +77,7 @@ func TestLayersRefused(t *testing.T) {
 // picky refuses a machine type.
 type picky struct{ fake }
 
-func (picky) Validate(s *vmletv1.VirtualMachineSpec, arch string) (faults spec.FieldErrors) {
+func (picky) Validate(s *specv1.VirtualMachineSpec, arch string) (faults spec.FieldErrors) {
 	if s.GetMachineType() != "" {
 		faults.Add("machineType", "sample has none on %s", arch)
 	}
@@ -91,15 +90,15 @@ func TestRegistryValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		s    *vmletv1.VirtualMachineSpec
+		s    *specv1.VirtualMachineSpec
 		want string
 	}{
-		{&vmletv1.VirtualMachineSpec{Name: "a", Hypervisor: "sample"}, ""},
-		{&vmletv1.VirtualMachineSpec{Name: "a", MachineType: "x"}, ""},
-		{&vmletv1.VirtualMachineSpec{Name: "a", Hypervisor: "auto", MachineType: "x"}, ""},
-		{&vmletv1.VirtualMachineSpec{Name: "a", Hypervisor: "kvm", MachineType: "x"}, ""},
-		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "sample", MachineType: "x"}, "name machineType"},
-		{&vmletv1.VirtualMachineSpec{Name: "A", Hypervisor: "xen", MachineType: "x"}, "name hypervisor"},
+		{&specv1.VirtualMachineSpec{Name: "a", Hypervisor: "sample"}, ""},
+		{&specv1.VirtualMachineSpec{Name: "a", MachineType: "x"}, ""},
+		{&specv1.VirtualMachineSpec{Name: "a", Hypervisor: "auto", MachineType: "x"}, ""},
+		{&specv1.VirtualMachineSpec{Name: "a", Hypervisor: "kvm", MachineType: "x"}, ""},
+		{&specv1.VirtualMachineSpec{Name: "A", Hypervisor: "sample", MachineType: "x"}, "name machineType"},
+		{&specv1.VirtualMachineSpec{Name: "A", Hypervisor: "xen", MachineType: "x"}, "name hypervisor"},
 	} {
 		var fields []string
 		for _, f := range r.Validate(c.s, "amd64") {

@@ -9,9 +9,8 @@ package hypervisor
 import (
 	"context"
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"syscall"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Names by which a VM's specification asks for a hypervisor.
@@ -51,8 +50,8 @@ type DeviceRequest struct {
 // Discoverer is a hypervisor that can say more of itself than whether it works.
 type Discoverer interface {
 	// Discover fills in limits, extensions, Hyper-V features, the TSC, CPUID and MSRs, as far as the hypervisor has them. What
-	// could not be asked is returned; facts are named as in vmletv1.UnknownFact. It returns within seconds, sooner when ctx ends.
-	Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact
+	// could not be asked is returned; facts are named as in capabilitiesv1.UnknownFact. It returns within seconds, sooner when ctx ends.
+	Discover(ctx context.Context, into *capabilitiesv1.HypervisorCapabilities) []*capabilitiesv1.UnknownFact
 }
 
 // Level says how far a hypervisor can be used.

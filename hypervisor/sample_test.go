@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
@@ -53,13 +53,13 @@ func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
 // Layers are its defaults: for all of its machines, and for those on amd64.
 func (Sample) Layers() spec.Layers {
 	return spec.Layers{
-		"sample":       {Cpu: &vmletv1.CPU{Model: "host"}},
+		"sample":       {Cpu: &specv1.CPU{Model: "host"}},
 		"sample/amd64": {MachineType: "microvm"},
 	}
 }
 
 // Validate names what it can't do, and what to use instead.
-func (Sample) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+func (Sample) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
 	var faults spec.FieldErrors
 	if s.GetMemory().GetHugePages() != nil {
 		faults.Add("memory.hugePages", "sample has none on %s: want ordinary pages, or hypervisor kvm", arch)
@@ -95,7 +95,7 @@ func Example() {
 	fmt.Println(chosen.Name())
 	fmt.Println(reason)
 
-	vm := &vmletv1.VirtualMachineSpec{Name: "web-1", Hypervisor: "sample", Memory: &vmletv1.Memory{HugePages: &vmletv1.HugePages{PageSize: "2Mi"}}}
+	vm := &specv1.VirtualMachineSpec{Name: "web-1", Hypervisor: "sample", Memory: &specv1.Memory{HugePages: &specv1.HugePages{PageSize: "2Mi"}}}
 	target := spec.Target{ID: "id", Hypervisor: "sample", VMM: "qemu", Arch: "amd64", Defaults: new(qemu.QEMU).Defaults("amd64")}
 	vm = spec.Default(vm, target, registry.Layers())
 	fmt.Println(vm.GetMachineType(), vm.GetCpu().GetModel(), vm.GetBoot().GetFirmware(), vm.GetMemory().GetSize())

@@ -1,13 +1,13 @@
 package hypervisor
 
 import (
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
 // Validate returns all faults of a specification, before or after its defaults are filled in: those of spec.Validate, a hypervisor
 // that is not known, and what the hypervisor that it names can't do on the architecture (Go's name for it).
-func (r *Registry) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+func (r *Registry) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
 	faults := spec.Validate(s, r.Names()...)
 	h, known := r.byName[s.GetHypervisor()]
 	if !known {

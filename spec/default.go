@@ -3,11 +3,10 @@ package spec
 import (
 	"time"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Target is what a specification is completed for.
@@ -30,7 +29,7 @@ type VMMDefaults struct {
 	// Layer fills what is unset: the machine type, the firmware, devices that
 	// only this VMM has. It goes before what is for an architecture or a
 	// hypervisor, but not before what is for this hypervisor on this architecture.
-	Layer *vmletv1.VirtualMachineSpec
+	Layer *specv1.VirtualMachineSpec
 	// Watchdog is the model of a watchdog that names none.
 	Watchdog string
 	// TPM is the model of a TPM that names none.
@@ -46,7 +45,7 @@ type VMMDefaults struct {
 // architecture), "amd64" (an architecture), "kvm" (a hypervisor) and ""
 // (everything). They may be nil. What lists hold is not merged: a layer's list
 // counts only where the specification has none.
-type Layers map[string]*vmletv1.VirtualMachineSpec
+type Layers map[string]*specv1.VirtualMachineSpec
 
 // BaseLayers returns the defaults that depend on no hypervisor and on no VMM. A
 // hypervisor brings its own, and hypervisor.Registry puts them together; those of a
@@ -54,9 +53,9 @@ type Layers map[string]*vmletv1.VirtualMachineSpec
 func BaseLayers() Layers {
 	return Layers{
 		"": {
-			Cpu:    &vmletv1.CPU{Sockets: 1, Cores: 1, Threads: 1},
-			Memory: &vmletv1.Memory{Size: "512Mi"},
-			Devices: &vmletv1.Devices{
+			Cpu:    &specv1.CPU{Sockets: 1, Cores: 1, Threads: 1},
+			Memory: &specv1.Memory{Size: "512Mi"},
+			Devices: &specv1.Devices{
 				Console: proto.Bool(true),
 				Entropy: proto.Bool(true),
 			},
@@ -70,9 +69,9 @@ func BaseLayers() Layers {
 // is still unset; then what depends on other fields. It never changes what is
 // set, but for "auto", which becomes what the target says. Default of its own
 // result changes nothing.
-func Default(spec *vmletv1.VirtualMachineSpec, target Target, layers Layers) *vmletv1.VirtualMachineSpec {
+func Default(spec *specv1.VirtualMachineSpec, target Target, layers Layers) *specv1.VirtualMachineSpec {
 	out := clone(spec)
-	for _, layer := range []*vmletv1.VirtualMachineSpec{
+	for _, layer := range []*specv1.VirtualMachineSpec{
 		layers[target.Hypervisor+"/"+target.Arch], target.Defaults.Layer,
 		layers[target.Arch], layers[target.Hypervisor], layers[""],
 	} {

@@ -3,9 +3,8 @@ package spec
 import (
 	"testing"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 const full = `
@@ -22,7 +21,7 @@ cloudInit: {userData: "#cloud-config\n"}
 devices: {watchdog: {}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock}}
 `
 
-func parse(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
+func parse(t testing.TB, text string) *specv1.VirtualMachineSpec {
 	t.Helper()
 	s, err := Parse([]byte(text), "test")
 	if err != nil {
@@ -38,8 +37,8 @@ func target() Target {
 // ownDefaults are those of a VMM that has a default for everything.
 func ownDefaults(arch string) VMMDefaults {
 	d := VMMDefaults{
-		Layer: &vmletv1.VirtualMachineSpec{
-			MachineType: "q35", Boot: &vmletv1.Boot{Firmware: FirmwareBIOS}, Devices: &vmletv1.Devices{GuestAgent: proto.Bool(true)},
+		Layer: &specv1.VirtualMachineSpec{
+			MachineType: "q35", Boot: &specv1.Boot{Firmware: FirmwareBIOS}, Devices: &specv1.Devices{GuestAgent: proto.Bool(true)},
 		},
 		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true,
 	}
@@ -49,7 +48,7 @@ func ownDefaults(arch string) VMMDefaults {
 	return d
 }
 
-func complete(t testing.TB, text string) *vmletv1.VirtualMachineSpec {
+func complete(t testing.TB, text string) *specv1.VirtualMachineSpec {
 	t.Helper()
 	return Default(parse(t, text), target(), BaseLayers())
 }
@@ -109,36 +108,36 @@ stopGracePeriod: 30s
 func TestDefaultsByTarget(t *testing.T) {
 	for _, c := range []struct {
 		hypervisor, arch, yaml string
-		check                  func(s *vmletv1.VirtualMachineSpec) bool
+		check                  func(s *specv1.VirtualMachineSpec) bool
 	}{
-		{"emulation", "amd64", "", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.Model == "" && s.MachineType == "q35" }},
-		{"kvm", "arm64", "disks: [{path: /a, type: cdrom}]", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"emulation", "amd64", "", func(s *specv1.VirtualMachineSpec) bool { return s.Cpu.Model == "" && s.MachineType == "q35" }},
+		{"kvm", "arm64", "disks: [{path: /a, type: cdrom}]", func(s *specv1.VirtualMachineSpec) bool {
 			return s.MachineType == "virt" && s.Boot.Firmware == FirmwareUEFI && s.Disks[0].Bus == BusSCSI
 		}},
-		{"kvm", "amd64", "hypervisor: auto", func(s *vmletv1.VirtualMachineSpec) bool { return s.Hypervisor == "kvm" }},
-		{"kvm", "amd64", "hypervisor: emulation", func(s *vmletv1.VirtualMachineSpec) bool { return s.Hypervisor == "emulation" }},
-		{"kvm", "amd64", "cpu: {model: Nehalem, cores: 4}", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "hypervisor: auto", func(s *specv1.VirtualMachineSpec) bool { return s.Hypervisor == "kvm" }},
+		{"kvm", "amd64", "hypervisor: emulation", func(s *specv1.VirtualMachineSpec) bool { return s.Hypervisor == "emulation" }},
+		{"kvm", "amd64", "cpu: {model: Nehalem, cores: 4}", func(s *specv1.VirtualMachineSpec) bool {
 			return s.Cpu.Model == "Nehalem" && s.Cpu.Cores == 4 && s.Cpu.Sockets == 1
 		}},
-		{"kvm", "amd64", "devices: {console: false}", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "devices: {console: false}", func(s *specv1.VirtualMachineSpec) bool {
 			return !s.Devices.GetConsole() && s.Devices.GetEntropy() && s.Devices.Watchdog == nil
 		}},
-		{"kvm", "amd64", "memory: {hugePages: {pageSize: 2Mi}}", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "memory: {hugePages: {pageSize: 2Mi}}", func(s *specv1.VirtualMachineSpec) bool {
 			return !s.Devices.GetBalloon() && s.Devices.Balloon != nil && s.Memory.Size == "512Mi"
 		}},
-		{"kvm", "amd64", "hostDevices: [{pciAddress: '0000:01:00.0'}]", func(s *vmletv1.VirtualMachineSpec) bool { return !s.Devices.GetBalloon() }},
-		{"kvm", "amd64", "disks: [{path: /a}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "hostDevices: [{pciAddress: '0000:01:00.0'}]", func(s *specv1.VirtualMachineSpec) bool { return !s.Devices.GetBalloon() }},
+		{"kvm", "amd64", "disks: [{path: /a}, {path: /b}]", func(s *specv1.VirtualMachineSpec) bool {
 			return s.Disks[0].BootOrder == 1 && s.Disks[1].BootOrder == 2
 		}},
-		{"kvm", "amd64", "disks: [{path: /a}, {path: /b, bootOrder: 1}]", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "disks: [{path: /a}, {path: /b, bootOrder: 1}]", func(s *specv1.VirtualMachineSpec) bool {
 			return s.Disks[0].BootOrder == 0 && s.Disks[1].BootOrder == 1
 		}},
-		{"kvm", "amd64", "disks: [{path: /a, name: disk1}, {path: /b}]", func(s *vmletv1.VirtualMachineSpec) bool {
+		{"kvm", "amd64", "disks: [{path: /a, name: disk1}, {path: /b}]", func(s *specv1.VirtualMachineSpec) bool {
 			return s.Disks[0].Name == "disk1" && s.Disks[1].Name == "disk1-1"
 		}},
-		{"kvm", "arm64", "devices: {tpm: {socket: /a}}", func(s *vmletv1.VirtualMachineSpec) bool { return s.Devices.Tpm.Model == TPMTIS }},
-		{"kvm", "amd64", "cpu: {cores: 2}", func(s *vmletv1.VirtualMachineSpec) bool { return s.Cpu.MaxVcpus == 0 && VCPULimit(s.Cpu) == 2 }},
-		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *vmletv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
+		{"kvm", "arm64", "devices: {tpm: {socket: /a}}", func(s *specv1.VirtualMachineSpec) bool { return s.Devices.Tpm.Model == TPMTIS }},
+		{"kvm", "amd64", "cpu: {cores: 2}", func(s *specv1.VirtualMachineSpec) bool { return s.Cpu.MaxVcpus == 0 && VCPULimit(s.Cpu) == 2 }},
+		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *specv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
 	} {
 		where := target()
 		where.Hypervisor, where.Arch, where.Defaults = c.hypervisor, c.arch, ownDefaults(c.arch)
@@ -152,20 +151,20 @@ func TestDefaultsByTarget(t *testing.T) {
 // TestLayerOrder: the most specific wins, each fills what is unset, and the user
 // before them all.
 func TestLayerOrder(t *testing.T) {
-	layer := func(machine, model, size string) *vmletv1.VirtualMachineSpec {
-		return &vmletv1.VirtualMachineSpec{MachineType: machine, Cpu: &vmletv1.CPU{Model: model}, Memory: &vmletv1.Memory{Size: size}}
+	layer := func(machine, model, size string) *specv1.VirtualMachineSpec {
+		return &specv1.VirtualMachineSpec{MachineType: machine, Cpu: &specv1.CPU{Model: model}, Memory: &specv1.Memory{Size: size}}
 	}
 	layers := Layers{
 		"kvm/amd64": layer("composite", "", ""),
 		"amd64":     layer("arch", "arch", ""),
 		"kvm":       layer("hypervisor", "hypervisor", "2Gi"),
-		"":          {MachineType: "base", Memory: &vmletv1.Memory{Size: "1Gi"}, Labels: map[string]string{"a": "b"}, Hypervisor: "base"},
+		"":          {MachineType: "base", Memory: &specv1.Memory{Size: "1Gi"}, Labels: map[string]string{"a": "b"}, Hypervisor: "base"},
 		"arm64":     layer("wrong", "wrong", "wrong"),
 	}
 	where := target()
 	where.Defaults.Layer = layer("vmm", "", "")
-	where.Defaults.Layer.Boot = &vmletv1.Boot{Firmware: "vmm"}
-	layers["amd64"].Boot = &vmletv1.Boot{Firmware: "arch"}
+	where.Defaults.Layer.Boot = &specv1.Boot{Firmware: "vmm"}
+	layers["amd64"].Boot = &specv1.Boot{Firmware: "arch"}
 	s := Default(parse(t, "name: a\nhypervisor: kvm\n"), where, layers)
 	if s.Boot.Firmware != "vmm" {
 		t.Errorf("a firmware of %q, want the VMM's", s.Boot.Firmware)
@@ -195,7 +194,7 @@ disks: [{name: disk0, path: /a, format: raw, type: cdrom, cache: none, readOnly:
 devices: {console: true, entropy: true, balloon: true, watchdog: {action: reset}}
 stopGracePeriod: 30s
 `)
-	want.Networks = []*vmletv1.NetworkInterface{{Name: "net0", Model: NetVirtio, Mac: MAC(where.ID, 0)}}
+	want.Networks = []*specv1.NetworkInterface{{Name: "net0", Model: NetVirtio, Mac: MAC(where.ID, 0)}}
 	if !proto.Equal(s, want) {
 		t.Errorf("completed:\n%v\nwant\n%v", s, want)
 	}

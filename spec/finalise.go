@@ -6,17 +6,16 @@ import (
 	"net"
 	"strings"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // finalise fills in what depends on other fields.
-func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
+func finalise(s *specv1.VirtualMachineSpec, target Target) {
 	choose(&s.Hypervisor, target.Hypervisor)
 	choose(&s.Vmm, target.VMM)
 	if s.Devices == nil {
-		s.Devices = new(vmletv1.Devices)
+		s.Devices = new(specv1.Devices)
 	}
 	if s.Devices.Balloon == nil {
 		// Pages of a balloon are 4 KiB: it gives nothing back from huge ones.
@@ -50,7 +49,7 @@ func finalise(s *vmletv1.VirtualMachineSpec, target Target) {
 	}
 }
 
-func finaliseDisks(s *vmletv1.VirtualMachineSpec, cdromBus string) {
+func finaliseDisks(s *specv1.VirtualMachineSpec, cdromBus string) {
 	taken := make(map[string]bool)
 	ordered := s.GetBoot().GetKernel() != nil
 	for _, d := range s.Disks {
@@ -78,7 +77,7 @@ func finaliseDisks(s *vmletv1.VirtualMachineSpec, cdromBus string) {
 	}
 }
 
-func finaliseNetworks(networks []*vmletv1.NetworkInterface, target Target) {
+func finaliseNetworks(networks []*specv1.NetworkInterface, target Target) {
 	taken, macs := make(map[string]bool), make(map[string]bool)
 	for _, n := range networks {
 		taken[n.Name] = true
@@ -91,7 +90,7 @@ func finaliseNetworks(networks []*vmletv1.NetworkInterface, target Target) {
 			n.Mac = freeMAC(target.ID, i, macs)
 		}
 		if n.Backend == nil && target.Defaults.UserNetwork {
-			n.Backend = &vmletv1.NetworkInterface_User{User: new(vmletv1.UserNetwork)}
+			n.Backend = &specv1.NetworkInterface_User{User: new(specv1.UserNetwork)}
 		}
 		for _, p := range n.GetUser().GetPorts() {
 			set(&p.Protocol, ProtocolTCP)

@@ -2,8 +2,7 @@ package spec
 
 import (
 	"fmt"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -29,7 +28,7 @@ func ParseIDs(text string) (sysfs.IDList, error) {
 // NUMADistances returns how far each node, the first index, is from each other one.
 // Where nothing is said of the way from one to another, it is as long as the way
 // back. Nil: no distance is set. The specification must be valid.
-func NUMADistances(n *vmletv1.NUMA) [][]uint8 {
+func NUMADistances(n *specv1.NUMA) [][]uint8 {
 	nodes := n.GetNodes()
 	said := false
 	out := make([][]uint8, len(nodes))

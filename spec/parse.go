@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	sigsyaml "sigs.k8s.io/yaml"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // MaxSize is the most bytes that Parse reads. Cloud-init's user-data is the
@@ -40,7 +39,7 @@ func (e *SyntaxError) Error() string {
 // The filename is for error messages. The error is a *SyntaxError, or joins one for each
 // fault, in the order of the file.
 // What is read is not valid for that: see Validate.
-func Parse(data []byte, filename string) (*vmletv1.VirtualMachineSpec, error) {
+func Parse(data []byte, filename string) (*specv1.VirtualMachineSpec, error) {
 	if len(data) > MaxSize {
 		return nil, &SyntaxError{Filename: filename, Message: fmt.Sprintf("%d bytes; a specification has at most %d", len(data), MaxSize)}
 	}
@@ -48,7 +47,7 @@ func Parse(data []byte, filename string) (*vmletv1.VirtualMachineSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	message := new(vmletv1.VirtualMachineSpec)
+	message := new(specv1.VirtualMachineSpec)
 	c := converter{filename: filename}
 	value := c.message(root, message.ProtoReflect().Descriptor(), "")
 	if err := errors.Join(c.faults...); err != nil {
@@ -90,7 +89,7 @@ func document(data []byte, filename string) (*yaml.Node, error) {
 // Marshal returns the specification as YAML: fields under the names that users
 // write, in alphabetical order, those that are not set left out. The same
 // specification always gives the same bytes.
-func Marshal(spec *vmletv1.VirtualMachineSpec) ([]byte, error) {
+func Marshal(spec *specv1.VirtualMachineSpec) ([]byte, error) {
 	encoded, err := protojson.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("writing a specification: %w", err)
@@ -105,7 +104,7 @@ func Marshal(spec *vmletv1.VirtualMachineSpec) ([]byte, error) {
 // MarshalJSON returns the specification as compact JSON that Parse reads, the
 // same bytes for the same specification (protojson's own output deliberately
 // varies in white space).
-func MarshalJSON(spec *vmletv1.VirtualMachineSpec) ([]byte, error) {
+func MarshalJSON(spec *specv1.VirtualMachineSpec) ([]byte, error) {
 	encoded, err := protojson.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("writing a specification: %w", err)
@@ -117,9 +116,9 @@ func MarshalJSON(spec *vmletv1.VirtualMachineSpec) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func clone(spec *vmletv1.VirtualMachineSpec) *vmletv1.VirtualMachineSpec {
+func clone(spec *specv1.VirtualMachineSpec) *specv1.VirtualMachineSpec {
 	if spec == nil {
-		return new(vmletv1.VirtualMachineSpec)
+		return new(specv1.VirtualMachineSpec)
 	}
-	return proto.Clone(spec).(*vmletv1.VirtualMachineSpec)
+	return proto.Clone(spec).(*specv1.VirtualMachineSpec)
 }

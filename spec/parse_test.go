@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 func TestParse(t *testing.T) {
@@ -43,14 +42,14 @@ stop_grace_period: 1m30s
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := &vmletv1.VirtualMachineSpec{
+			want := &specv1.VirtualMachineSpec{
 				Name: "web-1", Labels: map[string]string{"app": "on", "example.com/x": "1.0"},
-				Cpu:    &vmletv1.CPU{Cores: 2, Features: []*vmletv1.CPUFeature{{Name: "avx2"}}},
-				Memory: &vmletv1.Memory{Size: "1024"},
-				Disks:  []*vmletv1.Disk{{Path: "/images/a.img", ReadOnly: true}},
-				Networks: []*vmletv1.NetworkInterface{{Backend: &vmletv1.NetworkInterface_Tap{
-					Tap: &vmletv1.TapNetwork{Device: "0x10"}}}},
-				Devices:         &vmletv1.Devices{Balloon: proto.Bool(false)},
+				Cpu:    &specv1.CPU{Cores: 2, Features: []*specv1.CPUFeature{{Name: "avx2"}}},
+				Memory: &specv1.Memory{Size: "1024"},
+				Disks:  []*specv1.Disk{{Path: "/images/a.img", ReadOnly: true}},
+				Networks: []*specv1.NetworkInterface{{Backend: &specv1.NetworkInterface_Tap{
+					Tap: &specv1.TapNetwork{Device: "0x10"}}}},
+				Devices:         &specv1.Devices{Balloon: proto.Bool(false)},
 				StopGracePeriod: s.GetStopGracePeriod(),
 			}
 			if !proto.Equal(s, want) || s.GetStopGracePeriod().GetSeconds() != 90 {
@@ -147,7 +146,7 @@ func TestMarshal(t *testing.T) {
 				t.Fatalf("read back %v, want %v", back, s)
 			}
 		}
-		again, err := Marshal(proto.Clone(s).(*vmletv1.VirtualMachineSpec))
+		again, err := Marshal(proto.Clone(s).(*specv1.VirtualMachineSpec))
 		if err != nil || string(again) != string(yaml) {
 			t.Fatalf("two writings differ (%v)", err)
 		}

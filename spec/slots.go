@@ -3,9 +3,8 @@ package spec
 import (
 	"slices"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // FirstLaterSlot is the first of the slots that devices are attached to later. Those
@@ -24,9 +23,9 @@ type slotted interface {
 // HasSlot tells a disk's or an interface's slot 0 from none.
 func HasSlot(device any) bool {
 	switch d := device.(type) {
-	case *vmletv1.Disk:
+	case *specv1.Disk:
 		return d != nil && d.Slot != nil
-	case *vmletv1.NetworkInterface:
+	case *specv1.NetworkInterface:
 		return d != nil && d.Slot != nil
 	}
 	return false
@@ -60,7 +59,7 @@ func FreeSlot[D slotted](devices []D, first, last int) (int, bool) {
 
 // FixSlots gives every device the slot that it has by its index. From then on devices
 // may come and go, and the others stay where they are.
-func FixSlots(s *vmletv1.VirtualMachineSpec) {
+func FixSlots(s *specv1.VirtualMachineSpec) {
 	for i, d := range s.Disks {
 		d.Slot = proto.Uint32(uint32(Slot(s.Disks, i)))
 	}
@@ -71,7 +70,7 @@ func FixSlots(s *vmletv1.VirtualMachineSpec) {
 
 // finaliseSlots gives slots to those without, if others have one: an index could be
 // another's slot.
-func finaliseSlots(s *vmletv1.VirtualMachineSpec) {
+func finaliseSlots(s *specv1.VirtualMachineSpec) {
 	for i, d := range s.Disks {
 		d.Slot = finalSlot(s.Disks, i)
 	}
@@ -111,7 +110,7 @@ func (v *validator) slot(field string, slot *uint32, index int, slots map[uint32
 }
 
 // target finds fault with what the guest is to have of its memory.
-func (v *validator) target(m *vmletv1.Memory, size uint64) {
+func (v *validator) target(m *specv1.Memory, size uint64) {
 	if m.GetTarget() == "" {
 		return
 	}

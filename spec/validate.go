@@ -2,14 +2,13 @@ package spec
 
 import (
 	"fmt"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Validate returns all faults of a specification, before or after Default: what
@@ -19,7 +18,7 @@ import (
 // hypervisors are the names that the field hypervisor may have beside "auto".
 // Without any, every name is taken: hypervisor.Registry.Validate knows them, and
 // what each of them can't do.
-func Validate(spec *vmletv1.VirtualMachineSpec, hypervisors ...string) FieldErrors {
+func Validate(spec *specv1.VirtualMachineSpec, hypervisors ...string) FieldErrors {
 	v := new(validator)
 	v.name(spec.GetName())
 	v.labels(spec.GetLabels())
@@ -129,7 +128,7 @@ func (v *validator) word(field, value string) {
 	}
 }
 
-func (v *validator) cpu(cpu *vmletv1.CPU) {
+func (v *validator) cpu(cpu *specv1.CPU) {
 	v.word("cpu.model", cpu.GetModel())
 	if n := len(cpu.GetFeatures()); n > MaxFeatures {
 		v.add("cpu.features", "%d features: at most %d", n, MaxFeatures)
@@ -158,7 +157,7 @@ func (v *validator) cpu(cpu *vmletv1.CPU) {
 }
 
 // maxVCPUs wants whole sockets: what is plugged in must fit the topology.
-func (v *validator) maxVCPUs(cpu *vmletv1.CPU) {
+func (v *validator) maxVCPUs(cpu *specv1.CPU) {
 	most, vcpus := uint64(cpu.GetMaxVcpus()), VCPUs(cpu)
 	socket := max(uint64(cpu.GetCores()), 1) * max(uint64(cpu.GetThreads()), 1)
 	switch {
@@ -172,7 +171,7 @@ func (v *validator) maxVCPUs(cpu *vmletv1.CPU) {
 
 // VCPUs returns how many virtual CPUs there are: sockets × cores × threads, each
 // of which is 1 where it is not set; no more than a uint32 holds.
-func VCPUs(cpu *vmletv1.CPU) uint64 {
+func VCPUs(cpu *specv1.CPU) uint64 {
 	vcpus := uint64(1)
 	for _, factor := range []uint32{cpu.GetSockets(), cpu.GetCores(), cpu.GetThreads()} {
 		vcpus = min(vcpus*max(uint64(factor), 1), math.MaxUint32)
@@ -182,9 +181,9 @@ func VCPUs(cpu *vmletv1.CPU) uint64 {
 
 // VCPULimit returns how many virtual CPUs there may be while the machine runs:
 // those that it boots with, and those that can be plugged in.
-func VCPULimit(cpu *vmletv1.CPU) uint64 { return max(VCPUs(cpu), uint64(cpu.GetMaxVcpus())) }
+func VCPULimit(cpu *specv1.CPU) uint64 { return max(VCPUs(cpu), uint64(cpu.GetMaxVcpus())) }
 
-func (v *validator) memory(m *vmletv1.Memory) {
+func (v *validator) memory(m *specv1.Memory) {
 	size, err := MinMemory, error(nil)
 	if m.GetSize() != "" {
 		var bytes uint64
@@ -215,7 +214,7 @@ func (v *validator) memory(m *vmletv1.Memory) {
 
 // HugePageSize returns the size in bytes of the huge pages that are asked for;
 // 0: none.
-func HugePageSize(m *vmletv1.Memory) (uint64, error) {
+func HugePageSize(m *specv1.Memory) (uint64, error) {
 	if m.GetHugePages() == nil {
 		return 0, nil
 	}
@@ -231,7 +230,7 @@ func HugePageSize(m *vmletv1.Memory) (uint64, error) {
 	}
 }
 
-func (v *validator) boot(b *vmletv1.Boot) {
+func (v *validator) boot(b *specv1.Boot) {
 	v.oneOf("boot.firmware", b.GetFirmware(), firmwares())
 	k := b.GetKernel()
 	if k == nil {
@@ -287,7 +286,7 @@ func (v *validator) line(field, text string) {
 	}
 }
 
-func (v *validator) cloudInit(c *vmletv1.CloudInit) {
+func (v *validator) cloudInit(c *specv1.CloudInit) {
 	for _, part := range []struct{ field, text string }{
 		{"cloudInit.userData", c.GetUserData()},
 		{"cloudInit.metaData", c.GetMetaData()},
@@ -302,7 +301,7 @@ func (v *validator) cloudInit(c *vmletv1.CloudInit) {
 	}
 }
 
-func (v *validator) grace(spec *vmletv1.VirtualMachineSpec) {
+func (v *validator) grace(spec *specv1.VirtualMachineSpec) {
 	d := spec.GetStopGracePeriod()
 	if d == nil {
 		return

@@ -2,15 +2,14 @@ package spec
 
 import (
 	"fmt"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"net"
 	"net/netip"
 	"strings"
 	"unicode"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
-func (v *validator) disks(disks []*vmletv1.Disk) {
+func (v *validator) disks(disks []*specv1.Disk) {
 	if len(disks) > MaxDisks {
 		v.add("disks", "%d disks: at most %d", len(disks), MaxDisks)
 		return
@@ -48,7 +47,7 @@ func (v *validator) disks(disks []*vmletv1.Disk) {
 }
 
 // onlyRead: the guest can't write to it.
-func onlyRead(d *vmletv1.Disk) bool { return d.GetReadOnly() || d.GetType() == DiskTypeCDROM }
+func onlyRead(d *specv1.Disk) bool { return d.GetReadOnly() || d.GetType() == DiskTypeCDROM }
 
 func (v *validator) uniqueName(field, name string, index int, names map[string]int, list string) {
 	if name == "" {
@@ -73,7 +72,7 @@ func (v *validator) serial(field, text string) {
 	}
 }
 
-func (v *validator) backingFiles(field string, d *vmletv1.Disk) {
+func (v *validator) backingFiles(field string, d *specv1.Disk) {
 	files := d.GetBackingFiles()
 	switch {
 	case len(files) == 0:
@@ -94,7 +93,7 @@ func (v *validator) backingFiles(field string, d *vmletv1.Disk) {
 	}
 }
 
-func (v *validator) networks(networks []*vmletv1.NetworkInterface) {
+func (v *validator) networks(networks []*specv1.NetworkInterface) {
 	if len(networks) > MaxInterfaces {
 		v.add("networks", "%d interfaces: at most %d", len(networks), MaxInterfaces)
 		return
@@ -134,7 +133,7 @@ func (v *validator) mac(field, text string, index int, macs map[string]int) {
 	}
 }
 
-func (v *validator) ports(field string, ports []*vmletv1.PortForward) {
+func (v *validator) ports(field string, ports []*specv1.PortForward) {
 	if len(ports) > MaxPorts {
 		v.add(field+".ports", "%d forwarded ports: at most %d", len(ports), MaxPorts)
 		return
@@ -175,7 +174,7 @@ func (v *validator) device(field, name string) {
 	}
 }
 
-func (v *validator) devices(d *vmletv1.Devices, m *vmletv1.Memory) {
+func (v *validator) devices(d *specv1.Devices, m *specv1.Memory) {
 	if d != nil && d.Balloon != nil && !d.GetBalloon() && m.GetTarget() != "" {
 		v.add("memory.target", "it is the balloon that takes the rest, and devices.balloon is false: leave one of the two out")
 	}

@@ -4,14 +4,13 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 // hostDevices are checked for what they are called; whether the node has them is
 // for the node to say, when the machine starts.
-func (v *validator) hostDevices(devices []*vmletv1.HostDevice) {
+func (v *validator) hostDevices(devices []*specv1.HostDevice) {
 	if len(devices) > MaxHostDevices {
 		v.add("hostDevices", "%d devices: at most %d", len(devices), MaxHostDevices)
 		return
@@ -23,7 +22,7 @@ func (v *validator) hostDevices(devices []*vmletv1.HostDevice) {
 		// The way that the kernel writes it is the only one taken, so that a device
 		// has one name wherever names are compared.
 		switch text := ""; device := d.GetDevice().(type) {
-		case *vmletv1.HostDevice_PciAddress:
+		case *specv1.HostDevice_PciAddress:
 			text = device.PciAddress
 			address, err := sysfs.ParsePCIAddress(text)
 			if err != nil {
@@ -32,7 +31,7 @@ func (v *validator) hostDevices(devices []*vmletv1.HostDevice) {
 				v.add(field+".pciAddress", "%q: write it as the kernel does: %s", text, address)
 			}
 			v.once(field+".pciAddress", text, i, known)
-		case *vmletv1.HostDevice_Mdev:
+		case *specv1.HostDevice_Mdev:
 			text = device.Mdev
 			if id, err := uuid.Parse(text); err != nil || id.String() != text {
 				v.add(field+".mdev", "%.80q is not the UUID of a mediated device: want one such as 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10", text)
@@ -52,7 +51,7 @@ func (v *validator) once(field, text string, index int, known map[string]int) {
 	known[text] = index
 }
 
-func (v *validator) tpm(t *vmletv1.TPM) {
+func (v *validator) tpm(t *specv1.TPM) {
 	if t == nil {
 		return
 	}

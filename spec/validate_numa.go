@@ -2,13 +2,12 @@ package spec
 
 import (
 	"fmt"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 // numa wants every vCPU that there may be in one node, and all of the memory.
-func (v *validator) numa(s *vmletv1.VirtualMachineSpec) {
+func (v *validator) numa(s *specv1.VirtualMachineSpec) {
 	if s.GetNuma() == nil {
 		return
 	}
@@ -38,7 +37,7 @@ type numaCheck struct {
 	unsure bool        // a node's vCPUs or memory can't be told
 }
 
-func (n *numaCheck) node(field string, index int, node *vmletv1.NUMANode) {
+func (n *numaCheck) node(field string, index int, node *specv1.NUMANode) {
 	cpus := n.ids(field+".cpus", node.GetCpus())
 	n.own(field+".cpus", index, cpus)
 	memory := n.nodeMemory(field+".memory", node.GetMemory())
@@ -100,7 +99,7 @@ func (n *numaCheck) nodeMemory(field, text string) uint64 {
 }
 
 // binding is where on the host the memory comes from.
-func (n *numaCheck) binding(field string, memory uint64, node *vmletv1.NUMANode) {
+func (n *numaCheck) binding(field string, memory uint64, node *specv1.NUMANode) {
 	n.oneOf(field+".policy", node.GetPolicy(), memoryPolicies())
 	if node.GetHostNodes() == "" {
 		if node.GetPolicy() != "" {
@@ -134,7 +133,7 @@ func (n *numaCheck) allVCPUs() {
 	}
 }
 
-func (n *numaCheck) allMemory(m *vmletv1.Memory) {
+func (n *numaCheck) allMemory(m *specv1.Memory) {
 	if n.unsure {
 		return
 	}
@@ -147,7 +146,7 @@ func (n *numaCheck) allMemory(m *vmletv1.Memory) {
 	}
 }
 
-func (v *validator) distances(field string, from, nodes int, distances []*vmletv1.NUMADistance) {
+func (v *validator) distances(field string, from, nodes int, distances []*specv1.NUMADistance) {
 	if len(distances) > MaxNUMANodes {
 		v.add(field, "%d distances: at most %d", len(distances), MaxNUMANodes)
 		return

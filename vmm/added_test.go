@@ -14,7 +14,8 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/internal/run"
@@ -45,19 +46,19 @@ func (s Sample) Info(ctx context.Context) (vmm.Info, error) {
 	if !ok {
 		return vmm.Info{}, fmt.Errorf("%s: its version is %.40q, want \"sample N\"", s.Binary, out)
 	}
-	return vmm.Info{Name: s.Name(), Version: version, Binary: s.Binary, Capabilities: &vmletv1.VmmCapabilities{
+	return vmm.Info{Name: s.Name(), Version: version, Binary: s.Binary, Capabilities: &capabilitiesv1.VmmCapabilities{
 		Name: s.Name(), Version: version, Binary: s.Binary, State: "works", SnapshotKinds: []string{"eager"},
-		Accelerators: []*vmletv1.AcceleratorCapabilities{{Hypervisor: "kvm", Accelerator: "kvm", Usable: true}},
+		Accelerators: []*capabilitiesv1.AcceleratorCapabilities{{Hypervisor: "kvm", Accelerator: "kvm", Usable: true}},
 	}}, nil
 }
 
 // Defaults are its own: they come before those that all VMMs have in common.
 func (Sample) Defaults(string) spec.VMMDefaults {
-	return spec.VMMDefaults{Layer: &vmletv1.VirtualMachineSpec{MachineType: "sample-1"}}
+	return spec.VMMDefaults{Layer: &specv1.VirtualMachineSpec{MachineType: "sample-1"}}
 }
 
 // Validate names what no version of it can do, and what to use instead.
-func (Sample) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
+func (Sample) Validate(s *specv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	var faults spec.FieldErrors
 	if s.GetBoot().GetKernel().GetPath() == "" {
 		faults.Add("boot.kernel.path", "sample boots kernels only: want one, or vmm qemu")
@@ -213,11 +214,11 @@ func Example() {
 	var added vmm.VMM = Sample{Binary: "/usr/bin/sample"}
 	request := vmm.PlanRequest{
 		Info: vmm.Info{Binary: "/usr/bin/sample"}, MemoryPath: "/ram/web-1",
-		Spec: &vmletv1.VirtualMachineSpec{Name: "web-1", Memory: &vmletv1.Memory{Size: "64Mi"}},
+		Spec: &specv1.VirtualMachineSpec{Name: "web-1", Memory: &specv1.Memory{Size: "64Mi"}},
 	}
 	_, err := added.Plan(request)
 	fmt.Println(err)
-	request.Spec.Boot = &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: "/boot/vmlinuz"}}
+	request.Spec.Boot = &specv1.Boot{Kernel: &specv1.KernelBoot{Path: "/boot/vmlinuz"}}
 	p, err := added.Plan(request)
 	if err != nil {
 		fmt.Println(err)

@@ -21,7 +21,7 @@ func TestAddedDocument(t *testing.T) {
 	for path, line := range map[string]string{
 		"../agent/sources.go":              "cloudhypervisor.New(cloudhypervisor.Config{",
 		"../cmd/vmlet-shim/main.go":        "chdriver.CloudHypervisor{},",
-		"spec/values.go":                   "func vmms() []string",
+		"../spec/values.go":                "func vmms() []string",
 		"../test/e2e/target_test.go":       "ofCloudHypervisor(t)",
 		"../cmd/vmlet/internal/cli/run.go": `fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")`,
 	} {

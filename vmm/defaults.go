@@ -1,7 +1,7 @@
 package vmm
 
 import (
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -27,5 +27,5 @@ type Validator interface {
 	// version of it there is, each with what to use instead. The specification has
 	// all its defaults, but for what a hypervisor that is not chosen yet would
 	// give it, and no faults that spec.Validate finds.
-	Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors
+	Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors
 }

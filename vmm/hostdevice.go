@@ -2,19 +2,18 @@ package vmm
 
 import (
 	"errors"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // SaveRefuser is a VMM that can't save all machines that it runs.
 type SaveRefuser interface {
 	// RefuseSave says why not; nil: it can. The error names the field.
-	RefuseSave(s *vmletv1.VirtualMachineSpec) error
+	RefuseSave(s *specv1.VirtualMachineSpec) error
 }
 
 // RefuseSave says why a VMM can't save a machine; nil: it can. Devices of the host
 // keep their state to themselves whatever the VMM.
-func RefuseSave(v VMM, s *vmletv1.VirtualMachineSpec) error {
+func RefuseSave(v VMM, s *specv1.VirtualMachineSpec) error {
 	if len(s.GetHostDevices()) > 0 {
 		return errors.New("hostDevices: the state of devices of the host can't be saved: stop the VM instead")
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -12,14 +12,14 @@ import (
 type MemoryPart struct {
 	// Index of the node; -1: the guest has none, and this is all of its memory.
 	Index int
-	Node  *vmletv1.NUMANode
+	Node  *specv1.NUMANode
 	// Offset in the file and size, in bytes.
 	Offset, Size uint64
 }
 
 // MemoryParts are the nodes' memory, one after another, of a specification that is
 // valid; all of it where there are no nodes.
-func MemoryParts(n *vmletv1.NUMA, size uint64) ([]MemoryPart, error) {
+func MemoryParts(n *specv1.NUMA, size uint64) ([]MemoryPart, error) {
 	if n == nil {
 		return []MemoryPart{{Index: -1, Size: size}}, nil
 	}

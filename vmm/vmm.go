@@ -13,7 +13,8 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -92,14 +93,14 @@ type Info struct {
 	Passing bool
 	// Capabilities is all that the program said of itself, as the node's
 	// document has it.
-	Capabilities *vmletv1.VmmCapabilities
+	Capabilities *capabilitiesv1.VmmCapabilities
 	// Details are the VMM's own (what its planner needs); opaque to the agent.
 	Details any
 }
 
 // RunsUnder says why a VMM runs no guests under a hypervisor; nil: it does, or
 // has not said.
-func RunsUnder(v *vmletv1.VmmCapabilities, hypervisor string) error {
+func RunsUnder(v *capabilitiesv1.VmmCapabilities, hypervisor string) error {
 	accelerators := v.GetAccelerators()
 	if len(accelerators) == 0 {
 		return nil
@@ -120,7 +121,7 @@ func RunsUnder(v *vmletv1.VmmCapabilities, hypervisor string) error {
 type PlanRequest struct {
 	ID string
 	// Spec with every default filled in.
-	Spec *vmletv1.VirtualMachineSpec
+	Spec *specv1.VirtualMachineSpec
 	// Hypervisor is "kvm", "mshv" or "emulation": chosen, never "auto".
 	Hypervisor string
 	// Accelerator is the VMM's name for it, as the hypervisor says: "kvm", "tcg".

@@ -3,11 +3,10 @@
 package events
 
 import (
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"maps"
 	"slices"
 	"sync"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Hub keeps a bounded history in memory and any number of subscribers, none of
@@ -15,8 +14,8 @@ import (
 // event that was published is not to be changed.
 type Hub struct {
 	mu      sync.Mutex
-	history []*vmletv1.Event // oldest first
-	of      map[string]int   // how many of them are of a VM
+	history []*nodev1.Event // oldest first
+	of      map[string]int  // how many of them are of a VM
 	limit   int
 	subs    map[*Subscription]struct{}
 }
@@ -29,7 +28,7 @@ func NewHub(limit int) *Hub {
 }
 
 // Publish gives an event to the history and to every subscriber that wants it.
-func (h *Hub) Publish(e *vmletv1.Event) {
+func (h *Hub) Publish(e *nodev1.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keep(e)
@@ -39,14 +38,14 @@ func (h *Hub) Publish(e *vmletv1.Event) {
 }
 
 // keep takes an event into the history; mu is held.
-func (h *Hub) keep(e *vmletv1.Event) {
+func (h *Hub) keep(e *nodev1.Event) {
 	h.history = append(h.history, e)
 	h.of[e.GetVm()]++
 	if len(h.history) <= h.limit {
 		return
 	}
 	most := slices.Max(slices.Collect(maps.Values(h.of)))
-	oldest := slices.IndexFunc(h.history, func(e *vmletv1.Event) bool { return h.of[e.GetVm()] == most })
+	oldest := slices.IndexFunc(h.history, func(e *nodev1.Event) bool { return h.of[e.GetVm()] == most })
 	busiest := h.history[oldest].GetVm()
 	h.history = slices.Delete(h.history, oldest, oldest+1)
 	if h.of[busiest]--; h.of[busiest] == 0 {
@@ -72,8 +71,8 @@ func (h *Hub) Subscribe(vm string, tail, buffer int) *Subscription {
 }
 
 // last returns the last events of a VM, oldest first.
-func (h *Hub) last(vm string, tail int) []*vmletv1.Event {
-	var found []*vmletv1.Event
+func (h *Hub) last(vm string, tail int) []*nodev1.Event {
+	var found []*nodev1.Event
 	for _, e := range h.history {
 		if vm == "" || e.GetVm() == vm {
 			found = append(found, e)
@@ -84,7 +83,7 @@ func (h *Hub) last(vm string, tail int) []*vmletv1.Event {
 
 // Item is one event, and how many were dropped before it.
 type Item struct {
-	Event   *vmletv1.Event
+	Event   *nodev1.Event
 	Dropped uint64
 }
 
@@ -100,7 +99,7 @@ type Subscription struct {
 
 // offer keeps an event or counts it as dropped. The newest is what is dropped:
 // a watcher then knows where the gap is.
-func (s *Subscription) offer(e *vmletv1.Event) {
+func (s *Subscription) offer(e *nodev1.Event) {
 	if s.vm != "" && e.GetVm() != s.vm {
 		return
 	}

@@ -1,16 +1,15 @@
 package events
 
 import (
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strconv"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 func publish(h *Hub, vm string, from, to int) {
 	for i := from; i < to; i++ {
-		h.Publish(&vmletv1.Event{Vm: vm, Type: strconv.Itoa(i)})
+		h.Publish(&nodev1.Event{Vm: vm, Type: strconv.Itoa(i)})
 	}
 }
 

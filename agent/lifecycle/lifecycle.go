@@ -4,27 +4,26 @@ package lifecycle
 
 import (
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // State is the API's.
-type State = vmletv1.State
+type State = nodev1.State
 
 // The states, shorter.
 const (
-	Created   = vmletv1.State_STATE_CREATED
-	Starting  = vmletv1.State_STATE_STARTING
-	Running   = vmletv1.State_STATE_RUNNING
-	Paused    = vmletv1.State_STATE_PAUSED
-	Saving    = vmletv1.State_STATE_SAVING
-	Saved     = vmletv1.State_STATE_SAVED
-	Restoring = vmletv1.State_STATE_RESTORING
-	Stopping  = vmletv1.State_STATE_STOPPING
-	Stopped   = vmletv1.State_STATE_STOPPED
-	Crashed   = vmletv1.State_STATE_CRASHED
+	Created   = nodev1.State_STATE_CREATED
+	Starting  = nodev1.State_STATE_STARTING
+	Running   = nodev1.State_STATE_RUNNING
+	Paused    = nodev1.State_STATE_PAUSED
+	Saving    = nodev1.State_STATE_SAVING
+	Saved     = nodev1.State_STATE_SAVED
+	Restoring = nodev1.State_STATE_RESTORING
+	Stopping  = nodev1.State_STATE_STOPPING
+	Stopped   = nodev1.State_STATE_STOPPED
+	Crashed   = nodev1.State_STATE_CRASHED
 )
 
 // Name is the state's word for people: "running".

@@ -2,11 +2,10 @@ package lifecycle
 
 import (
 	"errors"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // TestCheck has every operation in every state: + done, = already so, w waited
@@ -57,9 +56,9 @@ func TestStartOfAPausedVM(t *testing.T) {
 // TestLiveStatesEnd sees that a VMM can be lost in any state that has one, and
 // that nothing becomes unspecified.
 func TestLiveStatesEnd(t *testing.T) {
-	for n := range vmletv1.State_name {
+	for n := range nodev1.State_name {
 		s := State(n)
-		if s == vmletv1.State_STATE_UNSPECIFIED {
+		if s == nodev1.State_STATE_UNSPECIFIED {
 			continue
 		}
 		if !May(s, s) {
@@ -71,7 +70,7 @@ func TestLiveStatesEnd(t *testing.T) {
 		if !Live(s) && May(s, Running) {
 			t.Errorf("a VM that is %s runs without being started", Name(s))
 		}
-		if slices.Contains(follows()[s], vmletv1.State_STATE_UNSPECIFIED) {
+		if slices.Contains(follows()[s], nodev1.State_STATE_UNSPECIFIED) {
 			t.Errorf("%s is followed by nothing known", Name(s))
 		}
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -47,11 +49,11 @@ func (s *sampler) Rest(context.Context) error {
 func number(n uint64) *uint64               { return &n }
 func lasted(d time.Duration) *time.Duration { return &d }
 func kvmThreads() hypervisor.ThreadNames    { return hypervisor.ThreadNames{VCPU: `^CPU (\d+)/KVM$`} }
-func document() *vmletv1.Capabilities {
-	return &vmletv1.Capabilities{
-		Hypervisors: []*vmletv1.HypervisorCapabilities{{Name: "kvm", State: "degraded"}, {Name: "emulation", State: "works"}},
-		Vmms:        []*vmletv1.VmmCapabilities{{Name: "qemu", State: "works", Version: "10.0.2"}, {Name: "cloud-hypervisor", State: "unusable"}},
-		Unknown:     []*vmletv1.UnknownFact{{Fact: "host.ksm"}},
+func document() *capabilitiesv1.Capabilities {
+	return &capabilitiesv1.Capabilities{
+		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: "degraded"}, {Name: "emulation", State: "works"}},
+		Vmms:        []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: "works", Version: "10.0.2"}, {Name: "cloud-hypervisor", State: "unusable"}},
+		Unknown:     []*capabilitiesv1.UnknownFact{{Fact: "host.ksm"}},
 	}
 }
 
@@ -59,18 +61,18 @@ func document() *vmletv1.Capabilities {
 func web() metrics.VM {
 	return metrics.VM{
 		Namespace: "shop", Name: "web", Pod: "web-launcher", Panics: 2, Threads: kvmThreads(),
-		Record: &vmletv1.VirtualMachine{
+		Record: &nodev1.VirtualMachine{
 			Id:   "11111111-1111-4111-8111-111111111111",
-			Spec: &vmletv1.VirtualMachineSpec{Name: "web"},
-			Status: &vmletv1.VirtualMachineStatus{
-				State: vmletv1.State_STATE_RUNNING, Hypervisor: "kvm", Vmm: &vmletv1.Vmm{Name: "qemu", Version: "10.0.2"},
-				Process: &vmletv1.ProcessStatus{ShimPid: 999, VmmPid: 1000, Cgroup: "/vmlet/web"},
-				EffectiveSpec: &vmletv1.VirtualMachineSpec{
-					Name: "web", MachineType: "pc-q35-10.0", Memory: &vmletv1.Memory{Size: "1Gi"}, Cpu: &vmletv1.CPU{Cores: 2},
-					Disks: []*vmletv1.Disk{{Name: "root"}, {Name: "data"}},
-					Networks: []*vmletv1.NetworkInterface{
-						{Name: "default", Backend: &vmletv1.NetworkInterface_User{User: &vmletv1.UserNetwork{}}},
-						{Name: "storage", Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{}}},
+			Spec: &specv1.VirtualMachineSpec{Name: "web"},
+			Status: &nodev1.VirtualMachineStatus{
+				State: nodev1.State_STATE_RUNNING, Hypervisor: "kvm", Vmm: &nodev1.Vmm{Name: "qemu", Version: "10.0.2"},
+				Process: &nodev1.ProcessStatus{ShimPid: 999, VmmPid: 1000, Cgroup: "/vmlet/web"},
+				EffectiveSpec: &specv1.VirtualMachineSpec{
+					Name: "web", MachineType: "pc-q35-10.0", Memory: &specv1.Memory{Size: "1Gi"}, Cpu: &specv1.CPU{Cores: 2},
+					Disks: []*specv1.Disk{{Name: "root"}, {Name: "data"}},
+					Networks: []*specv1.NetworkInterface{
+						{Name: "default", Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{}}},
+						{Name: "storage", Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{}}},
 					},
 				},
 			},
@@ -102,19 +104,19 @@ func webSample() vmm.Sample {
 func plain() metrics.VM {
 	return metrics.VM{
 		Name: "plain", Threads: hypervisor.ThreadNames{VCPU: `^CPU (\d+)/TCG$`},
-		Record: &vmletv1.VirtualMachine{
-			Id: "22222222-2222-4222-8222-222222222222", Spec: &vmletv1.VirtualMachineSpec{Name: "plain", Memory: &vmletv1.Memory{Size: "64Mi"}},
-			Status: &vmletv1.VirtualMachineStatus{
-				State: vmletv1.State_STATE_PAUSED, Hypervisor: "emulation", Vmm: &vmletv1.Vmm{Name: "qemu", Version: "7.2.22"},
-				Process: &vmletv1.ProcessStatus{ShimPid: 1999, VmmPid: 2000},
+		Record: &nodev1.VirtualMachine{
+			Id: "22222222-2222-4222-8222-222222222222", Spec: &specv1.VirtualMachineSpec{Name: "plain", Memory: &specv1.Memory{Size: "64Mi"}},
+			Status: &nodev1.VirtualMachineStatus{
+				State: nodev1.State_STATE_PAUSED, Hypervisor: "emulation", Vmm: &nodev1.Vmm{Name: "qemu", Version: "7.2.22"},
+				Process: &nodev1.ProcessStatus{ShimPid: 1999, VmmPid: 2000},
 			},
 		},
 	}
 }
 
-func idle(name, id string, state vmletv1.State) metrics.VM {
-	return metrics.VM{Name: name, Record: &vmletv1.VirtualMachine{
-		Id: id, Spec: &vmletv1.VirtualMachineSpec{Name: name}, Status: &vmletv1.VirtualMachineStatus{State: state},
+func idle(name, id string, state nodev1.State) metrics.VM {
+	return metrics.VM{Name: name, Record: &nodev1.VirtualMachine{
+		Id: id, Spec: &specv1.VirtualMachineSpec{Name: name}, Status: &nodev1.VirtualMachineStatus{State: state},
 	}}
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/vmlet/vmlet/agent/metrics"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -79,8 +80,8 @@ func everything(t testing.TB, unified bool) metrics.Sources {
 	full := web()
 	full.Sampler = &sampler{answer: webSample()}
 	return sources(machine(t, unified), full, plain(),
-		idle("made", "33333333-3333-4333-8333-333333333333", vmletv1.State_STATE_CREATED),
-		idle("slept", "44444444-4444-4444-8444-444444444444", vmletv1.State_STATE_SAVED))
+		idle("made", "33333333-3333-4333-8333-333333333333", nodev1.State_STATE_CREATED),
+		idle("slept", "44444444-4444-4444-8444-444444444444", nodev1.State_STATE_SAVED))
 }
 
 func TestGoldenScrape(t *testing.T) {
@@ -170,13 +171,13 @@ func TestNothingKnown(t *testing.T) {
 			t.Errorf("%s is there", absent)
 		}
 	}
-	s.Document = func() *vmletv1.Capabilities { return nil }
+	s.Document = func() *capabilitiesv1.Capabilities { return nil }
 	scrape(t, start(t, s))
 }
 
 // TestOddVMs: none of them costs the others their metrics.
 func TestOddVMs(t *testing.T) {
-	odd := []metrics.VM{web(), web(), {Record: &vmletv1.VirtualMachine{}}, {Record: nil}}
+	odd := []metrics.VM{web(), web(), {Record: &nodev1.VirtualMachine{}}, {Record: nil}}
 	wild := web()
 	wild.Record.Id, wild.Name, wild.Pod, wild.Threads.VCPU = "x", strings.Repeat("\xff", 1000), "\xff\"\n", "("
 	wild.Record.Status.EffectiveSpec.Memory.Size = "much"

@@ -10,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -98,8 +98,8 @@ func (c *nodeCollector) machines(s sink) {
 // states are the words for all states of a VM.
 func states() []string {
 	var words []string
-	for number := range vmletv1.State_name {
-		if state := vmletv1.State(number); state != vmletv1.State_STATE_UNSPECIFIED {
+	for number := range nodev1.State_name {
+		if state := nodev1.State(number); state != nodev1.State_STATE_UNSPECIFIED {
 			words = append(words, lifecycle.Name(state))
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -25,7 +26,7 @@ type Sources struct {
 	// VMs are those of the agent.
 	VMs func() []VM
 	// Document is what the node can do; nil as long as it wasn't asked.
-	Document func() *vmletv1.Capabilities
+	Document func() *capabilitiesv1.Capabilities
 	// Probes is how it was asked.
 	Probes func() capabilities.ProbeStats
 	// Devices are those offered to the kubelet.
@@ -42,7 +43,7 @@ type VM struct {
 	// one that is in no pod.
 	Namespace, Name, Pod string
 	// Record is not to be changed.
-	Record *vmletv1.VirtualMachine
+	Record *nodev1.VirtualMachine
 	// Panics is how many of the guest were reported to this agent.
 	Panics uint64
 	// Threads is how the hypervisor's threads are called.

@@ -10,7 +10,8 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/usage"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -103,10 +104,10 @@ func (r report) lasted(m Metric, value *time.Duration, more ...string) {
 	}
 }
 
-func (r report) status() *vmletv1.VirtualMachineStatus { return r.vm.Record.GetStatus() }
+func (r report) status() *nodev1.VirtualMachineStatus { return r.vm.Record.GetStatus() }
 
 // spec is the specification as it runs.
-func (r report) spec() *vmletv1.VirtualMachineSpec {
+func (r report) spec() *specv1.VirtualMachineSpec {
 	if s := r.status().GetEffectiveSpec(); s != nil {
 		return s
 	}
@@ -179,7 +180,7 @@ func (r report) flow(m flowMetrics, f usage.Flow, network string) {
 }
 
 // tapNetworks are the names of those networks that are taps, in their order.
-func tapNetworks(s *vmletv1.VirtualMachineSpec) []string {
+func tapNetworks(s *specv1.VirtualMachineSpec) []string {
 	var names []string
 	for _, n := range s.GetNetworks() {
 		if n.GetTap() != nil {

@@ -3,14 +3,13 @@ package store
 import (
 	"errors"
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"google.golang.org/protobuf/proto"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/vmlet/vmlet/test/faultfs"
 )
@@ -27,15 +26,15 @@ func inStore(run, dir string, do func(*Store) error) error {
 	return errors.Join(do(s), s.Close())
 }
 
-func stateOf(vm *vmletv1.VirtualMachine, state vmletv1.State) *vmletv1.VirtualMachine {
+func stateOf(vm *nodev1.VirtualMachine, state nodev1.State) *nodev1.VirtualMachine {
 	vm = proto.CloneOf(vm)
 	vm.Status.State = state
 	return vm
 }
 
 const (
-	before = vmletv1.State_STATE_RUNNING
-	after  = vmletv1.State_STATE_SAVED
+	before = nodev1.State_STATE_RUNNING
+	after  = nodev1.State_STATE_SAVED
 	// beside is another file of a VM, as its firmware variables are.
 	beside = "variables"
 )
@@ -53,7 +52,7 @@ func made(run string) func(dir string) error {
 }
 
 // recorded reads a VM as the next agent does; STATE_UNSPECIFIED: there is none.
-func recorded(run, dir string) (state vmletv1.State, err error) {
+func recorded(run, dir string) (state nodev1.State, err error) {
 	err = inStore(run, dir, func(s *Store) error {
 		if gone, err := s.Sweep(vmName); gone || err != nil {
 			return err
@@ -69,7 +68,7 @@ func recorded(run, dir string) (state vmletv1.State, err error) {
 }
 
 // oneOf sees that a VM is recorded in one of these states.
-func oneOf(run, dir string, want ...vmletv1.State) error {
+func oneOf(run, dir string, want ...nodev1.State) error {
 	got, err := recorded(run, dir)
 	if err != nil {
 		return err
@@ -132,16 +131,16 @@ func TestDeleteFaults(t *testing.T) {
 		Prepare: made(run),
 		Do:      remove(run),
 		Check: func(dir string, fault faultfs.Fault, err error) error {
-			if bad := oneOf(run, dir, before, vmletv1.State_STATE_UNSPECIFIED); bad != nil {
+			if bad := oneOf(run, dir, before, nodev1.State_STATE_UNSPECIFIED); bad != nil {
 				return bad
 			}
 			if err == nil {
-				return oneOf(run, dir, vmletv1.State_STATE_UNSPECIFIED)
+				return oneOf(run, dir, nodev1.State_STATE_UNSPECIFIED)
 			}
 			if bad := faultfs.Names(err, dir, 0); bad != nil {
 				return bad
 			}
-			return errors.Join(remove(run)(dir), oneOf(run, dir, vmletv1.State_STATE_UNSPECIFIED))
+			return errors.Join(remove(run)(dir), oneOf(run, dir, nodev1.State_STATE_UNSPECIFIED))
 		},
 	})
 }
@@ -226,9 +225,9 @@ func TestDeletePowerCut(t *testing.T) {
 		Do:      marking(f, remove(run)),
 		Check: func(dir string, s faultfs.State) error {
 			if s.Marked("done") {
-				return oneOf(run, dir, vmletv1.State_STATE_UNSPECIFIED)
+				return oneOf(run, dir, nodev1.State_STATE_UNSPECIFIED)
 			}
-			return oneOf(run, dir, before, vmletv1.State_STATE_UNSPECIFIED)
+			return oneOf(run, dir, before, nodev1.State_STATE_UNSPECIFIED)
 		},
 	})
 }

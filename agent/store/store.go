@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -95,7 +95,7 @@ func (s *Store) MakeStateDir(name string) error {
 }
 
 // Save writes a VM's record, making its folder if need be.
-func (s *Store) Save(vm *vmletv1.VirtualMachine) error {
+func (s *Store) Save(vm *nodev1.VirtualMachine) error {
 	content, err := protojson.MarshalOptions{Multiline: true}.Marshal(vm)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *Store) Save(vm *vmletv1.VirtualMachine) error {
 }
 
 // Load reads a VM's record.
-func (s *Store) Load(name string) (*vmletv1.VirtualMachine, error) {
+func (s *Store) Load(name string) (*nodev1.VirtualMachine, error) {
 	path := filepath.Join(s.StateDir(name), recordName)
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) Load(name string) (*vmletv1.VirtualMachine, error) {
 	if len(content) > maxRecord {
 		return nil, fmt.Errorf("%s: larger than %d bytes: not a VM's record", path, maxRecord)
 	}
-	vm := new(vmletv1.VirtualMachine)
+	vm := new(nodev1.VirtualMachine)
 	// A newer agent may have written fields that this one doesn't know.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(content, vm); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

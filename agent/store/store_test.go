@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/internal/atomicfile"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -25,11 +26,11 @@ func open(t *testing.T) *Store {
 	return s
 }
 
-func record(name string) *vmletv1.VirtualMachine {
-	return &vmletv1.VirtualMachine{
+func record(name string) *nodev1.VirtualMachine {
+	return &nodev1.VirtualMachine{
 		Id:     "id-" + name,
-		Spec:   &vmletv1.VirtualMachineSpec{Name: name},
-		Status: &vmletv1.VirtualMachineStatus{State: vmletv1.State_STATE_RUNNING},
+		Spec:   &specv1.VirtualMachineSpec{Name: name},
+		Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING},
 	}
 }
 

@@ -1,28 +1,27 @@
 package labels
 
 import (
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // having makes a document of hypervisors and VMMs, "name" or "name=state", that
 // says of facts that they could not be asked.
-func having(hypervisors, defaultHypervisor, vmms, defaultVMM string, unknown ...string) *vmletv1.Capabilities {
-	doc := &vmletv1.Capabilities{Architecture: "amd64", DefaultHypervisor: defaultHypervisor, DefaultVmm: defaultVMM}
+func having(hypervisors, defaultHypervisor, vmms, defaultVMM string, unknown ...string) *capabilitiesv1.Capabilities {
+	doc := &capabilitiesv1.Capabilities{Architecture: "amd64", DefaultHypervisor: defaultHypervisor, DefaultVmm: defaultVMM}
 	for word := range strings.FieldsSeq(hypervisors) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Hypervisors = append(doc.Hypervisors, &vmletv1.HypervisorCapabilities{Name: name, State: state})
+		doc.Hypervisors = append(doc.Hypervisors, &capabilitiesv1.HypervisorCapabilities{Name: name, State: state})
 	}
 	for word := range strings.FieldsSeq(vmms) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Vmms = append(doc.Vmms, &vmletv1.VmmCapabilities{Name: name, State: state, Version: "1", MachineTypes: []*vmletv1.MachineType{{Name: "of-" + name}}})
+		doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: name, State: state, Version: "1", MachineTypes: []*capabilitiesv1.MachineType{{Name: "of-" + name}}})
 	}
 	for _, fact := range unknown {
-		doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: fact, Reason: "it hung"})
+		doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: "it hung"})
 	}
 	return doc
 }
@@ -33,7 +32,7 @@ func TestChoice(t *testing.T) {
 	const vmms = "old=unusable qemu=works new=unusable"
 	for _, c := range []struct {
 		name            string
-		doc             *vmletv1.Capabilities
+		doc             *capabilitiesv1.Capabilities
 		wanted          string
 		hypervisor, vmm string // facts that leave it open
 	}{

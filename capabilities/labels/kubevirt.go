@@ -2,9 +2,8 @@ package labels
 
 import (
 	"cmp"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strconv"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // yes is the value of a label that says by being there.
@@ -22,11 +21,11 @@ func kubevirt() []family {
 		whole("cpu-timer.node.kubevirt.io/", hypervisorFacts("tsc"), tsc),
 		whole("kubevirt.io/realtime", []string{"host.realtime"}, realtime),
 		whole("kubevirt.io/ksm-enabled", []string{"host.ksm", "host.ksm_enabled"}, ksm),
-		confidential("sev", (*vmletv1.ConfidentialComputing).GetSev),
-		confidential("sev-es", (*vmletv1.ConfidentialComputing).GetSevEs),
-		confidential("sev-snp", (*vmletv1.ConfidentialComputing).GetSevSnp),
-		confidential("tdx", (*vmletv1.ConfidentialComputing).GetTdx),
-		confidential("s390-pv", (*vmletv1.ConfidentialComputing).GetS390Pv),
+		confidential("sev", (*capabilitiesv1.ConfidentialComputing).GetSev),
+		confidential("sev-es", (*capabilitiesv1.ConfidentialComputing).GetSevEs),
+		confidential("sev-snp", (*capabilitiesv1.ConfidentialComputing).GetSevSnp),
+		confidential("tdx", (*capabilitiesv1.ConfidentialComputing).GetTdx),
+		confidential("s390-pv", (*capabilitiesv1.ConfidentialComputing).GetS390Pv),
 	}...)
 }
 
@@ -35,9 +34,9 @@ func cpuFamilies() []family {
 	host := []string{acceleratorFacts + "host_cpu_model"}
 	return []family{
 		set("cpu-feature.node.kubevirt.io/", []string{acceleratorFacts + "cpu_features"}, cpuFeatures),
-		set("cpu-model.node.kubevirt.io/", models, func(v *view, add adder) { cpuModels(v, add, (*vmletv1.CpuModel).GetUsable) }),
+		set("cpu-model.node.kubevirt.io/", models, func(v *view, add adder) { cpuModels(v, add, (*capabilitiesv1.CpuModel).GetUsable) }),
 		set("cpu-model-migration.node.kubevirt.io/", models, func(v *view, add adder) {
-			cpuModels(v, add, func(*vmletv1.CpuModel) bool { return true })
+			cpuModels(v, add, func(*capabilitiesv1.CpuModel) bool { return true })
 		}),
 		whole("host-model-cpu.node.kubevirt.io/", host, hostModel),
 		set("host-model-required-features.node.kubevirt.io/", host, requiredFeatures),
@@ -64,7 +63,7 @@ func cpuFeatures(v *view, add adder) {
 	}
 }
 
-func cpuModels(v *view, add adder, wanted func(*vmletv1.CpuModel) bool) {
+func cpuModels(v *view, add adder, wanted func(*capabilitiesv1.CpuModel) bool) {
 	if !v.traits.cpu {
 		return
 	}
@@ -156,7 +155,7 @@ func ksm(v *view, add adder) {
 }
 
 // confidential is there only where guests run on the machine's own CPUs.
-func confidential(name string, get func(*vmletv1.ConfidentialComputing) *vmletv1.ConfidentialFeature) family {
+func confidential(name string, get func(*capabilitiesv1.ConfidentialComputing) *capabilitiesv1.ConfidentialFeature) family {
 	facts := []string{"confidential." + name, "confidential_computing." + name}
 	return whole("kubevirt.io/"+name, facts, func(v *view, add adder) {
 		if v.hardware() && get(v.doc.GetConfidentialComputing()).GetSupported() {

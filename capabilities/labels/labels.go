@@ -7,9 +7,8 @@ package labels
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Set is what follows from one document. It is read only.
@@ -26,7 +25,7 @@ type Set struct {
 // empty: under the document's default. A hypervisor that the document doesn't
 // have is an error. Of one document the set is always the same, whatever the
 // order of its lists.
-func Of(doc *vmletv1.Capabilities, hypervisor string) (Set, error) {
+func Of(doc *capabilitiesv1.Capabilities, hypervisor string) (Set, error) {
 	v, err := newView(doc, hypervisor)
 	if err != nil {
 		return Set{}, err

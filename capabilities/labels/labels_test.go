@@ -12,21 +12,20 @@ import (
 	"strings"
 	"testing"
 
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-func document(t testing.TB, name string) *vmletv1.Capabilities {
+func document(t testing.TB, name string) *capabilitiesv1.Capabilities {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", name+".doc.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := new(vmletv1.Capabilities)
+	doc := new(capabilitiesv1.Capabilities)
 	if err := protojson.Unmarshal(raw, doc); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -46,7 +45,7 @@ func documents(t testing.TB) []string {
 	return names
 }
 
-func of(t testing.TB, doc *vmletv1.Capabilities, hypervisor string) Set {
+func of(t testing.TB, doc *capabilitiesv1.Capabilities, hypervisor string) Set {
 	t.Helper()
 	set, err := Of(doc, hypervisor)
 	if err != nil {
@@ -201,7 +200,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-func shuffle(r *rand.Rand, doc *vmletv1.Capabilities) {
+func shuffle(r *rand.Rand, doc *capabilitiesv1.Capabilities) {
 	mix(r, doc.GetHypervisors())
 	mix(r, doc.GetVmms())
 	mix(r, doc.GetObsoleteCpuModels())
@@ -236,7 +235,7 @@ func FuzzOf(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		doc := new(vmletv1.Capabilities)
+		doc := new(capabilitiesv1.Capabilities)
 		if proto.Unmarshal(raw, doc) != nil {
 			return
 		}
@@ -252,7 +251,7 @@ func FuzzOf(f *testing.F) {
 // TestNotes: a group of labels that is missing says why.
 func TestNotes(t *testing.T) {
 	doc := document(t, "intel")
-	doc.Vmms[0].Accelerators[0] = &vmletv1.AcceleratorCapabilities{Hypervisor: "kvm", Reason: "it crashed"}
+	doc.Vmms[0].Accelerators[0] = &capabilitiesv1.AcceleratorCapabilities{Hypervisor: "kvm", Reason: "it crashed"}
 	for _, test := range []struct{ doc, hypervisor, want string }{
 		{"intel", "mshv", "mshv can't be used, so there are no labels of what its guests can have: /dev/mshv is not there"},
 		{"crashed", "", "qemu can't be used under kvm, so there are no labels of CPUs: it crashed"},

@@ -2,11 +2,10 @@ package labels
 
 import (
 	"cmp"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"maps"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Kept is a label that is as it was, since what it follows from could not be
@@ -86,7 +85,7 @@ type gap struct {
 	choice bool
 }
 
-func newChoice(doc *vmletv1.Capabilities, wanted string) choice {
+func newChoice(doc *capabilitiesv1.Capabilities, wanted string) choice {
 	c := choice{hypervisor: wanted, vmm: doc.GetDefaultVmm(), unknown: gaps(doc)}
 	if wanted == "" {
 		c.hypervisor = doc.GetDefaultHypervisor()
@@ -97,7 +96,7 @@ func newChoice(doc *vmletv1.Capabilities, wanted string) choice {
 }
 
 // gaps are what the document says could not be asked, sorted.
-func gaps(doc *vmletv1.Capabilities) []gap {
+func gaps(doc *capabilitiesv1.Capabilities) []gap {
 	var all []gap
 	for _, u := range doc.GetUnknown() {
 		path := normal(u.GetFact())
@@ -114,7 +113,7 @@ func gaps(doc *vmletv1.Capabilities) []gap {
 
 // tried are the hypervisors whose state is known: what else of them could not be
 // asked would not have changed which one is chosen.
-func tried(doc *vmletv1.Capabilities) map[string]bool {
+func tried(doc *capabilitiesv1.Capabilities) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range doc.GetHypervisors() {
 		names[normal(h.GetName())] = h.GetState() != ""
@@ -124,7 +123,7 @@ func tried(doc *vmletv1.Capabilities) map[string]bool {
 
 // settled are the VMMs that work and those after the default one: they would
 // not have been chosen, or could have been.
-func settled(doc *vmletv1.Capabilities) map[string]bool {
+func settled(doc *capabilitiesv1.Capabilities) map[string]bool {
 	names, after := map[string]bool{}, false
 	for _, m := range doc.GetVmms() {
 		names[normal(m.GetName())] = after || m.GetState() == works

@@ -6,16 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // forget takes facts out of a document, as if they could not be asked.
-func forget(doc *vmletv1.Capabilities, facts ...string) *vmletv1.Capabilities {
+func forget(doc *capabilitiesv1.Capabilities, facts ...string) *capabilitiesv1.Capabilities {
 	doc = proto.CloneOf(doc)
 	for _, fact := range facts {
-		doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: fact, Reason: "it hung"})
+		doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: "it hung"})
 		kvm, qemu := hypervisorNamed(doc, "kvm"), vmmNamed(doc, "qemu")
 		switch fact {
 		case "host":
@@ -41,12 +40,12 @@ func forget(doc *vmletv1.Capabilities, facts ...string) *vmletv1.Capabilities {
 		case "hypervisors.kvm.msrs":
 			kvm.HypervFeatures = []string{"base", "time"}
 		case "hypervisors.kvm":
-			doc.Hypervisors = slices.DeleteFunc(doc.Hypervisors, func(h *vmletv1.HypervisorCapabilities) bool { return h == kvm })
+			doc.Hypervisors = slices.DeleteFunc(doc.Hypervisors, func(h *capabilitiesv1.HypervisorCapabilities) bool { return h == kvm })
 			doc.DefaultHypervisor = "emulation"
 		case "vmms.qemu", "vmms":
-			doc.Vmms[0] = &vmletv1.VmmCapabilities{Name: "qemu", State: unusable}
+			doc.Vmms[0] = &capabilitiesv1.VmmCapabilities{Name: "qemu", State: unusable}
 		case "vmms.qemu.accelerators.kvm":
-			qemu.Accelerators[0] = &vmletv1.AcceleratorCapabilities{Hypervisor: "kvm"}
+			qemu.Accelerators[0] = &capabilitiesv1.AcceleratorCapabilities{Hypervisor: "kvm"}
 		}
 	}
 	return doc
@@ -195,7 +194,7 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value, fact, chosen string) {
 		doc := proto.CloneOf(doc)
 		doc.DefaultHypervisor = chosen
-		doc.Unknown = []*vmletv1.UnknownFact{{Fact: fact}}
+		doc.Unknown = []*capabilitiesv1.UnknownFact{{Fact: fact}}
 		now := of(t, doc, "")
 		merged, kept := Merge(map[string]string{key: value}, now)
 		checkValid(t, merged)
@@ -209,13 +208,13 @@ func FuzzMerge(f *testing.F) {
 // that has none.
 func TestMergeNodes(t *testing.T) {
 	doc := document(t, "intel")
-	doc.Host.NumaNodes = []*vmletv1.NumaNode{{Id: 0, Cpus: "0-3", MemoryBytes: 1 << 30}, {Id: 1, Cpus: "4-7"}, {Id: 2, Cpus: "8-11"}}
+	doc.Host.NumaNodes = []*capabilitiesv1.NumaNode{{Id: 0, Cpus: "0-3", MemoryBytes: 1 << 30}, {Id: 1, Cpus: "4-7"}, {Id: 2, Cpus: "8-11"}}
 	previous := of(t, doc, "").Labels
 	if got := previous["node.vmlet.io/numa-memoryless-nodes"]; got != "2" {
 		t.Errorf("%s nodes without memory", got)
 	}
 	doc.Host.NumaNodes[0].MemoryBytes = 0
-	doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: "host.numaNodes", Reason: "permission denied"})
+	doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: "host.numaNodes", Reason: "permission denied"})
 	now := of(t, doc, "")
 	if got, told := now.Labels["node.vmlet.io/numa-memoryless-nodes"]; told {
 		t.Errorf("%s nodes without memory, of a machine none of whose memory was read", got)

@@ -2,11 +2,10 @@ package labels
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"slices"
 	"strconv"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
 // own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
@@ -19,8 +18,8 @@ func own() []family {
 		whole("node.vmlet.io/max-vcpus", hypervisorFacts("limits"), maxVCPUs),
 		whole("node.vmlet.io/nested", hypervisorFacts("nested"), nested),
 		whole("node.vmlet.io/isolated-cpus", []string{"host.cpu.isolated"}, isolatedCPUs),
-		set("node.vmlet.io/numa-nodes", numa, countNodes(func(*vmletv1.NumaNode) bool { return true })),
-		set("node.vmlet.io/numa-cpuless-nodes", numa, countNodes(func(n *vmletv1.NumaNode) bool { return n.GetCpus() == "" })),
+		set("node.vmlet.io/numa-nodes", numa, countNodes(func(*capabilitiesv1.NumaNode) bool { return true })),
+		set("node.vmlet.io/numa-cpuless-nodes", numa, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" })),
 		set("node.vmlet.io/numa-memoryless-nodes", numa, memoryless),
 		set("node.vmlet.io/hugepages-", []string{"host.huge_pages"}, hugePages),
 		whole("hypervisor.node.vmlet.io/", []string{"hypervisors.{name}.state"}, hypervisors),
@@ -68,15 +67,15 @@ func isolatedCPUs(v *view, add adder) {
 
 // memoryless is silent where no node has memory: none of them was asked.
 func memoryless(v *view, add adder) {
-	empty := func(n *vmletv1.NumaNode) bool { return n.GetMemoryBytes() == 0 }
-	if nodes := v.doc.GetHost().GetNumaNodes(); slices.ContainsFunc(nodes, func(n *vmletv1.NumaNode) bool { return !empty(n) }) {
+	empty := func(n *capabilitiesv1.NumaNode) bool { return n.GetMemoryBytes() == 0 }
+	if nodes := v.doc.GetHost().GetNumaNodes(); slices.ContainsFunc(nodes, func(n *capabilitiesv1.NumaNode) bool { return !empty(n) }) {
 		countNodes(empty)(v, add)
 	}
 }
 
 // countNodes makes a count of nodes a label. If of one node something could not
 // be read the count may be wrong: hence its families are sets.
-func countNodes(which func(*vmletv1.NumaNode) bool) func(*view, adder) {
+func countNodes(which func(*capabilitiesv1.NumaNode) bool) func(*view, adder) {
 	return func(v *view, add adder) {
 		n := 0
 		for _, node := range v.doc.GetHost().GetNumaNodes() {

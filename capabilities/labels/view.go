@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 const (
@@ -18,13 +18,13 @@ const (
 // view is the document as seen by one hypervisor and the default VMM. Parts
 // that the document doesn't have are nil, which protobuf's getters stand.
 type view struct {
-	doc    *vmletv1.Capabilities
+	doc    *capabilitiesv1.Capabilities
 	choice choice
 	// hypervisor is nil if guests can't run under it.
-	hypervisor *vmletv1.HypervisorCapabilities
-	vmm        *vmletv1.VmmCapabilities
+	hypervisor *capabilitiesv1.HypervisorCapabilities
+	vmm        *capabilitiesv1.VmmCapabilities
 	// accelerator is the VMM under the hypervisor; nil: it can't be used.
-	accelerator *vmletv1.AcceleratorCapabilities
+	accelerator *capabilitiesv1.AcceleratorCapabilities
 	traits      traits
 }
 
@@ -48,7 +48,7 @@ func traitsOf(architecture string) traits {
 	return traits{}
 }
 
-func newView(doc *vmletv1.Capabilities, wanted string) (*view, error) {
+func newView(doc *capabilitiesv1.Capabilities, wanted string) (*view, error) {
 	c := newChoice(doc, wanted)
 	v := &view{doc: doc, choice: c, traits: traitsOf(doc.GetArchitecture())}
 	h := hypervisorNamed(doc, c.hypervisor)
@@ -96,7 +96,7 @@ func (v *view) hardware() bool {
 }
 
 // hostModel is nil where it isn't known.
-func (v *view) hostModel() *vmletv1.HostCpuModel {
+func (v *view) hostModel() *capabilitiesv1.HostCpuModel {
 	if m := v.accelerator.GetHostCpuModel(); v.traits.cpu && m.GetName() != "" {
 		return m
 	}
@@ -108,7 +108,7 @@ func (v *view) obsolete(model string) bool {
 	return slices.Contains(v.doc.GetObsoleteCpuModels(), model)
 }
 
-func hypervisorNamed(doc *vmletv1.Capabilities, name string) *vmletv1.HypervisorCapabilities {
+func hypervisorNamed(doc *capabilitiesv1.Capabilities, name string) *capabilitiesv1.HypervisorCapabilities {
 	for _, h := range doc.GetHypervisors() {
 		if h.GetName() == name && name != "" {
 			return h
@@ -117,7 +117,7 @@ func hypervisorNamed(doc *vmletv1.Capabilities, name string) *vmletv1.Hypervisor
 	return nil
 }
 
-func vmmNamed(doc *vmletv1.Capabilities, name string) *vmletv1.VmmCapabilities {
+func vmmNamed(doc *capabilitiesv1.Capabilities, name string) *capabilitiesv1.VmmCapabilities {
 	for _, m := range doc.GetVmms() {
 		if m.GetName() == name && name != "" {
 			return m
@@ -126,7 +126,7 @@ func vmmNamed(doc *vmletv1.Capabilities, name string) *vmletv1.VmmCapabilities {
 	return nil
 }
 
-func knownHypervisors(doc *vmletv1.Capabilities) string {
+func knownHypervisors(doc *capabilitiesv1.Capabilities) string {
 	var names []string
 	for _, h := range doc.GetHypervisors() {
 		names = append(names, h.GetName())

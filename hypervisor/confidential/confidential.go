@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -22,26 +22,26 @@ const (
 // Discover asks the facts of a machine, which are those that sysfs.Read found under the same roots, and /dev/sev. arch is Go's
 // name of its architecture. It returns within seconds, sooner when ctx ends; what could not be asked is returned beside the
 // answer, whose features are all set.
-func Discover(ctx context.Context, roots sysfs.Roots, host *sysfs.Host, arch string) (*vmletv1.ConfidentialComputing, []*vmletv1.UnknownFact) {
+func Discover(ctx context.Context, roots sysfs.Roots, host *sysfs.Host, arch string) (*capabilitiesv1.ConfidentialComputing, []*capabilitiesv1.UnknownFact) {
 	return discover(ctx, &asker{kernel: device.System{}, roots: roots, cpuid: device.CPUIDReader(roots), host: host}, arch)
 }
 
-func discover(ctx context.Context, a *asker, arch string) (*vmletv1.ConfidentialComputing, []*vmletv1.UnknownFact) {
+func discover(ctx context.Context, a *asker, arch string) (*capabilitiesv1.ConfidentialComputing, []*capabilitiesv1.UnknownFact) {
 	found, err := device.Within(ctx, func(context.Context) *asker {
 		a.ask(arch)
 		return a
 	})
 	if err != nil {
 		why := device.NoAnswer(a.roots.DevPath("sev"), err).Error()
-		return nothing(), []*vmletv1.UnknownFact{{Fact: factAll, Reason: why}}
+		return nothing(), []*capabilitiesv1.UnknownFact{{Fact: factAll, Reason: why}}
 	}
 	return found.out, found.unknown
 }
 
-func nothing() *vmletv1.ConfidentialComputing {
-	return &vmletv1.ConfidentialComputing{
-		Sev: &vmletv1.ConfidentialFeature{}, SevEs: &vmletv1.ConfidentialFeature{}, SevSnp: &vmletv1.ConfidentialFeature{},
-		Tdx: &vmletv1.ConfidentialFeature{}, S390Pv: &vmletv1.ConfidentialFeature{},
+func nothing() *capabilitiesv1.ConfidentialComputing {
+	return &capabilitiesv1.ConfidentialComputing{
+		Sev: &capabilitiesv1.ConfidentialFeature{}, SevEs: &capabilitiesv1.ConfidentialFeature{}, SevSnp: &capabilitiesv1.ConfidentialFeature{},
+		Tdx: &capabilitiesv1.ConfidentialFeature{}, S390Pv: &capabilitiesv1.ConfidentialFeature{},
 	}
 }
 
@@ -51,8 +51,8 @@ type asker struct {
 	roots   sysfs.Roots
 	cpuid   func(function, index uint32) (device.CPUIDLeaf, error)
 	host    *sysfs.Host
-	out     *vmletv1.ConfidentialComputing
-	unknown []*vmletv1.UnknownFact
+	out     *capabilitiesv1.ConfidentialComputing
+	unknown []*capabilitiesv1.UnknownFact
 }
 
 func (a *asker) ask(arch string) {
@@ -67,7 +67,7 @@ func (a *asker) ask(arch string) {
 }
 
 func (a *asker) missing(fact, reason string) {
-	a.unknown = append(a.unknown, &vmletv1.UnknownFact{Fact: fact, Reason: reason})
+	a.unknown = append(a.unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: reason})
 }
 
 func (a *asker) flag(name string) bool { return slices.Contains(a.host.Processor.Flags, name) }
@@ -96,12 +96,12 @@ func (a *asker) parameter(module, name, feature, evidence string) (problem strin
 	}
 }
 
-func unsupported(reason string) *vmletv1.ConfidentialFeature {
-	return &vmletv1.ConfidentialFeature{Reason: reason}
+func unsupported(reason string) *capabilitiesv1.ConfidentialFeature {
+	return &capabilitiesv1.ConfidentialFeature{Reason: reason}
 }
 
 // tdx: kvm_intel switches its parameter off when it can't start the TDX module, so that one that is on tells all.
-func (a *asker) tdx() *vmletv1.ConfidentialFeature {
+func (a *asker) tdx() *capabilitiesv1.ConfidentialFeature {
 	switch {
 	case a.host.Processor.Vendor != "GenuineIntel":
 		return unsupported("")
@@ -119,10 +119,10 @@ func (a *asker) tdx() *vmletv1.ConfidentialFeature {
 		return unsupported("kvm_intel's parameter tdx is on and there are no keys for guests (misc.capacity): " +
 			"set more keys aside for TDX in firmware")
 	}
-	return &vmletv1.ConfidentialFeature{Supported: true}
+	return &capabilitiesv1.ConfidentialFeature{Supported: true}
 }
 
-func (a *asker) s390() *vmletv1.ConfidentialFeature {
+func (a *asker) s390() *capabilitiesv1.ConfidentialFeature {
 	switch on := a.host.Virtualization.S390ProtectedHost; {
 	case on == nil:
 		return unsupported("") // no ultravisor: /sys/firmware/uv isn't there
@@ -130,5 +130,5 @@ func (a *asker) s390() *vmletv1.ConfidentialFeature {
 		return unsupported("the machine has protected virtualisation and it isn't switched on " +
 			"(/sys/firmware/uv/prot_virt_host is 0): boot with prot_virt=1, on the machine itself and not in a guest")
 	}
-	return &vmletv1.ConfidentialFeature{Supported: true}
+	return &capabilitiesv1.ConfidentialFeature{Supported: true}
 }

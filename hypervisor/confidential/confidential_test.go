@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -59,7 +59,7 @@ func TestTDX(t *testing.T) {
 }
 
 // check compares a feature; without words to say it must have no reason.
-func check(t *testing.T, got *vmletv1.ConfidentialFeature, supported bool, says []string) {
+func check(t *testing.T, got *capabilitiesv1.ConfidentialFeature, supported bool, says []string) {
 	t.Helper()
 	if got.GetSupported() != supported || (got.GetReason() == "") != (len(says) == 0) || len(got.GetReason()) > 500 {
 		t.Errorf("%v, want supported %v and to be told %q", got, supported, says)
@@ -104,7 +104,7 @@ func TestS390(t *testing.T) {
 func TestArm64(t *testing.T) {
 	host := amd(sevFlags, modules{"kvm_amd": {"sev": "Y"}}, nil)
 	out, unknown := Discover(t.Context(), sysfs.Roots{Dev: t.TempDir()}, host, "arm64")
-	for _, f := range []*vmletv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp, out.Tdx, out.S390Pv} {
+	for _, f := range []*capabilitiesv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp, out.Tdx, out.S390Pv} {
 		if f == nil || f.Supported || f.Reason != "" {
 			t.Errorf("%v", f)
 		}
@@ -118,7 +118,7 @@ func TestArm64(t *testing.T) {
 func TestReal(t *testing.T) {
 	out, unknown := Discover(t.Context(), sysfs.Roots{}, sysfs.Read(sysfs.Roots{}), runtime.GOARCH)
 	t.Log(out, unknown)
-	for _, f := range []*vmletv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp, out.Tdx, out.S390Pv} {
+	for _, f := range []*capabilitiesv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp, out.Tdx, out.S390Pv} {
 		if f == nil || f.Supported && f.Reason != "" {
 			t.Errorf("%v", f)
 		}

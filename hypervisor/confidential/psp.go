@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +22,7 @@ const (
 )
 
 // platformStatus asks SEV's firmware for its version and state, which changes nothing.
-func platformStatus(kernel device.Kernel, fd int, path string) (*vmletv1.SevPlatform, *device.Failure) {
+func platformStatus(kernel device.Kernel, fd int, path string) (*capabilitiesv1.SevPlatform, *device.Failure) {
 	cmd, status := make([]byte, issueCmdSize), make([]byte, statusSize)
 	binary.NativeEndian.PutUint32(cmd, sevPlatformStatus)
 	_, err := kernel.Fill(fd, sevIssueCmd, cmd, device.Link{Offset: issueCmdData, Buf: status})
@@ -49,7 +49,7 @@ func statusRemedy(errno syscall.Errno) string {
 }
 
 // parseStatus reads a struct sev_user_data_status.
-func parseStatus(b []byte) (*vmletv1.SevPlatform, *device.Failure) {
+func parseStatus(b []byte) (*capabilitiesv1.SevPlatform, *device.Failure) {
 	if len(b) != statusSize {
 		return nil, &device.Failure{Reason: fmt.Sprintf("SEV's status has %d bytes and %d are known", len(b), statusSize)}
 	}
@@ -58,7 +58,7 @@ func parseStatus(b []byte) (*vmletv1.SevPlatform, *device.Failure) {
 	if !known {
 		state = fmt.Sprintf("state %d", b[2])
 	}
-	return &vmletv1.SevPlatform{
+	return &capabilitiesv1.SevPlatform{
 		ApiMajor: uint32(b[0]), ApiMinor: uint32(b[1]), State: state,
 		Build: uint32(b[7]), GuestCount: binary.NativeEndian.Uint32(b[8:]),
 	}, nil

@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,7 +18,7 @@ type kind struct {
 	bit uint
 	// What firmware has to do so that there are ids for such guests.
 	ids string
-	out **vmletv1.ConfidentialFeature
+	out **capabilitiesv1.ConfidentialFeature
 }
 
 func (a *asker) kinds() []kind {
@@ -38,7 +38,7 @@ func (a *asker) sev() {
 		return
 	}
 	leaf, leafErr := a.encryptionLeaf()
-	var platform *vmletv1.SevPlatform
+	var platform *capabilitiesv1.SevPlatform
 	var noPlatform *device.Failure
 	asked := false
 	for _, k := range a.kinds() {
@@ -60,7 +60,7 @@ func (a *asker) sev() {
 }
 
 // withoutFlag says why the kernel doesn't show a kind that the processor has. A virtual machine's processor can't tell.
-func (a *asker) withoutFlag(k kind, leaf device.CPUIDLeaf) *vmletv1.ConfidentialFeature {
+func (a *asker) withoutFlag(k kind, leaf device.CPUIDLeaf) *capabilitiesv1.ConfidentialFeature {
 	if leaf.EAX>>k.bit&1 == 0 || a.host.Virtualization.Guest {
 		return unsupported("")
 	}
@@ -68,7 +68,7 @@ func (a *asker) withoutFlag(k kind, leaf device.CPUIDLeaf) *vmletv1.Confidential
 		"enable SMEE and %s in firmware, and boot without mem_encrypt=off", k.name, k.flag, k.name))
 }
 
-func (a *asker) sevFeature(k kind, noPlatform *device.Failure) *vmletv1.ConfidentialFeature {
+func (a *asker) sevFeature(k kind, noPlatform *device.Failure) *capabilitiesv1.ConfidentialFeature {
 	if problem := a.parameter("kvm_amd", k.parameter, k.name, "flag "+k.flag); problem != "" {
 		return unsupported(problem)
 	}
@@ -77,7 +77,7 @@ func (a *asker) sevFeature(k kind, noPlatform *device.Failure) *vmletv1.Confiden
 			k.parameter, k.resource, k.ids))
 	}
 	if noPlatform == nil {
-		return &vmletv1.ConfidentialFeature{Supported: true}
+		return &capabilitiesv1.ConfidentialFeature{Supported: true}
 	}
 	why := "kvm_amd's parameter " + k.parameter + " is on and " + noPlatform.Sentence()
 	if undecided(noPlatform.Errno) {
@@ -96,7 +96,7 @@ func undecided(errno syscall.Errno) bool {
 }
 
 // platform opens /dev/sev and asks for its status; the failure is why that can't be.
-func (a *asker) platform() (*vmletv1.SevPlatform, *device.Failure) {
+func (a *asker) platform() (*capabilitiesv1.SevPlatform, *device.Failure) {
 	path := a.roots.DevPath("sev")
 	fd, fail := device.OpenFor(path, unix.O_RDONLY, func() string {
 		return "load ccp (modprobe ccp) and look in the kernel's log (dmesg) for its firmware; in a container, pass the device in"
@@ -109,7 +109,7 @@ func (a *asker) platform() (*vmletv1.SevPlatform, *device.Failure) {
 }
 
 // describe adds what only CPUID and the misc controller tell.
-func (a *asker) describe(p *vmletv1.SevPlatform, leaf device.CPUIDLeaf, err error) {
+func (a *asker) describe(p *capabilitiesv1.SevPlatform, leaf device.CPUIDLeaf, err error) {
 	if err != nil {
 		a.missing(factPlatform, fmt.Sprintf("C-bit and physical bits: %v", err))
 	}

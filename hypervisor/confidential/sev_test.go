@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
@@ -84,7 +84,7 @@ func allOn() modules {
 }
 
 func TestSEVOn(t *testing.T) {
-	platform := &vmletv1.SevPlatform{
+	platform := &capabilitiesv1.SevPlatform{
 		ApiMajor: 1, ApiMinor: 55, Build: 24, State: "working", GuestCount: 3,
 		MaxGuests: 410, MaxEsGuests: 99, CbitPosition: 51, ReducedPhysicalBits: 5,
 	}
@@ -92,7 +92,7 @@ func TestSEVOn(t *testing.T) {
 	fewer.MaxGuests, fewer.MaxEsGuests = 400, 98
 	for name, tt := range map[string]struct {
 		misc map[string]uint64
-		want *vmletv1.SevPlatform
+		want *capabilitiesv1.SevPlatform
 	}{
 		"by CPUID":           {nil, platform},
 		"by the misc cgroup": {map[string]uint64{"sev": 400, "sev_es": 98}, fewer},
@@ -100,7 +100,7 @@ func TestSEVOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &asker{kernel: healthy(), cpuid: leaves, roots: withDevice(t), host: amd(sevFlags, allOn(), tt.misc)}
 			out, unknown := discover(t.Context(), a, "amd64")
-			for _, f := range []*vmletv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp} {
+			for _, f := range []*capabilitiesv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp} {
 				check(t, f, true, nil)
 			}
 			if !proto.Equal(out.SevPlatform, tt.want) || len(unknown) != 0 {
@@ -199,7 +199,7 @@ func TestSEVDevice(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			out, unknown := discover(t.Context(), &asker{kernel: tt.psp, cpuid: leaves, roots: tt.roots(t), host: amd(sevFlags, allOn(), nil)}, "amd64")
-			for _, f := range []*vmletv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp} {
+			for _, f := range []*capabilitiesv1.ConfidentialFeature{out.Sev, out.SevEs, out.SevSnp} {
 				check(t, f, false, tt.says)
 			}
 			if out.SevPlatform != nil || (len(unknown) == 3) != tt.unknown || !tt.unknown && len(unknown) > 0 {

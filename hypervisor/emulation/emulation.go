@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -33,11 +33,11 @@ func (Emulation) Check(context.Context) hypervisor.Status {
 
 // Layers: the CPU has all that QEMU can emulate.
 func (Emulation) Layers() spec.Layers {
-	return spec.Layers{hypervisor.NameEmulation: {Cpu: &vmletv1.CPU{Model: "max"}}}
+	return spec.Layers{hypervisor.NameEmulation: {Cpu: &specv1.CPU{Model: "max"}}}
 }
 
 // Validate refuses what needs a processor that runs the guest itself.
-func (Emulation) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
+func (Emulation) Validate(s *specv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	var faults spec.FieldErrors
 	if s.GetCpu().GetModel() == "host" {
 		faults.Add("cpu.model", "host needs a hypervisor, and this VM runs under emulation: want max or a named model")

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -14,11 +14,11 @@ const maxVCPUsARM64 = 512
 
 // Layers: the guest's CPU is the node's.
 func (KVM) Layers() spec.Layers {
-	return spec.Layers{hypervisor.NameKVM: {Cpu: &vmletv1.CPU{Model: "host"}}}
+	return spec.Layers{hypervisor.NameKVM: {Cpu: &specv1.CPU{Model: "host"}}}
 }
 
 // Validate refuses what KVM has on no machine of the architecture. What this machine's KVM can't do is found by trying.
-func (KVM) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+func (KVM) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
 	var faults spec.FieldErrors
 	if arch != spec.ArchARM64 {
 		return nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
@@ -29,10 +29,10 @@ var _ hypervisor.Discoverer = KVM{}
 // Whether guests may have guests it says where an extension tells; elsewhere it is in the files of KVM's modules, which sysfs reads.
 // Where there is no /dev/kvm there is nothing to ask for, and so nothing unknown. It makes a virtual machine and a vCPU, and runs
 // nothing.
-func (k KVM) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact {
+func (k KVM) Discover(ctx context.Context, into *capabilitiesv1.HypervisorCapabilities) []*capabilitiesv1.UnknownFact {
 	d, err := device.Within(ctx, k.discover)
 	if err != nil {
-		return []*vmletv1.UnknownFact{{Fact: factAll, Reason: device.NoAnswer(k.Device(), err).Error()}}
+		return []*capabilitiesv1.UnknownFact{{Fact: factAll, Reason: device.NoAnswer(k.Device(), err).Error()}}
 	}
 	found := d.found
 	into.ApiVersion, into.Limits, into.Extensions = found.ApiVersion, found.Limits, found.Extensions
@@ -65,17 +65,17 @@ type discovery struct {
 	// Descriptors of /dev/kvm and of a virtual machine; vm is -1 when none could be made, for the reason in noVM.
 	kvm, vm int
 	noVM    error
-	found   *vmletv1.HypervisorCapabilities
-	unknown []*vmletv1.UnknownFact
+	found   *capabilitiesv1.HypervisorCapabilities
+	unknown []*capabilitiesv1.UnknownFact
 }
 
 func newDiscovery(kernel device.Kernel, roots sysfs.Roots, path string) *discovery {
-	return &discovery{kernel: kernel, roots: roots, device: path, kvm: -1, vm: -1, found: &vmletv1.HypervisorCapabilities{}}
+	return &discovery{kernel: kernel, roots: roots, device: path, kvm: -1, vm: -1, found: &capabilitiesv1.HypervisorCapabilities{}}
 }
 
 // missing notes a fact that could not be asked for.
 func (d *discovery) missing(fact string, err error) {
-	d.unknown = append(d.unknown, &vmletv1.UnknownFact{Fact: fact, Reason: err.Error()})
+	d.unknown = append(d.unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: err.Error()})
 }
 
 // failed words what the kernel answered to an ioctl.
@@ -153,7 +153,7 @@ func (d *discovery) limits() {
 	if ids == 0 {
 		ids = most
 	}
-	d.found.Limits = &vmletv1.HypervisorLimits{
+	d.found.Limits = &capabilitiesv1.HypervisorLimits{
 		MaxVcpus: most, RecommendedVcpus: recommended, MaxVcpuId: ids, MaxMemorySlots: d.extension(capNRMemslots),
 	}
 }

@@ -2,10 +2,9 @@ package kvm
 
 import (
 	"fmt"
-	"slices"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
+	"slices"
 )
 
 // askProcessor asks for what only x86 has.
@@ -100,7 +99,7 @@ func (d *discovery) hypervFeatures() []string {
 }
 
 // cpuid asks for a list of CPUID leaves, with more room until it fits.
-func (d *discovery) cpuid(fd int, name string, request uintptr) ([]*vmletv1.CpuidLeaf, error) {
+func (d *discovery) cpuid(fd int, name string, request uintptr) ([]*capabilitiesv1.CpuidLeaf, error) {
 	for room := 64; room <= maxListed; room *= 2 {
 		buf := newCPUIDBuffer(room)
 		_, err := d.kernel.Fill(fd, request, buf)
@@ -142,7 +141,7 @@ func (d *discovery) msrList(name string, request uintptr) ([]uint32, error) {
 // tsc asks for the frequency of a new vCPU's TSC, which is the host's own. Where KVM doesn't tell, the kernel's file or the
 // processor may.
 func (d *discovery) tsc(vcpu int, noVCPU error) {
-	d.found.Tsc = &vmletv1.TscInfo{Scalable: d.extension(capTSCControl) > 0}
+	d.found.Tsc = &capabilitiesv1.TscInfo{Scalable: d.extension(capTSCControl) > 0}
 	hz, err := d.tscOf(vcpu, noVCPU)
 	if err != nil {
 		if hz = tscOfHost(d.roots); hz == 0 {

@@ -1,16 +1,15 @@
 package kvm
 
 import (
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
-	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 )
 
 // A KVM that has everything, with lists that are too long for the first try.
@@ -47,10 +46,10 @@ func TestDiscoverFull(t *testing.T) {
 	if !slices.Equal(got.HypervFeatures, want) {
 		t.Errorf("Hyper-V: %v, want %v", got.HypervFeatures, want)
 	}
-	if l := (&vmletv1.HypervisorLimits{MaxVcpus: 1024, RecommendedVcpus: 8, MaxVcpuId: 4096, MaxMemorySlots: 509}); !proto.Equal(got.Limits, l) {
+	if l := (&capabilitiesv1.HypervisorLimits{MaxVcpus: 1024, RecommendedVcpus: 8, MaxVcpuId: 4096, MaxMemorySlots: 509}); !proto.Equal(got.Limits, l) {
 		t.Errorf("limits: %v, want %v", got.Limits, l)
 	}
-	if tsc := (&vmletv1.TscInfo{FrequencyHz: 2_596_120_000, Scalable: true}); !proto.Equal(got.Tsc, tsc) {
+	if tsc := (&capabilitiesv1.TscInfo{FrequencyHz: 2_596_120_000, Scalable: true}); !proto.Equal(got.Tsc, tsc) {
 		t.Errorf("TSC: %v, want %v", got.Tsc, tsc)
 	}
 	for name, answer := range map[string]int64{
@@ -63,7 +62,7 @@ func TestDiscoverFull(t *testing.T) {
 	if _, listed := got.Extensions["KVM_CAP_IRQCHIP"]; listed || len(got.Extensions) != len(k.extensions)+1 {
 		t.Errorf("extensions that weren't answered: %v", got.Extensions)
 	}
-	if leaf := (&vmletv1.CpuidLeaf{Function: 149, Index: 150, Eax: 152, Ebx: 153, Ecx: 154, Edx: 155}); len(got.Cpuid) != 150 || !proto.Equal(got.Cpuid[149], leaf) {
+	if leaf := (&capabilitiesv1.CpuidLeaf{Function: 149, Index: 150, Eax: 152, Ebx: 153, Ecx: 154, Edx: 155}); len(got.Cpuid) != 150 || !proto.Equal(got.Cpuid[149], leaf) {
 		t.Errorf("%d leaves, the last %v", len(got.Cpuid), got.Cpuid[len(got.Cpuid)-1])
 	}
 	if !slices.Equal(got.Msrs, k.msrs) || !slices.Equal(got.FeatureMsrs, k.featureMSRs) || len(got.HypervCpuid) != 1 || got.HypervCpuid[0].Eax != 0x4000000A {
@@ -103,7 +102,7 @@ func TestDiscoverOld(t *testing.T) {
 	k := &fakeKVM{extensions: map[uintptr]int{61: 1, 167: 1}, khz: 1_000_000, hvLeaves: [][7]uint32{{0x40000000}}}
 	d := k.discovery(t, sysfs.Roots{Sys: t.TempDir()})
 	d.ask()
-	if l := (&vmletv1.HypervisorLimits{MaxVcpus: 4, RecommendedVcpus: 4, MaxVcpuId: 4}); !proto.Equal(d.found.Limits, l) {
+	if l := (&capabilitiesv1.HypervisorLimits{MaxVcpus: 4, RecommendedVcpus: 4, MaxVcpuId: 4}); !proto.Equal(d.found.Limits, l) {
 		t.Errorf("limits: %v, want %v", d.found.Limits, l)
 	}
 	if len(d.found.HypervCpuid) != 1 || len(d.unknown) != 0 || d.found.Tsc.GetScalable() {

@@ -7,16 +7,16 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
 // discoverReal asks the real /dev/kvm, and skips where there is none.
-func discoverReal(t *testing.T) *vmletv1.HypervisorCapabilities {
+func discoverReal(t *testing.T) *capabilitiesv1.HypervisorCapabilities {
 	t.Helper()
 	realMachine(t)
-	var found vmletv1.HypervisorCapabilities
+	var found capabilitiesv1.HypervisorCapabilities
 	for _, u := range (KVM{}).Discover(t.Context(), &found) {
 		t.Errorf("unknown: %v", u)
 	}
@@ -56,7 +56,7 @@ func TestVendorAgreesWithCPUID(t *testing.T) {
 	}
 }
 
-func leafOf(t *testing.T, found *vmletv1.HypervisorCapabilities, function uint32) *vmletv1.CpuidLeaf {
+func leafOf(t *testing.T, found *capabilitiesv1.HypervisorCapabilities, function uint32) *capabilitiesv1.CpuidLeaf {
 	t.Helper()
 	for _, l := range found.Cpuid {
 		if l.Function == function && l.Index == 0 {
@@ -79,20 +79,20 @@ func TestCPUIDAgreesWithQEMU(t *testing.T) {
 	for _, f := range []struct {
 		name     string
 		function uint32
-		word     func(*vmletv1.CpuidLeaf) uint32
+		word     func(*capabilitiesv1.CpuidLeaf) uint32
 		bit      uint
 	}{
-		{"sse2", 1, (*vmletv1.CpuidLeaf).GetEdx, 26}, {"pclmulqdq", 1, (*vmletv1.CpuidLeaf).GetEcx, 1},
-		{"ssse3", 1, (*vmletv1.CpuidLeaf).GetEcx, 9}, {"fma", 1, (*vmletv1.CpuidLeaf).GetEcx, 12},
-		{"pcid", 1, (*vmletv1.CpuidLeaf).GetEcx, 17}, {"aes", 1, (*vmletv1.CpuidLeaf).GetEcx, 25},
-		{"avx", 1, (*vmletv1.CpuidLeaf).GetEcx, 28}, {"rdrand", 1, (*vmletv1.CpuidLeaf).GetEcx, 30},
-		{"bmi1", 7, (*vmletv1.CpuidLeaf).GetEbx, 3}, {"hle", 7, (*vmletv1.CpuidLeaf).GetEbx, 4},
-		{"avx2", 7, (*vmletv1.CpuidLeaf).GetEbx, 5}, {"rtm", 7, (*vmletv1.CpuidLeaf).GetEbx, 11},
-		{"avx512f", 7, (*vmletv1.CpuidLeaf).GetEbx, 16}, {"rdseed", 7, (*vmletv1.CpuidLeaf).GetEbx, 18},
-		{"sha-ni", 7, (*vmletv1.CpuidLeaf).GetEbx, 29}, {"umip", 7, (*vmletv1.CpuidLeaf).GetEcx, 2},
-		{"gfni", 7, (*vmletv1.CpuidLeaf).GetEcx, 8}, {"fsrm", 7, (*vmletv1.CpuidLeaf).GetEdx, 4},
-		{"nx", 0x80000001, (*vmletv1.CpuidLeaf).GetEdx, 20}, {"pdpe1gb", 0x80000001, (*vmletv1.CpuidLeaf).GetEdx, 26},
-		{"sse4a", 0x80000001, (*vmletv1.CpuidLeaf).GetEcx, 6}, {"tbm", 0x80000001, (*vmletv1.CpuidLeaf).GetEcx, 21},
+		{"sse2", 1, (*capabilitiesv1.CpuidLeaf).GetEdx, 26}, {"pclmulqdq", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 1},
+		{"ssse3", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 9}, {"fma", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 12},
+		{"pcid", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 17}, {"aes", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 25},
+		{"avx", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 28}, {"rdrand", 1, (*capabilitiesv1.CpuidLeaf).GetEcx, 30},
+		{"bmi1", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 3}, {"hle", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 4},
+		{"avx2", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 5}, {"rtm", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 11},
+		{"avx512f", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 16}, {"rdseed", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 18},
+		{"sha-ni", 7, (*capabilitiesv1.CpuidLeaf).GetEbx, 29}, {"umip", 7, (*capabilitiesv1.CpuidLeaf).GetEcx, 2},
+		{"gfni", 7, (*capabilitiesv1.CpuidLeaf).GetEcx, 8}, {"fsrm", 7, (*capabilitiesv1.CpuidLeaf).GetEdx, 4},
+		{"nx", 0x80000001, (*capabilitiesv1.CpuidLeaf).GetEdx, 20}, {"pdpe1gb", 0x80000001, (*capabilitiesv1.CpuidLeaf).GetEdx, 26},
+		{"sse4a", 0x80000001, (*capabilitiesv1.CpuidLeaf).GetEcx, 6}, {"tbm", 0x80000001, (*capabilitiesv1.CpuidLeaf).GetEcx, 21},
 	} {
 		want, told := props[f.name].(bool)
 		if !told {

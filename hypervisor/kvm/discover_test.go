@@ -2,15 +2,14 @@ package kvm
 
 import (
 	"context"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
+	"golang.org/x/sys/unix"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
-	"golang.org/x/sys/unix"
 )
 
 // Numbers are part of the kernel's interface: the ones that something hangs on must be those of their names.
@@ -70,7 +69,7 @@ func TestDiscoverDevice(t *testing.T) {
 			if err := tt.make(roots.DevPath("kvm")); err != nil {
 				t.Fatal(err)
 			}
-			var found vmletv1.HypervisorCapabilities
+			var found capabilitiesv1.HypervisorCapabilities
 			unknown := KVM{Roots: roots}.Discover(t.Context(), &found)
 			if tt.says == "" && len(unknown) == 0 {
 				return
@@ -86,7 +85,7 @@ func TestDiscoverDevice(t *testing.T) {
 func TestDiscoverGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	found := vmletv1.HypervisorCapabilities{Name: "kvm"}
+	found := capabilitiesv1.HypervisorCapabilities{Name: "kvm"}
 	if unknown := (KVM{}).Discover(ctx, &found); len(unknown) > 0 && found.Extensions != nil {
 		t.Errorf("%v, and extensions", unknown)
 	}

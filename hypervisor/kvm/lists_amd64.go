@@ -3,9 +3,8 @@ package kvm
 import (
 	"encoding/binary"
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"unsafe"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // maxListed bounds how many leaves or MSRs KVM is asked for; it has 256 leaves at most (KVM_MAX_CPUID_ENTRIES) and some hundred
@@ -31,16 +30,16 @@ func newMSRBuffer(room int) []byte {
 }
 
 // parseCPUID reads a struct kvm_cpuid2.
-func parseCPUID(buf []byte) ([]*vmletv1.CpuidLeaf, error) {
+func parseCPUID(buf []byte) ([]*capabilitiesv1.CpuidLeaf, error) {
 	entries, n, err := counted(buf, cpuidHeader, cpuidEntry)
 	if err != nil {
 		return nil, err
 	}
-	leaves := make([]*vmletv1.CpuidLeaf, n)
+	leaves := make([]*capabilitiesv1.CpuidLeaf, n)
 	for i := range leaves {
 		// struct kvm_cpuid_entry2: function, index, flags, eax, ebx, ecx, edx, padding.
 		field := func(at int) uint32 { return binary.NativeEndian.Uint32(entries[i*cpuidEntry+4*at:]) }
-		leaves[i] = &vmletv1.CpuidLeaf{
+		leaves[i] = &capabilitiesv1.CpuidLeaf{
 			Function: field(0), Index: field(1), Eax: field(3), Ebx: field(4), Ecx: field(5), Edx: field(6),
 		}
 	}

@@ -1,10 +1,10 @@
 package kvm
 
-import vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+import capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 
 // withoutPlace takes out of CPUID leaves which of the host's CPUs answered: KVM passes on the APIC id of the one that it was asked
 // on, which is another one each time and nothing that a guest gets (Intel SDM volume 2, CPUID; AMD APM volume 3, appendix E).
-func withoutPlace(leaves []*vmletv1.CpuidLeaf) []*vmletv1.CpuidLeaf {
+func withoutPlace(leaves []*capabilitiesv1.CpuidLeaf) []*capabilitiesv1.CpuidLeaf {
 	for _, l := range leaves {
 		switch l.Function {
 		case 1:

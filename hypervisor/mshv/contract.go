@@ -2,7 +2,7 @@ package mshv
 
 import (
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -11,11 +11,11 @@ const maxVCPUs = 256
 
 // Layers: the guest's CPU is the node's.
 func (MSHV) Layers() spec.Layers {
-	return spec.Layers{hypervisor.NameMSHV: {Cpu: &vmletv1.CPU{Model: "host"}}}
+	return spec.Layers{hypervisor.NameMSHV: {Cpu: &specv1.CPU{Model: "host"}}}
 }
 
 // Validate refuses what the kernel's driver has on no machine.
-func (MSHV) Validate(s *vmletv1.VirtualMachineSpec, _ string) spec.FieldErrors {
+func (MSHV) Validate(s *specv1.VirtualMachineSpec, _ string) spec.FieldErrors {
 	var faults spec.FieldErrors
 	if n := spec.VCPULimit(s.GetCpu()); n > maxVCPUs {
 		faults.Add("cpu", "%d vCPUs: MSHV has at most %d: want fewer, or hypervisor kvm", n, maxVCPUs)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,7 +42,7 @@ var _ hypervisor.Discoverer = MSHV{}
 // Discover asks for the TSC's frequency, which is all that Linux's interface tells of the hypervisor: it has no call for
 // extensions or limits (MSHV_CHECK_EXTENSION was never part of Linux), and Hyper-V's features are its guests' by nature, as the
 // VMM sets them. Where there is no /dev/mshv there is nothing to ask for, and so nothing unknown.
-func (m MSHV) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities) []*vmletv1.UnknownFact {
+func (m MSHV) Discover(ctx context.Context, into *capabilitiesv1.HypervisorCapabilities) []*capabilitiesv1.UnknownFact {
 	type answer struct {
 		hz   uint64
 		fact string
@@ -64,10 +64,10 @@ func (m MSHV) Discover(ctx context.Context, into *vmletv1.HypervisorCapabilities
 		a = answer{fact: factAll, err: device.NoAnswer(m.Device(), err)}
 	}
 	if a.err != nil {
-		return []*vmletv1.UnknownFact{{Fact: a.fact, Reason: a.err.Error()}}
+		return []*capabilitiesv1.UnknownFact{{Fact: a.fact, Reason: a.err.Error()}}
 	}
 	if a.hz != 0 {
-		into.Tsc = &vmletv1.TscInfo{FrequencyHz: a.hz}
+		into.Tsc = &capabilitiesv1.TscInfo{FrequencyHz: a.hz}
 	}
 	return nil
 }

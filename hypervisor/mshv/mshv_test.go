@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
@@ -131,7 +131,7 @@ func TestDiscover(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var found vmletv1.HypervisorCapabilities
+			var found capabilitiesv1.HypervisorCapabilities
 			unknown := machine(t, &tt.driver).Discover(t.Context(), &found)
 			if found.GetTsc().GetFrequencyHz() != tt.hz || len(tt.driver.partitions) != tt.partitions {
 				t.Errorf("%v, %d partitions", &found, len(tt.driver.partitions))
@@ -155,7 +155,7 @@ func TestDiscover(t *testing.T) {
 func TestDiscoverNoDevice(t *testing.T) {
 	dev := t.TempDir()
 	m := MSHV{Roots: sysfs.Roots{Dev: dev}}
-	var found vmletv1.HypervisorCapabilities
+	var found capabilitiesv1.HypervisorCapabilities
 	if unknown := m.Discover(t.Context(), &found); len(unknown) != 0 || found.Tsc != nil {
 		t.Errorf("%v, %v", unknown, &found)
 	}

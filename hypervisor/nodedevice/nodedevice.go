@@ -8,12 +8,12 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
-// States of a device, as vmletv1.DeviceCapability has them.
+// States of a device, as capabilitiesv1.DeviceCapability has them.
 const (
 	Works    = "works"
 	Absent   = "absent"
@@ -22,13 +22,13 @@ const (
 
 // Discover tries the devices under the root, in a fixed order. It returns within seconds, sooner when ctx ends; a device that
 // doesn't answer by then is unusable.
-func Discover(ctx context.Context, roots sysfs.Roots) []*vmletv1.DeviceCapability {
+func Discover(ctx context.Context, roots sysfs.Roots) []*capabilitiesv1.DeviceCapability {
 	return discover(ctx, roots, device.System{})
 }
 
-func discover(ctx context.Context, roots sysfs.Roots, kernel device.Kernel) []*vmletv1.DeviceCapability {
+func discover(ctx context.Context, roots sysfs.Roots, kernel device.Kernel) []*capabilitiesv1.DeviceCapability {
 	nodes := nodes()
-	found := make([]*vmletv1.DeviceCapability, len(nodes))
+	found := make([]*capabilitiesv1.DeviceCapability, len(nodes))
 	// Each by itself: one that hangs costs the others nothing.
 	var all sync.WaitGroup
 	for i, n := range nodes {
@@ -50,12 +50,12 @@ func Paths(roots sysfs.Roots) []string {
 	return paths
 }
 
-func (n node) capability(ctx context.Context, kernel device.Kernel, path string) *vmletv1.DeviceCapability {
+func (n node) capability(ctx context.Context, kernel device.Kernel, path string) *capabilitiesv1.DeviceCapability {
 	o, err := device.Within(ctx, func(context.Context) outcome { return n.try(kernel, path) })
 	if err != nil {
 		o = outcome{state: Unusable, fail: device.NoAnswer(path, err)}
 	}
-	c := &vmletv1.DeviceCapability{Name: n.name, Path: path, State: o.state}
+	c := &capabilitiesv1.DeviceCapability{Name: n.name, Path: path, State: o.state}
 	if o.fail != nil {
 		c.Reason, c.Remedy, c.Errno = o.fail.Reason, o.fail.Remedy, device.ErrnoName(o.fail.Errno)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/device"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
@@ -63,8 +63,8 @@ func tree(t *testing.T) string {
 	return dev
 }
 
-func byName(found []*vmletv1.DeviceCapability) map[string]*vmletv1.DeviceCapability {
-	m := map[string]*vmletv1.DeviceCapability{}
+func byName(found []*capabilitiesv1.DeviceCapability) map[string]*capabilitiesv1.DeviceCapability {
+	m := map[string]*capabilitiesv1.DeviceCapability{}
 	for _, c := range found {
 		m[c.Name] = c
 	}

@@ -9,7 +9,7 @@ import (
 	"math"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -64,7 +64,7 @@ func (b *Breakdown) ordinary() uint64 {
 // Request is what a cost depends on.
 type Request struct {
 	// Spec with every default filled in.
-	Spec *vmletv1.VirtualMachineSpec
+	Spec *specv1.VirtualMachineSpec
 	// Hypervisor that it runs under, and VMM: "qemu", "cloud-hypervisor".
 	Hypervisor hypervisor.Hypervisor
 	VMM        string

@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
@@ -160,7 +160,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("twice %d is %d", plain.Total, twice.Total)
 	}
 	r.Ratio = 0
-	r.Spec.HostDevices, r.SEV = []*vmletv1.HostDevice{{}, {}}, true
+	r.Spec.HostDevices, r.SEV = []*specv1.HostDevice{{}, {}}, true
 	if b := of(t, r); b.Total < plain.Total+24*mib || len(b.Parts) != len(plain.Parts)+2 {
 		t.Errorf("devices and encryption cost %d over %d", b.Total, plain.Total)
 	}
@@ -234,7 +234,7 @@ func TestFaults(t *testing.T) {
 	if _, err := overhead.Of(r); !errors.As(err, &faults) || faults[0].Field != "memory.size" {
 		t.Errorf("memory: %v", err)
 	}
-	r.Spec.Memory = &vmletv1.Memory{Size: "1Gi", HugePages: &vmletv1.HugePages{PageSize: "3Mi"}}
+	r.Spec.Memory = &specv1.Memory{Size: "1Gi", HugePages: &specv1.HugePages{PageSize: "3Mi"}}
 	if _, err := overhead.Of(r); !errors.As(err, &faults) || faults[0].Field != "memory.hugePages.pageSize" {
 		t.Errorf("huge pages: %v", err)
 	}

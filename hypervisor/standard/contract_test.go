@@ -9,7 +9,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
@@ -25,14 +25,14 @@ func TestDefaultsByHypervisor(t *testing.T) {
 		{"emulation", "arm64", "max", "virt", "uefi"},
 	} {
 		target := spec.Target{ID: "id", Hypervisor: c.hypervisor, VMM: "qemu", Arch: c.arch, Defaults: new(qemu.QEMU).Defaults(c.arch)}
-		s := spec.Default(&vmletv1.VirtualMachineSpec{Name: "a"}, target, r.Layers())
+		s := spec.Default(&specv1.VirtualMachineSpec{Name: "a"}, target, r.Layers())
 		if s.GetCpu().GetModel() != c.model || s.GetMachineType() != c.machine || s.GetBoot().GetFirmware() != c.firmware {
 			t.Errorf("%s/%s: %v", c.hypervisor, c.arch, s)
 		}
 		if faults := r.Validate(s, c.arch); faults != nil {
 			t.Errorf("%s/%s: its own defaults have faults: %v", c.hypervisor, c.arch, faults)
 		}
-		mine := spec.Default(&vmletv1.VirtualMachineSpec{Name: "a", Cpu: &vmletv1.CPU{Model: "mine"}}, target, r.Layers())
+		mine := spec.Default(&specv1.VirtualMachineSpec{Name: "a", Cpu: &specv1.CPU{Model: "mine"}}, target, r.Layers())
 		if mine.GetCpu().GetModel() != "mine" || mine.GetCpu().GetCores() != 1 {
 			t.Errorf("%s/%s: what was set became %v", c.hypervisor, c.arch, mine.GetCpu())
 		}

@@ -3,17 +3,16 @@ package main
 import (
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // client is a connection to an agent's API, for what the command would round, or
 // drown in its own start.
 type client struct {
-	vmletv1.NodeServiceClient
+	nodev1.NodeServiceClient
 	conn *grpc.ClientConn
 }
 
@@ -26,7 +25,7 @@ func (v *vmlet) client() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{vmletv1.NewNodeServiceClient(conn), conn}, nil
+	return &client{nodev1.NewNodeServiceClient(conn), conn}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() } // nothing is under way on it

@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"os"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // keepRunning: how long a guest stands still that goes on after its save, beside the
@@ -67,7 +66,7 @@ func (v *vmlet) saveAndKeep(ctx context.Context, to string) (time.Duration, erro
 		return 0, err
 	}
 	defer client.close()
-	stream, err := client.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: "bench", Directory: to, KeepRunning: true})
+	stream, err := client.SaveVM(ctx, &nodev1.SaveVMRequest{Name: "bench", Directory: to, KeepRunning: true})
 	if err != nil {
 		return 0, err
 	}

@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // smallMemory is a small VM's, in bytes.
@@ -110,13 +109,13 @@ func (f *fleet) adoptVMs(ctx context.Context, b *bench, v *vmlet) error {
 	}
 	defer c.close()
 	for {
-		list, err := c.ListVMs(ctx, new(vmletv1.ListVMsRequest))
+		list, err := c.ListVMs(ctx, new(nodev1.ListVMsRequest))
 		if err != nil && time.Since(begin) > time.Minute {
 			return err
 		}
 		running := 0
 		for _, vm := range list.GetVms() {
-			if vm.GetStatus().GetState() == vmletv1.State_STATE_RUNNING {
+			if vm.GetStatus().GetState() == nodev1.State_STATE_RUNNING {
 				running++
 			}
 		}
@@ -140,7 +139,7 @@ func (f *fleet) listVMs(ctx context.Context, b *bench, v *vmlet) error {
 		return err
 	}
 	f.call, err = b.repeat(func() error {
-		_, err := c.ListVMs(ctx, new(vmletv1.ListVMsRequest))
+		_, err := c.ListVMs(ctx, new(nodev1.ListVMsRequest))
 		return err
 	})
 	return err

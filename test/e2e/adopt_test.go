@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // agentKilled kills the agent under its VMs: those that run are adopted and
@@ -34,10 +33,10 @@ func (s *suite) agentKilled() {
 	isSaved.save(s.image(), false)
 	lazyImage := s.image()
 	isLazy.save(lazyImage, false)
-	s.must(s.restore(&vmletv1.RestoreVMRequest{Directory: lazyImage, Lazy: s.lazy()}))
+	s.must(s.restore(&nodev1.RestoreVMRequest{Directory: lazyImage, Lazy: s.lazy()}))
 	goesOn.resume()
 	shutDown.resume()
-	before := make(map[string]*vmletv1.ProcessStatus)
+	before := make(map[string]*nodev1.ProcessStatus)
 	for _, v := range []*vm{goesOn, stands, shutDown, vmmDies, shimDies, isLazy} {
 		before[v.name] = v.get().GetStatus().GetProcess()
 	}
@@ -80,7 +79,7 @@ func (s *suite) agentKilled() {
 }
 
 // endMeanwhile ends VMs, each in its own way, while no agent is there.
-func (s *suite) endMeanwhile(before map[string]*vmletv1.ProcessStatus) {
+func (s *suite) endMeanwhile(before map[string]*nodev1.ProcessStatus) {
 	s.t.Helper()
 	var ended []process
 	for _, name := range []string{"shut-down", "vmm-dies", "shim-dies"} {
@@ -95,7 +94,7 @@ func (s *suite) endMeanwhile(before map[string]*vmletv1.ProcessStatus) {
 	handle(s.t, before["goes-on"].GetVmmPid()) // still there
 }
 
-func says(t *testing.T, s *vmletv1.VirtualMachineStatus, words ...string) {
+func says(t *testing.T, s *nodev1.VirtualMachineStatus, words ...string) {
 	t.Helper()
 	for _, w := range words {
 		if !strings.Contains(s.GetMessage(), w) {
@@ -120,7 +119,7 @@ func (s *suite) rebooted() {
 	s.must(unix.Unmount(s.path("run", "ram"), 0))
 	s.must(os.RemoveAll(s.path("run")))
 	for _, v := range []*vm{ran, isSaved} {
-		s.editRecord(v.name, func(vm *vmletv1.VirtualMachine) { vm.Status.BootId = "an earlier boot" })
+		s.editRecord(v.name, func(vm *nodev1.VirtualMachine) { vm.Status.BootId = "an earlier boot" })
 	}
 	s.start()
 	says(s.t, ran.is(stopped), "rebooted")
@@ -135,12 +134,12 @@ func (s *suite) rebooted() {
 }
 
 // editRecord changes the record of a VM while no agent is there.
-func (n *node) editRecord(name string, edit func(*vmletv1.VirtualMachine)) {
+func (n *node) editRecord(name string, edit func(*nodev1.VirtualMachine)) {
 	n.t.Helper()
 	path := n.path("state", "vms", name, "vm.json")
 	content, err := os.ReadFile(path)
 	n.must(err)
-	vm := new(vmletv1.VirtualMachine)
+	vm := new(nodev1.VirtualMachine)
 	n.must(protojson.Unmarshal(content, vm))
 	edit(vm)
 	content, err = protojson.Marshal(vm)
@@ -179,7 +178,7 @@ func TestSecondAgent(t *testing.T) {
 			}
 		}
 	}
-	if _, err := n.api.ListVMs(n.ctx, &vmletv1.ListVMsRequest{}); err != nil {
+	if _, err := n.api.ListVMs(n.ctx, &nodev1.ListVMsRequest{}); err != nil {
 		t.Errorf("the first agent after that: %v", err)
 	}
 }
@@ -189,14 +188,14 @@ func TestSecondAgent(t *testing.T) {
 func (s *suite) crashes() {
 	v := s.boots("crash", guest.PVHOptions{})
 	for _, c := range []struct {
-		victim func(*vmletv1.ProcessStatus) int64
+		victim func(*nodev1.ProcessStatus) int64
 		word   string
 		paused bool
 	}{
-		{(*vmletv1.ProcessStatus).GetShimPid, "shim", false},
-		{(*vmletv1.ProcessStatus).GetVmmPid, "SIGKILL", false},
-		{(*vmletv1.ProcessStatus).GetShimPid, "shim", true},
-		{(*vmletv1.ProcessStatus).GetVmmPid, "SIGKILL", true},
+		{(*nodev1.ProcessStatus).GetShimPid, "shim", false},
+		{(*nodev1.ProcessStatus).GetVmmPid, "SIGKILL", false},
+		{(*nodev1.ProcessStatus).GetShimPid, "shim", true},
+		{(*nodev1.ProcessStatus).GetVmmPid, "SIGKILL", true},
 	} {
 		if c.paused {
 			v.pause()
@@ -223,7 +222,7 @@ func (s *suite) hangs() {
 	v.is(running)
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	_, err := s.api.PauseVM(impatient, &vmletv1.PauseVMRequest{Name: v.name})
+	_, err := s.api.PauseVM(impatient, &nodev1.PauseVMRequest{Name: v.name})
 	refused(s.t, err, codes.DeadlineExceeded)
 	vmm().signal(unix.SIGCONT)
 	v.pause() // what was asked for before may come only now
@@ -234,12 +233,12 @@ func (s *suite) hangs() {
 	stopped := vmm()
 	stopped.freeze()
 	from := v.now()
-	r, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name, GracePeriodMs: proto.Int64(1000)})
+	r, err := s.api.StopVM(s.ctx, &nodev1.StopVMRequest{Name: v.name, GracePeriodMs: proto.Int64(1000)})
 	s.must(err)
 	if !r.GetKilled() {
 		s.t.Error("killed is not set")
 	}
-	says(s.t, v.becomes(from, vmletv1.State_STATE_STOPPED), "grace period")
+	says(s.t, v.becomes(from, nodev1.State_STATE_STOPPED), "grace period")
 	stopped.gone()
 }
 
@@ -255,7 +254,7 @@ func TestFlood(t *testing.T) {
 	v := n.boot(pvh(t, "flood", "emulation", guest.PVHOptions{Flood: true}))
 	follower, cancel := context.WithCancel(n.ctx)
 	defer cancel()
-	stream, err := n.api.ReadLogs(follower, &vmletv1.ReadLogsRequest{Name: v.name, Follow: true})
+	stream, err := n.api.ReadLogs(follower, &nodev1.ReadLogsRequest{Name: v.name, Follow: true})
 	n.must(err)
 	for seen := 0; seen < kept+kept/2; {
 		m, err := stream.Recv()

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/vmlet/vmlet/capabilities"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // TestNodeCapabilities: the agent and `vmlet probe` say the same of the machine,
@@ -25,11 +25,11 @@ func TestNodeCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := newNode(t, nodeOptions{qemu: qemu{"link", link}, config: "obsoleteCPUModels: {Westmere: true}\n"})
-	service := vmletv1.NewCapabilitiesServiceClient(n.conn)
+	service := capabilitiesv1.NewCapabilitiesServiceClient(n.conn)
 	ctx, cancel := n.patient()
 	defer cancel()
 
-	got, err := service.GetCapabilities(ctx, &vmletv1.GetCapabilitiesRequest{})
+	got, err := service.GetCapabilities(ctx, &capabilitiesv1.GetCapabilitiesRequest{})
 	n.must(err)
 	doc := got.GetCapabilities()
 	if v := doc.GetVmms()[0]; v.GetState() != "works" || v.GetVersion() == "" || len(v.GetMachineTypes()) == 0 {
@@ -38,17 +38,17 @@ func TestNodeCapabilities(t *testing.T) {
 	if out := n.probe(); !capabilities.Equal(doc, out) {
 		t.Error("vmlet probe says something else than the agent")
 	}
-	models, err := service.GetSupportedCpuModels(ctx, &vmletv1.GetSupportedCpuModelsRequest{Hypervisor: "emulation"})
+	models, err := service.GetSupportedCpuModels(ctx, &capabilitiesv1.GetSupportedCpuModelsRequest{Hypervisor: "emulation"})
 	n.must(err)
 	for _, m := range models.GetModels() {
 		if m.GetName() == "Westmere" {
 			t.Error("an obsolete model is offered")
 		}
 	}
-	if _, err := service.GetSupportedCpuModels(ctx, &vmletv1.GetSupportedCpuModelsRequest{Hypervisor: "xen"}); status.Code(err) != codes.NotFound {
+	if _, err := service.GetSupportedCpuModels(ctx, &capabilitiesv1.GetSupportedCpuModelsRequest{Hypervisor: "xen"}); status.Code(err) != codes.NotFound {
 		t.Errorf("of a hypervisor that isn't there: %v", err)
 	}
-	labels, err := service.GetNodeLabels(ctx, &vmletv1.GetNodeLabelsRequest{})
+	labels, err := service.GetNodeLabels(ctx, &capabilitiesv1.GetNodeLabelsRequest{})
 	n.must(err)
 	if len(labels.GetLabels()) == 0 {
 		t.Error("no labels")
@@ -64,7 +64,7 @@ func TestNodeCapabilities(t *testing.T) {
 }
 
 // probe is the document of `vmlet probe`, which shares the agent's folder.
-func (n *node) probe() *vmletv1.Capabilities {
+func (n *node) probe() *capabilitiesv1.Capabilities {
 	n.t.Helper()
 	config, err := os.ReadFile(n.path("config.yaml"))
 	n.must(err)
@@ -74,7 +74,7 @@ func (n *node) probe() *vmletv1.Capabilities {
 	if !json.Valid(out) {
 		n.must(errors.New("vmlet probe -o json: not JSON"))
 	}
-	doc := new(vmletv1.Capabilities)
+	doc := new(capabilitiesv1.Capabilities)
 	n.must(protojson.Unmarshal(out, doc))
 	return doc
 }

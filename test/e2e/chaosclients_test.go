@@ -24,7 +24,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 )
 
@@ -36,7 +37,7 @@ type storm struct {
 	*lane
 	seed  uint64
 	vms   []*walked
-	api   vmletv1.NodeServiceClient
+	api   nodev1.NodeServiceClient
 	calls atomic.Int64
 	saves atomic.Int64
 	kills bool // somebody kills VMMs: an operation may end so
@@ -59,7 +60,7 @@ func newStorm(t *testing.T, g target, vms int) *storm {
 	conn, err := grpc.NewClient("unix:"+s.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quick))
 	s.must(err)
 	t.Cleanup(func() { conn.Close() })
-	s.api = vmletv1.NewNodeServiceClient(conn)
+	s.api = nodev1.NewNodeServiceClient(conn)
 	for range vms {
 		w := s.walked(nil)
 		w.resizable()
@@ -114,54 +115,54 @@ func (s *storm) ask(w *walked, random *rand.Rand) (string, error) {
 	var err error
 	switch op := random.IntN(24); op { // mostly those by which something runs
 	case 0, 1, 2, 3, 4:
-		_, err = last(s.api.StartVM(ctx, &vmletv1.StartVMRequest{Name: name, Cold: random.IntN(4) == 0}))
+		_, err = last(s.api.StartVM(ctx, &nodev1.StartVMRequest{Name: name, Cold: random.IntN(4) == 0}))
 		return "start", err
 	case 5, 6:
-		_, err = s.api.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: w.spec})
+		_, err = s.api.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: w.spec})
 		return "create", err
 	case 7, 8, 9, 10:
-		_, err = last(s.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: name, Directory: s.newImage(w), KeepRunning: op < 9}))
+		_, err = last(s.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: name, Directory: s.newImage(w), KeepRunning: op < 9}))
 		if err == nil {
 			s.saves.Add(1)
 		}
 		return "save", err
 	case 11:
-		_, err = s.api.StopVM(ctx, &vmletv1.StopVMRequest{Name: name, GracePeriodMs: proto.Int64(int64(random.IntN(3000)))})
+		_, err = s.api.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: proto.Int64(int64(random.IntN(3000)))})
 		return "stop", err
 	case 12:
-		_, err = s.api.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+		_, err = s.api.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 		return "kill", err
 	case 13:
-		_, err = s.api.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name})
+		_, err = s.api.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name})
 		return "delete", err
 	case 14:
-		_, err = last(s.api.RestoreVM(ctx, &vmletv1.RestoreVMRequest{Name: name, Directory: s.someImage(w, random)}))
+		_, err = last(s.api.RestoreVM(ctx, &nodev1.RestoreVMRequest{Name: name, Directory: s.someImage(w, random)}))
 		return "restore", err
 	case 15:
-		_, err = s.api.PauseVM(ctx, &vmletv1.PauseVMRequest{Name: name})
+		_, err = s.api.PauseVM(ctx, &nodev1.PauseVMRequest{Name: name})
 		return "pause", err
 	case 16, 17, 18:
-		_, err = s.api.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: name})
+		_, err = s.api.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: name})
 		return "resume", err
 	case 19:
-		_, err = s.api.Attach(ctx, &vmletv1.AttachRequest{Name: name, Device: &vmletv1.AttachRequest_Disk{Disk: &vmletv1.Disk{Name: "more", Path: w.more, Format: "raw"}}})
+		_, err = s.api.Attach(ctx, &nodev1.AttachRequest{Name: name, Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: "more", Path: w.more, Format: "raw"}}})
 		return "attach", err
 	case 20:
 		if s.vmm == "qemu" { // the guest has no driver that would let it go
 			break
 		}
-		_, err = s.api.Detach(ctx, &vmletv1.DetachRequest{Name: name, Device: "more"})
+		_, err = s.api.Detach(ctx, &nodev1.DetachRequest{Name: name, Device: "more"})
 		if status.Code(err) == codes.DeadlineExceeded { // a guest that is paused
 			err = nil
 		}
 		return "detach", err
 	case 21:
-		_, err = s.api.ResizeVM(ctx, &vmletv1.ResizeVMRequest{Name: name, Vcpus: 2})
+		_, err = s.api.ResizeVM(ctx, &nodev1.ResizeVMRequest{Name: name, Vcpus: 2})
 		return "resize", err
 	case 22:
 		return "reset", s.reset(ctx, w)
 	}
-	_, err = s.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
+	_, err = s.api.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
 	return "get", err
 }
 
@@ -171,7 +172,7 @@ func (s *storm) ask(w *walked, random *rand.Rand) (string, error) {
 func (s *storm) reset(ctx context.Context, w *walked) error {
 	w.resets.Lock()
 	defer w.resets.Unlock()
-	r, err := s.api.GetVM(ctx, &vmletv1.GetVMRequest{Name: w.v.name})
+	r, err := s.api.GetVM(ctx, &nodev1.GetVMRequest{Name: w.v.name})
 	if err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func (s *storm) reset(ctx context.Context, w *walked) error {
 		return nil
 	}
 	w.resetRun, w.resetUps = run, w.ups()
-	_, err = s.api.ResetVM(ctx, &vmletv1.ResetVMRequest{Name: w.v.name})
+	_, err = s.api.ResetVM(ctx, &nodev1.ResetVMRequest{Name: w.v.name})
 	return err
 }
 
@@ -308,7 +309,7 @@ func (w *walked) bringBack() {
 	switch state, _, err := w.state(); state {
 	case running:
 	case paused:
-		_, err := w.api.ResumeVM(w.ctx, &vmletv1.ResumeVMRequest{Name: w.v.name})
+		_, err := w.api.ResumeVM(w.ctx, &nodev1.ResumeVMRequest{Name: w.v.name})
 		w.must(err)
 	case 0:
 		w.must(errors.Join(err, w.doCreate(), w.doStart()))

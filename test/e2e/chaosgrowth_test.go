@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,9 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // weight is what grows when something is not given back.
@@ -141,7 +140,7 @@ func (s *suite) keptOften(v *vm) {
 	}
 	weights := make(map[string]weight)
 	for i := range times() {
-		_, err := last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: true}))
+		_, err := last(s.api.SaveVM(s.ctx, &nodev1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: true}))
 		v.must(err)
 		v.must(os.RemoveAll(dir))
 		if i == warm {

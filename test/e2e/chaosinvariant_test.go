@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -44,8 +45,8 @@ func (w *walked) settles(f fault) {
 }
 
 // state is the VM's; unspecified: there is none.
-func (w *walked) state() (vmletv1.State, *vmletv1.VirtualMachineStatus, error) {
-	r, err := w.api.GetVM(w.ctx, &vmletv1.GetVMRequest{Name: w.v.name})
+func (w *walked) state() (nodev1.State, *nodev1.VirtualMachineStatus, error) {
+	r, err := w.api.GetVM(w.ctx, &nodev1.GetVMRequest{Name: w.v.name})
 	if status.Code(err) == codes.NotFound {
 		return 0, nil, nil
 	}
@@ -186,7 +187,7 @@ func (w *walked) finished(o *operation) bool {
 	w.t.Helper()
 	state, s, err := w.state()
 	w.must(err)
-	has := slices.ContainsFunc(s.GetEffectiveSpec().GetDisks(), func(d *vmletv1.Disk) bool { return d.GetName() == "more" })
+	has := slices.ContainsFunc(s.GetEffectiveSpec().GetDisks(), func(d *specv1.Disk) bool { return d.GetName() == "more" })
 	switch {
 	case o.ends && state == crashed:
 		return true // nothing is left to end
@@ -251,7 +252,7 @@ func (w *walked) cold() error {
 	if state, _, err := w.state(); err != nil || state == 0 {
 		return errors.Join(err, w.doCreate(), w.doStart())
 	}
-	_, err := last(w.api.StartVM(w.ctx, &vmletv1.StartVMRequest{Name: w.v.name, Cold: true}))
+	_, err := last(w.api.StartVM(w.ctx, &nodev1.StartVMRequest{Name: w.v.name, Cold: true}))
 	return err
 }
 

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"google.golang.org/protobuf/proto"
 )
 
 // operation is something that is done to a VM while processes are killed.
@@ -22,7 +22,7 @@ type operation struct {
 	setup func(*walked)
 	do    func(*walked) error
 	// want is the VM's state afterwards; unspecified: there is none any more.
-	want vmletv1.State
+	want nodev1.State
 	// steps that are tried with this operation where each is tried once.
 	steps []string
 	// driver has those of a VMM's own driver.
@@ -117,7 +117,7 @@ func operations() []*operation {
 type walked struct {
 	*lane
 	v     *vm
-	spec  *vmletv1.VirtualMachineSpec
+	spec  *specv1.VirtualMachineSpec
 	dir   string // for its image
 	disk  string
 	more  string // a disk to be attached
@@ -142,12 +142,12 @@ func (l *lane) walked(*operation) *walked {
 	for _, path := range []string{w.disk, w.more} {
 		l.must(errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<20)))
 	}
-	root := &vmletv1.Disk{Name: "root", Path: w.disk, Format: "raw"}
+	root := &specv1.Disk{Name: "root", Path: w.disk, Format: "raw"}
 	if l.vmm == "cloud-hypervisor" { // a save takes such a VM away, and brings it back
 		root.Format = "qcow2"
 		qemuImg(l.t, "create", "-q", "-f", root.Format, w.disk, "1M")
 	}
-	w.spec.Disks = []*vmletv1.Disk{root}
+	w.spec.Disks = []*specv1.Disk{root}
 	w.spec.Networks = l.tap(w.spec.GetName())
 	w.v = &vm{node: l.node, name: w.spec.GetName(), lines: newJournal[string]()}
 	return w
@@ -191,7 +191,7 @@ func (w *walked) attached() {
 
 // resizable has room for one more vCPU.
 func (w *walked) resizable() {
-	w.spec.Cpu = &vmletv1.CPU{MaxVcpus: 2}
+	w.spec.Cpu = &specv1.CPU{MaxVcpus: 2}
 	w.running()
 }
 
@@ -205,12 +205,12 @@ func (w *walked) ended() {
 }
 
 func (w *walked) doCreate() error {
-	_, err := w.api.CreateVM(w.ctx, &vmletv1.CreateVMRequest{Spec: w.spec})
+	_, err := w.api.CreateVM(w.ctx, &nodev1.CreateVMRequest{Spec: w.spec})
 	return err
 }
 
 func (w *walked) doStart() error {
-	_, err := last(w.api.StartVM(w.ctx, &vmletv1.StartVMRequest{Name: w.v.name}))
+	_, err := last(w.api.StartVM(w.ctx, &nodev1.StartVMRequest{Name: w.v.name}))
 	return err
 }
 
@@ -219,7 +219,7 @@ func (w *walked) doSave() error { return w.saveTo(w.ctx, false) }
 func (w *walked) doSaveKept() error { return w.saveTo(w.ctx, true) }
 
 func (w *walked) saveTo(ctx context.Context, keep bool) error {
-	_, err := last(w.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: w.v.name, Directory: w.dir, KeepRunning: keep}))
+	_, err := last(w.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: w.v.name, Directory: w.dir, KeepRunning: keep}))
 	return err
 }
 
@@ -232,25 +232,25 @@ func (w *walked) doSaveCancelled() error {
 }
 
 func (w *walked) doRestore() error {
-	return w.restore(&vmletv1.RestoreVMRequest{Directory: w.dir, Name: w.v.name})
+	return w.restore(&nodev1.RestoreVMRequest{Directory: w.dir, Name: w.v.name})
 }
 
 func (w *walked) doRestoreLazily() error {
-	return w.restore(&vmletv1.RestoreVMRequest{Directory: w.dir, Name: w.v.name, Lazy: w.lazy()})
+	return w.restore(&nodev1.RestoreVMRequest{Directory: w.dir, Name: w.v.name, Lazy: w.lazy()})
 }
 
 func (w *walked) doStop() error {
-	_, err := w.api.StopVM(w.ctx, &vmletv1.StopVMRequest{Name: w.v.name, GracePeriodMs: proto.Int64(patience.Milliseconds())})
+	_, err := w.api.StopVM(w.ctx, &nodev1.StopVMRequest{Name: w.v.name, GracePeriodMs: proto.Int64(patience.Milliseconds())})
 	return err
 }
 
 func (w *walked) doKill() error {
-	_, err := w.api.KillVM(w.ctx, &vmletv1.KillVMRequest{Name: w.v.name})
+	_, err := w.api.KillVM(w.ctx, &nodev1.KillVMRequest{Name: w.v.name})
 	return err
 }
 
 func (w *walked) doDelete() error {
-	_, err := w.api.DeleteVM(w.ctx, &vmletv1.DeleteVMRequest{Name: w.v.name})
+	_, err := w.api.DeleteVM(w.ctx, &nodev1.DeleteVMRequest{Name: w.v.name})
 	return err
 }
 
@@ -264,7 +264,7 @@ func (w *walked) doAdopt() error {
 }
 
 func (w *walked) doAttach() error {
-	_, err := w.v.attachDisk(&vmletv1.Disk{Name: "more", Path: w.more, Format: "raw"})
+	_, err := w.v.attachDisk(&specv1.Disk{Name: "more", Path: w.more, Format: "raw"})
 	return err
 }
 

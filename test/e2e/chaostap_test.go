@@ -3,12 +3,11 @@ package e2e
 import (
 	"encoding/binary"
 	"fmt"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"hash/fnv"
 	"net"
 	"os"
 	"slices"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // mac is an address that no other VM has, of this node or of another test's.
@@ -21,15 +20,15 @@ func (n *node) mac(vm string) net.HardwareAddr {
 }
 
 // tap is an interface with a tap of the node's; none where there are no taps.
-func (n *node) tap(vm string) []*vmletv1.NetworkInterface {
+func (n *node) tap(vm string) []*specv1.NetworkInterface {
 	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
 		return nil
 	} else {
 		f.Close()
 	}
-	return []*vmletv1.NetworkInterface{{
+	return []*specv1.NetworkInterface{{
 		Name: "lan", Mac: n.mac(vm).String(),
-		Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{}},
+		Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{}},
 	}}
 }
 

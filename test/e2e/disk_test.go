@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 func qemuImg(t *testing.T, args ...string) {
@@ -36,7 +36,7 @@ func TestDisksBelongToTheState(t *testing.T) {
 	qemusOrSkip(t)
 	spec := linux(t, "disks")
 	raw, qcow2 := newDisk(t, "raw"), newDisk(t, "qcow2")
-	spec.Disks = []*vmletv1.Disk{{Path: raw, Format: "raw"}, {Path: qcow2, Format: "qcow2"}}
+	spec.Disks = []*specv1.Disk{{Path: raw, Format: "raw"}, {Path: qcow2, Format: "qcow2"}}
 	n := newNode(t, nodeOptions{})
 	v := n.boot(spec)
 	v.expect("count 1 .*")
@@ -47,7 +47,7 @@ func TestDisksBelongToTheState(t *testing.T) {
 
 	t.Log("unchanged disks")
 	v.save(image("unchanged"), false)
-	v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image("unchanged")}))
+	v.must(n.restore(&nodev1.RestoreVMRequest{Directory: image("unchanged")}))
 	v.countsOn()
 	for _, disk := range []string{"vda", "vdb"} {
 		v.ask("write /dev/"+disk+" second on "+disk, "written .* bytes")
@@ -55,7 +55,7 @@ func TestDisksBelongToTheState(t *testing.T) {
 
 	t.Log("an image that was restored once")
 	v.save(image("again"), false)
-	err := n.restore(&vmletv1.RestoreVMRequest{Directory: image("unchanged")})
+	err := n.restore(&nodev1.RestoreVMRequest{Directory: image("unchanged")})
 	refused(t, err, codes.FailedPrecondition, "disks[0]", raw, "modified", "--allow-changed-disks")
 	v.is(saved)
 	v.must(v.start(false))
@@ -66,10 +66,10 @@ func TestDisksBelongToTheState(t *testing.T) {
 		touched := image("touched-" + filepath.Base(disk.path))
 		v.save(touched, false)
 		v.must(os.Chtimes(disk.path, time.Time{}, time.Now().Add(time.Second)))
-		refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: touched}), codes.FailedPrecondition, disk.field, disk.path, "modified")
+		refused(t, n.restore(&nodev1.RestoreVMRequest{Directory: touched}), codes.FailedPrecondition, disk.field, disk.path, "modified")
 		refused(t, v.start(false), codes.FailedPrecondition, disk.field, disk.path, "modified")
 		v.is(saved)
-		v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: touched, AllowChangedDisks: true}))
+		v.must(n.restore(&nodev1.RestoreVMRequest{Directory: touched, AllowChangedDisks: true}))
 		v.countsOn()
 	}
 
@@ -77,7 +77,7 @@ func TestDisksBelongToTheState(t *testing.T) {
 	v.save(image("kept"), true)
 	v.ask("write /dev/vdb third", "written .* bytes")
 	v.kill()
-	refused(t, n.restore(&vmletv1.RestoreVMRequest{Directory: image("kept")}), codes.FailedPrecondition, "disks[1]", qcow2)
+	refused(t, n.restore(&nodev1.RestoreVMRequest{Directory: image("kept")}), codes.FailedPrecondition, "disks[1]", qcow2)
 	v.is(stopped)
 }
 
@@ -87,20 +87,20 @@ func TestDisksRefused(t *testing.T) {
 	base, overlay := newDisk(t, "raw"), filepath.Join(dir, "overlay")
 	qemuImg(t, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay)
 	for name, c := range map[string]struct {
-		disk  *vmletv1.Disk
+		disk  *specv1.Disk
 		words []string
 	}{
-		"backing-file":   {&vmletv1.Disk{Path: overlay, Format: "qcow2"}, []string{"disks[0]", overlay, base}},
-		"not-raw":        {&vmletv1.Disk{Path: overlay, Format: "raw"}, []string{"disks[0]", overlay, "qcow2"}},
-		"not-qcow2":      {&vmletv1.Disk{Path: base, Format: "qcow2"}, []string{"disks[0]", base, "qcow2"}},
-		"no-such-file":   {&vmletv1.Disk{Path: filepath.Join(dir, "none"), Format: "raw"}, []string{"disks[0].path", "none"}},
-		"other-backing":  {&vmletv1.Disk{Path: overlay, Format: "qcow2", BackingFiles: []*vmletv1.BackingFile{{Path: newDisk(t, "raw"), Format: "raw"}}}, []string{"disks[0]", base}},
-		"folder-as-disk": {&vmletv1.Disk{Path: dir, Format: "raw"}, []string{"disks[0].path", dir}},
+		"backing-file":   {&specv1.Disk{Path: overlay, Format: "qcow2"}, []string{"disks[0]", overlay, base}},
+		"not-raw":        {&specv1.Disk{Path: overlay, Format: "raw"}, []string{"disks[0]", overlay, "qcow2"}},
+		"not-qcow2":      {&specv1.Disk{Path: base, Format: "qcow2"}, []string{"disks[0]", base, "qcow2"}},
+		"no-such-file":   {&specv1.Disk{Path: filepath.Join(dir, "none"), Format: "raw"}, []string{"disks[0].path", "none"}},
+		"other-backing":  {&specv1.Disk{Path: overlay, Format: "qcow2", BackingFiles: []*specv1.BackingFile{{Path: newDisk(t, "raw"), Format: "raw"}}}, []string{"disks[0]", base}},
+		"folder-as-disk": {&specv1.Disk{Path: dir, Format: "raw"}, []string{"disks[0].path", dir}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := n.in(t)
 			spec := pvh(t, name, "emulation", guest.PVHOptions{})
-			spec.Disks = []*vmletv1.Disk{c.disk}
+			spec.Disks = []*specv1.Disk{c.disk}
 			v := n.create(spec)
 			refused(t, v.start(false), codes.InvalidArgument, c.words...)
 			v.is(created)
@@ -132,31 +132,31 @@ func (s *suite) memoryStaysWithItsDisks() {
 	own, base, overlay := diskIn(s.t, dir, "own", "raw"), diskIn(s.t, dir, "base", "raw"), filepath.Join(dir, "overlay")
 	qemuImg(s.t, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, overlay)
 	spec := s.spec("r1", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{
+	spec.Disks = []*specv1.Disk{
 		{Path: own, Format: "raw"},
-		{Path: overlay, Format: "qcow2", ReadOnly: true, BackingFiles: []*vmletv1.BackingFile{{Path: base, Format: "raw"}}},
+		{Path: overlay, Format: "qcow2", ReadOnly: true, BackingFiles: []*specv1.BackingFile{{Path: base, Format: "raw"}}},
 	}
 	touch := func(path string) { s.must(os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour))) }
 	r1 := s.boot(spec)
 	r1.count()
 	image := s.image()
 	r1.save(image, false)
-	r1.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	r1.must(s.restore(&nodev1.RestoreVMRequest{Directory: image}))
 	r1.countsOn()
 
 	s.t.Log("another VM, while the first has the disk")
-	err := s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true})
+	err := s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true})
 	refused(s.t, err, codes.FailedPrecondition, "disks[0].path", own, "another process has it open", "fuser -v")
 	s.t.Log("the same VM under another name")
-	err = s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r3"})
+	err = s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r3"})
 	refused(s.t, err, codes.FailedPrecondition, "r1", "is running", "--new-identity")
 	r1.kill()
 
 	s.t.Log("restored paused, and the agent is killed")
-	s.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true}))
+	s.must(s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "r2", NewIdentity: true, Paused: true}))
 	r2 := s.vm("r2")
 	r2.is(paused)
-	refused(s.t, s.restore(&vmletv1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, "disks[0].path", "another process has it open")
+	refused(s.t, s.restore(&nodev1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, "disks[0].path", "another process has it open")
 	s.signal(unix.SIGKILL)
 	s.node.start()
 	r2.follow()
@@ -165,11 +165,11 @@ func (s *suite) memoryStaysWithItsDisks() {
 		before, err := os.Stat(c.path)
 		s.must(err)
 		touch(c.path)
-		_, err = s.api.ResumeVM(s.ctx, &vmletv1.ResumeVMRequest{Name: "r2"})
+		_, err = s.api.ResumeVM(s.ctx, &nodev1.ResumeVMRequest{Name: "r2"})
 		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
-		_, err = s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: "r2"})
+		_, err = s.api.StopVM(s.ctx, &nodev1.StopVMRequest{Name: "r2"})
 		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
-		_, err = last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: "r2", Directory: s.image()}))
+		_, err = last(s.api.SaveVM(s.ctx, &nodev1.SaveVMRequest{Name: "r2", Directory: s.image()}))
 		refused(s.t, err, codes.FailedPrecondition, "vm r2", c.field, c.path, "has changed")
 		r2.is(paused)
 		s.must(os.Chtimes(c.path, time.Time{}, before.ModTime()))
@@ -187,9 +187,9 @@ func (s *suite) memoryStaysWithItsDisks() {
 		}
 		s.must(os.Rename(c.path, c.path+".kept"))
 		s.must(os.Rename(copied, c.path))
-		refused(s.t, s.restore(&vmletv1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, c.field, c.path, "inode", "--allow-changed-disks")
+		refused(s.t, s.restore(&nodev1.RestoreVMRequest{Directory: image}), codes.FailedPrecondition, c.field, c.path, "inode", "--allow-changed-disks")
 		s.must(os.Rename(c.path+".kept", c.path))
 	}
-	r1.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	r1.must(s.restore(&nodev1.RestoreVMRequest{Directory: image}))
 	r1.is(running)
 }

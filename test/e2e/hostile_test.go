@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"google.golang.org/grpc/codes"
 )
 
 // What agent and shim may take at most, in KiB, whatever a VMM does to them.
@@ -63,7 +62,7 @@ func withHostile(t *testing.T, g target, cases []hostile, sideBySide bool, well 
 				mine.t = t
 				s := &suite{&mine, g}
 				spec := s.spec(strings.ReplaceAll(c.name, " ", "-"), guest.PVHOptions{})
-				_, err := s.api.CreateVM(s.ctx, &vmletv1.CreateVMRequest{Spec: spec})
+				_, err := s.api.CreateVM(s.ctx, &nodev1.CreateVMRequest{Spec: spec})
 				s.must(err)
 				h := &misled{vm: &vm{node: &mine, name: spec.GetName(), lines: newJournal[string]()}, shims: shims}
 				h.well = func() { well(h) }
@@ -101,7 +100,7 @@ func (h *misled) run(c hostile) {
 	if s := h.get().GetStatus(); len(s.GetMessage()) > 8<<10 {
 		h.t.Errorf("its message has %d bytes", len(s.GetMessage()))
 	}
-	if _, err := h.api.KillVM(h.ctx, &vmletv1.KillVMRequest{Name: h.name}); err != nil {
+	if _, err := h.api.KillVM(h.ctx, &nodev1.KillVMRequest{Name: h.name}); err != nil {
 		h.t.Error(err)
 	}
 	h.logsAreBounded()
@@ -149,7 +148,7 @@ func (h *misled) impatient() context.Context {
 }
 
 func (h *misled) tryPause(ctx context.Context) error {
-	_, err := h.api.PauseVM(ctx, &vmletv1.PauseVMRequest{Name: h.name})
+	_, err := h.api.PauseVM(ctx, &nodev1.PauseVMRequest{Name: h.name})
 	return err
 }
 
@@ -157,7 +156,7 @@ func (h *misled) tryPause(ctx context.Context) error {
 func (h *misled) trySave(ctx context.Context, keep bool) error {
 	h.t.Helper()
 	dir := filepath.Join(h.t.TempDir(), "image")
-	_, err := last(h.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: h.name, Directory: dir, KeepRunning: keep}))
+	_, err := last(h.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: h.name, Directory: dir, KeepRunning: keep}))
 	if err == nil {
 		h.verify(dir)
 		return nil
@@ -176,10 +175,10 @@ func (h *misled) givesUp() {
 	from, dir := h.now(), filepath.Join(h.t.TempDir(), "image")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := last(h.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: h.name, Directory: dir}))
+		_, err := last(h.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: h.name, Directory: dir}))
 		ended <- err
 	}()
-	h.event(from, "the save begins", func(e *vmletv1.Event) bool {
+	h.event(from, "the save begins", func(e *nodev1.Event) bool {
 		return e.GetVm() == h.name && e.GetState() == saving && e.GetType() == "state"
 	})
 	cancel()

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/relay"
+	"google.golang.org/grpc/codes"
 )
 
 // TestHostileQEMU has QEMU misbehave in all ways that its monitors, its output and its
@@ -76,7 +75,7 @@ func hostileQEMU(program string) []hostile {
 		{name: "stands still", start: fails(relay.Knobs{"query-status": {Say: saying(stands)}}, codes.Internal, "paused", "after cont")},
 		{name: "says nothing", start: func(h *misled) {
 			turn(relay.Knobs{relay.AtGreeting: {}})(h)
-			_, err := last(h.api.StartVM(h.impatient(), &vmletv1.StartVMRequest{Name: h.name}))
+			_, err := last(h.api.StartVM(h.impatient(), &nodev1.StartVMRequest{Name: h.name}))
 			h.refuses(err, codes.DeadlineExceeded)
 		}},
 
@@ -94,7 +93,7 @@ func hostileQEMU(program string) []hostile {
 			h.must(h.tryPause(h.ctx))
 			h.well()
 			from := h.now()
-			_, err := h.api.ResumeVM(h.ctx, &vmletv1.ResumeVMRequest{Name: h.name})
+			_, err := h.api.ResumeVM(h.ctx, &nodev1.ResumeVMRequest{Name: h.name})
 			h.must(err)
 			if h.get().GetStatus().GetState() != running { // by an event of long ago
 				h.becomes(from, running)

@@ -7,29 +7,29 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"google.golang.org/grpc/codes"
 )
 
-func (v *vm) attachDevice(r *vmletv1.AttachRequest) (string, error) {
+func (v *vm) attachDevice(r *nodev1.AttachRequest) (string, error) {
 	r.Name = v.name
 	reply, err := v.api.Attach(v.ctx, r)
 	return reply.GetDevice(), err
 }
 
-func (v *vm) attachDisk(d *vmletv1.Disk) (string, error) {
-	return v.attachDevice(&vmletv1.AttachRequest{Device: &vmletv1.AttachRequest_Disk{Disk: d}})
+func (v *vm) attachDisk(d *specv1.Disk) (string, error) {
+	return v.attachDevice(&nodev1.AttachRequest{Device: &nodev1.AttachRequest_Disk{Disk: d}})
 }
 
 func (v *vm) detach(device string) error {
-	_, err := v.api.Detach(v.ctx, &vmletv1.DetachRequest{Name: v.name, Device: device})
+	_, err := v.api.Detach(v.ctx, &nodev1.DetachRequest{Name: v.name, Device: device})
 	return err
 }
 
-func (v *vm) resize(vcpus uint32, memory string) (*vmletv1.ResizeVMResponse, error) {
-	return v.api.ResizeVM(v.ctx, &vmletv1.ResizeVMRequest{Name: v.name, Vcpus: vcpus, Memory: memory})
+func (v *vm) resize(vcpus uint32, memory string) (*nodev1.ResizeVMResponse, error) {
+	return v.api.ResizeVM(v.ctx, &nodev1.ResizeVMRequest{Name: v.name, Vcpus: vcpus, Memory: memory})
 }
 
 // asksUntil asks a Linux guest until the answer is the one that is wanted: it finds what
@@ -68,15 +68,15 @@ func TestHotplug(t *testing.T) {
 		t.Run("qemu "+q.name, func(t *testing.T) {
 			dir := t.TempDir()
 			spec := linux(t, "hotplug")
-			spec.Disks = []*vmletv1.Disk{{Path: newDisk(t, "raw"), Format: "raw"}}
-			spec.Cpu = &vmletv1.CPU{MaxVcpus: 2}
+			spec.Disks = []*specv1.Disk{{Path: newDisk(t, "raw"), Format: "raw"}}
+			spec.Cpu = &specv1.CPU{MaxVcpus: 2}
 			n := newNode(t, nodeOptions{qemu: q})
 			v := n.boot(spec)
 			v.expect("count 1 .*")
 
 			t.Log("attach")
 			data, more := newDisk(t, "qcow2"), newDisk(t, "raw")
-			for serial, d := range map[string]*vmletv1.Disk{"DATA": {Name: "data", Path: data, Format: "qcow2"}} {
+			for serial, d := range map[string]*specv1.Disk{"DATA": {Name: "data", Path: data, Format: "qcow2"}} {
 				d.Serial = serial
 				for range 2 { // the second time it is there
 					if name, err := v.attachDisk(d); err != nil || name != "data" {
@@ -85,10 +85,10 @@ func TestHotplug(t *testing.T) {
 				}
 			}
 			v.sees([]string{"DATA"}, 0)
-			if name, err := v.attachDisk(&vmletv1.Disk{Path: more, Serial: "MORE"}); err != nil || name != "disk2" {
+			if name, err := v.attachDisk(&specv1.Disk{Path: more, Serial: "MORE"}); err != nil || name != "disk2" {
 				t.Fatal(name, err)
 			}
-			lan, err := v.attachDevice(&vmletv1.AttachRequest{Device: &vmletv1.AttachRequest_Network{Network: &vmletv1.NetworkInterface{Name: "lan"}}})
+			lan, err := v.attachDevice(&nodev1.AttachRequest{Device: &nodev1.AttachRequest_Network{Network: &specv1.NetworkInterface{Name: "lan"}}})
 			if err != nil || lan != "lan" {
 				t.Fatal(lan, err)
 			}
@@ -115,7 +115,7 @@ func TestHotplug(t *testing.T) {
 			t.Log("save and restore")
 			image := filepath.Join(dir, "image")
 			v.save(image, false)
-			v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+			v.must(n.restore(&nodev1.RestoreVMRequest{Directory: image}))
 			v.countsOn()
 			v.sees([]string{"DATA", "MORE"}, 1)
 			v.ask("write /dev/vdb again on data", "written .* bytes")
@@ -144,7 +144,7 @@ func TestHotplug(t *testing.T) {
 			t.Log("save and restore without them, and with one in the middle gone")
 			image = filepath.Join(dir, "second")
 			v.save(image, false)
-			v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+			v.must(n.restore(&nodev1.RestoreVMRequest{Directory: image}))
 			v.follow()
 			for range 3 {
 				v.count()
@@ -181,37 +181,37 @@ func TestHotplugRefused(t *testing.T) {
 	qemusOrSkip(t)
 	n := newNode(t, nodeOptions{})
 	spec := pvh(t, "web", "emulation", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{{Name: "boot", Path: newDisk(t, "raw")}}
+	spec.Disks = []*specv1.Disk{{Name: "boot", Path: newDisk(t, "raw")}}
 	v := n.boot(spec)
 	before := v.get().GetStatus().GetEffectiveSpec()
 	qcow2, dir := newDisk(t, "qcow2"), t.TempDir()
 	for _, c := range []struct {
-		disk  *vmletv1.Disk
+		disk  *specv1.Disk
 		code  codes.Code
 		words []string
 	}{
-		{&vmletv1.Disk{Path: filepath.Join(dir, "none")}, codes.InvalidArgument, []string{"disks[1].path", "none"}},
-		{&vmletv1.Disk{Path: qcow2}, codes.InvalidArgument, []string{"disks[1]", "qcow2"}},
-		{&vmletv1.Disk{Path: dir}, codes.InvalidArgument, []string{"disks[1].path"}},
-		{&vmletv1.Disk{Path: qcow2, Format: "qcow2", Bus: "sata"}, codes.InvalidArgument, []string{"disks[1].bus", "virtio or scsi"}},
-		{&vmletv1.Disk{Path: qcow2, Format: "qcow2", Bus: "scsi"}, codes.InvalidArgument, []string{"disks[1].bus", "SCSI controller"}},
-		{&vmletv1.Disk{Name: "boot", Path: qcow2, Format: "qcow2"}, codes.AlreadyExists, []string{"boot"}},
-		{&vmletv1.Disk{Path: spec.Disks[0].Path}, codes.AlreadyExists, []string{"disks[0].path"}},
+		{&specv1.Disk{Path: filepath.Join(dir, "none")}, codes.InvalidArgument, []string{"disks[1].path", "none"}},
+		{&specv1.Disk{Path: qcow2}, codes.InvalidArgument, []string{"disks[1]", "qcow2"}},
+		{&specv1.Disk{Path: dir}, codes.InvalidArgument, []string{"disks[1].path"}},
+		{&specv1.Disk{Path: qcow2, Format: "qcow2", Bus: "sata"}, codes.InvalidArgument, []string{"disks[1].bus", "virtio or scsi"}},
+		{&specv1.Disk{Path: qcow2, Format: "qcow2", Bus: "scsi"}, codes.InvalidArgument, []string{"disks[1].bus", "SCSI controller"}},
+		{&specv1.Disk{Name: "boot", Path: qcow2, Format: "qcow2"}, codes.AlreadyExists, []string{"boot"}},
+		{&specv1.Disk{Path: spec.Disks[0].Path}, codes.AlreadyExists, []string{"disks[0].path"}},
 	} {
 		_, err := v.attachDisk(c.disk)
 		refused(t, err, c.code, c.words...)
 	}
 	// Nobody answers for it: the guest has no driver.
-	name, err := v.attachDisk(&vmletv1.Disk{Path: qcow2, Format: "qcow2"})
+	name, err := v.attachDisk(&specv1.Disk{Path: qcow2, Format: "qcow2"})
 	v.must(err)
 	v.pause()
 	refused(t, v.detach(name), codes.DeadlineExceeded, "still has it")
 	v.hasDevice(name, true)
 	// A reset takes it away all the same, and the agent is told.
 	from := v.now()
-	_, err = v.api.ResetVM(v.ctx, &vmletv1.ResetVMRequest{Name: v.name})
+	_, err = v.api.ResetVM(v.ctx, &nodev1.ResetVMRequest{Name: v.name})
 	v.must(err)
-	v.event(from, "the disk goes", func(e *vmletv1.Event) bool { return e.GetType() == "detached" })
+	v.event(from, "the disk goes", func(e *nodev1.Event) bool { return e.GetType() == "detached" })
 	v.hasDevice(name, false)
 	v.hasNot(qcow2)
 
@@ -221,7 +221,7 @@ func TestHotplugRefused(t *testing.T) {
 		t.Errorf("it has %v", now.GetDisks())
 	}
 	v.kill()
-	name, err = v.attachDisk(&vmletv1.Disk{Path: qcow2, Format: "qcow2"})
+	name, err = v.attachDisk(&specv1.Disk{Path: qcow2, Format: "qcow2"})
 	v.must(err)
 	v.must(v.detach("boot"))
 	v.must(second(v.resize(2, "96Mi")))

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // plugFolder is one that VMMs' users can get through, as hotplugFolders has to be.
@@ -54,26 +54,26 @@ func TestHotplugCloudHypervisor(t *testing.T) {
 	folder := plugFolder(t)
 	s := plugNode(t, folder)
 	spec := s.spec("web", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{{Name: "boot", Path: newDisk(t, "raw")}}
+	spec.Disks = []*specv1.Disk{{Name: "boot", Path: newDisk(t, "raw")}}
 	v := s.boot(spec)
 	v.count()
 	raw, qcow2 := diskIn(t, folder, "raw", "raw"), diskIn(t, folder, "qcow2", "qcow2")
 
 	t.Log("attach")
 	for range 2 { // the second time it is there
-		name, err := v.attachDisk(&vmletv1.Disk{Name: "data", Path: qcow2, Format: "qcow2"})
+		name, err := v.attachDisk(&specv1.Disk{Name: "data", Path: qcow2, Format: "qcow2"})
 		if v.must(err); name != "data" {
 			t.Fatal(name)
 		}
 	}
-	name, err := v.attachDisk(&vmletv1.Disk{Path: raw, ReadOnly: true})
+	name, err := v.attachDisk(&specv1.Disk{Path: raw, ReadOnly: true})
 	if v.must(err); name != "disk2" {
 		t.Fatal(name)
 	}
 	tapped := false
 	if _, err := os.Stat("/dev/net/tun"); err == nil {
-		tap := &vmletv1.NetworkInterface{Name: "lan", Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{}}}
-		_, err := v.attachDevice(&vmletv1.AttachRequest{Device: &vmletv1.AttachRequest_Network{Network: tap}})
+		tap := &specv1.NetworkInterface{Name: "lan", Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{}}}
+		_, err := v.attachDevice(&nodev1.AttachRequest{Device: &nodev1.AttachRequest_Network{Network: tap}})
 		v.must(err)
 		tapped = true
 	} else {
@@ -103,7 +103,7 @@ func TestHotplugCloudHypervisor(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	v.save(image, false)
 	v.granted(qcow2, false)
-	v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	v.must(s.restore(&nodev1.RestoreVMRequest{Directory: image}))
 	v.follow()
 	v.count()
 	v.slots("boot@0 data@1 disk2@2", tapped)
@@ -122,10 +122,10 @@ func TestHotplugCloudHypervisor(t *testing.T) {
 	t.Log("save and restore what is left, and attach in the place of what went")
 	image = filepath.Join(t.TempDir(), "second")
 	v.save(image, false)
-	v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	v.must(s.restore(&nodev1.RestoreVMRequest{Directory: image}))
 	v.follow()
 	v.count()
-	name, err = v.attachDisk(&vmletv1.Disk{Path: qcow2, Format: "qcow2", Name: "again"})
+	name, err = v.attachDisk(&specv1.Disk{Path: qcow2, Format: "qcow2", Name: "again"})
 	v.must(err)
 	v.slots("disk2@2 again@0", false)
 	v.granted(qcow2, true)
@@ -134,7 +134,7 @@ func TestHotplugCloudHypervisor(t *testing.T) {
 	v.granted(qcow2, false)
 
 	t.Log("the shim is killed: what it had granted is taken back")
-	_, err = v.attachDisk(&vmletv1.Disk{Path: qcow2, Format: "qcow2", Name: "again"})
+	_, err = v.attachDisk(&specv1.Disk{Path: qcow2, Format: "qcow2", Name: "again"})
 	v.must(err)
 	v.granted(qcow2, true)
 	v.hangUp()
@@ -186,16 +186,16 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 	link := filepath.Join(folder, "link")
 	v.must(os.Symlink(outside, link))
 	for _, c := range []struct {
-		disk  *vmletv1.Disk
+		disk  *specv1.Disk
 		code  codes.Code
 		words []string
 	}{
-		{&vmletv1.Disk{Path: filepath.Join(folder, "none")}, codes.InvalidArgument, []string{"disks[0].path", "none"}},
-		{&vmletv1.Disk{Path: qcow2}, codes.InvalidArgument, []string{"disks[0]", "qcow2"}},
-		{&vmletv1.Disk{Path: outside}, codes.InvalidArgument, []string{"disks[0].path", outside, "hotplugFolders", folder}},
-		{&vmletv1.Disk{Path: link}, codes.FailedPrecondition, []string{"hotplugFolders", link}},
-		{&vmletv1.Disk{Path: raw, Bus: "scsi"}, codes.InvalidArgument, []string{"disks[0].bus"}},
-		{&vmletv1.Disk{Path: raw, Slot: new(uint32(64))}, codes.InvalidArgument, []string{"disks[0].slot"}},
+		{&specv1.Disk{Path: filepath.Join(folder, "none")}, codes.InvalidArgument, []string{"disks[0].path", "none"}},
+		{&specv1.Disk{Path: qcow2}, codes.InvalidArgument, []string{"disks[0]", "qcow2"}},
+		{&specv1.Disk{Path: outside}, codes.InvalidArgument, []string{"disks[0].path", outside, "hotplugFolders", folder}},
+		{&specv1.Disk{Path: link}, codes.FailedPrecondition, []string{"hotplugFolders", link}},
+		{&specv1.Disk{Path: raw, Bus: "scsi"}, codes.InvalidArgument, []string{"disks[0].bus"}},
+		{&specv1.Disk{Path: raw, Slot: new(uint32(64))}, codes.InvalidArgument, []string{"disks[0].slot"}},
 	} {
 		if _, err := v.attachDisk(c.disk); c.disk.Path != link || err != nil { // links are followed without Landlock
 			refused(t, err, c.code, c.words...)
@@ -210,7 +210,7 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 	v.slots("", false)
 
 	t.Log("a guest that keeps it")
-	name, err := v.attachDisk(&vmletv1.Disk{Path: raw})
+	name, err := v.attachDisk(&specv1.Disk{Path: raw})
 	v.must(err)
 	v.pause()
 	refused(t, v.detach(name), codes.DeadlineExceeded, "still has it")
@@ -221,7 +221,7 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 	v.has(raw)
 	from := v.now()
 	v.reset()
-	v.event(from, "the disk goes", func(e *vmletv1.Event) bool { return e.GetType() == "detached" })
+	v.event(from, "the disk goes", func(e *nodev1.Event) bool { return e.GetType() == "detached" })
 	v.hasDevice(name, false)
 	v.hasNot(raw)
 	v.granted(raw, false)
@@ -229,7 +229,7 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 
 	t.Log("a guest that keeps it, and is taken away for a save meanwhile")
 	v.pause()
-	name, err = v.attachDisk(&vmletv1.Disk{Path: qcow2, Format: "qcow2"})
+	name, err = v.attachDisk(&specv1.Disk{Path: qcow2, Format: "qcow2"})
 	v.must(err)
 	refused(t, v.detach(name), codes.DeadlineExceeded, "still has it")
 	v.resume()
@@ -244,7 +244,7 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 	v.resume()
 	image := filepath.Join(t.TempDir(), "ended")
 	v.save(image, false)
-	v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+	v.must(s.restore(&nodev1.RestoreVMRequest{Directory: image}))
 	v.follow()
 	v.count()
 	v.has(qcow2)
@@ -253,16 +253,16 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 	v.resume()
 	from = v.now()
 	v.reset()
-	v.event(from, "the disk goes", func(e *vmletv1.Event) bool { return e.GetType() == "detached" })
+	v.event(from, "the disk goes", func(e *nodev1.Event) bool { return e.GetType() == "detached" })
 	v.hasDevice(name, false)
 	v.kill()
 
 	t.Log("one that has not run yet")
 	v.must(v.start(true))
-	_, err = v.attachDisk(&vmletv1.Disk{Path: raw})
+	_, err = v.attachDisk(&specv1.Disk{Path: raw})
 	refused(t, err, codes.FailedPrecondition, "not been booted")
 	v.resume()
-	_, err = v.attachDisk(&vmletv1.Disk{Path: raw})
+	_, err = v.attachDisk(&specv1.Disk{Path: raw})
 	v.must(err)
 	v.kill()
 	v.granted(raw, false)
@@ -271,7 +271,7 @@ func TestHotplugCloudHypervisorRefused(t *testing.T) {
 // reset resets the guest, and sees that it counts.
 func (v *vm) reset() {
 	v.t.Helper()
-	_, err := v.api.ResetVM(v.ctx, &vmletv1.ResetVMRequest{Name: v.name})
+	_, err := v.api.ResetVM(v.ctx, &nodev1.ResetVMRequest{Name: v.name})
 	v.must(err)
 	v.expect(guest.UpLine)
 	v.count()

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/sys/unix"
 )
 
 // secret is in a VM's user data, and is nobody else's.
@@ -28,11 +28,11 @@ const secret = "vmlet-test-secret-4c1f"
 func (s *suite) isolated() {
 	one := s.boots("one", guest.PVHOptions{})
 	spec := s.spec("two", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{{Path: newDisk(s.t, "raw"), Format: "raw"}}
+	spec.Disks = []*specv1.Disk{{Path: newDisk(s.t, "raw"), Format: "raw"}}
 	s.locked(filepath.Dir(spec.Disks[0].Path))
-	spec.CloudInit = &vmletv1.CloudInit{UserData: "#cloud-config\n# " + secret + "\n"}
+	spec.CloudInit = &specv1.CloudInit{UserData: "#cloud-config\n# " + secret + "\n"}
 	if s.vmm == "cloud-hypervisor" { // whose vsock is a socket of the VMM's
-		spec.Devices = &vmletv1.Devices{Vsock: &vmletv1.Vsock{Cid: 42}}
+		spec.Devices = &specv1.Devices{Vsock: &specv1.Vsock{Cid: 42}}
 	}
 	two := s.boot(spec)
 	two.count()
@@ -46,7 +46,7 @@ func (s *suite) isolated() {
 	if mine.GetUid() == others.GetUid() || !s.ownUID(mine.GetUid()) || !s.ownUID(others.GetUid()) {
 		s.t.Fatalf("users %d and %d: each VM is to have its own", mine.GetUid(), others.GetUid())
 	}
-	for _, p := range []*vmletv1.ProcessStatus{mine, others} {
+	for _, p := range []*nodev1.ProcessStatus{mine, others} {
 		s.confined(p)
 	}
 	s.holdsOnly(one)
@@ -207,7 +207,7 @@ func takeDescriptor(pid int) error {
 }
 
 // cgroupsRefused: it neither leaves its cgroup nor changes one.
-func (n *node) cgroupsRefused(mine, others *vmletv1.ProcessStatus) {
+func (n *node) cgroupsRefused(mine, others *nodev1.ProcessStatus) {
 	for _, path := range []string{mine.GetCgroup(), others.GetCgroup(), filepath.Dir(mine.GetCgroup())} {
 		found := false
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified"} {
@@ -228,7 +228,7 @@ func (n *node) cgroupsRefused(mine, others *vmletv1.ProcessStatus) {
 }
 
 // confined looks at what the kernel says of a VMM and of each of its threads.
-func (s *suite) confined(p *vmletv1.ProcessStatus) {
+func (s *suite) confined(p *nodev1.ProcessStatus) {
 	s.t.Helper()
 	uid := strconv.FormatUint(uint64(p.GetUid()), 10)
 	want := map[string]string{
@@ -276,7 +276,7 @@ func (s *suite) wrappers(variable string) bool {
 
 // filtered says whether a thread is to have a seccomp filter. cloud-hypervisor's first
 // one only waits for the others, and has none; the stand-in has none at all.
-func (s *suite) filtered(p *vmletv1.ProcessStatus, thread string) bool {
+func (s *suite) filtered(p *nodev1.ProcessStatus, thread string) bool {
 	first := strings.Contains(thread, fmt.Sprintf("/task/%d/", p.GetVmmPid()))
 	return s.vmm == "qemu" || !first && !strings.Contains(s.target.name, "stand-in")
 }
@@ -314,7 +314,7 @@ func (s *suite) holdsOnly(v *vm, own ...string) {
 }
 
 // secretIsKept looks where a secret of a specification is not to be.
-func (n *node) secretIsKept(p *vmletv1.ProcessStatus) {
+func (n *node) secretIsKept(p *nodev1.ProcessStatus) {
 	n.t.Helper()
 	paths := []string{n.path("agent.log")}
 	for _, log := range []string{"shim.log", "vmm.log", "exit.json"} {

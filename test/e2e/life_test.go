@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // life goes through what a VM is asked to do.
@@ -72,7 +71,7 @@ func (s *suite) stubborn() {
 func (s *suite) outlasts(v *vm) {
 	s.t.Helper()
 	from := v.now()
-	r, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name})
+	r, err := s.api.StopVM(s.ctx, &nodev1.StopVMRequest{Name: v.name})
 	v.must(err)
 	if !r.GetKilled() {
 		s.t.Error("killed is not set")
@@ -113,10 +112,10 @@ func (v *vm) shimIsSmall() {
 
 func (n *node) consoleLog(name string) string {
 	n.t.Helper()
-	stream, err := n.api.ReadLogs(n.ctx, &vmletv1.ReadLogsRequest{Name: name})
+	stream, err := n.api.ReadLogs(n.ctx, &nodev1.ReadLogsRequest{Name: name})
 	var log strings.Builder
 	for err == nil {
-		var m *vmletv1.ReadLogsResponse
+		var m *nodev1.ReadLogsResponse
 		if m, err = stream.Recv(); err == nil {
 			log.Write(m.GetData())
 		}
@@ -147,7 +146,7 @@ func (s *suite) bothWays(v *vm) {
 func (s *suite) reset(v *vm) {
 	s.t.Helper()
 	s.afresh(v, func() {
-		_, err := s.api.ResetVM(s.ctx, &vmletv1.ResetVMRequest{Name: v.name})
+		_, err := s.api.ResetVM(s.ctx, &nodev1.ResetVMRequest{Name: v.name})
 		v.must(err)
 	})
 }
@@ -161,7 +160,7 @@ func (s *suite) afresh(v *vm, begin func()) {
 	if first := v.count(); first != 0 {
 		s.t.Errorf("after a reset the guest counts from %d", first)
 	}
-	s.event(from, s.words.reset, func(e *vmletv1.Event) bool { return e.GetVm() == v.name && e.GetType() == s.words.reset })
+	s.event(from, s.words.reset, func(e *nodev1.Event) bool { return e.GetVm() == v.name && e.GetType() == s.words.reset })
 	for _, e := range s.events.all()[from:] {
 		if e.GetVm() == v.name && e.GetType() == "state" {
 			s.t.Errorf("a reset changed the state: %v", e)

@@ -3,23 +3,23 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"path/filepath"
 	"testing"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // linux is the specification of a Linux guest, which is emulated.
-func linux(t *testing.T, name string) *vmletv1.VirtualMachineSpec {
+func linux(t *testing.T, name string) *specv1.VirtualMachineSpec {
 	t.Helper()
 	kernel, initrd, err := guest.Linux(t.Context())
 	skipIfMissing(t, err)
-	return &vmletv1.VirtualMachineSpec{
+	return &specv1.VirtualMachineSpec{
 		Name: name, Hypervisor: "emulation",
-		Memory: &vmletv1.Memory{Size: "512Mi"},
-		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: kernel, Initrd: initrd, Cmdline: "console=ttyS0 quiet no_timer_check"}},
+		Memory: &specv1.Memory{Size: "512Mi"},
+		Boot:   &specv1.Boot{Kernel: &specv1.KernelBoot{Path: kernel, Initrd: initrd, Cmdline: "console=ttyS0 quiet no_timer_check"}},
 	}
 }
 
@@ -63,7 +63,7 @@ func TestLinux(t *testing.T) {
 			image := filepath.Join(t.TempDir(), "image")
 			v.save(image, false)
 			<-time.After(apart) // this long is the guest not to miss
-			v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+			v.must(n.restore(&nodev1.RestoreVMRequest{Directory: image}))
 			v.countsOn()
 			v.rightClock("rtc", time.RFC3339)
 			v.rightClock("date", time.RFC3339Nano)
@@ -108,7 +108,7 @@ func (v *vm) balloonLeavesImageAlone(sum string) {
 	v.t.Helper()
 	image := filepath.Join(v.t.TempDir(), "lazy")
 	v.save(image, false)
-	v.must(v.restore(&vmletv1.RestoreVMRequest{Directory: image, Lazy: true}))
+	v.must(v.restore(&nodev1.RestoreVMRequest{Directory: image, Lazy: true}))
 	v.countsOn()
 	if got := v.ask("verify", "(verified|corrupt) (.*)")[2]; got != sum {
 		v.t.Errorf("restored lazily memory has the sum %s, want %s", got, sum)
@@ -124,7 +124,7 @@ func (v *vm) balloonLeavesImageAlone(sum string) {
 func (v *vm) shutDown() {
 	v.t.Helper()
 	v.hangUp()
-	r, err := v.api.StopVM(v.ctx, &vmletv1.StopVMRequest{Name: v.name})
+	r, err := v.api.StopVM(v.ctx, &nodev1.StopVMRequest{Name: v.name})
 	v.must(err)
 	if r.GetKilled() {
 		v.t.Error("the guest was killed, want it to shut down")
@@ -147,12 +147,12 @@ func TestCloudInit(t *testing.T) {
 	spec := linux(t, "debian")
 	spec.Boot.Kernel.Cmdline = guest.CloudDiskCmdline
 	spec.Memory.Size = "1Gi"
-	spec.Disks = []*vmletv1.Disk{{
+	spec.Disks = []*specv1.Disk{{
 		Path: overlay, Format: "qcow2",
-		BackingFiles: []*vmletv1.BackingFile{{Path: base, Format: "qcow2"}},
+		BackingFiles: []*specv1.BackingFile{{Path: base, Format: "qcow2"}},
 	}}
 	// The words are put together by the guest: what is echoed is no proof.
-	spec.CloudInit = &vmletv1.CloudInit{UserData: fmt.Sprintf("#cloud-config\nruncmd:\n- %s\n",
+	spec.CloudInit = &specv1.CloudInit{UserData: fmt.Sprintf("#cloud-config\nruncmd:\n- %s\n",
 		`echo "user-data of $(hostname) was $(printf re)ad" >/dev/ttyS0`)}
 	n := newNode(t, nodeOptions{})
 	v := n.boot(spec)

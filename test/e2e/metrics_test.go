@@ -15,9 +15,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"golang.org/x/sys/unix"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 const endpointsConfig = `endpoints:
@@ -98,16 +98,16 @@ func TestMetricsOfLinux(t *testing.T) {
 	for _, q := range oneOf(t, first) {
 		t.Run("qemu "+q.name, func(t *testing.T) {
 			spec := linux(t, "measured")
-			spec.Cpu = &vmletv1.CPU{Cores: 2}
+			spec.Cpu = &specv1.CPU{Cores: 2}
 			// Linux takes one of them: with several, emulated on a busy machine,
 			// it may wait for the others for ever.
 			spec.Boot.Kernel.Cmdline += " maxcpus=1"
-			spec.Disks = []*vmletv1.Disk{{Name: "data", Path: newDisk(t, "raw"), Format: "raw"}}
+			spec.Disks = []*specv1.Disk{{Name: "data", Path: newDisk(t, "raw"), Format: "raw"}}
 			tap := false
 			if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err == nil {
 				f.Close()
 				tap = true
-				spec.Networks = []*vmletv1.NetworkInterface{{Name: "lan", Backend: &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{}}}}
+				spec.Networks = []*specv1.NetworkInterface{{Name: "lan", Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{}}}}
 			}
 			n := newNode(t, nodeOptions{qemu: q, config: endpointsConfig})
 			v := n.boot(spec)
@@ -142,7 +142,7 @@ func TestMetricsOfLinux(t *testing.T) {
 			// Another process has the guest then, which must be asked anew.
 			image := filepath.Join(t.TempDir(), "image")
 			v.save(image, false)
-			v.must(n.restore(&vmletv1.RestoreVMRequest{Directory: image}))
+			v.must(n.restore(&nodev1.RestoreVMRequest{Directory: image}))
 			v.countsOn()
 			n.until("all is known after a restore", func(s scraped) bool { return n.known(s, tap) == "" })
 
@@ -223,7 +223,7 @@ func (n *node) known(s scraped, tap bool) string {
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	spec := linux(t, "measured")
-	spec.CloudInit = &vmletv1.CloudInit{UserData: "#cloud-config\n# very secret\n"}
+	spec.CloudInit = &specv1.CloudInit{UserData: "#cloud-config\n# very secret\n"}
 	n := newNode(t, nodeOptions{config: endpointsConfig})
 	v := n.boot(spec)
 	v.expect("count 1 .*")

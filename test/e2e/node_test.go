@@ -14,12 +14,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/suites"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/suites"
 )
 
 const (
@@ -46,9 +45,9 @@ type node struct {
 
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when the agent's process has
-	api    vmletv1.NodeServiceClient
+	api    nodev1.NodeServiceClient
 	conn   *grpc.ClientConn
-	events *journal[*vmletv1.Event]
+	events *journal[*nodev1.Event]
 }
 
 type nodeOptions struct {
@@ -76,7 +75,7 @@ func newNode(t *testing.T, o nodeOptions) *node {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	n := &node{
-		t: t, ctx: ctx, dir: dir, events: newJournal[*vmletv1.Event](), bin: cmp.Or(o.bin, bin), env: o.env,
+		t: t, ctx: ctx, dir: dir, events: newJournal[*nodev1.Event](), bin: cmp.Or(o.bin, bin), env: o.env,
 		firstUID: firstUID + uidsPerProcess*uint32(os.Getpid()%1000) + uidsPerNode*nodes.Add(1), cgroup: "/vmlet-" + filepath.Base(dir),
 	}
 	t.Cleanup(cancel)
@@ -165,8 +164,8 @@ func (n *node) connect() {
 	n.t.Helper()
 	conn, err := grpc.NewClient("unix:"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	n.must(err)
-	n.conn, n.api = conn, vmletv1.NewNodeServiceClient(conn)
-	stream, err := n.api.WatchEvents(n.ctx, &vmletv1.WatchEventsRequest{Follow: true})
+	n.conn, n.api = conn, nodev1.NewNodeServiceClient(conn)
+	stream, err := n.api.WatchEvents(n.ctx, &nodev1.WatchEventsRequest{Follow: true})
 	n.must(err)
 	_, err = stream.Header() // from now on nothing is missed
 	n.must(err)
@@ -209,7 +208,7 @@ func (n *node) alive() bool {
 }
 
 // event waits for an event from the given place in the journal on.
-func (n *node) event(from int, what string, matches func(*vmletv1.Event) bool) int {
+func (n *node) event(from int, what string, matches func(*nodev1.Event) bool) int {
 	n.t.Helper()
 	ctx, cancel := n.patient()
 	defer cancel()
@@ -255,19 +254,19 @@ func tail(s string, most int) string { return s[max(0, len(s)-most):] }
 func (n *node) endVMs() {
 	ctx, cancel := n.patient()
 	defer cancel()
-	list, err := n.api.ListVMs(ctx, &vmletv1.ListVMsRequest{})
+	list, err := n.api.ListVMs(ctx, &nodev1.ListVMsRequest{})
 	if err != nil {
 		n.t.Errorf("listing what is to be ended: %v", err)
 	}
 	for _, vm := range list.GetVms() {
 		name := vm.GetSpec().GetName()
-		if _, err := n.api.KillVM(ctx, &vmletv1.KillVMRequest{Name: name}); err != nil {
+		if _, err := n.api.KillVM(ctx, &nodev1.KillVMRequest{Name: name}); err != nil {
 			n.t.Errorf("killing %s: %v", name, err)
 		}
 		if n.t.Failed() {
 			n.t.Logf("%s was %v; its logs:\n%s", name, vm.GetStatus(), n.logs(name))
 		}
-		if _, err := n.api.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name}); err != nil {
+		if _, err := n.api.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name}); err != nil {
 			n.t.Errorf("deleting %s: %v", name, err)
 		}
 	}
@@ -277,10 +276,10 @@ func (n *node) endVMs() {
 func (n *node) logs(name string) string {
 	var all strings.Builder
 	for _, log := range []string{"console", "vmm", "shim"} {
-		stream, err := n.api.ReadLogs(n.ctx, &vmletv1.ReadLogsRequest{Name: name, Log: log, TailLines: 20})
+		stream, err := n.api.ReadLogs(n.ctx, &nodev1.ReadLogsRequest{Name: name, Log: log, TailLines: 20})
 		fmt.Fprintf(&all, "--- %s %v\n", log, err)
 		for err == nil {
-			var m *vmletv1.ReadLogsResponse
+			var m *nodev1.ReadLogsResponse
 			if m, err = stream.Recv(); err == nil {
 				all.Write(m.GetData())
 			}

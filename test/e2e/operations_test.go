@@ -1,11 +1,11 @@
 package e2e
 
 import (
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // states asks for what does not fit the state, and for what is so already.
@@ -52,7 +52,7 @@ func (s *suite) states() {
 	v.is(saved)
 
 	// A cold start boots afresh, and the image is no longer the VM's.
-	_, err := last(s.api.StartVM(s.ctx, &vmletv1.StartVMRequest{Name: v.name, Cold: true}))
+	_, err := last(s.api.StartVM(s.ctx, &nodev1.StartVMRequest{Name: v.name, Cold: true}))
 	v.must(err)
 	says(s.t, v.is(running), image)
 	v.kill()
@@ -67,27 +67,27 @@ func (s *suite) states() {
 }
 
 // operations are all that can be asked of a VM.
-func (s *suite) operations(v *vm, spec *vmletv1.VirtualMachineSpec, image string) map[string]func() error {
+func (s *suite) operations(v *vm, spec *specv1.VirtualMachineSpec, image string) map[string]func() error {
 	return map[string]func() error{
 		"start":  func() error { return v.start(false) },
 		"save":   func() error { return v.trySave(image) },
-		"pause":  func() error { _, err := s.api.PauseVM(s.ctx, &vmletv1.PauseVMRequest{Name: v.name}); return err },
-		"resume": func() error { _, err := s.api.ResumeVM(s.ctx, &vmletv1.ResumeVMRequest{Name: v.name}); return err },
-		"reset":  func() error { _, err := s.api.ResetVM(s.ctx, &vmletv1.ResetVMRequest{Name: v.name}); return err },
-		"stop":   func() error { _, err := s.api.StopVM(s.ctx, &vmletv1.StopVMRequest{Name: v.name}); return err },
-		"kill":   func() error { _, err := s.api.KillVM(s.ctx, &vmletv1.KillVMRequest{Name: v.name}); return err },
-		"delete": func() error { _, err := s.api.DeleteVM(s.ctx, &vmletv1.DeleteVMRequest{Name: v.name}); return err },
-		"create": func() error { _, err := s.api.CreateVM(s.ctx, &vmletv1.CreateVMRequest{Spec: spec}); return err },
+		"pause":  func() error { _, err := s.api.PauseVM(s.ctx, &nodev1.PauseVMRequest{Name: v.name}); return err },
+		"resume": func() error { _, err := s.api.ResumeVM(s.ctx, &nodev1.ResumeVMRequest{Name: v.name}); return err },
+		"reset":  func() error { _, err := s.api.ResetVM(s.ctx, &nodev1.ResetVMRequest{Name: v.name}); return err },
+		"stop":   func() error { _, err := s.api.StopVM(s.ctx, &nodev1.StopVMRequest{Name: v.name}); return err },
+		"kill":   func() error { _, err := s.api.KillVM(s.ctx, &nodev1.KillVMRequest{Name: v.name}); return err },
+		"delete": func() error { _, err := s.api.DeleteVM(s.ctx, &nodev1.DeleteVMRequest{Name: v.name}); return err },
+		"create": func() error { _, err := s.api.CreateVM(s.ctx, &nodev1.CreateVMRequest{Spec: spec}); return err },
 		"create another": func() error {
 			other := proto.CloneOf(spec)
 			other.Memory.Size = "96Mi"
-			_, err := s.api.CreateVM(s.ctx, &vmletv1.CreateVMRequest{Spec: other})
+			_, err := s.api.CreateVM(s.ctx, &nodev1.CreateVMRequest{Spec: other})
 			return err
 		},
 		"console": func() error {
 			stream, err := s.api.AttachConsole(s.ctx)
 			s.must(err)
-			s.must(stream.Send(&vmletv1.AttachConsoleRequest{Name: v.name}))
+			s.must(stream.Send(&nodev1.AttachConsoleRequest{Name: v.name}))
 			_, err = stream.Recv()
 			return err
 		},

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -123,12 +123,12 @@ func (s *suite) refuses(image string, d damage) {
 	dir := copyImage(s.t, image)
 	d.do(s.t, dir)
 	from := len(s.events.all())
-	request := &vmletv1.RestoreVMRequest{Directory: dir}
+	request := &nodev1.RestoreVMRequest{Directory: dir}
 	if !d.itself {
 		request.Name, request.NewIdentity = "copy", true
 	}
 	refused(s.t, s.restore(request), d.code, d.words...)
-	_, err := s.api.GetVM(s.ctx, &vmletv1.GetVMRequest{Name: "copy"})
+	_, err := s.api.GetVM(s.ctx, &nodev1.GetVMRequest{Name: "copy"})
 	if status.Code(err) != codes.NotFound {
 		s.t.Errorf("looking for the VM that was not restored: %v", err)
 	}
@@ -182,8 +182,8 @@ func (s *suite) damagedLater() {
 	v.save(image, false)
 	flip(s.t, filepath.Join(image, "memory"), 17<<20)
 	from := v.now()
-	v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image, Lazy: true}))
-	s.event(from, "the image is damaged", func(e *vmletv1.Event) bool { return e.GetVm() == "lazy" && e.GetType() == "image-damaged" })
+	v.must(s.restore(&nodev1.RestoreVMRequest{Directory: image, Lazy: true}))
+	s.event(from, "the image is damaged", func(e *nodev1.Event) bool { return e.GetVm() == "lazy" && e.GetType() == "image-damaged" })
 	says(s.t, v.becomes(from, paused), "memory: damaged")
 }
 

@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	vmmshim "github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 )
 
 // restoresInterrupted loses someone in the middle of a restore: the VM stays saved,
@@ -45,7 +44,7 @@ func (s *suite) halfRestored(v *vm, image string) (shim process, cancel func(), 
 	s.t.Helper()
 	ctx, stop := context.WithCancel(s.ctx)
 	s.t.Cleanup(stop)
-	stream, err := s.api.RestoreVM(ctx, &vmletv1.RestoreVMRequest{Directory: image})
+	stream, err := s.api.RestoreVM(ctx, &nodev1.RestoreVMRequest{Directory: image})
 	s.must(err)
 	for filling := false; !filling; {
 		m, err := stream.Recv()

@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -38,14 +39,14 @@ func (s *suite) savesAndRestores() {
 // clones runs several VMs from one image, side by side and beside their origin.
 func (s *suite) clones() {
 	spec := s.spec("origin", guest.PVHOptions{})
-	spec.Disks = []*vmletv1.Disk{{Path: newDisk(s.t, "qcow2"), Format: "qcow2", ReadOnly: true}}
+	spec.Disks = []*specv1.Disk{{Path: newDisk(s.t, "qcow2"), Format: "qcow2", ReadOnly: true}}
 	v := s.boot(spec)
 	v.count()
 	image := s.image()
 	v.save(image, false)
 	ids := make(map[string]string)
 	for _, name := range []string{"first", "second"} {
-		v.must(s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: name, NewIdentity: true, Lazy: s.lazy()}))
+		v.must(s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: name, NewIdentity: true, Lazy: s.lazy()}))
 		clone := s.vm(name)
 		clone.is(running)
 		clone.count()
@@ -57,7 +58,7 @@ func (s *suite) clones() {
 	}
 	v.must(v.start(false)) // and the origin beside them
 	v.countsOn()
-	refused(s.t, s.restore(&vmletv1.RestoreVMRequest{Directory: image, Name: "first", NewIdentity: true}), codes.AlreadyExists, "first")
+	refused(s.t, s.restore(&nodev1.RestoreVMRequest{Directory: image, Name: "first", NewIdentity: true}), codes.AlreadyExists, "first")
 }
 
 // saves are those of one VM, from which it goes on each time.
@@ -93,12 +94,12 @@ func (s *saves) keepRunning() {
 		}
 	}
 	s.comparePattern(s.image("kept"))
-	err := s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("kept")})
+	err := s.node.restore(&nodev1.RestoreVMRequest{Directory: s.image("kept")})
 	refused(t, err, codes.FailedPrecondition, s.name, "another VM")
 
 	// Without disks the same image may run beside its origin.
 	clone := s.name + "-clone"
-	s.must(s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("kept"), Name: clone, NewIdentity: true}))
+	s.must(s.node.restore(&nodev1.RestoreVMRequest{Directory: s.image("kept"), Name: clone, NewIdentity: true}))
 	c := s.node.vm(clone)
 	c.is(running)
 	c.count()
@@ -146,7 +147,7 @@ func (s *saves) eager() {
 	s.t.Helper()
 	id := s.get().GetId()
 	s.save(s.image("eager"), false)
-	s.must(s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("eager")}))
+	s.must(s.node.restore(&nodev1.RestoreVMRequest{Directory: s.image("eager")}))
 	s.wentOn()
 	if s.get().GetId() != id {
 		s.t.Error("its id has changed")
@@ -156,7 +157,7 @@ func (s *saves) eager() {
 func (s *saves) paused() {
 	s.t.Helper()
 	s.save(s.image("paused"), false)
-	s.must(s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("paused"), Paused: true}))
+	s.must(s.node.restore(&nodev1.RestoreVMRequest{Directory: s.image("paused"), Paused: true}))
 	s.is(paused)
 	s.resume()
 	s.wentOn()
@@ -169,9 +170,9 @@ func (s *saves) lazy() {
 	t.Helper()
 	dir := s.image("lazy")
 	s.save(dir, false)
-	s.must(s.node.restore(&vmletv1.RestoreVMRequest{Directory: dir, Lazy: true}))
+	s.must(s.node.restore(&nodev1.RestoreVMRequest{Directory: dir, Lazy: true}))
 	s.wentOn()
-	_, err := last(s.api.SaveVM(s.ctx, &vmletv1.SaveVMRequest{Name: s.name, Directory: dir}))
+	_, err := last(s.api.SaveVM(s.ctx, &nodev1.SaveVMRequest{Name: s.name, Directory: dir}))
 	refused(t, err, codes.FailedPrecondition, dir)
 	s.wentOn()
 
@@ -184,17 +185,17 @@ func (s *saves) lazy() {
 	if got := s.verify(stream).Layout; got != memory.LayoutStream {
 		t.Errorf("the layout of a lazily restored VM's image is %q", got)
 	}
-	err = s.node.restore(&vmletv1.RestoreVMRequest{Directory: stream, Lazy: true})
+	err = s.node.restore(&nodev1.RestoreVMRequest{Directory: stream, Lazy: true})
 	refused(t, err, codes.FailedPrecondition, stream, "eager")
 	s.is(saved)
-	s.must(s.node.restore(&vmletv1.RestoreVMRequest{Directory: stream}))
+	s.must(s.node.restore(&nodev1.RestoreVMRequest{Directory: stream}))
 	s.wentOn()
 }
 
 func (s *saves) lazyRefused() {
 	s.t.Helper()
 	s.save(s.image("lazy"), false)
-	err := s.node.restore(&vmletv1.RestoreVMRequest{Directory: s.image("lazy"), Lazy: true})
+	err := s.node.restore(&nodev1.RestoreVMRequest{Directory: s.image("lazy"), Lazy: true})
 	refused(s.t, err, codes.FailedPrecondition, "restore eagerly")
 	s.is(saved)
 	s.must(s.start(false))

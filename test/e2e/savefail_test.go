@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -44,7 +44,7 @@ func tmpfs(t *testing.T, size string) string {
 }
 
 func (v *vm) trySave(dir string) error {
-	_, err := last(v.api.SaveVM(v.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir}))
+	_, err := last(v.api.SaveVM(v.ctx, &nodev1.SaveVMRequest{Name: v.name, Directory: dir}))
 	return err
 }
 
@@ -146,7 +146,7 @@ func (v *vm) halt(dir, step string) *interrupted {
 		vmm:  handle(v.t, status.GetProcess().GetVmmPid()),
 	}
 	v.t.Cleanup(cancel)
-	stream, err := v.api.SaveVM(ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir})
+	stream, err := v.api.SaveVM(ctx, &nodev1.SaveVMRequest{Name: v.name, Directory: dir})
 	v.must(err)
 	for done := false; !done; {
 		m, err := stream.Recv()

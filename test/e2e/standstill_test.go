@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // alone boots a VM on a node of its own.
@@ -45,7 +44,7 @@ func TestShimStandsStill(t *testing.T) {
 	v.is(running)
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	_, err := last(s.api.SaveVM(impatient, &vmletv1.SaveVMRequest{Name: v.name, Directory: s.image()}))
+	_, err := last(s.api.SaveVM(impatient, &nodev1.SaveVMRequest{Name: v.name, Directory: s.image()}))
 	refused(t, err, codes.DeadlineExceeded)
 	from := v.now()
 	shim().signal(unix.SIGCONT)
@@ -62,7 +61,7 @@ func TestAgentStandsStill(t *testing.T) {
 	handle(t, int64(s.cmd.Process.Pid)).freeze()
 	impatient, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	_, err := s.api.GetVM(impatient, &vmletv1.GetVMRequest{Name: v.name})
+	_, err := s.api.GetVM(impatient, &nodev1.GetVMRequest{Name: v.name})
 	refused(t, err, codes.DeadlineExceeded)
 	s.must(s.cmd.Process.Signal(unix.SIGCONT))
 	v.countsOn()

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/faultfs"
 	"github.com/vmlet/vmlet/test/guest"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 )
 
 // TestStateFolderFails: while the agent's state folder is read-only, full, broken or
@@ -39,10 +38,10 @@ func TestStateFolderFails(t *testing.T) {
 			v.in(t)
 			fs.Arm(c.fault)
 			v.shows(3)
-			_, err := v.api.PauseVM(v.ctx, &vmletv1.PauseVMRequest{Name: v.name})
+			_, err := v.api.PauseVM(v.ctx, &nodev1.PauseVMRequest{Name: v.name})
 			refused(t, err, codes.Unavailable, n.path("state", "vms", "steady"), c.words)
 			v.is(paused) // as it is, though it could not be written down
-			_, err = v.api.ResumeVM(v.ctx, &vmletv1.ResumeVMRequest{Name: v.name})
+			_, err = v.api.ResumeVM(v.ctx, &nodev1.ResumeVMRequest{Name: v.name})
 			refused(t, err, codes.Unavailable, n.path("state", "vms", "steady"), c.words)
 			v.is(running)
 			image := filepath.Join(t.TempDir(), "image")

@@ -11,7 +11,8 @@ import (
 
 	hv "github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/kvm"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
@@ -123,7 +124,7 @@ type suite struct {
 }
 
 // spec is a tiny guest's. It has room for the pattern.
-func (s *suite) spec(name string, o guest.PVHOptions) *vmletv1.VirtualMachineSpec {
+func (s *suite) spec(name string, o guest.PVHOptions) *specv1.VirtualMachineSpec {
 	s.t.Helper()
 	spec := pvh(s.t, name, s.hypervisor, o)
 	spec.Vmm = s.vmm
@@ -156,7 +157,7 @@ func (s *suite) lazy() bool {
 // mapsImages says whether a VMM of the node can map an image.
 func (n *node) mapsImages(vmm string) bool {
 	n.t.Helper()
-	r, err := n.api.GetNode(n.ctx, &vmletv1.GetNodeRequest{})
+	r, err := n.api.GetNode(n.ctx, &nodev1.GetNodeRequest{})
 	n.must(err)
-	return slices.ContainsFunc(r.GetVmms(), func(v *vmletv1.Vmm) bool { return v.GetName() == vmm && v.GetLazyRestore() })
+	return slices.ContainsFunc(r.GetVmms(), func(v *nodev1.Vmm) bool { return v.GetName() == vmm && v.GetLazyRestore() })
 }

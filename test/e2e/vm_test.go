@@ -17,7 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -35,7 +36,7 @@ type vm struct {
 }
 
 type grpcConsole struct {
-	grpc.BidiStreamingClient[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]
+	grpc.BidiStreamingClient[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]
 	hangUp context.CancelFunc
 	shown  *journal[byte]
 	ended  chan struct{}
@@ -43,7 +44,7 @@ type grpcConsole struct {
 }
 
 // pvh is the specification of a tiny guest.
-func pvh(t *testing.T, name, hypervisor string, o guest.PVHOptions) *vmletv1.VirtualMachineSpec {
+func pvh(t *testing.T, name, hypervisor string, o guest.PVHOptions) *specv1.VirtualMachineSpec {
 	t.Helper()
 	elf, err := guest.PVH(o)
 	if err != nil {
@@ -53,17 +54,17 @@ func pvh(t *testing.T, name, hypervisor string, o guest.PVHOptions) *vmletv1.Vir
 	if err := os.WriteFile(path, elf, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &vmletv1.VirtualMachineSpec{
+	return &specv1.VirtualMachineSpec{
 		Name: name, Hypervisor: hypervisor,
-		Memory: &vmletv1.Memory{Size: "64Mi"},
-		Boot:   &vmletv1.Boot{Kernel: &vmletv1.KernelBoot{Path: path}},
+		Memory: &specv1.Memory{Size: "64Mi"},
+		Boot:   &specv1.Boot{Kernel: &specv1.KernelBoot{Path: path}},
 	}
 }
 
 // create makes a VM and follows its console.
-func (n *node) create(spec *vmletv1.VirtualMachineSpec) *vm {
+func (n *node) create(spec *specv1.VirtualMachineSpec) *vm {
 	n.t.Helper()
-	_, err := n.api.CreateVM(n.ctx, &vmletv1.CreateVMRequest{Spec: spec})
+	_, err := n.api.CreateVM(n.ctx, &nodev1.CreateVMRequest{Spec: spec})
 	n.must(err)
 	return n.vm(spec.GetName())
 }
@@ -77,7 +78,7 @@ func (n *node) vm(name string) *vm {
 }
 
 // boot makes a VM and starts it.
-func (n *node) boot(spec *vmletv1.VirtualMachineSpec) *vm {
+func (n *node) boot(spec *specv1.VirtualMachineSpec) *vm {
 	n.t.Helper()
 	v := n.create(spec)
 	v.must(v.start(false))
@@ -87,23 +88,23 @@ func (n *node) boot(spec *vmletv1.VirtualMachineSpec) *vm {
 
 // The states, shorter.
 const (
-	created = vmletv1.State_STATE_CREATED
-	running = vmletv1.State_STATE_RUNNING
-	paused  = vmletv1.State_STATE_PAUSED
-	saving  = vmletv1.State_STATE_SAVING
-	saved   = vmletv1.State_STATE_SAVED
-	stopped = vmletv1.State_STATE_STOPPED
-	crashed = vmletv1.State_STATE_CRASHED
+	created = nodev1.State_STATE_CREATED
+	running = nodev1.State_STATE_RUNNING
+	paused  = nodev1.State_STATE_PAUSED
+	saving  = nodev1.State_STATE_SAVING
+	saved   = nodev1.State_STATE_SAVED
+	stopped = nodev1.State_STATE_STOPPED
+	crashed = nodev1.State_STATE_CRASHED
 )
 
-func (v *vm) get() *vmletv1.VirtualMachine {
+func (v *vm) get() *nodev1.VirtualMachine {
 	v.t.Helper()
-	r, err := v.api.GetVM(v.ctx, &vmletv1.GetVMRequest{Name: v.name})
+	r, err := v.api.GetVM(v.ctx, &nodev1.GetVMRequest{Name: v.name})
 	v.must(err)
 	return r.GetVm()
 }
 
-func (v *vm) is(want vmletv1.State) *vmletv1.VirtualMachineStatus {
+func (v *vm) is(want nodev1.State) *nodev1.VirtualMachineStatus {
 	v.t.Helper()
 	s := v.get().GetStatus()
 	if s.GetState() != want {
@@ -114,9 +115,9 @@ func (v *vm) is(want vmletv1.State) *vmletv1.VirtualMachineStatus {
 
 // becomes waits until the VM is in a state. The place is one in the journal of
 // events, from before the change.
-func (v *vm) becomes(from int, want vmletv1.State) *vmletv1.VirtualMachineStatus {
+func (v *vm) becomes(from int, want nodev1.State) *nodev1.VirtualMachineStatus {
 	v.t.Helper()
-	v.event(from, fmt.Sprintf("%s becomes %v", v.name, want), func(e *vmletv1.Event) bool {
+	v.event(from, fmt.Sprintf("%s becomes %v", v.name, want), func(e *nodev1.Event) bool {
 		return e.GetVm() == v.name && e.GetType() == "state" && e.GetState() == want
 	})
 	return v.is(want)
@@ -125,19 +126,19 @@ func (v *vm) becomes(from int, want vmletv1.State) *vmletv1.VirtualMachineStatus
 func (v *vm) now() int { return len(v.events.all()) }
 
 func (v *vm) start(paused bool) error {
-	_, err := last(v.api.StartVM(v.ctx, &vmletv1.StartVMRequest{Name: v.name, Paused: paused}))
+	_, err := last(v.api.StartVM(v.ctx, &nodev1.StartVMRequest{Name: v.name, Paused: paused}))
 	return err
 }
 
 // save saves to a folder and, unless the VM is kept running, sees that its VMM
 // is gone.
-func (v *vm) save(dir string, keep bool) *vmletv1.SaveResult {
+func (v *vm) save(dir string, keep bool) *nodev1.SaveResult {
 	v.t.Helper()
 	pid := int(v.get().GetStatus().GetProcess().GetVmmPid())
 	if !keep {
 		v.hangUp()
 	}
-	r, err := last(v.api.SaveVM(v.ctx, &vmletv1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: keep}))
+	r, err := last(v.api.SaveVM(v.ctx, &nodev1.SaveVMRequest{Name: v.name, Directory: dir, KeepRunning: keep}))
 	v.must(err)
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); keep != (err == nil) {
 		v.t.Errorf("after a save with keepRunning=%v looking for the VMM gives %v", keep, err)
@@ -156,21 +157,21 @@ func (n *node) verify(dir string) *memory.Manifest {
 	return img.Manifest()
 }
 
-func (n *node) restore(r *vmletv1.RestoreVMRequest) error {
+func (n *node) restore(r *nodev1.RestoreVMRequest) error {
 	_, err := last(n.api.RestoreVM(n.ctx, r))
 	return err
 }
 
 func (v *vm) pause() {
 	v.t.Helper()
-	_, err := v.api.PauseVM(v.ctx, &vmletv1.PauseVMRequest{Name: v.name})
+	_, err := v.api.PauseVM(v.ctx, &nodev1.PauseVMRequest{Name: v.name})
 	v.must(err)
 	v.is(paused)
 }
 
 func (v *vm) resume() {
 	v.t.Helper()
-	_, err := v.api.ResumeVM(v.ctx, &vmletv1.ResumeVMRequest{Name: v.name})
+	_, err := v.api.ResumeVM(v.ctx, &nodev1.ResumeVMRequest{Name: v.name})
 	v.must(err)
 	v.is(running)
 }
@@ -178,7 +179,7 @@ func (v *vm) resume() {
 func (v *vm) kill() {
 	v.t.Helper()
 	v.hangUp()
-	_, err := v.api.KillVM(v.ctx, &vmletv1.KillVMRequest{Name: v.name})
+	_, err := v.api.KillVM(v.ctx, &nodev1.KillVMRequest{Name: v.name})
 	v.must(err)
 	v.is(stopped)
 }
@@ -186,7 +187,7 @@ func (v *vm) kill() {
 func (v *vm) delete() {
 	v.t.Helper()
 	v.unfollow()
-	_, err := v.api.DeleteVM(v.ctx, &vmletv1.DeleteVMRequest{Name: v.name})
+	_, err := v.api.DeleteVM(v.ctx, &nodev1.DeleteVMRequest{Name: v.name})
 	v.must(err)
 }
 
@@ -197,7 +198,7 @@ func (v *vm) follow() {
 	if v.unfollow != nil {
 		v.unfollow()
 	}
-	stream, err := v.api.ReadLogs(ctx, &vmletv1.ReadLogsRequest{Name: v.name, Follow: true})
+	stream, err := v.api.ReadLogs(ctx, &nodev1.ReadLogsRequest{Name: v.name, Follow: true})
 	v.must(err)
 	done := make(chan struct{})
 	v.unfollow = sync.OnceFunc(func() { cancel(); <-done })
@@ -292,7 +293,7 @@ func (v *vm) typeIn(text string) {
 	if v.screen == nil {
 		v.attach()
 	}
-	if err := v.screen.Send(&vmletv1.AttachConsoleRequest{Data: []byte(text)}); err != nil {
+	if err := v.screen.Send(&nodev1.AttachConsoleRequest{Data: []byte(text)}); err != nil {
 		<-v.screen.ended // which has the cause
 		v.t.Fatalf("typing %q to %s: %v: %v", text, v.name, err, v.screen.err)
 	}
@@ -304,7 +305,7 @@ func (v *vm) attach() {
 	ctx, cancel := context.WithCancel(v.ctx)
 	stream, err := v.api.AttachConsole(ctx)
 	v.must(err)
-	v.must(stream.Send(&vmletv1.AttachConsoleRequest{Name: v.name}))
+	v.must(stream.Send(&nodev1.AttachConsoleRequest{Name: v.name}))
 	c := &grpcConsole{BidiStreamingClient: stream, hangUp: cancel, shown: newJournal[byte](), ended: make(chan struct{})}
 	v.screen = c
 	go func() {

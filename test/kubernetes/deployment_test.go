@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 const (
@@ -198,23 +197,23 @@ func (d *deployment) mustVmlet(t *testing.T, args ...string) string {
 }
 
 // api is a client of the agent's, whichever it is: its socket is the node's.
-func (d *deployment) api(t *testing.T) (api vmletv1.NodeServiceClient, hangUp func()) {
+func (d *deployment) api(t *testing.T) (api nodev1.NodeServiceClient, hangUp func()) {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+d.Path("/run/vmlet/vmlet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
-	return vmletv1.NewNodeServiceClient(conn), func() { _ = conn.Close() }
+	return nodev1.NewNodeServiceClient(conn), func() { _ = conn.Close() }
 }
 
 // listed are the VMs that the agent has, by name.
-func (d *deployment) listed(t *testing.T) map[string]*vmletv1.VirtualMachine {
+func (d *deployment) listed(t *testing.T) map[string]*nodev1.VirtualMachine {
 	t.Helper()
 	api, hangUp := d.api(t)
 	defer hangUp()
 	ctx, cancel := suites.Wait(d.ctx, t, patience)
 	defer cancel()
-	list, err := api.ListVMs(ctx, &vmletv1.ListVMsRequest{}, grpc.WaitForReady(true))
+	list, err := api.ListVMs(ctx, &nodev1.ListVMsRequest{}, grpc.WaitForReady(true))
 	must(t, err)
-	out := make(map[string]*vmletv1.VirtualMachine)
+	out := make(map[string]*nodev1.VirtualMachine)
 	for _, vm := range list.GetVms() {
 		pod := vm.GetStatus().GetPod()
 		out[pod.GetNamespace()+"/"+pod.GetName()] = vm
@@ -223,9 +222,9 @@ func (d *deployment) listed(t *testing.T) map[string]*vmletv1.VirtualMachine {
 }
 
 // state waits until a VM is in a state.
-func (d *deployment) state(t *testing.T, name string, want vmletv1.State) *vmletv1.VirtualMachine {
+func (d *deployment) state(t *testing.T, name string, want nodev1.State) *nodev1.VirtualMachine {
 	t.Helper()
-	var vm *vmletv1.VirtualMachine
+	var vm *nodev1.VirtualMachine
 	d.eventually(t, func() bool {
 		vm = d.listed(t)[name]
 		return vm.GetStatus().GetState() == want

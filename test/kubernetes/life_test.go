@@ -1,19 +1,18 @@
 package kubernetes_test
 
 import (
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"slices"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 const (
-	running = vmletv1.State_STATE_RUNNING
-	paused  = vmletv1.State_STATE_PAUSED
-	saved   = vmletv1.State_STATE_SAVED
-	stopped = vmletv1.State_STATE_STOPPED
+	running = nodev1.State_STATE_RUNNING
+	paused  = nodev1.State_STATE_PAUSED
+	saved   = nodev1.State_STATE_SAVED
+	stopped = nodev1.State_STATE_STOPPED
 )
 
 // testLife is that of a guest: it is booted, paused, saved, and goes on in other
@@ -96,7 +95,7 @@ func (d *deployment) stops(t *testing.T, p vmPod) {
 }
 
 // goesOn: a VM is in a state, and its guest counts without a gap or a new boot.
-func (d *deployment) goesOn(t *testing.T, p vmPod, want vmletv1.State) {
+func (d *deployment) goesOn(t *testing.T, p vmPod, want nodev1.State) {
 	t.Helper()
 	d.state(t, p.vm(), want)
 	d.counted(t, p, 3)

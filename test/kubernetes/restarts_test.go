@@ -2,12 +2,11 @@ package kubernetes_test
 
 import (
 	"errors"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/cluster"
 	"io"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/cluster"
 )
 
 // testRestarts: agents, the kubelet and the API server come and go, and a VM goes
@@ -83,12 +82,12 @@ func (d *deployment) withoutAPIServer(t *testing.T, p vmPod) {
 	defer hangUp()
 	must(t, d.StopComponent(cluster.APIServer))
 	d.state(t, p.vm(), running)
-	_, err := api.PauseVM(d.ctx, &vmletv1.PauseVMRequest{Name: p.vm()})
+	_, err := api.PauseVM(d.ctx, &nodev1.PauseVMRequest{Name: p.vm()})
 	must(t, err)
 	d.state(t, p.vm(), paused)
-	_, err = api.ResumeVM(d.ctx, &vmletv1.ResumeVMRequest{Name: p.vm()})
+	_, err = api.ResumeVM(d.ctx, &nodev1.ResumeVMRequest{Name: p.vm()})
 	must(t, err)
-	saving, err := api.SaveVM(d.ctx, &vmletv1.SaveVMRequest{Name: p.vm(), Directory: "/saved/alone", KeepRunning: true})
+	saving, err := api.SaveVM(d.ctx, &nodev1.SaveVMRequest{Name: p.vm(), Directory: "/saved/alone", KeepRunning: true})
 	must(t, err)
 	for err == nil {
 		_, err = saving.Recv()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
@@ -153,7 +153,7 @@ func byPolicy(features []feature) (required, disabled []string) {
 }
 
 // askVMLet asks the QEMU as vmlet does.
-func askVMLet(t *testing.T, binary string, hypervisors ...hypervisor.Hypervisor) *vmletv1.VmmCapabilities {
+func askVMLet(t *testing.T, binary string, hypervisors ...hypervisor.Hypervisor) *capabilitiesv1.VmmCapabilities {
 	t.Helper()
 	q := qemu.New(qemu.Config{Binary: binary, Hypervisors: hypervisors})
 	info, err := q.Info(t.Context())
@@ -164,7 +164,7 @@ func askVMLet(t *testing.T, binary string, hypervisors ...hypervisor.Hypervisor)
 }
 
 // under is what vmlet says of a QEMU under one accelerator.
-func under(a *vmletv1.AcceleratorCapabilities) answer {
+func under(a *capabilitiesv1.AcceleratorCapabilities) answer {
 	out := answer{}
 	for _, m := range a.GetCpuModels() {
 		out.add(cpuModel, m.GetName())

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -15,7 +15,7 @@ import (
 // builder collects a configuration and its files, and all faults on the way.
 type builder struct {
 	req     vmm.PlanRequest
-	spec    *vmletv1.VirtualMachineSpec
+	spec    *specv1.VirtualMachineSpec
 	details *Details
 
 	config chapi.VMConfig

@@ -15,7 +15,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/fingerprint"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"golang.org/x/sync/semaphore"
@@ -176,9 +176,9 @@ func (p *Program) info(a *answer) vmm.Info {
 	}
 }
 
-func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
+func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
-	out := &vmletv1.VmmCapabilities{
+	out := &capabilitiesv1.VmmCapabilities{
 		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
 		Devices:           slices.Clone(d.Devices),
 		SnapshotKinds:     d.snapshotKinds(),
@@ -194,7 +194,7 @@ func (p *Program) capabilities(a *answer) *vmletv1.VmmCapabilities {
 		if !tried {
 			continue
 		}
-		out.Accelerators = append(out.Accelerators, &vmletv1.AcceleratorCapabilities{
+		out.Accelerators = append(out.Accelerators, &capabilitiesv1.AcceleratorCapabilities{
 			Hypervisor: h.Name(), Accelerator: h.Accelerator(), Usable: failure == "", Reason: failure,
 		})
 	}

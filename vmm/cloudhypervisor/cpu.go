@@ -2,8 +2,7 @@ package cloudhypervisor
 
 import (
 	"fmt"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -44,7 +43,7 @@ func part(n uint32) uint16 { return uint16(max(n, 1)) }
 
 // feature turns on or off what cloud-hypervisor has a switch for. All others the
 // guest has where the node has them.
-func (b *builder) feature(field string, f *vmletv1.CPUFeature, out *chapi.CPUs) {
+func (b *builder) feature(field string, f *specv1.CPUFeature, out *chapi.CPUs) {
 	on := f.GetPolicy() != spec.PolicyDisable
 	switch name := f.GetName(); name {
 	case "amx":

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -19,9 +19,9 @@ var _ interface {
 // none of its own, and so no defaults.
 func (*Program) Defaults(string) spec.VMMDefaults {
 	return spec.VMMDefaults{
-		Layer: &vmletv1.VirtualMachineSpec{
-			Boot:    &vmletv1.Boot{Firmware: spec.FirmwareUEFI},
-			Devices: &vmletv1.Devices{GuestAgent: proto.Bool(false)},
+		Layer: &specv1.VirtualMachineSpec{
+			Boot:    &specv1.Boot{Firmware: spec.FirmwareUEFI},
+			Devices: &specv1.Devices{GuestAgent: proto.Bool(false)},
 		},
 		Watchdog: spec.WatchdogVirtio,
 		TPM:      spec.TPMCRB,
@@ -30,7 +30,7 @@ func (*Program) Defaults(string) spec.VMMDefaults {
 
 // Validate finds what no cloud-hypervisor has: what a plan would be refused for on
 // a node that has all that a plan needs.
-func (*Program) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+func (*Program) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
 	b := &builder{req: imagined(s), spec: s, details: &Details{
 		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}, Firmware: "/firmware",
 	}}
@@ -39,7 +39,7 @@ func (*Program) Validate(s *vmletv1.VirtualMachineSpec, arch string) spec.FieldE
 }
 
 // imagined is a request in which everything is there.
-func imagined(s *vmletv1.VirtualMachineSpec) vmm.PlanRequest {
+func imagined(s *specv1.VirtualMachineSpec) vmm.PlanRequest {
 	r := vmm.PlanRequest{Spec: s, Hypervisor: s.GetHypervisor(), User: new(plan.User)}
 	if r.Hypervisor == "" || r.Hypervisor == spec.Auto {
 		r.Hypervisor = spec.HypervisorKVM

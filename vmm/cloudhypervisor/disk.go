@@ -6,7 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -23,7 +23,7 @@ func (b *builder) disks() {
 }
 
 // refuseDisk finds what a disk can't be.
-func (b *builder) refuseDisk(field string, d *vmletv1.Disk) {
+func (b *builder) refuseDisk(field string, d *specv1.Disk) {
 	switch {
 	case d.GetType() == spec.DiskTypeCDROM:
 		// Its bus follows from that.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
@@ -32,9 +32,9 @@ func (b *builder) hostDevices() {
 		out := chapi.Device{PCI: placeOfHostDevice(i)}
 		out.ID = fmt.Sprintf("host%d", i)
 		switch device := d.GetDevice().(type) {
-		case *vmletv1.HostDevice_PciAddress:
+		case *specv1.HostDevice_PciAddress:
 			out.Path = "/sys/bus/pci/devices/" + device.PciAddress
-		case *vmletv1.HostDevice_Mdev:
+		case *specv1.HostDevice_Mdev:
 			out.Path = "/sys/bus/mdev/devices/" + device.Mdev
 		}
 		b.hosts = append(b.hosts, out)
@@ -62,7 +62,7 @@ var _ vmm.SaveRefuser = (*Program)(nil)
 // RefuseSave refuses a VM with a TPM, whose registers and commands under way are not
 // in a snapshot (devices/src/tpm.rs), nor is what the emulator keeps; and all where the
 // program was found unable to save one.
-func (p *Program) RefuseSave(s *vmletv1.VirtualMachineSpec) error {
+func (p *Program) RefuseSave(s *specv1.VirtualMachineSpec) error {
 	if s.GetDevices().GetTpm() != nil {
 		return errors.New("devices.tpm: cloud-hypervisor doesn't save a TPM's state, as QEMU does: stop the VM instead")
 	}

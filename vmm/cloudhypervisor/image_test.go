@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
@@ -141,7 +141,7 @@ func TestOlderVersionSavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for who, v := range map[string]vmm.VMM{"asked": p, "told": told} {
-		if err := vmm.RefuseSave(v, &vmletv1.VirtualMachineSpec{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := vmm.RefuseSave(v, &specv1.VirtualMachineSpec{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: saving is refused with %v, want %q", who, err, want)
 		}
 	}

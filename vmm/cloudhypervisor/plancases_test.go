@@ -6,7 +6,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -144,7 +144,7 @@ func testImage(lazy bool) *vmm.Image {
 }
 
 // complete fills in the defaults as this VMM wants them.
-func complete(t testing.TB, yaml, arch, hypervisor string) *vmletv1.VirtualMachineSpec {
+func complete(t testing.TB, yaml, arch, hypervisor string) *specv1.VirtualMachineSpec {
 	t.Helper()
 	s, err := spec.Parse([]byte("name: web-1\n"+yaml), "test.yaml")
 	if err != nil {
@@ -153,7 +153,7 @@ func complete(t testing.TB, yaml, arch, hypervisor string) *vmletv1.VirtualMachi
 	return withDefaults(s, arch, hypervisor)
 }
 
-func withDefaults(s *vmletv1.VirtualMachineSpec, arch, hypervisor string) *vmletv1.VirtualMachineSpec {
+func withDefaults(s *specv1.VirtualMachineSpec, arch, hypervisor string) *specv1.VirtualMachineSpec {
 	return spec.Default(s, spec.Target{
 		ID: testID, Hypervisor: hypervisor, VMM: spec.VMMCloudHypervisor, Arch: arch, Defaults: new(Program).Defaults(arch),
 	}, standard.Registry(sysfs.Roots{}).Layers())

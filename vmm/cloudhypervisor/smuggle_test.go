@@ -9,11 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // TestNothingIsSmuggled puts hostile text into every string of a specification, past
@@ -30,7 +29,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		eachString(request.Spec.ProtoReflect(), "", func(path string, set func(*vmletv1.VirtualMachineSpec, string)) {
+		eachString(request.Spec.ProtoReflect(), "", func(path string, set func(*specv1.VirtualMachineSpec, string)) {
 			if strings.HasSuffix(path, ".policy") {
 				return // one of two words, that decides
 			}
@@ -99,26 +98,26 @@ func members(path string, v any) []string {
 }
 
 // eachString calls f with each text that is set, and with how to set it in a copy.
-func eachString(m protoreflect.Message, path string, f func(string, func(*vmletv1.VirtualMachineSpec, string))) {
-	visit(m, path, func(s *vmletv1.VirtualMachineSpec) protoreflect.Message { return s.ProtoReflect() }, f)
+func eachString(m protoreflect.Message, path string, f func(string, func(*specv1.VirtualMachineSpec, string))) {
+	visit(m, path, func(s *specv1.VirtualMachineSpec) protoreflect.Message { return s.ProtoReflect() }, f)
 }
 
-func visit(m protoreflect.Message, path string, find func(*vmletv1.VirtualMachineSpec) protoreflect.Message, f func(string, func(*vmletv1.VirtualMachineSpec, string))) {
+func visit(m protoreflect.Message, path string, find func(*specv1.VirtualMachineSpec) protoreflect.Message, f func(string, func(*specv1.VirtualMachineSpec, string))) {
 	m.Range(func(d protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		at := path + "." + d.JSONName()
 		switch {
 		case d.IsMap():
 		case d.IsList() && d.Kind() == protoreflect.MessageKind:
 			for i := range value.List().Len() {
-				visit(value.List().Get(i).Message(), fmt.Sprintf("%s[%d]", at, i), func(s *vmletv1.VirtualMachineSpec) protoreflect.Message {
+				visit(value.List().Get(i).Message(), fmt.Sprintf("%s[%d]", at, i), func(s *specv1.VirtualMachineSpec) protoreflect.Message {
 					return find(s).Mutable(d).List().Get(i).Message()
 				}, f)
 			}
 		case d.IsList():
 		case d.Kind() == protoreflect.MessageKind:
-			visit(value.Message(), at, func(s *vmletv1.VirtualMachineSpec) protoreflect.Message { return find(s).Mutable(d).Message() }, f)
+			visit(value.Message(), at, func(s *specv1.VirtualMachineSpec) protoreflect.Message { return find(s).Mutable(d).Message() }, f)
 		case d.Kind() == protoreflect.StringKind:
-			f(at, func(s *vmletv1.VirtualMachineSpec, v string) { find(s).Set(d, protoreflect.ValueOfString(v)) })
+			f(at, func(s *specv1.VirtualMachineSpec, v string) { find(s).Set(d, protoreflect.ValueOfString(v)) })
 		}
 		return true
 	})

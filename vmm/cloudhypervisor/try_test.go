@@ -14,7 +14,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/memory"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
@@ -168,7 +168,7 @@ func TestTryVM(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			kvm, refused := reasonsOf(info)["kvm"], vmm.RefuseSave(p, &vmletv1.VirtualMachineSpec{})
+			kvm, refused := reasonsOf(info)["kvm"], vmm.RefuseSave(p, &specv1.VirtualMachineSpec{})
 			if !strings.Contains(kvm, c.kvm) || (kvm == "usable") != (c.kvm == "") || info.Passing != c.passing {
 				t.Errorf("%q, passing %t", kvm, info.Passing)
 			}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -26,7 +26,7 @@ type Request struct {
 	Hypervisor  string
 
 	// Ask says what a VMM can do. An error is why it can't be used.
-	Ask func(ctx context.Context, vmm string) (*vmletv1.VmmCapabilities, error)
+	Ask func(ctx context.Context, vmm string) (*capabilitiesv1.VmmCapabilities, error)
 	// Permits says why a hypervisor is not to be had where the VM is; nil: it is.
 	// A nil Permits permits all.
 	Permits func(hypervisor.Hypervisor) error

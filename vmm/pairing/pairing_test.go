@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/pairing"
 )
@@ -55,10 +55,10 @@ func request(t *testing.T, hypervisors string, order []string, programs map[stri
 	}
 	return pairing.Request{
 		VMMs: order, Hypervisors: known,
-		Ask: func(_ context.Context, name string) (*vmletv1.VmmCapabilities, error) {
-			v := &vmletv1.VmmCapabilities{Name: name, Version: "1"}
+		Ask: func(_ context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
+			v := &capabilitiesv1.VmmCapabilities{Name: name, Version: "1"}
 			for _, h := range strings.Fields(programs[name].under) {
-				v.Accelerators = append(v.Accelerators, &vmletv1.AcceleratorCapabilities{Hypervisor: h, Usable: true})
+				v.Accelerators = append(v.Accelerators, &capabilitiesv1.AcceleratorCapabilities{Hypervisor: h, Usable: true})
 			}
 			return v, programs[name].broken
 		},
@@ -191,7 +191,7 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := request(t, "kvm", []string{"q", "c"}, nil)
 	ask := r.Ask
-	r.Ask = func(ctx context.Context, name string) (*vmletv1.VmmCapabilities, error) {
+	r.Ask = func(ctx context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
 		cancel()
 		_, _ = ask(ctx, name)
 		return nil, ctx.Err()

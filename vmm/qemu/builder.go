@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -16,7 +16,7 @@ import (
 // builder collects a command line and its files, and all faults on the way.
 type builder struct {
 	req     vmm.PlanRequest
-	spec    *vmletv1.VirtualMachineSpec
+	spec    *specv1.VirtualMachineSpec
 	details *Details
 	accel   Accelerator
 	machine Machine

@@ -1,18 +1,17 @@
 package qemu
 
 import (
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"maps"
 	"math"
 	"slices"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // capabilities says in the node's words what the program answered.
-func (q *QEMU) capabilities(a *answer) *vmletv1.VmmCapabilities {
+func (q *QEMU) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
-	out := &vmletv1.VmmCapabilities{
+	out := &capabilitiesv1.VmmCapabilities{
 		Name: q.Name(), Version: a.Version, Binary: q.config.Binary, Package: d.Package, Architecture: d.Arch,
 		State:                 "works",
 		Devices:               slices.Clone(d.Devices),
@@ -60,9 +59,9 @@ func (d *Details) features() []string {
 	return out
 }
 
-func (m Machine) capabilities() *vmletv1.MachineType {
+func (m Machine) capabilities() *capabilitiesv1.MachineType {
 	family := familyOf(m.Name)
-	return &vmletv1.MachineType{
+	return &capabilitiesv1.MachineType{
 		Name: m.Name, Alias: m.Alias, Deprecated: m.Deprecated, IsDefault: m.Default,
 		MaxVcpus:       uint32(min(max(m.MaxCPUs, 0), math.MaxInt32)),
 		Supported:      family != familyUnknown,
@@ -71,8 +70,8 @@ func (m Machine) capabilities() *vmletv1.MachineType {
 	}
 }
 
-func (a Accelerator) capabilities(hypervisor string) *vmletv1.AcceleratorCapabilities {
-	out := &vmletv1.AcceleratorCapabilities{
+func (a Accelerator) capabilities(hypervisor string) *capabilitiesv1.AcceleratorCapabilities {
+	out := &capabilitiesv1.AcceleratorCapabilities{
 		Hypervisor: hypervisor, Accelerator: a.Name, Usable: a.Failure == "", Reason: a.Failure,
 		CpuFeatures: featureNames(a.Available),
 	}
@@ -81,19 +80,19 @@ func (a Accelerator) capabilities(hypervisor string) *vmletv1.AcceleratorCapabil
 			continue
 		}
 		m := a.Models[name]
-		out.CpuModels = append(out.CpuModels, &vmletv1.CpuModel{
+		out.CpuModels = append(out.CpuModels, &capabilitiesv1.CpuModel{
 			Name: name, Usable: len(m.Unavailable) == 0, UnavailableFeatures: featureNames(m.Unavailable),
 			Deprecated: m.Deprecated, AliasOf: m.AliasOf, Vendor: modelVendor(name, m),
 		})
 	}
 	if h := a.HostModel; h != nil {
-		out.HostCpuModel = &vmletv1.HostCpuModel{
+		out.HostCpuModel = &capabilitiesv1.HostCpuModel{
 			Name: h.Name, Vendor: vmm.VendorName(h.Vendor),
 			RequiredFeatures: featureNames(h.Required), DisabledFeatures: featureNames(h.Disabled),
 		}
 	}
 	if s := a.SEV; s != nil {
-		out.Sev = &vmletv1.VmmSev{CbitPosition: s.CBitPosition, ReducedPhysicalBits: s.ReducedPhysBits}
+		out.Sev = &capabilitiesv1.VmmSev{CbitPosition: s.CBitPosition, ReducedPhysicalBits: s.ReducedPhysBits}
 	}
 	return out
 }

@@ -1,12 +1,11 @@
 package qemu
 
 import (
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strconv"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/spec"
 )
 
 // Models that are not the same everywhere: "host" is the node's CPU and "max"
@@ -106,7 +105,7 @@ func (b *builder) withoutFeatures() []string {
 func (b *builder) unlessSaid(names []string) []string {
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
-		return slices.ContainsFunc(b.spec.GetCpu().GetFeatures(), func(f *vmletv1.CPUFeature) bool {
+		return slices.ContainsFunc(b.spec.GetCpu().GetFeatures(), func(f *specv1.CPUFeature) bool {
 			return canonical(f.GetName()) == canonical(name)
 		})
 	})

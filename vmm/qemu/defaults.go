@@ -1,11 +1,10 @@
 package qemu
 
 import (
-	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/protobuf/proto"
 )
 
 var _ interface {
@@ -16,10 +15,10 @@ var _ interface {
 // Defaults returns what a specification has with QEMU where it says nothing else.
 func (*QEMU) Defaults(arch string) spec.VMMDefaults {
 	d := spec.VMMDefaults{
-		Layer: &vmletv1.VirtualMachineSpec{
+		Layer: &specv1.VirtualMachineSpec{
 			MachineType: "q35",
-			Boot:        &vmletv1.Boot{Firmware: spec.FirmwareBIOS},
-			Devices:     &vmletv1.Devices{GuestAgent: proto.Bool(true)},
+			Boot:        &specv1.Boot{Firmware: spec.FirmwareBIOS},
+			Devices:     &specv1.Devices{GuestAgent: proto.Bool(true)},
 		},
 		Watchdog:    spec.WatchdogI6300ESB,
 		TPM:         spec.TPMCRB,
@@ -35,7 +34,7 @@ func (*QEMU) Defaults(arch string) spec.VMMDefaults {
 
 // Validate finds what no QEMU has. The rest hangs on the program: its machine
 // types, CPU models and devices.
-func (*QEMU) Validate(s *vmletv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
+func (*QEMU) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
 	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {
 		faults.Add("devices.watchdog.model", "QEMU has no watchdog of virtio: want i6300esb, or use vmm: cloud-hypervisor")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -22,7 +22,7 @@ func (b *builder) disks() {
 }
 
 // diskNodes opens a disk's files and returns the name of its topmost node.
-func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
+func (b *builder) diskNodes(index int, d *specv1.Disk) string {
 	field := fmt.Sprintf("disks[%d]", index)
 	top := diskID(spec.Slot(b.spec.GetDisks(), index))
 	images := []disk.Image{{Path: d.GetPath(), Format: disk.Format(d.GetFormat())}}
@@ -47,7 +47,7 @@ func (b *builder) diskNodes(index int, d *vmletv1.Disk) string {
 }
 
 // image adds the two nodes of one file: how it is read, and what it means.
-func (b *builder) image(name string, d *vmletv1.Disk, file plan.File, below string) {
+func (b *builder) image(name string, d *specv1.Disk, file plan.File, below string) {
 	cache := cacheOf(d.GetCache())
 	file.Path = file.Disk.Path
 	file.Direct = cache.direct
@@ -95,7 +95,7 @@ func cacheOf(mode string) caching {
 }
 
 // diskDevice is what the guest sees of a disk.
-func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
+func (b *builder) diskDevice(index int, d *specv1.Disk, node string) {
 	field := fmt.Sprintf("disks[%d].bus", index)
 	slot := spec.Slot(b.spec.GetDisks(), index)
 	o := options{"id": deviceID(node), "drive": node}
@@ -126,7 +126,7 @@ func (b *builder) diskDevice(index int, d *vmletv1.Disk, node string) {
 	}
 }
 
-func unit(d *vmletv1.Disk) string {
+func unit(d *specv1.Disk) string {
 	if d.GetType() == spec.DiskTypeCDROM {
 		return "cd"
 	}
@@ -182,7 +182,7 @@ func (b *builder) otherBuses() string {
 	return "virtio, scsi or usb"
 }
 
-func (b *builder) usb(field string, index int, d *vmletv1.Disk, o options) {
+func (b *builder) usb(field string, index int, d *specv1.Disk, o options) {
 	if b.onMicroVM() {
 		b.faults.Add(field, "the machine type microvm has no USB: want %s", b.otherBuses())
 		return

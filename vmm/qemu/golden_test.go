@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
-type vmSpec = vmletv1.VirtualMachineSpec
+type vmSpec = specv1.VirtualMachineSpec
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 

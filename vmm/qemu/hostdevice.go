@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -25,9 +25,9 @@ func (b *builder) hostDevices() {
 	for i, d := range devices {
 		o := options{"driver": "vfio-pci", "id": fmt.Sprintf("host%d", i)}
 		switch device := d.GetDevice().(type) {
-		case *vmletv1.HostDevice_PciAddress:
+		case *specv1.HostDevice_PciAddress:
 			o["host"] = device.PciAddress
-		case *vmletv1.HostDevice_Mdev:
+		case *specv1.HostDevice_Mdev:
 			o["sysfsdev"] = "/sys/bus/mdev/devices/" + device.Mdev
 		}
 		b.device(fmt.Sprintf("hostDevices[%d]", i), b.bus.place(o, slotsHost(), i))

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -64,7 +64,7 @@ func (b *builder) tap(field, id string, index int) {
 }
 
 // userNetwork is QEMU's own NAT.
-func (b *builder) userNetwork(field, id string, user *vmletv1.UserNetwork) {
+func (b *builder) userNetwork(field, id string, user *specv1.UserNetwork) {
 	o := options{"type": "user", "id": id}
 	var forwards []options
 	for i, p := range user.GetPorts() {

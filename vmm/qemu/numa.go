@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -99,7 +99,7 @@ func (b *builder) numaArgs(parts []vmm.MemoryPart) {
 }
 
 // nodeVCPUs are the ranges, each in an option of its own.
-func (b *builder) nodeVCPUs(index int, node *vmletv1.NUMANode) []string {
+func (b *builder) nodeVCPUs(index int, node *specv1.NUMANode) []string {
 	ids, err := spec.ParseIDs(node.GetCpus())
 	if err != nil {
 		b.faults.Add(fmt.Sprintf("numa.nodes[%d].cpus", index), "%v", err)

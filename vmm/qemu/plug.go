@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/vmlet/vmlet/plan"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
@@ -209,7 +209,7 @@ func (b *builder) detachDisk(index int) (*plan.Detachment, error) {
 	switch d.GetBus() {
 	case spec.BusSCSI:
 	case spec.BusVirtio:
-		virtio := slices.DeleteFunc(slices.Clone(b.spec.GetDisks()), func(d *vmletv1.Disk) bool { return d.GetBus() != spec.BusVirtio })
+		virtio := slices.DeleteFunc(slices.Clone(b.spec.GetDisks()), func(d *specv1.Disk) bool { return d.GetBus() != spec.BusVirtio })
 		b.givesUp(field, slot, sharing(virtio, slot, slotsDisk()))
 	default:
 		b.faults.Add(field+".bus", "%s: such disks can't go while the machine runs: stop the VM, detach the disk and start it again", d.GetBus())

@@ -2,11 +2,10 @@ package qemu
 
 import (
 	"fmt"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strconv"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/spec"
 )
 
 // Entries of the manifest's VMM.Extra that say what the machine was made with at its
@@ -76,7 +75,7 @@ func (b *builder) hasSCSI() bool {
 	if image := b.req.Image; image != nil && image.Manifest.VMM.Extra[scsiKey] == present {
 		return true
 	}
-	return slices.ContainsFunc(b.spec.GetDisks(), func(d *vmletv1.Disk) bool { return d.GetBus() == spec.BusSCSI })
+	return slices.ContainsFunc(b.spec.GetDisks(), func(d *specv1.Disk) bool { return d.GetBus() == spec.BusSCSI })
 }
 
 // lacksSATA tells whether the chipset's SATA controller is left out, as no disk is on it:
@@ -89,7 +88,7 @@ func (b *builder) lacksSATA() bool {
 	if image := b.req.Image; image != nil {
 		return image.Manifest.VMM.Extra[noSATAKey] == present
 	}
-	return !slices.ContainsFunc(b.spec.GetDisks(), func(d *vmletv1.Disk) bool { return d.GetBus() == spec.BusSATA })
+	return !slices.ContainsFunc(b.spec.GetDisks(), func(d *specv1.Disk) bool { return d.GetBus() == spec.BusSATA })
 }
 
 // madeWith is what the manifest says of it.

@@ -3,6 +3,9 @@ package qemu
 import (
 	"encoding/json"
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -12,10 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // wrapper is a program that counts its runs, refuses an accelerator, and is a
@@ -81,7 +80,7 @@ func checkCapabilities(t *testing.T, info vmm.Info) {
 		!slices.Equal(c.GetBuiltAccelerators(), []string{"kvm", "tcg"}) || slices.Contains(c.GetSnapshotKinds(), "lazy") != info.LazyRestore {
 		t.Errorf("%+v", c)
 	}
-	machines := map[string]*vmletv1.MachineType{}
+	machines := map[string]*capabilitiesv1.MachineType{}
 	for _, m := range c.GetMachineTypes() {
 		machines[m.GetName()], machines[m.GetAlias()] = m, m
 		if m.GetSupported() != (familyOf(m.GetName()) != familyUnknown) {
@@ -100,7 +99,9 @@ func checkCapabilities(t *testing.T, info vmm.Info) {
 	if !machines["pc"].GetIsDefault() {
 		t.Errorf("pc: %v", machines["pc"])
 	}
-	if !slices.ContainsFunc(c.GetAccelerators(), func(a *vmletv1.AcceleratorCapabilities) bool { return a.GetHypervisor() == spec.HypervisorEmulation }) {
+	if !slices.ContainsFunc(c.GetAccelerators(), func(a *capabilitiesv1.AcceleratorCapabilities) bool {
+		return a.GetHypervisor() == spec.HypervisorEmulation
+	}) {
 		t.Fatalf("accelerators %v", c.GetAccelerators())
 	}
 	for _, a := range c.GetAccelerators() {
@@ -111,9 +112,9 @@ func checkCapabilities(t *testing.T, info vmm.Info) {
 	}
 }
 
-func checkModels(t *testing.T, a *vmletv1.AcceleratorCapabilities) {
+func checkModels(t *testing.T, a *capabilitiesv1.AcceleratorCapabilities) {
 	t.Helper()
-	models := map[string]*vmletv1.CpuModel{}
+	models := map[string]*capabilitiesv1.CpuModel{}
 	for _, m := range a.GetCpuModels() {
 		models[m.GetName()] = m
 		if m.GetUsable() != (len(m.GetUnavailableFeatures()) == 0) || !slices.IsSorted(m.GetUnavailableFeatures()) {

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/test/guest"
+	"google.golang.org/protobuf/encoding/protojson"
 )
 
 // What test/systemd hands in: a folder for each version of vmlet, guests, and tests of
@@ -125,9 +124,9 @@ func metric(t *testing.T, name, vm string) float64 {
 	return value
 }
 
-func (v vm) get(t *testing.T) *vmletv1.VirtualMachine {
+func (v vm) get(t *testing.T) *nodev1.VirtualMachine {
 	t.Helper()
-	var found vmletv1.VirtualMachine
+	var found nodev1.VirtualMachine
 	if err := protojson.Unmarshal([]byte(command(t, "vmlet", "get", v.name, "-o", "json")), &found); err != nil {
 		t.Fatal(err)
 	}

@@ -2,14 +2,13 @@ package inside
 
 import (
 	"fmt"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // TestNode installs vmlet as deploy/systemd/README.md says and does to it what
@@ -151,7 +150,7 @@ func boot(t *testing.T, name string, args ...string) vm {
 	return v
 }
 
-func (v vm) process(t *testing.T) *vmletv1.ProcessStatus {
+func (v vm) process(t *testing.T) *nodev1.ProcessStatus {
 	t.Helper()
 	return v.get(t).GetStatus().GetProcess()
 }

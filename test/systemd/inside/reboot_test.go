@@ -1,12 +1,11 @@
 package inside
 
 import (
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/guest"
 	"regexp"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // Guests that are running when the node is shut down, each with a disk on a filesystem
@@ -47,7 +46,7 @@ func TestAfterReboot(t *testing.T) {
 	for name, want := range map[string]string{obeys: "the guest shut down", ignores: "killed: the guest did not"} {
 		v := vm{name}
 		status := v.get(t).GetStatus()
-		if status.GetState() != vmletv1.State_STATE_STOPPED || !strings.HasPrefix(status.GetMessage(), want) {
+		if status.GetState() != nodev1.State_STATE_STOPPED || !strings.HasPrefix(status.GetMessage(), want) {
 			t.Errorf("%s is %v: %s; want it to be stopped: %s", name, status.GetState(), status.GetMessage(), want)
 		}
 		if n := strings.Count(command(t, "vmlet", "logs", name), guest.PowerLine); n != 1 {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/capabilities"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -39,7 +39,7 @@ func newCapabilitiesFlags(cmd *cobra.Command) *capabilitiesFlags {
 
 // capabilitiesDocument asks the machine. Nothing that it finds is an error: the
 // document says it. A faulty configuration is one.
-func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*vmletv1.Capabilities, error) {
+func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*capabilitiesv1.Capabilities, error) {
 	// A process of some milliseconds and MiB ends before it has garbage worth
 	// collecting: doing so took a quarter of its CPU time, on a busy machine more.
 	debug.SetGCPercent(gcPercent)

@@ -5,16 +5,16 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 func TestCompletion(t *testing.T) {
 	n := newFakeNode(t, machine("web", runs), machine("halted", isPaused), machine("off", stopped))
-	disks := []*vmletv1.Disk{{Name: "data", Path: "/d"}, {Path: "/unnamed"}}
+	disks := []*specv1.Disk{{Name: "data", Path: "/d"}, {Path: "/unnamed"}}
 	n.vms["off"].Spec.Disks = disks
-	n.vms["web"].Status.EffectiveSpec = &vmletv1.VirtualMachineSpec{
-		Disks: disks[:1], Networks: []*vmletv1.NetworkInterface{{Name: "lan", Mac: "52:54:00:00:00:01"}},
+	n.vms["web"].Status.EffectiveSpec = &specv1.VirtualMachineSpec{
+		Disks: disks[:1], Networks: []*specv1.NetworkInterface{{Name: "lan", Mac: "52:54:00:00:00:01"}},
 	}
 	for _, test := range []struct{ args, want string }{
 		{"stop|", "halted\tpaused web\trunning :4"},

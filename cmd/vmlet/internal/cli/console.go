@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 const defaultEscape = "^]"
@@ -79,7 +79,7 @@ func (a *app) attach(ctx context.Context, c *client, name string, key terminal.E
 		return false, err
 	}
 	// An error of Send is io.EOF alone: Recv has the cause.
-	_ = stream.Send(&vmletv1.AttachConsoleRequest{Name: name})
+	_ = stream.Send(&nodev1.AttachConsoleRequest{Name: name})
 	if terminal.Is(a.Stdin) {
 		a.notef("Console of %s. The key to leave is %v.", name, key)
 		defer a.notef("")
@@ -109,7 +109,7 @@ func (a *app) attach(ctx context.Context, c *client, name string, key terminal.E
 	}
 }
 
-type consoleStream = grpc.BidiStreamingClient[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]
+type consoleStream = grpc.BidiStreamingClient[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]
 
 func receiveConsole(w io.Writer, stream consoleStream) error {
 	for {
@@ -132,7 +132,7 @@ func sendConsole(stream consoleStream, r io.Reader) error {
 		b := make([]byte, 4096)
 		n, err := r.Read(b)
 		if n > 0 {
-			if err := stream.Send(&vmletv1.AttachConsoleRequest{Data: b[:n]}); err != nil {
+			if err := stream.Send(&nodev1.AttachConsoleRequest{Data: b[:n]}); err != nil {
 				return err
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal/ptytest"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // echoGuest prints a prompt, then what is typed in upper case, until "bye".
@@ -162,7 +162,7 @@ func TestConsoleAfterItsInput(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	ends := func(n *fakeNode, to vmletv1.State, message string) func(<-chan []byte, func(string)) {
+	ends := func(n *fakeNode, to nodev1.State, message string) func(<-chan []byte, func(string)) {
 		return func(_ <-chan []byte, out func(string)) {
 			out("booted\n")
 			n.mu.Lock()
@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		args    []string
-		to      vmletv1.State
+		to      nodev1.State
 		code    int
 		stdout  string
 		stderr  string

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/machineflags"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -50,7 +51,7 @@ input to the current one. Creating the same again changes nothing.`,
 // fileSpec is a specification with the file that it is from.
 type fileSpec struct {
 	file string
-	spec *vmletv1.VirtualMachineSpec
+	spec *specv1.VirtualMachineSpec
 }
 
 // fileError says of which file's specification an error is.
@@ -69,7 +70,7 @@ func (a *app) create(ctx context.Context, specs []fileSpec) error {
 	}
 	var failed failures
 	for _, s := range specs {
-		r, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s.spec})
+		r, err := c.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: s.spec})
 		if err != nil {
 			failed = append(failed, &fileError{s.file, err})
 			continue
@@ -80,7 +81,7 @@ func (a *app) create(ctx context.Context, specs []fileSpec) error {
 }
 
 // readSpec reads a specification and makes its paths absolute.
-func (a *app) readSpec(ctx context.Context, file string) (*vmletv1.VirtualMachineSpec, error) {
+func (a *app) readSpec(ctx context.Context, file string) (*specv1.VirtualMachineSpec, error) {
 	read, name, dir := func() ([]byte, error) { return machineflags.ReadFile(file) }, file, filepath.Dir(file)
 	if file == "-" {
 		name, dir = "standard input", "."
@@ -121,7 +122,7 @@ func interruptible(ctx context.Context, read func() ([]byte, error)) ([]byte, er
 }
 
 // absolutePaths makes the paths that a specification names absolute.
-func absolutePaths(s *vmletv1.VirtualMachineSpec, dir string) {
+func absolutePaths(s *specv1.VirtualMachineSpec, dir string) {
 	abs := func(path *string) {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(dir, *path)

@@ -12,13 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // maxReply bounds a reply in bytes: a list of machines with their cloud-init
@@ -27,7 +26,7 @@ const maxReply = 64 << 20
 
 // client is a connection to the agent.
 type client struct {
-	vmletv1.NodeServiceClient
+	nodev1.NodeServiceClient
 	conn *grpc.ClientConn
 }
 
@@ -74,7 +73,7 @@ func (a *app) connectWithin(ctx context.Context, wait time.Duration) (*client, e
 		raw.Close()
 		return nil, err
 	}
-	a.client = &client{vmletv1.NewNodeServiceClient(conn), conn}
+	a.client = &client{nodev1.NewNodeServiceClient(conn), conn}
 	return a.client, nil
 }
 

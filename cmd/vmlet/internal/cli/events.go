@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 func (a *app) eventsCmd() *cobra.Command {
@@ -25,7 +25,7 @@ func (a *app) eventsCmd() *cobra.Command {
 	tail := cmd.Flags().Uint32("tail", 100, "begin with the last `N` events")
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML, output.Name)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req := &vmletv1.WatchEventsRequest{Follow: *follow, Tail: *tail}
+		req := &nodev1.WatchEventsRequest{Follow: *follow, Tail: *tail}
 		if len(args) > 0 {
 			req.Name = args[0]
 		}
@@ -61,7 +61,7 @@ func (a *app) eventsCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printEvent(format output.Format, e *vmletv1.Event) error {
+func (a *app) printEvent(format output.Format, e *nodev1.Event) error {
 	switch format {
 	case output.JSON, output.YAML:
 		return output.Line(a.Stdout, format, e)
@@ -70,7 +70,7 @@ func (a *app) printEvent(format output.Format, e *vmletv1.Event) error {
 		return a.unwritten
 	}
 	state := "-"
-	if e.GetState() != vmletv1.State_STATE_UNSPECIFIED {
+	if e.GetState() != nodev1.State_STATE_UNSPECIFIED {
 		state = stateName(e.GetState())
 	}
 	message := e.GetMessage()

@@ -9,20 +9,19 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/printed"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/test/printed"
 )
 
-func (n *fakeNode) WatchEvents(r *vmletv1.WatchEventsRequest, s grpc.ServerStreamingServer[vmletv1.WatchEventsResponse]) error {
+func (n *fakeNode) WatchEvents(r *nodev1.WatchEventsRequest, s grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
 	n.mu.Lock()
 	past := n.events[len(n.events)-min(int(r.Tail), len(n.events)):]
-	w := make(chan *vmletv1.WatchEventsResponse, 100)
+	w := make(chan *nodev1.WatchEventsResponse, 100)
 	for _, e := range past {
-		w <- &vmletv1.WatchEventsResponse{Event: e}
+		w <- &nodev1.WatchEventsResponse{Event: e}
 	}
 	if r.Follow {
 		n.watchers = append(n.watchers, w)
@@ -51,7 +50,7 @@ func (n *fakeNode) WatchEvents(r *vmletv1.WatchEventsRequest, s grpc.ServerStrea
 	}
 }
 
-func (n *fakeNode) AttachConsole(s grpc.BidiStreamingServer[vmletv1.AttachConsoleRequest, vmletv1.AttachConsoleResponse]) error {
+func (n *fakeNode) AttachConsole(s grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]) error {
 	first, err := s.Recv()
 	if err != nil {
 		return err
@@ -77,16 +76,16 @@ func (n *fakeNode) AttachConsole(s grpc.BidiStreamingServer[vmletv1.AttachConsol
 			}
 		}
 	}()
-	n.console(in, func(text string) { s.Send(&vmletv1.AttachConsoleResponse{Data: []byte(text)}) })
+	n.console(in, func(text string) { s.Send(&nodev1.AttachConsoleResponse{Data: []byte(text)}) })
 	return nil
 }
 
-func (n *fakeNode) ReadLogs(r *vmletv1.ReadLogsRequest, s grpc.ServerStreamingServer[vmletv1.ReadLogsResponse]) error {
+func (n *fakeNode) ReadLogs(r *nodev1.ReadLogsRequest, s grpc.ServerStreamingServer[nodev1.ReadLogsResponse]) error {
 	if _, err := n.change(r.Name, stateUnset); err != nil {
 		return err
 	}
 	for _, line := range strings.SplitAfter(n.logs[r.Log], "\n") {
-		if err := s.Send(&vmletv1.ReadLogsResponse{Data: []byte(line)}); err != nil {
+		if err := s.Send(&nodev1.ReadLogsResponse{Data: []byte(line)}); err != nil {
 			return err
 		}
 	}
@@ -181,4 +180,4 @@ func deafSocket(t *testing.T) string {
 	return path
 }
 
-func imageAt(path string) *vmletv1.ImageReference { return &vmletv1.ImageReference{Path: path} }
+func imageAt(path string) *nodev1.ImageReference { return &nodev1.ImageReference{Path: path} }

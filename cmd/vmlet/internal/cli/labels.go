@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
@@ -76,7 +76,7 @@ they were; without, they are missing.`,
 }
 
 // putLabels prints or writes the labels that follow from a document.
-func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, previous map[string]string, format output.Format) error {
+func (a *app) putLabels(doc *capabilitiesv1.Capabilities, f *labelsFlags, previous map[string]string, format output.Format) error {
 	wanted := f.hypervisor
 	if wanted == hypervisor.NameAuto {
 		wanted = ""
@@ -105,7 +105,7 @@ func (a *app) putLabels(doc *vmletv1.Capabilities, f *labelsFlags, previous map[
 }
 
 // labelNotes says on the standard error what is not known.
-func (a *app) labelNotes(doc *vmletv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
+func (a *app) labelNotes(doc *capabilitiesv1.Capabilities, now nodelabels.Set, kept []nodelabels.Kept) {
 	if w := doc.GetDefaultHypervisorWarning(); w != "" {
 		a.notef("%s", w)
 	}

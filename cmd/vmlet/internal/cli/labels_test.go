@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // nodeDocument is one of the documents that the labels are tested with.
-func nodeDocument(t *testing.T, name string) *vmletv1.Capabilities {
+func nodeDocument(t *testing.T, name string) *capabilitiesv1.Capabilities {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "capabilities", "labels", "testdata", name+".doc.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := new(vmletv1.Capabilities)
+	doc := new(capabilitiesv1.Capabilities)
 	if err := protojson.Unmarshal(raw, doc); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func nodeDocument(t *testing.T, name string) *vmletv1.Capabilities {
 }
 
 // putLabels runs the command but for asking the machine.
-func putLabels(t *testing.T, doc *vmletv1.Capabilities, f labelsFlags, format output.Format) (stdout, stderr string, err error) {
+func putLabels(t *testing.T, doc *capabilitiesv1.Capabilities, f labelsFlags, format output.Format) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes strings.Builder
 	a := &app{Env: Env{Stdout: &out, Stderr: &notes}}
@@ -95,7 +95,7 @@ func TestLabelsAsBefore(t *testing.T) {
 	}
 	part := nodeDocument(t, "intel")
 	part.Host.KsmEnabled, part.Hypervisors[0].Tsc = nil, nil
-	part.Unknown = []*vmletv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}, {Fact: "hypervisors.kvm.tsc", Reason: "EBUSY"}}
+	part.Unknown = []*capabilitiesv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}, {Fact: "hypervisors.kvm.tsc", Reason: "EBUSY"}}
 
 	got, notes, err := putLabels(t, part, labelsFlags{previous: previous}, output.JSON)
 	if err != nil || got != full {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // atOnce is how many machines are stopped at the same time: stopping is mostly
@@ -60,7 +60,7 @@ func (a *app) each(ctx context.Context, names []string, parallel int, do action)
 }
 
 // machineCmd is a command with one or more names.
-func (a *app) machineCmd(verb, short, example string, complete func(vmletv1.State) bool) *cobra.Command {
+func (a *app) machineCmd(verb, short, example string, complete func(nodev1.State) bool) *cobra.Command {
 	return &cobra.Command{
 		Use:               verb + " NAME...",
 		Short:             short,
@@ -73,12 +73,12 @@ func (a *app) machineCmd(verb, short, example string, complete func(vmletv1.Stat
 func (a *app) startCmd() *cobra.Command {
 	cmd := a.machineCmd("start", "Boot machines; one that is saved goes on where it was",
 		"  vmlet start web-1\n  vmlet start --cold web-1   # forget the saved memory", startable)
-	var req vmletv1.StartVMRequest
+	var req nodev1.StartVMRequest
 	cmd.Flags().BoolVar(&req.Cold, "cold", false, "boot afresh though the machine is saved; its image stays, but is no longer its")
 	cmd.Flags().BoolVar(&req.Paused, "paused", false, "do not let the guest run yet: resume does")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, 1, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := a.start(ctx, c, &vmletv1.StartVMRequest{Name: name, Cold: req.Cold, Paused: req.Paused})
+			_, err := a.start(ctx, c, &nodev1.StartVMRequest{Name: name, Cold: req.Cold, Paused: req.Paused})
 			return "started", err
 		})
 	}
@@ -86,7 +86,7 @@ func (a *app) startCmd() *cobra.Command {
 }
 
 // start starts a machine, showing the progress of a restore.
-func (a *app) start(ctx context.Context, c *client, req *vmletv1.StartVMRequest) (*vmletv1.VirtualMachine, error) {
+func (a *app) start(ctx context.Context, c *client, req *nodev1.StartVMRequest) (*nodev1.VirtualMachine, error) {
 	stream, err := c.StartVM(ctx, req)
 	if err != nil {
 		return nil, err
@@ -103,12 +103,12 @@ func (a *app) start(ctx context.Context, c *client, req *vmletv1.StartVMRequest)
 
 // noteDegraded tells the user that the guest may be slow or not boot, and says nothing where
 // the agent doesn't answer: the VM is started in any case.
-func (a *app) noteDegraded(ctx context.Context, c *client, vm *vmletv1.VirtualMachine) {
+func (a *app) noteDegraded(ctx context.Context, c *client, vm *nodev1.VirtualMachine) {
 	name := vm.GetStatus().GetHypervisor()
 	if name == "" || name == hypervisor.NameEmulation {
 		return
 	}
-	node, err := c.GetNode(ctx, &vmletv1.GetNodeRequest{})
+	node, err := c.GetNode(ctx, &nodev1.GetNodeRequest{})
 	if err != nil {
 		return
 	}
@@ -123,8 +123,8 @@ func (a *app) noteDegraded(ctx context.Context, c *client, vm *vmletv1.VirtualMa
 func (a *app) afterInterruptedStart(ctx context.Context, c *client, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, secondChance)
 	defer cancel()
-	vm, err := a.waitState(ctx, c, name, func(s vmletv1.State) bool {
-		return s != vmletv1.State_STATE_STARTING && s != vmletv1.State_STATE_RESTORING
+	vm, err := a.waitState(ctx, c, name, func(s nodev1.State) bool {
+		return s != nodev1.State_STATE_STARTING && s != nodev1.State_STATE_RESTORING
 	})
 	if err != nil {
 		return fmt.Errorf("start of %q interrupted; what became of it could not be learned: see vmlet list", name)
@@ -146,7 +146,7 @@ func (a *app) stopCmd() *cobra.Command {
 			ms = &n
 		}
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			r, err := c.StopVM(ctx, &vmletv1.StopVMRequest{Name: name, GracePeriodMs: ms})
+			r, err := c.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: ms})
 			if err != nil && ctx.Err() != nil {
 				return "", fmt.Errorf("stop of %q interrupted: if the guest was asked already, it goes on shutting down, and is killed when its grace period is over: see vmlet list", name)
 			}
@@ -163,7 +163,7 @@ func (a *app) killCmd() *cobra.Command {
 	cmd := a.machineCmd("kill", "End machines at once, as if the power failed", "  vmlet kill web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			r, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+			r, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 			return ended(r.GetVm(), "killed"), err
 		})
 	}
@@ -172,9 +172,9 @@ func (a *app) killCmd() *cobra.Command {
 
 // ended is the word for what was done to a machine that was to end; for one of
 // which nothing ran, that nothing was.
-func ended(vm *vmletv1.VirtualMachine, done string) string {
+func ended(vm *nodev1.VirtualMachine, done string) string {
 	switch state := vm.GetStatus().GetState(); state {
-	case vmletv1.State_STATE_CREATED, vmletv1.State_STATE_SAVED:
+	case nodev1.State_STATE_CREATED, nodev1.State_STATE_SAVED:
 		return "is " + stateName(state) + ": nothing of it ran"
 	}
 	return done
@@ -184,7 +184,7 @@ func (a *app) pauseCmd() *cobra.Command {
 	cmd := a.machineCmd("pause", "Halt guests; their memory stays", "  vmlet pause web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.PauseVM(ctx, &vmletv1.PauseVMRequest{Name: name})
+			_, err := c.PauseVM(ctx, &nodev1.PauseVMRequest{Name: name})
 			return "paused", err
 		})
 	}
@@ -196,7 +196,7 @@ func (a *app) resumeCmd() *cobra.Command {
 	damaged := cmd.Flags().Bool("allow-damaged", false, "also one whose memory is mapped from an image that is damaged: what it reads is wrong")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.ResumeVM(ctx, &vmletv1.ResumeVMRequest{Name: name, AllowDamaged: *damaged})
+			_, err := c.ResumeVM(ctx, &nodev1.ResumeVMRequest{Name: name, AllowDamaged: *damaged})
 			return "resumed", err
 		})
 	}
@@ -207,7 +207,7 @@ func (a *app) resetCmd() *cobra.Command {
 	cmd := a.machineCmd("reset", "Press the reset button: guests boot again at once", "  vmlet reset web-1", running)
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
-			_, err := c.ResetVM(ctx, &vmletv1.ResetVMRequest{Name: name})
+			_, err := c.ResetVM(ctx, &nodev1.ResetVMRequest{Name: name})
 			return "reset", err
 		})
 	}
@@ -223,12 +223,12 @@ func (a *app) deleteCmd() *cobra.Command {
 		return a.each(cmd.Context(), names, atOnce, func(ctx context.Context, c *client, name string) (string, error) {
 			if *force {
 				// That it does not run is what is wanted.
-				_, err := c.KillVM(ctx, &vmletv1.KillVMRequest{Name: name})
+				_, err := c.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 				if err != nil && status.Code(err) != codes.FailedPrecondition {
 					return "", err
 				}
 			}
-			_, err := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name})
+			_, err := c.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name})
 			return "deleted", err
 		})
 	}

@@ -12,10 +12,9 @@ import (
 	"syscall"
 	"testing"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 func TestLifecycleCommands(t *testing.T) {
@@ -194,7 +193,7 @@ func TestInterruptedReadingOfPipe(t *testing.T) {
 func TestInterruptedStartAndStop(t *testing.T) {
 	for _, test := range []struct {
 		command string
-		machine *vmletv1.VirtualMachine
+		machine *nodev1.VirtualMachine
 		want    string
 	}{
 		{"start", machine("web", stopped), `vmlet: start of "web" interrupted: it is stopped`},

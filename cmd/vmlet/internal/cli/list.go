@@ -8,7 +8,8 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 func (a *app) listCmd() *cobra.Command {
@@ -27,7 +28,7 @@ func (a *app) listCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := c.ListVMs(cmd.Context(), &vmletv1.ListVMsRequest{LabelSelector: *selector})
+		r, err := c.ListVMs(cmd.Context(), &nodev1.ListVMsRequest{LabelSelector: *selector})
 		if err != nil {
 			return err
 		}
@@ -50,19 +51,19 @@ func (a *app) getCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := c.GetVM(cmd.Context(), &vmletv1.GetVMRequest{Name: args[0]})
+		r, err := c.GetVM(cmd.Context(), &nodev1.GetVMRequest{Name: args[0]})
 		if err != nil {
 			return err
 		}
 		if format.Value == output.JSON || format.Value == output.YAML {
 			return output.Message(a.Stdout, format.Value, r.GetVm())
 		}
-		return a.printMachines(format.Value, []*vmletv1.VirtualMachine{r.GetVm()})
+		return a.printMachines(format.Value, []*nodev1.VirtualMachine{r.GetVm()})
 	}
 	return cmd
 }
 
-func (a *app) printMachines(format output.Format, vms []*vmletv1.VirtualMachine) error {
+func (a *app) printMachines(format output.Format, vms []*nodev1.VirtualMachine) error {
 	switch format {
 	case output.JSON, output.YAML:
 		return output.List(a.Stdout, format, "vms", vms)
@@ -91,7 +92,7 @@ func machineHeader(wide bool) []string {
 	return append(h, "MESSAGE")
 }
 
-func (a *app) machineRow(vm *vmletv1.VirtualMachine, wide bool) []string {
+func (a *app) machineRow(vm *nodev1.VirtualMachine, wide bool) []string {
 	spec, st := vm.GetStatus().GetEffectiveSpec(), vm.GetStatus()
 	if spec == nil {
 		spec = vm.GetSpec()
@@ -110,7 +111,7 @@ func (a *app) machineRow(vm *vmletv1.VirtualMachine, wide bool) []string {
 	return append(row, st.GetMessage())
 }
 
-func (a *app) wideCells(vm *vmletv1.VirtualMachine) []string {
+func (a *app) wideCells(vm *nodev1.VirtualMachine) []string {
 	st := vm.GetStatus()
 	var uptime, pid, uid string
 	if p := st.GetProcess(); p.GetVmmPid() != 0 {
@@ -123,7 +124,7 @@ func (a *app) wideCells(vm *vmletv1.VirtualMachine) []string {
 }
 
 // cpuCount returns sockets × cores × threads, each 1 if unset.
-func cpuCount(c *vmletv1.CPU) string {
+func cpuCount(c *specv1.CPU) string {
 	n := uint64(1)
 	for _, f := range []uint32{c.GetSockets(), c.GetCores(), c.GetThreads()} {
 		n *= uint64(max(f, 1))
@@ -132,16 +133,16 @@ func cpuCount(c *vmletv1.CPU) string {
 }
 
 // stateName returns the design's word for a state: "running".
-func stateName(s vmletv1.State) string {
+func stateName(s nodev1.State) string {
 	name, found := strings.CutPrefix(s.String(), "STATE_")
-	if !found || s == vmletv1.State_STATE_UNSPECIFIED {
+	if !found || s == nodev1.State_STATE_UNSPECIFIED {
 		return "unknown"
 	}
 	return strings.ToLower(name)
 }
 
 // nameOf is what the agent knows a VM by: NAMESPACE/POD of one in a pod.
-func nameOf(vm *vmletv1.VirtualMachine) string {
+func nameOf(vm *nodev1.VirtualMachine) string {
 	if pod := vm.GetStatus().GetPod(); pod != nil {
 		return pod.GetNamespace() + "/" + pod.GetName()
 	}

@@ -6,8 +6,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 func (a *app) logsCmd() *cobra.Command {
@@ -25,7 +24,7 @@ func (a *app) logsCmd() *cobra.Command {
 	shim := flags.Bool("shim", false, "the shim's messages instead")
 	cmd.MarkFlagsMutuallyExclusive("vmm", "shim")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		req := &vmletv1.ReadLogsRequest{Name: args[0], Log: "console", Follow: *follow, TailLines: *tail}
+		req := &nodev1.ReadLogsRequest{Name: args[0], Log: "console", Follow: *follow, TailLines: *tail}
 		if *vmm {
 			req.Log = "vmm"
 		}
@@ -45,7 +44,7 @@ func (a *app) logsCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) copyLogs(ctx context.Context, c *client, req *vmletv1.ReadLogsRequest) error {
+func (a *app) copyLogs(ctx context.Context, c *client, req *nodev1.ReadLogsRequest) error {
 	stream, err := c.ReadLogs(ctx, req)
 	if err != nil {
 		return err

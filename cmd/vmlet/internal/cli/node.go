@@ -13,7 +13,7 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 func (a *app) nodeCmd() *cobra.Command {
@@ -29,7 +29,7 @@ func (a *app) nodeCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		node, err := c.GetNode(cmd.Context(), &vmletv1.GetNodeRequest{})
+		node, err := c.GetNode(cmd.Context(), &nodev1.GetNodeRequest{})
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (a *app) nodeCmd() *cobra.Command {
 			return nil
 		}
 		// A node without any VMM has no default either.
-		def, err := c.GetVmmName(cmd.Context(), &vmletv1.GetVmmNameRequest{})
+		def, err := c.GetVmmName(cmd.Context(), &nodev1.GetVmmNameRequest{})
 		if err != nil && status.Code(err) != codes.FailedPrecondition && status.Code(err) != codes.NotFound {
 			return err
 		}
@@ -50,7 +50,7 @@ func (a *app) nodeCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printNode(node *vmletv1.GetNodeResponse, defaultVMM string) error {
+func (a *app) printNode(node *nodev1.GetNodeResponse, defaultVMM string) error {
 	a.printf("Node:   %s\nAgent:  %s\n\n", node.GetName(), node.GetAgentVersion())
 	rows := [][]string{{"HYPERVISOR", "LEVEL", "REASON"}}
 	for _, h := range node.GetHypervisors() {
@@ -134,7 +134,7 @@ func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := c.GetNode(cmd.Context(), &vmletv1.GetNodeRequest{})
+	node, err := c.GetNode(cmd.Context(), &nodev1.GetNodeRequest{})
 	if err != nil {
 		return nil, err
 	}

@@ -6,33 +6,33 @@ import (
 	"testing"
 	"time"
 
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"sigs.k8s.io/yaml"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // twoMachines are one that runs and one that only has a name.
-func twoMachines() []*vmletv1.VirtualMachine {
+func twoMachines() []*nodev1.VirtualMachine {
 	web := machine("web-1", runs)
 	web.Spec.Labels = map[string]string{"tier": "front", "app": "web"}
-	web.Spec.Memory = &vmletv1.Memory{Size: "1Gi"}
-	web.Status.EffectiveSpec = &vmletv1.VirtualMachineSpec{
-		Name: "web-1", Memory: &vmletv1.Memory{Size: "1Gi"},
-		Cpu: &vmletv1.CPU{Sockets: 2, Cores: 3, Threads: 2},
+	web.Spec.Memory = &specv1.Memory{Size: "1Gi"}
+	web.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
+		Name: "web-1", Memory: &specv1.Memory{Size: "1Gi"},
+		Cpu: &specv1.CPU{Sockets: 2, Cores: 3, Threads: 2},
 	}
-	web.Status.Vmm = &vmletv1.Vmm{Name: "qemu", Version: "7.2.0", Binary: "/usr/bin/qemu"}
+	web.Status.Vmm = &nodev1.Vmm{Name: "qemu", Version: "7.2.0", Binary: "/usr/bin/qemu"}
 	web.Status.Hypervisor = "kvm"
 	web.Status.Message = "evil \x1b[2J\nmessage"
 	web.Status.StartedAt = timestamppb.New(testNow().Add(-61 * time.Second))
-	web.Status.Process = &vmletv1.ProcessStatus{ShimPid: 10, VmmPid: 11, Uid: 2100000000}
-	return []*vmletv1.VirtualMachine{web, machine("db", created)}
+	web.Status.Process = &nodev1.ProcessStatus{ShimPid: 10, VmmPid: 11, Uid: 2100000000}
+	return []*nodev1.VirtualMachine{web, machine("db", created)}
 }
 
 func TestGoldenOutput(t *testing.T) {
 	n := newFakeNode(t, twoMachines()...)
 	empty := newFakeNode(t)
-	n.events = []*vmletv1.Event{
+	n.events = []*nodev1.Event{
 		{Time: timestamppb.New(testNow()), Vm: "web-1", VmId: "x", Type: "state", State: runs, Message: "kvm: it works"},
 		{Time: timestamppb.New(testNow().Add(time.Millisecond)), Vm: "web-1", Type: "RESET", Data: `{"guest":true}`},
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -114,7 +114,7 @@ type podOverhead struct {
 }
 
 // overhead completes the specification as an agent would, and adds up.
-func (n *overheadNode) overhead(ctx context.Context, s *vmletv1.VirtualMachineSpec, f overheadFlags) (*overhead.Breakdown, error) {
+func (n *overheadNode) overhead(ctx context.Context, s *specv1.VirtualMachineSpec, f overheadFlags) (*overhead.Breakdown, error) {
 	if f.arch != spec.ArchAMD64 && f.arch != spec.ArchARM64 {
 		return nil, usagef("--arch: %.40q is not known: want %s or %s", f.arch, spec.ArchAMD64, spec.ArchARM64)
 	}

@@ -10,15 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
 // changeable tells the states in which a machine's devices and size can be changed.
-func changeable(s vmletv1.State) bool {
+func changeable(s nodev1.State) bool {
 	switch s {
-	case vmletv1.State_STATE_STARTING, vmletv1.State_STATE_SAVING, vmletv1.State_STATE_SAVED,
-		vmletv1.State_STATE_RESTORING, vmletv1.State_STATE_STOPPING:
+	case nodev1.State_STATE_STARTING, nodev1.State_STATE_SAVING, nodev1.State_STATE_SAVED,
+		nodev1.State_STATE_RESTORING, nodev1.State_STATE_STOPPING:
 		return false
 	}
 	return true
@@ -36,7 +37,7 @@ that does not run has the new size from its next start on.`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeNames(changeable, false),
 	}
-	var req vmletv1.ResizeVMRequest
+	var req nodev1.ResizeVMRequest
 	cmd.Flags().Uint32Var(&req.Vcpus, "vcpus", 0, "`NUMBER` of vCPUs")
 	cmd.Flags().StringVar(&req.Memory, "memory", "", "what the guest is to have, a Kubernetes `QUANTITY`: 512Mi, 4Gi")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -53,7 +54,7 @@ that does not run has the new size from its next start on.`,
 		if err != nil {
 			return err
 		}
-		r, err := c.ResizeVM(cmd.Context(), &vmletv1.ResizeVMRequest{Name: args[0], Vcpus: req.Vcpus, Memory: req.Memory})
+		r, err := c.ResizeVM(cmd.Context(), &nodev1.ResizeVMRequest{Name: args[0], Vcpus: req.Vcpus, Memory: req.Memory})
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ that does not run has the new size from its next start on.`,
 }
 
 // resized says what the guest has made of it.
-func resized(req *vmletv1.ResizeVMRequest, r *vmletv1.ResizeVMResponse) string {
+func resized(req *nodev1.ResizeVMRequest, r *nodev1.ResizeVMResponse) string {
 	switch {
 	case !running(r.GetVm().GetStatus().GetState()):
 		return ", from its next start on"
@@ -78,7 +79,7 @@ func resized(req *vmletv1.ResizeVMRequest, r *vmletv1.ResizeVMResponse) string {
 }
 
 // wantedMemory is in bytes; the quantity was checked before.
-func wantedMemory(req *vmletv1.ResizeVMRequest) uint64 {
+func wantedMemory(req *nodev1.ResizeVMRequest) uint64 {
 	n, _ := spec.ParseQuantity(req.GetMemory())
 	return n
 }
@@ -98,7 +99,7 @@ what a save writes down.`,
 	return cmd
 }
 
-func (a *app) attachDevice(ctx context.Context, req *vmletv1.AttachRequest) error {
+func (a *app) attachDevice(ctx context.Context, req *nodev1.AttachRequest) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func (a *app) attachDevice(ctx context.Context, req *vmletv1.AttachRequest) erro
 }
 
 // fromNextStart is added to what was done to a machine that does not run.
-func fromNextStart(vm *vmletv1.VirtualMachine) string {
+func fromNextStart(vm *nodev1.VirtualMachine) string {
 	if running(vm.GetStatus().GetState()) {
 		return ""
 	}
@@ -133,7 +134,7 @@ func (a *app) attachDiskCmd() *cobra.Command {
 		}
 		return names(cmd, args, prefix)
 	}
-	var d vmletv1.Disk
+	var d specv1.Disk
 	var backing []string
 	flags := cmd.Flags()
 	flags.StringVar(&d.Name, "name", "", "the disk's `NAME`, unique in the machine (default: diskN)")
@@ -159,9 +160,9 @@ func (a *app) attachDiskCmd() *cobra.Command {
 			if path, err = filepath.Abs(path); err != nil {
 				return err
 			}
-			d.BackingFiles = append(d.BackingFiles, &vmletv1.BackingFile{Format: format, Path: path})
+			d.BackingFiles = append(d.BackingFiles, &specv1.BackingFile{Format: format, Path: path})
 		}
-		return a.attachDevice(cmd.Context(), &vmletv1.AttachRequest{Name: args[0], Device: &vmletv1.AttachRequest_Disk{Disk: &d}})
+		return a.attachDevice(cmd.Context(), &nodev1.AttachRequest{Name: args[0], Device: &nodev1.AttachRequest_Disk{Disk: &d}})
 	}
 	return cmd
 }
@@ -174,8 +175,8 @@ func (a *app) attachNetworkCmd() *cobra.Command {
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeNames(changeable, false),
 	}
-	var n vmletv1.NetworkInterface
-	var tap vmletv1.TapNetwork
+	var n specv1.NetworkInterface
+	var tap specv1.TapNetwork
 	var user bool
 	flags := cmd.Flags()
 	flags.StringVar(&tap.Bridge, "tap-bridge", "", "make a tap and attach it to this `BRIDGE`")
@@ -195,11 +196,11 @@ func (a *app) attachNetworkCmd() *cobra.Command {
 		if kinds != 1 {
 			return usagef("to what is it connected? One of --tap-bridge, --tap-device and --user is wanted")
 		}
-		n.Backend = &vmletv1.NetworkInterface_Tap{Tap: &tap}
+		n.Backend = &specv1.NetworkInterface_Tap{Tap: &tap}
 		if user {
-			n.Backend = &vmletv1.NetworkInterface_User{User: &vmletv1.UserNetwork{}}
+			n.Backend = &specv1.NetworkInterface_User{User: &specv1.UserNetwork{}}
 		}
-		return a.attachDevice(cmd.Context(), &vmletv1.AttachRequest{Name: args[0], Device: &vmletv1.AttachRequest_Network{Network: &n}})
+		return a.attachDevice(cmd.Context(), &nodev1.AttachRequest{Name: args[0], Device: &nodev1.AttachRequest_Network{Network: &n}})
 	}
 	return cmd
 }
@@ -226,7 +227,7 @@ next start on if it does not run.`,
 		if err != nil {
 			return err
 		}
-		r, err := c.Detach(cmd.Context(), &vmletv1.DetachRequest{Name: args[0], Device: args[1]})
+		r, err := c.Detach(cmd.Context(), &nodev1.DetachRequest{Name: args[0], Device: args[1]})
 		if err != nil {
 			return err
 		}
@@ -244,7 +245,7 @@ func (a *app) deviceNames(ctx context.Context, name string) []cobra.Completion {
 	if err != nil {
 		return nil
 	}
-	r, err := c.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
+	r, err := c.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
 	if err != nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // progress shows bars, one for each step that has bytes, if standard error is
@@ -89,8 +89,8 @@ func (p *progress) end(err error) {
 
 // progressing is what start, save and restore send.
 type progressing interface {
-	GetProgress() *vmletv1.Progress
-	GetVm() *vmletv1.VirtualMachine
+	GetProgress() *nodev1.Progress
+	GetVm() *nodev1.VirtualMachine
 }
 
 // followProgress reads a stream to its last message, the one with the machine.

@@ -14,7 +14,8 @@ import (
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -91,8 +92,8 @@ func completeMachineFlags(cmd *cobra.Command) {
 }
 
 // runSpec puts the specification together.
-func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runOptions, args []string) (*vmletv1.VirtualMachineSpec, error) {
-	base := &vmletv1.VirtualMachineSpec{}
+func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runOptions, args []string) (*specv1.VirtualMachineSpec, error) {
+	base := &specv1.VirtualMachineSpec{}
 	if opts.file != "" {
 		var err error
 		if base, err = a.readSpec(cmd.Context(), opts.file); err != nil {
@@ -118,7 +119,7 @@ func (a *app) runSpec(cmd *cobra.Command, machine *machineflags.Flags, opts runO
 	return s, nil
 }
 
-func (a *app) run(ctx context.Context, s *vmletv1.VirtualMachineSpec, opts runOptions, key terminal.Escape) error {
+func (a *app) run(ctx context.Context, s *specv1.VirtualMachineSpec, opts runOptions, key terminal.Escape) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -139,7 +140,7 @@ func (a *app) run(ctx context.Context, s *vmletv1.VirtualMachineSpec, opts runOp
 		return nil
 	case status.Code(err) == codes.FailedPrecondition:
 		// It has no console, or has ended already: what it wrote is kept.
-		if err := a.copyLogs(ctx, c, &vmletv1.ReadLogsRequest{Name: s.Name, Log: "console"}); err != nil {
+		if err := a.copyLogs(ctx, c, &nodev1.ReadLogsRequest{Name: s.Name, Log: "console"}); err != nil {
 			return err
 		}
 	case err != nil:
@@ -149,22 +150,22 @@ func (a *app) run(ctx context.Context, s *vmletv1.VirtualMachineSpec, opts runOp
 }
 
 // createAndStart leaves no machine behind that never ran.
-func (a *app) createAndStart(ctx context.Context, c *client, s *vmletv1.VirtualMachineSpec) error {
-	created, err := c.CreateVM(ctx, &vmletv1.CreateVMRequest{Spec: s})
+func (a *app) createAndStart(ctx context.Context, c *client, s *specv1.VirtualMachineSpec) error {
+	created, err := c.CreateVM(ctx, &nodev1.CreateVMRequest{Spec: s})
 	if err != nil {
 		return err
 	}
-	_, err = a.start(ctx, c, &vmletv1.StartVMRequest{Name: s.Name})
-	if err == nil || created.GetVm().GetStatus().GetState() != vmletv1.State_STATE_CREATED {
+	_, err = a.start(ctx, c, &nodev1.StartVMRequest{Name: s.Name})
+	if err == nil || created.GetVm().GetStatus().GetState() != nodev1.State_STATE_CREATED {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), secondChance)
 	defer cancel()
-	now, getErr := c.GetVM(ctx, &vmletv1.GetVMRequest{Name: s.Name})
-	if getErr != nil || now.GetVm().GetStatus().GetState() != vmletv1.State_STATE_CREATED {
+	now, getErr := c.GetVM(ctx, &nodev1.GetVMRequest{Name: s.Name})
+	if getErr != nil || now.GetVm().GetStatus().GetState() != nodev1.State_STATE_CREATED {
 		return err
 	}
-	if _, delErr := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: s.Name}); delErr != nil {
+	if _, delErr := c.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: s.Name}); delErr != nil {
 		return failures{err, delErr}
 	}
 	return err
@@ -180,15 +181,15 @@ func (a *app) afterEnd(ctx context.Context, c *client, name string, remove bool)
 		return err
 	}
 	state := vm.GetStatus().GetState()
-	if state == vmletv1.State_STATE_CRASHED {
+	if state == nodev1.State_STATE_CRASHED {
 		err = &crashError{name, vm.GetStatus().GetMessage(), !remove}
 	}
-	if state == vmletv1.State_STATE_SAVED {
+	if state == nodev1.State_STATE_SAVED {
 		a.notef("%s was saved to %s: vmlet start %s lets it go on.", name, vm.GetStatus().GetImage().GetPath(), name)
 		return nil
 	}
 	if remove {
-		if _, delErr := c.DeleteVM(ctx, &vmletv1.DeleteVMRequest{Name: name}); delErr != nil {
+		if _, delErr := c.DeleteVM(ctx, &nodev1.DeleteVMRequest{Name: name}); delErr != nil {
 			return joined(err, delErr)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 func (a *app) saveCmd() *cobra.Command {
@@ -33,7 +33,7 @@ the save up; the guest then goes on.`,
 		if err != nil {
 			return err
 		}
-		req := &vmletv1.SaveVMRequest{Name: args[0], Directory: dir, KeepRunning: *keep}
+		req := &nodev1.SaveVMRequest{Name: args[0], Directory: dir, KeepRunning: *keep}
 		stream, err := c.SaveVM(cmd.Context(), req)
 		if err != nil {
 			return err
@@ -59,29 +59,29 @@ the save up; the guest then goes on.`,
 
 // afterInterruptedSave says what became of the machine: the interruption may
 // have come too late.
-func (a *app) afterInterruptedSave(ctx context.Context, c *client, req *vmletv1.SaveVMRequest) error {
+func (a *app) afterInterruptedSave(ctx context.Context, c *client, req *nodev1.SaveVMRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, secondChance)
 	defer cancel()
-	vm, err := a.waitState(ctx, c, req.Name, func(s vmletv1.State) bool { return s != vmletv1.State_STATE_SAVING })
+	vm, err := a.waitState(ctx, c, req.Name, func(s nodev1.State) bool { return s != nodev1.State_STATE_SAVING })
 	if err != nil {
 		return fmt.Errorf("save of %q interrupted; what became of it could not be learned: see vmlet list", req.Name)
 	}
-	if s := vm.GetStatus().GetState(); s != vmletv1.State_STATE_SAVED {
+	if s := vm.GetStatus().GetState(); s != nodev1.State_STATE_SAVED {
 		return fmt.Errorf("save of %q interrupted: nothing was saved, the guest goes on (%s)", req.Name, stateName(s))
 	}
 	return fmt.Errorf("save of %q interrupted too late: it is saved in %s", req.Name, vm.GetStatus().GetImage().GetPath())
 }
 
 // waitState waits until a machine is in a fitting state.
-func (a *app) waitState(ctx context.Context, c *client, name string, fits func(vmletv1.State) bool) (*vmletv1.VirtualMachine, error) {
+func (a *app) waitState(ctx context.Context, c *client, name string, fits func(nodev1.State) bool) (*nodev1.VirtualMachine, error) {
 	// The last event of the past comes too: what happens between a look and
 	// the beginning of the watch is not missed.
-	events, err := c.WatchEvents(ctx, &vmletv1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
+	events, err := c.WatchEvents(ctx, &nodev1.WatchEventsRequest{Name: name, Follow: true, Tail: 1})
 	if err != nil {
 		return nil, err
 	}
 	for {
-		r, err := c.GetVM(ctx, &vmletv1.GetVMRequest{Name: name})
+		r, err := c.GetVM(ctx, &nodev1.GetVMRequest{Name: name})
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (a *app) restoreCmd() *cobra.Command {
 		Args:              arguments(1, 1),
 		ValidArgsFunction: completeDir,
 	}
-	var req vmletv1.RestoreVMRequest
+	var req nodev1.RestoreVMRequest
 	flags := cmd.Flags()
 	flags.StringVar(&req.Name, "name", "", "the machine's `NAME` (default: the one in the image)")
 	flags.BoolVar(&req.Lazy, "lazy", false, "map the memory instead of reading it: at once, whatever its size; the image must stay while the machine runs")
@@ -121,7 +121,7 @@ func (a *app) restoreCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		stream, err := c.RestoreVM(cmd.Context(), &vmletv1.RestoreVMRequest{
+		stream, err := c.RestoreVM(cmd.Context(), &nodev1.RestoreVMRequest{
 			Directory: dir, Name: req.Name, Lazy: req.Lazy, Paused: req.Paused,
 			AllowChangedDisks: req.AllowChangedDisks, NewIdentity: req.NewIdentity,
 		})

@@ -9,23 +9,22 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // running tells the states that have a VMM.
-func running(s vmletv1.State) bool {
+func running(s nodev1.State) bool {
 	switch s {
-	case vmletv1.State_STATE_STARTING, vmletv1.State_STATE_RUNNING, vmletv1.State_STATE_PAUSED,
-		vmletv1.State_STATE_SAVING, vmletv1.State_STATE_RESTORING, vmletv1.State_STATE_STOPPING:
+	case nodev1.State_STATE_STARTING, nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED,
+		nodev1.State_STATE_SAVING, nodev1.State_STATE_RESTORING, nodev1.State_STATE_STOPPING:
 		return true
 	}
 	return false
 }
 
-func startable(s vmletv1.State) bool { return !running(s) }
+func startable(s nodev1.State) bool { return !running(s) }
 
-func paused(s vmletv1.State) bool { return s == vmletv1.State_STATE_PAUSED }
+func paused(s nodev1.State) bool { return s == nodev1.State_STATE_PAUSED }
 
 // labels writes labels as a selector would, sorted.
 func labels(m map[string]string) string {
@@ -41,7 +40,7 @@ const completionTimeout = 2 * time.Second
 
 // completeNames completes the names of the machines in fitting states (nil:
 // all), one or several.
-func (a *app) completeNames(fits func(vmletv1.State) bool, several bool) cobra.CompletionFunc {
+func (a *app) completeNames(fits func(nodev1.State) bool, several bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 && !several {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -52,7 +51,7 @@ func (a *app) completeNames(fits func(vmletv1.State) bool, several bool) cobra.C
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		r, err := c.ListVMs(ctx, &vmletv1.ListVMsRequest{})
+		r, err := c.ListVMs(ctx, &nodev1.ListVMsRequest{})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -13,10 +13,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/proto"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"google.golang.org/protobuf/proto"
 )
 
 // Flags are those that describe a machine.
@@ -69,7 +68,7 @@ Relative paths are made absolute.`
 // Apply returns a copy of base with what the flags say on top: single values
 // replace those of base, disks, networks and labels are added to them, and
 // --net none takes all networks away. Files of cloud-init are read.
-func (f *Flags) Apply(base *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) (*vmletv1.VirtualMachineSpec, error) {
+func (f *Flags) Apply(base *specv1.VirtualMachineSpec, set *pflag.FlagSet) (*specv1.VirtualMachineSpec, error) {
 	s := proto.CloneOf(base)
 	if set.Changed("name") {
 		s.Name = f.name
@@ -83,7 +82,7 @@ func (f *Flags) Apply(base *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) (*vm
 	if set.Changed("machine") {
 		s.MachineType = f.machine
 	}
-	for _, apply := range []func(*vmletv1.VirtualMachineSpec, *pflag.FlagSet) error{
+	for _, apply := range []func(*specv1.VirtualMachineSpec, *pflag.FlagSet) error{
 		f.applyLabels, f.applyCPU, f.applyBoot, f.applyDisks, f.applyNets, f.applyCloudInit,
 	} {
 		if err := apply(s, set); err != nil {
@@ -93,7 +92,7 @@ func (f *Flags) Apply(base *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) (*vm
 	return s, nil
 }
 
-func (f *Flags) applyLabels(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
+func (f *Flags) applyLabels(s *specv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
 	for _, l := range f.labels {
 		key, value, ok := strings.Cut(l, "=")
 		if !ok || key == "" {
@@ -107,9 +106,9 @@ func (f *Flags) applyLabels(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) err
 	return nil
 }
 
-func (f *Flags) applyCPU(s *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) error {
+func (f *Flags) applyCPU(s *specv1.VirtualMachineSpec, set *pflag.FlagSet) error {
 	if (set.Changed("cpus") || set.Changed("cpu-model")) && s.Cpu == nil {
-		s.Cpu = &vmletv1.CPU{}
+		s.Cpu = &specv1.CPU{}
 	}
 	if set.Changed("cpus") {
 		if f.cpus == 0 {
@@ -125,17 +124,17 @@ func (f *Flags) applyCPU(s *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) erro
 			return fmt.Errorf("--memory: %w", err)
 		}
 		if s.Memory == nil {
-			s.Memory = &vmletv1.Memory{}
+			s.Memory = &specv1.Memory{}
 		}
 		s.Memory.Size = f.memory
 	}
 	return nil
 }
 
-func (f *Flags) applyBoot(s *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) error {
+func (f *Flags) applyBoot(s *specv1.VirtualMachineSpec, set *pflag.FlagSet) error {
 	boot := proto.CloneOf(s.Boot)
 	if boot == nil {
-		boot = &vmletv1.Boot{}
+		boot = &specv1.Boot{}
 	}
 	if set.Changed("firmware") {
 		boot.Firmware = f.firmware
@@ -143,20 +142,20 @@ func (f *Flags) applyBoot(s *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) err
 	if set.Changed("kernel") || set.Changed("initrd") || set.Changed("cmdline") {
 		k := boot.Kernel
 		if k == nil {
-			k = &vmletv1.KernelBoot{}
+			k = &specv1.KernelBoot{}
 		}
 		if err := f.applyKernel(k, set); err != nil {
 			return err
 		}
 		boot.Kernel = k
 	}
-	if !proto.Equal(boot, &vmletv1.Boot{}) {
+	if !proto.Equal(boot, &specv1.Boot{}) {
 		s.Boot = boot
 	}
 	return nil
 }
 
-func (f *Flags) applyKernel(k *vmletv1.KernelBoot, set *pflag.FlagSet) (err error) {
+func (f *Flags) applyKernel(k *specv1.KernelBoot, set *pflag.FlagSet) (err error) {
 	if set.Changed("kernel") {
 		if k.Path, err = absolute("kernel", f.kernel); err != nil {
 			return err
@@ -176,10 +175,10 @@ func (f *Flags) applyKernel(k *vmletv1.KernelBoot, set *pflag.FlagSet) (err erro
 	return nil
 }
 
-func (f *Flags) applyCloudInit(s *vmletv1.VirtualMachineSpec, set *pflag.FlagSet) error {
+func (f *Flags) applyCloudInit(s *specv1.VirtualMachineSpec, set *pflag.FlagSet) error {
 	ci := proto.CloneOf(s.CloudInit)
 	if ci == nil {
-		ci = &vmletv1.CloudInit{}
+		ci = &specv1.CloudInit{}
 	}
 	for _, file := range []struct {
 		flag, path string

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
 // apply returns the YAML of the specification that the flags make of a base.
 func apply(t *testing.T, base string, args ...string) (string, error) {
 	t.Helper()
-	from := &vmletv1.VirtualMachineSpec{}
+	from := &specv1.VirtualMachineSpec{}
 	if base != "" {
 		var err error
 		if from, err = spec.Parse([]byte(base), "base"); err != nil {

@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // splitOptions splits at commas. Two commas are one that does not split.
@@ -94,7 +93,7 @@ func number(field *uint32) setter {
 	}
 }
 
-func (f *Flags) applyDisks(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
+func (f *Flags) applyDisks(s *specv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
 	for _, v := range f.disks {
 		d, err := parseDisk("disk", v)
 		if err != nil {
@@ -113,13 +112,13 @@ func (f *Flags) applyDisks(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) erro
 	return nil
 }
 
-func parseDisk(flag, v string) (*vmletv1.Disk, error) {
+func parseDisk(flag, v string) (*specv1.Disk, error) {
 	parts := splitOptions(v)
 	path, err := absolute(flag, parts[0])
 	if err != nil {
 		return nil, err
 	}
-	d := &vmletv1.Disk{Path: path}
+	d := &specv1.Disk{Path: path}
 	err = options(parts[1:], map[string]setter{
 		"format":     text(&d.Format),
 		"bus":        text(&d.Bus),
@@ -134,7 +133,7 @@ func parseDisk(flag, v string) (*vmletv1.Disk, error) {
 				return fmt.Errorf("FORMAT:PATH is wanted")
 			}
 			abs, err := filepath.Abs(path)
-			d.BackingFiles = append(d.BackingFiles, &vmletv1.BackingFile{Path: abs, Format: format})
+			d.BackingFiles = append(d.BackingFiles, &specv1.BackingFile{Path: abs, Format: format})
 			return err
 		},
 	}, "backing")
@@ -144,7 +143,7 @@ func parseDisk(flag, v string) (*vmletv1.Disk, error) {
 	return d, nil
 }
 
-func (f *Flags) applyNets(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
+func (f *Flags) applyNets(s *specv1.VirtualMachineSpec, _ *pflag.FlagSet) error {
 	for _, v := range f.nets {
 		if v == "none" {
 			if len(f.nets) > 1 {
@@ -162,24 +161,24 @@ func (f *Flags) applyNets(s *vmletv1.VirtualMachineSpec, _ *pflag.FlagSet) error
 	return nil
 }
 
-func parseNet(v string) (*vmletv1.NetworkInterface, error) {
-	n := &vmletv1.NetworkInterface{}
+func parseNet(v string) (*specv1.NetworkInterface, error) {
+	n := &specv1.NetworkInterface{}
 	setters := map[string]setter{"mac": text(&n.Mac), "model": text(&n.Model), "name": text(&n.Name)}
 	parts := splitOptions(v)
 	kind, name, hasName := strings.Cut(parts[0], "=")
 	switch {
 	case kind == "user" && !hasName:
-		user := &vmletv1.UserNetwork{}
-		n.Backend = &vmletv1.NetworkInterface_User{User: user}
+		user := &specv1.UserNetwork{}
+		n.Backend = &specv1.NetworkInterface_User{User: user}
 		setters["hostfwd"] = func(v string) error {
 			p, err := parseForward(v)
 			user.Ports = append(user.Ports, p)
 			return err
 		}
 	case kind == "tap" && name != "":
-		n.Backend = &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Device: name}}
+		n.Backend = &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Device: name}}
 	case kind == "bridge" && name != "":
-		n.Backend = &vmletv1.NetworkInterface_Tap{Tap: &vmletv1.TapNetwork{Bridge: name}}
+		n.Backend = &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Bridge: name}}
 	default:
 		return nil, fmt.Errorf("user, tap=NAME, bridge=NAME or none is wanted first")
 	}
@@ -187,9 +186,9 @@ func parseNet(v string) (*vmletv1.NetworkInterface, error) {
 }
 
 // parseForward reads [tcp:|udp:][ADDRESS:]HOSTPORT:GUESTPORT.
-func parseForward(v string) (*vmletv1.PortForward, error) {
+func parseForward(v string) (*specv1.PortForward, error) {
 	const form = "[tcp:|udp:][ADDRESS:]HOSTPORT:GUESTPORT is wanted"
-	p := &vmletv1.PortForward{}
+	p := &specv1.PortForward{}
 	rest := v
 	if proto, after, ok := strings.Cut(v, ":"); ok && (proto == "tcp" || proto == "udp") {
 		p.Protocol, rest = proto, after

@@ -2,18 +2,17 @@ package readiness
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
 	"maps"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
-func processor(doc *vmletv1.Capabilities) []Check {
+func processor(doc *capabilitiesv1.Capabilities) []Check {
 	h := doc.GetHost()
 	if h == nil {
-		h = new(vmletv1.HostCapabilities)
+		h = new(capabilitiesv1.HostCapabilities)
 	}
 	cpu := h.GetCpu()
 	model := Check{Mark: Pass, Name: "model", Finding: cpu.GetModelName()}
@@ -82,7 +81,7 @@ func clocksource(name string) []Check {
 	return []Check{{Mark: Pass, Name: "clocksource", Finding: name}}
 }
 
-func memory(doc *vmletv1.Capabilities) []Check {
+func memory(doc *capabilitiesv1.Capabilities) []Check {
 	h := doc.GetHost()
 	if h == nil {
 		return nil
@@ -121,7 +120,7 @@ func memory(doc *vmletv1.Capabilities) []Check {
 	return append(all, Check{Mark: Info, Name: "swap", Finding: swap})
 }
 
-func numaNode(n *vmletv1.NumaNode) string {
+func numaNode(n *capabilitiesv1.NumaNode) string {
 	cpus := "no CPUs"
 	if n.GetCpus() != "" {
 		cpus = "CPUs " + n.GetCpus()
@@ -133,7 +132,7 @@ func numaNode(n *vmletv1.NumaNode) string {
 	return fmt.Sprintf("node %d: %s, %s", n.GetId(), memory, cpus)
 }
 
-func hugePages(pools []*vmletv1.HugePagePool) Check {
+func hugePages(pools []*capabilitiesv1.HugePagePool) Check {
 	c := Check{Mark: Pass, Name: "huge pages"}
 	var sizes, filled []string
 	for _, p := range pools {
@@ -154,7 +153,7 @@ func hugePages(pools []*vmletv1.HugePagePool) Check {
 	return c
 }
 
-func devices(doc *vmletv1.Capabilities) []Check {
+func devices(doc *capabilitiesv1.Capabilities) []Check {
 	without := map[string]string{
 		"tun": "no VM can have a tap", "vhost-net": "networks of VMs are slower", "vhost-vsock": "no VM with QEMU can have a vsock",
 	}
@@ -180,7 +179,7 @@ func devices(doc *vmletv1.Capabilities) []Check {
 }
 
 // passthrough is whether host devices can be given to guests.
-func passthrough(doc *vmletv1.Capabilities) []Check {
+func passthrough(doc *capabilitiesv1.Capabilities) []Check {
 	groups, vfio := doc.GetHost().GetIommuGroups(), doc.GetHost().GetVfio()
 	switch {
 	case groups == nil || groups.GetTotal() == 0 && !told(doc, "host.iommuGroups"):
@@ -201,7 +200,7 @@ func passthrough(doc *vmletv1.Capabilities) []Check {
 	return all
 }
 
-func iommuRemedy(doc *vmletv1.Capabilities) string {
+func iommuRemedy(doc *capabilitiesv1.Capabilities) string {
 	switch doc.GetArchitecture() {
 	case "amd64":
 		return "enable VT-d or AMD-Vi in firmware; on Intel, put intel_iommu=on on the kernel's command line"
@@ -212,7 +211,7 @@ func iommuRemedy(doc *vmletv1.Capabilities) string {
 }
 
 // permitted is what there is of the devices that the configuration permits.
-func permitted(doc *vmletv1.Capabilities) []Check {
+func permitted(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, r := range doc.GetHostDevices() {
 		c := Check{Mark: Pass, Name: r.GetResource(), Finding: plural(len(r.GetDevices()), "device")}
@@ -236,12 +235,12 @@ func permitted(doc *vmletv1.Capabilities) []Check {
 	return all
 }
 
-func confidential(doc *vmletv1.Capabilities) []Check {
+func confidential(doc *capabilitiesv1.Capabilities) []Check {
 	c := doc.GetConfidentialComputing()
 	var all []Check
 	for _, f := range []struct {
 		name    string
-		feature *vmletv1.ConfidentialFeature
+		feature *capabilitiesv1.ConfidentialFeature
 	}{{"SEV", c.GetSev()}, {"SEV-ES", c.GetSevEs()}, {"SEV-SNP", c.GetSevSnp()}, {"TDX", c.GetTdx()}, {"s390 PV", c.GetS390Pv()}} {
 		switch {
 		case f.feature.GetSupported():

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/dustin/go-humanize"
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -17,7 +17,7 @@ const (
 	absent   = "absent"
 )
 
-func hypervisors(doc *vmletv1.Capabilities) []Check {
+func hypervisors(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, h := range doc.GetHypervisors() {
 		c := Check{Name: h.GetName(), Finding: h.GetState(), Details: h.GetLimitations(), Remedy: h.GetRemedy()}
@@ -46,7 +46,7 @@ func hypervisors(doc *vmletv1.Capabilities) []Check {
 }
 
 // defaultChoice is what is amiss with the hypervisor of VMs that name none.
-func defaultChoice(doc *vmletv1.Capabilities) []Check {
+func defaultChoice(doc *capabilitiesv1.Capabilities) []Check {
 	if unasked(doc) || len(doc.GetHypervisors()) == 0 {
 		return nil
 	}
@@ -76,12 +76,12 @@ func defaultChoice(doc *vmletv1.Capabilities) []Check {
 
 // missing marks a hypervisor that can't be used by what else there is: nobody
 // has the devices of two, and emulation alone is slow.
-func missing(doc *vmletv1.Capabilities, h *vmletv1.HypervisorCapabilities) Mark {
+func missing(doc *capabilitiesv1.Capabilities, h *capabilitiesv1.HypervisorCapabilities) Mark {
 	if !slices.ContainsFunc(doc.GetHypervisors(), usable) {
 		return Fail
 	}
 	thereIsNoDevice := h.GetErrno() == "ENOENT" || h.GetErrno() == "ENODEV" || h.GetErrno() == "ENXIO"
-	another := slices.ContainsFunc(doc.GetHypervisors(), func(o *vmletv1.HypervisorCapabilities) bool {
+	another := slices.ContainsFunc(doc.GetHypervisors(), func(o *capabilitiesv1.HypervisorCapabilities) bool {
 		return o.GetDevice() != "" && usable(o)
 	})
 	if thereIsNoDevice && (another || h.GetName() != first(doc)) {
@@ -91,14 +91,14 @@ func missing(doc *vmletv1.Capabilities, h *vmletv1.HypervisorCapabilities) Mark 
 }
 
 // first is the preferred hypervisor.
-func first(doc *vmletv1.Capabilities) string {
+func first(doc *capabilitiesv1.Capabilities) string {
 	if all := doc.GetHypervisors(); len(all) > 0 {
 		return all[0].GetName()
 	}
 	return ""
 }
 
-func abilities(h *vmletv1.HypervisorCapabilities) []string {
+func abilities(h *capabilitiesv1.HypervisorCapabilities) []string {
 	var all []string
 	if n := h.GetInstructionsPerSecond(); n > 0 && h.GetState() == degraded {
 		all = append(all, "a trial guest ran "+humanize.SIWithDigits(float64(n), 1, "")+" instructions a second")
@@ -118,7 +118,7 @@ func abilities(h *vmletv1.HypervisorCapabilities) []string {
 	return all
 }
 
-func vmms(doc *vmletv1.Capabilities) []Check {
+func vmms(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, v := range doc.GetVmms() {
 		all = append(all, program(doc, v))
@@ -138,13 +138,13 @@ func vmms(doc *vmletv1.Capabilities) []Check {
 }
 
 // refused: the VMM can't be used under a hypervisor that can't be used at all.
-func refused(doc *vmletv1.Capabilities, a *vmletv1.AcceleratorCapabilities) bool {
-	return !a.GetUsable() && slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+func refused(doc *capabilitiesv1.Capabilities, a *capabilitiesv1.AcceleratorCapabilities) bool {
+	return !a.GetUsable() && slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
 		return h.GetName() == a.GetHypervisor() && h.GetState() == unusable
 	})
 }
 
-func program(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
+func program(doc *capabilitiesv1.Capabilities, v *capabilitiesv1.VmmCapabilities) Check {
 	c := Check{Name: v.GetName(), Remedy: v.GetRemedy()}
 	switch v.GetState() {
 	case works:
@@ -167,7 +167,7 @@ func program(doc *vmletv1.Capabilities, v *vmletv1.VmmCapabilities) Check {
 	return c
 }
 
-func vmmAbilities(v *vmletv1.VmmCapabilities) []string {
+func vmmAbilities(v *capabilitiesv1.VmmCapabilities) []string {
 	var all []string
 	var supported, deprecated []string
 	for _, m := range v.GetMachineTypes() {
@@ -197,7 +197,7 @@ func vmmAbilities(v *vmletv1.VmmCapabilities) []string {
 	return all
 }
 
-func accelerator(v *vmletv1.VmmCapabilities, a *vmletv1.AcceleratorCapabilities) (Check, bool) {
+func accelerator(v *capabilitiesv1.VmmCapabilities, a *capabilitiesv1.AcceleratorCapabilities) (Check, bool) {
 	c := Check{Name: v.GetName() + "/" + a.GetHypervisor()}
 	if !a.GetUsable() {
 		c.Mark, c.Finding = Warn, a.GetReason()

@@ -4,10 +4,9 @@ package readiness
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
 )
 
 // Mark is how good something is.
@@ -51,7 +50,7 @@ type Report struct {
 }
 
 // Of makes the report. It follows from the document and from nothing else.
-func Of(doc *vmletv1.Capabilities) Report {
+func Of(doc *capabilitiesv1.Capabilities) Report {
 	r := Report{
 		Head: head(doc),
 		Sections: []Section{
@@ -85,7 +84,7 @@ func (r Report) count(m Mark) int {
 	return n
 }
 
-func head(doc *vmletv1.Capabilities) string {
+func head(doc *capabilitiesv1.Capabilities) string {
 	h, cpu := doc.GetHost(), doc.GetHost().GetCpu()
 	var parts []string
 	if doc.GetArchitecture() != "" {
@@ -104,7 +103,7 @@ func head(doc *vmletv1.Capabilities) string {
 }
 
 // unknown are facts that could not be asked, one check each.
-func unknown(doc *vmletv1.Capabilities) []Check {
+func unknown(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, u := range doc.GetUnknown() {
 		if toldElsewhere(doc, u.GetFact()) {
@@ -124,21 +123,21 @@ func unknown(doc *vmletv1.Capabilities) []Check {
 
 // toldElsewhere: that a hypervisor or VMM as a whole could not be asked is said
 // where it is listed.
-func toldElsewhere(doc *vmletv1.Capabilities, fact string) bool {
-	return slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool {
+func toldElsewhere(doc *capabilitiesv1.Capabilities, fact string) bool {
+	return slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
 		return fact == "hypervisors."+h.GetName() && h.GetState() == unusable
-	}) || slices.ContainsFunc(doc.GetVmms(), func(v *vmletv1.VmmCapabilities) bool {
+	}) || slices.ContainsFunc(doc.GetVmms(), func(v *capabilitiesv1.VmmCapabilities) bool {
 		return fact == "vmms."+v.GetName() && v.GetState() != works
 	})
 }
 
 // told: nothing says that a fact could not be asked.
-func told(doc *vmletv1.Capabilities, fact string) bool {
-	return !slices.ContainsFunc(doc.GetUnknown(), func(u *vmletv1.UnknownFact) bool { return u.GetFact() == fact })
+func told(doc *capabilitiesv1.Capabilities, fact string) bool {
+	return !slices.ContainsFunc(doc.GetUnknown(), func(u *capabilitiesv1.UnknownFact) bool { return u.GetFact() == fact })
 }
 
 // notAsked words what the document says of a part that wasn't asked.
-func notAsked(doc *vmletv1.Capabilities, fact string) string {
+func notAsked(doc *capabilitiesv1.Capabilities, fact string) string {
 	for _, u := range doc.GetUnknown() {
 		if u.GetFact() == fact {
 			return "not known: " + u.GetReason()

@@ -2,25 +2,24 @@ package readiness
 
 import (
 	"flag"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"google.golang.org/protobuf/encoding/protojson"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"google.golang.org/protobuf/encoding/protojson"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // document is one of those that package capabilities makes in its tests.
-func document(t *testing.T, name string) *vmletv1.Capabilities {
+func document(t *testing.T, name string) *capabilitiesv1.Capabilities {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "..", "capabilities", "testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := new(vmletv1.Capabilities)
+	doc := new(capabilitiesv1.Capabilities)
 	if err := protojson.Unmarshal(raw, doc); err != nil {
 		t.Fatal(err)
 	}
@@ -39,36 +38,36 @@ func write(t *testing.T, r Report) string {
 func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(doc *vmletv1.Capabilities)
+		change func(doc *capabilitiesv1.Capabilities)
 		ready  bool
 	}{
-		{name: "healthy", ready: true, change: func(doc *vmletv1.Capabilities) {
+		{name: "healthy", ready: true, change: func(doc *capabilitiesv1.Capabilities) {
 			doc.ConfidentialComputing.Sev.Supported = true
-			doc.HostDevices = []*vmletv1.HostDeviceResource{
+			doc.HostDevices = []*capabilitiesv1.HostDeviceResource{
 				{Resource: "example.org/absent", Kind: "usb"},
 				{Resource: "example.org/nvme", Kind: "pci", External: true, Devices: []string{"0000:e1:00.0"}},
-				{Resource: "nvidia.com/T4", Kind: "pci", Devices: []string{"0000:65:00.0"}, Obstacles: []*vmletv1.HostDeviceObstacle{
+				{Resource: "nvidia.com/T4", Kind: "pci", Devices: []string{"0000:65:00.0"}, Obstacles: []*capabilitiesv1.HostDeviceObstacle{
 					{Device: "0000:66:00.0", Reason: "it is bound to nouveau, not to vfio-pci", Remedy: "bind it"},
 				}},
 			}
 			doc.ConfidentialComputing.SevEs.Reason = "the processor has SEV-ES and kvm_amd's parameter sev_es is N: boot with kvm_amd.sev_es=1"
 		}},
 		{name: "nothing-works"},
-		{name: "vmm-fails", change: func(doc *vmletv1.Capabilities) {
-			doc.Host.IommuGroups, doc.Host.Vfio = &vmletv1.IommuGroups{Total: 1}, nil
+		{name: "vmm-fails", change: func(doc *capabilitiesv1.Capabilities) {
+			doc.Host.IommuGroups, doc.Host.Vfio = &capabilitiesv1.IommuGroups{Total: 1}, nil
 		}},
 		{name: "accelerator-fails", ready: true},
-		{name: "another-machine", ready: true, change: func(doc *vmletv1.Capabilities) {
-			doc.Host.IommuGroups, doc.Host.Vfio = new(vmletv1.IommuGroups), nil
+		{name: "another-machine", ready: true, change: func(doc *capabilitiesv1.Capabilities) {
+			doc.Host.IommuGroups, doc.Host.Vfio = new(capabilitiesv1.IommuGroups), nil
 		}},
-		{name: "unreadable", ready: true, change: func(doc *vmletv1.Capabilities) {
+		{name: "unreadable", ready: true, change: func(doc *capabilitiesv1.Capabilities) {
 			if got := passthrough(doc); got != nil {
 				t.Errorf("what can't be read is taken for nothing: %v", got)
 			}
 			doc.Host = nil
-			doc.Unknown = append(doc.Unknown, &vmletv1.UnknownFact{Fact: "host.memory", Reason: "/proc/meminfo: permission denied"})
+			doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: "host.memory", Reason: "/proc/meminfo: permission denied"})
 		}},
-		{name: "empty", change: func(doc *vmletv1.Capabilities) { doc.Reset() }},
+		{name: "empty", change: func(doc *capabilitiesv1.Capabilities) { doc.Reset() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from := c.name
@@ -135,13 +134,13 @@ func TestMissing(t *testing.T) {
 		{unusable, "ENOENT", unusable, unusable, Warn, Info}, // it is the VMM that fails
 		{"", "", "", "", Warn, Warn},
 	} {
-		doc := &vmletv1.Capabilities{
-			Hypervisors: []*vmletv1.HypervisorCapabilities{
+		doc := &capabilitiesv1.Capabilities{
+			Hypervisors: []*capabilitiesv1.HypervisorCapabilities{
 				{Name: "kvm", Device: "/dev/kvm", State: c.kvm, Errno: c.kvmErrno},
 				{Name: "mshv", Device: "/dev/mshv", State: c.mshv, Errno: "ENOENT"},
 				{Name: "emulation", State: works},
 			},
-			Vmms: []*vmletv1.VmmCapabilities{{Name: "qemu", State: c.qemu}}, DefaultHypervisor: "emulation", DefaultVmm: "qemu",
+			Vmms: []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: c.qemu}}, DefaultHypervisor: "emulation", DefaultVmm: "qemu",
 		}
 		got := hypervisors(doc)
 		if got[0].Mark != c.wantKVM || got[1].Mark != c.wantMSHV {
@@ -177,8 +176,8 @@ func TestWrapped(t *testing.T) {
 }
 
 func TestNodesWithLessMemoryThanTheMachine(t *testing.T) {
-	doc := &vmletv1.Capabilities{Host: &vmletv1.HostCapabilities{
-		MemoryBytes: 24 << 30, NumaNodes: []*vmletv1.NumaNode{{MemoryBytes: 10 << 30}, {Id: 1, MemoryBytes: 2 << 30}},
+	doc := &capabilitiesv1.Capabilities{Host: &capabilitiesv1.HostCapabilities{
+		MemoryBytes: 24 << 30, NumaNodes: []*capabilitiesv1.NumaNode{{MemoryBytes: 10 << 30}, {Id: 1, MemoryBytes: 2 << 30}},
 	}}
 	details := memory(doc)[0].Details
 	if want := "together 12 GiB, and the machine has 24 GiB: the kernel says both"; details[len(details)-1] != want {

@@ -2,26 +2,25 @@ package readiness
 
 import (
 	"fmt"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"slices"
 	"strings"
-
-	vmletv1 "github.com/vmlet/vmlet/proto/vmlet/v1"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // Ready says whether some VMM runs guests under some hypervisor. What could not
 // be asked, since it is another machine's, doesn't count against it.
-func Ready(doc *vmletv1.Capabilities) bool { return len(pairs(doc)) > 0 || unasked(doc) }
+func Ready(doc *capabilitiesv1.Capabilities) bool { return len(pairs(doc)) > 0 || unasked(doc) }
 
 // unasked: neither hypervisors nor VMMs have been asked.
-func unasked(doc *vmletv1.Capabilities) bool {
+func unasked(doc *capabilitiesv1.Capabilities) bool {
 	return len(doc.GetHypervisors()) > 0 &&
-		!slices.ContainsFunc(doc.GetHypervisors(), func(h *vmletv1.HypervisorCapabilities) bool { return h.GetState() != "" })
+		!slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetState() != "" })
 }
 
 // pairs are the hypervisors under which some VMM runs guests.
-func pairs(doc *vmletv1.Capabilities) []*vmletv1.HypervisorCapabilities {
-	var found []*vmletv1.HypervisorCapabilities
+func pairs(doc *capabilitiesv1.Capabilities) []*capabilitiesv1.HypervisorCapabilities {
+	var found []*capabilitiesv1.HypervisorCapabilities
 	for _, h := range doc.GetHypervisors() {
 		if usable(h) && slices.ContainsFunc(doc.GetVmms(), runsUnder(h.GetName())) {
 			found = append(found, h)
@@ -30,18 +29,18 @@ func pairs(doc *vmletv1.Capabilities) []*vmletv1.HypervisorCapabilities {
 	return found
 }
 
-func usable(h *vmletv1.HypervisorCapabilities) bool {
+func usable(h *capabilitiesv1.HypervisorCapabilities) bool {
 	return h.GetState() == works || h.GetState() == degraded
 }
 
-func runsUnder(hypervisor string) func(*vmletv1.VmmCapabilities) bool {
-	return func(v *vmletv1.VmmCapabilities) bool {
+func runsUnder(hypervisor string) func(*capabilitiesv1.VmmCapabilities) bool {
+	return func(v *capabilitiesv1.VmmCapabilities) bool {
 		return v.GetState() == works && vmm.RunsUnder(v, hypervisor) == nil
 	}
 }
 
 // verdict says in a sentence whether VMs can run.
-func verdict(doc *vmletv1.Capabilities) (string, bool) {
+func verdict(doc *capabilitiesv1.Capabilities) (string, bool) {
 	found := pairs(doc)
 	if unasked(doc) {
 		return "VERDICT: whether VMs can run there is not known: the files are another machine's", true
@@ -64,14 +63,14 @@ func verdict(doc *vmletv1.Capabilities) (string, bool) {
 	if !hardware {
 		text += "; none of it is the processor's own virtualisation, so they run slowly"
 	}
-	if !slices.ContainsFunc(found, func(h *vmletv1.HypervisorCapabilities) bool { return h.GetName() == doc.GetDefaultHypervisor() }) {
+	if !slices.ContainsFunc(found, func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetName() == doc.GetDefaultHypervisor() }) {
 		text += "; but none that names no hypervisor: see \"default\" above"
 	}
 	return text, true
 }
 
 // obstacle is the first thing to be put right.
-func obstacle(doc *vmletv1.Capabilities) string {
+func obstacle(doc *capabilitiesv1.Capabilities) string {
 	if !slices.ContainsFunc(doc.GetHypervisors(), usable) {
 		for _, h := range doc.GetHypervisors() {
 			return "hypervisor " + h.GetName() + ": " + sentence(h.GetReason(), h.GetRemedy())

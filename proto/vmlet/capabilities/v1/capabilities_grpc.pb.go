@@ -4,9 +4,9 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: vmlet/v1/capabilities.proto
+// source: vmlet/capabilities/v1/capabilities.proto
 
-package vmletv1
+package capabilitiesv1
 
 import (
 	context "context"
@@ -21,15 +21,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	CapabilitiesService_GetCapabilities_FullMethodName          = "/vmlet.v1.CapabilitiesService/GetCapabilities"
-	CapabilitiesService_GetHypervFeatures_FullMethodName        = "/vmlet.v1.CapabilitiesService/GetHypervFeatures"
-	CapabilitiesService_GetSupportedMachineTypes_FullMethodName = "/vmlet.v1.CapabilitiesService/GetSupportedMachineTypes"
-	CapabilitiesService_GetSupportedCpuModels_FullMethodName    = "/vmlet.v1.CapabilitiesService/GetSupportedCpuModels"
-	CapabilitiesService_GetHostCpuModelInfo_FullMethodName      = "/vmlet.v1.CapabilitiesService/GetHostCpuModelInfo"
-	CapabilitiesService_GetSupportedCpuFeatures_FullMethodName  = "/vmlet.v1.CapabilitiesService/GetSupportedCpuFeatures"
-	CapabilitiesService_GetNodeTscInfo_FullMethodName           = "/vmlet.v1.CapabilitiesService/GetNodeTscInfo"
-	CapabilitiesService_GetNodeSevFeatures_FullMethodName       = "/vmlet.v1.CapabilitiesService/GetNodeSevFeatures"
-	CapabilitiesService_GetNodeLabels_FullMethodName            = "/vmlet.v1.CapabilitiesService/GetNodeLabels"
+	CapabilitiesService_GetCapabilities_FullMethodName          = "/vmlet.capabilities.v1.CapabilitiesService/GetCapabilities"
+	CapabilitiesService_GetHypervFeatures_FullMethodName        = "/vmlet.capabilities.v1.CapabilitiesService/GetHypervFeatures"
+	CapabilitiesService_GetSupportedMachineTypes_FullMethodName = "/vmlet.capabilities.v1.CapabilitiesService/GetSupportedMachineTypes"
+	CapabilitiesService_GetSupportedCpuModels_FullMethodName    = "/vmlet.capabilities.v1.CapabilitiesService/GetSupportedCpuModels"
+	CapabilitiesService_GetHostCpuModelInfo_FullMethodName      = "/vmlet.capabilities.v1.CapabilitiesService/GetHostCpuModelInfo"
+	CapabilitiesService_GetSupportedCpuFeatures_FullMethodName  = "/vmlet.capabilities.v1.CapabilitiesService/GetSupportedCpuFeatures"
+	CapabilitiesService_GetNodeTscInfo_FullMethodName           = "/vmlet.capabilities.v1.CapabilitiesService/GetNodeTscInfo"
+	CapabilitiesService_GetNodeSevFeatures_FullMethodName       = "/vmlet.capabilities.v1.CapabilitiesService/GetNodeSevFeatures"
+	CapabilitiesService_GetNodeLabels_FullMethodName            = "/vmlet.capabilities.v1.CapabilitiesService/GetNodeLabels"
 )
 
 // CapabilitiesServiceClient is the client API for CapabilitiesService service.
@@ -398,7 +398,7 @@ func _CapabilitiesService_GetNodeLabels_Handler(srv interface{}, ctx context.Con
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var CapabilitiesService_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "vmlet.v1.CapabilitiesService",
+	ServiceName: "vmlet.capabilities.v1.CapabilitiesService",
 	HandlerType: (*CapabilitiesServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -439,5 +439,5 @@ var CapabilitiesService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "vmlet/v1/capabilities.proto",
+	Metadata: "vmlet/capabilities/v1/capabilities.proto",
 }

@@ -5,9 +5,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: vmlet/v1/spec.proto
+// source: vmlet/spec/v1/spec.proto
 
-package vmletv1
+package specv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -62,7 +62,7 @@ type VirtualMachineSpec struct {
 
 func (x *VirtualMachineSpec) Reset() {
 	*x = VirtualMachineSpec{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[0]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -74,7 +74,7 @@ func (x *VirtualMachineSpec) String() string {
 func (*VirtualMachineSpec) ProtoMessage() {}
 
 func (x *VirtualMachineSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[0]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -87,7 +87,7 @@ func (x *VirtualMachineSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualMachineSpec.ProtoReflect.Descriptor instead.
 func (*VirtualMachineSpec) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{0}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *VirtualMachineSpec) GetName() string {
@@ -215,7 +215,7 @@ type CPU struct {
 
 func (x *CPU) Reset() {
 	*x = CPU{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[1]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +227,7 @@ func (x *CPU) String() string {
 func (*CPU) ProtoMessage() {}
 
 func (x *CPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[1]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +240,7 @@ func (x *CPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPU.ProtoReflect.Descriptor instead.
 func (*CPU) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *CPU) GetModel() string {
@@ -297,7 +297,7 @@ type CPUFeature struct {
 
 func (x *CPUFeature) Reset() {
 	*x = CPUFeature{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[2]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +309,7 @@ func (x *CPUFeature) String() string {
 func (*CPUFeature) ProtoMessage() {}
 
 func (x *CPUFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[2]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +322,7 @@ func (x *CPUFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUFeature.ProtoReflect.Descriptor instead.
 func (*CPUFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CPUFeature) GetName() string {
@@ -354,7 +354,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[3]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +366,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[3]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +379,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Memory) GetSize() string {
@@ -413,7 +413,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[4]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +425,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[4]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +438,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HugePages) GetPageSize() string {
@@ -459,7 +459,7 @@ type NUMA struct {
 
 func (x *NUMA) Reset() {
 	*x = NUMA{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +471,7 @@ func (x *NUMA) String() string {
 func (*NUMA) ProtoMessage() {}
 
 func (x *NUMA) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +484,7 @@ func (x *NUMA) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMA.ProtoReflect.Descriptor instead.
 func (*NUMA) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NUMA) GetNodes() []*NUMANode {
@@ -514,7 +514,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +526,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +539,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NUMANode) GetCpus() string {
@@ -589,7 +589,7 @@ type NUMADistance struct {
 
 func (x *NUMADistance) Reset() {
 	*x = NUMADistance{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +601,7 @@ func (x *NUMADistance) String() string {
 func (*NUMADistance) ProtoMessage() {}
 
 func (x *NUMADistance) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +614,7 @@ func (x *NUMADistance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMADistance.ProtoReflect.Descriptor instead.
 func (*NUMADistance) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NUMADistance) GetNode() uint32 {
@@ -647,7 +647,7 @@ type HostDevice struct {
 
 func (x *HostDevice) Reset() {
 	*x = HostDevice{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +659,7 @@ func (x *HostDevice) String() string {
 func (*HostDevice) ProtoMessage() {}
 
 func (x *HostDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +672,7 @@ func (x *HostDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDevice.ProtoReflect.Descriptor instead.
 func (*HostDevice) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HostDevice) GetName() string {
@@ -738,7 +738,7 @@ type Boot struct {
 
 func (x *Boot) Reset() {
 	*x = Boot{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +750,7 @@ func (x *Boot) String() string {
 func (*Boot) ProtoMessage() {}
 
 func (x *Boot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +763,7 @@ func (x *Boot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boot.ProtoReflect.Descriptor instead.
 func (*Boot) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Boot) GetKernel() *KernelBoot {
@@ -792,7 +792,7 @@ type KernelBoot struct {
 
 func (x *KernelBoot) Reset() {
 	*x = KernelBoot{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +804,7 @@ func (x *KernelBoot) String() string {
 func (*KernelBoot) ProtoMessage() {}
 
 func (x *KernelBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +817,7 @@ func (x *KernelBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelBoot.ProtoReflect.Descriptor instead.
 func (*KernelBoot) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KernelBoot) GetPath() string {
@@ -876,7 +876,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +888,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +901,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Disk) GetName() string {
@@ -991,7 +991,7 @@ type BackingFile struct {
 
 func (x *BackingFile) Reset() {
 	*x = BackingFile{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1003,7 @@ func (x *BackingFile) String() string {
 func (*BackingFile) ProtoMessage() {}
 
 func (x *BackingFile) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1016,7 @@ func (x *BackingFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingFile.ProtoReflect.Descriptor instead.
 func (*BackingFile) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BackingFile) GetPath() string {
@@ -1047,7 +1047,7 @@ type CloudInit struct {
 
 func (x *CloudInit) Reset() {
 	*x = CloudInit{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1059,7 @@ func (x *CloudInit) String() string {
 func (*CloudInit) ProtoMessage() {}
 
 func (x *CloudInit) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1072,7 @@ func (x *CloudInit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloudInit.ProtoReflect.Descriptor instead.
 func (*CloudInit) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CloudInit) GetUserData() string {
@@ -1120,7 +1120,7 @@ type NetworkInterface struct {
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1132,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1145,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -1228,7 +1228,7 @@ type UserNetwork struct {
 
 func (x *UserNetwork) Reset() {
 	*x = UserNetwork{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1240,7 @@ func (x *UserNetwork) String() string {
 func (*UserNetwork) ProtoMessage() {}
 
 func (x *UserNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1253,7 @@ func (x *UserNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNetwork.ProtoReflect.Descriptor instead.
 func (*UserNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UserNetwork) GetPorts() []*PortForward {
@@ -1277,7 +1277,7 @@ type PortForward struct {
 
 func (x *PortForward) Reset() {
 	*x = PortForward{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1289,7 @@ func (x *PortForward) String() string {
 func (*PortForward) ProtoMessage() {}
 
 func (x *PortForward) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1302,7 @@ func (x *PortForward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortForward.ProtoReflect.Descriptor instead.
 func (*PortForward) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PortForward) GetProtocol() string {
@@ -1345,7 +1345,7 @@ type TapNetwork struct {
 
 func (x *TapNetwork) Reset() {
 	*x = TapNetwork{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1357,7 @@ func (x *TapNetwork) String() string {
 func (*TapNetwork) ProtoMessage() {}
 
 func (x *TapNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1370,7 @@ func (x *TapNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapNetwork.ProtoReflect.Descriptor instead.
 func (*TapNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TapNetwork) GetDevice() string {
@@ -1408,7 +1408,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1420,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1433,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Devices) GetConsole() bool {
@@ -1497,7 +1497,7 @@ type Watchdog struct {
 
 func (x *Watchdog) Reset() {
 	*x = Watchdog{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1509,7 @@ func (x *Watchdog) String() string {
 func (*Watchdog) ProtoMessage() {}
 
 func (x *Watchdog) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1522,7 @@ func (x *Watchdog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watchdog.ProtoReflect.Descriptor instead.
 func (*Watchdog) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Watchdog) GetModel() string {
@@ -1549,7 +1549,7 @@ type Vsock struct {
 
 func (x *Vsock) Reset() {
 	*x = Vsock{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1561,7 @@ func (x *Vsock) String() string {
 func (*Vsock) ProtoMessage() {}
 
 func (x *Vsock) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1574,7 @@ func (x *Vsock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vsock.ProtoReflect.Descriptor instead.
 func (*Vsock) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Vsock) GetCid() uint32 {
@@ -1597,7 +1597,7 @@ type TPM struct {
 
 func (x *TPM) Reset() {
 	*x = TPM{}
-	mi := &file_vmlet_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1609,7 @@ func (x *TPM) String() string {
 func (*TPM) ProtoMessage() {}
 
 func (x *TPM) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1622,7 @@ func (x *TPM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TPM.ProtoReflect.Descriptor instead.
 func (*TPM) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_spec_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TPM) GetSocket() string {
@@ -1639,37 +1639,37 @@ func (x *TPM) GetModel() string {
 	return ""
 }
 
-var File_vmlet_v1_spec_proto protoreflect.FileDescriptor
+var File_vmlet_spec_v1_spec_proto protoreflect.FileDescriptor
 
-const file_vmlet_v1_spec_proto_rawDesc = "" +
+const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13vmlet/v1/spec.proto\x12\bvmlet.v1\x1a\x1egoogle/protobuf/duration.proto\"\xcc\x05\n" +
+	"\x18vmlet/spec/v1/spec.proto\x12\rvmlet.spec.v1\x1a\x1egoogle/protobuf/duration.proto\"\xfe\x05\n" +
 	"\x12VirtualMachineSpec\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12@\n" +
-	"\x06labels\x18\x02 \x03(\v2(.vmlet.v1.VirtualMachineSpec.LabelsEntryR\x06labels\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12E\n" +
+	"\x06labels\x18\x02 \x03(\v2-.vmlet.spec.v1.VirtualMachineSpec.LabelsEntryR\x06labels\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x03 \x01(\tR\n" +
 	"hypervisor\x12\x10\n" +
 	"\x03vmm\x18\x04 \x01(\tR\x03vmm\x12!\n" +
-	"\fmachine_type\x18\x05 \x01(\tR\vmachineType\x12\x1f\n" +
-	"\x03cpu\x18\x06 \x01(\v2\r.vmlet.v1.CPUR\x03cpu\x12(\n" +
-	"\x06memory\x18\a \x01(\v2\x10.vmlet.v1.MemoryR\x06memory\x12\"\n" +
-	"\x04boot\x18\b \x01(\v2\x0e.vmlet.v1.BootR\x04boot\x12$\n" +
-	"\x05disks\x18\t \x03(\v2\x0e.vmlet.v1.DiskR\x05disks\x122\n" +
+	"\fmachine_type\x18\x05 \x01(\tR\vmachineType\x12$\n" +
+	"\x03cpu\x18\x06 \x01(\v2\x12.vmlet.spec.v1.CPUR\x03cpu\x12-\n" +
+	"\x06memory\x18\a \x01(\v2\x15.vmlet.spec.v1.MemoryR\x06memory\x12'\n" +
+	"\x04boot\x18\b \x01(\v2\x13.vmlet.spec.v1.BootR\x04boot\x12)\n" +
+	"\x05disks\x18\t \x03(\v2\x13.vmlet.spec.v1.DiskR\x05disks\x127\n" +
 	"\n" +
 	"cloud_init\x18\n" +
-	" \x01(\v2\x13.vmlet.v1.CloudInitR\tcloudInit\x126\n" +
-	"\bnetworks\x18\v \x03(\v2\x1a.vmlet.v1.NetworkInterfaceR\bnetworks\x12+\n" +
-	"\adevices\x18\f \x01(\v2\x11.vmlet.v1.DevicesR\adevices\x12E\n" +
-	"\x11stop_grace_period\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fstopGracePeriod\x12\"\n" +
-	"\x04numa\x18\x0e \x01(\v2\x0e.vmlet.v1.NUMAR\x04numa\x127\n" +
-	"\fhost_devices\x18\x0f \x03(\v2\x14.vmlet.v1.HostDeviceR\vhostDevices\x1a9\n" +
+	" \x01(\v2\x18.vmlet.spec.v1.CloudInitR\tcloudInit\x12;\n" +
+	"\bnetworks\x18\v \x03(\v2\x1f.vmlet.spec.v1.NetworkInterfaceR\bnetworks\x120\n" +
+	"\adevices\x18\f \x01(\v2\x16.vmlet.spec.v1.DevicesR\adevices\x12E\n" +
+	"\x11stop_grace_period\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fstopGracePeriod\x12'\n" +
+	"\x04numa\x18\x0e \x01(\v2\x13.vmlet.spec.v1.NUMAR\x04numa\x12<\n" +
+	"\fhost_devices\x18\x0f \x03(\v2\x19.vmlet.spec.v1.HostDeviceR\vhostDevices\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
 	"\x03CPU\x12\x14\n" +
-	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
-	"\bfeatures\x18\x02 \x03(\v2\x14.vmlet.v1.CPUFeatureR\bfeatures\x12\x18\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x125\n" +
+	"\bfeatures\x18\x02 \x03(\v2\x19.vmlet.spec.v1.CPUFeatureR\bfeatures\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\athreads\x18\x05 \x01(\rR\athreads\x12\x1b\n" +
@@ -1677,20 +1677,20 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"CPUFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\tR\x06policy\"h\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\"m\n" +
 	"\x06Memory\x12\x12\n" +
-	"\x04size\x18\x01 \x01(\tR\x04size\x122\n" +
+	"\x04size\x18\x01 \x01(\tR\x04size\x127\n" +
 	"\n" +
-	"huge_pages\x18\x02 \x01(\v2\x13.vmlet.v1.HugePagesR\thugePages\x12\x16\n" +
+	"huge_pages\x18\x02 \x01(\v2\x18.vmlet.spec.v1.HugePagesR\thugePages\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\"(\n" +
 	"\tHugePages\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"0\n" +
-	"\x04NUMA\x12(\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x12.vmlet.v1.NUMANodeR\x05nodes\"\xa3\x01\n" +
+	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"5\n" +
+	"\x04NUMA\x12-\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x17.vmlet.spec.v1.NUMANodeR\x05nodes\"\xa8\x01\n" +
 	"\bNUMANode\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\tR\x04cpus\x12\x16\n" +
-	"\x06memory\x18\x02 \x01(\tR\x06memory\x124\n" +
-	"\tdistances\x18\x03 \x03(\v2\x16.vmlet.v1.NUMADistanceR\tdistances\x12\x1d\n" +
+	"\x06memory\x18\x02 \x01(\tR\x06memory\x129\n" +
+	"\tdistances\x18\x03 \x03(\v2\x1b.vmlet.spec.v1.NUMADistanceR\tdistances\x12\x1d\n" +
 	"\n" +
 	"host_nodes\x18\x04 \x01(\tR\thostNodes\x12\x16\n" +
 	"\x06policy\x18\x05 \x01(\tR\x06policy\"8\n" +
@@ -1703,15 +1703,15 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\vpci_address\x18\x02 \x01(\tH\x00R\n" +
 	"pciAddress\x12\x14\n" +
 	"\x04mdev\x18\x03 \x01(\tH\x00R\x04mdevB\b\n" +
-	"\x06device\"P\n" +
-	"\x04Boot\x12,\n" +
-	"\x06kernel\x18\x01 \x01(\v2\x14.vmlet.v1.KernelBootR\x06kernel\x12\x1a\n" +
+	"\x06device\"U\n" +
+	"\x04Boot\x121\n" +
+	"\x06kernel\x18\x01 \x01(\v2\x19.vmlet.spec.v1.KernelBootR\x06kernel\x12\x1a\n" +
 	"\bfirmware\x18\x02 \x01(\tR\bfirmware\"R\n" +
 	"\n" +
 	"KernelBoot\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06initrd\x18\x02 \x01(\tR\x06initrd\x12\x18\n" +
-	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xb4\x02\n" +
+	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xb9\x02\n" +
 	"\x04Disk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -1722,9 +1722,9 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\x06serial\x18\a \x01(\tR\x06serial\x12\x1d\n" +
 	"\n" +
 	"boot_order\x18\b \x01(\rR\tbootOrder\x12\x14\n" +
-	"\x05cache\x18\t \x01(\tR\x05cache\x12:\n" +
+	"\x05cache\x18\t \x01(\tR\x05cache\x12?\n" +
 	"\rbacking_files\x18\n" +
-	" \x03(\v2\x15.vmlet.v1.BackingFileR\fbackingFiles\x12\x17\n" +
+	" \x03(\v2\x1a.vmlet.spec.v1.BackingFileR\fbackingFiles\x12\x17\n" +
 	"\x04slot\x18\v \x01(\rH\x00R\x04slot\x88\x01\x01B\a\n" +
 	"\x05_slot\"9\n" +
 	"\vBackingFile\x12\x12\n" +
@@ -1733,18 +1733,18 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\tCloudInit\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\tR\buserData\x12\x1b\n" +
 	"\tmeta_data\x18\x02 \x01(\tR\bmetaData\x12%\n" +
-	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xd2\x01\n" +
+	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xdc\x01\n" +
 	"\x10NetworkInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\x12+\n" +
-	"\x04user\x18\x04 \x01(\v2\x15.vmlet.v1.UserNetworkH\x00R\x04user\x12(\n" +
-	"\x03tap\x18\x05 \x01(\v2\x14.vmlet.v1.TapNetworkH\x00R\x03tap\x12\x17\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x120\n" +
+	"\x04user\x18\x04 \x01(\v2\x1a.vmlet.spec.v1.UserNetworkH\x00R\x04user\x12-\n" +
+	"\x03tap\x18\x05 \x01(\v2\x19.vmlet.spec.v1.TapNetworkH\x00R\x03tap\x12\x17\n" +
 	"\x04slot\x18\x06 \x01(\rH\x01R\x04slot\x88\x01\x01B\t\n" +
 	"\abackendB\a\n" +
-	"\x05_slot\":\n" +
-	"\vUserNetwork\x12+\n" +
-	"\x05ports\x18\x01 \x03(\v2\x15.vmlet.v1.PortForwardR\x05ports\"\x88\x01\n" +
+	"\x05_slot\"?\n" +
+	"\vUserNetwork\x120\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1a.vmlet.spec.v1.PortForwardR\x05ports\"\x88\x01\n" +
 	"\vPortForward\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12!\n" +
 	"\fhost_address\x18\x02 \x01(\tR\vhostAddress\x12\x1b\n" +
@@ -1754,16 +1754,16 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"TapNetwork\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
-	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\xb8\x02\n" +
+	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\xc7\x02\n" +
 	"\aDevices\x12\x1d\n" +
 	"\aconsole\x18\x01 \x01(\bH\x00R\aconsole\x88\x01\x01\x12$\n" +
 	"\vguest_agent\x18\x02 \x01(\bH\x01R\n" +
 	"guestAgent\x88\x01\x01\x12\x1d\n" +
 	"\aentropy\x18\x03 \x01(\bH\x02R\aentropy\x88\x01\x01\x12\x1d\n" +
-	"\aballoon\x18\x04 \x01(\bH\x03R\aballoon\x88\x01\x01\x12.\n" +
-	"\bwatchdog\x18\x05 \x01(\v2\x12.vmlet.v1.WatchdogR\bwatchdog\x12%\n" +
-	"\x05vsock\x18\x06 \x01(\v2\x0f.vmlet.v1.VsockR\x05vsock\x12\x1f\n" +
-	"\x03tpm\x18\a \x01(\v2\r.vmlet.v1.TPMR\x03tpmB\n" +
+	"\aballoon\x18\x04 \x01(\bH\x03R\aballoon\x88\x01\x01\x123\n" +
+	"\bwatchdog\x18\x05 \x01(\v2\x17.vmlet.spec.v1.WatchdogR\bwatchdog\x12*\n" +
+	"\x05vsock\x18\x06 \x01(\v2\x14.vmlet.spec.v1.VsockR\x05vsock\x12$\n" +
+	"\x03tpm\x18\a \x01(\v2\x12.vmlet.spec.v1.TPMR\x03tpmB\n" +
 	"\n" +
 	"\b_consoleB\x0e\n" +
 	"\f_guest_agentB\n" +
@@ -1778,71 +1778,71 @@ const file_vmlet_v1_spec_proto_rawDesc = "" +
 	"\x03cid\x18\x01 \x01(\rR\x03cid\"3\n" +
 	"\x03TPM\x12\x16\n" +
 	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05modelB/Z-github.com/vmlet/vmlet/proto/vmlet/v1;vmletv1b\x06proto3"
+	"\x05model\x18\x02 \x01(\tR\x05modelB3Z1github.com/vmlet/vmlet/proto/vmlet/spec/v1;specv1b\x06proto3"
 
 var (
-	file_vmlet_v1_spec_proto_rawDescOnce sync.Once
-	file_vmlet_v1_spec_proto_rawDescData []byte
+	file_vmlet_spec_v1_spec_proto_rawDescOnce sync.Once
+	file_vmlet_spec_v1_spec_proto_rawDescData []byte
 )
 
-func file_vmlet_v1_spec_proto_rawDescGZIP() []byte {
-	file_vmlet_v1_spec_proto_rawDescOnce.Do(func() {
-		file_vmlet_v1_spec_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_v1_spec_proto_rawDesc), len(file_vmlet_v1_spec_proto_rawDesc)))
+func file_vmlet_spec_v1_spec_proto_rawDescGZIP() []byte {
+	file_vmlet_spec_v1_spec_proto_rawDescOnce.Do(func() {
+		file_vmlet_spec_v1_spec_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_spec_v1_spec_proto_rawDesc), len(file_vmlet_spec_v1_spec_proto_rawDesc)))
 	})
-	return file_vmlet_v1_spec_proto_rawDescData
+	return file_vmlet_spec_v1_spec_proto_rawDescData
 }
 
-var file_vmlet_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
-var file_vmlet_v1_spec_proto_goTypes = []any{
-	(*VirtualMachineSpec)(nil),  // 0: vmlet.v1.VirtualMachineSpec
-	(*CPU)(nil),                 // 1: vmlet.v1.CPU
-	(*CPUFeature)(nil),          // 2: vmlet.v1.CPUFeature
-	(*Memory)(nil),              // 3: vmlet.v1.Memory
-	(*HugePages)(nil),           // 4: vmlet.v1.HugePages
-	(*NUMA)(nil),                // 5: vmlet.v1.NUMA
-	(*NUMANode)(nil),            // 6: vmlet.v1.NUMANode
-	(*NUMADistance)(nil),        // 7: vmlet.v1.NUMADistance
-	(*HostDevice)(nil),          // 8: vmlet.v1.HostDevice
-	(*Boot)(nil),                // 9: vmlet.v1.Boot
-	(*KernelBoot)(nil),          // 10: vmlet.v1.KernelBoot
-	(*Disk)(nil),                // 11: vmlet.v1.Disk
-	(*BackingFile)(nil),         // 12: vmlet.v1.BackingFile
-	(*CloudInit)(nil),           // 13: vmlet.v1.CloudInit
-	(*NetworkInterface)(nil),    // 14: vmlet.v1.NetworkInterface
-	(*UserNetwork)(nil),         // 15: vmlet.v1.UserNetwork
-	(*PortForward)(nil),         // 16: vmlet.v1.PortForward
-	(*TapNetwork)(nil),          // 17: vmlet.v1.TapNetwork
-	(*Devices)(nil),             // 18: vmlet.v1.Devices
-	(*Watchdog)(nil),            // 19: vmlet.v1.Watchdog
-	(*Vsock)(nil),               // 20: vmlet.v1.Vsock
-	(*TPM)(nil),                 // 21: vmlet.v1.TPM
-	nil,                         // 22: vmlet.v1.VirtualMachineSpec.LabelsEntry
+var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_vmlet_spec_v1_spec_proto_goTypes = []any{
+	(*VirtualMachineSpec)(nil),  // 0: vmlet.spec.v1.VirtualMachineSpec
+	(*CPU)(nil),                 // 1: vmlet.spec.v1.CPU
+	(*CPUFeature)(nil),          // 2: vmlet.spec.v1.CPUFeature
+	(*Memory)(nil),              // 3: vmlet.spec.v1.Memory
+	(*HugePages)(nil),           // 4: vmlet.spec.v1.HugePages
+	(*NUMA)(nil),                // 5: vmlet.spec.v1.NUMA
+	(*NUMANode)(nil),            // 6: vmlet.spec.v1.NUMANode
+	(*NUMADistance)(nil),        // 7: vmlet.spec.v1.NUMADistance
+	(*HostDevice)(nil),          // 8: vmlet.spec.v1.HostDevice
+	(*Boot)(nil),                // 9: vmlet.spec.v1.Boot
+	(*KernelBoot)(nil),          // 10: vmlet.spec.v1.KernelBoot
+	(*Disk)(nil),                // 11: vmlet.spec.v1.Disk
+	(*BackingFile)(nil),         // 12: vmlet.spec.v1.BackingFile
+	(*CloudInit)(nil),           // 13: vmlet.spec.v1.CloudInit
+	(*NetworkInterface)(nil),    // 14: vmlet.spec.v1.NetworkInterface
+	(*UserNetwork)(nil),         // 15: vmlet.spec.v1.UserNetwork
+	(*PortForward)(nil),         // 16: vmlet.spec.v1.PortForward
+	(*TapNetwork)(nil),          // 17: vmlet.spec.v1.TapNetwork
+	(*Devices)(nil),             // 18: vmlet.spec.v1.Devices
+	(*Watchdog)(nil),            // 19: vmlet.spec.v1.Watchdog
+	(*Vsock)(nil),               // 20: vmlet.spec.v1.Vsock
+	(*TPM)(nil),                 // 21: vmlet.spec.v1.TPM
+	nil,                         // 22: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
 	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
 }
-var file_vmlet_v1_spec_proto_depIdxs = []int32{
-	22, // 0: vmlet.v1.VirtualMachineSpec.labels:type_name -> vmlet.v1.VirtualMachineSpec.LabelsEntry
-	1,  // 1: vmlet.v1.VirtualMachineSpec.cpu:type_name -> vmlet.v1.CPU
-	3,  // 2: vmlet.v1.VirtualMachineSpec.memory:type_name -> vmlet.v1.Memory
-	9,  // 3: vmlet.v1.VirtualMachineSpec.boot:type_name -> vmlet.v1.Boot
-	11, // 4: vmlet.v1.VirtualMachineSpec.disks:type_name -> vmlet.v1.Disk
-	13, // 5: vmlet.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.v1.CloudInit
-	14, // 6: vmlet.v1.VirtualMachineSpec.networks:type_name -> vmlet.v1.NetworkInterface
-	18, // 7: vmlet.v1.VirtualMachineSpec.devices:type_name -> vmlet.v1.Devices
-	23, // 8: vmlet.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
-	5,  // 9: vmlet.v1.VirtualMachineSpec.numa:type_name -> vmlet.v1.NUMA
-	8,  // 10: vmlet.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.v1.HostDevice
-	2,  // 11: vmlet.v1.CPU.features:type_name -> vmlet.v1.CPUFeature
-	4,  // 12: vmlet.v1.Memory.huge_pages:type_name -> vmlet.v1.HugePages
-	6,  // 13: vmlet.v1.NUMA.nodes:type_name -> vmlet.v1.NUMANode
-	7,  // 14: vmlet.v1.NUMANode.distances:type_name -> vmlet.v1.NUMADistance
-	10, // 15: vmlet.v1.Boot.kernel:type_name -> vmlet.v1.KernelBoot
-	12, // 16: vmlet.v1.Disk.backing_files:type_name -> vmlet.v1.BackingFile
-	15, // 17: vmlet.v1.NetworkInterface.user:type_name -> vmlet.v1.UserNetwork
-	17, // 18: vmlet.v1.NetworkInterface.tap:type_name -> vmlet.v1.TapNetwork
-	16, // 19: vmlet.v1.UserNetwork.ports:type_name -> vmlet.v1.PortForward
-	19, // 20: vmlet.v1.Devices.watchdog:type_name -> vmlet.v1.Watchdog
-	20, // 21: vmlet.v1.Devices.vsock:type_name -> vmlet.v1.Vsock
-	21, // 22: vmlet.v1.Devices.tpm:type_name -> vmlet.v1.TPM
+var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
+	22, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	1,  // 1: vmlet.spec.v1.VirtualMachineSpec.cpu:type_name -> vmlet.spec.v1.CPU
+	3,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
+	9,  // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
+	11, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
+	13, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
+	14, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
+	18, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
+	23, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
+	5,  // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
+	8,  // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
+	2,  // 11: vmlet.spec.v1.CPU.features:type_name -> vmlet.spec.v1.CPUFeature
+	4,  // 12: vmlet.spec.v1.Memory.huge_pages:type_name -> vmlet.spec.v1.HugePages
+	6,  // 13: vmlet.spec.v1.NUMA.nodes:type_name -> vmlet.spec.v1.NUMANode
+	7,  // 14: vmlet.spec.v1.NUMANode.distances:type_name -> vmlet.spec.v1.NUMADistance
+	10, // 15: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
+	12, // 16: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
+	15, // 17: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
+	17, // 18: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
+	16, // 19: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
+	19, // 20: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
+	20, // 21: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
+	21, // 22: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
 	23, // [23:23] is the sub-list for method output_type
 	23, // [23:23] is the sub-list for method input_type
 	23, // [23:23] is the sub-list for extension type_name
@@ -1850,36 +1850,36 @@ var file_vmlet_v1_spec_proto_depIdxs = []int32{
 	0,  // [0:23] is the sub-list for field type_name
 }
 
-func init() { file_vmlet_v1_spec_proto_init() }
-func file_vmlet_v1_spec_proto_init() {
-	if File_vmlet_v1_spec_proto != nil {
+func init() { file_vmlet_spec_v1_spec_proto_init() }
+func file_vmlet_spec_v1_spec_proto_init() {
+	if File_vmlet_spec_v1_spec_proto != nil {
 		return
 	}
-	file_vmlet_v1_spec_proto_msgTypes[8].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[8].OneofWrappers = []any{
 		(*HostDevice_PciAddress)(nil),
 		(*HostDevice_Mdev)(nil),
 	}
-	file_vmlet_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
-	file_vmlet_v1_spec_proto_msgTypes[14].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[14].OneofWrappers = []any{
 		(*NetworkInterface_User)(nil),
 		(*NetworkInterface_Tap)(nil),
 	}
-	file_vmlet_v1_spec_proto_msgTypes[18].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_spec_proto_rawDesc), len(file_vmlet_v1_spec_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_spec_v1_spec_proto_rawDesc), len(file_vmlet_spec_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_vmlet_v1_spec_proto_goTypes,
-		DependencyIndexes: file_vmlet_v1_spec_proto_depIdxs,
-		MessageInfos:      file_vmlet_v1_spec_proto_msgTypes,
+		GoTypes:           file_vmlet_spec_v1_spec_proto_goTypes,
+		DependencyIndexes: file_vmlet_spec_v1_spec_proto_depIdxs,
+		MessageInfos:      file_vmlet_spec_v1_spec_proto_msgTypes,
 	}.Build()
-	File_vmlet_v1_spec_proto = out.File
-	file_vmlet_v1_spec_proto_goTypes = nil
-	file_vmlet_v1_spec_proto_depIdxs = nil
+	File_vmlet_spec_v1_spec_proto = out.File
+	file_vmlet_spec_v1_spec_proto_goTypes = nil
+	file_vmlet_spec_v1_spec_proto_depIdxs = nil
 }

@@ -4,9 +4,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: vmlet/v1/capabilities.proto
+// source: vmlet/capabilities/v1/capabilities.proto
 
-package vmletv1
+package capabilitiesv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -59,7 +59,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[0]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -71,7 +71,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[0]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -84,7 +84,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{0}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Capabilities) GetNode() string {
@@ -206,7 +206,7 @@ type HostDeviceResource struct {
 
 func (x *HostDeviceResource) Reset() {
 	*x = HostDeviceResource{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +218,7 @@ func (x *HostDeviceResource) String() string {
 func (*HostDeviceResource) ProtoMessage() {}
 
 func (x *HostDeviceResource) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[1]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +231,7 @@ func (x *HostDeviceResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDeviceResource.ProtoReflect.Descriptor instead.
 func (*HostDeviceResource) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{1}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *HostDeviceResource) GetResource() string {
@@ -280,7 +280,7 @@ type HostDeviceObstacle struct {
 
 func (x *HostDeviceObstacle) Reset() {
 	*x = HostDeviceObstacle{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +292,7 @@ func (x *HostDeviceObstacle) String() string {
 func (*HostDeviceObstacle) ProtoMessage() {}
 
 func (x *HostDeviceObstacle) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[2]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +305,7 @@ func (x *HostDeviceObstacle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDeviceObstacle.ProtoReflect.Descriptor instead.
 func (*HostDeviceObstacle) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *HostDeviceObstacle) GetDevice() string {
@@ -343,7 +343,7 @@ type UnknownFact struct {
 
 func (x *UnknownFact) Reset() {
 	*x = UnknownFact{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +355,7 @@ func (x *UnknownFact) String() string {
 func (*UnknownFact) ProtoMessage() {}
 
 func (x *UnknownFact) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[3]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +368,7 @@ func (x *UnknownFact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnknownFact.ProtoReflect.Descriptor instead.
 func (*UnknownFact) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *UnknownFact) GetFact() string {
@@ -416,7 +416,7 @@ type HostCapabilities struct {
 
 func (x *HostCapabilities) Reset() {
 	*x = HostCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +428,7 @@ func (x *HostCapabilities) String() string {
 func (*HostCapabilities) ProtoMessage() {}
 
 func (x *HostCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[4]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +441,7 @@ func (x *HostCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCapabilities.ProtoReflect.Descriptor instead.
 func (*HostCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HostCapabilities) GetKernelRelease() string {
@@ -556,7 +556,7 @@ type IommuGroups struct {
 
 func (x *IommuGroups) Reset() {
 	*x = IommuGroups{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +568,7 @@ func (x *IommuGroups) String() string {
 func (*IommuGroups) ProtoMessage() {}
 
 func (x *IommuGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[5]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +581,7 @@ func (x *IommuGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IommuGroups.ProtoReflect.Descriptor instead.
 func (*IommuGroups) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IommuGroups) GetTotal() uint32 {
@@ -613,7 +613,7 @@ type Vfio struct {
 
 func (x *Vfio) Reset() {
 	*x = Vfio{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +625,7 @@ func (x *Vfio) String() string {
 func (*Vfio) ProtoMessage() {}
 
 func (x *Vfio) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[6]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +638,7 @@ func (x *Vfio) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vfio.ProtoReflect.Descriptor instead.
 func (*Vfio) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Vfio) GetModules() []string {
@@ -677,7 +677,7 @@ type HostCpu struct {
 
 func (x *HostCpu) Reset() {
 	*x = HostCpu{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +689,7 @@ func (x *HostCpu) String() string {
 func (*HostCpu) ProtoMessage() {}
 
 func (x *HostCpu) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[7]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +702,7 @@ func (x *HostCpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpu.ProtoReflect.Descriptor instead.
 func (*HostCpu) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HostCpu) GetVendor() string {
@@ -798,7 +798,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +810,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[8]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +823,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NumaNode) GetId() uint32 {
@@ -872,7 +872,7 @@ type HugePagePool struct {
 
 func (x *HugePagePool) Reset() {
 	*x = HugePagePool{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +884,7 @@ func (x *HugePagePool) String() string {
 func (*HugePagePool) ProtoMessage() {}
 
 func (x *HugePagePool) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[9]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +897,7 @@ func (x *HugePagePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePagePool.ProtoReflect.Descriptor instead.
 func (*HugePagePool) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HugePagePool) GetPageSizeBytes() uint64 {
@@ -959,7 +959,7 @@ type HypervisorCapabilities struct {
 
 func (x *HypervisorCapabilities) Reset() {
 	*x = HypervisorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +971,7 @@ func (x *HypervisorCapabilities) String() string {
 func (*HypervisorCapabilities) ProtoMessage() {}
 
 func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[10]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +984,7 @@ func (x *HypervisorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorCapabilities.ProtoReflect.Descriptor instead.
 func (*HypervisorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HypervisorCapabilities) GetName() string {
@@ -1154,7 +1154,7 @@ type HypervisorLimits struct {
 
 func (x *HypervisorLimits) Reset() {
 	*x = HypervisorLimits{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1166,7 @@ func (x *HypervisorLimits) String() string {
 func (*HypervisorLimits) ProtoMessage() {}
 
 func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[11]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1179,7 @@ func (x *HypervisorLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorLimits.ProtoReflect.Descriptor instead.
 func (*HypervisorLimits) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HypervisorLimits) GetMaxVcpus() uint32 {
@@ -1224,7 +1224,7 @@ type CpuidLeaf struct {
 
 func (x *CpuidLeaf) Reset() {
 	*x = CpuidLeaf{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1236,7 @@ func (x *CpuidLeaf) String() string {
 func (*CpuidLeaf) ProtoMessage() {}
 
 func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[12]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1249,7 @@ func (x *CpuidLeaf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuidLeaf.ProtoReflect.Descriptor instead.
 func (*CpuidLeaf) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CpuidLeaf) GetFunction() uint32 {
@@ -1309,7 +1309,7 @@ type DeviceRequest struct {
 
 func (x *DeviceRequest) Reset() {
 	*x = DeviceRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1321,7 @@ func (x *DeviceRequest) String() string {
 func (*DeviceRequest) ProtoMessage() {}
 
 func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[13]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1334,7 @@ func (x *DeviceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceRequest.ProtoReflect.Descriptor instead.
 func (*DeviceRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeviceRequest) GetResource() string {
@@ -1370,7 +1370,7 @@ type TscInfo struct {
 
 func (x *TscInfo) Reset() {
 	*x = TscInfo{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1382,7 @@ func (x *TscInfo) String() string {
 func (*TscInfo) ProtoMessage() {}
 
 func (x *TscInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[14]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1395,7 @@ func (x *TscInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TscInfo.ProtoReflect.Descriptor instead.
 func (*TscInfo) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TscInfo) GetFrequencyHz() uint64 {
@@ -1447,7 +1447,7 @@ type VmmCapabilities struct {
 
 func (x *VmmCapabilities) Reset() {
 	*x = VmmCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1459,7 @@ func (x *VmmCapabilities) String() string {
 func (*VmmCapabilities) ProtoMessage() {}
 
 func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[15]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1472,7 @@ func (x *VmmCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmCapabilities.ProtoReflect.Descriptor instead.
 func (*VmmCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VmmCapabilities) GetName() string {
@@ -1606,7 +1606,7 @@ type MachineType struct {
 
 func (x *MachineType) Reset() {
 	*x = MachineType{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1618,7 @@ func (x *MachineType) String() string {
 func (*MachineType) ProtoMessage() {}
 
 func (x *MachineType) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[16]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1631,7 @@ func (x *MachineType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineType.ProtoReflect.Descriptor instead.
 func (*MachineType) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MachineType) GetName() string {
@@ -1720,7 +1720,7 @@ type AcceleratorCapabilities struct {
 
 func (x *AcceleratorCapabilities) Reset() {
 	*x = AcceleratorCapabilities{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1732,7 @@ func (x *AcceleratorCapabilities) String() string {
 func (*AcceleratorCapabilities) ProtoMessage() {}
 
 func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[17]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1745,7 @@ func (x *AcceleratorCapabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceleratorCapabilities.ProtoReflect.Descriptor instead.
 func (*AcceleratorCapabilities) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AcceleratorCapabilities) GetHypervisor() string {
@@ -1821,7 +1821,7 @@ type CpuModel struct {
 
 func (x *CpuModel) Reset() {
 	*x = CpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +1833,7 @@ func (x *CpuModel) String() string {
 func (*CpuModel) ProtoMessage() {}
 
 func (x *CpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[18]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +1846,7 @@ func (x *CpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CpuModel.ProtoReflect.Descriptor instead.
 func (*CpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CpuModel) GetName() string {
@@ -1907,7 +1907,7 @@ type HostCpuModel struct {
 
 func (x *HostCpuModel) Reset() {
 	*x = HostCpuModel{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +1919,7 @@ func (x *HostCpuModel) String() string {
 func (*HostCpuModel) ProtoMessage() {}
 
 func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[19]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +1932,7 @@ func (x *HostCpuModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostCpuModel.ProtoReflect.Descriptor instead.
 func (*HostCpuModel) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostCpuModel) GetName() string {
@@ -1973,7 +1973,7 @@ type VmmSev struct {
 
 func (x *VmmSev) Reset() {
 	*x = VmmSev{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +1985,7 @@ func (x *VmmSev) String() string {
 func (*VmmSev) ProtoMessage() {}
 
 func (x *VmmSev) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[20]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +1998,7 @@ func (x *VmmSev) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmmSev.ProtoReflect.Descriptor instead.
 func (*VmmSev) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VmmSev) GetCbitPosition() uint32 {
@@ -2031,7 +2031,7 @@ type ConfidentialComputing struct {
 
 func (x *ConfidentialComputing) Reset() {
 	*x = ConfidentialComputing{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2043,7 @@ func (x *ConfidentialComputing) String() string {
 func (*ConfidentialComputing) ProtoMessage() {}
 
 func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[21]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2056,7 @@ func (x *ConfidentialComputing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialComputing.ProtoReflect.Descriptor instead.
 func (*ConfidentialComputing) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConfidentialComputing) GetSev() *ConfidentialFeature {
@@ -2113,7 +2113,7 @@ type ConfidentialFeature struct {
 
 func (x *ConfidentialFeature) Reset() {
 	*x = ConfidentialFeature{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2125,7 @@ func (x *ConfidentialFeature) String() string {
 func (*ConfidentialFeature) ProtoMessage() {}
 
 func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[22]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2138,7 @@ func (x *ConfidentialFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidentialFeature.ProtoReflect.Descriptor instead.
 func (*ConfidentialFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConfidentialFeature) GetSupported() bool {
@@ -2175,7 +2175,7 @@ type SevPlatform struct {
 
 func (x *SevPlatform) Reset() {
 	*x = SevPlatform{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2187,7 @@ func (x *SevPlatform) String() string {
 func (*SevPlatform) ProtoMessage() {}
 
 func (x *SevPlatform) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[23]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2200,7 @@ func (x *SevPlatform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SevPlatform.ProtoReflect.Descriptor instead.
 func (*SevPlatform) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SevPlatform) GetApiMajor() uint32 {
@@ -2282,7 +2282,7 @@ type DeviceCapability struct {
 
 func (x *DeviceCapability) Reset() {
 	*x = DeviceCapability{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2294,7 @@ func (x *DeviceCapability) String() string {
 func (*DeviceCapability) ProtoMessage() {}
 
 func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[24]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2307,7 @@ func (x *DeviceCapability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceCapability.ProtoReflect.Descriptor instead.
 func (*DeviceCapability) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeviceCapability) GetName() string {
@@ -2362,7 +2362,7 @@ type GetCapabilitiesRequest struct {
 
 func (x *GetCapabilitiesRequest) Reset() {
 	*x = GetCapabilitiesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2374,7 @@ func (x *GetCapabilitiesRequest) String() string {
 func (*GetCapabilitiesRequest) ProtoMessage() {}
 
 func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[25]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2387,7 @@ func (x *GetCapabilitiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesRequest.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetCapabilitiesRequest) GetRefresh() bool {
@@ -2406,7 +2406,7 @@ type GetCapabilitiesResponse struct {
 
 func (x *GetCapabilitiesResponse) Reset() {
 	*x = GetCapabilitiesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2418,7 @@ func (x *GetCapabilitiesResponse) String() string {
 func (*GetCapabilitiesResponse) ProtoMessage() {}
 
 func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[26]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2431,7 @@ func (x *GetCapabilitiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapabilitiesResponse.ProtoReflect.Descriptor instead.
 func (*GetCapabilitiesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCapabilitiesResponse) GetCapabilities() *Capabilities {
@@ -2450,7 +2450,7 @@ type GetHypervFeaturesRequest struct {
 
 func (x *GetHypervFeaturesRequest) Reset() {
 	*x = GetHypervFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2462,7 @@ func (x *GetHypervFeaturesRequest) String() string {
 func (*GetHypervFeaturesRequest) ProtoMessage() {}
 
 func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[27]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2475,7 @@ func (x *GetHypervFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetHypervFeaturesRequest) GetHypervisor() string {
@@ -2494,7 +2494,7 @@ type GetHypervFeaturesResponse struct {
 
 func (x *GetHypervFeaturesResponse) Reset() {
 	*x = GetHypervFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2506,7 @@ func (x *GetHypervFeaturesResponse) String() string {
 func (*GetHypervFeaturesResponse) ProtoMessage() {}
 
 func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[28]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2519,7 @@ func (x *GetHypervFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHypervFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetHypervFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetHypervFeaturesResponse) GetFeatures() []string {
@@ -2538,7 +2538,7 @@ type GetSupportedMachineTypesRequest struct {
 
 func (x *GetSupportedMachineTypesRequest) Reset() {
 	*x = GetSupportedMachineTypesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2550,7 @@ func (x *GetSupportedMachineTypesRequest) String() string {
 func (*GetSupportedMachineTypesRequest) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[29]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2563,7 @@ func (x *GetSupportedMachineTypesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSupportedMachineTypesRequest) GetVmm() string {
@@ -2582,7 +2582,7 @@ type GetSupportedMachineTypesResponse struct {
 
 func (x *GetSupportedMachineTypesResponse) Reset() {
 	*x = GetSupportedMachineTypesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2594,7 @@ func (x *GetSupportedMachineTypesResponse) String() string {
 func (*GetSupportedMachineTypesResponse) ProtoMessage() {}
 
 func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[30]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2607,7 @@ func (x *GetSupportedMachineTypesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedMachineTypesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedMachineTypesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSupportedMachineTypesResponse) GetMachineTypes() []*MachineType {
@@ -2627,7 +2627,7 @@ type GetSupportedCpuModelsRequest struct {
 
 func (x *GetSupportedCpuModelsRequest) Reset() {
 	*x = GetSupportedCpuModelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2639,7 @@ func (x *GetSupportedCpuModelsRequest) String() string {
 func (*GetSupportedCpuModelsRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[31]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2652,7 @@ func (x *GetSupportedCpuModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSupportedCpuModelsRequest) GetHypervisor() string {
@@ -2679,7 +2679,7 @@ type GetSupportedCpuModelsResponse struct {
 
 func (x *GetSupportedCpuModelsResponse) Reset() {
 	*x = GetSupportedCpuModelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2691,7 @@ func (x *GetSupportedCpuModelsResponse) String() string {
 func (*GetSupportedCpuModelsResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[32]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2704,7 @@ func (x *GetSupportedCpuModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuModelsResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuModelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetSupportedCpuModelsResponse) GetModels() []*CpuModel {
@@ -2724,7 +2724,7 @@ type GetHostCpuModelInfoRequest struct {
 
 func (x *GetHostCpuModelInfoRequest) Reset() {
 	*x = GetHostCpuModelInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2736,7 @@ func (x *GetHostCpuModelInfoRequest) String() string {
 func (*GetHostCpuModelInfoRequest) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[33]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2749,7 @@ func (x *GetHostCpuModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetHostCpuModelInfoRequest) GetHypervisor() string {
@@ -2775,7 +2775,7 @@ type GetHostCpuModelInfoResponse struct {
 
 func (x *GetHostCpuModelInfoResponse) Reset() {
 	*x = GetHostCpuModelInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +2787,7 @@ func (x *GetHostCpuModelInfoResponse) String() string {
 func (*GetHostCpuModelInfoResponse) ProtoMessage() {}
 
 func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[34]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +2800,7 @@ func (x *GetHostCpuModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHostCpuModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetHostCpuModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetHostCpuModelInfoResponse) GetModel() *HostCpuModel {
@@ -2820,7 +2820,7 @@ type GetSupportedCpuFeaturesRequest struct {
 
 func (x *GetSupportedCpuFeaturesRequest) Reset() {
 	*x = GetSupportedCpuFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2832,7 @@ func (x *GetSupportedCpuFeaturesRequest) String() string {
 func (*GetSupportedCpuFeaturesRequest) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[35]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2845,7 @@ func (x *GetSupportedCpuFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSupportedCpuFeaturesRequest) GetHypervisor() string {
@@ -2871,7 +2871,7 @@ type GetSupportedCpuFeaturesResponse struct {
 
 func (x *GetSupportedCpuFeaturesResponse) Reset() {
 	*x = GetSupportedCpuFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +2883,7 @@ func (x *GetSupportedCpuFeaturesResponse) String() string {
 func (*GetSupportedCpuFeaturesResponse) ProtoMessage() {}
 
 func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[36]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +2896,7 @@ func (x *GetSupportedCpuFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSupportedCpuFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetSupportedCpuFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetSupportedCpuFeaturesResponse) GetFeatures() []string {
@@ -2915,7 +2915,7 @@ type GetNodeTscInfoRequest struct {
 
 func (x *GetNodeTscInfoRequest) Reset() {
 	*x = GetNodeTscInfoRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +2927,7 @@ func (x *GetNodeTscInfoRequest) String() string {
 func (*GetNodeTscInfoRequest) ProtoMessage() {}
 
 func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[37]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +2940,7 @@ func (x *GetNodeTscInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetNodeTscInfoRequest) GetHypervisor() string {
@@ -2959,7 +2959,7 @@ type GetNodeTscInfoResponse struct {
 
 func (x *GetNodeTscInfoResponse) Reset() {
 	*x = GetNodeTscInfoResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +2971,7 @@ func (x *GetNodeTscInfoResponse) String() string {
 func (*GetNodeTscInfoResponse) ProtoMessage() {}
 
 func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[38]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +2984,7 @@ func (x *GetNodeTscInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeTscInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeTscInfoResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetNodeTscInfoResponse) GetTsc() *TscInfo {
@@ -3002,7 +3002,7 @@ type GetNodeSevFeaturesRequest struct {
 
 func (x *GetNodeSevFeaturesRequest) Reset() {
 	*x = GetNodeSevFeaturesRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3014,7 @@ func (x *GetNodeSevFeaturesRequest) String() string {
 func (*GetNodeSevFeaturesRequest) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[39]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3027,7 @@ func (x *GetNodeSevFeaturesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{39}
 }
 
 type GetNodeSevFeaturesResponse struct {
@@ -3039,7 +3039,7 @@ type GetNodeSevFeaturesResponse struct {
 
 func (x *GetNodeSevFeaturesResponse) Reset() {
 	*x = GetNodeSevFeaturesResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3051,7 @@ func (x *GetNodeSevFeaturesResponse) String() string {
 func (*GetNodeSevFeaturesResponse) ProtoMessage() {}
 
 func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[40]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3064,7 @@ func (x *GetNodeSevFeaturesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeSevFeaturesResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeSevFeaturesResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeSevFeaturesResponse) GetFeatures() *ConfidentialComputing {
@@ -3082,7 +3082,7 @@ type GetNodeLabelsRequest struct {
 
 func (x *GetNodeLabelsRequest) Reset() {
 	*x = GetNodeLabelsRequest{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[41]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3094,7 +3094,7 @@ func (x *GetNodeLabelsRequest) String() string {
 func (*GetNodeLabelsRequest) ProtoMessage() {}
 
 func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[41]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3107,7 +3107,7 @@ func (x *GetNodeLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{41}
 }
 
 type GetNodeLabelsResponse struct {
@@ -3121,7 +3121,7 @@ type GetNodeLabelsResponse struct {
 
 func (x *GetNodeLabelsResponse) Reset() {
 	*x = GetNodeLabelsResponse{}
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[42]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3133,7 @@ func (x *GetNodeLabelsResponse) String() string {
 func (*GetNodeLabelsResponse) ProtoMessage() {}
 
 func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_capabilities_proto_msgTypes[42]
+	mi := &file_vmlet_capabilities_v1_capabilities_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3146,7 @@ func (x *GetNodeLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeLabelsResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_capabilities_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetNodeLabelsResponse) GetLabels() map[string]string {
@@ -3163,61 +3163,61 @@ func (x *GetNodeLabelsResponse) GetUnknown() []*UnknownFact {
 	return nil
 }
 
-var File_vmlet_v1_capabilities_proto protoreflect.FileDescriptor
+var File_vmlet_capabilities_v1_capabilities_proto protoreflect.FileDescriptor
 
-const file_vmlet_v1_capabilities_proto_rawDesc = "" +
+const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\n" +
-	"\x1bvmlet/v1/capabilities.proto\x12\bvmlet.v1\"\xe3\x05\n" +
+	"(vmlet/capabilities/v1/capabilities.proto\x12\x15vmlet.capabilities.v1\"\xbe\x06\n" +
 	"\fCapabilities\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\"\n" +
-	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12.\n" +
-	"\x04host\x18\x03 \x01(\v2\x1a.vmlet.v1.HostCapabilitiesR\x04host\x12B\n" +
-	"\vhypervisors\x18\x04 \x03(\v2 .vmlet.v1.HypervisorCapabilitiesR\vhypervisors\x12-\n" +
-	"\x04vmms\x18\x05 \x03(\v2\x19.vmlet.v1.VmmCapabilitiesR\x04vmms\x12-\n" +
+	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12;\n" +
+	"\x04host\x18\x03 \x01(\v2'.vmlet.capabilities.v1.HostCapabilitiesR\x04host\x12O\n" +
+	"\vhypervisors\x18\x04 \x03(\v2-.vmlet.capabilities.v1.HypervisorCapabilitiesR\vhypervisors\x12:\n" +
+	"\x04vmms\x18\x05 \x03(\v2&.vmlet.capabilities.v1.VmmCapabilitiesR\x04vmms\x12-\n" +
 	"\x12default_hypervisor\x18\x06 \x01(\tR\x11defaultHypervisor\x12:\n" +
 	"\x19default_hypervisor_reason\x18\a \x01(\tR\x17defaultHypervisorReason\x12\x1f\n" +
 	"\vdefault_vmm\x18\b \x01(\tR\n" +
-	"defaultVmm\x12V\n" +
-	"\x16confidential_computing\x18\t \x01(\v2\x1f.vmlet.v1.ConfidentialComputingR\x15confidentialComputing\x124\n" +
+	"defaultVmm\x12c\n" +
+	"\x16confidential_computing\x18\t \x01(\v2,.vmlet.capabilities.v1.ConfidentialComputingR\x15confidentialComputing\x12A\n" +
 	"\adevices\x18\n" +
-	" \x03(\v2\x1a.vmlet.v1.DeviceCapabilityR\adevices\x12/\n" +
-	"\aunknown\x18\v \x03(\v2\x15.vmlet.v1.UnknownFactR\aunknown\x12.\n" +
-	"\x13obsolete_cpu_models\x18\f \x03(\tR\x11obsoleteCpuModels\x12?\n" +
-	"\fhost_devices\x18\r \x03(\v2\x1c.vmlet.v1.HostDeviceResourceR\vhostDevices\x12<\n" +
-	"\x1adefault_hypervisor_warning\x18\x0e \x01(\tR\x18defaultHypervisorWarning\"\xb6\x01\n" +
+	" \x03(\v2'.vmlet.capabilities.v1.DeviceCapabilityR\adevices\x12<\n" +
+	"\aunknown\x18\v \x03(\v2\".vmlet.capabilities.v1.UnknownFactR\aunknown\x12.\n" +
+	"\x13obsolete_cpu_models\x18\f \x03(\tR\x11obsoleteCpuModels\x12L\n" +
+	"\fhost_devices\x18\r \x03(\v2).vmlet.capabilities.v1.HostDeviceResourceR\vhostDevices\x12<\n" +
+	"\x1adefault_hypervisor_warning\x18\x0e \x01(\tR\x18defaultHypervisorWarning\"\xc3\x01\n" +
 	"\x12HostDeviceResource\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1a\n" +
 	"\bexternal\x18\x03 \x01(\bR\bexternal\x12\x18\n" +
-	"\adevices\x18\x04 \x03(\tR\adevices\x12:\n" +
-	"\tobstacles\x18\x05 \x03(\v2\x1c.vmlet.v1.HostDeviceObstacleR\tobstacles\"\\\n" +
+	"\adevices\x18\x04 \x03(\tR\adevices\x12G\n" +
+	"\tobstacles\x18\x05 \x03(\v2).vmlet.capabilities.v1.HostDeviceObstacleR\tobstacles\"\\\n" +
 	"\x12HostDeviceObstacle\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\"9\n" +
 	"\vUnknownFact\x12\x12\n" +
 	"\x04fact\x18\x01 \x01(\tR\x04fact\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xeb\x05\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb9\x06\n" +
 	"\x10HostCapabilities\x12%\n" +
-	"\x0ekernel_release\x18\x01 \x01(\tR\rkernelRelease\x12#\n" +
-	"\x03cpu\x18\x02 \x01(\v2\x11.vmlet.v1.HostCpuR\x03cpu\x12!\n" +
+	"\x0ekernel_release\x18\x01 \x01(\tR\rkernelRelease\x120\n" +
+	"\x03cpu\x18\x02 \x01(\v2\x1e.vmlet.capabilities.v1.HostCpuR\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x1d\n" +
 	"\n" +
-	"swap_bytes\x18\x04 \x01(\x04R\tswapBytes\x121\n" +
+	"swap_bytes\x18\x04 \x01(\x04R\tswapBytes\x12>\n" +
 	"\n" +
-	"numa_nodes\x18\x05 \x03(\v2\x12.vmlet.v1.NumaNodeR\tnumaNodes\x125\n" +
+	"numa_nodes\x18\x05 \x03(\v2\x1f.vmlet.capabilities.v1.NumaNodeR\tnumaNodes\x12B\n" +
 	"\n" +
-	"huge_pages\x18\x06 \x03(\v2\x16.vmlet.v1.HugePagePoolR\thugePages\x12$\n" +
+	"huge_pages\x18\x06 \x03(\v2#.vmlet.capabilities.v1.HugePagePoolR\thugePages\x12$\n" +
 	"\vksm_enabled\x18\a \x01(\bH\x00R\n" +
 	"ksmEnabled\x88\x01\x01\x12\x1f\n" +
 	"\brealtime\x18\b \x01(\bH\x01R\brealtime\x88\x01\x01\x12\x1b\n" +
 	"\x06nested\x18\t \x01(\bH\x02R\x06nested\x88\x01\x01\x124\n" +
 	"\x16transparent_huge_pages\x18\n" +
 	" \x01(\tR\x14transparentHugePages\x12 \n" +
-	"\vclocksource\x18\v \x01(\tR\vclocksource\x12Y\n" +
-	"\x0fvulnerabilities\x18\f \x03(\v2/.vmlet.v1.HostCapabilities.VulnerabilitiesEntryR\x0fvulnerabilities\x128\n" +
-	"\fiommu_groups\x18\r \x01(\v2\x15.vmlet.v1.IommuGroupsR\viommuGroups\x12\"\n" +
-	"\x04vfio\x18\x0e \x01(\v2\x0e.vmlet.v1.VfioR\x04vfio\x1aB\n" +
+	"\vclocksource\x18\v \x01(\tR\vclocksource\x12f\n" +
+	"\x0fvulnerabilities\x18\f \x03(\v2<.vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntryR\x0fvulnerabilities\x12E\n" +
+	"\fiommu_groups\x18\r \x01(\v2\".vmlet.capabilities.v1.IommuGroupsR\viommuGroups\x12/\n" +
+	"\x04vfio\x18\x0e \x01(\v2\x1b.vmlet.capabilities.v1.VfioR\x04vfio\x1aB\n" +
 	"\x14VulnerabilitiesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
@@ -3243,17 +3243,17 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\athreads\x18\t \x01(\rR\athreads\x12\x16\n" +
 	"\x06online\x18\n" +
 	" \x01(\tR\x06online\x12\x1a\n" +
-	"\bisolated\x18\v \x01(\tR\bisolated\"\xa6\x01\n" +
+	"\bisolated\x18\v \x01(\tR\bisolated\"\xb3\x01\n" +
 	"\bNumaNode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12!\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x04R\vmemoryBytes\x12\x12\n" +
-	"\x04cpus\x18\x03 \x01(\tR\x04cpus\x125\n" +
+	"\x04cpus\x18\x03 \x01(\tR\x04cpus\x12B\n" +
 	"\n" +
-	"huge_pages\x18\x04 \x03(\v2\x16.vmlet.v1.HugePagePoolR\thugePages\x12\x1c\n" +
+	"huge_pages\x18\x04 \x03(\v2#.vmlet.capabilities.v1.HugePagePoolR\thugePages\x12\x1c\n" +
 	"\tdistances\x18\x05 \x03(\rR\tdistances\"L\n" +
 	"\fHugePagePool\x12&\n" +
 	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x04R\x05total\"\x90\a\n" +
+	"\x05total\x18\x02 \x01(\x04R\x05total\"\xde\a\n" +
 	"\x16HypervisorCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\tR\x06device\x12 \n" +
@@ -3267,21 +3267,21 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\n" +
 	"cpu_quirks\x18\n" +
 	" \x03(\tR\tcpuQuirks\x126\n" +
-	"\x17instructions_per_second\x18\v \x01(\x04R\x15instructionsPerSecond\x122\n" +
-	"\x06limits\x18\f \x01(\v2\x1a.vmlet.v1.HypervisorLimitsR\x06limits\x12\x1f\n" +
+	"\x17instructions_per_second\x18\v \x01(\x04R\x15instructionsPerSecond\x12?\n" +
+	"\x06limits\x18\f \x01(\v2'.vmlet.capabilities.v1.HypervisorLimitsR\x06limits\x12\x1f\n" +
 	"\vapi_version\x18\r \x01(\rR\n" +
-	"apiVersion\x12P\n" +
+	"apiVersion\x12]\n" +
 	"\n" +
-	"extensions\x18\x0e \x03(\v20.vmlet.v1.HypervisorCapabilities.ExtensionsEntryR\n" +
+	"extensions\x18\x0e \x03(\v2=.vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntryR\n" +
 	"extensions\x12'\n" +
-	"\x0fhyperv_features\x18\x0f \x03(\tR\x0ehypervFeatures\x12#\n" +
-	"\x03tsc\x18\x10 \x01(\v2\x11.vmlet.v1.TscInfoR\x03tsc\x12)\n" +
-	"\x05cpuid\x18\x11 \x03(\v2\x13.vmlet.v1.CpuidLeafR\x05cpuid\x12\x12\n" +
+	"\x0fhyperv_features\x18\x0f \x03(\tR\x0ehypervFeatures\x120\n" +
+	"\x03tsc\x18\x10 \x01(\v2\x1e.vmlet.capabilities.v1.TscInfoR\x03tsc\x126\n" +
+	"\x05cpuid\x18\x11 \x03(\v2 .vmlet.capabilities.v1.CpuidLeafR\x05cpuid\x12\x12\n" +
 	"\x04msrs\x18\x12 \x03(\rR\x04msrs\x12!\n" +
-	"\ffeature_msrs\x18\x13 \x03(\rR\vfeatureMsrs\x12@\n" +
-	"\x0fdevice_requests\x18\x14 \x03(\v2\x17.vmlet.v1.DeviceRequestR\x0edeviceRequests\x12\x1b\n" +
-	"\x06nested\x18\x15 \x01(\bH\x00R\x06nested\x88\x01\x01\x126\n" +
-	"\fhyperv_cpuid\x18\x16 \x03(\v2\x13.vmlet.v1.CpuidLeafR\vhypervCpuid\x1a=\n" +
+	"\ffeature_msrs\x18\x13 \x03(\rR\vfeatureMsrs\x12M\n" +
+	"\x0fdevice_requests\x18\x14 \x03(\v2$.vmlet.capabilities.v1.DeviceRequestR\x0edeviceRequests\x12\x1b\n" +
+	"\x06nested\x18\x15 \x01(\bH\x00R\x06nested\x88\x01\x01\x12C\n" +
+	"\fhyperv_cpuid\x18\x16 \x03(\v2 .vmlet.capabilities.v1.CpuidLeafR\vhypervCpuid\x1a=\n" +
 	"\x0fExtensionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\t\n" +
@@ -3304,7 +3304,7 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\boptional\x18\x03 \x01(\bR\boptional\"H\n" +
 	"\aTscInfo\x12!\n" +
 	"\ffrequency_hz\x18\x01 \x01(\x04R\vfrequencyHz\x12\x1a\n" +
-	"\bscalable\x18\x02 \x01(\bR\bscalable\"\xc4\x04\n" +
+	"\bscalable\x18\x02 \x01(\bR\bscalable\"\xde\x04\n" +
 	"\x0fVmmCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -3313,10 +3313,10 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\farchitecture\x18\x05 \x01(\tR\farchitecture\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x16\n" +
-	"\x06remedy\x18\b \x01(\tR\x06remedy\x12:\n" +
-	"\rmachine_types\x18\t \x03(\v2\x15.vmlet.v1.MachineTypeR\fmachineTypes\x12E\n" +
+	"\x06remedy\x18\b \x01(\tR\x06remedy\x12G\n" +
+	"\rmachine_types\x18\t \x03(\v2\".vmlet.capabilities.v1.MachineTypeR\fmachineTypes\x12R\n" +
 	"\faccelerators\x18\n" +
-	" \x03(\v2!.vmlet.v1.AcceleratorCapabilitiesR\faccelerators\x12\x18\n" +
+	" \x03(\v2..vmlet.capabilities.v1.AcceleratorCapabilitiesR\faccelerators\x12\x18\n" +
 	"\adevices\x18\v \x03(\tR\adevices\x12%\n" +
 	"\x0esnapshot_kinds\x18\f \x03(\tR\rsnapshotKinds\x12!\n" +
 	"\flazy_restore\x18\r \x01(\bR\vlazyRestore\x125\n" +
@@ -3335,19 +3335,19 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\tsupported\x18\x06 \x01(\bR\tsupported\x12(\n" +
 	"\x10default_cpu_type\x18\a \x01(\tR\x0edefaultCpuType\x12+\n" +
 	"\x11hotpluggable_cpus\x18\b \x01(\bR\x10hotpluggableCpus\x12\x12\n" +
-	"\x04numa\x18\t \x01(\bR\x04numa\"\xc3\x02\n" +
+	"\x04numa\x18\t \x01(\bR\x04numa\"\xea\x02\n" +
 	"\x17AcceleratorCapabilities\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
 	"hypervisor\x12 \n" +
 	"\vaccelerator\x18\x02 \x01(\tR\vaccelerator\x12\x16\n" +
 	"\x06usable\x18\x03 \x01(\bR\x06usable\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x121\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12>\n" +
 	"\n" +
-	"cpu_models\x18\x05 \x03(\v2\x12.vmlet.v1.CpuModelR\tcpuModels\x12<\n" +
-	"\x0ehost_cpu_model\x18\x06 \x01(\v2\x16.vmlet.v1.HostCpuModelR\fhostCpuModel\x12!\n" +
-	"\fcpu_features\x18\a \x03(\tR\vcpuFeatures\x12\"\n" +
-	"\x03sev\x18\b \x01(\v2\x10.vmlet.v1.VmmSevR\x03sev\"\xbc\x01\n" +
+	"cpu_models\x18\x05 \x03(\v2\x1f.vmlet.capabilities.v1.CpuModelR\tcpuModels\x12I\n" +
+	"\x0ehost_cpu_model\x18\x06 \x01(\v2#.vmlet.capabilities.v1.HostCpuModelR\fhostCpuModel\x12!\n" +
+	"\fcpu_features\x18\a \x03(\tR\vcpuFeatures\x12/\n" +
+	"\x03sev\x18\b \x01(\v2\x1d.vmlet.capabilities.v1.VmmSevR\x03sev\"\xbc\x01\n" +
 	"\bCpuModel\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06usable\x18\x02 \x01(\bR\x06usable\x121\n" +
@@ -3364,14 +3364,14 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x11disabled_features\x18\x04 \x03(\tR\x10disabledFeatures\"a\n" +
 	"\x06VmmSev\x12#\n" +
 	"\rcbit_position\x18\x01 \x01(\rR\fcbitPosition\x122\n" +
-	"\x15reduced_physical_bits\x18\x02 \x01(\rR\x13reducedPhysicalBits\"\xd9\x02\n" +
-	"\x15ConfidentialComputing\x12/\n" +
-	"\x03sev\x18\x01 \x01(\v2\x1d.vmlet.v1.ConfidentialFeatureR\x03sev\x124\n" +
-	"\x06sev_es\x18\x02 \x01(\v2\x1d.vmlet.v1.ConfidentialFeatureR\x05sevEs\x126\n" +
-	"\asev_snp\x18\x03 \x01(\v2\x1d.vmlet.v1.ConfidentialFeatureR\x06sevSnp\x12/\n" +
-	"\x03tdx\x18\x04 \x01(\v2\x1d.vmlet.v1.ConfidentialFeatureR\x03tdx\x126\n" +
-	"\as390_pv\x18\x05 \x01(\v2\x1d.vmlet.v1.ConfidentialFeatureR\x06s390Pv\x128\n" +
-	"\fsev_platform\x18\x06 \x01(\v2\x15.vmlet.v1.SevPlatformR\vsevPlatform\"K\n" +
+	"\x15reduced_physical_bits\x18\x02 \x01(\rR\x13reducedPhysicalBits\"\xa7\x03\n" +
+	"\x15ConfidentialComputing\x12<\n" +
+	"\x03sev\x18\x01 \x01(\v2*.vmlet.capabilities.v1.ConfidentialFeatureR\x03sev\x12A\n" +
+	"\x06sev_es\x18\x02 \x01(\v2*.vmlet.capabilities.v1.ConfidentialFeatureR\x05sevEs\x12C\n" +
+	"\asev_snp\x18\x03 \x01(\v2*.vmlet.capabilities.v1.ConfidentialFeatureR\x06sevSnp\x12<\n" +
+	"\x03tdx\x18\x04 \x01(\v2*.vmlet.capabilities.v1.ConfidentialFeatureR\x03tdx\x12C\n" +
+	"\as390_pv\x18\x05 \x01(\v2*.vmlet.capabilities.v1.ConfidentialFeatureR\x06s390Pv\x12E\n" +
+	"\fsev_platform\x18\x06 \x01(\v2\".vmlet.capabilities.v1.SevPlatformR\vsevPlatform\"K\n" +
 	"\x13ConfidentialFeature\x12\x1c\n" +
 	"\tsupported\x18\x01 \x01(\bR\tsupported\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb0\x02\n" +
@@ -3395,9 +3395,9 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x06remedy\x18\x05 \x01(\tR\x06remedy\x12\x14\n" +
 	"\x05errno\x18\x06 \x01(\tR\x05errno\"2\n" +
 	"\x16GetCapabilitiesRequest\x12\x18\n" +
-	"\arefresh\x18\x01 \x01(\bR\arefresh\"U\n" +
-	"\x17GetCapabilitiesResponse\x12:\n" +
-	"\fcapabilities\x18\x01 \x01(\v2\x16.vmlet.v1.CapabilitiesR\fcapabilities\":\n" +
+	"\arefresh\x18\x01 \x01(\bR\arefresh\"b\n" +
+	"\x17GetCapabilitiesResponse\x12G\n" +
+	"\fcapabilities\x18\x01 \x01(\v2#.vmlet.capabilities.v1.CapabilitiesR\fcapabilities\":\n" +
 	"\x18GetHypervFeaturesRequest\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
@@ -3405,23 +3405,23 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x19GetHypervFeaturesResponse\x12\x1a\n" +
 	"\bfeatures\x18\x01 \x03(\tR\bfeatures\"3\n" +
 	"\x1fGetSupportedMachineTypesRequest\x12\x10\n" +
-	"\x03vmm\x18\x01 \x01(\tR\x03vmm\"^\n" +
-	" GetSupportedMachineTypesResponse\x12:\n" +
-	"\rmachine_types\x18\x01 \x03(\v2\x15.vmlet.v1.MachineTypeR\fmachineTypes\"P\n" +
+	"\x03vmm\x18\x01 \x01(\tR\x03vmm\"k\n" +
+	" GetSupportedMachineTypesResponse\x12G\n" +
+	"\rmachine_types\x18\x01 \x03(\v2\".vmlet.capabilities.v1.MachineTypeR\fmachineTypes\"P\n" +
 	"\x1cGetSupportedCpuModelsRequest\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
 	"hypervisor\x12\x10\n" +
-	"\x03vmm\x18\x02 \x01(\tR\x03vmm\"K\n" +
-	"\x1dGetSupportedCpuModelsResponse\x12*\n" +
-	"\x06models\x18\x01 \x03(\v2\x12.vmlet.v1.CpuModelR\x06models\"N\n" +
+	"\x03vmm\x18\x02 \x01(\tR\x03vmm\"X\n" +
+	"\x1dGetSupportedCpuModelsResponse\x127\n" +
+	"\x06models\x18\x01 \x03(\v2\x1f.vmlet.capabilities.v1.CpuModelR\x06models\"N\n" +
 	"\x1aGetHostCpuModelInfoRequest\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
 	"hypervisor\x12\x10\n" +
-	"\x03vmm\x18\x02 \x01(\tR\x03vmm\"K\n" +
-	"\x1bGetHostCpuModelInfoResponse\x12,\n" +
-	"\x05model\x18\x01 \x01(\v2\x16.vmlet.v1.HostCpuModelR\x05model\"R\n" +
+	"\x03vmm\x18\x02 \x01(\tR\x03vmm\"X\n" +
+	"\x1bGetHostCpuModelInfoResponse\x129\n" +
+	"\x05model\x18\x01 \x01(\v2#.vmlet.capabilities.v1.HostCpuModelR\x05model\"R\n" +
 	"\x1eGetSupportedCpuFeaturesRequest\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
@@ -3432,150 +3432,150 @@ const file_vmlet_v1_capabilities_proto_rawDesc = "" +
 	"\x15GetNodeTscInfoRequest\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\x01 \x01(\tR\n" +
-	"hypervisor\"=\n" +
-	"\x16GetNodeTscInfoResponse\x12#\n" +
-	"\x03tsc\x18\x01 \x01(\v2\x11.vmlet.v1.TscInfoR\x03tsc\"\x1b\n" +
-	"\x19GetNodeSevFeaturesRequest\"Y\n" +
-	"\x1aGetNodeSevFeaturesResponse\x12;\n" +
-	"\bfeatures\x18\x01 \x01(\v2\x1f.vmlet.v1.ConfidentialComputingR\bfeatures\"\x16\n" +
-	"\x14GetNodeLabelsRequest\"\xc8\x01\n" +
-	"\x15GetNodeLabelsResponse\x12C\n" +
-	"\x06labels\x18\x01 \x03(\v2+.vmlet.v1.GetNodeLabelsResponse.LabelsEntryR\x06labels\x12/\n" +
-	"\aunknown\x18\x02 \x03(\v2\x15.vmlet.v1.UnknownFactR\aunknown\x1a9\n" +
+	"hypervisor\"J\n" +
+	"\x16GetNodeTscInfoResponse\x120\n" +
+	"\x03tsc\x18\x01 \x01(\v2\x1e.vmlet.capabilities.v1.TscInfoR\x03tsc\"\x1b\n" +
+	"\x19GetNodeSevFeaturesRequest\"f\n" +
+	"\x1aGetNodeSevFeaturesResponse\x12H\n" +
+	"\bfeatures\x18\x01 \x01(\v2,.vmlet.capabilities.v1.ConfidentialComputingR\bfeatures\"\x16\n" +
+	"\x14GetNodeLabelsRequest\"\xe2\x01\n" +
+	"\x15GetNodeLabelsResponse\x12P\n" +
+	"\x06labels\x18\x01 \x03(\v28.vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntryR\x06labels\x12<\n" +
+	"\aunknown\x18\x02 \x03(\v2\".vmlet.capabilities.v1.UnknownFactR\aunknown\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\x84\a\n" +
-	"\x13CapabilitiesService\x12V\n" +
-	"\x0fGetCapabilities\x12 .vmlet.v1.GetCapabilitiesRequest\x1a!.vmlet.v1.GetCapabilitiesResponse\x12\\\n" +
-	"\x11GetHypervFeatures\x12\".vmlet.v1.GetHypervFeaturesRequest\x1a#.vmlet.v1.GetHypervFeaturesResponse\x12q\n" +
-	"\x18GetSupportedMachineTypes\x12).vmlet.v1.GetSupportedMachineTypesRequest\x1a*.vmlet.v1.GetSupportedMachineTypesResponse\x12h\n" +
-	"\x15GetSupportedCpuModels\x12&.vmlet.v1.GetSupportedCpuModelsRequest\x1a'.vmlet.v1.GetSupportedCpuModelsResponse\x12b\n" +
-	"\x13GetHostCpuModelInfo\x12$.vmlet.v1.GetHostCpuModelInfoRequest\x1a%.vmlet.v1.GetHostCpuModelInfoResponse\x12n\n" +
-	"\x17GetSupportedCpuFeatures\x12(.vmlet.v1.GetSupportedCpuFeaturesRequest\x1a).vmlet.v1.GetSupportedCpuFeaturesResponse\x12S\n" +
-	"\x0eGetNodeTscInfo\x12\x1f.vmlet.v1.GetNodeTscInfoRequest\x1a .vmlet.v1.GetNodeTscInfoResponse\x12_\n" +
-	"\x12GetNodeSevFeatures\x12#.vmlet.v1.GetNodeSevFeaturesRequest\x1a$.vmlet.v1.GetNodeSevFeaturesResponse\x12P\n" +
-	"\rGetNodeLabels\x12\x1e.vmlet.v1.GetNodeLabelsRequest\x1a\x1f.vmlet.v1.GetNodeLabelsResponseB/Z-github.com/vmlet/vmlet/proto/vmlet/v1;vmletv1b\x06proto3"
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xf1\b\n" +
+	"\x13CapabilitiesService\x12p\n" +
+	"\x0fGetCapabilities\x12-.vmlet.capabilities.v1.GetCapabilitiesRequest\x1a..vmlet.capabilities.v1.GetCapabilitiesResponse\x12v\n" +
+	"\x11GetHypervFeatures\x12/.vmlet.capabilities.v1.GetHypervFeaturesRequest\x1a0.vmlet.capabilities.v1.GetHypervFeaturesResponse\x12\x8b\x01\n" +
+	"\x18GetSupportedMachineTypes\x126.vmlet.capabilities.v1.GetSupportedMachineTypesRequest\x1a7.vmlet.capabilities.v1.GetSupportedMachineTypesResponse\x12\x82\x01\n" +
+	"\x15GetSupportedCpuModels\x123.vmlet.capabilities.v1.GetSupportedCpuModelsRequest\x1a4.vmlet.capabilities.v1.GetSupportedCpuModelsResponse\x12|\n" +
+	"\x13GetHostCpuModelInfo\x121.vmlet.capabilities.v1.GetHostCpuModelInfoRequest\x1a2.vmlet.capabilities.v1.GetHostCpuModelInfoResponse\x12\x88\x01\n" +
+	"\x17GetSupportedCpuFeatures\x125.vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest\x1a6.vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse\x12m\n" +
+	"\x0eGetNodeTscInfo\x12,.vmlet.capabilities.v1.GetNodeTscInfoRequest\x1a-.vmlet.capabilities.v1.GetNodeTscInfoResponse\x12y\n" +
+	"\x12GetNodeSevFeatures\x120.vmlet.capabilities.v1.GetNodeSevFeaturesRequest\x1a1.vmlet.capabilities.v1.GetNodeSevFeaturesResponse\x12j\n" +
+	"\rGetNodeLabels\x12+.vmlet.capabilities.v1.GetNodeLabelsRequest\x1a,.vmlet.capabilities.v1.GetNodeLabelsResponseBCZAgithub.com/vmlet/vmlet/proto/vmlet/capabilities/v1;capabilitiesv1b\x06proto3"
 
 var (
-	file_vmlet_v1_capabilities_proto_rawDescOnce sync.Once
-	file_vmlet_v1_capabilities_proto_rawDescData []byte
+	file_vmlet_capabilities_v1_capabilities_proto_rawDescOnce sync.Once
+	file_vmlet_capabilities_v1_capabilities_proto_rawDescData []byte
 )
 
-func file_vmlet_v1_capabilities_proto_rawDescGZIP() []byte {
-	file_vmlet_v1_capabilities_proto_rawDescOnce.Do(func() {
-		file_vmlet_v1_capabilities_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_v1_capabilities_proto_rawDesc), len(file_vmlet_v1_capabilities_proto_rawDesc)))
+func file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP() []byte {
+	file_vmlet_capabilities_v1_capabilities_proto_rawDescOnce.Do(func() {
+		file_vmlet_capabilities_v1_capabilities_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_capabilities_v1_capabilities_proto_rawDesc), len(file_vmlet_capabilities_v1_capabilities_proto_rawDesc)))
 	})
-	return file_vmlet_v1_capabilities_proto_rawDescData
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescData
 }
 
-var file_vmlet_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
-var file_vmlet_v1_capabilities_proto_goTypes = []any{
-	(*Capabilities)(nil),                     // 0: vmlet.v1.Capabilities
-	(*HostDeviceResource)(nil),               // 1: vmlet.v1.HostDeviceResource
-	(*HostDeviceObstacle)(nil),               // 2: vmlet.v1.HostDeviceObstacle
-	(*UnknownFact)(nil),                      // 3: vmlet.v1.UnknownFact
-	(*HostCapabilities)(nil),                 // 4: vmlet.v1.HostCapabilities
-	(*IommuGroups)(nil),                      // 5: vmlet.v1.IommuGroups
-	(*Vfio)(nil),                             // 6: vmlet.v1.Vfio
-	(*HostCpu)(nil),                          // 7: vmlet.v1.HostCpu
-	(*NumaNode)(nil),                         // 8: vmlet.v1.NumaNode
-	(*HugePagePool)(nil),                     // 9: vmlet.v1.HugePagePool
-	(*HypervisorCapabilities)(nil),           // 10: vmlet.v1.HypervisorCapabilities
-	(*HypervisorLimits)(nil),                 // 11: vmlet.v1.HypervisorLimits
-	(*CpuidLeaf)(nil),                        // 12: vmlet.v1.CpuidLeaf
-	(*DeviceRequest)(nil),                    // 13: vmlet.v1.DeviceRequest
-	(*TscInfo)(nil),                          // 14: vmlet.v1.TscInfo
-	(*VmmCapabilities)(nil),                  // 15: vmlet.v1.VmmCapabilities
-	(*MachineType)(nil),                      // 16: vmlet.v1.MachineType
-	(*AcceleratorCapabilities)(nil),          // 17: vmlet.v1.AcceleratorCapabilities
-	(*CpuModel)(nil),                         // 18: vmlet.v1.CpuModel
-	(*HostCpuModel)(nil),                     // 19: vmlet.v1.HostCpuModel
-	(*VmmSev)(nil),                           // 20: vmlet.v1.VmmSev
-	(*ConfidentialComputing)(nil),            // 21: vmlet.v1.ConfidentialComputing
-	(*ConfidentialFeature)(nil),              // 22: vmlet.v1.ConfidentialFeature
-	(*SevPlatform)(nil),                      // 23: vmlet.v1.SevPlatform
-	(*DeviceCapability)(nil),                 // 24: vmlet.v1.DeviceCapability
-	(*GetCapabilitiesRequest)(nil),           // 25: vmlet.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil),          // 26: vmlet.v1.GetCapabilitiesResponse
-	(*GetHypervFeaturesRequest)(nil),         // 27: vmlet.v1.GetHypervFeaturesRequest
-	(*GetHypervFeaturesResponse)(nil),        // 28: vmlet.v1.GetHypervFeaturesResponse
-	(*GetSupportedMachineTypesRequest)(nil),  // 29: vmlet.v1.GetSupportedMachineTypesRequest
-	(*GetSupportedMachineTypesResponse)(nil), // 30: vmlet.v1.GetSupportedMachineTypesResponse
-	(*GetSupportedCpuModelsRequest)(nil),     // 31: vmlet.v1.GetSupportedCpuModelsRequest
-	(*GetSupportedCpuModelsResponse)(nil),    // 32: vmlet.v1.GetSupportedCpuModelsResponse
-	(*GetHostCpuModelInfoRequest)(nil),       // 33: vmlet.v1.GetHostCpuModelInfoRequest
-	(*GetHostCpuModelInfoResponse)(nil),      // 34: vmlet.v1.GetHostCpuModelInfoResponse
-	(*GetSupportedCpuFeaturesRequest)(nil),   // 35: vmlet.v1.GetSupportedCpuFeaturesRequest
-	(*GetSupportedCpuFeaturesResponse)(nil),  // 36: vmlet.v1.GetSupportedCpuFeaturesResponse
-	(*GetNodeTscInfoRequest)(nil),            // 37: vmlet.v1.GetNodeTscInfoRequest
-	(*GetNodeTscInfoResponse)(nil),           // 38: vmlet.v1.GetNodeTscInfoResponse
-	(*GetNodeSevFeaturesRequest)(nil),        // 39: vmlet.v1.GetNodeSevFeaturesRequest
-	(*GetNodeSevFeaturesResponse)(nil),       // 40: vmlet.v1.GetNodeSevFeaturesResponse
-	(*GetNodeLabelsRequest)(nil),             // 41: vmlet.v1.GetNodeLabelsRequest
-	(*GetNodeLabelsResponse)(nil),            // 42: vmlet.v1.GetNodeLabelsResponse
-	nil,                                      // 43: vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	nil,                                      // 44: vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	nil,                                      // 45: vmlet.v1.GetNodeLabelsResponse.LabelsEntry
+var file_vmlet_capabilities_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_vmlet_capabilities_v1_capabilities_proto_goTypes = []any{
+	(*Capabilities)(nil),                     // 0: vmlet.capabilities.v1.Capabilities
+	(*HostDeviceResource)(nil),               // 1: vmlet.capabilities.v1.HostDeviceResource
+	(*HostDeviceObstacle)(nil),               // 2: vmlet.capabilities.v1.HostDeviceObstacle
+	(*UnknownFact)(nil),                      // 3: vmlet.capabilities.v1.UnknownFact
+	(*HostCapabilities)(nil),                 // 4: vmlet.capabilities.v1.HostCapabilities
+	(*IommuGroups)(nil),                      // 5: vmlet.capabilities.v1.IommuGroups
+	(*Vfio)(nil),                             // 6: vmlet.capabilities.v1.Vfio
+	(*HostCpu)(nil),                          // 7: vmlet.capabilities.v1.HostCpu
+	(*NumaNode)(nil),                         // 8: vmlet.capabilities.v1.NumaNode
+	(*HugePagePool)(nil),                     // 9: vmlet.capabilities.v1.HugePagePool
+	(*HypervisorCapabilities)(nil),           // 10: vmlet.capabilities.v1.HypervisorCapabilities
+	(*HypervisorLimits)(nil),                 // 11: vmlet.capabilities.v1.HypervisorLimits
+	(*CpuidLeaf)(nil),                        // 12: vmlet.capabilities.v1.CpuidLeaf
+	(*DeviceRequest)(nil),                    // 13: vmlet.capabilities.v1.DeviceRequest
+	(*TscInfo)(nil),                          // 14: vmlet.capabilities.v1.TscInfo
+	(*VmmCapabilities)(nil),                  // 15: vmlet.capabilities.v1.VmmCapabilities
+	(*MachineType)(nil),                      // 16: vmlet.capabilities.v1.MachineType
+	(*AcceleratorCapabilities)(nil),          // 17: vmlet.capabilities.v1.AcceleratorCapabilities
+	(*CpuModel)(nil),                         // 18: vmlet.capabilities.v1.CpuModel
+	(*HostCpuModel)(nil),                     // 19: vmlet.capabilities.v1.HostCpuModel
+	(*VmmSev)(nil),                           // 20: vmlet.capabilities.v1.VmmSev
+	(*ConfidentialComputing)(nil),            // 21: vmlet.capabilities.v1.ConfidentialComputing
+	(*ConfidentialFeature)(nil),              // 22: vmlet.capabilities.v1.ConfidentialFeature
+	(*SevPlatform)(nil),                      // 23: vmlet.capabilities.v1.SevPlatform
+	(*DeviceCapability)(nil),                 // 24: vmlet.capabilities.v1.DeviceCapability
+	(*GetCapabilitiesRequest)(nil),           // 25: vmlet.capabilities.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil),          // 26: vmlet.capabilities.v1.GetCapabilitiesResponse
+	(*GetHypervFeaturesRequest)(nil),         // 27: vmlet.capabilities.v1.GetHypervFeaturesRequest
+	(*GetHypervFeaturesResponse)(nil),        // 28: vmlet.capabilities.v1.GetHypervFeaturesResponse
+	(*GetSupportedMachineTypesRequest)(nil),  // 29: vmlet.capabilities.v1.GetSupportedMachineTypesRequest
+	(*GetSupportedMachineTypesResponse)(nil), // 30: vmlet.capabilities.v1.GetSupportedMachineTypesResponse
+	(*GetSupportedCpuModelsRequest)(nil),     // 31: vmlet.capabilities.v1.GetSupportedCpuModelsRequest
+	(*GetSupportedCpuModelsResponse)(nil),    // 32: vmlet.capabilities.v1.GetSupportedCpuModelsResponse
+	(*GetHostCpuModelInfoRequest)(nil),       // 33: vmlet.capabilities.v1.GetHostCpuModelInfoRequest
+	(*GetHostCpuModelInfoResponse)(nil),      // 34: vmlet.capabilities.v1.GetHostCpuModelInfoResponse
+	(*GetSupportedCpuFeaturesRequest)(nil),   // 35: vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
+	(*GetSupportedCpuFeaturesResponse)(nil),  // 36: vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
+	(*GetNodeTscInfoRequest)(nil),            // 37: vmlet.capabilities.v1.GetNodeTscInfoRequest
+	(*GetNodeTscInfoResponse)(nil),           // 38: vmlet.capabilities.v1.GetNodeTscInfoResponse
+	(*GetNodeSevFeaturesRequest)(nil),        // 39: vmlet.capabilities.v1.GetNodeSevFeaturesRequest
+	(*GetNodeSevFeaturesResponse)(nil),       // 40: vmlet.capabilities.v1.GetNodeSevFeaturesResponse
+	(*GetNodeLabelsRequest)(nil),             // 41: vmlet.capabilities.v1.GetNodeLabelsRequest
+	(*GetNodeLabelsResponse)(nil),            // 42: vmlet.capabilities.v1.GetNodeLabelsResponse
+	nil,                                      // 43: vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
+	nil,                                      // 44: vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
+	nil,                                      // 45: vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
 }
-var file_vmlet_v1_capabilities_proto_depIdxs = []int32{
-	4,  // 0: vmlet.v1.Capabilities.host:type_name -> vmlet.v1.HostCapabilities
-	10, // 1: vmlet.v1.Capabilities.hypervisors:type_name -> vmlet.v1.HypervisorCapabilities
-	15, // 2: vmlet.v1.Capabilities.vmms:type_name -> vmlet.v1.VmmCapabilities
-	21, // 3: vmlet.v1.Capabilities.confidential_computing:type_name -> vmlet.v1.ConfidentialComputing
-	24, // 4: vmlet.v1.Capabilities.devices:type_name -> vmlet.v1.DeviceCapability
-	3,  // 5: vmlet.v1.Capabilities.unknown:type_name -> vmlet.v1.UnknownFact
-	1,  // 6: vmlet.v1.Capabilities.host_devices:type_name -> vmlet.v1.HostDeviceResource
-	2,  // 7: vmlet.v1.HostDeviceResource.obstacles:type_name -> vmlet.v1.HostDeviceObstacle
-	7,  // 8: vmlet.v1.HostCapabilities.cpu:type_name -> vmlet.v1.HostCpu
-	8,  // 9: vmlet.v1.HostCapabilities.numa_nodes:type_name -> vmlet.v1.NumaNode
-	9,  // 10: vmlet.v1.HostCapabilities.huge_pages:type_name -> vmlet.v1.HugePagePool
-	43, // 11: vmlet.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.v1.HostCapabilities.VulnerabilitiesEntry
-	5,  // 12: vmlet.v1.HostCapabilities.iommu_groups:type_name -> vmlet.v1.IommuGroups
-	6,  // 13: vmlet.v1.HostCapabilities.vfio:type_name -> vmlet.v1.Vfio
-	9,  // 14: vmlet.v1.NumaNode.huge_pages:type_name -> vmlet.v1.HugePagePool
-	11, // 15: vmlet.v1.HypervisorCapabilities.limits:type_name -> vmlet.v1.HypervisorLimits
-	44, // 16: vmlet.v1.HypervisorCapabilities.extensions:type_name -> vmlet.v1.HypervisorCapabilities.ExtensionsEntry
-	14, // 17: vmlet.v1.HypervisorCapabilities.tsc:type_name -> vmlet.v1.TscInfo
-	12, // 18: vmlet.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.v1.CpuidLeaf
-	13, // 19: vmlet.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.v1.DeviceRequest
-	12, // 20: vmlet.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.v1.CpuidLeaf
-	16, // 21: vmlet.v1.VmmCapabilities.machine_types:type_name -> vmlet.v1.MachineType
-	17, // 22: vmlet.v1.VmmCapabilities.accelerators:type_name -> vmlet.v1.AcceleratorCapabilities
-	18, // 23: vmlet.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.v1.CpuModel
-	19, // 24: vmlet.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.v1.HostCpuModel
-	20, // 25: vmlet.v1.AcceleratorCapabilities.sev:type_name -> vmlet.v1.VmmSev
-	22, // 26: vmlet.v1.ConfidentialComputing.sev:type_name -> vmlet.v1.ConfidentialFeature
-	22, // 27: vmlet.v1.ConfidentialComputing.sev_es:type_name -> vmlet.v1.ConfidentialFeature
-	22, // 28: vmlet.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.v1.ConfidentialFeature
-	22, // 29: vmlet.v1.ConfidentialComputing.tdx:type_name -> vmlet.v1.ConfidentialFeature
-	22, // 30: vmlet.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.v1.ConfidentialFeature
-	23, // 31: vmlet.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.v1.SevPlatform
-	0,  // 32: vmlet.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.v1.Capabilities
-	16, // 33: vmlet.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.v1.MachineType
-	18, // 34: vmlet.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.v1.CpuModel
-	19, // 35: vmlet.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.v1.HostCpuModel
-	14, // 36: vmlet.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.v1.TscInfo
-	21, // 37: vmlet.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.v1.ConfidentialComputing
-	45, // 38: vmlet.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.v1.GetNodeLabelsResponse.LabelsEntry
-	3,  // 39: vmlet.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.v1.UnknownFact
-	25, // 40: vmlet.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.v1.GetCapabilitiesRequest
-	27, // 41: vmlet.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.v1.GetHypervFeaturesRequest
-	29, // 42: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.v1.GetSupportedMachineTypesRequest
-	31, // 43: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.v1.GetSupportedCpuModelsRequest
-	33, // 44: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.v1.GetHostCpuModelInfoRequest
-	35, // 45: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.v1.GetSupportedCpuFeaturesRequest
-	37, // 46: vmlet.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.v1.GetNodeTscInfoRequest
-	39, // 47: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.v1.GetNodeSevFeaturesRequest
-	41, // 48: vmlet.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.v1.GetNodeLabelsRequest
-	26, // 49: vmlet.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.v1.GetCapabilitiesResponse
-	28, // 50: vmlet.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.v1.GetHypervFeaturesResponse
-	30, // 51: vmlet.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.v1.GetSupportedMachineTypesResponse
-	32, // 52: vmlet.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.v1.GetSupportedCpuModelsResponse
-	34, // 53: vmlet.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.v1.GetHostCpuModelInfoResponse
-	36, // 54: vmlet.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.v1.GetSupportedCpuFeaturesResponse
-	38, // 55: vmlet.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.v1.GetNodeTscInfoResponse
-	40, // 56: vmlet.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.v1.GetNodeSevFeaturesResponse
-	42, // 57: vmlet.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.v1.GetNodeLabelsResponse
+var file_vmlet_capabilities_v1_capabilities_proto_depIdxs = []int32{
+	4,  // 0: vmlet.capabilities.v1.Capabilities.host:type_name -> vmlet.capabilities.v1.HostCapabilities
+	10, // 1: vmlet.capabilities.v1.Capabilities.hypervisors:type_name -> vmlet.capabilities.v1.HypervisorCapabilities
+	15, // 2: vmlet.capabilities.v1.Capabilities.vmms:type_name -> vmlet.capabilities.v1.VmmCapabilities
+	21, // 3: vmlet.capabilities.v1.Capabilities.confidential_computing:type_name -> vmlet.capabilities.v1.ConfidentialComputing
+	24, // 4: vmlet.capabilities.v1.Capabilities.devices:type_name -> vmlet.capabilities.v1.DeviceCapability
+	3,  // 5: vmlet.capabilities.v1.Capabilities.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
+	1,  // 6: vmlet.capabilities.v1.Capabilities.host_devices:type_name -> vmlet.capabilities.v1.HostDeviceResource
+	2,  // 7: vmlet.capabilities.v1.HostDeviceResource.obstacles:type_name -> vmlet.capabilities.v1.HostDeviceObstacle
+	7,  // 8: vmlet.capabilities.v1.HostCapabilities.cpu:type_name -> vmlet.capabilities.v1.HostCpu
+	8,  // 9: vmlet.capabilities.v1.HostCapabilities.numa_nodes:type_name -> vmlet.capabilities.v1.NumaNode
+	9,  // 10: vmlet.capabilities.v1.HostCapabilities.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
+	43, // 11: vmlet.capabilities.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
+	5,  // 12: vmlet.capabilities.v1.HostCapabilities.iommu_groups:type_name -> vmlet.capabilities.v1.IommuGroups
+	6,  // 13: vmlet.capabilities.v1.HostCapabilities.vfio:type_name -> vmlet.capabilities.v1.Vfio
+	9,  // 14: vmlet.capabilities.v1.NumaNode.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
+	11, // 15: vmlet.capabilities.v1.HypervisorCapabilities.limits:type_name -> vmlet.capabilities.v1.HypervisorLimits
+	44, // 16: vmlet.capabilities.v1.HypervisorCapabilities.extensions:type_name -> vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
+	14, // 17: vmlet.capabilities.v1.HypervisorCapabilities.tsc:type_name -> vmlet.capabilities.v1.TscInfo
+	12, // 18: vmlet.capabilities.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
+	13, // 19: vmlet.capabilities.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.capabilities.v1.DeviceRequest
+	12, // 20: vmlet.capabilities.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
+	16, // 21: vmlet.capabilities.v1.VmmCapabilities.machine_types:type_name -> vmlet.capabilities.v1.MachineType
+	17, // 22: vmlet.capabilities.v1.VmmCapabilities.accelerators:type_name -> vmlet.capabilities.v1.AcceleratorCapabilities
+	18, // 23: vmlet.capabilities.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.capabilities.v1.CpuModel
+	19, // 24: vmlet.capabilities.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.capabilities.v1.HostCpuModel
+	20, // 25: vmlet.capabilities.v1.AcceleratorCapabilities.sev:type_name -> vmlet.capabilities.v1.VmmSev
+	22, // 26: vmlet.capabilities.v1.ConfidentialComputing.sev:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	22, // 27: vmlet.capabilities.v1.ConfidentialComputing.sev_es:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	22, // 28: vmlet.capabilities.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	22, // 29: vmlet.capabilities.v1.ConfidentialComputing.tdx:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	22, // 30: vmlet.capabilities.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	23, // 31: vmlet.capabilities.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.capabilities.v1.SevPlatform
+	0,  // 32: vmlet.capabilities.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.capabilities.v1.Capabilities
+	16, // 33: vmlet.capabilities.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.capabilities.v1.MachineType
+	18, // 34: vmlet.capabilities.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.capabilities.v1.CpuModel
+	19, // 35: vmlet.capabilities.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.capabilities.v1.HostCpuModel
+	14, // 36: vmlet.capabilities.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.capabilities.v1.TscInfo
+	21, // 37: vmlet.capabilities.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.capabilities.v1.ConfidentialComputing
+	45, // 38: vmlet.capabilities.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
+	3,  // 39: vmlet.capabilities.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
+	25, // 40: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.capabilities.v1.GetCapabilitiesRequest
+	27, // 41: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.capabilities.v1.GetHypervFeaturesRequest
+	29, // 42: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.capabilities.v1.GetSupportedMachineTypesRequest
+	31, // 43: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.capabilities.v1.GetSupportedCpuModelsRequest
+	33, // 44: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.capabilities.v1.GetHostCpuModelInfoRequest
+	35, // 45: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
+	37, // 46: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.capabilities.v1.GetNodeTscInfoRequest
+	39, // 47: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.capabilities.v1.GetNodeSevFeaturesRequest
+	41, // 48: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.capabilities.v1.GetNodeLabelsRequest
+	26, // 49: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.capabilities.v1.GetCapabilitiesResponse
+	28, // 50: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.capabilities.v1.GetHypervFeaturesResponse
+	30, // 51: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.capabilities.v1.GetSupportedMachineTypesResponse
+	32, // 52: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.capabilities.v1.GetSupportedCpuModelsResponse
+	34, // 53: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.capabilities.v1.GetHostCpuModelInfoResponse
+	36, // 54: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
+	38, // 55: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.capabilities.v1.GetNodeTscInfoResponse
+	40, // 56: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.capabilities.v1.GetNodeSevFeaturesResponse
+	42, // 57: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.capabilities.v1.GetNodeLabelsResponse
 	49, // [49:58] is the sub-list for method output_type
 	40, // [40:49] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
@@ -3583,28 +3583,28 @@ var file_vmlet_v1_capabilities_proto_depIdxs = []int32{
 	0,  // [0:40] is the sub-list for field type_name
 }
 
-func init() { file_vmlet_v1_capabilities_proto_init() }
-func file_vmlet_v1_capabilities_proto_init() {
-	if File_vmlet_v1_capabilities_proto != nil {
+func init() { file_vmlet_capabilities_v1_capabilities_proto_init() }
+func file_vmlet_capabilities_v1_capabilities_proto_init() {
+	if File_vmlet_capabilities_v1_capabilities_proto != nil {
 		return
 	}
-	file_vmlet_v1_capabilities_proto_msgTypes[4].OneofWrappers = []any{}
-	file_vmlet_v1_capabilities_proto_msgTypes[10].OneofWrappers = []any{}
+	file_vmlet_capabilities_v1_capabilities_proto_msgTypes[4].OneofWrappers = []any{}
+	file_vmlet_capabilities_v1_capabilities_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_capabilities_proto_rawDesc), len(file_vmlet_v1_capabilities_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_capabilities_v1_capabilities_proto_rawDesc), len(file_vmlet_capabilities_v1_capabilities_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_vmlet_v1_capabilities_proto_goTypes,
-		DependencyIndexes: file_vmlet_v1_capabilities_proto_depIdxs,
-		MessageInfos:      file_vmlet_v1_capabilities_proto_msgTypes,
+		GoTypes:           file_vmlet_capabilities_v1_capabilities_proto_goTypes,
+		DependencyIndexes: file_vmlet_capabilities_v1_capabilities_proto_depIdxs,
+		MessageInfos:      file_vmlet_capabilities_v1_capabilities_proto_msgTypes,
 	}.Build()
-	File_vmlet_v1_capabilities_proto = out.File
-	file_vmlet_v1_capabilities_proto_goTypes = nil
-	file_vmlet_v1_capabilities_proto_depIdxs = nil
+	File_vmlet_capabilities_v1_capabilities_proto = out.File
+	file_vmlet_capabilities_v1_capabilities_proto_goTypes = nil
+	file_vmlet_capabilities_v1_capabilities_proto_depIdxs = nil
 }

@@ -4,9 +4,9 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: vmlet/v1/node.proto
+// source: vmlet/node/v1/node.proto
 
-package vmletv1
+package nodev1
 
 import (
 	context "context"
@@ -21,27 +21,27 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeService_CreateVM_FullMethodName      = "/vmlet.v1.NodeService/CreateVM"
-	NodeService_StartVM_FullMethodName       = "/vmlet.v1.NodeService/StartVM"
-	NodeService_GetVM_FullMethodName         = "/vmlet.v1.NodeService/GetVM"
-	NodeService_ListVMs_FullMethodName       = "/vmlet.v1.NodeService/ListVMs"
-	NodeService_WatchEvents_FullMethodName   = "/vmlet.v1.NodeService/WatchEvents"
-	NodeService_PauseVM_FullMethodName       = "/vmlet.v1.NodeService/PauseVM"
-	NodeService_ResumeVM_FullMethodName      = "/vmlet.v1.NodeService/ResumeVM"
-	NodeService_ResetVM_FullMethodName       = "/vmlet.v1.NodeService/ResetVM"
-	NodeService_StopVM_FullMethodName        = "/vmlet.v1.NodeService/StopVM"
-	NodeService_KillVM_FullMethodName        = "/vmlet.v1.NodeService/KillVM"
-	NodeService_ResizeVM_FullMethodName      = "/vmlet.v1.NodeService/ResizeVM"
-	NodeService_Attach_FullMethodName        = "/vmlet.v1.NodeService/Attach"
-	NodeService_Detach_FullMethodName        = "/vmlet.v1.NodeService/Detach"
-	NodeService_DeleteVM_FullMethodName      = "/vmlet.v1.NodeService/DeleteVM"
-	NodeService_SaveVM_FullMethodName        = "/vmlet.v1.NodeService/SaveVM"
-	NodeService_RestoreVM_FullMethodName     = "/vmlet.v1.NodeService/RestoreVM"
-	NodeService_AttachConsole_FullMethodName = "/vmlet.v1.NodeService/AttachConsole"
-	NodeService_ReadLogs_FullMethodName      = "/vmlet.v1.NodeService/ReadLogs"
-	NodeService_GetNode_FullMethodName       = "/vmlet.v1.NodeService/GetNode"
-	NodeService_GetVmmName_FullMethodName    = "/vmlet.v1.NodeService/GetVmmName"
-	NodeService_GetVmmVersion_FullMethodName = "/vmlet.v1.NodeService/GetVmmVersion"
+	NodeService_CreateVM_FullMethodName      = "/vmlet.node.v1.NodeService/CreateVM"
+	NodeService_StartVM_FullMethodName       = "/vmlet.node.v1.NodeService/StartVM"
+	NodeService_GetVM_FullMethodName         = "/vmlet.node.v1.NodeService/GetVM"
+	NodeService_ListVMs_FullMethodName       = "/vmlet.node.v1.NodeService/ListVMs"
+	NodeService_WatchEvents_FullMethodName   = "/vmlet.node.v1.NodeService/WatchEvents"
+	NodeService_PauseVM_FullMethodName       = "/vmlet.node.v1.NodeService/PauseVM"
+	NodeService_ResumeVM_FullMethodName      = "/vmlet.node.v1.NodeService/ResumeVM"
+	NodeService_ResetVM_FullMethodName       = "/vmlet.node.v1.NodeService/ResetVM"
+	NodeService_StopVM_FullMethodName        = "/vmlet.node.v1.NodeService/StopVM"
+	NodeService_KillVM_FullMethodName        = "/vmlet.node.v1.NodeService/KillVM"
+	NodeService_ResizeVM_FullMethodName      = "/vmlet.node.v1.NodeService/ResizeVM"
+	NodeService_Attach_FullMethodName        = "/vmlet.node.v1.NodeService/Attach"
+	NodeService_Detach_FullMethodName        = "/vmlet.node.v1.NodeService/Detach"
+	NodeService_DeleteVM_FullMethodName      = "/vmlet.node.v1.NodeService/DeleteVM"
+	NodeService_SaveVM_FullMethodName        = "/vmlet.node.v1.NodeService/SaveVM"
+	NodeService_RestoreVM_FullMethodName     = "/vmlet.node.v1.NodeService/RestoreVM"
+	NodeService_AttachConsole_FullMethodName = "/vmlet.node.v1.NodeService/AttachConsole"
+	NodeService_ReadLogs_FullMethodName      = "/vmlet.node.v1.NodeService/ReadLogs"
+	NodeService_GetNode_FullMethodName       = "/vmlet.node.v1.NodeService/GetNode"
+	NodeService_GetVmmName_FullMethodName    = "/vmlet.node.v1.NodeService/GetVmmName"
+	NodeService_GetVmmVersion_FullMethodName = "/vmlet.node.v1.NodeService/GetVmmVersion"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -852,7 +852,7 @@ func _NodeService_GetVmmVersion_Handler(srv interface{}, ctx context.Context, de
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var NodeService_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "vmlet.v1.NodeService",
+	ServiceName: "vmlet.node.v1.NodeService",
 	HandlerType: (*NodeServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -949,5 +949,5 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 	},
-	Metadata: "vmlet/v1/node.proto",
+	Metadata: "vmlet/node/v1/node.proto",
 }

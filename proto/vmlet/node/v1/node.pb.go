@@ -4,11 +4,12 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: vmlet/v1/node.proto
+// source: vmlet/node/v1/node.proto
 
-package vmletv1
+package nodev1
 
 import (
+	v1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -81,11 +82,11 @@ func (x State) String() string {
 }
 
 func (State) Descriptor() protoreflect.EnumDescriptor {
-	return file_vmlet_v1_node_proto_enumTypes[0].Descriptor()
+	return file_vmlet_node_v1_node_proto_enumTypes[0].Descriptor()
 }
 
 func (State) Type() protoreflect.EnumType {
-	return &file_vmlet_v1_node_proto_enumTypes[0]
+	return &file_vmlet_node_v1_node_proto_enumTypes[0]
 }
 
 func (x State) Number() protoreflect.EnumNumber {
@@ -94,7 +95,7 @@ func (x State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use State.Descriptor instead.
 func (State) EnumDescriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{0}
 }
 
 // VirtualMachine is a VM as the agent knows it; also the file that the agent
@@ -104,15 +105,15 @@ type VirtualMachine struct {
 	// A UUID, kept over save and restore.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// As the user wrote it.
-	Spec          *VirtualMachineSpec   `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	Status        *VirtualMachineStatus `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Spec          *v1.VirtualMachineSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	Status        *VirtualMachineStatus  `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VirtualMachine) Reset() {
 	*x = VirtualMachine{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[0]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -124,7 +125,7 @@ func (x *VirtualMachine) String() string {
 func (*VirtualMachine) ProtoMessage() {}
 
 func (x *VirtualMachine) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[0]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -137,7 +138,7 @@ func (x *VirtualMachine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualMachine.ProtoReflect.Descriptor instead.
 func (*VirtualMachine) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *VirtualMachine) GetId() string {
@@ -147,7 +148,7 @@ func (x *VirtualMachine) GetId() string {
 	return ""
 }
 
-func (x *VirtualMachine) GetSpec() *VirtualMachineSpec {
+func (x *VirtualMachine) GetSpec() *v1.VirtualMachineSpec {
 	if x != nil {
 		return x.Spec
 	}
@@ -163,14 +164,14 @@ func (x *VirtualMachine) GetStatus() *VirtualMachineStatus {
 
 type VirtualMachineStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	State State                  `protobuf:"varint,1,opt,name=state,proto3,enum=vmlet.v1.State" json:"state,omitempty"`
+	State State                  `protobuf:"varint,1,opt,name=state,proto3,enum=vmlet.node.v1.State" json:"state,omitempty"`
 	// Why, in words: what was chosen and why, how it ended.
 	Message   string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	EndedAt   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	// The specification with every default filled in, as it runs.
-	EffectiveSpec *VirtualMachineSpec `protobuf:"bytes,6,opt,name=effective_spec,json=effectiveSpec,proto3" json:"effective_spec,omitempty"`
+	EffectiveSpec *v1.VirtualMachineSpec `protobuf:"bytes,6,opt,name=effective_spec,json=effectiveSpec,proto3" json:"effective_spec,omitempty"`
 	// "kvm", "mshv" or "emulation", and why where it was chosen.
 	Hypervisor       string `protobuf:"bytes,7,opt,name=hypervisor,proto3" json:"hypervisor,omitempty"`
 	HypervisorReason string `protobuf:"bytes,8,opt,name=hypervisor_reason,json=hypervisorReason,proto3" json:"hypervisor_reason,omitempty"`
@@ -194,7 +195,7 @@ type VirtualMachineStatus struct {
 
 func (x *VirtualMachineStatus) Reset() {
 	*x = VirtualMachineStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[1]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -206,7 +207,7 @@ func (x *VirtualMachineStatus) String() string {
 func (*VirtualMachineStatus) ProtoMessage() {}
 
 func (x *VirtualMachineStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[1]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -219,7 +220,7 @@ func (x *VirtualMachineStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VirtualMachineStatus.ProtoReflect.Descriptor instead.
 func (*VirtualMachineStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *VirtualMachineStatus) GetState() State {
@@ -257,7 +258,7 @@ func (x *VirtualMachineStatus) GetEndedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *VirtualMachineStatus) GetEffectiveSpec() *VirtualMachineSpec {
+func (x *VirtualMachineStatus) GetEffectiveSpec() *v1.VirtualMachineSpec {
 	if x != nil {
 		return x.EffectiveSpec
 	}
@@ -339,7 +340,7 @@ type PodReference struct {
 
 func (x *PodReference) Reset() {
 	*x = PodReference{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +352,7 @@ func (x *PodReference) String() string {
 func (*PodReference) ProtoMessage() {}
 
 func (x *PodReference) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[2]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +365,7 @@ func (x *PodReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodReference.ProtoReflect.Descriptor instead.
 func (*PodReference) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PodReference) GetNamespace() string {
@@ -411,7 +412,7 @@ type Vmm struct {
 
 func (x *Vmm) Reset() {
 	*x = Vmm{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +424,7 @@ func (x *Vmm) String() string {
 func (*Vmm) ProtoMessage() {}
 
 func (x *Vmm) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[3]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +437,7 @@ func (x *Vmm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vmm.ProtoReflect.Descriptor instead.
 func (*Vmm) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Vmm) GetName() string {
@@ -486,7 +487,7 @@ type ImageReference struct {
 
 func (x *ImageReference) Reset() {
 	*x = ImageReference{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +499,7 @@ func (x *ImageReference) String() string {
 func (*ImageReference) ProtoMessage() {}
 
 func (x *ImageReference) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[4]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +512,7 @@ func (x *ImageReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageReference.ProtoReflect.Descriptor instead.
 func (*ImageReference) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ImageReference) GetPath() string {
@@ -548,7 +549,7 @@ type ProcessStatus struct {
 
 func (x *ProcessStatus) Reset() {
 	*x = ProcessStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +561,7 @@ func (x *ProcessStatus) String() string {
 func (*ProcessStatus) ProtoMessage() {}
 
 func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[5]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +574,7 @@ func (x *ProcessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatus.ProtoReflect.Descriptor instead.
 func (*ProcessStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ProcessStatus) GetShimPid() int64 {
@@ -614,7 +615,7 @@ type GuestStatus struct {
 
 func (x *GuestStatus) Reset() {
 	*x = GuestStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +627,7 @@ func (x *GuestStatus) String() string {
 func (*GuestStatus) ProtoMessage() {}
 
 func (x *GuestStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[6]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +640,7 @@ func (x *GuestStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestStatus.ProtoReflect.Descriptor instead.
 func (*GuestStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GuestStatus) GetAgentConnected() bool {
@@ -664,7 +665,7 @@ type Event struct {
 	// "state" for a change of state, else the VMM's own name for it ("RESET",
 	// "GUEST_PANICKED", "WATCHDOG", …).
 	Type    string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
-	State   State  `protobuf:"varint,5,opt,name=state,proto3,enum=vmlet.v1.State" json:"state,omitempty"`
+	State   State  `protobuf:"varint,5,opt,name=state,proto3,enum=vmlet.node.v1.State" json:"state,omitempty"`
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	// JSON, as the VMM sent it.
 	Data          string `protobuf:"bytes,7,opt,name=data,proto3" json:"data,omitempty"`
@@ -674,7 +675,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +687,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +700,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -763,7 +764,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +776,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +789,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Progress) GetStep() string {
@@ -814,14 +815,14 @@ func (x *Progress) GetBytesTotal() uint64 {
 
 type CreateVMRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *VirtualMachineSpec    `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec          *v1.VirtualMachineSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateVMRequest) Reset() {
 	*x = CreateVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +834,7 @@ func (x *CreateVMRequest) String() string {
 func (*CreateVMRequest) ProtoMessage() {}
 
 func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,10 +847,10 @@ func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMRequest.ProtoReflect.Descriptor instead.
 func (*CreateVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *CreateVMRequest) GetSpec() *VirtualMachineSpec {
+func (x *CreateVMRequest) GetSpec() *v1.VirtualMachineSpec {
 	if x != nil {
 		return x.Spec
 	}
@@ -865,7 +866,7 @@ type CreateVMResponse struct {
 
 func (x *CreateVMResponse) Reset() {
 	*x = CreateVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +878,7 @@ func (x *CreateVMResponse) String() string {
 func (*CreateVMResponse) ProtoMessage() {}
 
 func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +891,7 @@ func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMResponse.ProtoReflect.Descriptor instead.
 func (*CreateVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateVMResponse) GetVm() *VirtualMachine {
@@ -912,7 +913,7 @@ type StartVMRequest struct {
 
 func (x *StartVMRequest) Reset() {
 	*x = StartVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +925,7 @@ func (x *StartVMRequest) String() string {
 func (*StartVMRequest) ProtoMessage() {}
 
 func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +938,7 @@ func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMRequest.ProtoReflect.Descriptor instead.
 func (*StartVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartVMRequest) GetName() string {
@@ -972,7 +973,7 @@ type StartVMResponse struct {
 
 func (x *StartVMResponse) Reset() {
 	*x = StartVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +985,7 @@ func (x *StartVMResponse) String() string {
 func (*StartVMResponse) ProtoMessage() {}
 
 func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +998,7 @@ func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMResponse.ProtoReflect.Descriptor instead.
 func (*StartVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartVMResponse) GetProgress() *Progress {
@@ -1023,7 +1024,7 @@ type GetVMRequest struct {
 
 func (x *GetVMRequest) Reset() {
 	*x = GetVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1036,7 @@ func (x *GetVMRequest) String() string {
 func (*GetVMRequest) ProtoMessage() {}
 
 func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1049,7 @@ func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMRequest.ProtoReflect.Descriptor instead.
 func (*GetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetVMRequest) GetName() string {
@@ -1067,7 +1068,7 @@ type GetVMResponse struct {
 
 func (x *GetVMResponse) Reset() {
 	*x = GetVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1080,7 @@ func (x *GetVMResponse) String() string {
 func (*GetVMResponse) ProtoMessage() {}
 
 func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1093,7 @@ func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMResponse.ProtoReflect.Descriptor instead.
 func (*GetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetVMResponse) GetVm() *VirtualMachine {
@@ -1112,7 +1113,7 @@ type ListVMsRequest struct {
 
 func (x *ListVMsRequest) Reset() {
 	*x = ListVMsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1125,7 @@ func (x *ListVMsRequest) String() string {
 func (*ListVMsRequest) ProtoMessage() {}
 
 func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1138,7 @@ func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsRequest.ProtoReflect.Descriptor instead.
 func (*ListVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListVMsRequest) GetLabelSelector() string {
@@ -1156,7 +1157,7 @@ type ListVMsResponse struct {
 
 func (x *ListVMsResponse) Reset() {
 	*x = ListVMsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1169,7 @@ func (x *ListVMsResponse) String() string {
 func (*ListVMsResponse) ProtoMessage() {}
 
 func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1182,7 @@ func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsResponse.ProtoReflect.Descriptor instead.
 func (*ListVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListVMsResponse) GetVms() []*VirtualMachine {
@@ -1203,7 +1204,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1216,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1229,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchEventsRequest) GetName() string {
@@ -1263,7 +1264,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1276,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1289,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchEventsResponse) GetEvent() *Event {
@@ -1314,7 +1315,7 @@ type PauseVMRequest struct {
 
 func (x *PauseVMRequest) Reset() {
 	*x = PauseVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1327,7 @@ func (x *PauseVMRequest) String() string {
 func (*PauseVMRequest) ProtoMessage() {}
 
 func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1340,7 @@ func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMRequest.ProtoReflect.Descriptor instead.
 func (*PauseVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PauseVMRequest) GetName() string {
@@ -1358,7 +1359,7 @@ type PauseVMResponse struct {
 
 func (x *PauseVMResponse) Reset() {
 	*x = PauseVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1371,7 @@ func (x *PauseVMResponse) String() string {
 func (*PauseVMResponse) ProtoMessage() {}
 
 func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1384,7 @@ func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMResponse.ProtoReflect.Descriptor instead.
 func (*PauseVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PauseVMResponse) GetVm() *VirtualMachine {
@@ -1404,7 +1405,7 @@ type ResumeVMRequest struct {
 
 func (x *ResumeVMRequest) Reset() {
 	*x = ResumeVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1417,7 @@ func (x *ResumeVMRequest) String() string {
 func (*ResumeVMRequest) ProtoMessage() {}
 
 func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1430,7 @@ func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResumeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeVMRequest) GetName() string {
@@ -1455,7 +1456,7 @@ type ResumeVMResponse struct {
 
 func (x *ResumeVMResponse) Reset() {
 	*x = ResumeVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1468,7 @@ func (x *ResumeVMResponse) String() string {
 func (*ResumeVMResponse) ProtoMessage() {}
 
 func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1481,7 @@ func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResumeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeVMResponse) GetVm() *VirtualMachine {
@@ -1499,7 +1500,7 @@ type ResetVMRequest struct {
 
 func (x *ResetVMRequest) Reset() {
 	*x = ResetVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1512,7 @@ func (x *ResetVMRequest) String() string {
 func (*ResetVMRequest) ProtoMessage() {}
 
 func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1525,7 @@ func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMRequest.ProtoReflect.Descriptor instead.
 func (*ResetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResetVMRequest) GetName() string {
@@ -1543,7 +1544,7 @@ type ResetVMResponse struct {
 
 func (x *ResetVMResponse) Reset() {
 	*x = ResetVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1556,7 @@ func (x *ResetVMResponse) String() string {
 func (*ResetVMResponse) ProtoMessage() {}
 
 func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1569,7 @@ func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMResponse.ProtoReflect.Descriptor instead.
 func (*ResetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResetVMResponse) GetVm() *VirtualMachine {
@@ -1589,7 +1590,7 @@ type StopVMRequest struct {
 
 func (x *StopVMRequest) Reset() {
 	*x = StopVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1602,7 @@ func (x *StopVMRequest) String() string {
 func (*StopVMRequest) ProtoMessage() {}
 
 func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1615,7 @@ func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMRequest.ProtoReflect.Descriptor instead.
 func (*StopVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StopVMRequest) GetName() string {
@@ -1642,7 +1643,7 @@ type StopVMResponse struct {
 
 func (x *StopVMResponse) Reset() {
 	*x = StopVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1655,7 @@ func (x *StopVMResponse) String() string {
 func (*StopVMResponse) ProtoMessage() {}
 
 func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1668,7 @@ func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMResponse.ProtoReflect.Descriptor instead.
 func (*StopVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopVMResponse) GetVm() *VirtualMachine {
@@ -1698,7 +1699,7 @@ type ResizeVMRequest struct {
 
 func (x *ResizeVMRequest) Reset() {
 	*x = ResizeVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1711,7 @@ func (x *ResizeVMRequest) String() string {
 func (*ResizeVMRequest) ProtoMessage() {}
 
 func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1724,7 @@ func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResizeVMRequest) GetName() string {
@@ -1759,7 +1760,7 @@ type ResizeVMResponse struct {
 
 func (x *ResizeVMResponse) Reset() {
 	*x = ResizeVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1772,7 @@ func (x *ResizeVMResponse) String() string {
 func (*ResizeVMResponse) ProtoMessage() {}
 
 func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1785,7 @@ func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResizeVMResponse) GetVm() *VirtualMachine {
@@ -1815,7 +1816,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1828,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1841,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AttachRequest) GetName() string {
@@ -1857,7 +1858,7 @@ func (x *AttachRequest) GetDevice() isAttachRequest_Device {
 	return nil
 }
 
-func (x *AttachRequest) GetDisk() *Disk {
+func (x *AttachRequest) GetDisk() *v1.Disk {
 	if x != nil {
 		if x, ok := x.Device.(*AttachRequest_Disk); ok {
 			return x.Disk
@@ -1866,7 +1867,7 @@ func (x *AttachRequest) GetDisk() *Disk {
 	return nil
 }
 
-func (x *AttachRequest) GetNetwork() *NetworkInterface {
+func (x *AttachRequest) GetNetwork() *v1.NetworkInterface {
 	if x != nil {
 		if x, ok := x.Device.(*AttachRequest_Network); ok {
 			return x.Network
@@ -1880,11 +1881,11 @@ type isAttachRequest_Device interface {
 }
 
 type AttachRequest_Disk struct {
-	Disk *Disk `protobuf:"bytes,2,opt,name=disk,proto3,oneof"`
+	Disk *v1.Disk `protobuf:"bytes,2,opt,name=disk,proto3,oneof"`
 }
 
 type AttachRequest_Network struct {
-	Network *NetworkInterface `protobuf:"bytes,3,opt,name=network,proto3,oneof"`
+	Network *v1.NetworkInterface `protobuf:"bytes,3,opt,name=network,proto3,oneof"`
 }
 
 func (*AttachRequest_Disk) isAttachRequest_Device() {}
@@ -1902,7 +1903,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +1915,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +1928,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttachResponse) GetVm() *VirtualMachine {
@@ -1955,7 +1956,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +1968,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +1981,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DetachRequest) GetName() string {
@@ -2006,7 +2007,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2019,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2032,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DetachResponse) GetVm() *VirtualMachine {
@@ -2050,7 +2051,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2063,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2076,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -2094,7 +2095,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2107,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2120,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -2138,7 +2139,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2151,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2164,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -2181,7 +2182,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2194,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2207,7 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 type SaveVMRequest struct {
@@ -2221,7 +2222,7 @@ type SaveVMRequest struct {
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2234,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2247,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -2282,7 +2283,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2295,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2308,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -2344,7 +2345,7 @@ type SaveResult struct {
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2357,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2370,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -2416,7 +2417,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2429,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2442,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -2497,7 +2498,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2510,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2523,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -2549,7 +2550,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2562,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2575,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -2600,7 +2601,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2613,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2626,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -2649,7 +2650,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2662,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2675,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -2714,7 +2715,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2727,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2740,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2757,7 +2758,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2770,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2783,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{46}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 type GetNodeResponse struct {
@@ -2797,7 +2798,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2810,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2823,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{47}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -2865,7 +2866,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2877,7 +2878,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2890,7 +2891,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{48}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -2923,7 +2924,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +2936,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +2949,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{49}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
 }
 
 type GetVmmNameResponse struct {
@@ -2960,7 +2961,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +2973,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +2986,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{50}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -3005,7 +3006,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3018,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3031,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{51}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -3049,7 +3050,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3062,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3075,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_v1_node_proto_rawDescGZIP(), []int{52}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -3084,35 +3085,35 @@ func (x *GetVmmVersionResponse) GetVersion() string {
 	return ""
 }
 
-var File_vmlet_v1_node_proto protoreflect.FileDescriptor
+var File_vmlet_node_v1_node_proto protoreflect.FileDescriptor
 
-const file_vmlet_v1_node_proto_rawDesc = "" +
+const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x13vmlet/v1/node.proto\x12\bvmlet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13vmlet/v1/spec.proto\"\x8a\x01\n" +
+	"\x18vmlet/node/v1/node.proto\x12\rvmlet.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18vmlet/spec/v1/spec.proto\"\x94\x01\n" +
 	"\x0eVirtualMachine\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
-	"\x04spec\x18\x02 \x01(\v2\x1c.vmlet.v1.VirtualMachineSpecR\x04spec\x126\n" +
-	"\x06status\x18\x03 \x01(\v2\x1e.vmlet.v1.VirtualMachineStatusR\x06status\"\xa9\x05\n" +
-	"\x14VirtualMachineStatus\x12%\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x0f.vmlet.v1.StateR\x05state\x12\x18\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
+	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
+	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xcc\x05\n" +
+	"\x14VirtualMachineStatus\x12*\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
 	"\n" +
 	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x125\n" +
-	"\bended_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12C\n" +
-	"\x0eeffective_spec\x18\x06 \x01(\v2\x1c.vmlet.v1.VirtualMachineSpecR\reffectiveSpec\x12\x1e\n" +
+	"\bended_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12H\n" +
+	"\x0eeffective_spec\x18\x06 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\reffectiveSpec\x12\x1e\n" +
 	"\n" +
 	"hypervisor\x18\a \x01(\tR\n" +
 	"hypervisor\x12+\n" +
-	"\x11hypervisor_reason\x18\b \x01(\tR\x10hypervisorReason\x12\x1f\n" +
-	"\x03vmm\x18\t \x01(\v2\r.vmlet.v1.VmmR\x03vmm\x12.\n" +
+	"\x11hypervisor_reason\x18\b \x01(\tR\x10hypervisorReason\x12$\n" +
+	"\x03vmm\x18\t \x01(\v2\x12.vmlet.node.v1.VmmR\x03vmm\x123\n" +
 	"\x05image\x18\n" +
-	" \x01(\v2\x18.vmlet.v1.ImageReferenceR\x05image\x121\n" +
-	"\aprocess\x18\v \x01(\v2\x17.vmlet.v1.ProcessStatusR\aprocess\x12+\n" +
-	"\x05guest\x18\f \x01(\v2\x15.vmlet.v1.GuestStatusR\x05guest\x12\x17\n" +
-	"\aboot_id\x18\r \x01(\tR\x06bootId\x12(\n" +
-	"\x03pod\x18\x0e \x01(\v2\x16.vmlet.v1.PodReferenceR\x03pod\x12\x1d\n" +
+	" \x01(\v2\x1d.vmlet.node.v1.ImageReferenceR\x05image\x126\n" +
+	"\aprocess\x18\v \x01(\v2\x1c.vmlet.node.v1.ProcessStatusR\aprocess\x120\n" +
+	"\x05guest\x18\f \x01(\v2\x1a.vmlet.node.v1.GuestStatusR\x05guest\x12\x17\n" +
+	"\aboot_id\x18\r \x01(\tR\x06bootId\x12-\n" +
+	"\x03pod\x18\x0e \x01(\v2\x1b.vmlet.node.v1.PodReferenceR\x03pod\x12\x1d\n" +
 	"\n" +
 	"vmm_reason\x18\x0f \x01(\tR\tvmmReason\"p\n" +
 	"\fPodReference\x12\x1c\n" +
@@ -3137,13 +3138,13 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\"R\n" +
 	"\vGuestStatus\x12'\n" +
 	"\x0fagent_connected\x18\x01 \x01(\bR\x0eagentConnected\x12\x1a\n" +
-	"\bpanicked\x18\x02 \x01(\bR\bpanicked\"\xc5\x01\n" +
+	"\bpanicked\x18\x02 \x01(\bR\bpanicked\"\xca\x01\n" +
 	"\x05Event\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x0e\n" +
 	"\x02vm\x18\x02 \x01(\tR\x02vm\x12\x13\n" +
 	"\x05vm_id\x18\x03 \x01(\tR\x04vmId\x12\x12\n" +
-	"\x04type\x18\x04 \x01(\tR\x04type\x12%\n" +
-	"\x05state\x18\x05 \x01(\x0e2\x0f.vmlet.v1.StateR\x05state\x12\x18\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12*\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x12\n" +
 	"\x04data\x18\a \x01(\tR\x04data\"^\n" +
 	"\bProgress\x12\x12\n" +
@@ -3151,89 +3152,89 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"bytes_done\x18\x02 \x01(\x04R\tbytesDone\x12\x1f\n" +
 	"\vbytes_total\x18\x03 \x01(\x04R\n" +
-	"bytesTotal\"C\n" +
-	"\x0fCreateVMRequest\x120\n" +
-	"\x04spec\x18\x01 \x01(\v2\x1c.vmlet.v1.VirtualMachineSpecR\x04spec\"<\n" +
-	"\x10CreateVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"P\n" +
+	"bytesTotal\"H\n" +
+	"\x0fCreateVMRequest\x125\n" +
+	"\x04spec\x18\x01 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\"A\n" +
+	"\x10CreateVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"P\n" +
 	"\x0eStartVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cold\x18\x02 \x01(\bR\x04cold\x12\x16\n" +
-	"\x06paused\x18\x03 \x01(\bR\x06paused\"k\n" +
-	"\x0fStartVMResponse\x12.\n" +
-	"\bprogress\x18\x01 \x01(\v2\x12.vmlet.v1.ProgressR\bprogress\x12(\n" +
-	"\x02vm\x18\x02 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"\"\n" +
+	"\x06paused\x18\x03 \x01(\bR\x06paused\"u\n" +
+	"\x0fStartVMResponse\x123\n" +
+	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
+	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"\"\n" +
 	"\fGetVMRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"9\n" +
-	"\rGetVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"7\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\">\n" +
+	"\rGetVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"7\n" +
 	"\x0eListVMsRequest\x12%\n" +
-	"\x0elabel_selector\x18\x01 \x01(\tR\rlabelSelector\"=\n" +
-	"\x0fListVMsResponse\x12*\n" +
-	"\x03vms\x18\x01 \x03(\v2\x18.vmlet.v1.VirtualMachineR\x03vms\"T\n" +
+	"\x0elabel_selector\x18\x01 \x01(\tR\rlabelSelector\"B\n" +
+	"\x0fListVMsResponse\x12/\n" +
+	"\x03vms\x18\x01 \x03(\v2\x1d.vmlet.node.v1.VirtualMachineR\x03vms\"T\n" +
 	"\x12WatchEventsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
-	"\x04tail\x18\x03 \x01(\rR\x04tail\"V\n" +
-	"\x13WatchEventsResponse\x12%\n" +
-	"\x05event\x18\x01 \x01(\v2\x0f.vmlet.v1.EventR\x05event\x12\x18\n" +
+	"\x04tail\x18\x03 \x01(\rR\x04tail\"[\n" +
+	"\x13WatchEventsResponse\x12*\n" +
+	"\x05event\x18\x01 \x01(\v2\x14.vmlet.node.v1.EventR\x05event\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x04R\adropped\"$\n" +
 	"\x0ePauseVMRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
-	"\x0fPauseVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"J\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
+	"\x0fPauseVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"J\n" +
 	"\x0fResumeVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\rallow_damaged\x18\x02 \x01(\bR\fallowDamaged\"<\n" +
-	"\x10ResumeVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"$\n" +
+	"\rallow_damaged\x18\x02 \x01(\bR\fallowDamaged\"A\n" +
+	"\x10ResumeVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"$\n" +
 	"\x0eResetVMRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
-	"\x0fResetVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"d\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
+	"\x0fResetVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"d\n" +
 	"\rStopVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x0fgrace_period_ms\x18\x02 \x01(\x03H\x00R\rgracePeriodMs\x88\x01\x01B\x12\n" +
-	"\x10_grace_period_ms\"R\n" +
-	"\x0eStopVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12\x16\n" +
+	"\x10_grace_period_ms\"W\n" +
+	"\x0eStopVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x12\x16\n" +
 	"\x06killed\x18\x02 \x01(\bR\x06killed\"S\n" +
 	"\x0fResizeVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05vcpus\x18\x02 \x01(\rR\x05vcpus\x12\x16\n" +
-	"\x06memory\x18\x03 \x01(\tR\x06memory\"u\n" +
-	"\x10ResizeVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12&\n" +
+	"\x06memory\x18\x03 \x01(\tR\x06memory\"z\n" +
+	"\x10ResizeVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x12&\n" +
 	"\fmemory_bytes\x18\x02 \x01(\x04H\x00R\vmemoryBytes\x88\x01\x01B\x0f\n" +
-	"\r_memory_bytes\"\x8b\x01\n" +
+	"\r_memory_bytes\"\x95\x01\n" +
 	"\rAttachRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
-	"\x04disk\x18\x02 \x01(\v2\x0e.vmlet.v1.DiskH\x00R\x04disk\x126\n" +
-	"\anetwork\x18\x03 \x01(\v2\x1a.vmlet.v1.NetworkInterfaceH\x00R\anetworkB\b\n" +
-	"\x06device\"R\n" +
-	"\x0eAttachResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12\x16\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x04disk\x18\x02 \x01(\v2\x13.vmlet.spec.v1.DiskH\x00R\x04disk\x12;\n" +
+	"\anetwork\x18\x03 \x01(\v2\x1f.vmlet.spec.v1.NetworkInterfaceH\x00R\anetworkB\b\n" +
+	"\x06device\"W\n" +
+	"\x0eAttachResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\tR\x06device\";\n" +
 	"\rDetachRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\tR\x06device\":\n" +
-	"\x0eDetachResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"#\n" +
+	"\x06device\x18\x02 \x01(\tR\x06device\"?\n" +
+	"\x0eDetachResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"#\n" +
 	"\rKillVMRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\":\n" +
-	"\x0eKillVMResponse\x12(\n" +
-	"\x02vm\x18\x01 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\"%\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\x0eKillVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"%\n" +
 	"\x0fDeleteVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x12\n" +
 	"\x10DeleteVMResponse\"d\n" +
 	"\rSaveVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12!\n" +
-	"\fkeep_running\x18\x03 \x01(\bR\vkeepRunning\"\x98\x01\n" +
-	"\x0eSaveVMResponse\x12.\n" +
-	"\bprogress\x18\x01 \x01(\v2\x12.vmlet.v1.ProgressR\bprogress\x12(\n" +
-	"\x02vm\x18\x02 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\x12,\n" +
-	"\x06result\x18\x03 \x01(\v2\x14.vmlet.v1.SaveResultR\x06result\"\x8a\x01\n" +
+	"\fkeep_running\x18\x03 \x01(\bR\vkeepRunning\"\xa7\x01\n" +
+	"\x0eSaveVMResponse\x123\n" +
+	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
+	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x121\n" +
+	"\x06result\x18\x03 \x01(\v2\x19.vmlet.node.v1.SaveResultR\x06result\"\x8a\x01\n" +
 	"\n" +
 	"SaveResult\x12\x19\n" +
 	"\bimage_id\x18\x01 \x01(\tR\aimageId\x12!\n" +
@@ -3248,10 +3249,10 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x04lazy\x18\x03 \x01(\bR\x04lazy\x12\x16\n" +
 	"\x06paused\x18\x04 \x01(\bR\x06paused\x12.\n" +
 	"\x13allow_changed_disks\x18\x05 \x01(\bR\x11allowChangedDisks\x12!\n" +
-	"\fnew_identity\x18\x06 \x01(\bR\vnewIdentity\"m\n" +
-	"\x11RestoreVMResponse\x12.\n" +
-	"\bprogress\x18\x01 \x01(\v2\x12.vmlet.v1.ProgressR\bprogress\x12(\n" +
-	"\x02vm\x18\x02 \x01(\v2\x18.vmlet.v1.VirtualMachineR\x02vm\">\n" +
+	"\fnew_identity\x18\x06 \x01(\bR\vnewIdentity\"w\n" +
+	"\x11RestoreVMResponse\x123\n" +
+	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
+	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\">\n" +
 	"\x14AttachConsoleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"+\n" +
@@ -3265,12 +3266,12 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"tail_lines\x18\x04 \x01(\rR\ttailLines\"&\n" +
 	"\x10ReadLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x10\n" +
-	"\x0eGetNodeRequest\"\xab\x01\n" +
+	"\x0eGetNodeRequest\"\xb5\x01\n" +
 	"\x0fGetNodeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
-	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12<\n" +
-	"\vhypervisors\x18\x03 \x03(\v2\x1a.vmlet.v1.HypervisorStatusR\vhypervisors\x12!\n" +
-	"\x04vmms\x18\x04 \x03(\v2\r.vmlet.v1.VmmR\x04vmms\"T\n" +
+	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12A\n" +
+	"\vhypervisors\x18\x03 \x03(\v2\x1f.vmlet.node.v1.HypervisorStatusR\vhypervisors\x12&\n" +
+	"\x04vmms\x18\x04 \x03(\v2\x12.vmlet.node.v1.VmmR\x04vmms\"T\n" +
 	"\x10HypervisorStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x16\n" +
@@ -3294,186 +3295,186 @@ const file_vmlet_v1_node_proto_rawDesc = "" +
 	"\x0eSTATE_STOPPING\x10\b\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\t\x12\x11\n" +
 	"\rSTATE_CRASHED\x10\n" +
-	"2\x94\v\n" +
-	"\vNodeService\x12A\n" +
-	"\bCreateVM\x12\x19.vmlet.v1.CreateVMRequest\x1a\x1a.vmlet.v1.CreateVMResponse\x12@\n" +
-	"\aStartVM\x12\x18.vmlet.v1.StartVMRequest\x1a\x19.vmlet.v1.StartVMResponse0\x01\x128\n" +
-	"\x05GetVM\x12\x16.vmlet.v1.GetVMRequest\x1a\x17.vmlet.v1.GetVMResponse\x12>\n" +
-	"\aListVMs\x12\x18.vmlet.v1.ListVMsRequest\x1a\x19.vmlet.v1.ListVMsResponse\x12L\n" +
-	"\vWatchEvents\x12\x1c.vmlet.v1.WatchEventsRequest\x1a\x1d.vmlet.v1.WatchEventsResponse0\x01\x12>\n" +
-	"\aPauseVM\x12\x18.vmlet.v1.PauseVMRequest\x1a\x19.vmlet.v1.PauseVMResponse\x12A\n" +
-	"\bResumeVM\x12\x19.vmlet.v1.ResumeVMRequest\x1a\x1a.vmlet.v1.ResumeVMResponse\x12>\n" +
-	"\aResetVM\x12\x18.vmlet.v1.ResetVMRequest\x1a\x19.vmlet.v1.ResetVMResponse\x12;\n" +
-	"\x06StopVM\x12\x17.vmlet.v1.StopVMRequest\x1a\x18.vmlet.v1.StopVMResponse\x12;\n" +
-	"\x06KillVM\x12\x17.vmlet.v1.KillVMRequest\x1a\x18.vmlet.v1.KillVMResponse\x12A\n" +
-	"\bResizeVM\x12\x19.vmlet.v1.ResizeVMRequest\x1a\x1a.vmlet.v1.ResizeVMResponse\x12;\n" +
-	"\x06Attach\x12\x17.vmlet.v1.AttachRequest\x1a\x18.vmlet.v1.AttachResponse\x12;\n" +
-	"\x06Detach\x12\x17.vmlet.v1.DetachRequest\x1a\x18.vmlet.v1.DetachResponse\x12A\n" +
-	"\bDeleteVM\x12\x19.vmlet.v1.DeleteVMRequest\x1a\x1a.vmlet.v1.DeleteVMResponse\x12=\n" +
-	"\x06SaveVM\x12\x17.vmlet.v1.SaveVMRequest\x1a\x18.vmlet.v1.SaveVMResponse0\x01\x12F\n" +
-	"\tRestoreVM\x12\x1a.vmlet.v1.RestoreVMRequest\x1a\x1b.vmlet.v1.RestoreVMResponse0\x01\x12T\n" +
-	"\rAttachConsole\x12\x1e.vmlet.v1.AttachConsoleRequest\x1a\x1f.vmlet.v1.AttachConsoleResponse(\x010\x01\x12C\n" +
-	"\bReadLogs\x12\x19.vmlet.v1.ReadLogsRequest\x1a\x1a.vmlet.v1.ReadLogsResponse0\x01\x12>\n" +
-	"\aGetNode\x12\x18.vmlet.v1.GetNodeRequest\x1a\x19.vmlet.v1.GetNodeResponse\x12G\n" +
+	"2\xe6\f\n" +
+	"\vNodeService\x12K\n" +
+	"\bCreateVM\x12\x1e.vmlet.node.v1.CreateVMRequest\x1a\x1f.vmlet.node.v1.CreateVMResponse\x12J\n" +
+	"\aStartVM\x12\x1d.vmlet.node.v1.StartVMRequest\x1a\x1e.vmlet.node.v1.StartVMResponse0\x01\x12B\n" +
+	"\x05GetVM\x12\x1b.vmlet.node.v1.GetVMRequest\x1a\x1c.vmlet.node.v1.GetVMResponse\x12H\n" +
+	"\aListVMs\x12\x1d.vmlet.node.v1.ListVMsRequest\x1a\x1e.vmlet.node.v1.ListVMsResponse\x12V\n" +
+	"\vWatchEvents\x12!.vmlet.node.v1.WatchEventsRequest\x1a\".vmlet.node.v1.WatchEventsResponse0\x01\x12H\n" +
+	"\aPauseVM\x12\x1d.vmlet.node.v1.PauseVMRequest\x1a\x1e.vmlet.node.v1.PauseVMResponse\x12K\n" +
+	"\bResumeVM\x12\x1e.vmlet.node.v1.ResumeVMRequest\x1a\x1f.vmlet.node.v1.ResumeVMResponse\x12H\n" +
+	"\aResetVM\x12\x1d.vmlet.node.v1.ResetVMRequest\x1a\x1e.vmlet.node.v1.ResetVMResponse\x12E\n" +
+	"\x06StopVM\x12\x1c.vmlet.node.v1.StopVMRequest\x1a\x1d.vmlet.node.v1.StopVMResponse\x12E\n" +
+	"\x06KillVM\x12\x1c.vmlet.node.v1.KillVMRequest\x1a\x1d.vmlet.node.v1.KillVMResponse\x12K\n" +
+	"\bResizeVM\x12\x1e.vmlet.node.v1.ResizeVMRequest\x1a\x1f.vmlet.node.v1.ResizeVMResponse\x12E\n" +
+	"\x06Attach\x12\x1c.vmlet.node.v1.AttachRequest\x1a\x1d.vmlet.node.v1.AttachResponse\x12E\n" +
+	"\x06Detach\x12\x1c.vmlet.node.v1.DetachRequest\x1a\x1d.vmlet.node.v1.DetachResponse\x12K\n" +
+	"\bDeleteVM\x12\x1e.vmlet.node.v1.DeleteVMRequest\x1a\x1f.vmlet.node.v1.DeleteVMResponse\x12G\n" +
+	"\x06SaveVM\x12\x1c.vmlet.node.v1.SaveVMRequest\x1a\x1d.vmlet.node.v1.SaveVMResponse0\x01\x12P\n" +
+	"\tRestoreVM\x12\x1f.vmlet.node.v1.RestoreVMRequest\x1a .vmlet.node.v1.RestoreVMResponse0\x01\x12^\n" +
+	"\rAttachConsole\x12#.vmlet.node.v1.AttachConsoleRequest\x1a$.vmlet.node.v1.AttachConsoleResponse(\x010\x01\x12M\n" +
+	"\bReadLogs\x12\x1e.vmlet.node.v1.ReadLogsRequest\x1a\x1f.vmlet.node.v1.ReadLogsResponse0\x01\x12H\n" +
+	"\aGetNode\x12\x1d.vmlet.node.v1.GetNodeRequest\x1a\x1e.vmlet.node.v1.GetNodeResponse\x12Q\n" +
 	"\n" +
-	"GetVmmName\x12\x1b.vmlet.v1.GetVmmNameRequest\x1a\x1c.vmlet.v1.GetVmmNameResponse\x12P\n" +
-	"\rGetVmmVersion\x12\x1e.vmlet.v1.GetVmmVersionRequest\x1a\x1f.vmlet.v1.GetVmmVersionResponseB/Z-github.com/vmlet/vmlet/proto/vmlet/v1;vmletv1b\x06proto3"
+	"GetVmmName\x12 .vmlet.node.v1.GetVmmNameRequest\x1a!.vmlet.node.v1.GetVmmNameResponse\x12Z\n" +
+	"\rGetVmmVersion\x12#.vmlet.node.v1.GetVmmVersionRequest\x1a$.vmlet.node.v1.GetVmmVersionResponseB3Z1github.com/vmlet/vmlet/proto/vmlet/node/v1;nodev1b\x06proto3"
 
 var (
-	file_vmlet_v1_node_proto_rawDescOnce sync.Once
-	file_vmlet_v1_node_proto_rawDescData []byte
+	file_vmlet_node_v1_node_proto_rawDescOnce sync.Once
+	file_vmlet_node_v1_node_proto_rawDescData []byte
 )
 
-func file_vmlet_v1_node_proto_rawDescGZIP() []byte {
-	file_vmlet_v1_node_proto_rawDescOnce.Do(func() {
-		file_vmlet_v1_node_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_v1_node_proto_rawDesc), len(file_vmlet_v1_node_proto_rawDesc)))
+func file_vmlet_node_v1_node_proto_rawDescGZIP() []byte {
+	file_vmlet_node_v1_node_proto_rawDescOnce.Do(func() {
+		file_vmlet_node_v1_node_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)))
 	})
-	return file_vmlet_v1_node_proto_rawDescData
+	return file_vmlet_node_v1_node_proto_rawDescData
 }
 
-var file_vmlet_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmlet_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
-var file_vmlet_v1_node_proto_goTypes = []any{
-	(State)(0),                    // 0: vmlet.v1.State
-	(*VirtualMachine)(nil),        // 1: vmlet.v1.VirtualMachine
-	(*VirtualMachineStatus)(nil),  // 2: vmlet.v1.VirtualMachineStatus
-	(*PodReference)(nil),          // 3: vmlet.v1.PodReference
-	(*Vmm)(nil),                   // 4: vmlet.v1.Vmm
-	(*ImageReference)(nil),        // 5: vmlet.v1.ImageReference
-	(*ProcessStatus)(nil),         // 6: vmlet.v1.ProcessStatus
-	(*GuestStatus)(nil),           // 7: vmlet.v1.GuestStatus
-	(*Event)(nil),                 // 8: vmlet.v1.Event
-	(*Progress)(nil),              // 9: vmlet.v1.Progress
-	(*CreateVMRequest)(nil),       // 10: vmlet.v1.CreateVMRequest
-	(*CreateVMResponse)(nil),      // 11: vmlet.v1.CreateVMResponse
-	(*StartVMRequest)(nil),        // 12: vmlet.v1.StartVMRequest
-	(*StartVMResponse)(nil),       // 13: vmlet.v1.StartVMResponse
-	(*GetVMRequest)(nil),          // 14: vmlet.v1.GetVMRequest
-	(*GetVMResponse)(nil),         // 15: vmlet.v1.GetVMResponse
-	(*ListVMsRequest)(nil),        // 16: vmlet.v1.ListVMsRequest
-	(*ListVMsResponse)(nil),       // 17: vmlet.v1.ListVMsResponse
-	(*WatchEventsRequest)(nil),    // 18: vmlet.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 19: vmlet.v1.WatchEventsResponse
-	(*PauseVMRequest)(nil),        // 20: vmlet.v1.PauseVMRequest
-	(*PauseVMResponse)(nil),       // 21: vmlet.v1.PauseVMResponse
-	(*ResumeVMRequest)(nil),       // 22: vmlet.v1.ResumeVMRequest
-	(*ResumeVMResponse)(nil),      // 23: vmlet.v1.ResumeVMResponse
-	(*ResetVMRequest)(nil),        // 24: vmlet.v1.ResetVMRequest
-	(*ResetVMResponse)(nil),       // 25: vmlet.v1.ResetVMResponse
-	(*StopVMRequest)(nil),         // 26: vmlet.v1.StopVMRequest
-	(*StopVMResponse)(nil),        // 27: vmlet.v1.StopVMResponse
-	(*ResizeVMRequest)(nil),       // 28: vmlet.v1.ResizeVMRequest
-	(*ResizeVMResponse)(nil),      // 29: vmlet.v1.ResizeVMResponse
-	(*AttachRequest)(nil),         // 30: vmlet.v1.AttachRequest
-	(*AttachResponse)(nil),        // 31: vmlet.v1.AttachResponse
-	(*DetachRequest)(nil),         // 32: vmlet.v1.DetachRequest
-	(*DetachResponse)(nil),        // 33: vmlet.v1.DetachResponse
-	(*KillVMRequest)(nil),         // 34: vmlet.v1.KillVMRequest
-	(*KillVMResponse)(nil),        // 35: vmlet.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),       // 36: vmlet.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),      // 37: vmlet.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),         // 38: vmlet.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),        // 39: vmlet.v1.SaveVMResponse
-	(*SaveResult)(nil),            // 40: vmlet.v1.SaveResult
-	(*RestoreVMRequest)(nil),      // 41: vmlet.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),     // 42: vmlet.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),  // 43: vmlet.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil), // 44: vmlet.v1.AttachConsoleResponse
-	(*ReadLogsRequest)(nil),       // 45: vmlet.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),      // 46: vmlet.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),        // 47: vmlet.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 48: vmlet.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),      // 49: vmlet.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),     // 50: vmlet.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),    // 51: vmlet.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),  // 52: vmlet.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil), // 53: vmlet.v1.GetVmmVersionResponse
-	(*VirtualMachineSpec)(nil),    // 54: vmlet.v1.VirtualMachineSpec
+var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_vmlet_node_v1_node_proto_goTypes = []any{
+	(State)(0),                    // 0: vmlet.node.v1.State
+	(*VirtualMachine)(nil),        // 1: vmlet.node.v1.VirtualMachine
+	(*VirtualMachineStatus)(nil),  // 2: vmlet.node.v1.VirtualMachineStatus
+	(*PodReference)(nil),          // 3: vmlet.node.v1.PodReference
+	(*Vmm)(nil),                   // 4: vmlet.node.v1.Vmm
+	(*ImageReference)(nil),        // 5: vmlet.node.v1.ImageReference
+	(*ProcessStatus)(nil),         // 6: vmlet.node.v1.ProcessStatus
+	(*GuestStatus)(nil),           // 7: vmlet.node.v1.GuestStatus
+	(*Event)(nil),                 // 8: vmlet.node.v1.Event
+	(*Progress)(nil),              // 9: vmlet.node.v1.Progress
+	(*CreateVMRequest)(nil),       // 10: vmlet.node.v1.CreateVMRequest
+	(*CreateVMResponse)(nil),      // 11: vmlet.node.v1.CreateVMResponse
+	(*StartVMRequest)(nil),        // 12: vmlet.node.v1.StartVMRequest
+	(*StartVMResponse)(nil),       // 13: vmlet.node.v1.StartVMResponse
+	(*GetVMRequest)(nil),          // 14: vmlet.node.v1.GetVMRequest
+	(*GetVMResponse)(nil),         // 15: vmlet.node.v1.GetVMResponse
+	(*ListVMsRequest)(nil),        // 16: vmlet.node.v1.ListVMsRequest
+	(*ListVMsResponse)(nil),       // 17: vmlet.node.v1.ListVMsResponse
+	(*WatchEventsRequest)(nil),    // 18: vmlet.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 19: vmlet.node.v1.WatchEventsResponse
+	(*PauseVMRequest)(nil),        // 20: vmlet.node.v1.PauseVMRequest
+	(*PauseVMResponse)(nil),       // 21: vmlet.node.v1.PauseVMResponse
+	(*ResumeVMRequest)(nil),       // 22: vmlet.node.v1.ResumeVMRequest
+	(*ResumeVMResponse)(nil),      // 23: vmlet.node.v1.ResumeVMResponse
+	(*ResetVMRequest)(nil),        // 24: vmlet.node.v1.ResetVMRequest
+	(*ResetVMResponse)(nil),       // 25: vmlet.node.v1.ResetVMResponse
+	(*StopVMRequest)(nil),         // 26: vmlet.node.v1.StopVMRequest
+	(*StopVMResponse)(nil),        // 27: vmlet.node.v1.StopVMResponse
+	(*ResizeVMRequest)(nil),       // 28: vmlet.node.v1.ResizeVMRequest
+	(*ResizeVMResponse)(nil),      // 29: vmlet.node.v1.ResizeVMResponse
+	(*AttachRequest)(nil),         // 30: vmlet.node.v1.AttachRequest
+	(*AttachResponse)(nil),        // 31: vmlet.node.v1.AttachResponse
+	(*DetachRequest)(nil),         // 32: vmlet.node.v1.DetachRequest
+	(*DetachResponse)(nil),        // 33: vmlet.node.v1.DetachResponse
+	(*KillVMRequest)(nil),         // 34: vmlet.node.v1.KillVMRequest
+	(*KillVMResponse)(nil),        // 35: vmlet.node.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),       // 36: vmlet.node.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),      // 37: vmlet.node.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),         // 38: vmlet.node.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),        // 39: vmlet.node.v1.SaveVMResponse
+	(*SaveResult)(nil),            // 40: vmlet.node.v1.SaveResult
+	(*RestoreVMRequest)(nil),      // 41: vmlet.node.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),     // 42: vmlet.node.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),  // 43: vmlet.node.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil), // 44: vmlet.node.v1.AttachConsoleResponse
+	(*ReadLogsRequest)(nil),       // 45: vmlet.node.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),      // 46: vmlet.node.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),        // 47: vmlet.node.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 48: vmlet.node.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),      // 49: vmlet.node.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),     // 50: vmlet.node.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),    // 51: vmlet.node.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),  // 52: vmlet.node.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil), // 53: vmlet.node.v1.GetVmmVersionResponse
+	(*v1.VirtualMachineSpec)(nil), // 54: vmlet.spec.v1.VirtualMachineSpec
 	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*Disk)(nil),                  // 56: vmlet.v1.Disk
-	(*NetworkInterface)(nil),      // 57: vmlet.v1.NetworkInterface
+	(*v1.Disk)(nil),               // 56: vmlet.spec.v1.Disk
+	(*v1.NetworkInterface)(nil),   // 57: vmlet.spec.v1.NetworkInterface
 }
-var file_vmlet_v1_node_proto_depIdxs = []int32{
-	54, // 0: vmlet.v1.VirtualMachine.spec:type_name -> vmlet.v1.VirtualMachineSpec
-	2,  // 1: vmlet.v1.VirtualMachine.status:type_name -> vmlet.v1.VirtualMachineStatus
-	0,  // 2: vmlet.v1.VirtualMachineStatus.state:type_name -> vmlet.v1.State
-	55, // 3: vmlet.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	55, // 4: vmlet.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	55, // 5: vmlet.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	54, // 6: vmlet.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.v1.VirtualMachineSpec
-	4,  // 7: vmlet.v1.VirtualMachineStatus.vmm:type_name -> vmlet.v1.Vmm
-	5,  // 8: vmlet.v1.VirtualMachineStatus.image:type_name -> vmlet.v1.ImageReference
-	6,  // 9: vmlet.v1.VirtualMachineStatus.process:type_name -> vmlet.v1.ProcessStatus
-	7,  // 10: vmlet.v1.VirtualMachineStatus.guest:type_name -> vmlet.v1.GuestStatus
-	3,  // 11: vmlet.v1.VirtualMachineStatus.pod:type_name -> vmlet.v1.PodReference
-	55, // 12: vmlet.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 13: vmlet.v1.Event.state:type_name -> vmlet.v1.State
-	54, // 14: vmlet.v1.CreateVMRequest.spec:type_name -> vmlet.v1.VirtualMachineSpec
-	1,  // 15: vmlet.v1.CreateVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	9,  // 16: vmlet.v1.StartVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 17: vmlet.v1.StartVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 18: vmlet.v1.GetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 19: vmlet.v1.ListVMsResponse.vms:type_name -> vmlet.v1.VirtualMachine
-	8,  // 20: vmlet.v1.WatchEventsResponse.event:type_name -> vmlet.v1.Event
-	1,  // 21: vmlet.v1.PauseVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 22: vmlet.v1.ResumeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 23: vmlet.v1.ResetVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 24: vmlet.v1.StopVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 25: vmlet.v1.ResizeVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	56, // 26: vmlet.v1.AttachRequest.disk:type_name -> vmlet.v1.Disk
-	57, // 27: vmlet.v1.AttachRequest.network:type_name -> vmlet.v1.NetworkInterface
-	1,  // 28: vmlet.v1.AttachResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 29: vmlet.v1.DetachResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	1,  // 30: vmlet.v1.KillVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	9,  // 31: vmlet.v1.SaveVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 32: vmlet.v1.SaveVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	40, // 33: vmlet.v1.SaveVMResponse.result:type_name -> vmlet.v1.SaveResult
-	9,  // 34: vmlet.v1.RestoreVMResponse.progress:type_name -> vmlet.v1.Progress
-	1,  // 35: vmlet.v1.RestoreVMResponse.vm:type_name -> vmlet.v1.VirtualMachine
-	49, // 36: vmlet.v1.GetNodeResponse.hypervisors:type_name -> vmlet.v1.HypervisorStatus
-	4,  // 37: vmlet.v1.GetNodeResponse.vmms:type_name -> vmlet.v1.Vmm
-	10, // 38: vmlet.v1.NodeService.CreateVM:input_type -> vmlet.v1.CreateVMRequest
-	12, // 39: vmlet.v1.NodeService.StartVM:input_type -> vmlet.v1.StartVMRequest
-	14, // 40: vmlet.v1.NodeService.GetVM:input_type -> vmlet.v1.GetVMRequest
-	16, // 41: vmlet.v1.NodeService.ListVMs:input_type -> vmlet.v1.ListVMsRequest
-	18, // 42: vmlet.v1.NodeService.WatchEvents:input_type -> vmlet.v1.WatchEventsRequest
-	20, // 43: vmlet.v1.NodeService.PauseVM:input_type -> vmlet.v1.PauseVMRequest
-	22, // 44: vmlet.v1.NodeService.ResumeVM:input_type -> vmlet.v1.ResumeVMRequest
-	24, // 45: vmlet.v1.NodeService.ResetVM:input_type -> vmlet.v1.ResetVMRequest
-	26, // 46: vmlet.v1.NodeService.StopVM:input_type -> vmlet.v1.StopVMRequest
-	34, // 47: vmlet.v1.NodeService.KillVM:input_type -> vmlet.v1.KillVMRequest
-	28, // 48: vmlet.v1.NodeService.ResizeVM:input_type -> vmlet.v1.ResizeVMRequest
-	30, // 49: vmlet.v1.NodeService.Attach:input_type -> vmlet.v1.AttachRequest
-	32, // 50: vmlet.v1.NodeService.Detach:input_type -> vmlet.v1.DetachRequest
-	36, // 51: vmlet.v1.NodeService.DeleteVM:input_type -> vmlet.v1.DeleteVMRequest
-	38, // 52: vmlet.v1.NodeService.SaveVM:input_type -> vmlet.v1.SaveVMRequest
-	41, // 53: vmlet.v1.NodeService.RestoreVM:input_type -> vmlet.v1.RestoreVMRequest
-	43, // 54: vmlet.v1.NodeService.AttachConsole:input_type -> vmlet.v1.AttachConsoleRequest
-	45, // 55: vmlet.v1.NodeService.ReadLogs:input_type -> vmlet.v1.ReadLogsRequest
-	47, // 56: vmlet.v1.NodeService.GetNode:input_type -> vmlet.v1.GetNodeRequest
-	50, // 57: vmlet.v1.NodeService.GetVmmName:input_type -> vmlet.v1.GetVmmNameRequest
-	52, // 58: vmlet.v1.NodeService.GetVmmVersion:input_type -> vmlet.v1.GetVmmVersionRequest
-	11, // 59: vmlet.v1.NodeService.CreateVM:output_type -> vmlet.v1.CreateVMResponse
-	13, // 60: vmlet.v1.NodeService.StartVM:output_type -> vmlet.v1.StartVMResponse
-	15, // 61: vmlet.v1.NodeService.GetVM:output_type -> vmlet.v1.GetVMResponse
-	17, // 62: vmlet.v1.NodeService.ListVMs:output_type -> vmlet.v1.ListVMsResponse
-	19, // 63: vmlet.v1.NodeService.WatchEvents:output_type -> vmlet.v1.WatchEventsResponse
-	21, // 64: vmlet.v1.NodeService.PauseVM:output_type -> vmlet.v1.PauseVMResponse
-	23, // 65: vmlet.v1.NodeService.ResumeVM:output_type -> vmlet.v1.ResumeVMResponse
-	25, // 66: vmlet.v1.NodeService.ResetVM:output_type -> vmlet.v1.ResetVMResponse
-	27, // 67: vmlet.v1.NodeService.StopVM:output_type -> vmlet.v1.StopVMResponse
-	35, // 68: vmlet.v1.NodeService.KillVM:output_type -> vmlet.v1.KillVMResponse
-	29, // 69: vmlet.v1.NodeService.ResizeVM:output_type -> vmlet.v1.ResizeVMResponse
-	31, // 70: vmlet.v1.NodeService.Attach:output_type -> vmlet.v1.AttachResponse
-	33, // 71: vmlet.v1.NodeService.Detach:output_type -> vmlet.v1.DetachResponse
-	37, // 72: vmlet.v1.NodeService.DeleteVM:output_type -> vmlet.v1.DeleteVMResponse
-	39, // 73: vmlet.v1.NodeService.SaveVM:output_type -> vmlet.v1.SaveVMResponse
-	42, // 74: vmlet.v1.NodeService.RestoreVM:output_type -> vmlet.v1.RestoreVMResponse
-	44, // 75: vmlet.v1.NodeService.AttachConsole:output_type -> vmlet.v1.AttachConsoleResponse
-	46, // 76: vmlet.v1.NodeService.ReadLogs:output_type -> vmlet.v1.ReadLogsResponse
-	48, // 77: vmlet.v1.NodeService.GetNode:output_type -> vmlet.v1.GetNodeResponse
-	51, // 78: vmlet.v1.NodeService.GetVmmName:output_type -> vmlet.v1.GetVmmNameResponse
-	53, // 79: vmlet.v1.NodeService.GetVmmVersion:output_type -> vmlet.v1.GetVmmVersionResponse
+var file_vmlet_node_v1_node_proto_depIdxs = []int32{
+	54, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	2,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
+	0,  // 2: vmlet.node.v1.VirtualMachineStatus.state:type_name -> vmlet.node.v1.State
+	55, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	55, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	55, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	54, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	4,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
+	5,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
+	6,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
+	7,  // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
+	3,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
+	55, // 12: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 13: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
+	54, // 14: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	1,  // 15: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	9,  // 16: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	1,  // 17: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 18: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 19: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
+	8,  // 20: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
+	1,  // 21: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 22: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 23: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 24: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 25: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	56, // 26: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	57, // 27: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	1,  // 28: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 29: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	1,  // 30: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	9,  // 31: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	1,  // 32: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	40, // 33: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
+	9,  // 34: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	1,  // 35: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	49, // 36: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	4,  // 37: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	10, // 38: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	12, // 39: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	14, // 40: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	16, // 41: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	18, // 42: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	20, // 43: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	22, // 44: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	24, // 45: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	26, // 46: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	34, // 47: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	28, // 48: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	30, // 49: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	32, // 50: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	36, // 51: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	38, // 52: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	41, // 53: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	43, // 54: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	45, // 55: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	47, // 56: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	50, // 57: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	52, // 58: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	11, // 59: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	13, // 60: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	15, // 61: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	17, // 62: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	19, // 63: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	21, // 64: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	23, // 65: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	25, // 66: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	27, // 67: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	35, // 68: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	29, // 69: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	31, // 70: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	33, // 71: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	37, // 72: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	39, // 73: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	42, // 74: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	44, // 75: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	46, // 76: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	48, // 77: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	51, // 78: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	53, // 79: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
 	59, // [59:80] is the sub-list for method output_type
 	38, // [38:59] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
@@ -3481,15 +3482,14 @@ var file_vmlet_v1_node_proto_depIdxs = []int32{
 	0,  // [0:38] is the sub-list for field type_name
 }
 
-func init() { file_vmlet_v1_node_proto_init() }
-func file_vmlet_v1_node_proto_init() {
-	if File_vmlet_v1_node_proto != nil {
+func init() { file_vmlet_node_v1_node_proto_init() }
+func file_vmlet_node_v1_node_proto_init() {
+	if File_vmlet_node_v1_node_proto != nil {
 		return
 	}
-	file_vmlet_v1_spec_proto_init()
-	file_vmlet_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
-	file_vmlet_v1_node_proto_msgTypes[28].OneofWrappers = []any{}
-	file_vmlet_v1_node_proto_msgTypes[29].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[28].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[29].OneofWrappers = []any{
 		(*AttachRequest_Disk)(nil),
 		(*AttachRequest_Network)(nil),
 	}
@@ -3497,18 +3497,18 @@ func file_vmlet_v1_node_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_v1_node_proto_rawDesc), len(file_vmlet_v1_node_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
-		GoTypes:           file_vmlet_v1_node_proto_goTypes,
-		DependencyIndexes: file_vmlet_v1_node_proto_depIdxs,
-		EnumInfos:         file_vmlet_v1_node_proto_enumTypes,
-		MessageInfos:      file_vmlet_v1_node_proto_msgTypes,
+		GoTypes:           file_vmlet_node_v1_node_proto_goTypes,
+		DependencyIndexes: file_vmlet_node_v1_node_proto_depIdxs,
+		EnumInfos:         file_vmlet_node_v1_node_proto_enumTypes,
+		MessageInfos:      file_vmlet_node_v1_node_proto_msgTypes,
 	}.Build()
-	File_vmlet_v1_node_proto = out.File
-	file_vmlet_v1_node_proto_goTypes = nil
-	file_vmlet_v1_node_proto_depIdxs = nil
+	File_vmlet_node_v1_node_proto = out.File
+	file_vmlet_node_v1_node_proto_goTypes = nil
+	file_vmlet_node_v1_node_proto_depIdxs = nil
 }
