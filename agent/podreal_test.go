@@ -17,11 +17,11 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // podUser is nobody else's in a test.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+	"github.com/vmlet/vmlet/test/chtest"
 )
 
 // standIn is a program that does what knobs say.

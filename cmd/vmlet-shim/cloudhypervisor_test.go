@@ -14,9 +14,9 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 

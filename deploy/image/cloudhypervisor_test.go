@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+	"github.com/vmlet/vmlet/test/chtest"
 )
 
 // standIn is a program of the administrator's that is linked statically.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // TestDemo runs the demo with each QEMU, beside a VMM that can restore lazily and without

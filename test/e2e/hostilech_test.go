@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+	"github.com/vmlet/vmlet/test/chtest"
 )
 
 // TestHostileCloudHypervisor has the stand-in misbehave, also where there is a real

@@ -13,8 +13,8 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/kvm"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // target is a VMM under a hypervisor, as this machine has them.

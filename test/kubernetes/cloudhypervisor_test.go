@@ -5,8 +5,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // cloudHypervisor is the program for the image, or, where there is none, the stand-in.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 

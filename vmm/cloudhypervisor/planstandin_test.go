@@ -19,8 +19,8 @@ import (
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 

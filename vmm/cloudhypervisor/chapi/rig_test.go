@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // rig is a VMM, the client that drives it, and its events.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 func TestLife(t *testing.T) { withEach(t, life) }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 

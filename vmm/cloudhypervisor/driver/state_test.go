@@ -10,8 +10,8 @@ import (
 
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // TestSaveFails has each call of a save fail in each way, of a VM that is taken away

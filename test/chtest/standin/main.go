@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
+	"github.com/vmlet/vmlet/test/chtest"
 )
 
 func main() {

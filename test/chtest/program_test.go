@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // started is the program, with its socket and its events.

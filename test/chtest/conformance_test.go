@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chtest"
 )
 
 // step is one call, and all that it must bring about, with the real program and
