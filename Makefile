@@ -27,8 +27,17 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	$(GO) test -race -count=1 -timeout 2h ./...
+	@$(MAKE) --no-print-directory -j2 test-vms test-rest
 	@echo "vmlet: every check and test passed"
+
+# Packages whose tests start VMs or clusters: one runs (test/suites), the next is being built.
+VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
+
+.PHONY: test-vms test-rest
+test-vms:
+	$(GO) test -race -count=1 -timeout 2h -p 3 $(VMS)
+test-rest:
+	$(GO) test -race -count=1 -timeout 2h -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
 arm64: ## see that all of it compiles for arm64
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
