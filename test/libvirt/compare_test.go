@@ -100,6 +100,22 @@ func TestEqualsLibvirt(t *testing.T) {
 	}
 }
 
+// TestOwnConfiguration: what the machine's libvirt is to run is unknown to a Daemon, which
+// would start it a second time.
+func TestOwnConfiguration(t *testing.T) {
+	needLibvirt(t)
+	d := program{}.start(t)
+	for _, list := range []string{"list", "net-list"} {
+		names, err := d.Virsh(t.Context(), list, "--all", "--name")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(string(names)); got != "" {
+			t.Errorf("virsh %s: %q, want none", list, got)
+		}
+	}
+}
+
 // explain finds the difference that a fact falls under.
 func explain(t *testing.T, known []difference, met []bool, k kind, s side, name string) {
 	t.Helper()
