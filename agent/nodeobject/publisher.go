@@ -20,20 +20,6 @@ const writeTimeout = 30 * time.Second
 // errOther: what answers is no API server, or not ours; a login page, say.
 var errOther = errors.New("the API server answers with something else than what was written")
 
-// ErrNoFacts is a Source's that has none yet.
-var ErrNoFacts = errors.New("the machine has not been asked yet")
-
-// Source is what the labels follow from.
-type Source interface {
-	// Facts are those of now, or ErrNoFacts. previous are the labels of vmlet's that the Node
-	// has: what could not be asked stays as it was. It is called again after an
-	// error only when something has changed.
-	Facts(ctx context.Context, previous map[string]string) (Facts, error)
-	// Changed is closed when the facts are others than those that Facts returns
-	// if it is called before.
-	Changed() <-chan struct{}
-}
-
 // Config is what a Publisher is told.
 type Config struct {
 	Client    *kube.Client

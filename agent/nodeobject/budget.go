@@ -3,7 +3,10 @@ package nodeobject
 import (
 	"time"
 
+	"github.com/vmlet/vmlet/agent/kube"
 	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // How often the Node is written at most: bucketSize writes at once, then one each
@@ -75,3 +78,45 @@ func (b *bucket) take(now time.Time) verdict {
 
 // wait is how long a write has to wait that take has put off.
 func (b *bucket) wait(now time.Time) time.Duration { return max(b.until.Sub(now), 0) }
+
+// After an error it is tried again after a second, and then ever more seldom:
+// most seldom what somebody has to do something about.
+const (
+	retryFirst   = time.Second
+	retryLast    = time.Minute
+	retryRefused = 5 * time.Minute
+)
+
+// retry says when to try again. It is for one goroutine.
+type retry struct {
+	backoff wait.Backoff
+	until   time.Time
+}
+
+func newRetry() *retry {
+	r := &retry{}
+	r.reset()
+	return r
+}
+
+// reset: it went well.
+func (r *retry) reset() {
+	r.until = time.Time{}
+	r.backoff = wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.2, Steps: 64, Cap: retryRefused}
+}
+
+// failed returns how long to wait: what the API server asks for, if that is more.
+func (r *retry) failed(now time.Time, err error) time.Duration {
+	delay := r.backoff.Step()
+	if kube.Remedy(err) == "" || apierrors.IsUnauthorized(err) { // client-go reads a token's file each minute
+		delay = min(delay, retryLast)
+	}
+	if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
+		delay = max(delay, min(time.Duration(seconds)*time.Second, retryRefused))
+	}
+	r.until = now.Add(delay)
+	return delay
+}
+
+// wait is how long there is still to be waited.
+func (r *retry) wait(now time.Time) time.Duration { return max(r.until.Sub(now), 0) }

@@ -1,9 +1,24 @@
 package nodeobject
 
 import (
+	"context"
+	"errors"
 	"strconv"
-	"strings"
 )
+
+// ErrNoFacts is a Source's that has none yet.
+var ErrNoFacts = errors.New("the machine has not been asked yet")
+
+// Source is what the labels follow from.
+type Source interface {
+	// Facts are those of now, or ErrNoFacts. previous are the labels of vmlet's that the Node
+	// has: what could not be asked stays as it was. It is called again after an
+	// error only when something has changed.
+	Facts(ctx context.Context, previous map[string]string) (Facts, error)
+	// Changed is closed when the facts are others than those that Facts returns
+	// if it is called before.
+	Changed() <-chan struct{}
+}
 
 // Facts are what the labels follow from, at one time.
 type Facts struct {
@@ -32,15 +47,4 @@ func (f Facts) fields() (known map[field]string, unknown map[field]bool) {
 		}
 	}
 	return known, unknown
-}
-
-// isHealth: a field says something of a running agent, not of the machine.
-func isHealth(f field) bool {
-	return f.kind == annotationField || f.key == LabelSchedulable || f.key == LabelCPUManager
-}
-
-// isKubeVirt: a field is one of KubeVirt's families, which a virt-handler writes.
-func isKubeVirt(f field) bool {
-	domain, _, _ := strings.Cut(f.key, "/")
-	return domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io")
 }
