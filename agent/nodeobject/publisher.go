@@ -130,9 +130,9 @@ func (p *Publisher) write(ctx context.Context, node *object, what plan) (*object
 		return nil, err
 	}
 	var after object
-	err = p.cfg.Client.Core().Patch(types.ApplyYAMLPatchType).Resource("nodes").Name(node.Name).
+	err = p.cfg.Client.Metadata().Patch(types.ApplyYAMLPatchType).Resource("nodes").Name(node.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: kube.FieldManager}, metav1.ParameterCodec).
-		SetHeader("Accept", metadataOnly).MaxRetries(0).Body(body).Do(ctx).Into(&after)
+		MaxRetries(0).Body(body).Do(ctx).Into(&after)
 	if err != nil {
 		return nil, err
 	}

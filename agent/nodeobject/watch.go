@@ -7,17 +7,11 @@ import (
 
 	"github.com/vmlet/vmlet/agent/kube"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
-
-// metadataOnly asks for objects without what is in them: a Node's status is long
-// and changes all the time.
-const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
-	runtime.ContentTypeJSON + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // object is the metadata of a Node or pod.
 type object = metav1.PartialObjectMetadata
@@ -68,7 +62,7 @@ func (w *Watch) wrote(o *object) { _ = store{w.nodes}.Add(o) }
 
 // follow keeps a value as the API server has it.
 func (w *Watch) follow(ctx context.Context, to *Value[objects], only kube.Following) {
-	only.Accept = metadataOnly
+	only.MetadataOnly = true
 	ctx = kube.Quiet(ctx)
 	quiet := klog.FromContext(ctx)
 	r := cache.NewReflectorWithOptions(w.client.ListWatch(only, w.log), &object{}, store{to},
