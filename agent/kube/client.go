@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// FieldManager is who the API server has as the owner of what the agent writes.
+// FieldManager is the agent's name as the owner of the fields that it writes.
 const FieldManager = "vmlet"
 
 // DefaultNamespace is the agent's where neither its pod nor a kubeconfig says so.

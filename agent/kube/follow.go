@@ -16,10 +16,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Bounds of what client-go's reflectors do without any: they begin again at once
-// when a watch has brought something and ends, or a version is called too old, and
-// they wait for ever for who has taken a request and says nothing. Nor is anything
-// asked again below them, eleven times a second each: they wait longer and longer.
+// Bounds that client-go's reflectors lack: they list and watch again at once when a
+// watch ends that has brought something, or when a version is too old, and wait
+// forever for a server that accepts a request and does not answer. The REST client
+// below them would repeat each request up to ten times: it is kept from that, as
+// reflectors back off by themselves.
 const (
 	followsAtOnce = 10
 	followsEach   = 5 * time.Second // one more

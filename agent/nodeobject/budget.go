@@ -9,85 +9,85 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// How often the Node is written at most: bucketSize writes at once, then one each
-// bucketRefill; and of those in the long run supplySize, then one each supplyRefill.
-// Who has to wait that often in a row to put something back is fighting with somebody.
+// The write budget: at most writesAtOnce writes of the Node in a burst and then one each
+// writesEach; in the long run longRunWrites, and then one each longRunEach. A value that
+// has to wait maxWaits times in a row to be put back is being fought over.
 const (
-	bucketSize   = 10
-	bucketRefill = 6 * time.Second
-	supplySize   = 60
-	supplyRefill = 5 * time.Minute
-	bucketTrials = 3
+	writesAtOnce  = 10
+	writesEach    = 6 * time.Second
+	longRunWrites = 60
+	longRunEach   = 5 * time.Minute
+	maxWaits      = 3
 )
 
-// bucket bounds the writes. It is for one goroutine.
-type bucket struct {
-	tokens, supply *rate.Limiter
-	// until is when the next write is due that had to wait; zero: none waits.
+// budget limits the writes. It is for one goroutine.
+type budget struct {
+	burst, longRun *rate.Limiter
+	// until is when the waiting write is due; zero: none waits.
 	until time.Time
-	// waits is how many writes in a row had to wait.
+	// waits counts the writes in a row that had to wait.
 	waits int
 }
 
-func newBucket() *bucket {
-	return &bucket{
-		tokens: rate.NewLimiter(rate.Every(bucketRefill), bucketSize),
-		supply: rate.NewLimiter(rate.Every(supplyRefill), supplySize),
+func newBudget() *budget {
+	return &budget{
+		burst:   rate.NewLimiter(rate.Every(writesEach), writesAtOnce),
+		longRun: rate.NewLimiter(rate.Every(longRunEach), longRunWrites),
 	}
 }
 
-// forgive has it count the writes that have to wait anew. There are no more of them.
-func (b *bucket) forgive() { b.until, b.waits = time.Time{}, 0 }
+// reset forgets the writes that had to wait; what they have spent stays spent.
+func (b *budget) reset() { b.until, b.waits = time.Time{}, 0 }
 
-// verdict is what a bucket says to a write.
+// verdict is a budget's answer to a write.
 type verdict int
 
 const (
-	// writeNow: the write is paid for.
+	// writeNow: the write is within the budget, and counted.
 	writeNow verdict = iota
-	// writeLater: it has to wait, as was said before.
+	// writeLater: it is still waiting.
 	writeLater
-	// throttled: it has to wait, and that is new.
+	// throttled: it has to wait from now on.
 	throttled
-	// exhausted: it is one too many that has to wait.
+	// exhausted: it has to wait, as did too many before it.
 	exhausted
 )
 
 // take asks for a write. However often it asks while it has to wait, it waits once.
-func (b *bucket) take(now time.Time) verdict {
+func (b *budget) take(now time.Time) verdict {
 	if now.Before(b.until) {
 		return writeLater
 	}
-	token, share := b.tokens.ReserveN(now, 1), b.supply.ReserveN(now, 1)
-	delay := max(token.DelayFrom(now), share.DelayFrom(now))
-	if delay < time.Millisecond { // it reckons in fractions
+	burst, longRun := b.burst.ReserveN(now, 1), b.longRun.ReserveN(now, 1)
+	delay := max(burst.DelayFrom(now), longRun.DelayFrom(now))
+	if delay < time.Millisecond { // the limiters round
 		if b.until.IsZero() {
-			b.waits = 0 // the last one didn't have to wait, nor does this one
+			b.waits = 0 // neither the last write had to wait nor this one
 		}
 		b.until = time.Time{}
 		return writeNow
 	}
-	token.CancelAt(now)
-	share.CancelAt(now)
+	burst.CancelAt(now)
+	longRun.CancelAt(now)
 	b.until = now.Add(delay)
-	if b.waits++; b.waits >= bucketTrials {
+	if b.waits++; b.waits >= maxWaits {
 		return exhausted
 	}
 	return throttled
 }
 
-// wait is how long a write has to wait that take has put off.
-func (b *bucket) wait(now time.Time) time.Duration { return max(b.until.Sub(now), 0) }
+// wait is how long the waiting write still has to wait.
+func (b *budget) wait(now time.Time) time.Duration { return max(b.until.Sub(now), 0) }
 
-// After an error it is tried again after a second, and then ever more seldom:
-// most seldom what somebody has to do something about.
+// After an error the write is tried again after retryFirst, and then at growing
+// intervals: up to retryRefused where somebody has to act first, else retryLast.
 const (
 	retryFirst   = time.Second
 	retryLast    = time.Minute
 	retryRefused = 5 * time.Minute
 )
 
-// retry says when to try again. It is for one goroutine.
+// retry is when to try again. It is for one goroutine.
 type retry struct {
 	backoff wait.Backoff
 	until   time.Time
@@ -99,13 +99,13 @@ func newRetry() *retry {
 	return r
 }
 
-// reset: it went well.
+// reset begins with the first interval again.
 func (r *retry) reset() {
 	r.until = time.Time{}
 	r.backoff = wait.Backoff{Duration: retryFirst, Factor: 2, Jitter: 0.2, Steps: 64, Cap: retryRefused}
 }
 
-// failed returns how long to wait: what the API server asks for, if that is more.
+// failed returns how long to wait after an error: at least what the API server asks for.
 func (r *retry) failed(now time.Time, err error) time.Duration {
 	delay := r.backoff.Step()
 	if kube.Remedy(err) == "" || apierrors.IsUnauthorized(err) { // client-go reads a token's file each minute
@@ -118,5 +118,5 @@ func (r *retry) failed(now time.Time, err error) time.Duration {
 	return delay
 }
 
-// wait is how long there is still to be waited.
+// wait is how long to wait until the next try.
 func (r *retry) wait(now time.Time) time.Duration { return max(r.until.Sub(now), 0) }

@@ -6,24 +6,24 @@ import (
 	"strconv"
 )
 
-// ErrNoFacts is a Source's that has none yet.
+// ErrNoFacts is returned by a Source that has no facts yet.
 var ErrNoFacts = errors.New("the machine has not been asked yet")
 
 // Source is what the labels follow from.
 type Source interface {
-	// Facts are those of now, or ErrNoFacts. previous are the labels of vmlet's that the Node
-	// has: what could not be asked stays as it was. It is called again after an
-	// error only when something has changed.
+	// Facts returns the current facts, or ErrNoFacts. previous are vmlet's labels on the
+	// Node: what could not be probed keeps its label. After an error it is called again
+	// only when Changed is closed.
 	Facts(ctx context.Context, previous map[string]string) (Facts, error)
-	// Changed is closed when the facts are others than those that Facts returns
-	// if it is called before.
+	// Changed is closed when the facts differ from those that Facts returns after this
+	// call.
 	Changed() <-chan struct{}
 }
 
 // Facts are what the labels follow from, at one time.
 type Facts struct {
-	// Labels of what the machine can do. Those that hang on what could not be
-	// asked are among them, as they were.
+	// Labels of what the machine can do. They include those that depend on what could
+	// not be probed, with their former values.
 	Labels map[string]string
 	// Schedulable: VMs can be started; nil: not known.
 	Schedulable *bool
@@ -33,7 +33,7 @@ type Facts struct {
 	CPUManager *bool
 }
 
-// fields are the labels to be written, and those of which nothing is known.
+// fields returns the labels to write, and those whose values are unknown.
 func (f Facts) fields() (known map[field]string, unknown map[field]bool) {
 	known, unknown = map[field]string{}, map[field]bool{}
 	for key, value := range f.Labels {

@@ -72,7 +72,7 @@ func TestFlapping(t *testing.T) {
 			a.becomes(fmt.Sprint("vmm-", i))
 			time.Sleep(10 * time.Second)
 		}
-		time.Sleep(supplyRefill)
+		time.Sleep(longRunEach)
 		if n := a.writes(begin); n > 75 {
 			t.Errorf("%d writes", n)
 		}

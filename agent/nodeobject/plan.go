@@ -35,7 +35,7 @@ type Conflict struct {
 }
 
 // plan is one apply: what it names is ours afterwards, and what we have now and
-// it doesn't name is gone, or left to those who have it in common with us.
+// it doesn't name is gone, or left to its other owners.
 type plan struct {
 	fields map[field]string
 	// changes are the fields for whose sake it is made, sorted: none, and there
@@ -119,8 +119,8 @@ func (f field) live(meta *metav1.ObjectMeta) (value string, there bool) {
 	return value, there
 }
 
-// ownership is who has which labels and annotations, as the API server sees it
-// (managedFields). Who has a field in common with us counts as an owner, too.
+// ownership is the field managers of the labels and annotations (managedFields). A
+// manager that shares a field with us counts as an owner, too.
 type ownership struct {
 	ours   map[field]bool
 	others map[field][]string // by field, the names of the managers, sorted

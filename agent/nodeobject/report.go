@@ -39,28 +39,28 @@ type Outcomes struct {
 	Paused, Skipped, Aside bool
 }
 
-// tally is the outcomes as they come.
-type tally struct {
+// counters collect the outcomes. They may be used concurrently.
+type counters struct {
 	mu sync.Mutex
 	o  Outcomes
 }
 
-func (t *tally) count(note func(*Outcomes)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	note(&t.o)
+func (c *counters) update(change func(*Outcomes)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.o)
 }
 
-func (t *tally) get() Outcomes {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.o
+func (c *counters) get() Outcomes {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.o
 }
 
-// say logs something and has an event written, unless it was the last thing that
-// was said of its topic.
-func (r *reconciler) say(topic, kind, reason, text string) {
-	if !r.news(topic, reason+text) {
+// report logs a text and writes it as an event, unless it was the last report of its
+// topic.
+func (r *reconciler) report(topic, kind, reason, text string) {
+	if !r.isNew(topic, reason+text) {
 		return
 	}
 	if kind == corev1.EventTypeWarning {
@@ -68,64 +68,65 @@ func (r *reconciler) say(topic, kind, reason, text string) {
 	} else {
 		r.log.Info(text)
 	}
-	r.tell(kind, reason, text)
+	r.event(kind, reason, text)
 }
 
-// news reports whether a text is another than the last of its topic, and notes it.
-func (r *reconciler) news(topic, text string) bool {
-	if r.said[topic] == text {
+// isNew records a text as the last report of its topic, and returns whether it differs
+// from the one before.
+func (r *reconciler) isNew(topic, text string) bool {
+	if r.reported[topic] == text {
 		return false
 	}
-	r.said[topic] = text
+	r.reported[topic] = text
 	return true
 }
 
-// unsay ends a topic. It reports whether there was something to end.
-func (r *reconciler) unsay(topic string) bool {
-	was := r.said[topic] != ""
-	delete(r.said, topic)
+// clear forgets a topic's last report, and returns whether there was one.
+func (r *reconciler) clear(topic string) bool {
+	was := r.reported[topic] != ""
+	delete(r.reported, topic)
 	return was
 }
 
-// tellSchedulable: that VMs can be started is news only after they couldn't be.
-func (r *reconciler) tellSchedulable() {
+// reportSchedulable: that VMs can be started is news only after they couldn't be.
+func (r *reconciler) reportSchedulable() {
 	switch s := r.facts.Schedulable; {
 	case s == nil:
 	case !*s:
-		r.say("schedulable", corev1.EventTypeWarning, "VmletNotSchedulable", "no VM can be started on this node: "+r.facts.Reason)
-	case r.unsay("schedulable"):
+		r.report("schedulable", corev1.EventTypeWarning, "VmletNotSchedulable", "no VM can be started on this node: "+r.facts.Reason)
+	case r.clear("schedulable"):
 		r.log.Info("VMs can be started again")
-		r.tell(corev1.EventTypeNormal, "VmletSchedulable", "VMs can be started on this node again")
+		r.event(corev1.EventTypeNormal, "VmletSchedulable", "VMs can be started on this node again")
 	}
 }
 
-// tellStanding says it on the Node; the log has it already.
-func (r *reconciler) tellStanding() {
+// reportStanding says it on the Node; the log has it already.
+func (r *reconciler) reportStanding() {
 	s := r.standing
-	r.tally.count(func(o *Outcomes) { o.Aside = s.Aside })
+	r.counters.update(func(o *Outcomes) { o.Aside = s.Aside })
 	switch {
 	case s.Aside:
-		if r.news("aside", s.Reason) {
-			r.tell(corev1.EventTypeNormal, "VmletStandsAside", "KubeVirt's virt-handler is on this node ("+s.Reason+"): vmlet leaves the labels and devices.kubevirt.io resources to it. To have vmlet do it, set kubernetes.takeOver")
+		if r.isNew("aside", s.Reason) {
+			r.event(corev1.EventTypeNormal, "VmletStandsAside", "KubeVirt's virt-handler is on this node ("+s.Reason+"): vmlet leaves the labels and devices.kubevirt.io resources to it. To have vmlet do it, set kubernetes.takeOver")
 		}
-	case r.unsay("aside"):
-		r.tell(corev1.EventTypeNormal, "VmletTakesUp", "KubeVirt's virt-handler has left this node, or is to be taken over from: vmlet writes the labels and offers the devices.kubevirt.io resources")
+	case r.clear("aside"):
+		r.event(corev1.EventTypeNormal, "VmletTakesUp", "KubeVirt's virt-handler has left this node, or is to be taken over from: vmlet writes the labels and offers the devices.kubevirt.io resources")
 	}
 }
 
-func (r *reconciler) tellSkipping(all, labels bool) {
+func (r *reconciler) reportSkipping(all, labels bool) {
 	switch {
 	case all:
-		r.say("skip", corev1.EventTypeNormal, "VmletSkips", "the annotation "+AnnotationSkip+" is there: vmlet leaves this Node as it is, with the labels that it has")
+		r.report("skip", corev1.EventTypeNormal, "VmletSkips", "the annotation "+AnnotationSkip+" is there: vmlet leaves this Node as it is, with the labels that it has")
 	case labels:
-		r.say("skip", corev1.EventTypeNormal, "VmletSkipsLabels", "the annotation "+AnnotationSkipLabels+" is there: vmlet leaves the labels of what the machine can do as they are")
-	case r.unsay("skip"):
-		r.tell(corev1.EventTypeNormal, "VmletSkipsNoMore", "vmlet writes the labels of this Node again")
+		r.report("skip", corev1.EventTypeNormal, "VmletSkipsLabels", "the annotation "+AnnotationSkipLabels+" is there: vmlet leaves the labels of what the machine can do as they are")
+	case r.clear("skip"):
+		r.event(corev1.EventTypeNormal, "VmletSkipsNoMore", "vmlet writes the labels of this Node again")
 	}
 }
 
-// That something is put back is told when it was manyPutBack times, each at most
-// putBackRest after the one before: once a person may do it by mistake.
+// A value that is put back is reported the manyPutBack-th time, if each time was at
+// most putBackRest after the one before: once, a person may remove it by mistake.
 const (
 	manyPutBack = 3
 	putBackRest = time.Hour
@@ -146,23 +147,23 @@ func (r *reconciler) putsBack(p plan) bool {
 	})
 }
 
-func (r *reconciler) tellPutBack(p plan, now time.Time) {
+func (r *reconciler) reportPutBack(p plan, now time.Time) {
 	if now.Sub(r.back.last) > putBackRest {
 		r.back.times = 0
-		r.unsay("back")
+		r.clear("back")
 	}
 	r.back.times++
 	r.back.last = now
 	if r.back.times == manyPutBack {
-		r.say("back", corev1.EventTypeNormal, "VmletPutsBack", fmt.Sprintf(
+		r.report("back", corev1.EventTypeNormal, "VmletPutsBack", fmt.Sprintf(
 			"something else takes away what vmlet writes to this Node, and vmlet puts it back: %s. Find out who does it: the API server's audit log says so", names(p.changes)))
 	}
 }
 
-// tellConflicts says which keys are others', once for each set of them.
-func (r *reconciler) tellConflicts(now []Conflict) {
+// reportConflicts says which keys are others', once for each set of them.
+func (r *reconciler) reportConflicts(now []Conflict) {
 	var before []Conflict
-	r.tally.count(func(o *Outcomes) {
+	r.counters.update(func(o *Outcomes) {
 		before = o.Conflicting
 		o.Conflicting = now
 		for _, c := range now {
@@ -172,7 +173,7 @@ func (r *reconciler) tellConflicts(now []Conflict) {
 		}
 	})
 	if len(now) == 0 {
-		if r.unsay("conflicts") {
+		if r.clear("conflicts") {
 			r.log.Info("no label is another manager's any more")
 		}
 		return
@@ -180,7 +181,7 @@ func (r *reconciler) tellConflicts(now []Conflict) {
 	if slices.EqualFunc(before, now, same) {
 		return
 	}
-	r.say("conflicts", corev1.EventTypeWarning, "VmletConflict", fmt.Sprintf(
+	r.report("conflicts", corev1.EventTypeWarning, "VmletConflict", fmt.Sprintf(
 		"labels of this Node are another field manager's and are left as they are: %s. To have vmlet write one, take it away: kubectl label node %s %s-",
 		described(now), r.node.Name, now[0].Key))
 }

@@ -33,7 +33,7 @@ func NewWatch(client *kube.Client, log *slog.Logger) *Watch {
 }
 
 // Run follows them until ctx ends. While the API server can't be reached, what was
-// last seen stands.
+// last seen stays.
 func (w *Watch) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
@@ -82,7 +82,7 @@ func (s store) Add(o any) error {
 		}
 		after := objects{}
 		for uid, old := range before {
-			if old.Name != fresh.Name || old.Namespace != fresh.Namespace { // else it was made anew
+			if old.Name != fresh.Name || old.Namespace != fresh.Namespace { // else it was created again
 				after[uid] = old
 			}
 		}

@@ -43,7 +43,7 @@ func (p *Pods) Run(ctx context.Context, source cache.ListerWatcher) {
 }
 
 // slim keeps of a pod only what the agent reads: a node may have hundreds, and each
-// takes some 10 KiB as a whole. Whoever reads more of a pod adds it here.
+// takes some 10 KiB as a whole. Code that reads more of a pod adds it here.
 func slim(o any) (any, error) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
