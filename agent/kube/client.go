@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 )
 
 // FieldManager is the agent's name as the owner of the fields that it writes.
@@ -124,7 +125,7 @@ func (c *Client) connect(access *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	httpClient, err := rest.HTTPClientFor(access)
+	httpClient, err := rest.HTTPClientFor(withTokenFile(access))
 	if err != nil {
 		return fmt.Errorf("connecting to the API server at %s: %w", access.Host, err)
 	}
@@ -150,6 +151,19 @@ func (c *Client) connect(access *rest.Config) error {
 		}
 	}
 	return nil
+}
+
+// withTokenFile has a token's file read again as soon as its token is refused, and not
+// only each minute, as client-go does by itself.
+func withTokenFile(access *rest.Config) *rest.Config {
+	path := access.BearerTokenFile
+	if path == "" {
+		return access
+	}
+	access = rest.CopyConfig(access)
+	access.BearerToken, access.BearerTokenFile = "", ""
+	access.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedFileTokenSource(path)))
+	return access
 }
 
 // newCodecs know the types of the groups above, and no others.
