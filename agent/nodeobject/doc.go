@@ -4,7 +4,7 @@
 // knows whether a virt-handler of KubeVirt's does the same on this node.
 //
 // Labels are written by server-side apply (field manager kube.FieldManager):
-// only keys of our own, never by force, and only if something is otherwise than it
+// only keys of our own, never by force, and only if something differs from what it
 // should be. What is to be written is decided from what was last seen of the Node
 // alone, see makePlan. docs/node-object.md is for its users.
 package nodeobject
