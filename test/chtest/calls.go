@@ -19,9 +19,6 @@ func (m *VMM) create(t tree) error {
 	for _, net := range items(t, "net") {
 		delete(net, "fds")
 	}
-	for _, device := range items(t, "devices") {
-		delete(device, "fd")
-	}
 	m.config = t
 	if err := m.openConsoles(); err != nil {
 		return err
@@ -46,10 +43,8 @@ func (m *VMM) boot() error {
 	if m.config == nil {
 		return errNoVM()
 	}
-	if m.serial == nil {
-		if err := m.openConsoles(); err != nil {
-			return err
-		}
+	if err := m.openConsoles(); err != nil {
+		return err
 	}
 	v, err := m.newVM(nil)
 	if err != nil {
@@ -109,10 +104,7 @@ func (m *VMM) delete() error {
 			return err
 		}
 	}
-	// The socket of a console that no VM used stays where it is, in the way of
-	// the next.
-	m.closeConsoles()
-	m.config = nil
+	m.config, m.serial = nil, nil
 	for _, file := range m.descriptors {
 		file.Close()
 	}
@@ -135,15 +127,12 @@ func (m *VMM) reboot() error {
 	}
 	m.vm.end()
 	m.vm = nil
-	if err := m.openConsoles(); err != nil {
-		return err
-	}
 	v, err := m.newVM(nil)
 	if err != nil {
 		return err
 	}
 	if err := v.start(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.vm = v
@@ -181,9 +170,6 @@ func (m *VMM) info() (any, error) {
 		out["state"], out["device_tree"] = m.vm.state, m.vm.bus.tree()
 		if c.Balloon != nil {
 			size -= min(size, c.Balloon.Size)
-		}
-		if c.Memory.Method == "VirtioMem" {
-			size += c.Memory.plugged()
 		}
 	}
 	out["memory_actual_size"] = size
@@ -289,8 +275,7 @@ func (m *VMM) removeDevice(t tree) error {
 		return fmt.Errorf("there is no device %q", id)
 	}
 	switch d.kind {
-	case "disks", "net", "pmem", "fs", "vsock", "devices", "user_devices":
-	default:
+	case "": // one that a boot made of another part of the configuration
 		return fmt.Errorf("device %q can't be removed", id)
 	}
 	for _, device := range items(m.config, "net") {

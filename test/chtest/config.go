@@ -21,39 +21,30 @@ type config struct {
 		Kernel    string `json:"kernel"`
 		Initramfs string `json:"initramfs"`
 	} `json:"payload"`
-	RateLimitGroups []struct {
-		ID string `json:"id"`
-	} `json:"rate_limit_groups"`
-	Disks   []diskConfig `json:"disks"`
-	Net     []netConfig  `json:"net"`
-	Fs      []deviceConf `json:"fs"`
-	Generic []deviceConf `json:"generic_vhost_user"`
-	Pmem    []pmemConfig `json:"pmem"`
-	Rng     struct {
+	Disks []diskConfig `json:"disks"`
+	Net   []netConfig  `json:"net"`
+	Rng   struct {
 		pciConfig
 		Src string `json:"src"`
 	} `json:"rng"`
-	Rtc     *pciConfig `json:"rtc"`
 	Balloon *struct {
 		pciConfig
 		Size uint64 `json:"size"`
 	} `json:"balloon"`
-	Serial      consoleConfig `json:"serial"`
-	Console     consoleConfig `json:"console"`
-	Debug       consoleConfig `json:"debug_console"`
-	Devices     []deviceConf  `json:"devices"`
-	UserDevices []deviceConf  `json:"user_devices"`
-	Vdpa        []deviceConf  `json:"vdpa"`
-	Vsock       *vsockConfig  `json:"vsock"`
-	Numa        []struct {
+	Console struct {
+		pciConfig
+		Mode string `json:"mode"`
+	} `json:"console"`
+	Devices []deviceConfig `json:"devices"`
+	Vsock   *vsockConfig   `json:"vsock"`
+	Numa    []struct {
 		ID          uint64   `json:"guest_numa_id"`
 		MemoryZones []string `json:"memory_zones"`
 		PciSegments []uint64 `json:"pci_segments"`
 	} `json:"numa"`
 	Watchdog bool `json:"watchdog"`
 	Platform *struct {
-		Segments      uint64   `json:"num_pci_segments"`
-		IommuSegments []uint64 `json:"iommu_segments"`
+		Segments uint64 `json:"num_pci_segments"`
 	} `json:"platform"`
 	Tpm *struct {
 		Socket string `json:"socket"`
@@ -74,8 +65,7 @@ type topology struct {
 
 type memoryConfig struct {
 	zoneConfig
-	Method string       `json:"hotplug_method"`
-	Zones  []zoneConfig `json:"zones"`
+	Zones []zoneConfig `json:"zones"`
 }
 
 type zoneConfig struct {
@@ -88,7 +78,6 @@ type zoneConfig struct {
 	HugepageSize *uint64 `json:"hugepage_size"`
 	HostNode     *uint64 `json:"host_numa_node"`
 	Hotplug      *uint64 `json:"hotplug_size"`
-	Hotplugged   *uint64 `json:"hotplugged_size"`
 }
 
 type pciConfig struct {
@@ -100,58 +89,30 @@ type pciConfig struct {
 
 type diskConfig struct {
 	pciConfig
-	Path            string          `json:"path"`
-	Readonly        bool            `json:"readonly"`
-	Queues          uint64          `json:"num_queues"`
-	QueueSize       uint64          `json:"queue_size"`
-	VhostUser       bool            `json:"vhost_user"`
-	VhostSocket     string          `json:"vhost_socket"`
-	Serial          string          `json:"serial"`
-	ImageType       string          `json:"image_type"`
-	RateLimitGroup  string          `json:"rate_limit_group"`
-	RateLimiter     json.RawMessage `json:"rate_limiter_config"`
-	LockGranularity string          `json:"lock_granularity"`
+	Path            string `json:"path"`
+	Readonly        bool   `json:"readonly"`
+	Queues          uint64 `json:"num_queues"`
+	QueueSize       uint64 `json:"queue_size"`
+	Serial          string `json:"serial"`
+	ImageType       string `json:"image_type"`
+	LockGranularity string `json:"lock_granularity"`
 }
 
 type netConfig struct {
 	pciConfig
-	Tap         string          `json:"tap"`
-	IP          string          `json:"ip"`
-	Mask        string          `json:"mask"`
-	MTU         *uint64         `json:"mtu"`
-	Queues      uint64          `json:"num_queues"`
-	QueueSize   uint64          `json:"queue_size"`
-	VhostUser   bool            `json:"vhost_user"`
-	VhostSocket string          `json:"vhost_socket"`
-	Fds         []int           `json:"fds"`
-	RateLimiter json.RawMessage `json:"rate_limiter_config"`
-	TSO         bool            `json:"offload_tso"`
-	UFO         bool            `json:"offload_ufo"`
-	Csum        bool            `json:"offload_csum"`
+	Tap       string  `json:"tap"`
+	MTU       *uint64 `json:"mtu"`
+	Queues    uint64  `json:"num_queues"`
+	QueueSize uint64  `json:"queue_size"`
+	Fds       []int   `json:"fds"`
+	TSO       bool    `json:"offload_tso"`
+	UFO       bool    `json:"offload_ufo"`
+	Csum      bool    `json:"offload_csum"`
 }
 
-type pmemConfig struct {
+type deviceConfig struct {
 	pciConfig
-	File          string  `json:"file"`
-	Size          *uint64 `json:"size"`
-	DiscardWrites bool    `json:"discard_writes"`
-}
-
-type consoleConfig struct {
-	pciConfig
-	Mode   string `json:"mode"`
-	File   string `json:"file"`
-	Socket string `json:"socket"`
-}
-
-// deviceConf is any other device's.
-type deviceConf struct {
-	pciConfig
-	Path      string `json:"path"`
-	Socket    string `json:"socket"`
-	Fd        *int   `json:"fd"`
-	Queues    uint64 `json:"num_queues"`
-	QueueSize uint64 `json:"queue_size"`
+	Path string `json:"path"`
 }
 
 type vsockConfig struct {
@@ -201,10 +162,7 @@ func clone(value any) any {
 // one is called that has none (vmm/src/device_manager.rs). They come in the order
 // in which a boot makes them.
 func deviceLists() []deviceList {
-	return []deviceList{
-		{"disks", "_disk"}, {"net", "_net"}, {"generic_vhost_user", "_generic_vhost_user"}, {"fs", "_fs"}, {"pmem", "_pmem"},
-		{"vsock", "_vsock"}, {"vdpa", "_vdpa"}, {"devices", "_vfio"}, {"user_devices", "_vfio_user"},
-	}
+	return []deviceList{{"disks", "_disk"}, {"net", "_net"}, {"vsock", "_vsock"}, {"devices", "_vfio"}}
 }
 
 type deviceList struct{ field, prefix string }
@@ -257,47 +215,11 @@ func removeItem(t tree, id string) bool {
 	return removed
 }
 
-// sockets are those of other programs, which the VMM connects to.
-func (c *config) sockets() []string {
-	var out []string
-	for _, d := range slices.Concat(c.Fs, c.Generic, c.UserDevices) {
-		out = append(out, d.Socket)
-	}
-	for _, d := range c.Disks {
-		if d.VhostUser {
-			out = append(out, d.VhostSocket)
-		}
-	}
-	for _, d := range c.Net {
-		if d.VhostUser {
-			out = append(out, d.VhostSocket)
-		}
-	}
-	if c.Tpm != nil {
-		out = append(out, c.Tpm.Socket)
-	}
-	return out
-}
-
-// total is the VM's memory in bytes, with what was added since its boot.
-func (m *memoryConfig) total() uint64 {
-	return m.boot() + m.plugged()
-}
-
+// boot is the VM's memory in bytes.
 func (m *memoryConfig) boot() uint64 {
 	size := m.Size
 	for _, z := range m.Zones {
 		size += z.Size
-	}
-	return size
-}
-
-func (m *memoryConfig) plugged() uint64 {
-	var size uint64
-	for _, z := range append(slices.Clone(m.Zones), m.zoneConfig) {
-		if z.Hotplugged != nil {
-			size += *z.Hotplugged
-		}
 	}
 	return size
 }

@@ -109,19 +109,10 @@ func (v *vm) prepare(d *device, t tree) error {
 		return v.startNet(t)
 	case "vsock":
 		return v.startVsock(d, t)
-	case "pmem":
-		var c pmemConfig
-		if err := convert(t, &c); err != nil {
-			return err
-		}
-		return v.startPmem(c)
 	}
-	var c deviceConf
+	var c deviceConfig
 	if err := convert(t, &c); err != nil {
 		return err
-	}
-	if c.Socket != "" {
-		return v.reach(c.Socket)
 	}
 	if err := v.vmm.fence.allows(c.Path, "r"); err != nil {
 		return err
@@ -148,8 +139,6 @@ func (v *vm) startNet(t tree) error {
 		return err
 	}
 	switch {
-	case c.VhostUser:
-		return v.reach(c.VhostSocket)
 	case c.Tap == "" && len(c.Fds) > 0:
 		for _, fd := range c.Fds {
 			if err := v.vmm.checkTap(fd); err != nil {
@@ -184,27 +173,7 @@ func (m *VMM) checkTap(fd int) error {
 	return nil
 }
 
-func (v *vm) startPmem(c pmemConfig) error {
-	flags := os.O_RDWR
-	if c.DiscardWrites {
-		flags = os.O_RDONLY
-	}
-	file, err := v.vmm.fence.open(c.File, flags, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() == 0 || info.Size()%(2<<20) != 0 {
-		return fmt.Errorf("%s has %d bytes: want a multiple of 2 MiB", c.File, info.Size())
-	}
-	return nil
-}
-
-// startVsock listens for connections to the guest, who listens on no port.
+// startVsock listens for connections to the guest, which takes none.
 func (v *vm) startVsock(d *device, t tree) error {
 	var c vsockConfig
 	if err := convert(t, &c); err != nil {
@@ -221,15 +190,6 @@ func (v *vm) startVsock(d *device, t tree) error {
 		return err
 	}
 	listener.SetUnlinkOnClose(false)
-	go func() {
-		for {
-			conn, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go refuseVsock(conn)
-		}
-	}()
 	v.vsock = true
 	d.end = func() {
 		listener.Close()
@@ -239,20 +199,12 @@ func (v *vm) startVsock(d *device, t tree) error {
 	return nil
 }
 
-// refuseVsock hears which port is wanted, and hangs up.
-func refuseVsock(conn *net.UnixConn) {
-	conn.SetReadDeadline(time.Now().Add(time.Minute))
-	line := make([]byte, 64)
-	conn.Read(line)
-	conn.Close()
-}
-
 // tree is the devices' part of vm.info.
 func (b *pciBus) tree() map[string]any {
 	out := map[string]any{}
 	for id, d := range b.devices {
 		node := map[string]any{"id": id, "resources": []any{}, "children": []string{}}
-		if d.kind == "devices" || d.kind == "user_devices" {
+		if d.kind == "devices" {
 			node["pci_bdf"] = d.bdf
 		} else {
 			parent := "_virtio-pci-" + id
@@ -287,12 +239,9 @@ func (b *pciBus) counters() map[string]map[string]uint64 {
 // addOwn makes the devices that a boot makes of other parts of the configuration: they
 // can't be removed.
 func (v *vm) addOwn(c *config) error {
-	balloon, rtc := pciConfig{}, pciConfig{}
+	var balloon pciConfig
 	if c.Balloon != nil {
 		balloon = c.Balloon.pciConfig
-	}
-	if c.Rtc != nil {
-		rtc = *c.Rtc
 	}
 	random, err := v.vmm.fence.open(c.Rng.Src, os.O_RDONLY, 0)
 	if err != nil {
@@ -305,7 +254,7 @@ func (v *vm) addOwn(c *config) error {
 		pci    pciConfig
 	}{
 		{c.Console.Mode != "Off", "__console", c.Console.pciConfig}, {true, "__rng", c.Rng.pciConfig},
-		{c.Balloon != nil, "__balloon", balloon}, {c.Watchdog, "__watchdog", pciConfig{}}, {c.Rtc != nil, "__rtc", rtc},
+		{c.Balloon != nil, "__balloon", balloon}, {c.Watchdog, "__watchdog", pciConfig{}},
 	}
 	for _, o := range own {
 		if !o.wanted {

@@ -24,9 +24,6 @@ func (v *vm) startDisk(d *device, t tree) error {
 	if err := convert(t, &c); err != nil {
 		return err
 	}
-	if c.VhostUser {
-		return v.reach(c.VhostSocket)
-	}
 	if c.Path == "" {
 		return errors.New("a disk without a path")
 	}

@@ -2,7 +2,6 @@ package chtest
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -24,9 +23,6 @@ func (m *VMM) endpoints(k Knobs) map[string]endpoint {
 	plain := func(do func() error) endpoint {
 		return endpoint{do: func(*request, tree) (any, error) { return nil, do() }}
 	}
-	add := func(list deviceList, s shape) endpoint {
-		return endpoint{body: s, do: func(r *request, t tree) (any, error) { return m.addDevice(list, r, t) }}
-	}
 	e := map[string]endpoint{
 		"vmm.ping":     {get: true, careless: true, do: func(*request, tree) (any, error) { return m.ping(k), nil }},
 		"vm.info":      {get: true, careless: true, do: func(*request, tree) (any, error) { return m.info() }},
@@ -38,26 +34,17 @@ func (m *VMM) endpoints(k Knobs) map[string]endpoint {
 
 		"vm.create":        {body: vmShape(), do: func(_ *request, t tree) (any, error) { return nil, m.create(t) }},
 		"vm.resize":        {body: resizeShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resize(t) }},
-		"vm.resize-disk":   {body: resizeDiskShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resizeDisk(t) }},
 		"vm.resize-zone":   {body: resizeZoneShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resizeZone(t) }},
 		"vm.remove-device": {body: removeShape(), do: func(_ *request, t tree) (any, error) { return nil, m.removeDevice(t) }},
 		"vm.snapshot":      {body: snapshotShape(), do: func(_ *request, t tree) (any, error) { return nil, m.snapshot(t) }},
-		"vm.restore":       {body: restoreShape(!k.NoOnDemand), do: m.restoreCall},
+		"vm.restore":       {body: restoreShape(), do: m.restoreCall},
 	}
-	for _, call := range []string{"vm.send-migration", "vm.receive-migration"} {
-		e[call] = endpoint{body: record(false), do: func(*request, tree) (any, error) {
-			return nil, errors.New("the stand-in migrates nothing")
-		}}
-	}
-	shapes := map[string]shape{"disks": diskShape(), "net": netShape(), "fs": fsShape(), "generic_vhost_user": genericShape(),
-		"pmem": pmemShape(), "vsock": vsockShape(), "vdpa": vdpaShape(), "devices": deviceShape(), "user_devices": userDeviceShape()}
-	calls := map[string]string{"disks": "disk", "generic_vhost_user": "generic-vhost-user", "devices": "device", "user_devices": "user-device"}
-	for _, list := range deviceLists() {
-		name := calls[list.field]
-		if name == "" {
-			name = list.field
-		}
-		e["vm.add-"+name] = add(list, shapes[list.field])
+	for i, c := range []struct {
+		name  string
+		shape shape
+	}{{"disk", diskShape()}, {"net", netShape()}, {"vsock", vsockShape()}, {"device", deviceShape()}} {
+		list := deviceLists()[i]
+		e["vm.add-"+c.name] = endpoint{body: c.shape, do: func(r *request, t tree) (any, error) { return m.addDevice(list, r, t) }}
 	}
 	return e
 }
@@ -112,11 +99,6 @@ func (m *VMM) perform(e endpoint, call string, r *request, body tree) (int, stri
 	answer, err := e.do(r, body)
 	var f *fault
 	switch {
-	case errors.Is(err, errPanic):
-		// The thread of the calls goes on for as long as it takes to say so.
-		fmt.Fprintln(m.options.Stderr, "thread 'vmm' panicked")
-		m.leaving, m.leavingCode = true, 1
-		return failed(refusal(call, err))
 	case errors.As(err, &f) && f.status == http.StatusBadRequest:
 		return failed(f)
 	case err != nil:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -27,7 +26,6 @@ type field struct {
 	required bool
 	fallback func() any // nil: none
 	alias    string
-	hidden   bool // taken and not kept
 }
 
 func need(name string, s shape) field { return field{name: name, shape: s, required: true} }
@@ -36,9 +34,8 @@ func def(name string, s shape, value any) field {
 	return field{name: name, shape: s, fallback: func() any { return value }}
 }
 
-// record is an object. Fields that it doesn't know are left out, unless it is
-// closed: then they are refused.
-func record(closed bool, groups ...[]field) shape {
+// record is an object. Fields that it doesn't know are left out.
+func record(groups ...[]field) shape {
 	fields := slices.Concat(groups...)
 	return func(raw json.RawMessage) (any, error) {
 		given, err := members(raw)
@@ -49,11 +46,6 @@ func record(closed bool, groups ...[]field) shape {
 		for _, f := range fields {
 			if err := f.take(given, out); err != nil {
 				return nil, err
-			}
-		}
-		if closed {
-			for name := range given {
-				return nil, fmt.Errorf("field %q is not known", name)
 			}
 		}
 		return out, nil
@@ -67,9 +59,7 @@ func (f field) take(given map[string]json.RawMessage, out tree) error {
 			return fmt.Errorf("field %q is given twice", f.name)
 		}
 		raw, ok = other, true
-		delete(given, f.alias)
 	}
-	delete(given, f.name)
 	optional := !f.required && f.fallback == nil
 	switch {
 	case !ok && f.required:
@@ -77,18 +67,14 @@ func (f field) take(given map[string]json.RawMessage, out tree) error {
 	case !ok && optional, ok && optional && string(raw) == "null":
 		return nil
 	case !ok:
-		if value := f.fallback(); value != nil && !f.hidden {
-			out[f.name] = value
-		}
+		out[f.name] = f.fallback()
 		return nil
 	}
 	value, err := f.shape(raw)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	if !f.hidden {
-		out[f.name] = value
-	}
+	out[f.name] = value
 	return nil
 }
 
@@ -207,17 +193,6 @@ func hardwareAddress(raw json.RawMessage) (any, error) {
 	return address.String(), nil
 }
 
-func ipAddress(raw json.RawMessage) (any, error) {
-	value, err := text(raw)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := netip.ParseAddr(value.(string)); err != nil {
-		return nil, err
-	}
-	return value, nil
-}
-
 // deadDescriptors are numbers of descriptors in a body: they mean nothing, and
 // are kept as -1 so that it can be seen how many there were.
 func deadDescriptors(raw json.RawMessage) (any, error) {
@@ -230,12 +205,4 @@ func deadDescriptors(raw json.RawMessage) (any, error) {
 		dead[i] = -1
 	}
 	return dead, nil
-}
-
-func deadDescriptor(raw json.RawMessage) (any, error) {
-	var given int32
-	if string(raw) == "null" || json.Unmarshal(raw, &given) != nil {
-		return nil, fmt.Errorf("a descriptor is expected, not %.40s", raw)
-	}
-	return -1, nil
 }

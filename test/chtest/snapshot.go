@@ -63,9 +63,6 @@ func (m *VMM) snapshot(t tree) error {
 	if v == nil {
 		return errNotBooted()
 	}
-	if v.busy() {
-		return errRestoring
-	}
 	m.events.emit("vm", "snapshotting", nil)
 	if v.state != paused {
 		return fmt.Errorf("a VM that is %s can't be written down", v.state)
@@ -125,9 +122,8 @@ func (m *VMM) writeNew(path string, write func(*os.File) error) error {
 
 // restoring is where a VM's memory comes from.
 type restoring struct {
-	path     string
-	ranges   []memoryRange
-	onDemand bool
+	path   string
+	ranges []memoryRange
 }
 
 // restoreCall counts the descriptors before it looks at anything else.
@@ -156,8 +152,7 @@ func (m *VMM) restoreCall(r *request, t tree) (any, error) {
 	if err != nil {
 		return nil, causedBy(err, "%s", configFile)
 	}
-	onDemand := t["memory_restore_mode"] == "OnDemand"
-	if prefault, _ := t["prefault"].(bool); prefault && onDemand {
+	if prefault, _ := t["prefault"].(bool); prefault && t["memory_restore_mode"] == "OnDemand" {
 		return nil, errors.New("prefault and OnDemand exclude each other")
 	}
 	if err := matchNets(next, nets); err != nil {
@@ -166,7 +161,7 @@ func (m *VMM) restoreCall(r *request, t tree) (any, error) {
 	r.files = nil
 	m.giveNets(next, nets, files)
 	resume, _ := t["resume"].(bool)
-	if err := m.restore(next, path, onDemand, resume); err != nil {
+	if err := m.restore(next, path, resume); err != nil {
 		if deleting := m.delete(); deleting != nil {
 			return nil, deleting
 		}
@@ -229,7 +224,7 @@ func (m *VMM) giveNets(t tree, given []tree, files []*os.File) {
 }
 
 // restore makes the VM. Whatever fails from here on, it is deleted after.
-func (m *VMM) restore(next tree, path string, onDemand, resume bool) error {
+func (m *VMM) restore(next tree, path string, resume bool) error {
 	ranges, err := m.readState(path)
 	if err != nil {
 		return causedBy(err, "%s", stateFile)
@@ -238,18 +233,18 @@ func (m *VMM) restore(next tree, path string, onDemand, resume bool) error {
 	if err := m.openConsoles(); err != nil {
 		return err
 	}
-	v, err := m.newVM(&restoring{filepath.Join(path, memoryFile), ranges, onDemand})
+	v, err := m.newVM(&restoring{filepath.Join(path, memoryFile), ranges})
 	if err != nil {
 		return err
 	}
 	v.state = paused
 	if err := m.restrict(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.events.emit("vm", "restoring", nil)
 	if err := v.lockDisks(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.vm = v
@@ -283,25 +278,15 @@ func (m *VMM) readState(path string) ([]memoryRange, error) {
 	return ranges.Ranges.Data, err
 }
 
-// fill reads a VM's memory: at once, or on demand. Nothing is read for a boot.
+// fill reads a VM's memory at once, also where that may be done on demand. Nothing is
+// read for a boot.
 func (v *vm) fill(r *restoring) error {
 	if r == nil || len(r.ranges) == 0 {
-		close(v.loaded)
 		return nil
-	}
-	k := v.vmm.knobs()
-	if r.onDemand && k.NoUserfaultfd {
-		close(v.loaded)
-		return errors.New("userfaultfd is not to be had")
 	}
 	file, err := v.vmm.fence.open(r.path, os.O_RDONLY, 0)
 	if err != nil {
-		close(v.loaded)
 		return err
 	}
-	if !r.onDemand {
-		defer close(v.loaded)
-		return causedBy(errors.Join(v.ram.load(file, r.ranges), file.Close()), "%s can't be read", r.path)
-	}
-	return v.fillLater(file, r.ranges, milliseconds(k.OnDemand))
+	return causedBy(errors.Join(v.ram.load(file, r.ranges), file.Close()), "%s can't be read", r.path)
 }

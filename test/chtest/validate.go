@@ -13,7 +13,7 @@ import (
 func (c *config) validate() error {
 	ids := idSet{}
 	return firstOf(
-		c.checkPayload, c.checkConsoles, c.checkCPUs,
+		c.checkPayload, func() error { return c.checkPCI(c.Console.pciConfig) }, c.checkCPUs,
 		func() error { return c.checkDisks(ids) },
 		func() error { return c.checkNets(ids) },
 		func() error { return c.checkOthers(ids) },
@@ -65,15 +65,6 @@ func (c *config) checkPayload() error {
 	return nil
 }
 
-func (c *config) checkConsoles() error {
-	for _, console := range []consoleConfig{c.Console, c.Serial} {
-		if console.Mode == "File" && console.File == "" {
-			return errors.New("a console of mode File needs a file")
-		}
-	}
-	return c.checkPCI(c.Console.pciConfig)
-}
-
 func (c *config) checkCPUs() error {
 	const most = 8192 // on x86-64
 	switch cpus := c.Cpus; {
@@ -101,11 +92,6 @@ func (c *config) checkPCI(p pciConfig) error {
 	segments := uint64(1)
 	if c.Platform != nil {
 		segments = c.Platform.Segments
-		for _, s := range c.Platform.IommuSegments {
-			if s == p.Segment && !p.Iommu {
-				return fmt.Errorf("PCI segment %d is behind the IOMMU", s)
-			}
-		}
 	}
 	switch {
 	case p.Segment >= segments:
@@ -126,42 +112,11 @@ func (c *config) checkQueues(queues, size uint64) error {
 	return nil
 }
 
-func (c *config) checkVhostUser(limited bool, socket string) error {
-	switch {
-	case !c.sharedMemory():
-		return errors.New("vhost-user needs shared memory")
-	case socket == "":
-		return errors.New("vhost_socket is missing")
-	case limited:
-		return errors.New("vhost-user devices have no rate limit")
-	}
-	return nil
-}
-
 func (c *config) checkDisks(ids idSet) error {
-	groups := map[string]bool{}
-	for _, g := range c.RateLimitGroups {
-		groups[g.ID] = true
-		if err := ids.add(g.ID); err != nil {
-			return err
-		}
-	}
 	for _, d := range c.Disks {
-		limited := d.RateLimiter != nil || d.RateLimitGroup != ""
-		if d.VhostUser {
-			if err := c.checkVhostUser(limited, d.VhostSocket); err != nil {
-				return err
-			}
-		}
 		switch {
-		case d.VhostSocket != "" && d.Path != "":
-			return errors.New("a disk has a path or a vhost_socket, not both")
-		case d.RateLimitGroup != "" && !groups[d.RateLimitGroup], d.RateLimiter != nil && d.RateLimitGroup != "":
-			return fmt.Errorf("rate limit group %q", d.RateLimitGroup)
 		case d.QueueSize <= 2:
 			return fmt.Errorf("queue size %d of a disk is too small", d.QueueSize)
-		case d.VhostUser && d.Iommu:
-			return errors.New("vhost-user devices can't be behind the IOMMU")
 		case len(d.Serial) > 20: // VIRTIO_BLK_ID_BYTES
 			return fmt.Errorf("serial %q is longer than 20 bytes", d.Serial)
 		}
@@ -175,24 +130,15 @@ func (c *config) checkDisks(ids idSet) error {
 
 func (c *config) checkNets(ids idSet) error {
 	for _, n := range c.Net {
-		if n.VhostUser {
-			if err := c.checkVhostUser(n.RateLimiter != nil, n.VhostSocket); err != nil {
-				return err
-			}
-		}
 		switch {
 		case n.Queues < 2:
 			return fmt.Errorf("%d queues of a network device: at least 2", n.Queues)
 		case n.Fds != nil && uint64(len(n.Fds))*2 != n.Queues:
 			return fmt.Errorf("%d descriptors for %d queues: want one for two", len(n.Fds), n.Queues)
-		case n.VhostUser && n.Iommu:
-			return errors.New("vhost-user devices can't be behind the IOMMU")
 		case n.MTU != nil && *n.MTU < 1280:
 			return fmt.Errorf("MTU %d is too small", *n.MTU)
 		case !n.Csum && (n.TSO || n.UFO):
 			return errors.New("segmentation can't be offloaded without checksums")
-		case (n.IP == "") != (n.Mask == ""):
-			return errors.New("ip and mask go together")
 		}
 		for _, fd := range n.Fds {
 			if fd <= 2 {
@@ -208,16 +154,7 @@ func (c *config) checkNets(ids idSet) error {
 }
 
 func (c *config) checkOthers(ids idSet) error {
-	if len(c.Fs)+len(c.Generic)+len(c.UserDevices) > 0 && !c.sharedMemory() {
-		return errors.New("vhost-user needs shared memory")
-	}
 	var common []pciConfig
-	for _, d := range c.Fs {
-		if err := c.checkQueues(d.Queues, d.QueueSize); err != nil {
-			return err
-		}
-		common = append(common, d.pciConfig)
-	}
 	paths := map[string]bool{}
 	for _, d := range c.Devices {
 		if d.Path == "" || paths[d.Path] {
@@ -226,19 +163,7 @@ func (c *config) checkOthers(ids idSet) error {
 		paths[d.Path] = true
 		common = append(common, d.pciConfig)
 	}
-	for _, d := range c.Generic {
-		common = append(common, d.pciConfig)
-	}
-	for _, d := range c.Pmem {
-		common = append(common, d.pciConfig)
-	}
-	for _, d := range append(c.UserDevices, c.Vdpa...) {
-		common = append(common, d.pciConfig)
-	}
 	common = append(common, c.Rng.pciConfig, pciConfig{ID: c.Console.ID})
-	if c.Rtc != nil {
-		common = append(common, *c.Rtc)
-	}
 	if c.Vsock != nil {
 		if cid := c.Vsock.CID; cid <= 2 || cid == 1<<32-1 {
 			return fmt.Errorf("CID %d has a meaning of its own", cid)
@@ -246,8 +171,8 @@ func (c *config) checkOthers(ids idSet) error {
 		common = append(common, c.Vsock.pciConfig)
 	}
 	if c.Balloon != nil {
-		if c.Balloon.Size >= c.Memory.total() {
-			return fmt.Errorf("a balloon of %d bytes in memory of %d", c.Balloon.Size, c.Memory.total())
+		if c.Balloon.Size >= c.Memory.boot() {
+			return fmt.Errorf("a balloon of %d bytes in memory of %d", c.Balloon.Size, c.Memory.boot())
 		}
 		common = append(common, c.Balloon.pciConfig)
 	}
@@ -269,19 +194,6 @@ func (c *config) checkMemory() error {
 		}
 	}
 	return nil
-}
-
-// sharedMemory tells whether another process can see all of the guest's memory.
-func (c *config) sharedMemory() bool {
-	if c.Memory.Shared || c.Memory.Hugepages {
-		return true
-	}
-	for _, z := range c.Memory.Zones {
-		if !z.Shared && !z.Hugepages {
-			return false
-		}
-	}
-	return c.Memory.Size == 0
 }
 
 func (c *config) checkNuma() error {
@@ -310,11 +222,6 @@ func (c *config) checkPlatform() error {
 	if p := c.Platform; p != nil {
 		if p.Segments == 0 || p.Segments > 96 {
 			return fmt.Errorf("%d PCI segments: want 1 to 96", p.Segments)
-		}
-		for _, s := range p.IommuSegments {
-			if s >= p.Segments {
-				return fmt.Errorf("there is no PCI segment %d", s)
-			}
 		}
 	}
 	for _, r := range c.Rules {
