@@ -53,7 +53,7 @@ func (f *fence) restrict(c *config) error {
 	if c.Vsock != nil {
 		add(filepath.Dir(c.Vsock.Socket), "w")
 	}
-	if c.Net != nil {
+	if len(c.Net) > 0 {
 		add("/dev/net/tun", "rw")
 	}
 	for _, r := range c.Rules {

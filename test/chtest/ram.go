@@ -77,8 +77,7 @@ func (m *memoryConfig) layout() ([]zoneConfig, error) {
 	case m.Size != 0 && zones != nil:
 		return nil, errors.New("memory has a size or zones, not both")
 	case m.Size != 0:
-		zones = []zoneConfig{m.zoneConfig}
-		zones[0].ID = "mem0"
+		zones = []zoneConfig{{ramConfig: m.ramConfig, ID: "mem0"}}
 	}
 	seen := map[string]bool{}
 	for _, z := range zones {

@@ -78,7 +78,7 @@ func TestForm(t *testing.T) {
 func TestBodies(t *testing.T) {
 	b := newBench(t, Knobs{})
 	for body, words := range map[string]string{
-		`{"memory":{}}`:                                         `"size\" is missing`,
+		`{"memory":{}}`:                                         "size: it is missing",
 		`{"memory":{"size":-1}}`:                                "unsigned",
 		`{"memory":{"size":1.5}}`:                               "unsigned",
 		`{"memory":{"size":"1"}}`:                               "unsigned",
@@ -88,7 +88,7 @@ func TestBodies(t *testing.T) {
 		`{"memory":{"size":1,"shared":null}}`:                   "true or false",
 		`{"memory":{"size":1,"hotplug_method":"acpi"}}`:         "none of",
 		`{"memory":null}`:                                       "an object",
-		`{"memory":{"size":0,"zones":[{"size":1}]}}`:            `"id\" is missing`,
+		`{"memory":{"size":0,"zones":[{"size":1}]}}`:            "id: it is missing",
 		`{"memory":{"size":0,"zones":{}}}`:                      "an array",
 		`{"cpus":{"boot_vcpus":1}}`:                             "max_vcpus",
 		`{"cpus":{"boot_vcpus":4294967296,"max_vcpus":1}}`:      "32 bits",
@@ -98,7 +98,7 @@ func TestBodies(t *testing.T) {
 		`{"disks":[{"path":1}]}`:                                "a string",
 		`{"disks":[{"image_type":"raw"}]}`:                      "none of",
 		`{"net":[{"mac":"x"}]}`:                                 "MAC",
-		`{"net":[{"fds":["x"]}]}`:                               "descriptors",
+		`{"net":[{"fds":["x"]}]}`:                               "a descriptor",
 		`{"vsock":{"cid":3}}`:                                   "socket",
 		`{"landlock_rules":[{"path":"/"}]}`:                     "access",
 		`{"platform":{"uuid":"a","system_uuid":"b"}}`:           "twice",

@@ -8,45 +8,38 @@ import (
 
 // resize changes a VM that is booted step by step: what was done before a step
 // that fails stays. Without one only the configuration is changed, unchecked.
-func (m *VMM) resize(t tree) error {
-	if m.config == nil {
+func (m *VMM) resize(to *resizeBody) error {
+	c := m.config
+	if c == nil {
 		return errNoVM()
 	}
-	cpus, _ := m.config["cpus"].(tree)
-	balloon, _ := m.config["balloon"].(tree)
-	vcpus, hasCPUs := t["desired_vcpus"].(uint64)
-	_, hasSize := t["desired_ram"]
-	target, hasTarget := t["desired_balloon"].(uint64)
-	if m.vm == nil {
-		if hasCPUs {
-			cpus["boot_vcpus"] = vcpus
-		}
-		if hasTarget && balloon != nil {
-			balloon["size"] = target
-		}
-		return nil
+	if m.vm != nil {
+		m.events.emit("vm", "resizing", nil)
 	}
-	m.events.emit("vm", "resizing", nil)
-	if hasCPUs {
-		if err := m.vm.resizeCPUs(vcpus); err != nil {
-			return err
+	if to.VCPUs != nil {
+		if m.vm != nil {
+			if err := m.vm.resizeCPUs(*to.VCPUs, c.Cpus.Max); err != nil {
+				return err
+			}
 		}
-		cpus["boot_vcpus"] = vcpus
+		c.Cpus.Boot = *to.VCPUs
 	}
-	if hasSize {
+	if to.RAM != nil && m.vm != nil {
 		return errors.New("memory in zones is resized zone by zone")
 	}
-	if hasTarget {
-		if balloon == nil {
-			return errors.New("there is no balloon")
-		}
-		balloon["size"] = target
+	switch {
+	case to.Balloon != nil && c.Balloon != nil:
+		c.Balloon.Size = *to.Balloon
+	case to.Balloon != nil && m.vm != nil:
+		return errors.New("there is no balloon")
 	}
-	m.events.emit("vm", "resized", nil)
+	if m.vm != nil {
+		m.events.emit("vm", "resized", nil)
+	}
 	return nil
 }
 
-func (v *vm) resizeCPUs(want uint64) error {
+func (v *vm) resizeCPUs(want, most uint32) error {
 	switch {
 	case want == v.vcpus:
 		return nil
@@ -54,8 +47,8 @@ func (v *vm) resizeCPUs(want uint64) error {
 		return errors.New("0 vCPUs are none")
 	case v.fewer > 0:
 		return &fault{http.StatusTooManyRequests, []string{http.StatusText(http.StatusTooManyRequests)}}
-	case want > v.config.Cpus.Max:
-		return fmt.Errorf("%d vCPUs are more than max_vcpus %d", want, v.config.Cpus.Max)
+	case want > most:
+		return fmt.Errorf("%d vCPUs are more than max_vcpus %d", want, most)
 	}
 	if want > v.vcpus {
 		v.vcpus = want
@@ -67,9 +60,9 @@ func (v *vm) resizeCPUs(want uint64) error {
 }
 
 // resizeZone changes no memory: vmlet has no VM to which some can be added.
-func (m *VMM) resizeZone(t tree) error {
+func (m *VMM) resizeZone(b *resizeZoneBody) error {
 	if m.config == nil {
 		return errNoVM()
 	}
-	return fmt.Errorf("memory zone %q can't be resized", t["id"])
+	return fmt.Errorf("memory zone %q can't be resized", b.ID)
 }

@@ -103,7 +103,7 @@ func (s *server) handle(conn *net.UnixConn, r *request) {
 	if hungUp(conn) {
 		return
 	}
-	call, _ := strings.CutPrefix(r.path, prefix)
+	call, _ := strings.CutPrefix(r.path, apiPath)
 	knobs := s.vmm.knobs()
 	if answer, ok := knobs.Answer[call]; ok {
 		answer.send(conn)

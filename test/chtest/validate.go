@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -78,18 +79,18 @@ func (c *config) checkCPUs() error {
 	t := c.Cpus.Topology
 	switch {
 	case t == nil:
-	case t.Threads*t.Cores*t.Dies*t.Packages == 0:
+	case t.vcpus() == 0:
 		return errors.New("topology: no part may be 0")
 	case t.Threads > 2:
 		return errors.New("topology: at most 2 threads a core")
-	case t.Threads*t.Cores*t.Dies*t.Packages != c.Cpus.Max:
+	case t.vcpus() != uint64(c.Cpus.Max):
 		return fmt.Errorf("topology: the product is not max_vcpus %d", c.Cpus.Max)
 	}
 	return nil
 }
 
 func (c *config) checkPCI(p pciConfig) error {
-	segments := uint64(1)
+	segments := uint16(1)
 	if c.Platform != nil {
 		segments = c.Platform.Segments
 	}
@@ -102,11 +103,11 @@ func (c *config) checkPCI(p pciConfig) error {
 	return nil
 }
 
-func (c *config) checkQueues(queues, size uint64) error {
-	if queues > c.Cpus.Boot {
+func (c *config) checkQueues(queues uint64, size uint16) error {
+	if queues > uint64(c.Cpus.Boot) {
 		return fmt.Errorf("%d queues for %d vCPUs are too many", queues, c.Cpus.Boot)
 	}
-	if bits.OnesCount64(size) != 1 {
+	if bits.OnesCount16(size) != 1 {
 		return fmt.Errorf("queue size %d is no power of two", size)
 	}
 	return nil
@@ -188,7 +189,7 @@ func (c *config) checkMemory() error {
 	if size := c.Memory.HugepageSize; size != nil && (!c.Memory.Hugepages || bits.OnesCount64(*size) != 1) {
 		return fmt.Errorf("huge pages of %d bytes: want hugepages, and a power of two", *size)
 	}
-	for _, z := range append(c.Memory.Zones, c.Memory.zoneConfig) {
+	for _, z := range append(slices.Clip(c.Memory.Zones), zoneConfig{ramConfig: c.Memory.ramConfig}) {
 		if z.Shared && z.Mergeable {
 			return errors.New("shared memory can't be mergeable")
 		}
@@ -197,7 +198,7 @@ func (c *config) checkMemory() error {
 }
 
 func (c *config) checkNuma() error {
-	zones, segments := map[string]bool{}, map[uint64]bool{}
+	zones, segments := map[string]bool{}, map[uint16]bool{}
 	for _, n := range c.Numa {
 		for _, zone := range n.MemoryZones {
 			if zones[zone] {

@@ -21,23 +21,19 @@ const (
 type vm struct {
 	vmm     *VMM
 	state   string
-	config  *config // as it was booted
 	ram     *ram
 	machine *machine
 	bus     *pciBus
 	vsock   bool
 
-	vcpus uint64
-	fewer uint64 // how many are to be left, of which the guest has not let go yet; or 0
+	vcpus uint32
+	fewer uint32 // how many are to be left, of which the guest has not let go yet; or 0
 }
 
 // newVM makes all that a VM consists of. With a snapshot its memory is filled.
 func (m *VMM) newVM(restore *restoring) (*vm, error) {
-	c, err := look(m.config)
-	if err != nil {
-		return nil, err
-	}
-	v := &vm{vmm: m, state: created, config: c, bus: newBus(), vcpus: c.Cpus.Boot}
+	c, err := m.config, error(nil)
+	v := &vm{vmm: m, state: created, bus: newBus(), vcpus: c.Cpus.Boot}
 	if v.ram, err = mapRAM(&c.Memory, &m.fence); err != nil {
 		return nil, causedBy(err, "memory")
 	}
@@ -78,13 +74,11 @@ func (v *vm) attach(c *config) error {
 	if err := v.addOwn(c); err != nil {
 		return err
 	}
-	for _, list := range deviceLists() {
-		for _, t := range items(v.vmm.config, list.field) {
-			if _, err := v.add(list, t); err != nil {
-				// As with the real one: the list is in its hands, and is not put back.
-				delete(v.vmm.config, list.field)
-				return causedBy(err, "%s", list.field)
-			}
+	for _, d := range c.devices() {
+		if _, err := v.add(d); err != nil {
+			// As with the real one: the list is in its hands, and is not put back.
+			c.forget(d)
+			return causedBy(err, "device %q", d.pci().ID)
 		}
 	}
 	return nil
@@ -111,7 +105,7 @@ func (v *vm) start() error {
 	v.machine.boot(options)
 	v.goOn()
 	for id, d := range v.bus.devices {
-		if d.disk != nil || d.kind == "net" {
+		if _, net := d.config.(*netConfig); net || d.disk != nil {
 			v.vmm.events.emit("virtio-device", "activated", map[string]string{"id": id})
 		}
 	}
@@ -121,7 +115,7 @@ func (v *vm) start() error {
 // loadPayload looks whether a boot could read it. It is not run, but the made-up
 // guest does as one of test/guest's would that is its kernel.
 func (v *vm) loadPayload() (o guest.PVHOptions, err error) {
-	p := v.config.Payload
+	p := v.vmm.config.Payload
 	for _, path := range []string{p.Kernel, p.Firmware, p.Initramfs} {
 		if path == "" {
 			continue

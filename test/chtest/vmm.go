@@ -38,7 +38,7 @@ type VMM struct {
 	// mu is held by who acts for the VMM thread: a request, or the guest.
 	mu          sync.Mutex
 	fence       fence
-	config      tree             // nil: no VM was created
+	config      *config          // nil: no VM was created
 	vm          *vm              // nil: none is booted
 	serial      *console         // nil: none is open
 	descriptors map[int]*os.File // of network devices, by the number in the configuration
@@ -217,12 +217,10 @@ func (m *VMM) afterGuest(from *machine, reset bool) (leave bool, code int) {
 // openConsoles makes the consoles of a configuration. The guest writes to the serial
 // one alone.
 func (m *VMM) openConsoles() error {
-	for _, name := range []string{"console", "serial"} {
-		t, _ := m.config[name].(tree)
-		mode, _ := t["mode"].(string)
+	for _, mode := range []string{m.config.Console.Mode, m.config.Serial.Mode} {
 		console, err := openConsole(mode, &m.terminal)
 		if err != nil {
-			return causedBy(err, "%s: it can't be opened", name)
+			return causedBy(err, "a console can't be opened")
 		}
 		m.serial = console
 	}
