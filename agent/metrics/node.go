@@ -22,7 +22,7 @@ type nodeCollector struct {
 }
 
 func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range c.metrics.all() {
+	for _, m := range c.metrics.all {
 		ch <- m.desc
 	}
 }
