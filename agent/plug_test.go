@@ -180,9 +180,7 @@ func TestAttachFails(t *testing.T) {
 	for _, step := range []string{"plan attach", "tap", "attach"} {
 		w := newWorld(t)
 		a := started(t, w)
-		w.mu.Lock()
 		w.failStep(step, &shim.Error{Code: shim.CodeInvalid, Field: "disks[2].path", Message: "no"})
-		w.mu.Unlock()
 		wantCode(t, step, second(a.attach(t.Context(), tapRequest("lan"))), map[bool]codes.Code{true: codes.FailedPrecondition, false: codes.InvalidArgument}[step == "tap"])
 		a.wantDevices(t, "disk0@0 disk1@1 net0@0", "  ")
 	}

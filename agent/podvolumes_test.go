@@ -83,9 +83,7 @@ func TestPodFillsNoLog(t *testing.T) {
 		proc := n.container(func(p *fakePod) { p.described.VMMs = []byte(fmt.Sprintf(`[{"name":"qemu","error":%q}]`, why)) })
 		wantText(t, n.refusal(t, proc), fmt.Sprint("it is ", i))
 	}
-	w.mu.Lock()
 	w.failStep("launch", errors.New(strings.Repeat("no ", maxMessage/4)))
-	w.mu.Unlock()
 	wantText(t, n.refusal(t, n.container()), "no no")
 	dialled := 0
 	n.set(func() { n.dialErr, dialled = errors.New("liar"), n.dialled })
