@@ -137,7 +137,7 @@ type testAgent struct {
 func (w *world) start() *testAgent {
 	w.t.Helper()
 	cfg, err := Config{
-		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, Log: slog.New(slog.DiscardHandler),
+		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", SourcesConfig: SourcesConfig{Hypervisor: w.hypervisor}, Log: slog.New(slog.DiscardHandler),
 	}.complete()
 	if err != nil {
 		w.t.Fatal(err)

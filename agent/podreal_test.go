@@ -108,8 +108,7 @@ func (n *shimmedNode) image(root string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		n.t.Fatalf("building the shim: %v\n%s", err, out)
 	}
-	said, err := Config{QEMU: QEMUConfig{Binary: "/nonesuch"}, CloudHypervisor: CloudHypervisorConfig{Binary: program}}.Sayings(n.t.Context())
-	must(err)
+	said := SourcesConfig{QEMU: QEMU{Binary: "/nonesuch"}, CloudHypervisor: CloudHypervisor{Binary: program}}.Complete().Sayings(n.t.Context())
 	answer, err := json.Marshal(said)
 	must(err)
 	must(os.WriteFile(filepath.Join(root, "said"), answer, 0o644))

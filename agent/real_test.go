@@ -51,7 +51,7 @@ func newReal(t *testing.T) *realAgent {
 	}
 	return &realAgent{t: t, cfg: Config{
 		StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Shim: shim,
-		QEMU: QEMUConfig{Binary: binary}, Version: "test",
+		SourcesConfig: SourcesConfig{QEMU: QEMU{Binary: binary}}, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 }

@@ -46,16 +46,14 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 	if err := a.checkRoots(f.flags, *f.roots); err != nil {
 		return nil, err
 	}
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := agent.LoadSources(f.config)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Version = buildVersion(a.Version)
-	cfg.Log = slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	sources, err := cfg.Sources(*f.roots, a.answersFolder(cfg.StateDir))
-	if err != nil {
-		return nil, err
-	}
+	sources := cfg.Sources(agent.SourcesOptions{
+		Roots: *f.roots, KeepIn: a.answersFolder(cfg.StateDir), Version: buildVersion(a.Version),
+		Log: slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
 	sources.Refresh = f.refresh
 	return capabilities.Collect(ctx, sources)
 }
@@ -63,9 +61,6 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 // answersFolder is where answers are kept: the agent's folder, so that both
 // have the same, or else the user's own; empty: nowhere.
 func (a *app) answersFolder(stateDir string) string {
-	if stateDir == "" {
-		stateDir = agent.DefaultStateDir
-	}
 	if unix.Access(stateDir, unix.W_OK|unix.X_OK) == nil {
 		return stateDir
 	}

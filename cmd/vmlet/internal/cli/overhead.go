@@ -35,14 +35,11 @@ type overheadNode struct {
 
 // node reads the configuration and the flag that goes before it.
 func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := agent.LoadSources(f.config)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := cfg.Sources(roots, "")
-	if err != nil {
-		return nil, err
-	}
+	sources := cfg.Sources(agent.SourcesOptions{Roots: roots})
 	n := &overheadNode{known: sources.Hypervisors, vmms: sources.VMMs}
 	n.standard, _ = n.known.Default(sources.DefaultHypervisor) // probe warns of an unknown one
 	if f.hypervisor != "" {

@@ -69,13 +69,9 @@ func unready(ready bool) error {
 // sayings prints what another process needs to know to plan VMs for this one's
 // VMMs. Nothing is kept: a container's files go with it.
 func (a *app) sayings(ctx context.Context, f *capabilitiesFlags) error {
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := agent.LoadSources(f.config)
 	if err != nil {
 		return err
 	}
-	said, err := cfg.Sayings(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(a.Stdout).Encode(said)
+	return json.NewEncoder(a.Stdout).Encode(cfg.Sayings(ctx))
 }
