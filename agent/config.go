@@ -8,10 +8,11 @@ import (
 
 	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 )
 
-// The run folder of an agent that is told no other, beside DefaultStateDir.
+// The run folder of an agent that is told no other, beside sources.DefaultStateDir.
 const (
 	DefaultRunDir = "/run/vmlet"
 	// SocketName is the API's socket in the run folder.
@@ -21,7 +22,7 @@ const (
 // Config is what an agent is told: the content of its configuration file. The
 // zero Config, completed by Run, is a good one.
 type Config struct {
-	// StateDir keeps what survives a reboot; default DefaultStateDir.
+	// StateDir keeps what survives a reboot; default sources.DefaultStateDir.
 	StateDir string `yaml:"stateDir"`
 	// RunDir keeps what does not; default DefaultRunDir.
 	RunDir string `yaml:"runDir"`
@@ -33,8 +34,8 @@ type Config struct {
 	// Shim is the path of vmlet-shim; default: beside the running program.
 	Shim string `yaml:"shim"`
 
-	// SourcesConfig is what the node can do, which other programs find out, too.
-	SourcesConfig `yaml:",inline"`
+	// Config of the sources is what the node can do, which other programs find out, too.
+	sources.Config `yaml:",inline"`
 
 	Users     UserRange     `yaml:"users"`
 	RAM       RAMConfig     `yaml:"ram"`
@@ -125,10 +126,10 @@ func (c Config) complete() (Config, error) {
 			*field = value
 		}
 	}
-	or(&c.StateDir, DefaultStateDir)
+	or(&c.StateDir, sources.DefaultStateDir)
 	or(&c.RunDir, DefaultRunDir)
 	or(&c.Socket, filepath.Join(c.RunDir, SocketName))
-	c.SourcesConfig = c.SourcesConfig.Complete()
+	c.Config = c.Config.Complete()
 	or(&c.RAM.Size, "90%")
 	or(&c.RAM.Huge, "never")
 	if c.Shim == "" {
@@ -154,5 +155,5 @@ func (c Config) complete() (Config, error) {
 
 // ownSources are those of a completed configuration on this machine.
 func (c Config) ownSources() capabilities.Sources {
-	return c.Sources(SourcesOptions{KeepIn: c.StateDir, Version: c.Version, Log: c.Log})
+	return c.Sources(sources.Options{KeepIn: c.StateDir, Version: c.Version, Log: c.Log})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/hypervisor/profile"
 )
 
@@ -57,9 +58,9 @@ func TestLoadConfig(t *testing.T) {
 func TestValidateNamesEveryFault(t *testing.T) {
 	c, err := Config{
 		StateDir: "relative", RunDir: "relative", Socket: "/" + strings.Repeat("s", 110), Shim: "/a/../b",
-		SourcesConfig: SourcesConfig{
-			QEMU:                  QEMU{Binary: "qemu"},
-			CloudHypervisor:       CloudHypervisor{Binary: "ch", Firmware: "fw"},
+		Config: sources.Config{
+			QEMU:                  sources.QEMU{Binary: "qemu"},
+			CloudHypervisor:       sources.CloudHypervisor{Binary: "ch", Firmware: "fw"},
 			VMMs:                  []string{"qemu", "bochs", "qemu"},
 			VirtualizationProfile: profile.Profile{Components: profile.Components{HypervisorDevice: "/dev/xen"}},
 			PermittedHostDevices:  hostdevice.Permitted{USB: []hostdevice.USB{{ResourceName: "a.b/c"}}},

@@ -49,7 +49,7 @@ func (c Config) validate() error {
 	if p := c.Cgroup.Parent; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/") {
 		fault("cgroup.parent", "%q: an absolute path from the root of the cgroups, and not the root: /vmlet", p)
 	}
-	c.SourcesConfig.Validate(fault)
+	c.Config.Validate(fault)
 	c.validateHotplugFolders(fault)
 	c.validateDevicePlugins(fault)
 	c.Endpoints.Validate(func(key, format string, args ...any) { fault("endpoints."+key, format, args...) })

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/capabilities/sources"
 )
 
 // agentGCPercent keeps the agent's heap close to what is in use: its garbage comes in
@@ -77,7 +78,7 @@ What a flag says counts, not the configuration file.`,
 	f := &agentFlags{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
-	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+agent.DefaultStateDir+")")
+	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+sources.DefaultStateDir+")")
 	flags.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+agent.DefaultRunDir+")")
 	flags.StringVar(&f.logLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "`FORMAT`: text or json")

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -46,16 +46,16 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 	if err := a.checkRoots(f.flags, *f.roots); err != nil {
 		return nil, err
 	}
-	cfg, err := agent.LoadSources(f.config)
+	cfg, err := sources.Load(f.config)
 	if err != nil {
 		return nil, err
 	}
-	sources := cfg.Sources(agent.SourcesOptions{
+	s := cfg.Sources(sources.Options{
 		Roots: *f.roots, KeepIn: a.answersFolder(cfg.StateDir), Version: buildVersion(a.Version),
 		Log: slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	sources.Refresh = f.refresh
-	return capabilities.Collect(ctx, sources)
+	s.Refresh = f.refresh
+	return capabilities.Collect(ctx, s)
 }
 
 // answersFolder is where answers are kept: the agent's folder, so that both

@@ -1,4 +1,4 @@
-package agent
+package sources
 
 import (
 	"os"
@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-func sourcesOf(t *testing.T, content string) (SourcesFile, error) {
+func sourcesOf(t *testing.T, content string) (File, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "vmlet.yaml")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return LoadSources(path)
+	return Load(path)
 }
 
 // TestKubeVirtKeys reads what an administrator brings along from KubeVirt.
@@ -47,7 +47,7 @@ permittedHostDevices:
 	if !slices.IsSorted(obsolete) {
 		t.Errorf("%q is not sorted", obsolete)
 	}
-	own := SourcesConfig{Hypervisor: "kvm", VMMs: []string{"qemu"}, VirtualizationProfile: c.VirtualizationProfile}.Complete()
+	own := Config{Hypervisor: "kvm", VMMs: []string{"qemu"}, VirtualizationProfile: c.VirtualizationProfile}.Complete()
 	if own.Hypervisor != "kvm" || own.VMMNames()[0] != "qemu" {
 		t.Errorf("hypervisor: and vmms: count more than the profile, and are %q, %q", own.Hypervisor, own.VMMNames())
 	}
@@ -72,8 +72,8 @@ func TestOrderOfVMMs(t *testing.T) {
 	}
 }
 
-// TestLoadSources: the agent's own keys are left to it, and all others are as strict as there.
-func TestLoadSources(t *testing.T) {
+// TestLoad: the agent's own keys are left to it, and all others are as strict as there.
+func TestLoad(t *testing.T) {
 	c, err := sourcesOf(t, "stateDir: /srv/v\nusers: {first: 5000, count: ten}\nkubernetes: {labels: sometimes}\nhypervisor: kvm\n")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestLoadSources(t *testing.T) {
 	if c.StateDir != "/srv/v" || c.Hypervisor != "kvm" {
 		t.Errorf("stateDir %q, hypervisor %q: want /srv/v, kvm", c.StateDir, c.Hypervisor)
 	}
-	if c, err = LoadSources(""); err != nil || c.StateDir != DefaultStateDir || c.QEMU.Binary == "" {
+	if c, err = Load(""); err != nil || c.StateDir != DefaultStateDir || c.QEMU.Binary == "" {
 		t.Errorf("defaults: %+v, %v", c, err)
 	}
 	for content, want := range map[string]string{
@@ -94,7 +94,7 @@ func TestLoadSources(t *testing.T) {
 			t.Errorf("%q: %v, want %q in it", content, err, want)
 		}
 	}
-	if _, err := LoadSources("/nonexistent"); err == nil {
+	if _, err := Load("/nonexistent"); err == nil {
 		t.Error("a file that is not there is taken")
 	}
 }

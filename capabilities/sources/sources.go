@@ -1,4 +1,7 @@
-package agent
+// Package sources says where the document of capabilities comes from: it makes
+// capabilities.Sources of the part of the configuration that every program on the node
+// reads. It knows nothing of the agent. Start at Config.Sources.
+package sources
 
 import (
 	"cmp"
@@ -31,9 +34,9 @@ const (
 	qemuFile         = "qemu.json"
 )
 
-// SourcesConfig says which VMMs and hypervisors a node has, and what of it guests may be
-// given. The zero SourcesConfig, completed, is a good one.
-type SourcesConfig struct {
+// Config says which VMMs and hypervisors a node has, and what of it guests may be
+// given. The zero Config, completed, is a good one.
+type Config struct {
 	QEMU            QEMU            `yaml:"qemu"`
 	CloudHypervisor CloudHypervisor `yaml:"cloudHypervisor"`
 
@@ -52,26 +55,26 @@ type SourcesConfig struct {
 	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
 }
 
-// SourcesFile is what the agent's configuration file says to programs beside the agent.
-type SourcesFile struct {
-	SourcesConfig `yaml:",inline"`
+// File is what the agent's configuration file says to programs beside the agent.
+type File struct {
+	Config `yaml:",inline"`
 	// StateDir is the agent's, where it keeps its answers; default DefaultStateDir.
 	StateDir string `yaml:"stateDir"`
 	// Others are the agent's own keys, which it alone can judge.
 	Others strictyaml.Others `yaml:",inline"`
 }
 
-// LoadSources reads the agent's configuration file, and completes and validates what is
+// Load reads the agent's configuration file, and completes and validates what is
 // in it for other programs. An empty path is the defaults.
-func LoadSources(path string) (SourcesFile, error) {
-	var f SourcesFile
+func Load(path string) (File, error) {
+	var f File
 	if path != "" {
 		if err := strictyaml.Load(path, &f); err != nil {
-			return SourcesFile{}, fmt.Errorf("the agent's configuration: %w", err)
+			return File{}, fmt.Errorf("the agent's configuration: %w", err)
 		}
 	}
 	f.StateDir = cmp.Or(f.StateDir, DefaultStateDir)
-	f.SourcesConfig = f.SourcesConfig.Complete()
+	f.Config = f.Config.Complete()
 	var errs []error
 	fault := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("configuration: "+key+": "+format, args...))
@@ -107,7 +110,7 @@ func (c CloudHypervisor) firmware() []string {
 }
 
 // Complete fills in the defaults.
-func (c SourcesConfig) Complete() SourcesConfig {
+func (c Config) Complete() Config {
 	if c.QEMU.Binary == "" {
 		c.QEMU.Binary = "/usr/bin/qemu-system-" + qemuArch(runtime.GOARCH)
 	}
@@ -132,7 +135,7 @@ func qemuArch(arch string) string {
 }
 
 // Validate reports every fault of a completed configuration.
-func (c SourcesConfig) Validate(fault func(key, format string, args ...any)) {
+func (c Config) Validate(fault func(key, format string, args ...any)) {
 	checkPath(fault, "qemu.binary", c.QEMU.Binary)
 	checkPath(fault, "cloudHypervisor.binary", c.CloudHypervisor.Binary)
 	checkPath(fault, "cloudHypervisor.firmware", c.CloudHypervisor.Firmware)
@@ -157,8 +160,8 @@ func checkPath(fault func(key, format string, args ...any), key, path string) {
 	}
 }
 
-// SourcesOptions are where a process looks, and where it keeps answers.
-type SourcesOptions struct {
+// Options are where a process looks, and where it keeps answers.
+type Options struct {
 	Roots sysfs.Roots
 	// KeepIn is the directory for answers that take long to get; empty: they are not kept.
 	KeepIn string
@@ -170,7 +173,7 @@ type SourcesOptions struct {
 
 // Sources makes the sources of a document of capabilities. The configuration must be
 // complete and valid.
-func (c SourcesConfig) Sources(o SourcesOptions) capabilities.Sources {
+func (c Config) Sources(o Options) capabilities.Sources {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -196,7 +199,7 @@ func (c SourcesConfig) Sources(o SourcesOptions) capabilities.Sources {
 }
 
 // programs are the VMMs of this node, the preferred one first.
-func (c SourcesConfig) programs(o SourcesOptions, hostKey func() string) []vmm.Program {
+func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
 	hypervisors := standard.Registry(o.Roots).All()
 	q := qemu.Config{
 		Binary: c.QEMU.Binary, Log: o.Log,
@@ -228,8 +231,8 @@ func inOrder(names []string, programs []vmm.Program) []vmm.Program {
 }
 
 // VMMNames returns the names that VMMs have in a configuration, the preferred one first.
-func (c SourcesConfig) VMMNames() (names []string) {
-	for _, p := range c.programs(SourcesOptions{}, nil) {
+func (c Config) VMMNames() (names []string) {
+	for _, p := range c.programs(Options{}, nil) {
 		names = append(names, p.Name())
 	}
 	return names
@@ -237,9 +240,9 @@ func (c SourcesConfig) VMMNames() (names []string) {
 
 // Sayings asks the VMMs on behalf of another process, which plans VMs for them. A program
 // that can't be asked is in them with why. The configuration must be complete and valid.
-func (c SourcesConfig) Sayings(ctx context.Context) []vmm.Saying {
+func (c Config) Sayings(ctx context.Context) []vmm.Saying {
 	var out []vmm.Saying
-	for _, p := range c.Sources(SourcesOptions{}).VMMs {
+	for _, p := range c.Sources(Options{}).VMMs {
 		t, tells := p.(vmm.Teller)
 		if !tells {
 			continue

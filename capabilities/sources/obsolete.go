@@ -1,4 +1,4 @@
-package agent
+package sources
 
 import (
 	"maps"
@@ -16,7 +16,7 @@ func obsoleteByItself() []string {
 
 // ObsoleteModels are the CPU models that are not offered, sorted. Other names of
 // them are the capabilities' to find.
-func (c SourcesConfig) ObsoleteModels() []string {
+func (c Config) ObsoleteModels() []string {
 	models := make(map[string]bool)
 	for _, name := range obsoleteByItself() {
 		models[name] = true
