@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/capabilities/sources"
+	"github.com/vmlet/vmlet/internal/program"
 )
 
 // agentGCPercent keeps the agent's heap close to what is in use: its garbage comes in
@@ -111,7 +112,7 @@ func (a *app) agentConfig(cmd *cobra.Command, f agentFlags) (agent.Config, error
 			return cfg, fmt.Errorf("the current folder: %w", err)
 		}
 	}
-	cfg.Version = buildVersion(a.Version)
+	cfg.Version = program.Version(a.Version)
 	cfg.Log = log
 	return cfg, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/capabilities/sources"
+	"github.com/vmlet/vmlet/internal/program"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -51,7 +52,7 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 		return nil, err
 	}
 	s := cfg.Sources(sources.Options{
-		Roots: *f.roots, KeepIn: a.answersFolder(cfg.StateDir), Version: buildVersion(a.Version),
+		Roots: *f.roots, KeepIn: a.answersFolder(cfg.StateDir), Version: program.Version(a.Version),
 		Log: slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	s.Refresh = f.refresh

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/internal/program"
 )
 
 // DefaultSocket is where the agent listens unless it is told otherwise.
@@ -100,7 +101,7 @@ cannot be reached, for which a command waits 5 seconds.`,
 		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
   vmlet save web-1 /srv/images/web-1
   vmlet start web-1`,
-		Version:       buildVersion(a.Version),
+		Version:       program.Version(a.Version),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 
