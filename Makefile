@@ -15,8 +15,8 @@ TAGS    := grpcnotrace
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/vmlet and bin/vmlet-shim
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
+build: ## bin/vmlet, bin/vmlet-agent and bin/vmlet-shim
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo

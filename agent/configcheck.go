@@ -11,6 +11,15 @@ import (
 // less the ending under which it is bound first.
 const maxSocketPath = 107 - len(newSocketSuffix)
 
+// Check reports every fault of a configuration, and runs nothing.
+func (c Config) Check() error {
+	c, err := c.complete()
+	if err != nil {
+		return err
+	}
+	return c.validate()
+}
+
 // validate reports every fault of a completed configuration.
 func (c Config) validate() error {
 	var errs []error

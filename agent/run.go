@@ -36,7 +36,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	// Without it nothing can ever run. A VMM may still be installed.
 	if _, err := exec.LookPath(cfg.Shim); err != nil {
-		return fmt.Errorf("shim: %w: it is installed beside vmlet, or named in the configuration (shim:)", err)
+		return fmt.Errorf("shim: %w: it is installed beside vmlet-agent, or named in the configuration (shim:)", err)
 	}
 	st, err := store.Open(cfg.StateDir, cfg.RunDir)
 	if err != nil {
