@@ -5,6 +5,7 @@ GO      ?= go
 # Where Go's own instructions put it, and what sudo leaves out.
 export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Where make build puts the programs; the other targets use bin.
 BIN     ?= bin
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Without gRPC's trace pages, which nobody serves: their templates call methods by
