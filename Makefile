@@ -5,6 +5,8 @@ GO      ?= go
 # Where Go's own instructions put it, and what sudo leaves out.
 export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Where make build puts the programs; the other targets use bin.
+BIN     ?= bin
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Without gRPC's trace pages, which nobody serves: their templates call methods by
 # name, for which the linker would keep every method of every type (5 MB).
@@ -15,8 +17,8 @@ TAGS    := grpcnotrace
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/vmlet and bin/vmlet-shim
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
+build: ## bin/vmlet, bin/vmlet-agent and bin/vmlet-shim
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo

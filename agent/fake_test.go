@@ -20,6 +20,7 @@ import (
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	"github.com/vmlet/vmlet/plan"
@@ -137,7 +138,7 @@ type testAgent struct {
 func (w *world) start() *testAgent {
 	w.t.Helper()
 	cfg, err := Config{
-		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, Log: slog.New(slog.DiscardHandler),
+		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Config: sources.Config{Hypervisor: w.hypervisor}, Log: slog.New(slog.DiscardHandler),
 	}.complete()
 	if err != nil {
 		w.t.Fatal(err)

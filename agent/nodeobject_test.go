@@ -11,7 +11,6 @@ import (
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
@@ -87,7 +86,7 @@ func TestLabelsForNFD(t *testing.T) {
 		DevicePlugins: DevicePluginsConfig{KubeletDir: state},
 	}.complete()
 	check(t, err)
-	n, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := newNode(cfg.ownSources(), cfg.StateDir)
 	check(t, err)
 	p := newPublication(cfg, n, cfg.kubeClient())
 	ctx, cancel := context.WithCancel(t.Context())

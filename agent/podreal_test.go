@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/shim"
@@ -108,8 +109,7 @@ func (n *shimmedNode) image(root string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		n.t.Fatalf("building the shim: %v\n%s", err, out)
 	}
-	said, err := Config{QEMU: QEMUConfig{Binary: "/nonesuch"}, CloudHypervisor: CloudHypervisorConfig{Binary: program}}.Sayings(n.t.Context())
-	must(err)
+	said := sources.Config{QEMU: sources.QEMU{Binary: "/nonesuch"}, CloudHypervisor: sources.CloudHypervisor{Binary: program}}.Complete().Sayings(n.t.Context())
 	answer, err := json.Marshal(said)
 	must(err)
 	must(os.WriteFile(filepath.Join(root, "said"), answer, 0o644))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
@@ -51,7 +52,7 @@ func newReal(t *testing.T) *realAgent {
 	}
 	return &realAgent{t: t, cfg: Config{
 		StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Shim: shim,
-		QEMU: QEMUConfig{Binary: binary}, Version: "test",
+		Config: sources.Config{QEMU: sources.QEMU{Binary: binary}}, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 }
