@@ -2,8 +2,10 @@ package labels
 
 import (
 	"cmp"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strconv"
+
+	"github.com/vmlet/vmlet/contract"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // yes is the value of a label that says by being there.
@@ -16,16 +18,16 @@ const acceleratorFacts = "vmms.{vmm}.accelerators.{hypervisor}."
 // (staging/src/kubevirt.io/api/core/v1/types.go) and with its values.
 func kubevirt() []family {
 	return append(cpuFamilies(), []family{
-		set("machine-type.node.kubevirt.io/", []string{"vmms.{vmm}.machine_types"}, machineTypes),
-		set("hyperv.node.kubevirt.io/", hypervisorFacts("hyperv", "hyperv_features", "extensions", "msrs"), hyperv),
-		whole("cpu-timer.node.kubevirt.io/", hypervisorFacts("tsc"), tsc),
-		whole("kubevirt.io/realtime", []string{"host.realtime"}, realtime),
-		whole("kubevirt.io/ksm-enabled", []string{"host.ksm", "host.ksm_enabled"}, ksm),
-		confidential("sev", (*capabilitiesv1.ConfidentialComputing).GetSev),
-		confidential("sev-es", (*capabilitiesv1.ConfidentialComputing).GetSevEs),
-		confidential("sev-snp", (*capabilitiesv1.ConfidentialComputing).GetSevSnp),
-		confidential("tdx", (*capabilitiesv1.ConfidentialComputing).GetTdx),
-		confidential("s390-pv", (*capabilitiesv1.ConfidentialComputing).GetS390Pv),
+		set(contract.LabelMachineType, []string{"vmms.{vmm}.machine_types"}, machineTypes),
+		set(contract.LabelHyperV, hypervisorFacts("hyperv", "hyperv_features", "extensions", "msrs"), hyperv),
+		whole(contract.LabelCPUTimer, hypervisorFacts("tsc"), tsc),
+		whole(contract.LabelRealtime, []string{"host.realtime"}, realtime),
+		whole(contract.LabelKSMEnabled, []string{"host.ksm", "host.ksm_enabled"}, ksm),
+		confidential(contract.LabelSEV, "sev", (*capabilitiesv1.ConfidentialComputing).GetSev),
+		confidential(contract.LabelSEVES, "sev-es", (*capabilitiesv1.ConfidentialComputing).GetSevEs),
+		confidential(contract.LabelSEVSNP, "sev-snp", (*capabilitiesv1.ConfidentialComputing).GetSevSnp),
+		confidential(contract.LabelTDX, "tdx", (*capabilitiesv1.ConfidentialComputing).GetTdx),
+		confidential(contract.LabelS390PV, "s390-pv", (*capabilitiesv1.ConfidentialComputing).GetS390Pv),
 	}...)
 }
 
@@ -33,15 +35,15 @@ func cpuFamilies() []family {
 	models := []string{acceleratorFacts + "cpu_models"}
 	host := []string{acceleratorFacts + "host_cpu_model"}
 	return []family{
-		set("cpu-feature.node.kubevirt.io/", []string{acceleratorFacts + "cpu_features"}, cpuFeatures),
-		set("cpu-model.node.kubevirt.io/", models, func(v *view, add adder) { cpuModels(v, add, (*capabilitiesv1.CpuModel).GetUsable) }),
-		set("cpu-model-migration.node.kubevirt.io/", models, func(v *view, add adder) {
+		set(contract.LabelCPUFeature, []string{acceleratorFacts + "cpu_features"}, cpuFeatures),
+		set(contract.LabelCPUModel, models, func(v *view, add adder) { cpuModels(v, add, (*capabilitiesv1.CpuModel).GetUsable) }),
+		set(contract.LabelCPUModelMigration, models, func(v *view, add adder) {
 			cpuModels(v, add, func(*capabilitiesv1.CpuModel) bool { return true })
 		}),
-		whole("host-model-cpu.node.kubevirt.io/", host, hostModel),
-		set("host-model-required-features.node.kubevirt.io/", host, requiredFeatures),
-		whole("cpu-vendor.node.kubevirt.io/", append(host, "host.cpu.vendor"), cpuVendor),
-		whole("node-labeller.kubevirt.io/obsolete-host-model", host, obsoleteHostModel),
+		whole(contract.LabelHostModelCPU, host, hostModel),
+		set(contract.LabelHostModelRequiredFeatures, host, requiredFeatures),
+		whole(contract.LabelCPUVendor, append(host, "host.cpu.vendor"), cpuVendor),
+		whole(contract.LabelObsoleteHostModel, host, obsoleteHostModel),
 	}
 }
 
@@ -155,9 +157,9 @@ func ksm(v *view, add adder) {
 }
 
 // confidential is there only where guests run on the machine's own CPUs.
-func confidential(name string, get func(*capabilitiesv1.ConfidentialComputing) *capabilitiesv1.ConfidentialFeature) family {
+func confidential(key, name string, get func(*capabilitiesv1.ConfidentialComputing) *capabilitiesv1.ConfidentialFeature) family {
 	facts := []string{"confidential." + name, "confidential_computing." + name}
-	return whole("kubevirt.io/"+name, facts, func(v *view, add adder) {
+	return whole(key, facts, func(v *view, add adder) {
 		if v.hardware() && get(v.doc.GetConfidentialComputing()).GetSupported() {
 			add("", yes)
 		}

@@ -2,28 +2,30 @@ package labels
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"slices"
 	"strconv"
+
+	"github.com/vmlet/vmlet/contract"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
 func own() []family {
 	numa := []string{"host.numa", "host.numa_nodes"}
 	return []family{
-		whole("node.vmlet.io/hypervisor", hypervisorFacts("state"), chosenHypervisor),
-		whole("node.vmlet.io/vmm", []string{"vmms.{vmm}.state"}, chosenVMM),
-		whole("node.vmlet.io/lazy-restore", []string{"vmms.{vmm}.lazy_restore"}, lazyRestore),
-		whole("node.vmlet.io/max-vcpus", hypervisorFacts("limits"), maxVCPUs),
-		whole("node.vmlet.io/nested", hypervisorFacts("nested"), nested),
-		whole("node.vmlet.io/isolated-cpus", []string{"host.cpu.isolated"}, isolatedCPUs),
-		set("node.vmlet.io/numa-nodes", numa, countNodes(func(*capabilitiesv1.NumaNode) bool { return true })),
-		set("node.vmlet.io/numa-cpuless-nodes", numa, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" })),
-		set("node.vmlet.io/numa-memoryless-nodes", numa, memoryless),
-		set("node.vmlet.io/hugepages-", []string{"host.huge_pages"}, hugePages),
-		whole("hypervisor.node.vmlet.io/", []string{"hypervisors.{name}.state"}, hypervisors),
-		whole("vmm.node.vmlet.io/", []string{"vmms.{name}.version"}, vmms),
+		whole(contract.LabelHypervisor, hypervisorFacts("state"), chosenHypervisor),
+		whole(contract.LabelVMM, []string{"vmms.{vmm}.state"}, chosenVMM),
+		whole(contract.LabelLazyRestore, []string{"vmms.{vmm}.lazy_restore"}, lazyRestore),
+		whole(contract.LabelMaxVCPUs, hypervisorFacts("limits"), maxVCPUs),
+		whole(contract.LabelNested, hypervisorFacts("nested"), nested),
+		whole(contract.LabelIsolatedCPUs, []string{"host.cpu.isolated"}, isolatedCPUs),
+		set(contract.LabelNUMANodes, numa, countNodes(func(*capabilitiesv1.NumaNode) bool { return true })),
+		set(contract.LabelNUMACPULessNodes, numa, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" })),
+		set(contract.LabelNUMAMemorylessNodes, numa, memoryless),
+		set(contract.LabelHugePages, []string{"host.huge_pages"}, hugePages),
+		whole(contract.LabelHypervisorState, []string{"hypervisors.{name}.state"}, hypervisors),
+		whole(contract.LabelVMMVersion, []string{"vmms.{name}.version"}, vmms),
 	}
 }
 

@@ -9,14 +9,12 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
-
-// Domain of the resources of the node itself.
-const Domain = "devices.kubevirt.io"
 
 const (
 	// DefaultCount is how many containers may have a device node at once.
@@ -70,8 +68,8 @@ func (c Config) nodes() []node {
 			add(r.Resource, strings.TrimPrefix(r.Path, "/dev/"))
 		}
 	}
-	add(Domain+"/sev", "sev")
-	add(Domain+"/iommufd", "iommu")
+	add(contract.ResourceSEV, "sev")
+	add(contract.ResourceIOMMUFD, "iommu")
 	return all
 }
 
@@ -82,7 +80,7 @@ func (c Config) Kinds() []deviceplugin.Kind {
 		all = append(all, NewNode(n.resource, n.path, c.Roots, c.count(n.resource), c.CDI[n.resource]))
 	}
 	hosts := NewHosts(c.Roots)
-	tdx, pr := Domain+"/tdx", Domain+"/pr-helper"
+	tdx, pr := contract.ResourceTDX, contract.ResourcePRHelper
 	all = append(all,
 		NewSocket(tdx, or(c.QGSSocket, DefaultQGSSocket), func() int { return c.tdx(hosts) }, c.CDI[tdx]),
 		NewSocket(pr, or(c.PRHelperSocket, DefaultPRHelperSocket), func() int { return c.count(pr) }, c.CDI[pr]))
@@ -128,7 +126,7 @@ var cdiName = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z
 // Validate reports every fault; keys are as in a configuration file: "counts",
 // "cdi", "qgsSocket", "prHelperSocket".
 func (c Config) Validate(fault func(key, format string, args ...any)) {
-	shared := map[string]bool{Domain + "/tdx": true, Domain + "/pr-helper": true} // resources, of all of one device
+	shared := map[string]bool{contract.ResourceTDX: true, contract.ResourcePRHelper: true} // resources, of all of one device
 	for _, n := range c.nodes() {
 		shared[n.resource] = true
 	}
