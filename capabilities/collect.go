@@ -218,7 +218,7 @@ func (c *collection) finish(ctx context.Context) {
 func (c *collection) missAccelerators(v *capabilitiesv1.VmmCapabilities) {
 	for _, a := range v.GetAccelerators() {
 		i := slices.IndexFunc(c.doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
-			return h.GetName() == a.GetHypervisor() && h.GetState() != hypervisor.Unusable.String()
+			return h.GetName() == a.GetHypervisor() && h.GetState() != capabilitiesv1.State_STATE_UNUSABLE
 		})
 		if a.GetUsable() || i < 0 || !slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
 			continue

@@ -168,11 +168,11 @@ func acceleratorPart(acc *capabilitiesv1.AcceleratorCapabilities, vmm string) st
 }
 
 // usable is nil for what works, if only so far.
-func (a Answers) usable(fact, state, reason, remedy string) error {
+func (a Answers) usable(fact string, state capabilitiesv1.State, reason, remedy string) error {
 	switch state {
-	case StateWorks, "degraded":
+	case capabilitiesv1.State_STATE_WORKS, capabilitiesv1.State_STATE_DEGRADED:
 		return nil
-	case "":
+	case capabilitiesv1.State_STATE_UNSPECIFIED:
 		return a.unknown(fact, "it was not asked")
 	}
 	if remedy != "" {

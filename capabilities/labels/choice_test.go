@@ -14,16 +14,21 @@ func having(hypervisors, defaultHypervisor, vmms, defaultVMM string, unknown ...
 	doc := &capabilitiesv1.Capabilities{Architecture: "amd64", DefaultHypervisor: defaultHypervisor, DefaultVmm: defaultVMM}
 	for word := range strings.FieldsSeq(hypervisors) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Hypervisors = append(doc.Hypervisors, &capabilitiesv1.HypervisorCapabilities{Name: name, State: state})
+		doc.Hypervisors = append(doc.Hypervisors, &capabilitiesv1.HypervisorCapabilities{Name: name, State: stateOf(state)})
 	}
 	for word := range strings.FieldsSeq(vmms) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: name, State: state, Version: "1", MachineTypes: []*capabilitiesv1.MachineType{{Name: "of-" + name}}})
+		doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: name, State: stateOf(state), Version: "1", MachineTypes: []*capabilitiesv1.MachineType{{Name: "of-" + name}}})
 	}
 	for _, fact := range unknown {
 		doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: "it hung"})
 	}
 	return doc
+}
+
+// stateOf is the state of a word; of an empty one: not asked.
+func stateOf(word string) capabilitiesv1.State {
+	return capabilitiesv1.State(capabilitiesv1.State_value["STATE_"+strings.ToUpper(word)])
 }
 
 // TestChoice: another hypervisor or VMM might have been chosen only if it was not

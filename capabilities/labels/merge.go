@@ -116,7 +116,7 @@ func gaps(doc *capabilitiesv1.Capabilities) []gap {
 func tried(doc *capabilitiesv1.Capabilities) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range doc.GetHypervisors() {
-		names[normal(h.GetName())] = h.GetState() != ""
+		names[normal(h.GetName())] = h.GetState() != unasked
 	}
 	return names
 }

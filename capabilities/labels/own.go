@@ -115,8 +115,8 @@ func pageSize(bytes uint64) string {
 
 func hypervisors(v *view, add adder) {
 	for _, h := range v.doc.GetHypervisors() {
-		if h.GetState() != "" && h.GetState() != unusable {
-			add(h.GetName(), h.GetState())
+		if h.GetState() != unasked && h.GetState() != unusable {
+			add(h.GetName(), h.GetState().Word())
 		}
 	}
 }
