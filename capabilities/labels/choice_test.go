@@ -66,7 +66,7 @@ func TestChoice(t *testing.T) {
 			gap  *gap
 			want string
 		}{"hypervisor": {got.hypervisorGap, c.hypervisor}, "VMM": {got.vmmGap, c.vmm}} {
-			if (pair.gap != nil) != (pair.want != "") || pair.gap != nil && (pair.gap.fact != pair.want || !pair.gap.choice) {
+			if (pair.gap != nil) != (pair.want != "") || pair.gap != nil && (string(pair.gap.fact) != pair.want || !pair.gap.choice) {
 				t.Errorf("%s: the %s is open by %+v, want %q", c.name, what, pair.gap, pair.want)
 			}
 		}
@@ -107,5 +107,17 @@ func TestMergeOrder(t *testing.T) {
 	}
 	if a, b := now.Unknown(), again.Unknown(); !slices.Equal(a, b) || len(a) != 4 {
 		t.Errorf("unknown %q, then %q", a, b)
+	}
+}
+
+// TestMergeNested: what KVM's modules would have said keeps no label of another hypervisor.
+func TestMergeNested(t *testing.T) {
+	const key = "node.vmlet.io/nested"
+	for hypervisor, stays := range map[string]bool{"kvm": true, "mshv": false} {
+		doc := having(hypervisor+"=works", hypervisor, "qemu=works", "qemu", "host.nested")
+		merged, _ := Merge(map[string]string{key: "true"}, of(t, doc, ""))
+		if _, stayed := merged[key]; stayed != stays {
+			t.Errorf("%s: %s stayed: %v, want %v", hypervisor, key, stayed, stays)
+		}
 	}
 }

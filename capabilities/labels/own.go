@@ -7,25 +7,26 @@ import (
 
 	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 // own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
 func own() []family {
-	numa := []string{"host.numa", "host.numa_nodes"}
+	numa := from(fact.HostNUMANodes)
 	return []family{
-		whole(contract.LabelHypervisor, hypervisorFacts("state"), chosenHypervisor),
-		whole(contract.LabelVMM, []string{"vmms.{vmm}.state"}, chosenVMM),
-		whole(contract.LabelLazyRestore, []string{"vmms.{vmm}.lazy_restore"}, lazyRestore),
-		whole(contract.LabelMaxVCPUs, hypervisorFacts("limits"), maxVCPUs),
-		whole(contract.LabelNested, hypervisorFacts("nested"), nested),
-		whole(contract.LabelIsolatedCPUs, []string{"host.cpu.isolated"}, isolatedCPUs),
-		set(contract.LabelNUMANodes, numa, countNodes(func(*capabilitiesv1.NumaNode) bool { return true })),
-		set(contract.LabelNUMACPULessNodes, numa, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" })),
-		set(contract.LabelNUMAMemorylessNodes, numa, memoryless),
-		set(contract.LabelHugePages, []string{"host.huge_pages"}, hugePages),
-		whole(contract.LabelHypervisorState, []string{"hypervisors.{name}.state"}, hypervisors),
-		whole(contract.LabelVMMVersion, []string{"vmms.{name}.version"}, vmms),
+		whole(contract.LabelHypervisor, chosenHypervisor, fromHypervisor(fact.HypervisorState)),
+		whole(contract.LabelVMM, chosenVMM, fromVMM(fact.VMMState)),
+		whole(contract.LabelLazyRestore, lazyRestore, fromVMM(fact.LazyRestore)),
+		whole(contract.LabelMaxVCPUs, maxVCPUs, fromHypervisor(fact.Limits)),
+		whole(contract.LabelNested, nested, fromHypervisor(fact.Nested), fromKVMsModules()),
+		whole(contract.LabelIsolatedCPUs, isolatedCPUs, from(fact.HostCPU)),
+		set(contract.LabelNUMANodes, countNodes(func(*capabilitiesv1.NumaNode) bool { return true }), numa),
+		set(contract.LabelNUMACPULessNodes, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" }), numa),
+		set(contract.LabelNUMAMemorylessNodes, memoryless, numa),
+		set(contract.LabelHugePages, hugePages, from(fact.HostHugePages)),
+		whole(contract.LabelHypervisorState, hypervisors, fromNamedHypervisor(fact.HypervisorState)),
+		whole(contract.LabelVMMVersion, vmms, fromNamedVMM(fact.VMMVersion)),
 	}
 }
 

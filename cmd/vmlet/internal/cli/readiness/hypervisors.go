@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/vmm"
 )
 
@@ -28,7 +29,7 @@ func hypervisors(doc *capabilitiesv1.Capabilities) []Check {
 		case degraded:
 			c.Mark = Warn
 		case notKnown:
-			c.Mark, c.Finding = Warn, notAsked(doc, "hypervisors."+h.GetName())
+			c.Mark, c.Finding = Warn, notAsked(doc, fact.Hypervisor(h.GetName()))
 		default:
 			c.Mark = missing(doc, h)
 		}
@@ -155,7 +156,7 @@ func program(doc *capabilitiesv1.Capabilities, v *capabilitiesv1.VmmCapabilities
 		}
 		c.Details = vmmAbilities(v)
 	case notKnown:
-		c.Mark, c.Finding = Warn, notAsked(doc, "vmms."+v.GetName())
+		c.Mark, c.Finding = Warn, notAsked(doc, fact.VMM(v.GetName()))
 	default:
 		c.Mark, c.Finding = Warn, v.GetState().Word()+": "+v.GetReason()
 		switch {
