@@ -35,6 +35,18 @@ func forget(doc *capabilitiesv1.Capabilities, facts ...string) *capabilitiesv1.C
 			doc.ConfidentialComputing = nil
 		case "hypervisors.kvm.tsc":
 			kvm.Tsc = nil
+		case "hypervisors.kvm.limits":
+			kvm.Limits = nil
+		case "hypervisors.kvm.nested":
+			kvm.Nested = nil
+		case "vmms.qemu.machineTypes":
+			qemu.MachineTypes = nil
+		case "vmms.qemu.accelerators.kvm.cpuFeatures":
+			qemu.Accelerators[0].CpuFeatures = nil
+		case "vmms.qemu.accelerators.kvm.cpuModels":
+			qemu.Accelerators[0].CpuModels = nil
+		case "vmms.qemu.accelerators.kvm.hostCpuModel":
+			qemu.Accelerators[0].HostCpuModel = nil
 		case "hypervisors.kvm.hypervFeatures":
 			kvm.HypervFeatures = nil
 		case "hypervisors.kvm.msrs":
@@ -74,6 +86,12 @@ func TestMerge(t *testing.T) {
 		{"intel", "hypervisors.kvm.tsc", []string{"cpu-timer" + domain}},
 		{"intel", "hypervisors.kvm.hypervFeatures", []string{"hyperv" + domain}},
 		{"intel", "hypervisors.kvm.msrs", []string{"hyperv" + domain}},
+		{"intel", "hypervisors.kvm.limits", []string{"node.vmlet.io/max-vcpus"}},
+		{"intel", "hypervisors.kvm.nested", []string{"node.vmlet.io/nested"}},
+		{"intel", "vmms.qemu.machineTypes", []string{"machine-type" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.cpuFeatures", []string{"cpu-feature" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.cpuModels", []string{"cpu-model" + domain, "cpu-model-migration" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.hostCpuModel", []string{"host-model-cpu" + domain, "host-model-required-features" + domain}},
 		{"intel", "hypervisors.emulation.tsc", nil},
 		{"intel", "vmms.qemu.accelerators.kvm", cpu},
 		{"intel", "vmms.qemu.accelerators.emulation", nil},
