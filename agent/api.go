@@ -144,7 +144,7 @@ func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.Ge
 	for _, h := range s.agent.node.hypervisors.All() {
 		status := h.Check(ctx)
 		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{
-			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
+			Name: h.Name(), State: status.Level.State(), Reason: status.Sentence(),
 		})
 	}
 	for _, v := range s.agent.node.vmms {

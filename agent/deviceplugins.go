@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kind"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -82,7 +83,8 @@ func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *n
 	}
 	var theirs, ours []deviceplugin.Kind
 	for _, k := range kinds {
-		if strings.HasPrefix(k.Resource(), kubevirtDevices) {
+		// A virt-handler offers what is of this domain.
+		if strings.HasPrefix(k.Resource(), contract.DeviceDomain+"/") {
 			theirs = append(theirs, k)
 		} else {
 			ours = append(ours, k)
@@ -93,9 +95,6 @@ func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *n
 	both.Go(func() { c.offer(ctx, log, ours, now) })
 	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { c.offer(ctx, log, theirs, now) }) })
 }
-
-// kubevirtDevices begins the names of resources that a virt-handler offers.
-const kubevirtDevices = "devices.kubevirt.io/"
 
 // offer offers devices of some kinds until ctx ends.
 func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {

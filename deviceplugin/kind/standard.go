@@ -9,14 +9,12 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
-
-// Domain of the resources of the node itself.
-const Domain = "devices.kubevirt.io"
 
 const (
 	// DefaultCount is how many containers may have a device node at once.
@@ -70,8 +68,8 @@ func (c Config) nodes() []node {
 			add(r.Resource, strings.TrimPrefix(r.Path, "/dev/"))
 		}
 	}
-	add(Domain+"/sev", "sev")
-	add(Domain+"/iommufd", "iommu")
+	add(contract.ResourceSEV, "sev")
+	add(contract.ResourceIOMMUFD, "iommu")
 	return all
 }
 
@@ -83,9 +81,9 @@ type socket struct {
 
 // sockets are the services that are offered.
 func (c Config) sockets() []socket {
-	const pr = Domain + "/pr-helper"
+	pr := contract.ResourcePRHelper
 	return []socket{
-		{Domain + "/tdx", or(c.QGSSocket, DefaultQGSSocket), c.tdx},
+		{contract.ResourceTDX, or(c.QGSSocket, DefaultQGSSocket), c.tdx},
 		{pr, or(c.PRHelperSocket, DefaultPRHelperSocket), func(*Hosts) int { return c.count(pr) }},
 	}
 }

@@ -53,7 +53,7 @@ func (a *app) printNode(node *nodev1.GetNodeResponse, defaultVMM string) error {
 	a.printf("Node:   %s\nAgent:  %s\n\n", node.GetName(), node.GetAgentVersion())
 	rows := [][]string{{"HYPERVISOR", "LEVEL", "REASON"}}
 	for _, h := range node.GetHypervisors() {
-		rows = append(rows, []string{h.GetName(), h.GetLevel(), h.GetReason()})
+		rows = append(rows, []string{h.GetName(), h.GetState().Word(), h.GetReason()})
 	}
 	width := terminal.Width(a.Stdout)
 	if err := output.Folded(a.Stdout, rows, width); err != nil {
