@@ -20,7 +20,7 @@ import (
 // TestRealQEMUAccepts starts every command line that this machine has the devices
 // for, and asks the monitor whether the machine is there.
 func TestRealQEMUAccepts(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		for _, c := range planCases() {
 			if c.unreal || c.info == "10.0" && !info.LazyRestore {
 				continue
@@ -129,7 +129,7 @@ func copyFile(t *testing.T, from, to string) {
 // TestBlockGraph asks QEMU itself what it made of caches, backing files and
 // read-only disks.
 func TestBlockGraph(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		r := planCase{yaml: `
 disks:
@@ -224,7 +224,7 @@ func TestManifestAndCheckImage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			here, changed := fixture(t, orElse(c.info, "7.2")), m
 			c.change(&changed, &here)
-			err := checkImage(here, &changed)
+			err := CheckImage(here, &changed)
 			if (err != nil) != (c.want != nil) {
 				t.Fatalf("error %v, want one with %q", err, c.want)
 			}

@@ -39,7 +39,7 @@ const passingBelief = 10 * time.Second
 const maxAnswer = 4 << 20
 
 // key changes whenever the answer might.
-func (q *QEMU) key() (string, error) {
+func (q *Program) key() (string, error) {
 	parts := []string{fmt.Sprint("format ", answerFormat)}
 	info, err := os.Stat(q.config.Binary)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +77,7 @@ func (a *answer) holds(key string) bool {
 
 // load returns what was kept under this key, or nil. A file that can't be read
 // is as good as none.
-func (q *QEMU) load(key string) *answer {
+func (q *Program) load(key string) *answer {
 	if q.config.CacheFile == "" {
 		return nil
 	}
@@ -104,7 +104,7 @@ func readAnswer(path string) (*answer, error) {
 }
 
 // store keeps an answer that lasts. That it can't is no reason not to go on.
-func (q *QEMU) store(a *answer) {
+func (q *Program) store(a *answer) {
 	if q.config.CacheFile == "" || a.passing {
 		return
 	}

@@ -72,33 +72,13 @@ func (a *asker) machines() []Machine {
 // devices asks for each by name: the list of all makes QEMU load every module.
 func (a *asker) devices(arch string) []string {
 	var found []string
-	for _, name := range usedDevices(arch) {
+	for _, name := range UsedDevices(arch) {
 		if a.ask("device-list-properties", map[string]string{"typename": name}, nil) {
 			found = append(found, name)
 		}
 	}
 	slices.Sort(found)
 	return found
-}
-
-// usedDevices are all that a plan may have.
-func usedDevices(arch string) []string {
-	names := []string{
-		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
-		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
-	}
-	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {
-		if driver := tpmDriver(model, arch); driver != "" {
-			names = append(names, driver)
-		}
-	}
-	for _, transport := range []string{"pci", "device"} {
-		for _, kind := range []string{"balloon", "blk", "net", "rng", "scsi", "serial"} {
-			names = append(names, "virtio-"+kind+"-"+transport)
-		}
-		names = append(names, "vhost-vsock-"+transport)
-	}
-	return names
 }
 
 // built asks for the type that each accelerator is in QEMU, and which of them

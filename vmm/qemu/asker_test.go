@@ -40,8 +40,8 @@ func TestSEV(t *testing.T) {
 		"query-cpu-definitions":  []object{{"name": "max"}, {"name": "EPYC", "alias-of": "EPYC-v1"}},
 	})
 	a, _ := asking.accelerator("kvm")
-	a.describe(definition{}, nil)
-	c := a.capabilities("kvm")
+	describe(&a, definition{}, nil)
+	c := acceleratorCapabilities("kvm", a)
 	if asking.err != nil || c.GetSev().GetCbitPosition() != 51 || c.GetSev().GetReducedPhysicalBits() != 1 {
 		t.Errorf("%v, %v", c.GetSev(), asking.err)
 	}

@@ -9,31 +9,32 @@ import (
 )
 
 // capabilities says in the node's words what the program answered.
-func (q *QEMU) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
+func (q *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
 	out := &capabilitiesv1.VmmCapabilities{
 		Name: q.Name(), Version: a.Version, Binary: q.config.Binary, Package: d.Package, Architecture: d.Arch,
 		State:                 "works",
 		Devices:               slices.Clone(d.Devices),
-		SnapshotKinds:         d.snapshotKinds(),
+		SnapshotKinds:         snapshotKinds(d),
 		LazyRestore:           d.ReadOnlyMemory,
 		MigrationCapabilities: slices.Clone(d.MigrationCapabilities),
 		BuiltAccelerators:     slices.Clone(d.BuiltAccelerators),
-		Features:              d.features(),
+		Features:              features(d),
 	}
 	for _, m := range d.Machines {
-		out.MachineTypes = append(out.MachineTypes, m.capabilities())
+		out.MachineTypes = append(out.MachineTypes, machineType(m))
 	}
-	for _, name := range d.hypervisors(q.config.Hypervisors) {
-		accelerator := d.Accelerators[name]
-		out.Accelerators = append(out.Accelerators, accelerator.capabilities(name))
+	for _, h := range q.config.Hypervisors {
+		if accelerator, tried := d.Accelerators[h.Name()]; tried {
+			out.Accelerators = append(out.Accelerators, acceleratorCapabilities(h.Name(), accelerator))
+		}
 	}
 	return out
 }
 
 // snapshotKinds are the ways in which memory comes back: filled before the
 // guest runs, mapped, or read from QEMU's own stream.
-func (d *Details) snapshotKinds() []string {
+func snapshotKinds(d *Details) []string {
 	kinds := []string{"eager"}
 	if d.ReadOnlyMemory {
 		kinds = append(kinds, "lazy")
@@ -42,7 +43,7 @@ func (d *Details) snapshotKinds() []string {
 }
 
 // features are what not every QEMU can do.
-func (d *Details) features() []string {
+func features(d *Details) []string {
 	var out []string
 	for _, name := range d.DeviceAccelerators {
 		out = append(out, name+"-device-descriptor")
@@ -59,24 +60,23 @@ func (d *Details) features() []string {
 	return out
 }
 
-func (m Machine) capabilities() *capabilitiesv1.MachineType {
-	family := familyOf(m.Name)
+func machineType(m Machine) *capabilitiesv1.MachineType {
 	return &capabilitiesv1.MachineType{
 		Name: m.Name, Alias: m.Alias, Deprecated: m.Deprecated, IsDefault: m.Default,
 		MaxVcpus:       uint32(min(max(m.MaxCPUs, 0), math.MaxInt32)),
-		Supported:      family != familyUnknown,
+		Supported:      m.Supported(),
 		DefaultCpuType: m.CPUType, HotpluggableCpus: m.HotplugCPUs,
-		Numa: family.hasNUMA(),
+		Numa: m.HasNUMA(),
 	}
 }
 
-func (a Accelerator) capabilities(hypervisor string) *capabilitiesv1.AcceleratorCapabilities {
+func acceleratorCapabilities(hypervisor string, a Accelerator) *capabilitiesv1.AcceleratorCapabilities {
 	out := &capabilitiesv1.AcceleratorCapabilities{
 		Hypervisor: hypervisor, Accelerator: a.Name, Usable: a.Failure == "", Reason: a.Failure,
 		CpuFeatures: featureNames(a.Available),
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Models)) {
-		if openModel(name) || name == modelBase {
+		if OpenModel(name) || name == ModelBase {
 			continue
 		}
 		m := a.Models[name]

@@ -7,13 +7,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// QEMU is what can be known of QEMU without its program: its defaults, its limits, and
+// how VMs are planned for what a program said of itself.
+type QEMU struct{}
+
+// Name returns "qemu".
+func (QEMU) Name() string { return spec.VMMQEMU }
+
 var _ interface {
 	vmm.Defaulter
 	vmm.Validator
-} = (*QEMU)(nil)
+} = QEMU{}
 
 // Defaults returns what a specification has with QEMU where it says nothing else.
-func (*QEMU) Defaults(arch string) spec.VMMDefaults {
+func (QEMU) Defaults(arch string) spec.VMMDefaults {
 	d := spec.VMMDefaults{
 		Layer: &specv1.VirtualMachineSpec{
 			MachineType: "q35",
@@ -34,7 +41,7 @@ func (*QEMU) Defaults(arch string) spec.VMMDefaults {
 
 // Validate finds what no QEMU has. The rest hangs on the program: its machine
 // types, CPU models and devices.
-func (*QEMU) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
+func (QEMU) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
 	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {
 		faults.Add("devices.watchdog.model", "QEMU has no watchdog of virtio: want i6300esb, or use vmm: cloud-hypervisor")
 	}

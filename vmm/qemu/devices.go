@@ -120,3 +120,23 @@ func (b *builder) panicAndGeneration() {
 		b.device("machineType", options{"driver": "vmgenid", "id": "generation", "guid": "auto"})
 	}
 }
+
+// UsedDevices are all that a plan may have.
+func UsedDevices(arch string) []string {
+	names := []string{
+		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
+		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
+	}
+	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {
+		if driver := tpmDriver(model, arch); driver != "" {
+			names = append(names, driver)
+		}
+	}
+	for _, transport := range []string{"pci", "device"} {
+		for _, kind := range []string{"balloon", "blk", "net", "rng", "scsi", "serial"} {
+			names = append(names, "virtio-"+kind+"-"+transport)
+		}
+		names = append(names, "vhost-vsock-"+transport)
+	}
+	return names
+}

@@ -54,7 +54,7 @@ func notOfTheCPU(name string) bool {
 
 // featureName is libvirt's name of a feature; empty: it is none.
 func featureName(property string) string {
-	name := canonical(property)
+	name := Canonical(property)
 	if first := firstName(name); first != "" {
 		name = first
 	}

@@ -47,7 +47,7 @@ func TestFeatureNames(t *testing.T) {
 		t.Fatalf("libvirt's list has %d features", len(spelling))
 	}
 	met := map[string]bool{}
-	forEachQEMU(t, func(t *testing.T, _ *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, _ *Program, info vmm.Info) {
 		for _, property := range info.Details.(*Details).Accelerators[spec.HypervisorEmulation].Known {
 			name := featureName(property)
 			met[name] = true

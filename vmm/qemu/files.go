@@ -4,13 +4,13 @@ import "os"
 
 // Files are those that the program's answers hang on: the program itself, and
 // the folders of firmware descriptors.
-func (q *QEMU) Files() []string {
+func (q *Program) Files() []string {
 	return append([]string{q.config.Binary}, q.config.FirmwareDirs...)
 }
 
 // Forget makes the next Info ask the program, whatever it said before. It waits
 // for one that is under way.
-func (q *QEMU) Forget() {
+func (q *Program) Forget() {
 	q.mu <- struct{}{}
 	defer func() { <-q.mu }()
 	q.known = nil

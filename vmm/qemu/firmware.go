@@ -45,7 +45,7 @@ type descriptor struct {
 
 // firmware returns the UEFI builds for an architecture, the most preferred first:
 // that is by the descriptors' file names, which begin with a number.
-func (q *QEMU) firmware(arch string) []Firmware {
+func (q *Program) firmware(arch string) []Firmware {
 	paths := make(map[string]string)
 	for _, dir := range slices.Backward(q.config.FirmwareDirs) {
 		found, err := filepath.Glob(filepath.Join(dir, descriptorFiles))

@@ -22,7 +22,7 @@ func TestFloodsEnd(t *testing.T) {
 	server.Handle("query-status", nil, qmptest.Return(map[string]any{"running": false, "status": "paused"}))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	m, err := new(QEMU).Connect(ctx, func(ctx context.Context, _ string) (net.Conn, error) {
+	m, err := new(Program).Connect(ctx, func(ctx context.Context, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", server.Path())
 	})
 	if err != nil {

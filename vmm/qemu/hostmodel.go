@@ -10,7 +10,7 @@ import (
 
 // describe fills in what follows from the models' definitions: whose each is,
 // and which is nearest to the best CPU that a guest can have.
-func (a *Accelerator) describe(host definition, models []definition) {
+func describe(a *Accelerator, host definition, models []definition) {
 	vendors := make(map[string]string, len(models))
 	for _, d := range models {
 		vendors[d.model] = d.vendor
@@ -70,15 +70,23 @@ func compare(host cpu, d definition) *candidate {
 	return &candidate{
 		name:     d.model,
 		same:     !generic(d.model) && processorOf(host) == d.processor(),
-		required: without(has, wants),
-		disabled: without(wants, has),
+		required: beyond(has, wants),
+		disabled: beyond(wants, has),
 	}
+}
+
+// beyond are the features that others, which are sorted, does not have.
+func beyond(features, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(features), func(name string) bool {
+		_, there := slices.BinarySearch(others, name)
+		return there
+	})
 }
 
 // counted is how many of the features count: not vme, which says more about the
 // accelerator than about the processor.
 func counted(features []string) int {
-	if contains(features, "vme") {
+	if slices.Contains(features, "vme") {
 		return len(features) - 1
 	}
 	return len(features)
@@ -99,7 +107,7 @@ func (c *candidate) better(than *candidate) bool {
 // meaningful leaves out what is no feature of a CPU, what only repeats another,
 // and what vmx can do where there is no vmx.
 func meaningful(features []string) []string {
-	vmx := contains(features, "vmx")
+	vmx := slices.Contains(features, "vmx")
 	return slices.DeleteFunc(slices.Clone(features), func(name string) bool {
 		return firstName(name) != "" || featureName(name) == "" || !vmx && strings.HasPrefix(name, "vmx-")
 	})

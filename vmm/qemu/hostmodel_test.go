@@ -9,7 +9,7 @@ import (
 )
 
 // definitionsOf asks a QEMU what its models are made of.
-func definitionsOf(t *testing.T, q *QEMU) []definition {
+func definitionsOf(t *testing.T, q *Program) []definition {
 	t.Helper()
 	qemu, err := startBare(testContext(t), q.config.Binary, "tcg")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestHostModel(t *testing.T) {
 		{name: "Sapphire Rapids", like: "SapphireRapids", number: -1, want: "SapphireRapids"},
 		{name: "names with a dash", like: "EPYC", number: -1, more: []string{"perfctr-core", "hv-time", "kvmclock"}, want: "EPYC", required: []string{"perfctr-core"}},
 	}
-	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, _ vmm.Info) {
 		models := definitionsOf(t, q)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {

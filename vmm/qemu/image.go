@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +24,7 @@ const unavailableKey = "cpu-unavailable-features"
 var ErrImage = errors.New("the image can't be restored here")
 
 // Manifest says what an image of the VM started with this request needs.
-func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
+func (QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	b, err := newBuilder(req)
 	if err != nil {
 		return memory.Manifest{}, err
@@ -66,7 +65,7 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 // before, as a guest's CPU does not change under it.
 func (b *builder) unavailable() []string {
 	model := b.spec.GetCpu().GetModel()
-	if openModel(model) {
+	if OpenModel(model) {
 		return nil
 	}
 	out := slices.Concat(b.accel.Models[model].Unavailable, b.savedWithout())
@@ -74,17 +73,9 @@ func (b *builder) unavailable() []string {
 	return slices.Compact(out)
 }
 
-// CheckImage refuses what QEMU would only refuse, or worse, take, when the guest's
+// CheckImage refuses what a QEMU would only refuse, or worse, take, when the guest's
 // memory is there. The error joins one for each obstacle, each wrapping ErrImage.
-func (q *QEMU) CheckImage(ctx context.Context, m *memory.Manifest) error {
-	info, err := q.Info(ctx)
-	if err != nil {
-		return err
-	}
-	return checkImage(info, m)
-}
-
-func checkImage(info vmm.Info, m *memory.Manifest) error {
+func CheckImage(info vmm.Info, m *memory.Manifest) error {
 	if m.VMM.Name != spec.VMMQEMU {
 		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is qemu", ErrImage, m.VMM.Name)
 	}
@@ -175,7 +166,7 @@ func (c *imageCheck) cpu() {
 	if len(c.accel.Known) > 0 {
 		missing = without(c.image.CPU.Features, c.accel.Available)
 	}
-	if !openModel(name) {
+	if !OpenModel(name) {
 		had := strings.Split(c.image.VMM.Extra[unavailableKey], ",")
 		missing = append(missing, without(model.Unavailable, had)...)
 	}

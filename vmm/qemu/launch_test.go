@@ -29,7 +29,7 @@ import (
 const qemuVariable = "VMLET_TEST_QEMU"
 
 // forEachQEMU runs a test with every QEMU there is, or skips it.
-func forEachQEMU(t *testing.T, test func(t *testing.T, q *QEMU, info vmm.Info)) {
+func forEachQEMU(t *testing.T, test func(t *testing.T, q *Program, info vmm.Info)) {
 	names := []string{"qemu-system-x86_64"}
 	if newer, err := guest.QEMU10(); err == nil {
 		names = append(names, newer)

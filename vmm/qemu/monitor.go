@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/qga"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"golang.org/x/sync/semaphore"
 )
 
 // StateError means that a VM is in a state of QEMU's (RunState in
@@ -50,15 +51,16 @@ const (
 	maxMonitorEvents = 64 << 10
 )
 
-// Connect opens the agent's monitor.
-func (q *QEMU) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+// Connect opens the agent's monitor. While it reads large messages the memory that they
+// take, in bytes, is in room; nil: the VM is trusted, or alone.
+func Connect(ctx context.Context, dial vmm.Dialer, room *semaphore.Weighted) (vmm.Monitor, error) {
 	conn, err := dial(ctx, AgentMonitor)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to QEMU's monitor %s: %w", AgentMonitor, err)
 	}
 	options := []qmp.Option{qmp.WithMaxMessageSize(maxMonitorReply), qmp.WithEventBytes(maxMonitorEvents), qmp.WithPatience(qmp.CallTime)}
-	if q.room != nil {
-		options = append(options, qmp.WithRoom(q.room, maxMonitorValues))
+	if room != nil {
+		options = append(options, qmp.WithRoom(room, maxMonitorValues))
 	}
 	client, err := qmp.New(ctx, conn, options...)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // running is a guest of a few hundred bytes, and the agent's monitor of it.
-func running(t *testing.T, q *QEMU, info vmm.Info) (vmm.Monitor, *machine) {
+func running(t *testing.T, q *Program, info vmm.Info) (vmm.Monitor, *machine) {
 	t.Helper()
 	r := planCase{yaml: "memory: {size: 16Mi}\nboot: {kernel: {path: /boot/vmlinuz}}\n"}.request(info)
 	r.User = nil
@@ -39,7 +39,7 @@ func running(t *testing.T, q *QEMU, info vmm.Info) (vmm.Monitor, *machine) {
 // TestMonitorHangs: a QEMU that does nothing any more is not waited for without end.
 func TestMonitorHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		monitor, err := new(QEMU).Connect(t.Context(), func(context.Context, string) (net.Conn, error) { return qmptest.Hangs(), nil })
+		monitor, err := new(Program).Connect(t.Context(), func(context.Context, string) (net.Conn, error) { return qmptest.Hangs(), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func await(t *testing.T, ctx context.Context, m vmm.Monitor, want vmm.Change) {
 }
 
 func TestMonitorOfRealQEMU(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		monitor, m := running(t, q, info)
 		check := func(what string, err error) {
@@ -112,7 +112,7 @@ func TestMonitorOfRealQEMU(t *testing.T) {
 
 // TestResumeOfWhatIsBeingRestored: QEMU would say yes and do nothing.
 func TestResumeOfWhatIsBeingRestored(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		r := planCase{yaml: small}.request(info)
 		r.User = nil
@@ -197,7 +197,7 @@ func TestClockAfterRestore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits three seconds: a clock must have time to be wrong")
 	}
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		t.Parallel()
 		ctx := testContext(t)
 		r := planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Paused = true }}.request(info)

@@ -10,7 +10,7 @@ import (
 // TestNUMAOfRealQEMU asks QEMU what it made of the nodes, and sees that a node's
 // memory is the part of the one file that the plan says.
 func TestNUMAOfRealQEMU(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		if !info.Details.(*Details).MemoryOffset {
 			t.Skip("this QEMU can't divide one file")
 		}
@@ -55,7 +55,7 @@ func TestNUMAOfRealQEMU(t *testing.T) {
 
 // TestPluggableVCPUs asks QEMU which vCPUs there may be.
 func TestPluggableVCPUs(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		r := planCase{yaml: small + "cpu: {sockets: 1, cores: 2, threads: 2, maxVcpus: 12}\n",
 			change: func(r *vmm.PlanRequest) { r.User, r.Paused = nil, true }}.request(info)

@@ -26,7 +26,7 @@ const RAM = "ram0"
 
 // Plan turns a complete specification into a command line. What is wrong with
 // the specification, or what this QEMU can't do, are spec.FieldErrors.
-func (q *QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
+func (q QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	if err := spec.Validate(req.Spec).Err(); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
 )
 
-var _ vmm.Plugger = (*QEMU)(nil)
+var _ vmm.Plugger = QEMU{}
 
 // plugging collects, instead of a command line, the commands that say the same to a
 // QEMU that runs: the options -blockdev, -netdev and -device take the same JSON as
@@ -69,7 +69,7 @@ func encoded(v any) json.RawMessage {
 }
 
 // PlanAttach implements vmm.Plugger.
-func (q *QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
+func (QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func freeSlot[D device](b *builder, field string, devices []D, index, first, las
 }
 
 // PlanDetach implements vmm.Plugger.
-func (q *QEMU) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
+func (QEMU) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func plugCases() []plugCase {
 }
 
 // request is the one for a machine that was started with boot.
-func (c plugCase) request(t *testing.T, q *QEMU, info vmm.Info) vmm.PlugRequest {
+func (c plugCase) request(t *testing.T, q *Program, info vmm.Info) vmm.PlugRequest {
 	t.Helper()
 	boot := c.boot
 	if boot == "" {

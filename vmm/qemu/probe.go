@@ -33,7 +33,7 @@ type base struct {
 // probe runs the program once for each accelerator that may be had, side by
 // side. What does not depend on the accelerator is asked of one that needs no
 // device, which is the least that can fail.
-func (q *QEMU) probe(ctx context.Context) (*answer, error) {
+func (q *Program) probe(ctx context.Context) (*answer, error) {
 	trials := q.trials()
 	if len(trials) == 0 {
 		return nil, errors.New("QEMU: there is no hypervisor to try it with: the node has none of those that this agent knows")
@@ -60,7 +60,7 @@ func (q *QEMU) probe(ctx context.Context) (*answer, error) {
 	}
 	d.Accelerators = make(map[string]Accelerator, len(trials))
 	for _, t := range trials {
-		t.accelerator.describe(t.host, b.models)
+		describe(&t.accelerator, t.host, b.models)
 		d.Accelerators[t.Name()] = t.accelerator
 		b.Files = append(b.Files, t.files...)
 		b.passing = b.passing || t.err != nil && !lasting(t.err)
@@ -74,7 +74,7 @@ func (q *QEMU) probe(ctx context.Context) (*answer, error) {
 }
 
 // trials leaves out hypervisors whose device isn't there.
-func (q *QEMU) trials() []*trial {
+func (q *Program) trials() []*trial {
 	var out []*trial
 	for _, h := range q.config.Hypervisors {
 		if device := h.Device(); device != "" {
@@ -88,7 +88,7 @@ func (q *QEMU) trials() []*trial {
 }
 
 // try asks the program under one accelerator.
-func (q *QEMU) try(ctx context.Context, t *trial, base bool) {
+func (q *Program) try(ctx context.Context, t *trial, base bool) {
 	t.accelerator.Name = t.Accelerator()
 	t.err = q.ask(ctx, t, base)
 	if t.err != nil {
@@ -96,7 +96,7 @@ func (q *QEMU) try(ctx context.Context, t *trial, base bool) {
 	}
 }
 
-func (q *QEMU) ask(ctx context.Context, t *trial, base bool) error {
+func (q *Program) ask(ctx context.Context, t *trial, base bool) error {
 	// The program dies with the thread that started it, so that must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -120,7 +120,7 @@ func (q *QEMU) ask(ctx context.Context, t *trial, base bool) error {
 
 // base is what the first said. If it can't be had (a QEMU without TCG) another
 // that works is asked once more.
-func (q *QEMU) base(ctx context.Context, trials []*trial, first int) (*base, error) {
+func (q *Program) base(ctx context.Context, trials []*trial, first int) (*base, error) {
 	if b := trials[first].base; b != nil {
 		return b, nil
 	}

@@ -44,7 +44,7 @@ func (w wrapper) runs(t *testing.T) int {
 }
 
 func TestProbeOfRealQEMU(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		d := info.Details.(*Details)
 		emulation := d.Accelerators[spec.HypervisorEmulation]
 		if info.Version == "" || d.Arch != spec.ArchAMD64 || emulation.Failure != "" || len(emulation.Models) < 50 ||
@@ -54,8 +54,8 @@ func TestProbeOfRealQEMU(t *testing.T) {
 		if len(emulation.Models["Skylake-Server-v4"].Unavailable) == 0 {
 			t.Error("emulation can do all of Skylake-Server-v4")
 		}
-		if len(d.Devices) != len(usedDevices(d.Arch)) {
-			t.Errorf("devices %q, want all of %q", d.Devices, usedDevices(d.Arch))
+		if len(d.Devices) != len(UsedDevices(d.Arch)) {
+			t.Errorf("devices %q, want all of %q", d.Devices, UsedDevices(d.Arch))
 		}
 		checkCapabilities(t, info)
 		q35, found := d.machine("q35")
@@ -141,7 +141,7 @@ func checkModels(t *testing.T, a *capabilitiesv1.AcceleratorCapabilities) {
 // TestWithoutEmulation: a QEMU that has only a hypervisor says all the same
 // what doesn't depend on one.
 func TestWithoutEmulation(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		if kvm := info.Details.(*Details).Accelerators[spec.HypervisorKVM]; kvm.Failure != "" || kvm.Models == nil {
 			t.Skipf("needs KVM: %s", kvm.Failure)
 		}
@@ -169,7 +169,7 @@ func TestWithoutEmulation(t *testing.T) {
 }
 
 func TestNoHypervisor(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, _ vmm.Info) {
 		if _, err := New(Config{Binary: q.config.Binary}).Info(testContext(t)); err == nil || !strings.Contains(err.Error(), "no hypervisor") {
 			t.Errorf("without hypervisors: %v", err)
 		}
@@ -191,7 +191,7 @@ func BenchmarkProbe(b *testing.B) {
 
 // TestAnswersAreKept: the program is run again only when there is a reason.
 func TestAnswersAreKept(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, _ vmm.Info) {
 		w := wrap(t, q.config.Binary, "kvm")
 		dev := t.TempDir()
 		device := filepath.Join(dev, "kvm")
@@ -203,7 +203,7 @@ func TestAnswersAreKept(t *testing.T) {
 		if err := os.Mkdir(filepath.Dir(config.CacheFile), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		ask := func(q *QEMU, why string, wantRuns int) *Details {
+		ask := func(q *Program, why string, wantRuns int) *Details {
 			t.Helper()
 			info, err := q.Info(testContext(t))
 			if err != nil {

@@ -12,11 +12,11 @@ import (
 // what the best of them is made of.
 func (a *asker) accelerator(name string) (Accelerator, definition) {
 	out := Accelerator{Name: name, Models: a.models(), SEV: a.sev()}
-	host, _ := a.expand(modelHost, nil)
-	maximum, known := a.expand(modelMax, nil)
+	host, _ := a.expand(ModelHost, nil)
+	maximum, known := a.expand(ModelMax, nil)
 	// "max" leaves out what could not be migrated, such as invtsc; a user may
 	// ask for that by name.
-	available, _ := a.expand(modelMax, map[string]any{"migratable": false})
+	available, _ := a.expand(ModelMax, map[string]any{"migratable": false})
 	if available.features == nil {
 		available = maximum
 	}

@@ -153,7 +153,7 @@ func TestPassingFailure(t *testing.T) {
 		"": false,
 	} {
 		t.Run(words, func(t *testing.T) {
-			forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+			forEachQEMU(t, func(t *testing.T, q *Program, _ vmm.Info) {
 				path, _ := script(t, fmt.Sprintf("case \"$*\" in *\"-accel kvm\"*) echo '%s' >&2; exit 1;; esac\nexec %s \"$@\"\n", words, q.config.Binary))
 				dev := t.TempDir()
 				if err := os.WriteFile(filepath.Join(dev, "kvm"), nil, 0o600); err != nil {

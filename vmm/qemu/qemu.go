@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sync/semaphore"
 )
 
-// Config is what a QEMU needs to know of the node.
+// Config is what a Program needs to know of the node.
 type Config struct {
 	// Binary is the program's absolute path.
 	Binary string
@@ -38,9 +38,10 @@ func DefaultFirmwareDirs() []string {
 	return []string{"/etc/qemu/firmware", "/usr/share/qemu/firmware"}
 }
 
-// QEMU is one QEMU program on this node; it implements vmm.VMM. Its methods may
+// Program is one QEMU program on this node; it implements vmm.VMM. Its methods may
 // be called concurrently.
-type QEMU struct {
+type Program struct {
+	QEMU
 	config Config
 
 	// mu is held while the program is asked: who comes meanwhile waits for the
@@ -52,25 +53,22 @@ type QEMU struct {
 	room *semaphore.Weighted // for its monitors' messages; nil: they are trusted, or alone
 }
 
-var _ vmm.Teller = (*QEMU)(nil)
+var _ vmm.Teller = (*Program)(nil)
 
 // New returns the QEMU of this configuration. Nothing is run yet.
-func New(config Config) *QEMU {
+func New(config Config) *Program {
 	if config.FirmwareDirs == nil {
 		config.FirmwareDirs = DefaultFirmwareDirs()
 	}
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	return &QEMU{config: config, mu: make(chan struct{}, 1)}
+	return &Program{config: config, mu: make(chan struct{}, 1)}
 }
-
-// Name returns "qemu".
-func (q *QEMU) Name() string { return spec.VMMQEMU }
 
 // Info asks the program, unless the program, the hypervisors' devices, the
 // firmware descriptors and the machine are those of the last time.
-func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
+func (q *Program) Info(ctx context.Context) (vmm.Info, error) {
 	if q.told != nil {
 		return q.info(q.told), nil
 	}
@@ -101,7 +99,7 @@ func (q *QEMU) Info(ctx context.Context) (vmm.Info, error) {
 	return q.info(fresh), nil
 }
 
-func (q *QEMU) info(a *answer) vmm.Info {
+func (q *Program) info(a *answer) vmm.Info {
 	return vmm.Info{
 		Name:        q.Name(),
 		Version:     a.Version,
@@ -113,4 +111,19 @@ func (q *QEMU) info(a *answer) vmm.Info {
 
 		Capabilities: q.capabilities(a),
 	}
+}
+
+// CheckImage refuses an image that this program can't restore here; see the function
+// of that name.
+func (q *Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
+	info, err := q.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return CheckImage(info, m)
+}
+
+// Connect opens the agent's monitor.
+func (q *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+	return Connect(ctx, dial, q.room)
 }

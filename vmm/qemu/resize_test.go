@@ -11,7 +11,7 @@ import (
 
 // TestResize plugs vCPUs in; there is no guest that would let them go again.
 func TestResize(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		for _, c := range []struct {
 			yaml    string

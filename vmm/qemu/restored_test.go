@@ -13,7 +13,7 @@ import (
 
 // restored saves a machine, paused, and restores it with the same RAM file; files
 // are what the plans open by path, before and after.
-func restored(t *testing.T, q *QEMU, r vmm.PlanRequest, before, after map[string]string) {
+func restored(t *testing.T, q *Program, r vmm.PlanRequest, before, after map[string]string) {
 	t.Helper()
 	ctx := testContext(t)
 	r.User, r.Paused = nil, true
@@ -48,7 +48,7 @@ func restored(t *testing.T, q *QEMU, r vmm.PlanRequest, before, after map[string
 
 // TestNUMAIsRestored: RAM stays in its one file, though it has several blocks.
 func TestNUMAIsRestored(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		yaml := small + numa
 		if !info.Details.(*Details).MemoryOffset {
 			yaml = small + "cpu: {cores: 2, maxVcpus: 4}\nmemory: {size: 64Mi}\nnuma: {nodes: [{cpus: 0-1, memory: 64Mi}, {cpus: 2-3, memory: 0}]}\n"
@@ -66,7 +66,7 @@ func TestNUMAIsRestored(t *testing.T) {
 // TestTPMIsRestored gives a machine with a TPM back to another emulator, which has
 // then what the first had: its state is a part of QEMU's.
 func TestTPMIsRestored(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		const socket = "/run/swtpm/web-1.sock"
 		r := planCase{yaml: small2("tpm: {socket: " + socket + "}")}.request(info)
 		p, err := q.Plan(r)

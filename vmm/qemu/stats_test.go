@@ -19,7 +19,7 @@ import (
 // TestSampleOfRealQEMU: disks on every bus are told from each other, and the
 // guest, which has no driver, says nothing.
 func TestSampleOfRealQEMU(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		ctx := testContext(t)
 		r := planCase{yaml: kernelBoot + `
 disks:
@@ -88,7 +88,7 @@ cloudInit: {userData: "#cloud-config"}
 
 // TestSampleWithoutBalloon of a real QEMU.
 func TestSampleWithoutBalloon(t *testing.T) {
-	forEachQEMU(t, func(t *testing.T, q *QEMU, info vmm.Info) {
+	forEachQEMU(t, func(t *testing.T, q *Program, info vmm.Info) {
 		r := planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Paused = true }}.request(info)
 		r.User = nil
 		p, err := q.Plan(r)

@@ -16,7 +16,7 @@ type told struct {
 }
 
 // Tell returns the program's answer in the form that Told takes.
-func (q *QEMU) Tell(info vmm.Info) (json.RawMessage, error) {
+func (q *Program) Tell(info vmm.Info) (json.RawMessage, error) {
 	details, ok := info.Details.(*Details)
 	if !ok {
 		return nil, fmt.Errorf("the information on %s is of type %T, not QEMU's", info.Binary, info.Details)
@@ -33,7 +33,7 @@ const (
 // Told returns a QEMU that was asked elsewhere, in a pod: its Info is what Tell
 // gave there, and nothing is run here. That it was said doesn't make it true:
 // whoever carries out a plan that is made of it does so with the pod's rights.
-func (q *QEMU) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
+func (q *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM, error) {
 	var t told
 	if err := json.Unmarshal(said, &t); err != nil {
 		return nil, fmt.Errorf("what QEMU said of itself: %w", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // teller is a QEMU whose own program isn't there: what it plans for is told.
-func teller() *QEMU {
+func teller() *Program {
 	return New(Config{Binary: "/nonesuch/qemu", CacheFile: "/nonesuch/cache", Hypervisors: standard.Registry(sysfs.Roots{}).All()})
 }
 
