@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/qemu"
+	qemuprobe "github.com/vmlet/vmlet/vmm/qemu/probe"
 )
 
 // Files in the state folder that keep what is dear to ask.
@@ -61,7 +61,7 @@ func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 // vmms are the VMMs of this node, the preferred one first.
 func (c Config) vmms(roots sysfs.Roots, keepIn string, hostKey func() string) []vmm.Program {
 	hypervisors := standard.Registry(roots).All()
-	q := qemu.Config{
+	q := qemuprobe.Config{
 		Binary: c.QEMU.Binary, Log: c.Log,
 		Hypervisors: hypervisors,
 		HostKey:     hostKey,
@@ -70,7 +70,7 @@ func (c Config) vmms(roots sysfs.Roots, keepIn string, hostKey func() string) []
 		q.CacheFile = filepath.Join(keepIn, qemuFile)
 	}
 	return inOrder(c.VMMs, []vmm.Program{
-		qemu.New(q),
+		qemuprobe.New(q),
 		cloudhypervisor.New(cloudhypervisor.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
 			Hypervisors: hypervisors, HostKey: hostKey,

@@ -1,11 +1,12 @@
 package qemu
 
 import (
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strconv"
 	"strings"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Models that are not the same everywhere: "host" is the node's CPU and "max"

@@ -111,8 +111,8 @@ type Firmware struct {
 	Machines []string `json:"machines"`
 }
 
-// machine returns the versioned machine type for a name or an alias.
-func (d *Details) machine(name string) (Machine, bool) {
+// Machine returns the versioned machine type for a name or an alias.
+func (d *Details) Machine(name string) (Machine, bool) {
 	i := slices.IndexFunc(d.Machines, func(m Machine) bool { return m.Name == name || m.Alias == name })
 	if i < 0 {
 		return Machine{}, false
@@ -125,8 +125,8 @@ func (d *Details) has(device string) bool {
 	return found
 }
 
-// firmwareFor returns the first firmware that fits a versioned machine type.
-func (d *Details) firmwareFor(machine string) (Firmware, bool) {
+// FirmwareFor returns the first firmware that fits a versioned machine type.
+func (d *Details) FirmwareFor(machine string) (Firmware, bool) {
 	for _, f := range d.Firmware {
 		for _, pattern := range f.Machines {
 			if fits, err := path.Match(pattern, machine); err == nil && fits {
