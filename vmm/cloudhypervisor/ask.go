@@ -123,7 +123,7 @@ func features(options map[string]string) []string {
 			}
 		case "--restore":
 			if strings.Contains(text, "memory_restore_mode") {
-				out = append(out, featureRestoreMode)
+				out = append(out, FeatureRestoreMode)
 			}
 		}
 	}

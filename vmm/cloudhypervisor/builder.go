@@ -69,9 +69,9 @@ func (b *builder) lacks(field, format string, args ...any) {
 func (b *builder) refuse() {
 	d, info := b.details, b.req.Info
 	for _, need := range []struct{ feature, option string }{
-		{featureSocket, "--api-socket fd=N"}, {featureEvents, "--event-monitor fd=N"}, {featureSeccomp, "--seccomp"},
+		{FeatureSocket, "--api-socket fd=N"}, {FeatureEvents, "--event-monitor fd=N"}, {FeatureSeccomp, "--seccomp"},
 	} {
-		if !d.has(need.feature) {
+		if !d.Has(need.feature) {
 			b.faults.Add("vmm", "cloud-hypervisor %s at %s has no %s: install a newer one, or use qemu", info.Version, info.Binary, need.option)
 		}
 	}

@@ -15,7 +15,9 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/fingerprint"
+	"github.com/vmlet/vmlet/memory"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	"golang.org/x/sync/semaphore"
@@ -46,6 +48,7 @@ func DefaultBinaries() []string {
 // Program is a cloud-hypervisor that may be on this node; it implements vmm.VMM. Its
 // methods may be called concurrently.
 type Program struct {
+	CloudHypervisor
 	config Config
 
 	asking chan struct{} // held, by sending into it, while the program is asked
@@ -55,15 +58,15 @@ type Program struct {
 	room *semaphore.Weighted // for its replies; nil: they are trusted, or alone
 }
 
-var _ vmm.Teller = (*Program)(nil)
+var _ interface {
+	vmm.Teller
+	vmm.SaveRefuser
+} = (*Program)(nil)
 
 // New returns the program of this configuration. Nothing is run yet.
 func New(config Config) *Program {
 	return &Program{config: config, asking: make(chan struct{}, 1)}
 }
-
-// Name returns "cloud-hypervisor".
-func (p *Program) Name() string { return chvm.Name }
 
 // Files are those that the answers hang on.
 func (p *Program) Files() []string { return p.binaries() }
@@ -169,7 +172,7 @@ func (a *answer) holds(key string) bool {
 func (p *Program) info(a *answer) vmm.Info {
 	return vmm.Info{
 		Name: chvm.Name, Version: a.Version, Binary: a.Binary,
-		LazyRestore:  a.Details.lazy(),
+		LazyRestore:  a.Details.Lazy(),
 		Passing:      a.passing,
 		Capabilities: p.capabilities(a),
 		Details:      &a.Details,
@@ -181,8 +184,8 @@ func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	out := &capabilitiesv1.VmmCapabilities{
 		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
 		Devices:           slices.Clone(d.Devices),
-		SnapshotKinds:     d.snapshotKinds(),
-		LazyRestore:       d.lazy(),
+		SnapshotKinds:     snapshotKinds(d),
+		LazyRestore:       d.Lazy(),
 		BuiltAccelerators: slices.Clone(d.Built),
 		Features:          slices.Clone(d.Features),
 	}
@@ -201,11 +204,11 @@ func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	return out
 }
 
-func (d *Details) snapshotKinds() []string {
+func snapshotKinds(d *Details) []string {
 	switch {
 	case d.NoSave != "":
 		return nil
-	case d.lazy():
+	case d.Lazy():
 		// RAM that is mapped privately is in no file that could be copied.
 		return []string{"eager", "lazy", "stream"}
 	}
@@ -231,19 +234,29 @@ func (a *answer) noSave() string {
 	if a.Details.NoSave != "" {
 		return a.Details.NoSave
 	}
-	return undrained(a.Version)
+	return Undrained(a.Version)
 }
 
-// drainsFrom is the first major version that waits, when it pauses a VM, for what its
-// disks have under way (cloud-hypervisor's change #8356). Before it such a request is
-// neither in the snapshot nor, perhaps, on the disk.
-const drainsFrom = 53
-
-// undrained says why VMs of this version can't be saved; empty: they can. The version is
-// all that tells: no option, field or feature came with that change.
-func undrained(version string) string {
-	if n, ok := major(version); ok && n >= drainsFrom {
-		return ""
+// CheckImage refuses an image that this program can't restore here; see the function
+// of that name.
+func (p *Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
+	info, err := p.Info(ctx)
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("cloud-hypervisor %.40s pauses a VM before its disks have completed their requests, which a saved VM would lose: install version %d or newer", version, drainsFrom)
+	return CheckImage(info, m)
+}
+
+// RefuseSave refuses what no cloud-hypervisor can save, and all where this one was found
+// unable to.
+func (p *Program) RefuseSave(s *specv1.VirtualMachineSpec) error {
+	if err := p.CloudHypervisor.RefuseSave(s); err != nil {
+		return err
+	}
+	return p.noSave()
+}
+
+// Connect opens the agent's monitor.
+func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+	return Connect(ctx, dial, p.room)
 }

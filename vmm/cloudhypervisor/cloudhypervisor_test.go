@@ -90,7 +90,7 @@ func TestInfo(t *testing.T) {
 				t.Errorf("%q: %+v", said, info)
 			}
 			if c.GetName() != chvm.Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
-				(len(c.GetSnapshotKinds()) > 0) != (undrained(want) == "") || c.GetLazyRestore() ||
+				(len(c.GetSnapshotKinds()) > 0) != (Undrained(want) == "") || c.GetLazyRestore() ||
 				!slices.Equal(c.GetDevices(), []string{"balloon"}) || len(c.GetBuiltAccelerators()) != 0 ||
 				!slices.Equal(c.GetFeatures(), []string{"api-socket-descriptor", "landlock", "seccomp"}) {
 				t.Errorf("%q: %v", said, c)

@@ -22,28 +22,28 @@ func TestDetails(t *testing.T) {
 		has      []string
 	}{
 		{"all", strings.Replace(help, "on: path=</path/to/a/file>\n", "on: path=</path/to/a/file> or fd=<fd>\n", 1),
-			[]string{missing, folder, second, third}, second, []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}},
-		{"no firmware", help, []string{missing}, "", []string{featureSocket, featureLandlock, featureSeccomp}},
-		{"no Landlock", strings.ReplaceAll(help, "--landlock", "--padlock"), []string{third}, third, []string{featureSocket, featureSeccomp}},
+			[]string{missing, folder, second, third}, second, []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp}},
+		{"no firmware", help, []string{missing}, "", []string{FeatureSocket, FeatureLandlock, FeatureSeccomp}},
+		{"no Landlock", strings.ReplaceAll(help, "--landlock", "--padlock"), []string{third}, third, []string{FeatureSocket, FeatureSeccomp}},
 	} {
 		p := New(Config{Binary: program(t, "cloud-hypervisor v53.0.0\n", c.help), Architecture: "amd64", Firmware: c.firmware})
 		info, err := p.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, ok := detailsOf(info)
+		d, ok := DetailsOf(info)
 		if !ok {
 			t.Fatalf("details of type %T", info.Details)
 		}
 		if d.Firmware != c.want || d.Arch != "amd64" {
 			t.Errorf("%s: %+v", c.name, d)
 		}
-		if landlock := slices.Contains(c.has, featureLandlock) && landlockVersion() >= landlockWanted; d.Landlock != landlock {
+		if landlock := slices.Contains(c.has, FeatureLandlock) && landlockVersion() >= landlockWanted; d.Landlock != landlock {
 			t.Errorf("%s: Landlock %v, want %v", c.name, d.Landlock, landlock)
 		}
-		for _, feature := range []string{featureSocket, featureEvents, featureLandlock, featureSeccomp} {
-			if d.has(feature) != slices.Contains(c.has, feature) {
-				t.Errorf("%s: %s: %v", c.name, feature, d.has(feature))
+		for _, feature := range []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp} {
+			if d.Has(feature) != slices.Contains(c.has, feature) {
+				t.Errorf("%s: %s: %v", c.name, feature, d.Has(feature))
 			}
 		}
 		// They are kept, and told to other processes.

@@ -39,7 +39,7 @@ func TestManifests(t *testing.T) {
 			if c.name == "everything" && !slices.Equal(m.CPU.Features, []string{"amx", "kvm_hyperv"}) {
 				t.Errorf("%q", m.CPU.Features)
 			}
-			if err := checkImage(req.Info, &m); err != nil {
+			if err := CheckImage(req.Info, &m); err != nil {
 				t.Error(err)
 			}
 		})
@@ -78,7 +78,7 @@ func TestCheckImage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			info := testInfo("amd64")
 			info.Details.(*Details).Accelerators = map[string]string{"kvm": "", "mshv": "Permission denied"}
-			err := checkImage(info, &memory.Manifest{VMM: memory.VMM{Name: c.vmm, Version: c.version}, Accelerator: c.accelerator})
+			err := CheckImage(info, &memory.Manifest{VMM: memory.VMM{Name: c.vmm, Version: c.version}, Accelerator: c.accelerator})
 			if (err == nil) != (c.want == nil) || err != nil && (!errors.Is(err, ErrImage) || len(err.Error()) > 1000) {
 				t.Fatalf("%.2000v", err)
 			}
@@ -89,7 +89,7 @@ func TestCheckImage(t *testing.T) {
 			}
 		})
 	}
-	if err := checkImage(vmm.Info{Details: "text"}, &memory.Manifest{VMM: memory.VMM{Name: chvm.Name, Version: "53.0"}}); err == nil || errors.Is(err, ErrImage) {
+	if err := CheckImage(vmm.Info{Details: "text"}, &memory.Manifest{VMM: memory.VMM{Name: chvm.Name, Version: "53.0"}}); err == nil || errors.Is(err, ErrImage) {
 		t.Error(err)
 	}
 	if err := New(Config{Binary: "/nonesuch"}).CheckImage(context.Background(), &memory.Manifest{}); err == nil {
@@ -102,7 +102,7 @@ func TestUndrained(t *testing.T) {
 		"53.0": false, "53.0.0": false, "53.0-12-g1a2b3c4d": false, "54.1.0": false, "100.0": false,
 		"52.9.9": true, "52.0-300-g1a2b3c4d": true, "0.1": true, "": true, "next": true,
 	} {
-		if got := undrained(version); (got != "") != refused {
+		if got := Undrained(version); (got != "") != refused {
 			t.Errorf("%q: %q, want refused: %t", version, got, refused)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
 
@@ -41,7 +42,9 @@ type monitor struct {
 
 // Connect connects to the shim's driver for events, and has it say what was before.
 // The VMM itself is not asked: it may be busy with a snapshot.
-func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+// While it reads large messages the memory that they take, in bytes, is in room; nil: the
+// VM is trusted, or alone.
+func Connect(ctx context.Context, dial vmm.Dialer, room *semaphore.Weighted) (vmm.Monitor, error) {
 	conn, err := dial(ctx, chvm.EventsSocket)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cloud-hypervisor's events %s: %w", chvm.EventsSocket, err)
@@ -53,7 +56,7 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 		return nil, err
 	}
 	m := &monitor{
-		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, chvm.APISocket) }, p.replies()...),
+		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, chvm.APISocket) }, replies(room)...),
 		conn:   conn, events: make(chan vmm.Event), done: make(chan struct{}),
 	}
 	m.panicked.Store(first.Panicked)
@@ -67,11 +70,11 @@ func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, er
 const maxPodReply = 512 << 10
 
 // replies says what is read of them.
-func (p *Program) replies() []chapi.Option {
-	if p.room == nil {
+func replies(room *semaphore.Weighted) []chapi.Option {
+	if room == nil {
 		return nil
 	}
-	return []chapi.Option{chapi.WithRoom(p.room), chapi.WithMaxReply(maxPodReply)}
+	return []chapi.Option{chapi.WithRoom(room), chapi.WithMaxReply(maxPodReply)}
 }
 
 // firstFrame is what the driver says at once.

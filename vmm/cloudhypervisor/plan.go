@@ -17,7 +17,7 @@ const RAM = "ram0"
 // Plan turns a specification, complete with its defaults, into a plan, whose
 // Instructions are a chvm.VM. It touches nothing. What is wrong with the
 // specification, or what cloud-hypervisor can't do, are spec.FieldErrors.
-func (p *Program) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
+func (CloudHypervisor) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	if err := spec.Validate(req.Spec).Err(); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (p *Program) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 }
 
 func newBuilder(req vmm.PlanRequest) (*builder, error) {
-	details, ok := detailsOf(req.Info)
+	details, ok := DetailsOf(req.Info)
 	if !ok {
 		return nil, fmt.Errorf("planning a VM for %s: the information on %s is of type %T, not %s's", chvm.Name, req.Info.Binary, req.Info.Details, chvm.Name)
 	}

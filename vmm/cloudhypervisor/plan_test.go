@@ -178,7 +178,7 @@ networks: [{user: {}}, {model: e1000e, tap: {bridge: br0}}, {}]
 devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: pause}}
 `, change: func(r *vmm.PlanRequest) { r.Seed = -1 }},
 		{name: "invalid", yaml: "cpu: {sockets: 2000}\nmemory: {size: 1}\n"},
-		{name: "program", yaml: kernelBoot, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Features = []string{featureLandlock} }},
+		{name: "program", yaml: kernelBoot, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Features = []string{FeatureLandlock} }},
 		{name: "firmware", yaml: "", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = "" }},
 		{name: "arm64", arch: spec.ArchARM64, yaml: kernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
 		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},

@@ -186,7 +186,7 @@ func orElse(s, fallback string) string {
 // testInfo is of a program that has everything.
 func testInfo(arch string) vmm.Info {
 	return vmm.Info{Name: chvm.Name, Version: "53.0.0", Binary: "/usr/bin/cloud-hypervisor", Details: &Details{
-		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureRestoreMode, featureSeccomp}, Landlock: true,
+		Arch: arch, Features: []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureRestoreMode, FeatureSeccomp}, Landlock: true,
 		Accelerators: map[string]string{"kvm": "", "mshv": ""},
 		Firmware:     "/usr/share/cloud-hypervisor/CLOUDHV.fd", FirmwareFiles: []string{"/usr/share/cloud-hypervisor/CLOUDHV.fd"},
 	}}

@@ -15,11 +15,9 @@ import (
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 )
 
-var _ vmm.Plugger = (*Program)(nil)
-
 // PlanAttach implements vmm.Plugger. A device that comes later has one of the places
 // that one of a boot could have, and gives it up when it goes.
-func (p *Program) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
+func (CloudHypervisor) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
@@ -103,7 +101,7 @@ func (b *builder) beyondFence(field, path string) {
 }
 
 // PlanDetach implements vmm.Plugger.
-func (p *Program) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
+func (CloudHypervisor) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 // Tell returns the program's answer in the form that Told takes.
 func (p *Program) Tell(info vmm.Info) (json.RawMessage, error) {
-	details, ok := detailsOf(info)
+	details, ok := DetailsOf(info)
 	if !ok {
 		return nil, fmt.Errorf("the information on %s is of type %T, not %s's", info.Binary, info.Details, chvm.Name)
 	}

@@ -92,7 +92,7 @@ func TestTryPrograms(t *testing.T) {
 			} else if !info.LazyRestore || !c.GetLazyRestore() || !slices.Equal(c.GetSnapshotKinds(), []string{"eager", "lazy", "stream"}) || c.GetReason() != "" {
 				t.Errorf("%v", c)
 			}
-			for _, feature := range []string{featureSocket, featureEvents, featureLandlock, featureSeccomp, featureRestoreMode} {
+			for _, feature := range []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp, FeatureRestoreMode} {
 				if !slices.Contains(c.GetFeatures(), feature) {
 					t.Errorf("no %s in %q", feature, c.GetFeatures())
 				}
