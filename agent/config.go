@@ -92,7 +92,7 @@ type CloudHypervisorConfig struct {
 	Binary string `yaml:"binary"`
 	// Firmware is the absolute path of what boots VMs from their disks: the
 	// program's own build of edk2 (CLOUDHV.fd), or rust-hypervisor-firmware.
-	// Default: the first that is there of cloudhypervisor.DefaultFirmware.
+	// Default: the first that is there of probe.DefaultFirmware.
 	Firmware string `yaml:"firmware"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
 	qemuprobe "github.com/vmlet/vmlet/vmm/qemu/probe"
 )
 
@@ -71,7 +71,7 @@ func (c Config) vmms(roots sysfs.Roots, keepIn string, hostKey func() string) []
 	}
 	return inOrder(c.VMMs, []vmm.Program{
 		qemuprobe.New(q),
-		cloudhypervisor.New(cloudhypervisor.Config{
+		chprobe.New(chprobe.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
 			Hypervisors: hypervisors, HostKey: hostKey,
 		}),

@@ -20,8 +20,8 @@ import (
 
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
 )
 
@@ -107,7 +107,7 @@ func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, e
 	}
 	o.Drivers = map[string]server.Driver{
 		qemudriver.Name: qemudriver.QEMU{},
-		chvm.Name:       chdriver.CloudHypervisor{},
+		wire.Name:       chdriver.CloudHypervisor{},
 	}
 	s, err := server.New(o)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // builder collects a configuration and its files, and all faults on the way.
@@ -20,7 +20,7 @@ type builder struct {
 
 	config chapi.VMConfig
 	hosts  []chapi.Device
-	add    []chvm.AddNet
+	add    []wire.AddNet
 	folder string
 	files  []plan.File
 	faults spec.FieldErrors
@@ -97,7 +97,7 @@ func (b *builder) refuseImage() {
 	switch m := b.req.Image.Manifest; {
 	case m == nil:
 		b.faults.Add("vmm", "the image in %s has no manifest", b.req.Image.Directory)
-	case m.VMM.Name != chvm.Name:
+	case m.VMM.Name != wire.Name:
 		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
 	}
 }

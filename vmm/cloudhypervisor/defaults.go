@@ -1,3 +1,10 @@
+// Package cloudhypervisor knows what can be known of cloud-hypervisor without running it:
+// defaults, limits, and how a specification becomes a command line, the files that go with
+// it, and what the VMM is told over its API.
+//
+// It runs nothing and opens nothing, so that whoever judges specifications away from a
+// node can link it. Package probe asks the program on this node, monitor is the agent's
+// connection to a running VM, driver is the shim's, and wire has what they share.
 package cloudhypervisor
 
 import (
@@ -7,7 +14,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // CloudHypervisor is what can be known of cloud-hypervisor without its program: its
@@ -15,7 +22,7 @@ import (
 type CloudHypervisor struct{}
 
 // Name returns "cloud-hypervisor".
-func (CloudHypervisor) Name() string { return chvm.Name }
+func (CloudHypervisor) Name() string { return wire.Name }
 
 var _ interface {
 	vmm.Defaulter

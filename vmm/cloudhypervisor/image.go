@@ -10,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // ErrImage is wrapped by CheckImage's errors: the image may be whole, but it can't be
@@ -40,7 +40,7 @@ func (CloudHypervisor) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	}
 	return memory.Manifest{
 		Layout:        layout,
-		VMM:           memory.VMM{Name: chvm.Name, Version: req.Info.Version, Extra: map[string]string{segmentsKey: strconv.Itoa(int(b.segments()))}},
+		VMM:           memory.VMM{Name: wire.Name, Version: req.Info.Version, Extra: map[string]string{segmentsKey: strconv.Itoa(int(b.segments()))}},
 		Accelerator:   req.Hypervisor,
 		CPU:           memory.CPU{Model: modelHost, Features: b.switchedOn()},
 		MemorySize:    size,
@@ -64,12 +64,12 @@ func (b *builder) switchedOn() []string {
 // CheckImage refuses what the VMM would only refuse, or worse, take, when the guest's
 // memory is there. The error joins one for each obstacle, each wrapping ErrImage.
 func CheckImage(info vmm.Info, m *memory.Manifest) error {
-	if m.VMM.Name != chvm.Name {
-		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is %s: only the VMM that saved it can restore it", ErrImage, m.VMM.Name, chvm.Name)
+	if m.VMM.Name != wire.Name {
+		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is %s: only the VMM that saved it can restore it", ErrImage, m.VMM.Name, wire.Name)
 	}
 	details, ok := DetailsOf(info)
 	if !ok {
-		return fmt.Errorf("checking an image: the information on %s is of type %T, not %s's", info.Binary, info.Details, chvm.Name)
+		return fmt.Errorf("checking an image: the information on %s is of type %T, not %s's", info.Binary, info.Details, wire.Name)
 	}
 	return errors.Join(checkVersion(info, m), checkAccelerator(details, m), checkTrial(details))
 }

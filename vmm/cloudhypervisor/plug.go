@@ -12,7 +12,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // PlanAttach implements vmm.Plugger. A device that comes later has one of the places
@@ -23,7 +23,7 @@ func (CloudHypervisor) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error)
 		return nil, err
 	}
 	var a plan.Attachment
-	var todo chvm.Attach
+	var todo wire.Attach
 	if req.Network {
 		networks := b.spec.GetNetworks()
 		networks[req.Index].Slot = takes(b, "networks", networks, req.Index, networksAtMost)
@@ -113,6 +113,6 @@ func (CloudHypervisor) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error)
 		disks := b.spec.GetDisks()
 		d.Device, d.DiskName = diskID(spec.Slot(disks, req.Index)), disks[req.Index].GetName()
 	}
-	d.Instructions, err = json.Marshal(chvm.Detach{Device: d.Device})
+	d.Instructions, err = json.Marshal(wire.Detach{Device: d.Device})
 	return &d, err
 }

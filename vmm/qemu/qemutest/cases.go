@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/vmm/qemu"
 )
 
+// ID is that of every VM here.
 const ID = "5d2f0c2e-8f6b-4f0e-9d3a-6a4b7f1c0e11"
 
 // Case is a VM that a command line is made for.
@@ -35,6 +36,7 @@ type Case struct {
 	Unreal bool
 }
 
+// KernelBoot has a VM boot a kernel.
 const KernelBoot = `
 boot: {kernel: {path: /boot/vmlinuz, initrd: /boot/initrd.img, cmdline: "console=ttyS0 root=/dev/vda,quiet"}}
 `
@@ -44,6 +46,7 @@ const Small = KernelBoot + `
 devices: {console: false, guestAgent: false, entropy: false, balloon: false}
 `
 
+// Cases are all.
 func Cases() []Case {
 	return []Case{
 		{Name: "default", YAML: KernelBoot},
@@ -209,6 +212,7 @@ func Image(lazy bool) *vmm.Image {
 	}
 }
 
+// Complete fills in the defaults as this VMM wants them.
 func Complete(yaml, arch, hypervisor string) *specv1.VirtualMachineSpec {
 	s, err := spec.Parse([]byte("name: web-1\n"+yaml), "test.yaml")
 	if err != nil {

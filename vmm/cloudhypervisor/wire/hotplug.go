@@ -1,4 +1,4 @@
-package chvm
+package wire
 
 import "github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 

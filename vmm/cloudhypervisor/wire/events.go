@@ -1,4 +1,4 @@
-package chvm
+package wire
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"context"
@@ -18,7 +18,8 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // programs are those that tests are to go by: the stand-in, and the real one where it
@@ -92,7 +93,7 @@ func TestTryPrograms(t *testing.T) {
 			} else if !info.LazyRestore || !c.GetLazyRestore() || !slices.Equal(c.GetSnapshotKinds(), []string{"eager", "lazy", "stream"}) || c.GetReason() != "" {
 				t.Errorf("%v", c)
 			}
-			for _, feature := range []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp, FeatureRestoreMode} {
+			for _, feature := range []string{cloudhypervisor.FeatureSocket, cloudhypervisor.FeatureEvents, cloudhypervisor.FeatureLandlock, cloudhypervisor.FeatureSeccomp, cloudhypervisor.FeatureRestoreMode} {
 				if !slices.Contains(c.GetFeatures(), feature) {
 					t.Errorf("no %s in %q", feature, c.GetFeatures())
 				}
@@ -179,7 +180,7 @@ func TestTryVM(t *testing.T) {
 			if (len(kinds) == 0) != (c.noSave != "") || !strings.Contains(reason, c.noSave) || info.LazyRestore != (c.noSave == "") {
 				t.Errorf("%q: %s", kinds, reason)
 			}
-			if err := p.CheckImage(t.Context(), &memory.Manifest{VMM: memory.VMM{Name: chvm.Name, Version: "53.0"}, Accelerator: "kvm"}); (err == nil) != (c.kvm+c.noSave == "") {
+			if err := p.CheckImage(t.Context(), &memory.Manifest{VMM: memory.VMM{Name: wire.Name, Version: "53.0"}, Accelerator: "kvm"}); (err == nil) != (c.kvm+c.noSave == "") {
 				t.Error(err)
 			}
 		})

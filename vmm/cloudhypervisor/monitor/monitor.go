@@ -1,4 +1,6 @@
-package cloudhypervisor
+// Package monitor is the agent's connection to a cloud-hypervisor that runs: status, pause
+// and resume, events, counters and size.
+package monitor
 
 import (
 	"context"
@@ -10,7 +12,7 @@ import (
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
@@ -28,7 +30,7 @@ const (
 // each, and events come from the shim's driver.
 type monitor struct {
 	client *chapi.Client
-	conn   net.Conn // to chvm.EventsSocket
+	conn   net.Conn // to wire.EventsSocket
 	events chan vmm.Event
 	ctx    context.Context // until Close
 	cancel context.CancelFunc
@@ -36,7 +38,7 @@ type monitor struct {
 
 	// panicked is the guest: the VMM can't be asked for it.
 	panicked atomic.Bool
-	// bootTried is whether the VM is more than created, see chvm.BootTried.
+	// bootTried is whether the VM is more than created, see wire.BootTried.
 	bootTried atomic.Bool
 }
 
@@ -45,18 +47,18 @@ type monitor struct {
 // While it reads large messages the memory that they take, in bytes, is in room; nil: the
 // VM is trusted, or alone.
 func Connect(ctx context.Context, dial vmm.Dialer, room *semaphore.Weighted) (vmm.Monitor, error) {
-	conn, err := dial(ctx, chvm.EventsSocket)
+	conn, err := dial(ctx, wire.EventsSocket)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to cloud-hypervisor's events %s: %w", chvm.EventsSocket, err)
+		return nil, fmt.Errorf("connecting to cloud-hypervisor's events %s: %w", wire.EventsSocket, err)
 	}
-	frames := chvm.NewFrames(conn)
+	frames := wire.NewFrames(conn)
 	first, err := firstFrame(ctx, conn, frames)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
 	m := &monitor{
-		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, chvm.APISocket) }, replies(room)...),
+		client: chapi.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, wire.APISocket) }, replies(room)...),
 		conn:   conn, events: make(chan vmm.Event), done: make(chan struct{}),
 	}
 	m.panicked.Store(first.Panicked)
@@ -78,14 +80,14 @@ func replies(room *semaphore.Weighted) []chapi.Option {
 }
 
 // firstFrame is what the driver says at once.
-func firstFrame(ctx context.Context, conn net.Conn, frames *chvm.Frames) (*chvm.State, error) {
+func firstFrame(ctx context.Context, conn net.Conn, frames *wire.Frames) (*wire.State, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	first, err := frames.Next()
 	if !stop() {
-		return nil, fmt.Errorf("%s says nothing: %w", chvm.EventsSocket, context.Cause(ctx))
+		return nil, fmt.Errorf("%s says nothing: %w", wire.EventsSocket, context.Cause(ctx))
 	}
 	if err == nil && first.State == nil {
-		err = fmt.Errorf("%s: it begins with an event: want a state", chvm.EventsSocket)
+		err = fmt.Errorf("%s: it begins with an event: want a state", wire.EventsSocket)
 	}
 	return first.State, err
 }

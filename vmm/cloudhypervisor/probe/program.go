@@ -1,7 +1,7 @@
-// Package cloudhypervisor knows the VMM cloud-hypervisor: whether it is here, what
-// it says of itself on the command line, and how a VM is started with it (Plan).
-// It starts none itself.
-package cloudhypervisor
+// Package probe asks the cloud-hypervisor of this node what it is and can do: by its command
+// line, and by a VM that does nothing. Start with Program, which is cloud-hypervisor as the
+// agent uses it.
+package probe
 
 import (
 	"context"
@@ -19,7 +19,9 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/monitor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -48,7 +50,7 @@ func DefaultBinaries() []string {
 // Program is a cloud-hypervisor that may be on this node; it implements vmm.VMM. Its
 // methods may be called concurrently.
 type Program struct {
-	CloudHypervisor
+	cloudhypervisor.CloudHypervisor
 	config Config
 
 	asking chan struct{} // held, by sending into it, while the program is asked
@@ -127,13 +129,13 @@ func (p *Program) find() (binary, key string, err error) {
 			}
 			continue
 		case err != nil:
-			return "", "", fmt.Errorf("%s: %w", chvm.Name, err)
+			return "", "", fmt.Errorf("%s: %w", wire.Name, err)
 		case !info.Mode().IsRegular():
-			return "", "", fmt.Errorf("%s: %s is not a file", chvm.Name, path)
+			return "", "", fmt.Errorf("%s: %s is not a file", wire.Name, path)
 		}
 		return path, p.key(path), nil
 	}
-	return "", "", fmt.Errorf("%s is not installed: %w", chvm.Name, missing)
+	return "", "", fmt.Errorf("%s is not installed: %w", wire.Name, missing)
 }
 
 func (p *Program) key(binary string) string {
@@ -151,9 +153,9 @@ func (p *Program) key(binary string) string {
 
 // answer is what the program said.
 type answer struct {
-	Binary  string  `json:"binary"`
-	Version string  `json:"version"`
-	Details Details `json:"details"`
+	Binary  string                  `json:"binary"`
+	Version string                  `json:"version"`
+	Details cloudhypervisor.Details `json:"details"`
 
 	key string
 	// passing: it didn't start, and that may be another way in a moment; at: when.
@@ -171,7 +173,7 @@ func (a *answer) holds(key string) bool {
 
 func (p *Program) info(a *answer) vmm.Info {
 	return vmm.Info{
-		Name: chvm.Name, Version: a.Version, Binary: a.Binary,
+		Name: wire.Name, Version: a.Version, Binary: a.Binary,
 		LazyRestore:  a.Details.Lazy(),
 		Passing:      a.passing,
 		Capabilities: p.capabilities(a),
@@ -182,7 +184,7 @@ func (p *Program) info(a *answer) vmm.Info {
 func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
 	out := &capabilitiesv1.VmmCapabilities{
-		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
+		Name: wire.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
 		Devices:           slices.Clone(d.Devices),
 		SnapshotKinds:     snapshotKinds(d),
 		LazyRestore:       d.Lazy(),
@@ -204,7 +206,7 @@ func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	return out
 }
 
-func snapshotKinds(d *Details) []string {
+func snapshotKinds(d *cloudhypervisor.Details) []string {
 	switch {
 	case d.NoSave != "":
 		return nil
@@ -234,7 +236,7 @@ func (a *answer) noSave() string {
 	if a.Details.NoSave != "" {
 		return a.Details.NoSave
 	}
-	return Undrained(a.Version)
+	return cloudhypervisor.Undrained(a.Version)
 }
 
 // CheckImage refuses an image that this program can't restore here; see the function
@@ -244,7 +246,7 @@ func (p *Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
 	if err != nil {
 		return err
 	}
-	return CheckImage(info, m)
+	return cloudhypervisor.CheckImage(info, m)
 }
 
 // RefuseSave refuses what no cloud-hypervisor can save, and all where this one was found
@@ -258,5 +260,5 @@ func (p *Program) RefuseSave(s *specv1.VirtualMachineSpec) error {
 
 // Connect opens the agent's monitor.
 func (p *Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
-	return Connect(ctx, dial, p.room)
+	return monitor.Connect(ctx, dial, p.room)
 }

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"context"
@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"github.com/vmlet/vmlet/vmm/internal/run"
 )
 
@@ -73,14 +75,14 @@ func askOptions(ctx context.Context, binary string) (*answer, error) {
 	line, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
 	match := versionLine().FindStringSubmatch(line)
 	if match == nil {
-		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", chvm.Name, binary, line)
+		return nil, fmt.Errorf("%s: %s --version says %.80q: want \"cloud-hypervisor vMAJOR.MINOR\"", wire.Name, binary, line)
 	}
 	help, err := output(ctx, binary, "--help")
 	if err != nil {
 		return nil, err
 	}
 	listed := options(help)
-	return &answer{Binary: binary, Version: match[1], Details: Details{Features: features(listed), Devices: devices(listed)}}, nil
+	return &answer{Binary: binary, Version: match[1], Details: cloudhypervisor.Details{Features: features(listed), Devices: devices(listed)}}, nil
 }
 
 // output runs the program with one option.
@@ -95,9 +97,9 @@ func output(ctx context.Context, binary, option string) (string, error) {
 			err = fmt.Errorf("no answer: %w", ctx.Err())
 		}
 		if words := strings.TrimSpace(string(complaints.text)); words != "" {
-			return "", fmt.Errorf("%s: %s %s: %w: %.200q", chvm.Name, binary, option, err, words)
+			return "", fmt.Errorf("%s: %s %s: %w: %.200q", wire.Name, binary, option, err, words)
 		}
-		return "", fmt.Errorf("%s: %s %s: %w", chvm.Name, binary, option, err)
+		return "", fmt.Errorf("%s: %s %s: %w", wire.Name, binary, option, err)
 	}
 	return string(out.text), nil
 }
@@ -123,7 +125,7 @@ func features(options map[string]string) []string {
 			}
 		case "--restore":
 			if strings.Contains(text, "memory_restore_mode") {
-				out = append(out, FeatureRestoreMode)
+				out = append(out, cloudhypervisor.FeatureRestoreMode)
 			}
 		}
 	}

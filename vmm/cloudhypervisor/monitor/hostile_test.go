@@ -1,4 +1,4 @@
-package cloudhypervisor
+package monitor
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -28,7 +28,7 @@ func (l *liar) dial(_ context.Context, name string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() {
 		defer theirs.Close()
-		if name == chvm.EventsSocket {
+		if name == wire.EventsSocket {
 			l.events(theirs)
 			return
 		}
@@ -82,7 +82,7 @@ func TestHostileAPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &liar{api: c.api, events: quiet}
-			m, err := New(Config{}).Connect(t.Context(), l.dial)
+			m, err := Connect(t.Context(), l.dial, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 		reply(info)(conn)
 	}}
-	m, err := New(Config{}).Connect(t.Context(), l.dial)
+	m, err := Connect(t.Context(), l.dial, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestHang(t *testing.T) {
 		io.WriteString(conn, `{"state":{}}`+"\n"+`{"state":{"dropped":1}}`+"\n")
 		io.Copy(io.Discard, conn)
 	}}
-	m, err := New(Config{}).Connect(t.Context(), l.dial)
+	m, err := Connect(t.Context(), l.dial, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestFlood(t *testing.T) {
 			m := &monitor{conn: conn, events: make(chan vmm.Event), done: make(chan struct{})}
 			m.ctx, m.cancel = context.WithCancel(t.Context())
 			flood := strings.NewReader(strings.Repeat(line+"\n", 100000))
-			go m.pump(chvm.NewFrames(flood), rate.NewLimiter(0, 10))
+			go m.pump(wire.NewFrames(flood), rate.NewLimiter(0, 10))
 			m.Close()
 			if flood.Len() == 0 {
 				t.Error("all of it was read")

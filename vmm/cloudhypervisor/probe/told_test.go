@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -19,9 +21,9 @@ func teller(t testing.TB) *Program {
 // TestToldGolden: a plan for a program that was asked elsewhere is the plan for one
 // that was asked here.
 func TestToldGolden(t *testing.T) {
-	for _, c := range planCases() {
-		t.Run(c.name, func(t *testing.T) {
-			req := c.request(t)
+	for _, c := range vmtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			req := c.Request(t)
 			said, err := teller(t).Tell(req.Info)
 			if err != nil {
 				t.Fatal(err)
@@ -42,9 +44,7 @@ func TestToldGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !*update { // TestGolden does
-				compareGolden(t, filepath.Join("testdata", c.name+".json"), render(t, &planned{Plan: p}))
-			}
+			vmtest.Compare(t, false, filepath.Join("../testdata", c.Name+".json"), vmtest.Render(t, &vmtest.Planned{Plan: p}))
 		})
 	}
 }
@@ -103,15 +103,15 @@ func TestToldIsNotAsked(t *testing.T) {
 // FuzzTold: a plan for what a pod says of its program is made or refused, whatever it
 // is.
 func FuzzTold(f *testing.F) {
-	said, err := teller(f).Tell(testInfo("amd64"))
+	said, err := teller(f).Tell(vmtest.Info("amd64"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add([]byte(said))
 	f.Add([]byte(`{"binary":"/q","details":{"arch":"x","features":["", "landlock"],"landlock":true,"firmware":"/","accelerators":{"":"","kvm":"no"}}}`))
 	node := teller(f)
-	cases := slices.DeleteFunc(planCases(), func(c planCase) bool {
-		return !slices.Contains([]string{"everything", "firmware", "restore-lazy"}, c.name)
+	cases := slices.DeleteFunc(vmtest.Cases(), func(c vmtest.Case) bool {
+		return !slices.Contains([]string{"everything", "firmware", "restore-lazy"}, c.Name)
 	})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		v, err := node.Told(said, nil)
@@ -123,7 +123,7 @@ func FuzzTold(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, c := range cases {
-			req := c.request(t)
+			req := c.Request(t)
 			req.Info = info
 			p, err := v.Plan(req)
 			if err == nil && p.Program != info.Binary {

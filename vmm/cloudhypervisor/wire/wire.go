@@ -1,6 +1,8 @@
-// Package chvm is what a cloud-hypervisor process is told of one VM over its API:
-// written by the planner, read by the shim's driver (plan.Plan.Instructions).
-package chvm
+// Package wire has what the planner of cloud-hypervisor's VMs, the shim's driver and the
+// agent's monitor must agree on: what the VMM is told of one VM over its API
+// (plan.Plan.Instructions), the names of sockets, and the events that the driver passes
+// on.
+package wire
 
 import (
 	"encoding/json"
@@ -21,6 +23,9 @@ const FolderName = "vmm"
 
 // Name is the VMM's in specifications, plans and images.
 const Name = "cloud-hypervisor"
+
+// DiskPrefix begins the ids of a specification's disks; their index follows.
+const DiskPrefix = "disk"
 
 // VM is one VM. One that boots is created with Config (vm.create), given what is in
 // Add, in that order (vm.add-net), and booted (vm.boot). One that is restored is

@@ -1,4 +1,4 @@
-package chvm_test
+package wire_test
 
 import (
 	"bytes"
@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 func TestFrames(t *testing.T) {
-	sent := []chvm.Frame{
-		{State: &chvm.State{Panicked: true}},
-		{Event: &chvm.Event{Time: time.Unix(1, 5).UTC(), Source: "vm", Name: "paused"}},
-		{Event: &chvm.Event{Time: time.Unix(2, 0).UTC(), Source: "guest", Name: "panic", Properties: json.RawMessage(`{"event":"panic"}`)}},
-		{State: &chvm.State{Dropped: 7}},
+	sent := []wire.Frame{
+		{State: &wire.State{Panicked: true}},
+		{Event: &wire.Event{Time: time.Unix(1, 5).UTC(), Source: "vm", Name: "paused"}},
+		{Event: &wire.Event{Time: time.Unix(2, 0).UTC(), Source: "guest", Name: "panic", Properties: json.RawMessage(`{"event":"panic"}`)}},
+		{State: &wire.State{Dropped: 7}},
 	}
 	var stream bytes.Buffer
 	for _, f := range sent {
@@ -28,7 +28,7 @@ func TestFrames(t *testing.T) {
 		}
 		stream.Write(line)
 	}
-	frames := chvm.NewFrames(&stream)
+	frames := wire.NewFrames(&stream)
 	for _, want := range sent {
 		if got, err := frames.Next(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
@@ -40,13 +40,13 @@ func TestFrames(t *testing.T) {
 }
 
 func TestFrameTooLong(t *testing.T) {
-	for n, want := range map[int]bool{chvm.MaxFrame - 200: true, chvm.MaxFrame: false} {
+	for n, want := range map[int]bool{wire.MaxFrame - 200: true, wire.MaxFrame: false} {
 		name := strings.Repeat("x", n)
-		line, err := chvm.Frame{Event: &chvm.Event{Source: "vm", Name: name}}.Line()
+		line, err := wire.Frame{Event: &wire.Event{Source: "vm", Name: name}}.Line()
 		if (err == nil) != want {
 			t.Errorf("%d: %v", n, err)
 		}
-		if _, err = chvm.NewFrames(bytes.NewReader(line)).Next(); (err == nil) != want {
+		if _, err = wire.NewFrames(bytes.NewReader(line)).Next(); (err == nil) != want {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
@@ -57,7 +57,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		frames := chvm.NewFrames(bytes.NewReader(text))
+		frames := wire.NewFrames(bytes.NewReader(text))
 		for range len(text) + 1 {
 			frame, err := frames.Next()
 			if errors.Is(err, io.EOF) {
@@ -90,8 +90,8 @@ func TestStateFollowsEvents(t *testing.T) {
 		{"guest", "panic", `{"event":7}`, false, true},
 		{"guest", "panic", `[]`, false, true},
 	} {
-		e := (&chvm.Event{Source: c.source, Name: c.name, Properties: json.RawMessage(c.properties)}).AsTold()
-		panicked, tried = chvm.Panicked(panicked, e), chvm.BootTried(tried, e)
+		e := (&wire.Event{Source: c.source, Name: c.name, Properties: json.RawMessage(c.properties)}).AsTold()
+		panicked, tried = wire.Panicked(panicked, e), wire.BootTried(tried, e)
 		if panicked != c.panicked || tried != c.tried {
 			t.Errorf("%s/%s %s: panicked %t, tried %t", c.source, c.name, c.properties, panicked, tried)
 		}

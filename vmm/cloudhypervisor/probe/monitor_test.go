@@ -1,31 +1,27 @@
-package cloudhypervisor
+package probe
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math"
 	"net"
-	"net/http"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // relay does what the shim's driver does with events, for one client.
 func (h *host) relay() {
-	listener, err := net.Listen("unix", h.path(chvm.EventsSocket))
+	listener, err := net.Listen("unix", h.path(wire.EventsSocket))
 	h.must(err)
 	h.t.Cleanup(func() { listener.Close() })
 	h.events = func(r io.ReadCloser) {
@@ -35,19 +31,19 @@ func (h *host) relay() {
 			return
 		}
 		defer conn.Close()
-		send(conn, chvm.Frame{State: &chvm.State{}})
+		send(conn, wire.Frame{State: &wire.State{}})
 		events := chapi.NewEvents(r, chapi.DefaultMaxEvent)
 		for {
 			e, err := events.Next()
 			if err != nil {
 				return
 			}
-			send(conn, chvm.Frame{Event: &chvm.Event{Time: time.Now(), Source: e.Source, Name: e.Name, Properties: e.Properties}})
+			send(conn, wire.Frame{Event: &wire.Event{Time: time.Now(), Source: e.Source, Name: e.Name, Properties: e.Properties}})
 		}
 	}
 }
 
-func send(conn net.Conn, f chvm.Frame) {
+func send(conn net.Conn, f wire.Frame) {
 	if line, err := f.Line(); err == nil {
 		conn.Write(line)
 	}
@@ -98,14 +94,14 @@ func monitorLife(ctx context.Context, h *host) {
 	h.must(os.MkdirAll(h.path("boot"), 0o700))
 	h.must(os.WriteFile(h.path("boot/vmlinuz"), kernel, 0o600))
 	h.relay()
-	c := planCase{yaml: "boot: {kernel: {path: /boot/vmlinuz}}\nmemory: {size: 64Mi}\ndisks: [{path: /images/a.img}]\n"}
-	p, err := planVM(c.request(t))
+	c := vmtest.Case{YAML: "boot: {kernel: {path: /boot/vmlinuz}}\nmemory: {size: 64Mi}\ndisks: [{path: /images/a.img}]\n"}
+	p, err := vmtest.Plan(c.Request(t))
 	h.must(err)
 	client := h.start(p)
 	m, err := New(Config{}).Connect(ctx, h.dial)
 	h.must(err)
 	defer m.Close()
-	h.must(client.Create(ctx, h.here(p.vm.Config)))
+	h.must(client.Create(ctx, h.here(p.VM.Config)))
 
 	status := func(running bool, detail chapi.State) {
 		t.Helper()
@@ -180,7 +176,7 @@ func TestBusy(t *testing.T) {
 	h := newHost(t, program)
 	h.knobs.Slow = map[string]int{"vm.info": 1000000}
 	h.relay()
-	p, err := planVM(planCase{yaml: small}.request(t))
+	p, err := vmtest.Plan(vmtest.Case{YAML: vmtest.Small}.Request(t))
 	h.must(err)
 	h.start(p)
 	m, err := New(Config{}).Connect(standInContext(t), h.dial)
@@ -190,122 +186,6 @@ func TestBusy(t *testing.T) {
 	defer cancel()
 	if _, err := m.Status(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "one call after the other") {
 		t.Error(err)
-	}
-}
-
-// fakeVMM answers vm.info with a state, and has its driver say what a test wants.
-type fakeVMM struct {
-	t     *testing.T
-	info  chapi.Info
-	lines chan string
-}
-
-func (f *fakeVMM) dial(ctx context.Context, name string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	go func() {
-		defer theirs.Close()
-		if name == chvm.EventsSocket {
-			for line := range f.lines {
-				io.WriteString(theirs, line+"\n")
-			}
-			return
-		}
-		if _, err := http.ReadRequest(bufio.NewReader(theirs)); err != nil {
-			return
-		}
-		body, err := json.Marshal(f.info)
-		if err != nil {
-			f.t.Error(err)
-		}
-		fmt.Fprintf(theirs, "HTTP/1.1 200 \r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	}()
-	return ours, nil
-}
-
-func TestConnectRefuses(t *testing.T) {
-	for line, want := range map[string]string{
-		`{"event":{"source":"vm","name":"booted"}}`: "begins with an event",
-		`{}`:                     "want an event or a state",
-		`what`:                   "invalid character",
-		strings.Repeat(" ", 1e6): "token too long",
-	} {
-		f := &fakeVMM{t: t, lines: make(chan string, 1)}
-		f.lines <- line
-		close(f.lines)
-		if _, err := New(Config{}).Connect(t.Context(), f.dial); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: %v", line, err)
-		}
-	}
-	f := &fakeVMM{t: t, lines: make(chan string)}
-	defer close(f.lines)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := New(Config{}).Connect(ctx, f.dial); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	gone := func(context.Context, string) (net.Conn, error) { return nil, os.ErrNotExist }
-	if _, err := New(Config{}).Connect(t.Context(), gone); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), chvm.EventsSocket) {
-		t.Error(err)
-	}
-}
-
-// TestEvents: what each line means, and what is made up for those that were dropped.
-func TestEvents(t *testing.T) {
-	f := &fakeVMM{t: t, lines: make(chan string, 1), info: chapi.Info{State: chapi.StatePaused}}
-	defer close(f.lines)
-	f.lines <- `{"state":{"panicked":true}}`
-	m, err := New(Config{}).Connect(t.Context(), f.dial)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	type meant struct {
-		name    string
-		change  vmm.Change
-		dropped int
-	}
-	for _, c := range []struct {
-		line     string
-		want     []meant
-		panicked bool
-	}{
-		{`{"event":{"source":"vm","name":"rebooting"}}`, []meant{{"vm/rebooting", vmm.ChangeNone, 0}}, true},
-		{`{"event":{"source":"vm","name":"rebooted"}}`, []meant{{"vm/rebooted", vmm.ChangeReset, 0}}, false},
-		{`{"event":{"source":"guest","name":"panic","properties":{"event":"crash_loaded"}}}`, []meant{{"guest/panic", vmm.ChangeNone, 0}}, false},
-		{`{"event":{"source":"guest","name":"panic","properties":{"event":"panic"}}}`, []meant{{"guest/panic", vmm.ChangePanicked, 0}}, true},
-		{`{"state":{"dropped":3}}`, []meant{{"vm/rebooted", vmm.ChangeReset, 3}, {"vm/paused", vmm.ChangePaused, 0}}, false},
-		{`{"state":{"dropped":4}}`, []meant{{"vm/paused", vmm.ChangePaused, 4}}, false},
-		{`{"state":{"dropped":-1,"panicked":true}}`, []meant{{"guest/panic", vmm.ChangePanicked, 0}}, true},
-		{`{"event":{"source":"virtio-device","name":"activated"}}` + "\n" + `{"event":{"source":"vm","name":"resumed"}}`, []meant{{"vm/resumed", vmm.ChangeResumed, 0}}, true},
-		{`{"event":{"source":"vmm","name":"paused"}}`, []meant{{"vmm/paused", vmm.ChangeNone, 0}}, true},
-		{`{"event":{"source":"vm","name":"booted"}}`, []meant{{"vm/booted", vmm.ChangeResumed, 0}}, false},
-	} {
-		f.lines <- c.line
-		for _, want := range c.want {
-			if e := <-m.Events(); (meant{e.Name, e.Change, e.Dropped}) != want {
-				t.Errorf("%s: %+v, want %+v", c.line, e, want)
-			}
-		}
-		if s, err := m.Status(t.Context()); err != nil || s.Panicked != c.panicked || s.Running {
-			t.Errorf("%s: %+v, %v", c.line, s, err)
-		}
-	}
-	f.lines <- "garbage"
-	if e, ok := <-m.Events(); ok {
-		t.Errorf("%+v", e)
-	}
-}
-
-func TestDiskSamples(t *testing.T) {
-	n := func(n uint64) *uint64 { return &n }
-	got := diskSamples(chapi.Counters{
-		"disk10": {"read_ops": 1, "write_ops": chapi.Unmeasured, "read_bytes": math.MaxInt64},
-		"disk2":  {},
-		"disk02": {"read_ops": 9}, "disk-1": {}, "disk": {}, "disk99999": {}, "seed": {"read_ops": 1}, "net0": {}, "_disk0": {},
-	})
-	want := []vmm.DiskSample{{Index: 2}, {Index: 10, Reads: n(1), ReadBytes: n(math.MaxInt64)}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -320,20 +200,20 @@ func TestFailedBoot(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			ctx, h := standInContext(t), newHost(t, program)
 			h.knobs.Refuse = map[string][]string{call: {"no such disk"}}
-			p, err := planVM(planCase{yaml: small}.request(t))
+			p, err := vmtest.Plan(vmtest.Case{YAML: vmtest.Small}.Request(t))
 			h.must(err)
 			client := h.start(p)
-			h.must(client.Create(ctx, h.here(p.vm.Config)))
+			h.must(client.Create(ctx, h.here(p.VM.Config)))
 			if call == "vm.reboot" {
 				h.must(client.Boot(ctx))
 				h.must(client.Shutdown(ctx)) // what is left of a VM whose reset failed
 			}
-			f := &fakeVMM{t: t, lines: make(chan string, 1)}
-			defer close(f.lines)
-			f.lines <- fmt.Sprintf(`{"state":{"bootTried":%t}}`, call == "vm.reboot")
+			events, driver := net.Pipe()
+			defer driver.Close()
+			go send(driver, wire.Frame{State: &wire.State{BootTried: call == "vm.reboot"}})
 			m, err := New(Config{}).Connect(ctx, func(ctx context.Context, name string) (net.Conn, error) {
-				if name == chvm.EventsSocket {
-					return f.dial(ctx, name)
+				if name == wire.EventsSocket {
+					return events, nil
 				}
 				return h.dial(ctx, name)
 			})

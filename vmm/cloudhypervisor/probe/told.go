@@ -1,20 +1,22 @@
-package cloudhypervisor
+package probe
 
 import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/sync/semaphore"
 )
 
 // Tell returns the program's answer in the form that Told takes.
 func (p *Program) Tell(info vmm.Info) (json.RawMessage, error) {
-	details, ok := DetailsOf(info)
+	details, ok := cloudhypervisor.DetailsOf(info)
 	if !ok {
-		return nil, fmt.Errorf("the information on %s is of type %T, not %s's", info.Binary, info.Details, chvm.Name)
+		return nil, fmt.Errorf("the information on %s is of type %T, not %s's", info.Binary, info.Details, wire.Name)
 	}
 	return json.Marshal(answer{Binary: info.Binary, Version: info.Version, Details: *details})
 }
@@ -38,7 +40,7 @@ func (p *Program) Told(said json.RawMessage, room *semaphore.Weighted) (vmm.VMM,
 		err = a.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what %s said of itself: %w", chvm.Name, err)
+		return nil, fmt.Errorf("what %s said of itself: %w", wire.Name, err)
 	}
 	config := p.config
 	config.Binary = a.Binary

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"context"
@@ -12,7 +12,8 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,11 +87,11 @@ func TestInfo(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := info.Capabilities
-			if info.Name != chvm.Name || info.Version != want || info.Binary != path || info.LazyRestore || info.Passing {
+			if info.Name != wire.Name || info.Version != want || info.Binary != path || info.LazyRestore || info.Passing {
 				t.Errorf("%q: %+v", said, info)
 			}
-			if c.GetName() != chvm.Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
-				(len(c.GetSnapshotKinds()) > 0) != (Undrained(want) == "") || c.GetLazyRestore() ||
+			if c.GetName() != wire.Name || c.GetVersion() != want || c.GetBinary() != path || c.GetArchitecture() != "amd64" ||
+				(len(c.GetSnapshotKinds()) > 0) != (cloudhypervisor.Undrained(want) == "") || c.GetLazyRestore() ||
 				!slices.Equal(c.GetDevices(), []string{"balloon"}) || len(c.GetBuiltAccelerators()) != 0 ||
 				!slices.Equal(c.GetFeatures(), []string{"api-socket-descriptor", "landlock", "seccomp"}) {
 				t.Errorf("%q: %v", said, c)

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"os"
@@ -6,17 +6,20 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
+
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 )
 
 // realCases are those that need neither taps, nor firmware, nor devices of the host.
-func realCases() []planCase {
+func realCases() []vmtest.Case {
 	names := []string{"default", "minimal", "small", "max-vcpus", "numa", "tpm", "many-disks", "no-landlock"}
-	cases := slices.DeleteFunc(planCases(), func(c planCase) bool { return !slices.Contains(names, c.name) })
-	return append(cases, planCase{name: "devices", yaml: kernelBoot + `
+	cases := slices.DeleteFunc(vmtest.Cases(), func(c vmtest.Case) bool { return !slices.Contains(names, c.Name) })
+	return append(cases, vmtest.Case{Name: "devices", YAML: vmtest.KernelBoot + `
 cpu: {sockets: 2, threads: 2, features: [{name: nested, policy: disable}]}
 disks: [{path: /images/root.img, serial: "S 1"}, {path: /images/tools.img, readOnly: true, cache: writeback}]
 cloudInit: {userData: "#cloud-config"}
@@ -40,11 +43,11 @@ func TestRealBoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range realCases() {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(c.Name, func(t *testing.T) {
 			ctx, h := standInContext(t), newHost(t, program)
-			r := c.request(t)
-			r.Info.Details.(*Details).Landlock = landlockVersion() >= landlockWanted && r.Info.Details.(*Details).Landlock
-			p, err := planVM(r)
+			r := c.Request(t)
+			r.Info.Details.(*cloudhypervisor.Details).Landlock = landlockVersion() >= landlockWanted && r.Info.Details.(*cloudhypervisor.Details).Landlock
+			p, err := vmtest.Plan(r)
 			h.must(err)
 			h.furnish(p, kernel)
 			client := h.start(p)
@@ -56,7 +59,7 @@ func TestRealBoots(t *testing.T) {
 }
 
 // furnish puts in place what a real guest needs: what is there the host leaves.
-func (h *host) furnish(p *planned, kernel []byte) {
+func (h *host) furnish(p *vmtest.Planned, kernel []byte) {
 	h.t.Helper()
 	for _, f := range p.Files {
 		switch {
@@ -72,13 +75,13 @@ func (h *host) furnish(p *planned, kernel []byte) {
 // TestSavesThatAreRefused: what a snapshot has no state of.
 func TestSavesThatAreRefused(t *testing.T) {
 	for yaml, refused := range map[string]bool{
-		kernelBoot: false,
-		kernelBoot + "devices: {tpm: {socket: /run/tpm}}":                             true,
-		kernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]":                    true,
-		kernelBoot + "devices: {watchdog: {}}\ncpu: {maxVcpus: 4}\n":                  false,
-		kernelBoot + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}": false,
+		vmtest.KernelBoot: false,
+		vmtest.KernelBoot + "devices: {tpm: {socket: /run/tpm}}":                             true,
+		vmtest.KernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]":                    true,
+		vmtest.KernelBoot + "devices: {watchdog: {}}\ncpu: {maxVcpus: 4}\n":                  false,
+		vmtest.KernelBoot + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}": false,
 	} {
-		s := planCase{yaml: yaml}.request(t).Spec
+		s := vmtest.Case{YAML: yaml}.Request(t).Spec
 		if err := vmm.RefuseSave(New(Config{}), s); (err != nil) != refused {
 			t.Errorf("%s: %v", yaml, err)
 		}

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/disk"
@@ -21,7 +23,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // host carries out plans in a folder, in which it makes whatever they name: the
@@ -57,7 +59,7 @@ func (h *host) must(err error) {
 }
 
 // start starts the stand-in with a plan's arguments and descriptors.
-func (h *host) start(p *planned) *chapi.Client {
+func (h *host) start(p *vmtest.Planned) *chapi.Client {
 	h.t.Helper()
 	cmd := exec.Command(h.program, p.Args...)
 	h.knobs.AnyTap = true
@@ -82,7 +84,7 @@ func (h *host) start(p *planned) *chapi.Client {
 		}
 	})
 	return chapi.New(func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", h.path(chvm.APISocket))
+		return new(net.Dialer).DialContext(ctx, "unix", h.path(wire.APISocket))
 	})
 }
 
@@ -97,7 +99,7 @@ func (h *host) terminal(cmd *exec.Cmd) *os.File {
 }
 
 // open makes what a plan names, as the shim is to.
-func (h *host) open(p *planned, f plan.File) *os.File {
+func (h *host) open(p *vmtest.Planned, f plan.File) *os.File {
 	h.t.Helper()
 	flags := os.O_RDONLY
 	if f.Write {
@@ -185,18 +187,18 @@ func (h *host) tap() *os.File {
 	return file
 }
 
-func (h *host) boot(ctx context.Context, client *chapi.Client, p *planned) {
+func (h *host) boot(ctx context.Context, client *chapi.Client, p *vmtest.Planned) {
 	h.t.Helper()
-	for _, device := range p.vm.Devices {
+	for _, device := range p.VM.Devices {
 		h.must(os.MkdirAll(h.path(device.Path), 0o700))
-		h.must(os.MkdirAll(h.path(vfioFolder), 0o700))
+		h.must(os.MkdirAll(h.path("/dev/vfio"), 0o700))
 	}
-	h.must(client.Create(ctx, h.here(p.vm.Config)))
-	for _, add := range p.vm.Add {
+	h.must(client.Create(ctx, h.here(p.VM.Config)))
+	for _, add := range p.VM.Add {
 		_, err := client.AddNet(ctx, add.Net, h.tap())
 		h.must(err)
 	}
-	for _, device := range p.vm.Devices {
+	for _, device := range p.VM.Devices {
 		device.Path = h.path(device.Path)
 		_, err := client.AddDevice(ctx, device)
 		h.must(err)
@@ -205,14 +207,14 @@ func (h *host) boot(ctx context.Context, client *chapi.Client, p *planned) {
 }
 
 // check wants a VM that runs, with every device where it was planned.
-func (h *host) check(ctx context.Context, client *chapi.Client, p *planned) {
+func (h *host) check(ctx context.Context, client *chapi.Client, p *vmtest.Planned) {
 	h.t.Helper()
 	info, err := client.Info(ctx)
 	h.must(err)
 	if info.State != chapi.StateRunning {
 		h.t.Errorf("the VM is %s", info.State)
 	}
-	for _, pci := range devicesOf(p) {
+	for _, pci := range vmtest.DevicesOf(p) {
 		if want := fmt.Sprintf("%04x:00:%02x.0", pci.Segment, *pci.Slot); pci.ID != "" && info.Address(pci.ID) != want {
 			h.t.Errorf("%s is at %s, want %s", pci.ID, info.Address(pci.ID), want)
 		}
@@ -235,14 +237,14 @@ func TestStandInBoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range planCases() {
-		t.Run(c.name, func(t *testing.T) {
+	for _, c := range vmtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
 			ctx, h := standInContext(t), newHost(t, program)
-			p, err := planVM(c.request(t))
+			p, err := vmtest.Plan(c.Request(t))
 			h.must(err)
 			client := h.start(p)
-			if c.arch == spec.ArchARM64 {
-				h.must(client.Create(ctx, h.here(p.vm.Config))) // the stand-in's topologies are x86-64's
+			if c.Arch == spec.ArchARM64 {
+				h.must(client.Create(ctx, h.here(p.VM.Config))) // the stand-in's topologies are x86-64's
 				return
 			}
 			h.boot(ctx, client, p)
@@ -254,7 +256,7 @@ func TestStandInBoots(t *testing.T) {
 }
 
 // console reads what the guest writes.
-func (h *host) console(p *planned) {
+func (h *host) console(p *vmtest.Planned) {
 	h.t.Helper()
 	if !p.Terminal {
 		return
@@ -269,32 +271,32 @@ func (h *host) console(p *planned) {
 // whose descriptors have other numbers.
 func saveAndRestore(t *testing.T, h *host) {
 	ctx := standInContext(t)
-	c := planCases()[2]
-	r := c.request(t)
-	p, err := planVM(r)
+	c := vmtest.Cases()[2]
+	r := c.Request(t)
+	p, err := vmtest.Plan(r)
 	h.must(err)
 	client := h.start(p)
 	h.boot(ctx, client, p)
 	h.must(client.Pause(ctx))
 	const snapshot = "snapshot"
-	folder := filepath.Join(h.dir, chvm.FolderName, snapshot)
+	folder := filepath.Join(h.dir, wire.FolderName, snapshot)
 	h.must(os.Mkdir(folder, 0o700))
-	h.must(client.Snapshot(ctx, p.vm.Folder+"/"+snapshot))
+	h.must(client.Snapshot(ctx, p.VM.Folder+"/"+snapshot))
 	if _, err := os.Stat(filepath.Join(folder, "memory-ranges")); err == nil {
 		t.Error("RAM is in the snapshot too")
 	}
 	h.must(client.ShutdownVMM(ctx))
 
-	r.Image = testImage(false)
+	r.Image = vmtest.Image(false)
 	r.Spec.Boot.Kernel.Initrd = "/boot/initrd.img" // one file more before the disks
-	p, err = planVM(r)
+	p, err = vmtest.Plan(r)
 	h.must(err)
-	body, err := json.Marshal(h.here(p.vm.Restored()))
+	body, err := json.Marshal(h.here(p.VM.Restored()))
 	h.must(err)
 	h.must(os.WriteFile(filepath.Join(folder, "config.json"), body, 0o600))
 	client = h.start(p)
-	restore := chapi.Restore{Folder: p.vm.Folder + "/" + snapshot}
-	for _, add := range p.vm.Add {
+	restore := chapi.Restore{Folder: p.VM.Folder + "/" + snapshot}
+	for _, add := range p.VM.Add {
 		restore.Nets = append(restore.Nets, chapi.RestoreNet{ID: add.Net.ID, Taps: []*os.File{h.tap()}})
 	}
 	h.must(client.Restore(ctx, restore))

@@ -1,11 +1,11 @@
-package cloudhypervisor
+package monitor
 
 import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -22,7 +22,7 @@ const (
 // nobody takes in time, and says so.
 func (m *monitor) Events() <-chan vmm.Event { return m.events }
 
-func (m *monitor) pump(frames *chvm.Frames, pace *rate.Limiter) {
+func (m *monitor) pump(frames *wire.Frames, pace *rate.Limiter) {
 	defer close(m.done)
 	defer close(m.events)
 	defer m.conn.Close()
@@ -37,8 +37,8 @@ func (m *monitor) pump(frames *chvm.Frames, pace *rate.Limiter) {
 			ok = m.lost(frame.State)
 		case frame.Event.Source != chapi.SourceVirtioDevice: // what drivers do, as often as they like
 			told := frame.Event.AsTold()
-			m.panicked.Store(chvm.Panicked(m.panicked.Load(), told))
-			if chvm.BootTried(false, told) {
+			m.panicked.Store(wire.Panicked(m.panicked.Load(), told))
+			if wire.BootTried(false, told) {
 				m.bootTried.Store(true)
 			}
 			ok = m.send(event(frame.Event))
@@ -61,7 +61,7 @@ func (m *monitor) send(e vmm.Event) bool {
 
 // lost makes up for events that were dropped: it passes on those that the state as it
 // is now follows from.
-func (m *monitor) lost(s *chvm.State) bool {
+func (m *monitor) lost(s *wire.State) bool {
 	if s.BootTried {
 		m.bootTried.Store(true)
 	}
@@ -97,7 +97,7 @@ func (m *monitor) lost(s *chvm.State) bool {
 }
 
 // event is a VMM's as the agent has it.
-func event(e *chvm.Event) vmm.Event {
+func event(e *wire.Event) vmm.Event {
 	out := vmm.Event{Time: e.Time, Name: eventName(e.Source, e.Name), Data: e.Properties, Change: change(e)}
 	if out.Time.IsZero() {
 		out.Time = time.Now()
@@ -109,8 +109,8 @@ func event(e *chvm.Event) vmm.Event {
 func eventName(source, name string) string { return source + "/" + name }
 
 // change says what an event means to an agent.
-func change(e *chvm.Event) vmm.Change {
-	if chvm.Panicked(false, e.AsTold()) {
+func change(e *wire.Event) vmm.Change {
+	if wire.Panicked(false, e.AsTold()) {
 		return vmm.ChangePanicked
 	}
 	switch eventName(e.Source, e.Name) {

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 )
 
 func TestDetails(t *testing.T) {
@@ -22,33 +24,33 @@ func TestDetails(t *testing.T) {
 		has      []string
 	}{
 		{"all", strings.Replace(help, "on: path=</path/to/a/file>\n", "on: path=</path/to/a/file> or fd=<fd>\n", 1),
-			[]string{missing, folder, second, third}, second, []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp}},
-		{"no firmware", help, []string{missing}, "", []string{FeatureSocket, FeatureLandlock, FeatureSeccomp}},
-		{"no Landlock", strings.ReplaceAll(help, "--landlock", "--padlock"), []string{third}, third, []string{FeatureSocket, FeatureSeccomp}},
+			[]string{missing, folder, second, third}, second, []string{cloudhypervisor.FeatureSocket, cloudhypervisor.FeatureEvents, cloudhypervisor.FeatureLandlock, cloudhypervisor.FeatureSeccomp}},
+		{"no firmware", help, []string{missing}, "", []string{cloudhypervisor.FeatureSocket, cloudhypervisor.FeatureLandlock, cloudhypervisor.FeatureSeccomp}},
+		{"no Landlock", strings.ReplaceAll(help, "--landlock", "--padlock"), []string{third}, third, []string{cloudhypervisor.FeatureSocket, cloudhypervisor.FeatureSeccomp}},
 	} {
 		p := New(Config{Binary: program(t, "cloud-hypervisor v53.0.0\n", c.help), Architecture: "amd64", Firmware: c.firmware})
 		info, err := p.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, ok := DetailsOf(info)
+		d, ok := cloudhypervisor.DetailsOf(info)
 		if !ok {
 			t.Fatalf("details of type %T", info.Details)
 		}
 		if d.Firmware != c.want || d.Arch != "amd64" {
 			t.Errorf("%s: %+v", c.name, d)
 		}
-		if landlock := slices.Contains(c.has, FeatureLandlock) && landlockVersion() >= landlockWanted; d.Landlock != landlock {
+		if landlock := slices.Contains(c.has, cloudhypervisor.FeatureLandlock) && landlockVersion() >= landlockWanted; d.Landlock != landlock {
 			t.Errorf("%s: Landlock %v, want %v", c.name, d.Landlock, landlock)
 		}
-		for _, feature := range []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp} {
+		for _, feature := range []string{cloudhypervisor.FeatureSocket, cloudhypervisor.FeatureEvents, cloudhypervisor.FeatureLandlock, cloudhypervisor.FeatureSeccomp} {
 			if d.Has(feature) != slices.Contains(c.has, feature) {
 				t.Errorf("%s: %s: %v", c.name, feature, d.Has(feature))
 			}
 		}
 		// They are kept, and told to other processes.
 		text, err := json.Marshal(d)
-		var again Details
+		var again cloudhypervisor.Details
 		if err != nil || json.Unmarshal(text, &again) != nil || again.Firmware != d.Firmware || !slices.Equal(again.Features, d.Features) {
 			t.Errorf("%s: %s: %v", c.name, text, err)
 		}

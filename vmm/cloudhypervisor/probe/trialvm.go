@@ -1,4 +1,4 @@
-package cloudhypervisor
+package probe
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -32,7 +34,7 @@ func (s *scratch) runVM(ctx context.Context, client *chapi.Client) error {
 	off := &chapi.Console{Mode: chapi.ConsoleOff}
 	err := client.Create(ctx, &chapi.VMConfig{
 		CPUs:    &chapi.CPUs{Boot: 1, Max: 1},
-		Memory:  &chapi.Memory{Zones: []chapi.MemoryZone{{ID: RAM, Size: trialMemory, File: ram, Shared: true}}},
+		Memory:  &chapi.Memory{Zones: []chapi.MemoryZone{{ID: cloudhypervisor.RAM, Size: trialMemory, File: ram, Shared: true}}},
 		Payload: &chapi.Payload{Kernel: kernel},
 		Serial:  off, Console: off,
 	})

@@ -1,10 +1,13 @@
-package cloudhypervisor
+package probe
 
 import (
 	"context"
 	"errors"
 	"os"
 	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
@@ -31,14 +34,14 @@ func resizes(ctx context.Context, h *host, keeps bool) {
 	h.must(os.MkdirAll(h.path("boot"), 0o700))
 	h.must(os.WriteFile(h.path("boot/vmlinuz"), kernel, 0o600))
 	h.relay()
-	c := planCase{yaml: "boot: {kernel: {path: /boot/vmlinuz}}\nmemory: {size: 64Mi}\ncpu: {maxVcpus: 3}\n"}
-	p, err := planVM(c.request(t))
+	c := vmtest.Case{YAML: "boot: {kernel: {path: /boot/vmlinuz}}\nmemory: {size: 64Mi}\ncpu: {maxVcpus: 3}\n"}
+	p, err := vmtest.Plan(c.Request(t))
 	h.must(err)
 	client := h.start(p)
 	m, err := New(Config{}).Connect(ctx, h.dial)
 	h.must(err)
 	defer m.Close()
-	h.must(client.Create(ctx, h.here(p.vm.Config)))
+	h.must(client.Create(ctx, h.here(p.VM.Config)))
 	h.must(m.Resume(ctx))
 	h.console(p)
 
@@ -59,7 +62,7 @@ func resizes(ctx context.Context, h *host, keeps bool) {
 		t.Error("more vCPUs than there is room for")
 	}
 	if keeps {
-		short, cancel := context.WithTimeout(ctx, 3*leavingPace)
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		if err := r.SetVCPUs(short, 1); !errors.Is(err, vmm.ErrGuestKeeps) {
 			t.Errorf("a guest that lets none go: %v", err)

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package monitor
 
 import (
 	"context"
@@ -9,10 +9,8 @@ import (
 
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
-
-// diskPrefix begins the ids of a specification's disks; their index follows.
-const diskPrefix = "disk"
 
 // maxDisks bounds what is kept of an answer; no specification has as many.
 const maxDisks = 1024
@@ -65,7 +63,7 @@ func diskSamples(counters chapi.Counters) []vmm.DiskSample {
 
 // diskIndex reads a disk's index off its id, which has it in one way only.
 func diskIndex(id string) (int, bool) {
-	digits, isDisk := strings.CutPrefix(id, diskPrefix)
+	digits, isDisk := strings.CutPrefix(id, wire.DiskPrefix)
 	index, err := strconv.Atoi(digits)
 	return index, isDisk && err == nil && index >= 0 && index < maxDisks && digits == strconv.Itoa(index)
 }

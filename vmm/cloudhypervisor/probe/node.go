@@ -1,7 +1,9 @@
-package cloudhypervisor
+package probe
 
 import (
 	"os"
+
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,8 +28,8 @@ func (p *Program) firmwareFiles() []string {
 }
 
 // onNode adds to what the program said what is found anew each time.
-func (p *Program) onNode(d Details) Details {
-	d.Landlock = d.Has(FeatureLandlock) && landlockVersion() >= landlockWanted
+func (p *Program) onNode(d cloudhypervisor.Details) cloudhypervisor.Details {
+	d.Landlock = d.Has(cloudhypervisor.FeatureLandlock) && landlockVersion() >= landlockWanted
 	d.FirmwareFiles = p.firmwareFiles()
 	for _, path := range d.FirmwareFiles {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
