@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
 	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/profile"
@@ -174,7 +176,7 @@ func (c Config) complete() (Config, error) {
 	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok {
 		or(&c.Hypervisor, h)
 	}
-	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
+	if v, ok := c.VirtualizationProfile.VMM(vmmstandard.Registry()); ok && len(c.VMMs) == 0 {
 		c.VMMs = []string{v}
 	}
 	or(&c.RAM.Size, "90%")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/vmm/standard"
+
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/profile"
 )
@@ -144,5 +146,13 @@ func TestOrderOfVMMs(t *testing.T) {
 		if got := strings.Join(c.vmmNames(), " "); got != want {
 			t.Errorf("%q: %s, want %s", content, got, want)
 		}
+	}
+}
+
+// TestEveryVMMHasItsProgram: what specifications can name is what agents know, in the same
+// order of preference.
+func TestEveryVMMHasItsProgram(t *testing.T) {
+	if got, want := (Config{}).vmmNames(), standard.Registry().Names(); !slices.Equal(got, want) {
+		t.Errorf("programs of %q, want them of %q", got, want)
 	}
 }

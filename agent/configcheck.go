@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -71,7 +73,7 @@ func (c Config) validate() error {
 	if p := c.Cgroup.Parent; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/") {
 		fault("cgroup.parent", "%q: an absolute path from the root of the cgroups, and not the root: /vmlet", p)
 	}
-	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
+	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), fault)
 	c.PermittedHostDevices.Validate(fault)
 	c.validateHotplugFolders(fault)
 	c.validateDevicePlugins(fault)

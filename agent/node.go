@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm/standard"
+
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -103,6 +106,12 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 			log.Info("VMM", "name", v.GetName(), "state", v.GetState(), "reason", v.GetReason())
 		}
 	}
+}
+
+// names are those that specifications may have, whether this node has what they stand for or
+// not.
+func (n *node) names() spec.Names {
+	return spec.Names{Hypervisors: n.hypervisors.Names(), VMMs: standard.Registry().Names()}
 }
 
 // vmmNames are those of the VMMs that VMs are run with, the preferred one first.

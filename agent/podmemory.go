@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vmlet/vmlet/vmm/standard"
+
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/plan"
@@ -66,7 +68,11 @@ func (a *agent) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (
 	if !known {
 		return 0, false
 	}
-	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: hv, VMM: vmm, Arch: a.arch})
+	v, known := standard.Registry().Get(vmm)
+	if !known {
+		return 0, false
+	}
+	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: hv, VMM: v, Arch: a.arch})
 	if err != nil {
 		return 0, false
 	}

@@ -37,7 +37,8 @@ type Program interface {
 }
 
 // Planner is a VMM as it is everywhere, with its program or without: it runs nothing
-// and opens nothing. It may also be a Defaulter, a Validator and a Plugger. Its
+// and opens nothing. It may also be a Defaulter, a Validator, a Plugger, a SaveRefuser, a
+// MemoryCoster and a ProgramNamer. Its
 // methods may be called concurrently.
 type Planner interface {
 	// Name is the specification's word for it: "qemu".

@@ -99,16 +99,21 @@ func run(o server.Options) error {
 	return err
 }
 
+// drivers are those of all VMMs, by the names that plans have for them.
+func drivers() map[string]server.Driver {
+	return map[string]server.Driver{
+		qemudriver.Name: qemudriver.QEMU{},
+		wire.Name:       chdriver.CloudHypervisor{},
+	}
+}
+
 // serve runs a shim until it ends; ready is called before. SIGTERM, SIGINT and the
 // signals stop ask it to end.
 func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, error) {
 	if err := confine(); err != nil {
 		return nil, err
 	}
-	o.Drivers = map[string]server.Driver{
-		qemudriver.Name: qemudriver.QEMU{},
-		wire.Name:       chdriver.CloudHypervisor{},
-	}
+	o.Drivers = drivers()
 	s, err := server.New(o)
 	if err != nil {
 		return nil, err

@@ -29,6 +29,7 @@ var _ interface {
 	vmm.Validator
 	vmm.Plugger
 	vmm.SaveRefuser
+	vmm.ProgramNamer
 } = CloudHypervisor{}
 
 // Defaults returns what a specification has with cloud-hypervisor where it says
@@ -68,3 +69,6 @@ func imagined(s *specv1.VirtualMachineSpec) vmm.PlanRequest {
 	r.Seed = len(r.Taps)
 	return r
 }
+
+// ProgramNames is its one.
+func (CloudHypervisor) ProgramNames() []string { return []string{wire.Name} }

@@ -17,6 +17,8 @@ func (QEMU) Name() string { return spec.VMMQEMU }
 var _ interface {
 	vmm.Defaulter
 	vmm.Validator
+	vmm.MemoryCoster
+	vmm.ProgramNamer
 } = QEMU{}
 
 // Defaults returns what a specification has with QEMU where it says nothing else.
@@ -47,3 +49,13 @@ func (QEMU) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldE
 	}
 	return faults
 }
+
+// MemoryCosts are fitted to docs/overhead.md, with a margin of about a quarter for other
+// guests, versions and builds.
+func (QEMU) MemoryCosts() vmm.MemoryCosts {
+	const mib = 1 << 20
+	return vmm.MemoryCosts{Measured: true, Base: 44 * mib, VCPU: mib / 8, Disk: mib, Network: mib, Device: mib / 2}
+}
+
+// ProgramNames are those that distributions give it.
+func (QEMU) ProgramNames() []string { return []string{"qemu-system-*", "qemu-kvm"} }
