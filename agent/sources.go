@@ -37,7 +37,7 @@ func (c Config) Sources(roots sysfs.Roots, keepIn string) (capabilities.Sources,
 
 // sources is Sources of a configuration that is complete.
 func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
-	keys := capabilities.NewHostKeys(roots, c.Version)
+	keys := capabilities.NewHostKeys(roots, c.Version, standard.Registry(roots).All())
 	s := capabilities.Sources{
 		Roots:         roots,
 		Hypervisors:   standard.Registry(roots),

@@ -26,7 +26,7 @@ func thisMachine(tb testing.TB) capabilities.Sources {
 		Hypervisors: known, CacheFile: filepath.Join(dir, "capabilities.json"), Log: slog.New(slog.DiscardHandler),
 		VMMs: []vmm.Program{probe.New(probe.Config{
 			Binary: binary, Hypervisors: known.All(), CacheFile: filepath.Join(dir, "qemu.json"),
-			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "") },
+			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All()) },
 		})},
 	}
 }
@@ -87,6 +87,6 @@ func BenchmarkCollectWarm(b *testing.B) {
 
 func BenchmarkHostKey(b *testing.B) {
 	for b.Loop() {
-		capabilities.HostKey(sysfs.Roots{}, "")
+		capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All())
 	}
 }

@@ -3,6 +3,7 @@ package cloudhypervisor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -83,8 +84,8 @@ func (b *builder) refuse() {
 	if image := b.req.Image; image != nil {
 		b.refuseImage()
 	}
-	if h := b.req.Hypervisor; !slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV}, h) {
-		b.lacks("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv", h)
+	if h := b.req.Hypervisor; !slices.Contains(Hypervisors(), h) {
+		b.lacks("hypervisor", "cloud-hypervisor runs no guests under %q: want %s", h, strings.Join(Hypervisors(), " or "))
 	} else if failure := d.Accelerators[h]; failure != "" {
 		b.faults.Add("hypervisor", "cloud-hypervisor can't use %s here: %s", h, failure)
 	}

@@ -72,3 +72,6 @@ func imagined(s *specv1.VirtualMachineSpec) vmm.PlanRequest {
 
 // ProgramNames is its one.
 func (CloudHypervisor) ProgramNames() []string { return []string{wire.Name} }
+
+// Hypervisors are those that it was written for, in the order in which it takes them.
+func Hypervisors() []string { return []string{spec.HypervisorKVM, spec.HypervisorMSHV} }

@@ -16,10 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/internal/run"
 )
@@ -189,11 +190,11 @@ func (s *scratch) start(ctx context.Context, binary string) (*exec.Cmd, *run.Tai
 }
 
 // accelerators says for each hypervisor why the program can't be used with it; empty:
-// it can. The program doesn't let anybody choose: it takes KVM where its device is
-// there, usable or not, and else MSHV.
+// it can. The program doesn't let anybody choose: it takes the first of those that
+// it knows whose device is there, usable or not.
 func (t *tried) accelerators(hypervisors []hypervisor.Hypervisor) map[string]string {
 	taken := ""
-	for _, name := range []string{spec.HypervisorKVM, spec.HypervisorMSHV} {
+	for _, name := range cloudhypervisor.Hypervisors() {
 		i := slices.IndexFunc(hypervisors, func(h hypervisor.Hypervisor) bool { return h.Name() == name })
 		if taken == "" && i >= 0 && missing(hypervisors[i].Device()) == nil && t.built(hypervisors[i]) {
 			taken = name
@@ -215,7 +216,7 @@ func (t *tried) built(h hypervisor.Hypervisor) bool {
 func (t *tried) failure(h hypervisor.Hypervisor, taken string) string {
 	switch err := missing(h.Device()); {
 	case h.Device() == "":
-		return "cloud-hypervisor runs no guests without kvm or mshv; QEMU does"
+		return "cloud-hypervisor runs no guests without " + strings.Join(cloudhypervisor.Hypervisors(), " or ") + "; QEMU does"
 	case err != nil:
 		return err.Error()
 	case !t.built(h):
