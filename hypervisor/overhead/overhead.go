@@ -71,8 +71,6 @@ type Request struct {
 	VMM        vmm.Planner
 	// Arch is Go's name.
 	Arch string
-	// SEV: the guest's memory is encrypted.
-	SEV bool
 	// Ratio multiplies the sum; 0 stands for 1.
 	Ratio float64
 	// Fixed is a figure in bytes that stands in place of all parts; 0: none.

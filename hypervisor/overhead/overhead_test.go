@@ -166,9 +166,9 @@ func TestOptions(t *testing.T) {
 		t.Errorf("twice %d is %d", plain.Total, twice.Total)
 	}
 	r.Ratio = 0
-	r.Spec.HostDevices, r.SEV = []*specv1.HostDevice{{}, {}}, true
-	if b := of(t, r); b.Total < plain.Total+24*mib || len(b.Parts) != len(plain.Parts)+2 {
-		t.Errorf("devices and encryption cost %d over %d", b.Total, plain.Total)
+	r.Spec.HostDevices = []*specv1.HostDevice{{}, {}}
+	if b := of(t, r); b.Total < plain.Total+8*mib || len(b.Parts) != len(plain.Parts)+1 {
+		t.Errorf("devices cost %d over %d", b.Total, plain.Total)
 	}
 	r.Fixed = 220*mib - 1
 	if b := of(t, r); b.Total != 220*mib || b.Limit != 220*mib || len(b.Parts) != 1 || b.Parts[0].Basis != overhead.Configured {

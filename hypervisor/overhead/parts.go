@@ -67,10 +67,6 @@ func (m *model) special() []Part {
 		bytes := m.memory/m.page*entry + uint64(devices)*4*mib
 		all = append(all, Part{"host devices", bytes, bytes, Estimated, "the IOMMU's page tables, and 4 MiB a device"})
 	}
-	if m.SEV {
-		bytes := m.memory/4096*entry + 16*mib
-		all = append(all, Part{"encryption", bytes, bytes, Estimated, "the list of pinned pages, bounce buffers"})
-	}
 	return all
 }
 
