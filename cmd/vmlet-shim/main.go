@@ -21,8 +21,9 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
+	chwire "github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
+	qemuwire "github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // Exit codes, as those of the vmlet command.
@@ -102,8 +103,8 @@ func run(o server.Options) error {
 // drivers are those of all VMMs, by the names that plans have for them.
 func drivers() map[string]server.Driver {
 	return map[string]server.Driver{
-		qemudriver.Name: qemudriver.QEMU{},
-		wire.Name:       chdriver.CloudHypervisor{},
+		qemuwire.Name: qemudriver.QEMU{},
+		chwire.Name:   chdriver.CloudHypervisor{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -12,7 +13,7 @@ import (
 type QEMU struct{}
 
 // Name returns "qemu".
-func (QEMU) Name() string { return spec.VMMQEMU }
+func (QEMU) Name() string { return wire.Name }
 
 var _ interface {
 	vmm.Defaulter

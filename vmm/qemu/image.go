@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
+
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -44,7 +46,7 @@ func (QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	}
 	m := memory.Manifest{
 		Layout:        layout,
-		VMM:           memory.VMM{Name: spec.VMMQEMU, Version: req.Info.Version},
+		VMM:           memory.VMM{Name: wire.Name, Version: req.Info.Version},
 		Accelerator:   req.Hypervisor,
 		MachineType:   b.machine.Name,
 		CPU:           memory.CPU{Model: req.Spec.GetCpu().GetModel(), Features: b.guestFeatures()},
@@ -76,7 +78,7 @@ func (b *builder) unavailable() []string {
 // CheckImage refuses what a QEMU would only refuse, or worse, take, when the guest's
 // memory is there. The error joins one for each obstacle, each wrapping ErrImage.
 func CheckImage(info vmm.Info, m *memory.Manifest) error {
-	if m.VMM.Name != spec.VMMQEMU {
+	if m.VMM.Name != wire.Name {
 		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is qemu", ErrImage, m.VMM.Name)
 	}
 	details, ok := info.Details.(*Details)

@@ -73,7 +73,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 	return &plan.Plan{
 		Name:    b.spec.GetName(),
 		ID:      b.req.ID,
-		VMM:     spec.VMMQEMU,
+		VMM:     wire.Name,
 		Program: b.req.Info.Binary,
 		Args:    slices.Clip(b.args),
 		User:    b.req.User,

@@ -14,9 +14,6 @@ import (
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
-// Name is the name that a plan gives this VMM.
-const Name = "qemu"
-
 // maxMessage bounds what QEMU may send at once, in bytes: none of the commands
 // used here has a reply of more than a few KiB.
 const maxMessage = 1 << 20

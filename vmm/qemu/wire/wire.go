@@ -4,6 +4,9 @@
 // runs. It imports nothing: the shim links it.
 package wire
 
+// Name is the VMM's in specifications, plans and images.
+const Name = "qemu"
+
 // Sockets that a QEMU listens on, by their names in the VM's run folder. A
 // monitor serves one client, so the agent and the shim have one each.
 const (
