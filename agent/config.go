@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 	"runtime"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/profile"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // The folders of an agent that is told no other.

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor/profile"
+	"github.com/vmlet/vmlet/vmm/standard"
 )
 
 func load(t *testing.T, content string) (Config, error) {

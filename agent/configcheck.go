@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // maxSocketPath is what a socket's address holds (107 bytes and a NUL, unix(7)),

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/standard"
 	"google.golang.org/grpc/codes"
 )
 

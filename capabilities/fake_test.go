@@ -10,9 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/kvm"
-
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/kvm"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"

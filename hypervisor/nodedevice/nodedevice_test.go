@@ -8,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
-
 	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"

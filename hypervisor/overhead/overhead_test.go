@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -17,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/qemu"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 const mib = 1 << 20

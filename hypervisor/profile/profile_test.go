@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
 	"github.com/vmlet/vmlet/hypervisor/profile"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 func parse(t *testing.T, text string) (p profile.Profile, faults string) {

@@ -4,12 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 
 	"google.golang.org/protobuf/proto"
-
-	"github.com/vmlet/vmlet/spec"
 )
 
 // TestDefaultsAreAccepted: what is filled in for a VM can be planned, and is filled

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 

@@ -11,13 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 // FuzzPlan wants of every specification that is valid a plan in which all is in

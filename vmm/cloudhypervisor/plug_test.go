@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 // plugCase is a device that comes or goes.

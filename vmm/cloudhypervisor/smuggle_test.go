@@ -9,12 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )

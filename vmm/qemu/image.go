@@ -8,11 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vmlet/vmlet/vmm/qemu/wire"
-
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // unavailableKey is the entry of the manifest's VMM.Extra that lists the features

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"github.com/vmlet/vmlet/vmm/internal/run"
 )

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 

@@ -6,13 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 // realCases are those that need neither taps, nor firmware, nor devices of the host.

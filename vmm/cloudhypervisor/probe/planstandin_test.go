@@ -14,16 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // host carries out plans in a folder, in which it makes whatever they name: the

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 // TestResize has vCPUs come and go; the stand-in's guest lets none go.

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
-
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 // teller is a node whose own program isn't there.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
 

@@ -16,13 +16,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 	"github.com/vmlet/vmlet/vmm/internal/run"
+
+	"golang.org/x/sys/unix"
 )
 
 const (

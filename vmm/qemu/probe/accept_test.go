@@ -9,13 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/qemu"
-	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
-
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/swtpm"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // TestRealQEMUAccepts starts every command line that this machine has the devices

@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // qemuVariable lists the QEMU binaries to test with, by name or path, with commas

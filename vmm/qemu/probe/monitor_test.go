@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu"
 	"github.com/vmlet/vmlet/vmm/qemu/monitor"
 	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
-
-	"github.com/vmlet/vmlet/memory"
-	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 )
 

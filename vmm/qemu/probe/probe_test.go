@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/vmm/qemu"
-	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
-
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // wrapper is a program that counts its runs, refuses an accelerator, and is a

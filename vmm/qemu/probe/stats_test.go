@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/qemu/wire"
-
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // TestSampleOfRealQEMU: disks on every bus are told from each other, and the

@@ -6,11 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
-
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // teller is a QEMU whose own program isn't there: what it plans for is told.

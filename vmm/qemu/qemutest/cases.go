@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"

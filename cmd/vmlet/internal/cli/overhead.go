@@ -6,10 +6,6 @@ import (
 	"runtime"
 	"strings"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
-	"github.com/spf13/cobra"
-
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -18,6 +14,9 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
+	"github.com/spf13/cobra"
 )
 
 // overheadFlags are what the cost depends on beside the specification.

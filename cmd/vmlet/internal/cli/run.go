@@ -6,12 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
-
-	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/machineflags"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -20,6 +14,11 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // runOptions are the flags of `run` that do not describe the machine.
