@@ -77,7 +77,7 @@ func (a *agent) nodeName() (string, error) {
 // validate returns all faults of a specification that can be told before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
 func (a *agent) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
-	faults := a.node.hypervisors.Validate(s, a.arch)
+	faults := a.node.hypervisors.Validate(s, a.arch, a.node.names().VMMs...)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
 		return faults.Err() // which VMM it is, and whether that is there, is seen at its start

@@ -70,7 +70,7 @@ func (l *launch) choose(ctx context.Context) error {
 // target chooses what the VM runs on and completes its specification.
 func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.agent.node.hypervisors.Validate(l.spec, l.agent.arch).Err(); err != nil {
+	if err := l.agent.node.hypervisors.Validate(l.spec, l.agent.arch, l.agent.node.names().VMMs...).Err(); err != nil {
 		return vmm.PlanRequest{}, err
 	}
 	vmms, because, err := l.vmms()

@@ -186,6 +186,9 @@ func (fakeKVM) Name() string        { return "kvm" }
 func (fakeKVM) Device() string      { return "/dev/fake-kvm" }
 func (fakeKVM) Accelerator() string { return "kvm" }
 func (fakeKVM) VirtType() string    { return "kvm" }
+func (fakeKVM) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{}
+}
 func (fakeKVM) Check(context.Context) hypervisor.Status {
 	return hypervisor.Status{Level: hypervisor.Works, CPUQuirks: []string{"-quirk"}}
 }

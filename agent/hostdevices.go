@@ -39,7 +39,7 @@ func (a *agent) lockedMemory(c *choice) (uint64, error) {
 	if devices == 0 || !known || !asks {
 		return 0, nil
 	}
-	cost, err := overhead.Of(overhead.Request{Spec: c.spec, Hypervisor: h, VMM: c.vmm.Name(), Arch: a.arch})
+	cost, err := overhead.Of(overhead.Request{Spec: c.spec, Hypervisor: h, VMM: c.vmm, Arch: a.arch})
 	if err != nil {
 		return 0, err
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/standard"
 	"google.golang.org/grpc/codes"
 )
 
@@ -103,6 +105,12 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 			log.Info("VMM", "name", v.GetName(), "state", v.GetState().Word(), "reason", v.GetReason())
 		}
 	}
+}
+
+// names are those that specifications may have, whether this node has what they stand for or
+// not.
+func (n *node) names() spec.Names {
+	return spec.Names{Hypervisors: n.hypervisors.Names(), VMMs: standard.Registry().Names()}
 }
 
 // vmmNames are those of the VMMs that VMs are run with, the preferred one first.

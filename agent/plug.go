@@ -237,7 +237,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 // request is what a device of this run is planned with.
 func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at deviceAt) (vmm.PlugRequest, error) {
 	lease := p.live.lease
-	info, err := p.plugger.Info(ctx)
+	info, err := p.live.vmm.Info(ctx)
 	if err != nil {
 		return vmm.PlugRequest{}, failf(codes.FailedPrecondition, "VMM %s: %w", p.plugger.Name(), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm/standard"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -66,7 +67,11 @@ func (a *agent) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (
 	if !known {
 		return 0, false
 	}
-	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: hv, VMM: vmm, Arch: a.arch})
+	v, known := standard.Registry().Get(vmm)
+	if !known {
+		return 0, false
+	}
+	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: hv, VMM: v, Arch: a.arch})
 	if err != nil {
 		return 0, false
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/printed"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
 )
 
 // podUser is nobody else's in a test.
@@ -67,7 +67,7 @@ func newShimmedNode(t *testing.T, w *world) *shimmedNode {
 	t.Cleanup(func() { must(posixacl.Revoke("/dev/kvm", podUser)) })
 	n.image(root)
 	w.shims = systemShims{}
-	w.others = []vmm.Program{cloudhypervisor.New(cloudhypervisor.Config{
+	w.others = []vmm.Program{chprobe.New(chprobe.Config{
 		Binary: "/nonesuch", Architecture: runtime.GOARCH, Hypervisors: []hypervisor.Hypervisor{fakeKVM{}},
 	})}
 	return n

@@ -252,7 +252,7 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, want *wa
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.Validate(i.spec, p.agent.node.hypervisors.Names()...).Err(); err != nil {
+	if err := spec.ValidateNames(i.spec, p.agent.node.names()).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)

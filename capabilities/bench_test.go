@@ -11,7 +11,7 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/probe"
 )
 
 // thisMachine are the sources of the machine that runs the test, with its QEMU.
@@ -24,9 +24,9 @@ func thisMachine(tb testing.TB) capabilities.Sources {
 	dir, known := tb.TempDir(), standard.Registry(sysfs.Roots{})
 	return capabilities.Sources{
 		Hypervisors: known, CacheFile: filepath.Join(dir, "capabilities.json"), Log: slog.New(slog.DiscardHandler),
-		VMMs: []vmm.Program{qemu.New(qemu.Config{
+		VMMs: []vmm.Program{probe.New(probe.Config{
 			Binary: binary, Hypervisors: known.All(), CacheFile: filepath.Join(dir, "qemu.json"),
-			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "") },
+			HostKey: func() string { return capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All()) },
 		})},
 	}
 }
@@ -87,6 +87,6 @@ func BenchmarkCollectWarm(b *testing.B) {
 
 func BenchmarkHostKey(b *testing.B) {
 	for b.Loop() {
-		capabilities.HostKey(sysfs.Roots{}, "")
+		capabilities.HostKey(sysfs.Roots{}, "", standard.Registry(sysfs.Roots{}).All())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,7 +43,7 @@ func TestKept(t *testing.T) {
 			m.write("proc/cpuinfo", m.replaced("proc/cpuinfo", "fpu lm vmx", "fpu lm"))
 		}, all},
 		{"module parameter", func(m *machine, _ *Sources) { m.write("sys/module/kvm_intel/parameters/nested", "N\n") }, all},
-		{"module loaded", func(m *machine, _ *Sources) { m.write("sys/module/mshv_root/parameters/x", "1\n") }, all},
+		{"module loaded", func(m *machine, _ *Sources) { m.write("sys/module/kvm_amd/parameters/x", "1\n") }, all},
 		{"other module", func(m *machine, _ *Sources) { m.write("sys/module/snd/parameters/x", "1\n") }, none},
 		{"device appears", func(m *machine, _ *Sources) { m.write("dev/kvm", "") }, all},
 		{"SEV device appears", func(m *machine, _ *Sources) { m.write("dev/sev", "") }, all},
@@ -301,7 +302,8 @@ func FuzzHostKey(f *testing.F) {
 		m := &machine{t: t, root: t.TempDir()}
 		m.write("proc/cpuinfo", cpuinfo)
 		m.write("sys/module/kvm/parameters/nested", parameter)
-		if key := HostKey(m.roots(), "test"); key != HostKey(m.roots(), "test") || len(key) != 64 {
+		known := standard.Registry(m.roots()).All()
+		if key := HostKey(m.roots(), "test", known); key != HostKey(m.roots(), "test", known) || len(key) != 64 {
 			t.Errorf("the key %q", key)
 		}
 	})

@@ -57,7 +57,7 @@ func newCollection(s Sources, k *kept) *collection {
 	c := &collection{Sources: s, kept: k, doc: new(capabilitiesv1.Capabilities)}
 	if !s.foreign() {
 		c.doc.Architecture = runtime.GOARCH // unless the files tell
-		c.hostKey = HostKey(s.Roots, s.Version)
+		c.hostKey = HostKey(s.Roots, s.Version, s.Hypervisors.All())
 	}
 	return c
 }
@@ -111,7 +111,7 @@ func (c *collection) devices(ctx context.Context) {
 		c.missf(fact.Devices, notOurs)
 		return
 	}
-	c.doc.Devices = nodedevice.Discover(ctx, c.Roots)
+	c.doc.Devices = nodedevice.Discover(ctx, c.Roots, c.Hypervisors.All())
 }
 
 // remembered is the answer that is kept under a key, or else a new one. ask

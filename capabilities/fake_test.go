@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/kvm"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
@@ -169,6 +170,12 @@ func (h *fakeHypervisor) Name() string        { return h.name }
 func (h *fakeHypervisor) Device() string      { return h.device }
 func (h *fakeHypervisor) Accelerator() string { return strings.ReplaceAll(h.name, "emulation", "tcg") }
 func (h *fakeHypervisor) VirtType() string    { return h.name }
+func (h *fakeHypervisor) DependsOn() hypervisor.Dependencies {
+	if h.name == hypervisor.NameKVM {
+		return kvm.KVM{}.DependsOn()
+	}
+	return hypervisor.Dependencies{}
+}
 func (h *fakeHypervisor) DeviceRequests() []hypervisor.DeviceRequest {
 	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/" + h.name, Path: "/dev/" + h.name}}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	"github.com/vmlet/vmlet/sysfs"
@@ -28,11 +29,11 @@ const maxKeyFile = 16 << 10
 
 // HostKey changes whenever this machine might answer otherwise than before to
 // what a hypervisor or a VMM asks it: another kernel or command line, another
-// processor, microcode or flags, other parameters of KVM's and MSHV's modules,
-// another device node or right to open it, another vmlet. What firmware or an
+// processor, microcode or flags, other parameters of the hypervisors' modules,
+// another device node of theirs or right to open it, another vmlet. What firmware or an
 // outer hypervisor sets changes with a boot at the earliest, so the boot is in
 // it, too. It takes well under a millisecond and may be called concurrently.
-func HostKey(roots sysfs.Roots, version string) string {
+func HostKey(roots sysfs.Roots, version string, hypervisors []hypervisor.Hypervisor) string {
 	k := newKey("host", version)
 	k.add("user", fmt.Sprint(os.Geteuid()))
 	for _, name := range []string{"random/boot_id", "osrelease", "version"} {
@@ -40,12 +41,15 @@ func HostKey(roots sysfs.Roots, version string) string {
 	}
 	k.file(roots.ProcPath("cmdline"))
 	k.add("processor", processorIdentity(head(roots.ProcPath("cpuinfo"))))
-	for _, path := range moduleParameters(roots) {
-		k.file(path)
-	}
-	for _, name := range []string{"kvm", "mshv", "sev"} {
-		path := roots.DevPath(name)
-		k.add(path, deviceState(path))
+	for _, h := range hypervisors {
+		depends := h.DependsOn()
+		for _, path := range moduleParameters(roots, depends.Modules) {
+			k.file(path)
+		}
+		for _, d := range depends.Devices {
+			path := roots.DevPath(d.Path)
+			k.add(path, deviceState(path))
+		}
 	}
 	return k.String()
 }
@@ -53,8 +57,9 @@ func HostKey(roots sysfs.Roots, version string) string {
 // HostKeys has the HostKey of a machine for those who ask one after the other: a start or
 // a restore does so for each VMM, for the image and for each hypervisor.
 type HostKeys struct {
-	roots   sysfs.Roots
-	version string
+	roots       sysfs.Roots
+	version     string
+	hypervisors []hypervisor.Hypervisor
 
 	mu  sync.Mutex
 	key string
@@ -66,8 +71,8 @@ type HostKeys struct {
 const moment = 50 * time.Millisecond
 
 // NewHostKeys returns that of these roots.
-func NewHostKeys(roots sysfs.Roots, version string) *HostKeys {
-	return &HostKeys{roots: roots, version: version}
+func NewHostKeys(roots sysfs.Roots, version string, hypervisors []hypervisor.Hypervisor) *HostKeys {
+	return &HostKeys{roots: roots, version: version, hypervisors: hypervisors}
 }
 
 // Recent is the HostKey as it is now, or was a moment ago. May be called concurrently.
@@ -76,7 +81,7 @@ func (h *HostKeys) Recent() string {
 	defer h.mu.Unlock()
 	if now := time.Now(); h.at.IsZero() || now.Sub(h.at) >= moment {
 		// The time before: what changes meanwhile is not believed for longer.
-		h.key, h.at = HostKey(h.roots, h.version), now
+		h.key, h.at = HostKey(h.roots, h.version, h.hypervisors), now
 	}
 	return h.key
 }
@@ -128,11 +133,11 @@ func processorIdentity(cpuinfo string) string {
 // maxParameters bounds how many parameters are read; KVM's modules have some 60.
 const maxParameters = 512
 
-// moduleParameters are the parameters of the modules that hypervisors and SEV
-// are made of. Those of a module that isn't loaded aren't there.
-func moduleParameters(roots sysfs.Roots) []string {
+// moduleParameters are the parameters of the modules with such names. Those of a module
+// that isn't loaded aren't there.
+func moduleParameters(roots sysfs.Roots, modules []string) []string {
 	var paths []string
-	for _, module := range []string{"kvm", "kvm_*", "mshv*", "ccp"} {
+	for _, module := range modules {
 		found, err := filepath.Glob(roots.SysPath("module", module, "parameters", "*"))
 		if err == nil { // the only error is a pattern that makes none
 			paths = append(paths, found...)

@@ -12,10 +12,10 @@ func TestRecentHostKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{t: t, root: t.TempDir()}
 		m.write("proc/cmdline", "quiet")
-		keys := NewHostKeys(m.roots(), "test")
+		keys := NewHostKeys(m.roots(), "test", nil)
 		before := keys.Recent()
 		m.write("proc/cmdline", "quiet kvm.nested=0")
-		after := HostKey(m.roots(), "test")
+		after := HostKey(m.roots(), "test", nil)
 		time.Sleep(moment - 1)
 		if got := keys.Recent(); got != before {
 			t.Errorf("in the same moment %s, before %s", got, before)

@@ -1,9 +1,10 @@
 package capabilities
 
 import (
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"testing"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // TestMissHostModels: what an accelerator that failed would have said of the

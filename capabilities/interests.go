@@ -15,7 +15,7 @@ func (s Sources) interests(found []string) []inotify.Interest {
 		// VFIO's groups and devices come and go.
 		{Path: s.Roots.DevPath("vfio"), Inside: "*"}, {Path: s.Roots.DevPath("vfio", "devices"), Inside: "*"},
 	}
-	for _, path := range nodedevice.Paths(s.Roots) {
+	for _, path := range nodedevice.Paths(s.Roots, s.Hypervisors.All()) {
 		all = append(all, inotify.Interest{Path: path})
 	}
 	for _, h := range s.Hypervisors.All() {

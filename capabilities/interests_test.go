@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/kvm"
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/inotify"
 	"github.com/vmlet/vmlet/sysfs"
@@ -53,7 +55,7 @@ func TestInterests(t *testing.T) {
 			m.mkdir("bin")
 		}},
 	}
-	for _, path := range nodedevice.Paths(sysfs.Roots{Dev: "dev"}) { // all that the document tells of
+	for _, path := range nodedevice.Paths(sysfs.Roots{Dev: "dev"}, []hypervisor.Hypervisor{kvm.KVM{}}) { // all that the document tells of
 		changes = append(changes, change{name: path + " appears", change: func(m *machine) { m.write(path, "") }})
 	}
 	for _, c := range changes {

@@ -79,7 +79,7 @@ func (k *Keeper) ask(ctx context.Context, refresh bool, enough func() *capabilit
 	s := k.sources
 	s.Refresh = refresh
 	// Before: what changes meanwhile is seen the next time.
-	key := s.changeKey(HostKey(s.Roots, s.Version))
+	key := s.changeKey(HostKey(s.Roots, s.Version, s.Hypervisors.All()))
 	begun := time.Now()
 	doc, err := newCollection(s, k.kept).run(ctx)
 	k.stats.count(doc, err, time.Since(begun))

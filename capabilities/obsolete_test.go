@@ -2,9 +2,10 @@ package capabilities
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strings"
 	"testing"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // under makes models of "name" and "alias=name".

@@ -3,9 +3,10 @@ package capabilities
 import (
 	"errors"
 	"fmt"
+	"testing"
+
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
-	"testing"
 )
 
 func TestAnswers(t *testing.T) {

@@ -48,7 +48,7 @@ type Sources struct {
 
 func (s Sources) recentHostKey() string {
 	if s.RecentHostKey == nil {
-		return HostKey(s.Roots, s.Version)
+		return HostKey(s.Roots, s.Version, s.Hypervisors.All())
 	}
 	return s.RecentHostKey()
 }

@@ -21,6 +21,9 @@ var _ interface {
 // Device returns "": no device is needed.
 func (Base) Device() string { return "" }
 
+// DependsOn returns the zero Dependencies: the kernel and the processor, which count for all.
+func (Base) DependsOn() Dependencies { return Dependencies{} }
+
 // DeviceRequests are what every VM can use of a node whatever it runs on, all optional: taps for its networks, the kernel's half of
 // virtio-net and of virtio-vsock.
 func (Base) DeviceRequests() []DeviceRequest {

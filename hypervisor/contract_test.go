@@ -156,9 +156,6 @@ func TestCommonResources(t *testing.T) {
 		{"ordinary", ResourceFacts{}, 0, 0},
 		{"vfio", ResourceFacts{VFIODevices: 1}, ram + over + 1<<30, 1},
 		{"several share a container", ResourceFacts{VFIODevices: 4}, ram + over + 1<<30, 1},
-		{"realtime", ResourceFacts{Realtime: true}, ram + over, 1},
-		{"sev", ResourceFacts{SEV: true}, ram + over, 1},
-		{"all", ResourceFacts{VFIODevices: 2, Realtime: true, SEV: true}, ram + over + 1<<30, 3},
 	} {
 		c.f.MemoryBytes, c.f.OverheadBytes = ram, over
 		if r := CommonResources(c.f); r.Memlock != c.want || len(r.Reasons) != c.reasons {

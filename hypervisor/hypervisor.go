@@ -31,10 +31,31 @@ type Hypervisor interface {
 	Accelerator() string
 	// VirtType is libvirt's domain type, under which administrators know it: kvm, hyperv, qemu.
 	VirtType() string
+	// DependsOn is what its answers, and those of VMMs that run under it, depend on.
+	DependsOn() Dependencies
 	// DeviceRequests are what a VM's pod asks of Kubernetes to be given the devices that this hypervisor needs.
 	DeviceRequests() []DeviceRequest
 	// Check tries the hypervisor. It returns within about a second whatever the kernel does, sooner when ctx ends.
 	Check(ctx context.Context) Status
+}
+
+// Dependencies are parts of a machine: when one of them is another, what was asked before is asked again.
+type Dependencies struct {
+	// Devices are its device nodes, its own first. The node's document has each.
+	Devices []DeviceNode
+	// Modules are patterns (path.Match) of the names of kernel modules whose parameters count: "kvm_*".
+	Modules []string
+}
+
+// DeviceNode is a device node, and a question that its driver answers and no other one does.
+type DeviceNode struct {
+	// Name is the document's, Path the one below /dev.
+	Name, Path string
+	// Remedy for one that isn't there.
+	Remedy string
+	// Ioctl is the name of a request without an argument that only reads, and Request its number; empty: the device is only opened.
+	Ioctl   string
+	Request uintptr
 }
 
 // DeviceRequest is a Kubernetes device resource, and the device node that it stands for.

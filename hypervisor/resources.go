@@ -6,10 +6,6 @@ type ResourceFacts struct {
 	MemoryBytes, OverheadBytes uint64
 	// VFIODevices is how many host devices the guest is given.
 	VFIODevices int
-	// Realtime: the VMM's memory is locked, so that no virtual CPU ever waits for a page.
-	Realtime bool
-	// SEV: the guest's memory is encrypted by the processor (any of SEV, SEV-ES, SEV-SNP).
-	SEV bool
 }
 
 // Resources are the limits that a VM's processes need.
@@ -27,29 +23,16 @@ const vfioMMIO = 1 << 30
 // CommonResources is what the Linux kernel wants, under every hypervisor.
 //
 // VFIO pins all of a guest's RAM and counts it against RLIMIT_MEMLOCK, once for each IOMMU container or iommufd address space;
-// vmlet's VMs have one, however many devices hang on it (vfio_pin_pages_remote in drivers/vfio/vfio_iommu_type1.c). KVM counts the
-// pages of an encrypted guest the same way (sev_pin_memory in arch/x86/kvm/svm/sev.c). A realtime VMM calls mlockall(2), which
-// locks all that it has, so that what it takes beside RAM counts too, and is counted in every case to be on the safe side. No VMM
-// of vmlet has CAP_IPC_LOCK, with which no limit would hold.
+// vmlet's VMs have one, however many devices they share it among (vfio_pin_pages_remote in drivers/vfio/vfio_iommu_type1.c). What
+// the VMM takes beside RAM is counted to be on the safe side. No VMM of vmlet has CAP_IPC_LOCK, with which no limit would hold.
 func CommonResources(f ResourceFacts) Resources {
-	var r Resources
-	if f.VFIODevices > 0 {
-		r.Reasons = append(r.Reasons, "VFIO pins the guest's memory, and maps the devices' own")
+	if f.VFIODevices == 0 {
+		return Resources{}
 	}
-	if f.Realtime {
-		r.Reasons = append(r.Reasons, "a realtime VM locks all of its memory")
+	return Resources{
+		Memlock: saturate(saturate(f.MemoryBytes, f.OverheadBytes), vfioMMIO),
+		Reasons: []string{"VFIO pins the guest's memory, and maps the devices' own"},
 	}
-	if f.SEV {
-		r.Reasons = append(r.Reasons, "the kernel pins the memory of an encrypted guest")
-	}
-	if len(r.Reasons) == 0 {
-		return r
-	}
-	r.Memlock = saturate(f.MemoryBytes, f.OverheadBytes)
-	if f.VFIODevices > 0 {
-		r.Memlock = saturate(r.Memlock, vfioMMIO)
-	}
-	return r
 }
 
 // saturate adds; what doesn't fit is RLIM_INFINITY.

@@ -44,6 +44,14 @@ func (s Sample) Check(ctx context.Context) hypervisor.Status {
 	})
 }
 
+// DependsOn is its device, and its modules' parameters.
+func (Sample) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{
+		Devices: []hypervisor.DeviceNode{{Name: "sample", Path: "sample", Remedy: "load the sample module (modprobe sample)"}},
+		Modules: []string{"sample", "sample_*"},
+	}
+}
+
 // DeviceRequests are its own device, and what every VM can use.
 func (s Sample) DeviceRequests() []hypervisor.DeviceRequest {
 	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/sample", Path: "/dev/sample"}}

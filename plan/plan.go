@@ -54,13 +54,17 @@ type User struct {
 	Groups []uint32 `json:"groups,omitempty"`
 }
 
-// Memory is the guest's RAM.
+// Memory is the guest's RAM. It is in the file at Path, or mapped privately from the image
+// that the VM is restored from (Restore.Lazy), or in the VMM alone (InVMM).
 type Memory struct {
 	// Size in bytes.
 	Size uint64 `json:"size"`
 	// Path of the file that the shim makes on a tmpfs or hugetlbfs, mode 0600,
-	// owned by User. Empty when the image is mapped privately (Restore.Lazy).
+	// owned by User. Empty when RAM is in no file of its own.
 	Path string `json:"path,omitempty"`
+	// InVMM: the VMM has RAM to itself, in no file. It saves and loads it with its own
+	// state, and images have the layout "stream".
+	InVMM bool `json:"inVMM,omitempty"`
 	// PageSize in bytes of huge pages; 0: the system's ordinary pages.
 	PageSize uint64 `json:"pageSize,omitempty"`
 	// Bindings say which NUMA nodes of the host parts of the file come from.

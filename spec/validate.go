@@ -15,15 +15,23 @@ import (
 // is not set is no fault if it has a default. It says what can be told from the
 // specification alone; whether a VMM or a node can do it is for those to say.
 //
-// hypervisors are the names that the field hypervisor may have beside "auto".
-// Without any, every name is taken: hypervisor.Registry.Validate knows them, and
+// Every name of a hypervisor or VMM is taken: hypervisor.Registry.Validate knows them, and
 // what each of them can't do.
-func Validate(spec *specv1.VirtualMachineSpec, hypervisors ...string) FieldErrors {
+func Validate(spec *specv1.VirtualMachineSpec) FieldErrors { return ValidateNames(spec, Names{}) }
+
+// Names are those that a specification may have beside "auto", as registries know them.
+// Where there are none every word is taken.
+type Names struct {
+	Hypervisors, VMMs []string
+}
+
+// ValidateNames is Validate where it is known which names there are.
+func ValidateNames(spec *specv1.VirtualMachineSpec, known Names) FieldErrors {
 	v := new(validator)
 	v.name(spec.GetName())
 	v.labels(spec.GetLabels())
-	v.hypervisor(spec.GetHypervisor(), hypervisors)
-	v.oneOf("vmm", spec.GetVmm(), vmms())
+	v.nameOf("hypervisor", spec.GetHypervisor(), known.Hypervisors)
+	v.nameOf("vmm", spec.GetVmm(), known.VMMs)
 	v.word("machineType", spec.GetMachineType())
 	v.cpu(spec.GetCpu())
 	v.memory(spec.GetMemory())
@@ -109,12 +117,12 @@ func (v *validator) oneOf(field, value string, allowed []string) {
 	}
 }
 
-func (v *validator) hypervisor(name string, known []string) {
+func (v *validator) nameOf(field, name string, known []string) {
 	if len(known) == 0 {
-		v.word("hypervisor", name)
+		v.word(field, name)
 		return
 	}
-	v.oneOf("hypervisor", name, append([]string{Auto}, known...))
+	v.oneOf(field, name, append([]string{Auto}, known...))
 }
 
 func alternatives(values []string) string {

@@ -76,7 +76,7 @@ func TestValidate(t *testing.T) {
 		{"name: a\nstopGracePeriod: -1s", "stopGracePeriod"},
 		{"name: a\nstopGracePeriod: 86401s", "stopGracePeriod"},
 	} {
-		faults := Validate(parse(t, c.text), "kvm", "emulation")
+		faults := ValidateNames(parse(t, c.text), Names{Hypervisors: []string{"kvm", "emulation"}, VMMs: []string{"qemu"}})
 		var fields []string
 		for _, f := range faults {
 			fields = append(fields, f.Field)
@@ -110,7 +110,7 @@ func TestFieldErrors(t *testing.T) {
 
 // TestEnumerationsAreListed: a message about a wrong word says the right ones.
 func TestEnumerationsAreListed(t *testing.T) {
-	faults := Validate(parse(t, "name: a\nhypervisor: xen"), "kvm", "mshv", "emulation")
+	faults := ValidateNames(parse(t, "name: a\nhypervisor: xen"), Names{Hypervisors: []string{"kvm", "mshv", "emulation"}})
 	if len(faults) != 1 || !strings.Contains(faults[0].Message, "auto, kvm, mshv or emulation") {
 		t.Errorf("faults %v", faults)
 	}

@@ -82,7 +82,6 @@ const (
 	maxIDList      = 1 << 10
 )
 
-func vmms() []string      { return []string{Auto, VMMQEMU, VMMCloudHypervisor} }
 func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
 func formats() []string   { return []string{FormatRaw, FormatQCOW2} }
 func diskTypes() []string { return []string{DiskTypeDisk, DiskTypeCDROM} }

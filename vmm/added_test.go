@@ -24,16 +24,20 @@ import (
 // docs/adding-a-vmm.md shows what follows, piece by piece; a test compares them.
 
 // Sample is a VMM that is told all on its command line, and then speaks lines of
-// text on a socket.
-type Sample struct {
-	Binary string
-}
+// text on a socket: what is known of it without its program.
+type Sample struct{}
 
 // Name is what a specification says.
 func (Sample) Name() string { return "sample" }
 
+// Program is the one on this node.
+type Program struct {
+	Sample
+	Binary string
+}
+
 // Info runs the program, which may hang, and may be anything.
-func (s Sample) Info(ctx context.Context) (vmm.Info, error) {
+func (s Program) Info(ctx context.Context) (vmm.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	runtime.LockOSThread() // as run.Command wants it
@@ -114,7 +118,7 @@ func (s Sample) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 
 // CheckImage refuses what the program would only refuse, or worse, take, when the
 // guest's memory is there.
-func (s Sample) CheckImage(ctx context.Context, m *memory.Manifest) error {
+func (s Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
 	info, err := s.Info(ctx)
 	switch {
 	case err != nil:
@@ -128,7 +132,7 @@ func (s Sample) CheckImage(ctx context.Context, m *memory.Manifest) error {
 }
 
 // Connect opens the monitor that is the agent's.
-func (Sample) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
+func (Program) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error) {
 	conn, err := dial(ctx, "sample.sock")
 	if err != nil {
 		return nil, err
@@ -211,7 +215,7 @@ func (m *monitor) Close() error {
 
 // Example plans a VM with it.
 func Example() {
-	var added vmm.VMM = Sample{Binary: "/usr/bin/sample"}
+	var added vmm.VMM = Program{Binary: "/usr/bin/sample"}
 	request := vmm.PlanRequest{
 		Info: vmm.Info{Binary: "/usr/bin/sample"}, MemoryPath: "/ram/web-1",
 		Spec: &specv1.VirtualMachineSpec{Name: "web-1", Memory: &specv1.Memory{Size: "64Mi"}},

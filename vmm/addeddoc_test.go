@@ -17,13 +17,12 @@ import (
 // which is compiled and run, word for word; every method of the sample is in the
 // document; and the lines that it asks for are where it says.
 func TestAddedDocument(t *testing.T) {
-	doctest.Compare(t, "../docs/adding-a-vmm.md", "added_test.go", regexp.MustCompile(`(?m)^func \(s? ?Sample\) .*$`))
+	doctest.Compare(t, "../docs/adding-a-vmm.md", "added_test.go", regexp.MustCompile(`(?m)^func \(s? ?(?:Sample|Program)\) .*$`))
 	for path, line := range map[string]string{
-		"../capabilities/sources/sources.go": "cloudhypervisor.New(cloudhypervisor.Config{",
+		"../vmm/standard/standard.go":        "cloudhypervisor.CloudHypervisor{},",
+		"../capabilities/sources/sources.go": "chprobe.New(chprobe.Config{",
 		"../cmd/vmlet-shim/main.go":          "chdriver.CloudHypervisor{},",
-		"../spec/values.go":                  "func vmms() []string",
 		"../test/e2e/target_test.go":         "ofCloudHypervisor(t)",
-		"../cmd/vmlet/internal/cli/run.go":   `fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")`,
 	} {
 		if !strings.Contains(doctest.Read(t, path), line) {
 			t.Errorf("%s no longer has %q: put docs/adding-a-vmm.md right", path, line)
@@ -47,7 +46,7 @@ func TestAddedMonitor(t *testing.T) {
 		}
 	}()
 	ctx := t.Context()
-	m, err := Sample{}.Connect(ctx, func(context.Context, string) (net.Conn, error) { return ours, nil })
+	m, err := Program{}.Connect(ctx, func(context.Context, string) (net.Conn, error) { return ours, nil })
 	if err != nil {
 		t.Fatal(err)
 	}

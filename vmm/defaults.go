@@ -13,7 +13,7 @@ type Defaulter interface {
 }
 
 // DefaultsOf are those that a VMM brings; one that brings none has the zero value.
-func DefaultsOf(p Program, arch string) spec.VMMDefaults {
+func DefaultsOf(p Planner, arch string) spec.VMMDefaults {
 	if d, ok := p.(Defaulter); ok {
 		return d.Defaults(arch)
 	}

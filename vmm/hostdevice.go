@@ -2,6 +2,7 @@ package vmm
 
 import (
 	"errors"
+
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 

@@ -10,7 +10,7 @@ import (
 // Plugger is a VMM whose machines take and give up devices while they run. Like
 // Plan its methods touch nothing; what can't be is an error that names the field.
 type Plugger interface {
-	VMM
+	Planner
 	// PlanAttach plans the device with that index in the request's specification,
 	// which is the one that the VM is to have. A device without a slot is given one;
 	// all others have theirs.

@@ -36,9 +36,13 @@ type Program interface {
 	Info(ctx context.Context) (Info, error)
 }
 
-// VMM is one virtual machine monitor program on this node.
-type VMM interface {
-	Program
+// Planner is a VMM as it is everywhere, with its program or without: it runs nothing
+// and opens nothing. It may also be a Defaulter, a Validator, a Plugger, a SaveRefuser, a
+// MemoryCoster and a ProgramNamer. Its
+// methods may be called concurrently.
+type Planner interface {
+	// Name is the specification's word for it: "qemu".
+	Name() string
 	// Plan turns a specification, complete with its defaults, into a plan. It
 	// touches nothing; all it needs is in the request. What the VMM cannot do
 	// is an error that names the field.
@@ -47,6 +51,12 @@ type VMM interface {
 	// was started with this request: its version, machine type, CPU model and
 	// features, accelerator.
 	Manifest(req PlanRequest) (memory.Manifest, error)
+}
+
+// VMM is one virtual machine monitor program on this node.
+type VMM interface {
+	Program
+	Planner
 	// CheckImage refuses an image that this VMM, here, cannot restore.
 	CheckImage(ctx context.Context, m *memory.Manifest) error
 	// Connect opens the monitor that is the agent's. dial reaches a socket by

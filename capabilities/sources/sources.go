@@ -21,8 +21,9 @@ import (
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
-	"github.com/vmlet/vmlet/vmm/qemu"
+	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
+	qemuprobe "github.com/vmlet/vmlet/vmm/qemu/probe"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // DefaultStateDir is the state directory of an agent whose configuration names none.
@@ -97,7 +98,7 @@ type CloudHypervisor struct {
 	Binary string `yaml:"binary"`
 	// Firmware is the absolute path of what boots VMs from their disks: the
 	// program's own build of edk2 (CLOUDHV.fd), or rust-hypervisor-firmware.
-	// Default: the first that is there of cloudhypervisor.DefaultFirmware.
+	// Default: the first that is there of probe.DefaultFirmware.
 	Firmware string `yaml:"firmware"`
 }
 
@@ -117,7 +118,7 @@ func (c Config) Complete() Config {
 	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok && c.Hypervisor == "" {
 		c.Hypervisor = h
 	}
-	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
+	if v, ok := c.VirtualizationProfile.VMM(vmmstandard.Registry()); ok && len(c.VMMs) == 0 {
 		c.VMMs = []string{v}
 	}
 	return c
@@ -149,7 +150,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 			fault(key, "%s is there twice", name)
 		}
 	}
-	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
+	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), fault)
 	c.PermittedHostDevices.Validate(fault)
 }
 
@@ -177,7 +178,7 @@ func (c Config) Sources(o Options) capabilities.Sources {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	keys := capabilities.NewHostKeys(o.Roots, o.Version)
+	keys := capabilities.NewHostKeys(o.Roots, o.Version, standard.Registry(o.Roots).All())
 	s := capabilities.Sources{
 		Roots:         o.Roots,
 		Hypervisors:   standard.Registry(o.Roots),
@@ -201,7 +202,7 @@ func (c Config) Sources(o Options) capabilities.Sources {
 // programs are the VMMs of this node, the preferred one first.
 func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
 	hypervisors := standard.Registry(o.Roots).All()
-	q := qemu.Config{
+	q := qemuprobe.Config{
 		Binary: c.QEMU.Binary, Log: o.Log,
 		Hypervisors: hypervisors,
 		HostKey:     hostKey,
@@ -210,8 +211,8 @@ func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
 		q.CacheFile = filepath.Join(o.KeepIn, qemuFile)
 	}
 	return inOrder(c.VMMs, []vmm.Program{
-		qemu.New(q),
-		cloudhypervisor.New(cloudhypervisor.Config{
+		qemuprobe.New(q),
+		chprobe.New(chprobe.Config{
 			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
 			Hypervisors: hypervisors, HostKey: hostKey,
 		}),

@@ -17,7 +17,7 @@ import (
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // cloudHypervisor is the program, or, where there is none, the stand-in.
@@ -59,20 +59,20 @@ const cloudUser = 954321
 func (s *scene) cloudPlan(program string) *plan.Plan {
 	s.t.Helper()
 	p := &plan.Plan{
-		Name: "test", ID: "00000000-0000-4000-8000-000000000001", VMM: chvm.Name, Program: program,
+		Name: "test", ID: "00000000-0000-4000-8000-000000000001", VMM: wire.Name, Program: program,
 		Memory: plan.Memory{Size: ramSize, Path: s.ram}, Terminal: true,
 		User: &plan.User{UID: cloudUser, GID: cloudUser},
 		Files: []plan.File{
-			{Kind: plan.FileFolder, Path: chvm.FolderName},
-			{Kind: plan.FileListen, Path: chvm.APISocket},
+			{Kind: plan.FileFolder, Path: wire.FolderName},
+			{Kind: plan.FileListen, Path: wire.APISocket},
 			{Kind: plan.FileEvents},
 			{Kind: plan.FileMemory, Field: "memory", Write: true},
 			{Kind: plan.FilePath, Path: s.kernel, Field: "boot.kernel", Reopened: true, Named: true},
 		},
 		Args: []string{"--api-socket", "fd=4", "--event-monitor", "fd=5", "--seccomp", "true"},
 	}
-	s.instruct(p, func(vm *chvm.VM) {
-		*vm = chvm.VM{Folder: "/proc/self/fd/3", Config: chapi.VMConfig{
+	s.instruct(p, func(vm *wire.VM) {
+		*vm = wire.VM{Folder: "/proc/self/fd/3", Config: chapi.VMConfig{
 			CPUs:     &chapi.CPUs{Boot: 1, Max: 1},
 			Memory:   &chapi.Memory{Zones: []chapi.MemoryZone{{ID: "ram0", Size: ramSize, File: "/proc/self/fd/6", Shared: true}}},
 			Payload:  &chapi.Payload{Kernel: "/proc/self/fd/7"},
@@ -86,9 +86,9 @@ func (s *scene) cloudPlan(program string) *plan.Plan {
 }
 
 // instruct changes what the driver is told.
-func (s *scene) instruct(p *plan.Plan, change func(*chvm.VM)) {
+func (s *scene) instruct(p *plan.Plan, change func(*wire.VM)) {
 	s.t.Helper()
-	var vm chvm.VM
+	var vm wire.VM
 	if p.Instructions != nil {
 		s.check(json.Unmarshal(p.Instructions, &vm))
 	}
@@ -108,7 +108,7 @@ func (s *scene) cloudRestore(p *plan.Plan, dir string, lazy bool) *plan.Plan {
 	if lazy {
 		p.Memory.Path = ""
 		p.Files[3].Write, p.Files[3].Granted = false, true
-		s.instruct(p, func(vm *chvm.VM) { vm.Config.Memory.Zones[0].Shared = false })
+		s.instruct(p, func(vm *wire.VM) { vm.Config.Memory.Zones[0].Shared = false })
 	}
 	return p
 }
@@ -116,7 +116,7 @@ func (s *scene) cloudRestore(p *plan.Plan, dir string, lazy bool) *plan.Plan {
 func (s *scene) cloudSave(dir string, keep bool) {
 	s.t.Helper()
 	args := s.saveArgs(dir)
-	args.Manifest.VMM.Name = chvm.Name
+	args.Manifest.VMM.Name = wire.Name
 	_, err := s.client.Save(s.ctx, args, nil)
 	s.check(err)
 	_, err = s.client.Commit(s.ctx, shim.Commit{KeepRunning: keep})
@@ -205,7 +205,7 @@ func TestCloudHypervisorQCOW2(t *testing.T) {
 			Kind: plan.FilePath, Path: path, Field: "disks[0].path", Write: true, Direct: true, Granted: true, DiskName: "root",
 			Disk: &disk.Expectation{Field: "disks[0].path", Image: disk.Image{Path: path, Format: disk.QCOW2}},
 		})
-		s.instruct(p, func(vm *chvm.VM) {
+		s.instruct(p, func(vm *wire.VM) {
 			vm.Config.Disks = []chapi.Disk{{PCI: chapi.PCI{ID: "disk0"}, Path: "/proc/self/fd/8", Direct: true, Type: chapi.ImageQCOW2}}
 		})
 		return p

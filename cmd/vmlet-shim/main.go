@@ -21,9 +21,10 @@ import (
 	"github.com/vmlet/vmlet/internal/program"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
+	chwire "github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
+	qemuwire "github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".
@@ -113,16 +114,21 @@ func run(o server.Options) error {
 	return err
 }
 
+// drivers are those of all VMMs, by the names that plans have for them.
+func drivers() map[string]server.Driver {
+	return map[string]server.Driver{
+		qemuwire.Name: qemudriver.QEMU{},
+		chwire.Name:   chdriver.CloudHypervisor{},
+	}
+}
+
 // serve runs a shim until it ends; ready is called before. SIGTERM, SIGINT and the
 // signals stop ask it to end.
 func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, error) {
 	if err := confine(); err != nil {
 		return nil, err
 	}
-	o.Drivers = map[string]server.Driver{
-		qemudriver.Name: qemudriver.QEMU{},
-		chvm.Name:       chdriver.CloudHypervisor{},
-	}
+	o.Drivers = drivers()
 	s, err := server.New(o)
 	if err != nil {
 		return nil, err

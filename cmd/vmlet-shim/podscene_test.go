@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/printed"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // podScene is a container: a shim in a pod's volume, run by a user who may do
@@ -78,7 +78,7 @@ func podCloudHypervisor(t *testing.T) podVMM {
 		})
 	}
 	return podVMM{
-		name: chvm.Name, plan: func(p *podScene) *plan.Plan { return p.cloudPlan(program) },
+		name: wire.Name, plan: func(p *podScene) *plan.Plan { return p.cloudPlan(program) },
 		restore: func(p *podScene, dir string, lazy bool) *plan.Plan {
 			return p.cloudRestore(p.cloudPlan(program), dir, lazy)
 		},
@@ -235,7 +235,7 @@ func (p *podScene) wantExit(code int, said ...string) {
 			p.t.Errorf("last words %q do not have %q", last, want)
 		}
 	}
-	for _, name := range []string{shim.SocketName, shim.PIDName, shim.RAMName, "qmp.sock", chvm.APISocket, chvm.EventsSocket, shim.VMMFolderName} {
+	for _, name := range []string{shim.SocketName, shim.PIDName, shim.RAMName, "qmp.sock", wire.APISocket, wire.EventsSocket, shim.VMMFolderName} {
 		if _, err := os.Lstat(filepath.Join(p.volume, name)); !errors.Is(err, os.ErrNotExist) {
 			p.t.Errorf("%s is left: %v", name, err)
 		}

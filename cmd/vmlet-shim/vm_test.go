@@ -25,7 +25,7 @@ import (
 	"github.com/vmlet/vmlet/test/everything"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
-	"github.com/vmlet/vmlet/vmm/qemu/driver"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -237,7 +237,7 @@ func (s *scene) plan(q qemu) *plan.Plan {
 		Files: []plan.File{
 			{Kind: plan.FileMemory, Field: "memory"},
 			{Kind: plan.FileConsole},
-			{Kind: plan.FileListen, Path: driver.MonitorSocket},
+			{Kind: plan.FileListen, Path: wire.ShimMonitor},
 			{Kind: plan.FilePath, Path: s.kernel, Field: "boot.kernel", Reopened: true},
 			{Kind: plan.FileListen, Path: "qmp.sock"},
 		},

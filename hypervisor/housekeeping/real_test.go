@@ -8,10 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/standard"
@@ -92,87 +89,6 @@ func TestFindReal(t *testing.T) {
 		}
 		if len(found.Threads) < 5 || found.Threads[0].TID > pid {
 			t.Errorf("threads %+v: the main one and a worker are missing", found.Threads)
-		}
-	})
-}
-
-func TestApplyReal(t *testing.T) {
-	cpus := twoCPUs(t)
-	onReal(t, 1, func(t *testing.T, pid int, names hypervisor.ThreadNames) {
-		found, err := Find(sysfs.Roots{}, pid, names)
-		if err != nil {
-			t.Fatal(err)
-		}
-		actions, err := Plan(found, Request{CPUs: cpus, VCPUs: 1, IsolateEmulator: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		actions = append(actions, Action{Thread: Thread{PID: pid, TID: 1, Name: "not the VMM's"}, CPUs: sysfs.IDList{cpus[0]}})
-		for range 2 { // again changes nothing
-			done, err := System{}.Apply(actions)
-			if err != nil || done.Gone < 1 || done.Done < 2 {
-				t.Fatalf("%+v, %v: the thread of another process is to be left alone, all others moved", done, err)
-			}
-		}
-		for _, a := range actions[:len(actions)-1] {
-			if got := allowedList(t, a.Thread.PID, a.Thread.TID); got != "" && got != a.CPUs.String() {
-				t.Errorf("%s runs on %s, want %s", a.Thread.Name, got, a.CPUs)
-			}
-		}
-	})
-}
-
-// twoCPUs are processors that this process may use, the higher one first: a virtual CPU is then not where all else is anyway.
-func twoCPUs(t *testing.T) []int {
-	t.Helper()
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil || allowed.Count() < 2 {
-		t.Skip("a virtual CPU and the rest want a CPU each")
-	}
-	var cpus []int
-	for id := 0; len(cpus) < 2; id++ {
-		if allowed.IsSet(id) {
-			cpus = append([]int{id}, cpus...)
-		}
-	}
-	return cpus
-}
-
-// allowedList is where the kernel lets a thread run; empty: it has ended.
-func allowedList(t *testing.T, pid, tid int) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "task", strconv.Itoa(tid), "status"))
-	if gone(err) {
-		return ""
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, is := strings.CutPrefix(line, "Cpus_allowed_list:"); is {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
-}
-
-func TestApplyRealtime(t *testing.T) {
-	onReal(t, 1, func(t *testing.T, pid int, names hypervisor.ThreadNames) {
-		found, err := Find(sysfs.Roots{}, pid, names)
-		if err != nil {
-			t.Fatal(err)
-		}
-		vcpu := found.VCPUs()[0]
-		_, err = System{}.Apply([]Action{{Thread: vcpu, Policy: PolicyFIFO, Priority: 1}})
-		if err != nil {
-			if !strings.Contains(err.Error(), "CAP_SYS_NICE") {
-				t.Errorf("%q doesn't say what it needs", err)
-			}
-			t.Skip(err)
-		}
-		attr, err := unix.SchedGetAttr(vcpu.TID, 0)
-		if err != nil || attr.Policy != unix.SCHED_FIFO || attr.Priority != 1 {
-			t.Errorf("scheduled %+v, %v", attr, err)
 		}
 	})
 }

@@ -1,7 +1,4 @@
-// Package housekeeping keeps a VM's threads where they belong: virtual CPUs each on a processor of its own, everything else of the
-// VMM out of their way. It finds a VMM's threads by their names (Find), chooses processors for a VM (Choose), makes a list of what
-// is to be done with which thread (Plan), and does it (Apply). Find and Apply touch the system, and take the roots of the trees
-// that they read; the others are pure.
+// Package housekeeping tells a VM's threads from each other by their names, as metrics of each virtual CPU need it. It moves none.
 package housekeeping
 
 import (

@@ -125,3 +125,15 @@ func (k KVM) DeviceRequests() []hypervisor.DeviceRequest {
 	own := []hypervisor.DeviceRequest{{Resource: contract.ResourceKVM, Path: "/dev/kvm"}}
 	return append(own, k.Base.DeviceRequests()...)
 }
+
+// DependsOn is /dev/kvm, and what memory encryption with it needs.
+func (KVM) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{
+		Devices: []hypervisor.DeviceNode{
+			{Name: "kvm", Path: "kvm", Remedy: "load kvm_intel or kvm_amd, or enable virtualisation in firmware; in a container, pass the device in",
+				Ioctl: "KVM_GET_API_VERSION", Request: device.Request(device.None, 0xAE, 0x00, 0)},
+			{Name: "sev", Path: "sev", Remedy: "only an AMD processor with SEV enabled in firmware has it: load ccp (modprobe ccp); in a container, pass the device in"},
+		},
+		Modules: []string{"kvm", "kvm_*", "ccp"},
+	}
+}

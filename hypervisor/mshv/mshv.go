@@ -105,3 +105,13 @@ func (m MSHV) DeviceRequests() []hypervisor.DeviceRequest {
 	own := []hypervisor.DeviceRequest{{Resource: contract.ResourceMSHV, Path: "/dev/mshv"}}
 	return append(own, m.Base.DeviceRequests()...)
 }
+
+// DependsOn is /dev/mshv.
+func (MSHV) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{
+		Devices: []hypervisor.DeviceNode{
+			{Name: "mshv", Path: "mshv", Remedy: "only a Hyper-V root partition has it: load mshv_root (modprobe mshv_root); in a container, pass the device in"},
+		},
+		Modules: []string{"mshv*"},
+	}
+}

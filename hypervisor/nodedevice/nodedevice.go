@@ -7,20 +7,21 @@ import (
 	"context"
 	"sync"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
-// Discover tries the devices under the root, in a fixed order. It returns within seconds, sooner when ctx ends; a device that
+// Discover tries the devices under the root, those of the hypervisors first, in a fixed order. It returns within seconds, sooner when ctx ends; a device that
 // doesn't answer by then is unusable.
-func Discover(ctx context.Context, roots sysfs.Roots) []*capabilitiesv1.DeviceCapability {
-	return discover(ctx, roots, device.System{})
+func Discover(ctx context.Context, roots sysfs.Roots, hypervisors []hypervisor.Hypervisor) []*capabilitiesv1.DeviceCapability {
+	return discover(ctx, roots, hypervisors, device.System{})
 }
 
-func discover(ctx context.Context, roots sysfs.Roots, kernel device.Kernel) []*capabilitiesv1.DeviceCapability {
-	nodes := nodes()
+func discover(ctx context.Context, roots sysfs.Roots, hypervisors []hypervisor.Hypervisor, kernel device.Kernel) []*capabilitiesv1.DeviceCapability {
+	nodes := nodes(hypervisors)
 	found := make([]*capabilitiesv1.DeviceCapability, len(nodes))
 	// Each by itself: one that hangs costs the others nothing.
 	var all sync.WaitGroup
@@ -35,9 +36,9 @@ func discover(ctx context.Context, roots sysfs.Roots, kernel device.Kernel) []*c
 }
 
 // Paths are the device nodes that Discover tries, whether they are there or not.
-func Paths(roots sysfs.Roots) []string {
+func Paths(roots sysfs.Roots, hypervisors []hypervisor.Hypervisor) []string {
 	var paths []string
-	for _, n := range nodes() {
+	for _, n := range nodes(hypervisors) {
 		paths = append(paths, roots.DevPath(n.path))
 	}
 	return paths
@@ -68,17 +69,24 @@ type node struct {
 	size    int
 }
 
-// nodes are what vmlet's guests may need. The questions only read: TUNGETFEATURES (linux/if_tun.h), VHOST_GET_FEATURES
-// (linux/vhost.h), VFIO_GET_API_VERSION (linux/vfio.h), KVM_GET_API_VERSION (linux/kvm.h). /dev/iommu, /dev/mshv and /dev/sev
-// have none that is free of consequences or needs no more than the device.
-func nodes() []node {
+// nodes are those that the hypervisors depend on, and then what every VM can use.
+func nodes(hypervisors []hypervisor.Hypervisor) []node {
+	var all []node
+	for _, h := range hypervisors {
+		for _, d := range h.DependsOn().Devices {
+			all = append(all, node{name: d.Name, path: d.Path, remedy: d.Remedy, ioctl: d.Ioctl, request: d.Request})
+		}
+	}
+	return append(all, commonNodes()...)
+}
+
+// commonNodes are what guests may need under every hypervisor. The questions only read: TUNGETFEATURES (linux/if_tun.h),
+// VHOST_GET_FEATURES (linux/vhost.h), VFIO_GET_API_VERSION (linux/vfio.h). /dev/iommu has none that is free of consequences.
+func commonNodes() []node {
 	container := "; in a container, pass the device in"
 	load := func(module string) string { return "load " + module + " (modprobe " + module + ")" + container }
 	vhostFeatures := device.Request(device.Read, 0xAF, 0x00, 8)
 	return []node{
-		{name: "kvm", path: "kvm", remedy: "load kvm_intel or kvm_amd, or enable virtualisation in firmware" + container,
-			ioctl: "KVM_GET_API_VERSION", request: device.Request(device.None, 0xAE, 0x00, 0)},
-		{name: "mshv", path: "mshv", remedy: "only a Hyper-V root partition has it: load mshv_root (modprobe mshv_root)" + container},
 		{name: "tun", path: "net/tun", remedy: load("tun"),
 			ioctl: "TUNGETFEATURES", request: device.Request(device.Read, 'T', 207, 4), size: 4},
 		{name: "vhost-net", path: "vhost-net", remedy: load("vhost_net"), ioctl: "VHOST_GET_FEATURES", request: vhostFeatures, size: 8},
@@ -86,7 +94,6 @@ func nodes() []node {
 		{name: "vfio", path: "vfio/vfio", remedy: load("vfio"),
 			ioctl: "VFIO_GET_API_VERSION", request: device.Request(device.None, ';', 100, 0)},
 		{name: "iommufd", path: "iommu", remedy: "load iommufd (modprobe iommufd; Linux 6.2 or later)" + container},
-		{name: "sev", path: "sev", remedy: "only an AMD processor with SEV enabled in firmware has it: load ccp (modprobe ccp)" + container},
 	}
 }
 

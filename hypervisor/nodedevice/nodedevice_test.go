@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
@@ -47,11 +49,14 @@ func (d drivers) Fill(_ int, request uintptr, buf []byte, links ...device.Link) 
 	return 0, nil
 }
 
+// known are the hypervisors whose devices are tried, too.
+func known() []hypervisor.Hypervisor { return standard.Registry(sysfs.Roots{}).All() }
+
 // tree makes a /dev in which everything is a link to the null device.
 func tree(t *testing.T) string {
 	t.Helper()
 	dev := t.TempDir()
-	for _, n := range nodes() {
+	for _, n := range nodes(known()) {
 		path := filepath.Join(dev, n.path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -73,9 +78,9 @@ func byName(found []*capabilitiesv1.DeviceCapability) map[string]*capabilitiesv1
 
 func TestWorks(t *testing.T) {
 	dev := tree(t)
-	found := discover(t.Context(), sysfs.Roots{Dev: dev}, drivers{})
-	if len(found) != len(nodes()) {
-		t.Fatalf("%d devices, want %d", len(found), len(nodes()))
+	found := discover(t.Context(), sysfs.Roots{Dev: dev}, known(), drivers{})
+	if len(found) != len(nodes(known())) {
+		t.Fatalf("%d devices, want %d", len(found), len(nodes(known())))
 	}
 	for _, c := range found {
 		if c.State != capabilitiesv1.State_STATE_WORKS || c.Reason != "" || c.Errno != "" || !strings.HasPrefix(c.Path, dev) {
@@ -86,7 +91,7 @@ func TestWorks(t *testing.T) {
 
 // The null device answers no question, so that those with a question are told from it.
 func TestAnotherDevice(t *testing.T) {
-	for name, c := range byName(Discover(t.Context(), sysfs.Roots{Dev: tree(t)})) {
+	for name, c := range byName(Discover(t.Context(), sysfs.Roots{Dev: tree(t)}, known())) {
 		asked := name != "mshv" && name != "iommufd" && name != "sev"
 		if (c.State == capabilitiesv1.State_STATE_UNUSABLE) != asked || asked && (c.Errno != "ENOTTY" || c.Remedy == "") {
 			t.Errorf("%v", c)
@@ -95,7 +100,7 @@ func TestAnotherDevice(t *testing.T) {
 }
 
 func TestAbsent(t *testing.T) {
-	found := byName(Discover(t.Context(), sysfs.Roots{Dev: t.TempDir()}))
+	found := byName(Discover(t.Context(), sysfs.Roots{Dev: t.TempDir()}, known()))
 	for name, remedy := range map[string]string{
 		"kvm": "kvm_intel", "mshv": "mshv_root", "tun": "modprobe tun", "vhost-net": "modprobe vhost_net",
 		"vhost-vsock": "modprobe vhost_vsock", "vfio": "modprobe vfio", "iommufd": "modprobe iommufd", "sev": "modprobe ccp",
@@ -117,7 +122,7 @@ func TestNoDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := t.TempDir()
-			for _, n := range nodes() {
+			for _, n := range nodes(known()) {
 				path := filepath.Join(dev, n.path)
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)
@@ -126,7 +131,7 @@ func TestNoDevices(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, c := range discover(t.Context(), sysfs.Roots{Dev: dev}, drivers{}) {
+			for _, c := range discover(t.Context(), sysfs.Roots{Dev: dev}, known(), drivers{}) {
 				if c.State != capabilitiesv1.State_STATE_UNUSABLE || c.Reason == "" || c.Errno == "" {
 					t.Errorf("%v", c)
 				}
@@ -138,7 +143,7 @@ func TestNoDevices(t *testing.T) {
 // A driver that answers ENODEV has a device node that is there all the same.
 func TestDriverFails(t *testing.T) {
 	broken := drivers{map[uintptr]error{0x8008AF00: unix.ENODEV}}
-	for name, c := range byName(discover(t.Context(), sysfs.Roots{Dev: tree(t)}, broken)) {
+	for name, c := range byName(discover(t.Context(), sysfs.Roots{Dev: tree(t)}, known(), broken)) {
 		vhost := strings.HasPrefix(name, "vhost-")
 		if (c.State == capabilitiesv1.State_STATE_UNUSABLE) != vhost || vhost && (c.Errno != "ENODEV" || !strings.Contains(c.Reason, "VHOST_GET_FEATURES")) {
 			t.Errorf("%v", c)
@@ -151,7 +156,7 @@ func TestGivenUp(t *testing.T) {
 	cancel()
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	for _, c := range discover(ctx, sysfs.Roots{Dev: tree(t)}, hanging{release}) {
+	for _, c := range discover(ctx, sysfs.Roots{Dev: tree(t)}, known(), hanging{release}) {
 		asked := c.Name != "mshv" && c.Name != "iommufd" && c.Name != "sev"
 		if asked && (c.State != capabilitiesv1.State_STATE_UNUSABLE || !strings.Contains(c.Reason, "didn't answer")) {
 			t.Errorf("%v", c)
@@ -167,7 +172,7 @@ func (h hanging) Fill(int, uintptr, []byte, ...device.Link) (int, error) { <-h.r
 
 // On this machine what can be opened by hand works.
 func TestReal(t *testing.T) {
-	for _, c := range Discover(t.Context(), sysfs.Roots{}) {
+	for _, c := range Discover(t.Context(), sysfs.Roots{}, known()) {
 		t.Log(c)
 		f, err := os.OpenFile(c.Path, os.O_RDWR, 0)
 		if err == nil {

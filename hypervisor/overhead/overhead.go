@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // Basis is how a figure came about.
@@ -65,13 +66,11 @@ func (b *Breakdown) ordinary() uint64 {
 type Request struct {
 	// Spec with every default filled in.
 	Spec *specv1.VirtualMachineSpec
-	// Hypervisor that it runs under, and VMM: "qemu", "cloud-hypervisor".
+	// Hypervisor that it runs under, and VMM.
 	Hypervisor hypervisor.Hypervisor
-	VMM        string
+	VMM        vmm.Planner
 	// Arch is Go's name.
 	Arch string
-	// SEV: the guest's memory is encrypted.
-	SEV bool
 	// Ratio multiplies the sum; 0 stands for 1.
 	Ratio float64
 	// Fixed is a figure in bytes that stands in place of all parts; 0: none.
@@ -80,14 +79,13 @@ type Request struct {
 
 const mib = 1 << 20
 
-// Of returns what a VM costs. The error is spec.FieldErrors if the specification has no memory that makes sense, and says which
-// VMM is not known.
+// Of returns what a VM costs. The error is spec.FieldErrors if the specification has no memory that makes sense.
 func Of(r Request) (*Breakdown, error) {
 	m, err := r.model()
 	if err != nil {
 		return nil, err
 	}
-	b := &Breakdown{Hypervisor: r.Hypervisor.Name(), VMM: r.VMM, Arch: r.Arch, Memory: m.memory}
+	b := &Breakdown{Hypervisor: r.Hypervisor.Name(), VMM: r.VMM.Name(), Arch: r.Arch, Memory: m.memory}
 	if r.Spec.GetMemory().GetHugePages() != nil {
 		b.HugePages = m.page
 	}
@@ -109,13 +107,13 @@ type model struct {
 	memory, page uint64
 	vcpus        uint64
 	costs        hypervisor.MemoryCosts
-	vmm          vmmCosts
+	vmm          vmm.MemoryCosts
 	ratio        float64
 }
 
 func (r Request) model() (*model, error) {
-	if r.Hypervisor == nil {
-		return nil, errors.New("overhead: no hypervisor is named")
+	if r.Hypervisor == nil || r.VMM == nil {
+		return nil, errors.New("overhead: no hypervisor or no VMM is named")
 	}
 	m := &model{Request: r, vcpus: spec.VCPULimit(r.Spec.GetCpu()), ratio: r.Ratio}
 	if m.ratio == 0 {
@@ -137,10 +135,7 @@ func (r Request) model() (*model, error) {
 	if coster, ok := hypervisor.As[hypervisor.MemoryCoster](r.Hypervisor); ok {
 		m.costs = coster.MemoryCosts()
 	}
-	var known bool
-	if m.vmm, known = costsOf(r.VMM); !known {
-		return nil, spec.FieldErrors{{Field: "vmm", Message: fmt.Sprintf("%.80q: what it costs is known of qemu and cloud-hypervisor only", r.VMM)}}
-	}
+	m.vmm = vmm.MemoryCostsOf(r.VMM)
 	return m, nil
 }
 

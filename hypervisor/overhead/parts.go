@@ -6,26 +6,6 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// vmmCosts are a VMM's own, in bytes: private memory and its program's and libraries' pages, which a pod's image has for itself.
-type vmmCosts struct {
-	base, vcpu, disk, network, device uint64
-	basis                             Basis
-	note                              string
-}
-
-// costsOf are fitted to docs/overhead.md, with a margin of about a quarter for other guests, versions and builds.
-func costsOf(vmm string) (vmmCosts, bool) {
-	switch vmm {
-	case spec.VMMQEMU:
-		return vmmCosts{base: 44 * mib, vcpu: mib / 8, disk: mib, network: mib, device: mib / 2, basis: Measured}, true
-	case spec.VMMCloudHypervisor:
-		// Not to be had where QEMU was measured: a guess on the safe side, above QEMU's.
-		return vmmCosts{base: 64 * mib, vcpu: mib / 2, disk: mib, network: mib, device: mib / 2, basis: Estimated,
-			note: "not measured"}, true
-	}
-	return vmmCosts{}, false
-}
-
 const (
 	// shim is one of vmlet's own at rest, for which 8 MiB is a limit that is tested; savers are the buffers of a save or a restore:
 	// at most 4 workers with 1 MiB each, and what the garbage collector lets lie.
@@ -47,30 +27,34 @@ func (m *model) parts() []Part {
 			all = append(all, Part{Name: name, Bytes: bytes, Limit: bytes, Basis: basis, Note: note})
 		}
 	}
-	v := m.vmm
-	add("VMM", v.base, v.basis, v.note)
+	v, basis := m.vmm, basisOf(m.vmm.Measured)
+	add("VMM", v.Base, basis, v.Note)
 	add("shim", shim, Measured, "")
 	add("save and restore", savers, Measured, "buffers, while one is under way")
 	add("kernel", process, Measured, "stacks, sockets and files of both processes")
-	add("virtual CPUs", m.vcpus*v.vcpu, v.basis, fmt.Sprintf("%d in the VMM", m.vcpus))
-	add("disks", uint64(m.disks())*v.disk, v.basis, fmt.Sprintf("%d with their queues", m.disks()))
-	add("networks", uint64(len(m.Spec.GetNetworks()))*v.network, v.basis, fmt.Sprintf("%d with their queues", len(m.Spec.GetNetworks())))
-	add("other devices", uint64(m.devices())*v.device, v.basis, "")
-	add("watchdog, vsock", uint64(m.unmeasuredDevices())*v.device, Estimated, "reckoned as the other devices")
+	add("virtual CPUs", m.vcpus*v.VCPU, basis, fmt.Sprintf("%d in the VMM", m.vcpus))
+	add("disks", uint64(m.disks())*v.Disk, basis, fmt.Sprintf("%d with their queues", m.disks()))
+	add("networks", uint64(len(m.Spec.GetNetworks()))*v.Network, basis, fmt.Sprintf("%d with their queues", len(m.Spec.GetNetworks())))
+	add("other devices", uint64(m.devices())*v.Device, basis, "")
+	add("watchdog, vsock", uint64(m.unmeasuredDevices())*v.Device, Estimated, "reckoned as the other devices")
 	firmware, how := m.firmware()
 	add("firmware", firmware, how, "UEFI: its code, its variables and copies of them")
 	add("page tables", m.tables(), Calculated, "as if the guest used all of its RAM")
 	return append(all, m.special()...)
 }
 
+func basisOf(measured bool) Basis {
+	if measured {
+		return Measured
+	}
+	return Estimated
+}
+
 // special are parts that the hypervisor or an unusual device asks for.
 func (m *model) special() []Part {
 	var all []Part
 	c := m.costs
-	basis := Estimated
-	if c.Measured {
-		basis = Measured
-	}
+	basis := basisOf(c.Measured)
 	if bytes := c.VM + m.vcpus*c.VCPU; bytes > 0 {
 		all = append(all, Part{m.Hypervisor.Name(), bytes, bytes, basis, "the kernel's for the machine and each virtual CPU"})
 	}
@@ -82,10 +66,6 @@ func (m *model) special() []Part {
 	if devices := len(m.Spec.GetHostDevices()); devices > 0 {
 		bytes := m.memory/m.page*entry + uint64(devices)*4*mib
 		all = append(all, Part{"host devices", bytes, bytes, Estimated, "the IOMMU's page tables, and 4 MiB a device"})
-	}
-	if m.SEV {
-		bytes := m.memory/4096*entry + 16*mib
-		all = append(all, Part{"encryption", bytes, bytes, Estimated, "the list of pinned pages, bounce buffers"})
 	}
 	return all
 }

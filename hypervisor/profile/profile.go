@@ -5,12 +5,15 @@
 package profile
 
 import (
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // Profile is a stack by its names. The zero Profile says nothing.
@@ -56,7 +59,7 @@ var (
 )
 
 // Validate reports every fault; keys are below "virtualizationProfile".
-func (p Profile) Validate(known *hypervisor.Registry, fault func(key, format string, args ...any)) {
+func (p Profile) Validate(known *hypervisor.Registry, vmms *vmm.Registry, fault func(key, format string, args ...any)) {
 	key := func(k string) string { return "virtualizationProfile." + k }
 	c := p.Components
 	if _, ok := p.Hypervisor(known); c.HypervisorDevice != "" && !ok {
@@ -68,8 +71,8 @@ func (p Profile) Validate(known *hypervisor.Registry, fault func(key, format str
 	} else if c.VCPURegex != "" && r.NumSubexp() < 1 {
 		fault(key("virtualizationComponents.vCpuRegex"), `%q has no group for the vCPU's number: want ^CPU (\d+)/KVM$`, c.VCPURegex)
 	}
-	if _, ok := p.VMM(); c.VMMProcessExecutable != "" && !ok {
-		fault(key("virtualizationComponents.vmmProcessExecutable"), "%q is the program of no VMM that is known: want qemu-system-x86, cloud-hypervisor", c.VMMProcessExecutable)
+	if _, ok := p.VMM(vmms); c.VMMProcessExecutable != "" && !ok {
+		fault(key("virtualizationComponents.vmmProcessExecutable"), "%q is the program of no VMM that is known: want %s", c.VMMProcessExecutable, strings.Join(programs(vmms), ", "))
 	}
 	if c.VMMDaemonProcess != "" && !executable.MatchString(c.VMMDaemonProcess) {
 		fault(key("virtualizationComponents.vmmDaemonProcess"), "%q is not the name of a program", c.VMMDaemonProcess)
@@ -117,15 +120,31 @@ func devices(known *hypervisor.Registry) []string {
 }
 
 // VMM returns the name of the VMM that the profile chooses; false if it chooses none.
-func (p Profile) VMM() (string, bool) {
+func (p Profile) VMM(known *vmm.Registry) (string, bool) {
 	name := filepath.Base(p.Components.VMMProcessExecutable)
-	switch {
-	case strings.HasPrefix(name, "qemu-system-"), name == "qemu-kvm":
-		return spec.VMMQEMU, true
-	case name == spec.VMMCloudHypervisor, name == commOf(spec.VMMCloudHypervisor):
-		return spec.VMMCloudHypervisor, true
+	for _, v := range known.All() {
+		namer, names := v.(vmm.ProgramNamer)
+		if names && slices.ContainsFunc(namer.ProgramNames(), func(pattern string) bool { return isProgram(name, pattern) }) {
+			return v.Name(), true
+		}
 	}
 	return "", false
+}
+
+// isProgram is whether a pattern fits a program's name, or is it cut short as the kernel
+// does.
+func isProgram(name, pattern string) bool {
+	fits, err := path.Match(pattern, name)
+	return err == nil && fits || name == commOf(pattern)
+}
+
+func programs(known *vmm.Registry) (names []string) {
+	for _, v := range known.All() {
+		if namer, ok := v.(vmm.ProgramNamer); ok {
+			names = append(names, namer.ProgramNames()...)
+		}
+	}
+	return names
 }
 
 // commOf is how the kernel names a process of this program: TASK_COMM_LEN

@@ -9,6 +9,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
 func parse(t *testing.T, text string) (p profile.Profile, faults string) {
@@ -17,7 +18,7 @@ func parse(t *testing.T, text string) (p profile.Profile, faults string) {
 		t.Fatal(err)
 	}
 	var all []string
-	p.Validate(standard.Registry(sysfs.Roots{}), func(key, format string, args ...any) {
+	p.Validate(standard.Registry(sysfs.Roots{}), vmmstandard.Registry(), func(key, format string, args ...any) {
 		all = append(all, key+": "+fmt.Sprintf(format, args...))
 	})
 	return p, strings.Join(all, "\n")
@@ -43,7 +44,7 @@ virtLauncher:
 		t.Fatal(faults)
 	}
 	h, _ := p.Hypervisor(known)
-	v, _ := p.VMM()
+	v, _ := p.VMM(vmmstandard.Registry())
 	overhead, said := p.Overhead()
 	if h != "kvm" || v != "qemu" || !said || overhead != 220<<20 || *p.Components.PITPIDPrefix != "kvm-pit" {
 		t.Errorf("%s, %s, overhead %d", h, v, overhead)
@@ -53,7 +54,7 @@ virtLauncher:
 	}
 	p, faults = parse(t, "virtualizationComponents: {hypervisorDevice: /dev/mshv, vmmProcessExecutable: cloud-hyperviso, pitPidPrefix: ''}")
 	h, _ = p.Hypervisor(known)
-	v, _ = p.VMM()
+	v, _ = p.VMM(vmmstandard.Registry())
 	if faults != "" || h != "mshv" || v != "cloud-hypervisor" || p.Components.PITPIDPrefix == nil {
 		t.Errorf("%s, %s, %s", h, v, faults)
 	}
@@ -63,7 +64,7 @@ virtLauncher:
 func TestEmpty(t *testing.T) {
 	p, faults := parse(t, "")
 	_, h := p.Hypervisor(standard.Registry(sysfs.Roots{}))
-	_, v := p.VMM()
+	_, v := p.VMM(vmmstandard.Registry())
 	_, o := p.Overhead()
 	if faults != "" || h || v || o || p.Components.PITPIDPrefix != nil || p.Notes() != nil {
 		t.Errorf("it says something: %s", faults)

@@ -63,6 +63,8 @@ func (s *Server) checkPlan(p *plan.Plan) (Driver, error) {
 		return nil, fault(shim.CodeInvalid, "program", "%q is not an absolute path", p.Program)
 	case p.Memory.Path != "" && !filepath.IsAbs(p.Memory.Path):
 		return nil, fault(shim.CodeInvalid, "memory.path", "%q is not an absolute path", p.Memory.Path)
+	case p.Memory.InVMM && (p.Memory.Path != "" || p.Restore != nil && p.Restore.Lazy):
+		return nil, fault(shim.CodeInvalid, "memory.inVMM", "it is to be in a file, too: the one or the other")
 	case p.Memory.Size == 0 || p.Memory.Size > 1<<62:
 		return nil, fault(shim.CodeInvalid, "memory.size", "%d bytes make no sense", p.Memory.Size)
 	}

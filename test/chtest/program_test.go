@@ -18,7 +18,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/test/chtest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
 )
 
 // started is the program, with its socket and its events.
@@ -117,7 +117,7 @@ func TestProgram(t *testing.T) {
 
 // asked: the probe knows it as what it stands in for.
 func asked(t *testing.T, program string) {
-	info, err := cloudhypervisor.New(cloudhypervisor.Config{Binary: program, Architecture: "amd64"}).Info(t.Context())
+	info, err := chprobe.New(chprobe.Config{Binary: program, Architecture: "amd64"}).Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,7 +52,7 @@ func (s *suite) isolated() {
 	s.holdsOnly(one)
 	s.holdsOnly(two, spec.Disks[0].GetPath())
 	files := s.everyFile()
-	if socket := s.path("state", "vms", "two", "vmm", chvm.VsockSocket); spec.GetDevices().GetVsock() != nil && !slices.Contains(files, socket) {
+	if socket := s.path("state", "vms", "two", "vmm", wire.VsockSocket); spec.GetDevices().GetVsock() != nil && !slices.Contains(files, socket) {
 		s.t.Errorf("the VM's vsock is not at %s", socket)
 	}
 	as(s.t, mine.GetUid(), func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/probe"
 )
 
 // answer is what libvirt or vmlet says of one QEMU under one hypervisor, as far
@@ -163,7 +163,7 @@ func byPolicy(features []feature) (required, disabled []string) {
 // askVMLet asks the QEMU as vmlet does.
 func askVMLet(t *testing.T, binary string, hypervisors ...hypervisor.Hypervisor) *capabilitiesv1.VmmCapabilities {
 	t.Helper()
-	q := qemu.New(qemu.Config{Binary: binary, Hypervisors: hypervisors})
+	q := probe.New(probe.Config{Binary: binary, Hypervisors: hypervisors})
 	info, err := q.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,14 @@ package cloudhypervisor
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // builder collects a configuration and its files, and all faults on the way.
@@ -20,7 +21,7 @@ type builder struct {
 
 	config chapi.VMConfig
 	hosts  []chapi.Device
-	add    []chvm.AddNet
+	add    []wire.AddNet
 	folder string
 	files  []plan.File
 	faults spec.FieldErrors
@@ -69,9 +70,9 @@ func (b *builder) lacks(field, format string, args ...any) {
 func (b *builder) refuse() {
 	d, info := b.details, b.req.Info
 	for _, need := range []struct{ feature, option string }{
-		{featureSocket, "--api-socket fd=N"}, {featureEvents, "--event-monitor fd=N"}, {featureSeccomp, "--seccomp"},
+		{FeatureSocket, "--api-socket fd=N"}, {FeatureEvents, "--event-monitor fd=N"}, {FeatureSeccomp, "--seccomp"},
 	} {
-		if !d.has(need.feature) {
+		if !d.Has(need.feature) {
 			b.faults.Add("vmm", "cloud-hypervisor %s at %s has no %s: install a newer one, or use qemu", info.Version, info.Binary, need.option)
 		}
 	}
@@ -83,8 +84,8 @@ func (b *builder) refuse() {
 	if image := b.req.Image; image != nil {
 		b.refuseImage()
 	}
-	if h := b.req.Hypervisor; !slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV}, h) {
-		b.lacks("hypervisor", "cloud-hypervisor runs no guests under %q: want kvm or mshv", h)
+	if h := b.req.Hypervisor; !slices.Contains(Hypervisors(), h) {
+		b.lacks("hypervisor", "cloud-hypervisor runs no guests under %q: want %s", h, strings.Join(Hypervisors(), " or "))
 	} else if failure := d.Accelerators[h]; failure != "" {
 		b.faults.Add("hypervisor", "cloud-hypervisor can't use %s here: %s", h, failure)
 	}
@@ -97,7 +98,7 @@ func (b *builder) refuseImage() {
 	switch m := b.req.Image.Manifest; {
 	case m == nil:
 		b.faults.Add("vmm", "the image in %s has no manifest", b.req.Image.Directory)
-	case m.VMM.Name != chvm.Name:
+	case m.VMM.Name != wire.Name:
 		b.faults.Add("vmm", "the image in %s was made by %s, and only that can restore it: use vmm: %s", b.req.Image.Directory, m.VMM.Name, m.VMM.Name)
 	}
 }

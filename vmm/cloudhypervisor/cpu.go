@@ -2,6 +2,7 @@ package cloudhypervisor
 
 import (
 	"fmt"
+
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"

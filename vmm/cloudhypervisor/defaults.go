@@ -1,3 +1,10 @@
+// Package cloudhypervisor knows what can be known of cloud-hypervisor without running it:
+// defaults, limits, and how a specification becomes a command line, the files that go with
+// it, and what the VMM is told over its API.
+//
+// It runs nothing and opens nothing, so that whoever judges specifications away from a
+// node can link it. Package probe asks the program on this node, monitor is the agent's
+// connection to a running VM, driver is the shim's, and wire has what they share.
 package cloudhypervisor
 
 import (
@@ -7,17 +14,28 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
+
+// CloudHypervisor is what can be known of cloud-hypervisor without its program: its
+// defaults, its limits, and how VMs are planned for what a program said of itself.
+type CloudHypervisor struct{}
+
+// Name returns "cloud-hypervisor".
+func (CloudHypervisor) Name() string { return wire.Name }
 
 var _ interface {
 	vmm.Defaulter
 	vmm.Validator
-} = (*Program)(nil)
+	vmm.Plugger
+	vmm.SaveRefuser
+	vmm.ProgramNamer
+} = CloudHypervisor{}
 
 // Defaults returns what a specification has with cloud-hypervisor where it says
 // nothing else. Of machine types, of buses for CD-ROMs and of networks there are
 // none of its own, and so no defaults.
-func (*Program) Defaults(string) spec.VMMDefaults {
+func (CloudHypervisor) Defaults(string) spec.VMMDefaults {
 	return spec.VMMDefaults{
 		Layer: &specv1.VirtualMachineSpec{
 			Boot:    &specv1.Boot{Firmware: spec.FirmwareUEFI},
@@ -30,9 +48,9 @@ func (*Program) Defaults(string) spec.VMMDefaults {
 
 // Validate finds what no cloud-hypervisor has: what a plan would be refused for on
 // a node that has all that a plan needs.
-func (*Program) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
+func (CloudHypervisor) Validate(s *specv1.VirtualMachineSpec, arch string) spec.FieldErrors {
 	b := &builder{req: imagined(s), spec: s, details: &Details{
-		Arch: arch, Features: []string{featureSocket, featureEvents, featureLandlock, featureSeccomp}, Firmware: "/firmware",
+		Arch: arch, Features: []string{FeatureSocket, FeatureEvents, FeatureLandlock, FeatureSeccomp}, Firmware: "/firmware",
 	}}
 	_, _ = b.plan() // the faults are what counts
 	return b.faults
@@ -51,3 +69,9 @@ func imagined(s *specv1.VirtualMachineSpec) vmm.PlanRequest {
 	r.Seed = len(r.Taps)
 	return r
 }
+
+// ProgramNames is its one.
+func (CloudHypervisor) ProgramNames() []string { return []string{wire.Name} }
+
+// Hypervisors are those that it was written for, in the order in which it takes them.
+func Hypervisors() []string { return []string{spec.HypervisorKVM, spec.HypervisorMSHV} }

@@ -1,32 +1,33 @@
-package cloudhypervisor
+package cloudhypervisor_test
 
 import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // TestDefaultsAreAccepted: what is filled in for a VM can be planned, and is filled
 // in once.
 func TestDefaultsAreAccepted(t *testing.T) {
 	for _, yaml := range []string{
-		"", kernelBoot, "devices: {watchdog: {}, vsock: {cid: 3}}", "networks: [{tap: {}}]", "disks: [{path: /a}, {path: /b}]",
+		"", vmtest.KernelBoot, "devices: {watchdog: {}, vsock: {cid: 3}}", "networks: [{tap: {}}]", "disks: [{path: /a}, {path: /b}]",
 		"cloudInit: {userData: x}", "memory: {size: 512Mi, hugePages: {pageSize: 2Mi}}",
 	} {
 		for _, arch := range []string{spec.ArchAMD64, spec.ArchARM64} {
 			for _, hypervisor := range []string{spec.HypervisorKVM, spec.HypervisorMSHV} {
-				s := complete(t, yaml, arch, hypervisor)
-				if !proto.Equal(s, withDefaults(s, arch, hypervisor)) {
+				s := vmtest.Complete(t, yaml, arch, hypervisor)
+				if !proto.Equal(s, vmtest.WithDefaults(s, arch, hypervisor)) {
 					t.Errorf("%q: completing it again changes it: %v", yaml, s)
 				}
-				if faults := new(Program).Validate(s, arch); faults != nil {
+				if faults := new(cloudhypervisor.CloudHypervisor).Validate(s, arch); faults != nil {
 					t.Errorf("%q on %s: %v", yaml, arch, faults)
 				}
-				if _, err := new(Program).Plan(planCase{yaml: yaml, arch: arch, hypervisor: hypervisor, change: taps(0)}.request(t)); err != nil {
+				if _, err := new(cloudhypervisor.CloudHypervisor).Plan(vmtest.Case{YAML: yaml, Arch: arch, Hypervisor: hypervisor, Change: vmtest.Taps(0)}.Request(t)); err != nil {
 					t.Errorf("%q on %s: %v", yaml, arch, err)
 				}
 			}
@@ -52,9 +53,9 @@ func TestValidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s = spec.Default(s, spec.Target{Arch: spec.ArchAMD64, Defaults: new(Program).Defaults(spec.ArchAMD64)}, spec.BaseLayers())
+		s = spec.Default(s, spec.Target{Arch: spec.ArchAMD64, Defaults: new(cloudhypervisor.CloudHypervisor).Defaults(spec.ArchAMD64)}, spec.BaseLayers())
 		var fields []string
-		for _, f := range new(Program).Validate(s, spec.ArchAMD64) {
+		for _, f := range new(cloudhypervisor.CloudHypervisor).Validate(s, spec.ArchAMD64) {
 			fields = append(fields, f.Field)
 			if f.UseVMM != spec.VMMQEMU || !strings.HasSuffix(f.Error(), ", or use vmm: qemu") {
 				t.Errorf("%q doesn't say what to use instead", f.Error())
@@ -64,9 +65,4 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%q: faults of %q, want %q", c.yaml, got, c.fields)
 		}
 	}
-}
-
-// taps numbers those of a request.
-func taps(numbers ...int) func(*vmm.PlanRequest) {
-	return func(r *vmm.PlanRequest) { r.Taps = numbers }
 }

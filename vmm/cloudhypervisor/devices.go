@@ -3,7 +3,7 @@ package cloudhypervisor
 import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // entropySource is the host's file that a guest's random numbers come from.
@@ -27,7 +27,7 @@ func (b *builder) devices() {
 	b.watchdog()
 	b.tpm()
 	if v := d.GetVsock(); v != nil {
-		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + chvm.VsockSocket}
+		b.config.Vsock = &chapi.Vsock{PCI: chapi.PCI{ID: "vsock", Slot: slot(slotVsock)}, CID: v.GetCid(), Socket: b.folder + "/" + wire.VsockSocket}
 	}
 	// Lets the guest tell of its panic.
 	b.config.PVPanic = true

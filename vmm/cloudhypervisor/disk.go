@@ -9,6 +9,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // disks adds every disk, then the cloud-init seed.
@@ -68,7 +69,7 @@ func (b *builder) disk(index int) chapi.Disk {
 	}
 }
 
-func diskID(slot int) string { return diskPrefix + strconv.Itoa(slot) }
+func diskID(slot int) string { return wire.DiskPrefix + strconv.Itoa(slot) }
 
 // image returns the path of the first of a chain of images.
 func (b *builder) image(field string, file plan.File, chain []disk.Image) string {

@@ -1,7 +1,6 @@
 package cloudhypervisor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +10,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // ErrImage is wrapped by CheckImage's errors: the image may be whole, but it can't be
@@ -21,7 +20,7 @@ var ErrImage = errors.New("the image can't be restored here")
 // Manifest says what an image of the VM started with this request needs. Of the CPU it
 // has what was switched on by name: the VMM itself compares all of the CPU when it
 // restores, under KVM on x86-64.
-func (p *Program) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
+func (CloudHypervisor) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	b, err := newBuilder(req)
 	if err != nil {
 		return memory.Manifest{}, err
@@ -41,7 +40,7 @@ func (p *Program) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	}
 	return memory.Manifest{
 		Layout:        layout,
-		VMM:           memory.VMM{Name: chvm.Name, Version: req.Info.Version, Extra: map[string]string{segmentsKey: strconv.Itoa(int(b.segments()))}},
+		VMM:           memory.VMM{Name: wire.Name, Version: req.Info.Version, Extra: map[string]string{segmentsKey: strconv.Itoa(int(b.segments()))}},
 		Accelerator:   req.Hypervisor,
 		CPU:           memory.CPU{Model: modelHost, Features: b.switchedOn()},
 		MemorySize:    size,
@@ -64,21 +63,13 @@ func (b *builder) switchedOn() []string {
 
 // CheckImage refuses what the VMM would only refuse, or worse, take, when the guest's
 // memory is there. The error joins one for each obstacle, each wrapping ErrImage.
-func (p *Program) CheckImage(ctx context.Context, m *memory.Manifest) error {
-	info, err := p.Info(ctx)
-	if err != nil {
-		return err
+func CheckImage(info vmm.Info, m *memory.Manifest) error {
+	if m.VMM.Name != wire.Name {
+		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is %s: only the VMM that saved it can restore it", ErrImage, m.VMM.Name, wire.Name)
 	}
-	return checkImage(info, m)
-}
-
-func checkImage(info vmm.Info, m *memory.Manifest) error {
-	if m.VMM.Name != chvm.Name {
-		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is %s: only the VMM that saved it can restore it", ErrImage, m.VMM.Name, chvm.Name)
-	}
-	details, ok := detailsOf(info)
+	details, ok := DetailsOf(info)
 	if !ok {
-		return fmt.Errorf("checking an image: the information on %s is of type %T, not %s's", info.Binary, info.Details, chvm.Name)
+		return fmt.Errorf("checking an image: the information on %s is of type %T, not %s's", info.Binary, info.Details, wire.Name)
 	}
 	return errors.Join(checkVersion(info, m), checkAccelerator(details, m), checkTrial(details))
 }
@@ -119,4 +110,18 @@ func checkTrial(d *Details) error {
 		return fmt.Errorf("%w: %s", ErrImage, d.NoSave)
 	}
 	return nil
+}
+
+// drainsFrom is the first major version that waits, when it pauses a VM, for what its
+// disks have under way (cloud-hypervisor's change #8356). Before it such a request is
+// neither in the snapshot nor, perhaps, on the disk.
+const drainsFrom = 53
+
+// Undrained says why VMs of this version can't be saved; empty: they can. The version is
+// all that tells: no option, field or feature came with that change.
+func Undrained(version string) string {
+	if n, ok := major(version); ok && n >= drainsFrom {
+		return ""
+	}
+	return fmt.Sprintf("cloud-hypervisor %.40s pauses a VM before its disks have completed their requests, which a saved VM would lose: install version %d or newer", version, drainsFrom)
 }

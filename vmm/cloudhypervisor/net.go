@@ -5,7 +5,7 @@ import (
 
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // queuePair is one queue to receive and one to send: a tap has one pair.
@@ -20,7 +20,7 @@ func (b *builder) networks() {
 }
 
 // network sits where its slot says, which is in its id as well; nil: it can't be had.
-func (b *builder) network(index int) *chvm.AddNet {
+func (b *builder) network(index int) *wire.AddNet {
 	n, field := b.spec.GetNetworks()[index], fmt.Sprintf("networks[%d]", index)
 	if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
 		b.lacks(field+".model", "%q: cloud-hypervisor has no other than virtio: want that", n.GetModel())
@@ -41,7 +41,7 @@ func (b *builder) network(index int) *chvm.AddNet {
 		return nil
 	}
 	place := chapi.PCI{ID: networkID(number), Slot: slot(slotsNetwork + number)}
-	return &chvm.AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[index]}
+	return &wire.AddNet{Net: chapi.Net{PCI: place, MAC: n.GetMac(), NumQueues: queuePair}, Tap: b.req.Taps[index]}
 }
 
 func networkID(slot int) string { return fmt.Sprintf("net%d", slot) }

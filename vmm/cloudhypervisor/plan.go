@@ -8,16 +8,16 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // RAM is the id of the one memory zone.
 const RAM = "ram0"
 
 // Plan turns a specification, complete with its defaults, into a plan, whose
-// Instructions are a chvm.VM. It touches nothing. What is wrong with the
+// Instructions are a wire.VM. It touches nothing. What is wrong with the
 // specification, or what cloud-hypervisor can't do, are spec.FieldErrors.
-func (p *Program) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
+func (CloudHypervisor) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	if err := spec.Validate(req.Spec).Err(); err != nil {
 		return nil, err
 	}
@@ -29,9 +29,9 @@ func (p *Program) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 }
 
 func newBuilder(req vmm.PlanRequest) (*builder, error) {
-	details, ok := detailsOf(req.Info)
+	details, ok := DetailsOf(req.Info)
 	if !ok {
-		return nil, fmt.Errorf("planning a VM for %s: the information on %s is of type %T, not %s's", chvm.Name, req.Info.Binary, req.Info.Details, chvm.Name)
+		return nil, fmt.Errorf("planning a VM for %s: the information on %s is of type %T, not %s's", wire.Name, req.Info.Binary, req.Info.Details, wire.Name)
 	}
 	return &builder{req: req, spec: req.Spec, details: details}, nil
 }
@@ -51,14 +51,14 @@ func (b *builder) plan() (*plan.Plan, error) {
 	if err := b.faults.Err(); err != nil {
 		return nil, err
 	}
-	instructions, err := json.Marshal(&chvm.VM{Config: b.config, Add: b.add, Devices: b.hosts, Folder: b.folder})
+	instructions, err := json.Marshal(&wire.VM{Config: b.config, Add: b.add, Devices: b.hosts, Folder: b.folder})
 	if err != nil {
-		return nil, fmt.Errorf("planning a VM for %s: %w", chvm.Name, err)
+		return nil, fmt.Errorf("planning a VM for %s: %w", wire.Name, err)
 	}
 	return &plan.Plan{
 		Name:         b.spec.GetName(),
 		ID:           b.req.ID,
-		VMM:          chvm.Name,
+		VMM:          wire.Name,
 		Program:      b.req.Info.Binary,
 		Args:         args,
 		User:         b.req.User,
@@ -74,8 +74,8 @@ func (b *builder) plan() (*plan.Plan, error) {
 // process is what concerns the VMM as a process: all else goes over its API. It has
 // no monitor of its own for the shim, since it serves any number of clients.
 func (b *builder) process() []string {
-	b.folder = b.own(plan.File{Kind: plan.FileFolder, Path: chvm.FolderName})
-	api := b.file(plan.File{Kind: plan.FileListen, Path: chvm.APISocket})
+	b.folder = b.own(plan.File{Kind: plan.FileFolder, Path: wire.FolderName})
+	api := b.file(plan.File{Kind: plan.FileListen, Path: wire.APISocket})
 	events := b.file(plan.File{Kind: plan.FileEvents})
 	return []string{
 		"--api-socket", fmt.Sprintf("fd=%d", api),

@@ -1,11 +1,10 @@
-package cloudhypervisor
+package cloudhypervisor_test
 
 import (
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -15,8 +14,9 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -24,67 +24,23 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 // TestGolden compares each plan with testdata/CASE.json, and makes it twice:
 // nothing may depend on a map's order.
 func TestGolden(t *testing.T) {
-	for _, c := range planCases() {
-		t.Run(c.name, func(t *testing.T) {
-			p, err := planVM(c.request(t))
+	for _, c := range vmtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			p, err := vmtest.Plan(c.Request(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkPlan(t, p)
-			text := render(t, p)
-			compareGolden(t, filepath.Join("testdata", c.name+".json"), text)
-			again, err := planVM(c.request(t))
+			text := vmtest.Render(t, p)
+			vmtest.Compare(t, *update, filepath.Join("testdata", c.Name+".json"), text)
+			again, err := vmtest.Plan(c.Request(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if render(t, again) != text {
+			if vmtest.Render(t, again) != text {
 				t.Error("two plans of one request differ")
 			}
 		})
-	}
-}
-
-// planned is a plan, and its instructions as they are read again.
-type planned struct {
-	*plan.Plan
-	vm chvm.VM
-}
-
-func planVM(r vmm.PlanRequest) (*planned, error) {
-	p, err := New(Config{}).Plan(r)
-	if err != nil {
-		return nil, err
-	}
-	out := &planned{Plan: p}
-	return out, json.Unmarshal(p.Instructions, &out.vm)
-}
-
-func render(t *testing.T, p *planned) string {
-	t.Helper()
-	text, err := json.MarshalIndent(p.Plan, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text) + "\n"
-}
-
-func compareGolden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v: make it with -update and read it", err)
-	}
-	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range max(len(gotLines), len(wantLines)) {
-		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
-			t.Fatalf("%s:%d:\n got %q\nwant %q", path, i+1, gotLines[min(i, len(gotLines)-1)], wantLines[min(i, len(wantLines)-1)])
-		}
 	}
 }
 
@@ -92,9 +48,9 @@ func compareGolden(t *testing.T, path, got string) {
 var descriptor = regexp.MustCompile(`/proc/self/fd/([0-9]+)`)
 
 // checkPlan is what holds for every plan.
-func checkPlan(t testing.TB, p *planned) {
+func checkPlan(t testing.TB, p *vmtest.Planned) {
 	t.Helper()
-	body, err := json.Marshal(&p.vm.Config)
+	body, err := json.Marshal(&p.VM.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,22 +63,22 @@ func checkPlan(t testing.TB, p *planned) {
 		}
 	}
 	ids, slots := map[string]bool{}, map[[2]int]bool{}
-	for _, pci := range devicesOf(p) {
+	for _, pci := range vmtest.DevicesOf(p) {
 		place := [2]int{int(pci.Segment), int(*pci.Slot)}
 		if pci.ID != "" && ids[pci.ID] || slots[place] || place[1] < 1 || place[1] > 31 || place[0] == 0 && place[1] < 3 {
 			t.Errorf("%+v (slot %d) is there twice or out of place", pci, place[1])
 		}
 		ids[pci.ID], slots[place] = true, true
-		if pci.Segment >= p.vm.Config.Platform.PCISegments {
-			t.Errorf("%s is on PCI segment %d of %d", pci.ID, pci.Segment, p.vm.Config.Platform.PCISegments)
+		if pci.Segment >= p.VM.Config.Platform.PCISegments {
+			t.Errorf("%s is on PCI segment %d of %d", pci.ID, pci.Segment, p.VM.Config.Platform.PCISegments)
 		}
 	}
-	for _, d := range p.vm.Config.Disks {
+	for _, d := range p.VM.Config.Disks {
 		if d.Type == "" {
 			t.Errorf("%s: the VMM would guess its format", d.ID)
 		}
 	}
-	if c := p.vm.Config.CPUs; uint32(c.Topology.ThreadsPerCore)*uint32(c.Topology.CoresPerDie)*uint32(c.Topology.Packages) != c.Max || c.Boot == 0 {
+	if c := p.VM.Config.CPUs; uint32(c.Topology.ThreadsPerCore)*uint32(c.Topology.CoresPerDie)*uint32(c.Topology.Packages) != c.Max || c.Boot == 0 {
 		t.Errorf("a topology of %+v for %d vCPUs", *c.Topology, c.Max)
 	}
 	for _, f := range p.Files {
@@ -133,26 +89,6 @@ func checkPlan(t testing.TB, p *planned) {
 	}
 }
 
-func devicesOf(p *planned) []chapi.PCI {
-	out := []chapi.PCI{p.vm.Config.RNG.PCI}
-	if p.vm.Config.Balloon != nil {
-		out = append(out, p.vm.Config.Balloon.PCI)
-	}
-	if p.vm.Config.Vsock != nil {
-		out = append(out, p.vm.Config.Vsock.PCI)
-	}
-	for _, d := range p.vm.Config.Disks {
-		out = append(out, d.PCI)
-	}
-	for _, add := range p.vm.Add {
-		out = append(out, add.Net.PCI)
-	}
-	for _, host := range p.vm.Devices {
-		out = append(out, host.PCI)
-	}
-	return out
-}
-
 // TestFaults compares all that is wrong with a specification with
 // testdata/faults-CASE.txt.
 func TestFaults(t *testing.T) {
@@ -161,8 +97,8 @@ func TestFaults(t *testing.T) {
 	for i := range 20 {
 		chain += fmt.Sprintf("{path: %s%d, format: qcow2}, ", longPath, i)
 	}
-	for _, c := range []planCase{
-		{name: "all", hypervisor: "emulation", yaml: `
+	for _, c := range []vmtest.Case{
+		{Name: "all", Hypervisor: "emulation", YAML: `
 vmm: qemu
 machineType: pc
 cpu: {model: Nehalem, threads: 4, features: [{name: avx2}, {name: nested}, {name: kvm_hyperv}]}
@@ -176,47 +112,49 @@ disks:
 cloudInit: {userData: "#cloud-config"}
 networks: [{user: {}}, {model: e1000e, tap: {bridge: br0}}, {}]
 devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: pause}}
-`, change: func(r *vmm.PlanRequest) { r.Seed = -1 }},
-		{name: "invalid", yaml: "cpu: {sockets: 2000}\nmemory: {size: 1}\n"},
-		{name: "program", yaml: kernelBoot, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Features = []string{featureLandlock} }},
-		{name: "firmware", yaml: "", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = "" }},
-		{name: "arm64", arch: spec.ArchARM64, yaml: kernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
-		{name: "mshv", hypervisor: "mshv", yaml: kernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
-		{name: "lazy-huge-pages", yaml: kernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
-		{name: "numa", yaml: kernelBoot + "cpu: {cores: 2}\nmemory: {size: 3Gi}\n" +
-			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n",
-			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }},
-		{name: "host-devices", yaml: kernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
-			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }},
-		{name: "accelerator", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
-			r.Info.Details.(*Details).Accelerators["kvm"] = "/dev/kvm: Permission denied"
+`, Change: func(r *vmm.PlanRequest) { r.Seed = -1 }},
+		{Name: "invalid", YAML: "cpu: {sockets: 2000}\nmemory: {size: 1}\n"},
+		{Name: "program", YAML: vmtest.KernelBoot, Change: func(r *vmm.PlanRequest) {
+			r.Info.Details.(*cloudhypervisor.Details).Features = []string{cloudhypervisor.FeatureLandlock}
 		}},
-		{name: "other-image", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
-			r.Image = testImage(false)
+		{Name: "firmware", YAML: "", Change: func(r *vmm.PlanRequest) { r.Info.Details.(*cloudhypervisor.Details).Firmware = "" }},
+		{Name: "arm64", Arch: spec.ArchARM64, YAML: vmtest.KernelBoot + "cpu: {threads: 4, features: [{name: amx}]}\n"},
+		{Name: "mshv", Hypervisor: "mshv", YAML: vmtest.KernelBoot + "cpu: {features: [{name: kvm_hyperv}]}\n"},
+		{Name: "lazy-huge-pages", YAML: vmtest.KernelBoot + "memory: {hugePages: {pageSize: 2Mi}}\n", Change: func(r *vmm.PlanRequest) { r.Image = vmtest.Image(true) }},
+		{Name: "numa", YAML: vmtest.KernelBoot + "cpu: {cores: 2}\nmemory: {size: 3Gi}\n" +
+			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n",
+			Change: func(r *vmm.PlanRequest) { r.Image = vmtest.Image(true) }},
+		{Name: "host-devices", YAML: vmtest.KernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
+			Change: func(r *vmm.PlanRequest) { r.Image = vmtest.Image(false) }},
+		{Name: "accelerator", YAML: vmtest.KernelBoot, Change: func(r *vmm.PlanRequest) {
+			r.Info.Details.(*cloudhypervisor.Details).Accelerators["kvm"] = "/dev/kvm: Permission denied"
+		}},
+		{Name: "other-image", YAML: vmtest.KernelBoot, Change: func(r *vmm.PlanRequest) {
+			r.Image = vmtest.Image(false)
 			r.Image.Manifest.VMM.Name = "qemu"
 		}},
-		{name: "no-manifest", yaml: kernelBoot, change: func(r *vmm.PlanRequest) {
-			r.Image = testImage(false)
+		{Name: "no-manifest", YAML: vmtest.KernelBoot, Change: func(r *vmm.PlanRequest) {
+			r.Image = vmtest.Image(false)
 			r.Image.Manifest = nil
 		}},
-		{name: "too-long", yaml: kernelBoot + "disks: [{path: /images/a, format: qcow2, backingFiles: [" + chain + "]}]\n"},
+		{Name: "too-long", YAML: vmtest.KernelBoot + "disks: [{path: /images/a, format: qcow2, backingFiles: [" + chain + "]}]\n"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := planVM(c.request(t))
+		t.Run(c.Name, func(t *testing.T) {
+			_, err := vmtest.Plan(c.Request(t))
 			var faults spec.FieldErrors
 			if !errors.As(err, &faults) {
 				t.Fatalf("%T: %v", err, err)
 			}
-			compareGolden(t, filepath.Join("testdata", "faults-"+c.name+".txt"), faults.Error()+"\n")
+			vmtest.Compare(t, *update, filepath.Join("testdata", "faults-"+c.Name+".txt"), faults.Error()+"\n")
 		})
 	}
 }
 
 func TestOtherDetails(t *testing.T) {
-	for _, details := range []any{nil, "text", (*Details)(nil)} {
-		r := planCase{yaml: small}.request(t)
+	for _, details := range []any{nil, "text", (*cloudhypervisor.Details)(nil)} {
+		r := vmtest.Case{YAML: vmtest.Small}.Request(t)
 		r.Info.Details = details
-		if _, err := planVM(r); err == nil || !strings.Contains(err.Error(), "not cloud-hypervisor's") {
+		if _, err := vmtest.Plan(r); err == nil || !strings.Contains(err.Error(), "not cloud-hypervisor's") {
 			t.Errorf("details %v: %v", details, err)
 		}
 	}
@@ -225,19 +163,19 @@ func TestOtherDetails(t *testing.T) {
 // TestPlacesStay adds to a VM, and wants all that it had where it was.
 func TestPlacesStay(t *testing.T) {
 	places := func(yaml string, taps ...int) map[string]string {
-		p, err := planVM(planCase{yaml: kernelBoot + yaml, change: func(r *vmm.PlanRequest) { r.Taps = taps }}.request(t))
+		p, err := vmtest.Plan(vmtest.Case{YAML: vmtest.KernelBoot + yaml, Change: func(r *vmm.PlanRequest) { r.Taps = taps }}.Request(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPlan(t, p)
 		out := map[string]string{}
-		for _, pci := range devicesOf(p) {
+		for _, pci := range vmtest.DevicesOf(p) {
 			out[pci.ID] = fmt.Sprintf("%d:%d", pci.Segment, *pci.Slot)
 		}
 		return out
 	}
 	before := places("disks: [{path: /images/zz.img}]\nnetworks: [{tap: {}}]\n", 0)
-	after := places("disks:"+manyDisks(64)+"networks: [{tap: {}}, {tap: {}}]\ncloudInit: {userData: x}\ndevices: {vsock: {cid: 5}}\n", 0, 1)
+	after := places("disks:"+vmtest.ManyDisks(64)+"networks: [{tap: {}}, {tap: {}}]\ncloudInit: {userData: x}\ndevices: {vsock: {cid: 5}}\n", 0, 1)
 	for id, place := range before {
 		if after[id] != place {
 			t.Errorf("%s has moved from %s to %s", id, place, after[id])

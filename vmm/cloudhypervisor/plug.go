@@ -12,20 +12,18 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
-
-var _ vmm.Plugger = (*Program)(nil)
 
 // PlanAttach implements vmm.Plugger. A device that comes later has one of the places
 // that one of a boot could have, and gives it up when it goes.
-func (p *Program) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
+func (CloudHypervisor) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
 	}
 	var a plan.Attachment
-	var todo chvm.Attach
+	var todo wire.Attach
 	if req.Network {
 		networks := b.spec.GetNetworks()
 		networks[req.Index].Slot = takes(b, "networks", networks, req.Index, networksAtMost)
@@ -103,7 +101,7 @@ func (b *builder) beyondFence(field, path string) {
 }
 
 // PlanDetach implements vmm.Plugger.
-func (p *Program) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
+func (CloudHypervisor) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
@@ -115,6 +113,6 @@ func (p *Program) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 		disks := b.spec.GetDisks()
 		d.Device, d.DiskName = diskID(spec.Slot(disks, req.Index)), disks[req.Index].GetName()
 	}
-	d.Instructions, err = json.Marshal(chvm.Detach{Device: d.Device})
+	d.Instructions, err = json.Marshal(wire.Detach{Device: d.Device})
 	return &d, err
 }

@@ -1,4 +1,4 @@
-package cloudhypervisor
+package cloudhypervisor_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,8 @@ import (
 
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -20,14 +22,14 @@ import (
 // members, kinds and sizes.
 func TestNothingIsSmuggled(t *testing.T) {
 	fields := 0
-	for _, c := range planCases() {
-		if !slices.Contains([]string{"everything", "mshv-everything", "host-devices", "tpm", "firmware", "numa"}, c.name) {
+	for _, c := range vmtest.Cases() {
+		if !slices.Contains([]string{"everything", "mshv-everything", "host-devices", "tpm", "firmware", "numa"}, c.Name) {
 			continue // nothing in it that isn't in these
 		}
-		request := c.request(t)
+		request := c.Request(t)
 		want, err := shape(request)
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: %v", c.Name, err)
 		}
 		eachString(request.Spec.ProtoReflect(), "", func(path string, set func(*specv1.VirtualMachineSpec, string)) {
 			if strings.HasSuffix(path, ".policy") {
@@ -43,7 +45,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 				set(r.Spec, hostile)
 				got, err := shape(r)
 				if err == nil && !reflect.DeepEqual(got, want) {
-					t.Errorf("%s: %s = %q changes what the VMM is told: %q", c.name, path, hostile, differing(got, want))
+					t.Errorf("%s: %s = %q changes what the VMM is told: %q", c.Name, path, hostile, differing(got, want))
 				}
 			}
 		})
@@ -56,11 +58,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 // shape is what a VMM is told, by its command line and its configuration, but for the
 // texts in the configuration.
 func shape(r vmm.PlanRequest) ([]string, error) {
-	b, err := newBuilder(r)
-	if err != nil {
-		return nil, err
-	}
-	p, err := b.plan()
+	p, err := cloudhypervisor.PlanUnvalidated(r)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (b *builder) flash() []string {
 		b.faults.Add("boot.firmware", "the machine type microvm has no UEFI: want bios")
 		return nil
 	}
-	firmware, found := b.details.firmwareFor(b.machine.Name)
+	firmware, found := b.details.FirmwareFor(b.machine.Name)
 	if !found {
 		b.faults.Add("boot.firmware", "no UEFI firmware for %s on this node: install OVMF (on arm64 AAVMF) with its descriptors in /usr/share/qemu/firmware", b.machine.Name)
 		return nil

@@ -1,23 +1,24 @@
 package qemu
 
 import (
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strconv"
 	"strings"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Models that are not the same everywhere: "host" is the node's CPU and "max"
 // all that this QEMU can do on it.
 const (
-	modelHost = "host"
-	modelMax  = "max"
-	// modelBase has no features at all: what others are made from.
-	modelBase = "base"
+	ModelHost = "host"
+	ModelMax  = "max"
+	// ModelBase has no features at all: what others are made from.
+	ModelBase = "base"
 )
 
-func openModel(model string) bool { return model == modelHost || model == modelMax }
+func OpenModel(model string) bool { return model == ModelHost || model == ModelMax }
 
 func (b *builder) cpuArgs() {
 	b.checkModel()
@@ -61,7 +62,7 @@ func (b *builder) checkModel() {
 	}
 	for i, f := range b.spec.GetCpu().GetFeatures() {
 		field := "cpu.features[" + strconv.Itoa(i) + "].name"
-		name := canonical(f.GetName())
+		name := Canonical(f.GetName())
 		if !contains(b.accel.Known, name) {
 			b.faults.Add(field, "%q is not a CPU feature of QEMU %s", f.GetName(), b.req.Info.Version)
 		} else if f.GetPolicy() != spec.PolicyDisable && !contains(b.accel.Available, name) {
@@ -75,12 +76,12 @@ func (b *builder) checkModel() {
 // what the guest did not have when it was saved.
 func (b *builder) withoutFeatures() []string {
 	var out []string
-	if !openModel(b.spec.GetCpu().GetModel()) {
+	if !OpenModel(b.spec.GetCpu().GetModel()) {
 		// QEMU would leave out what it can't do by itself, with a warning for
 		// each; this way the command line says what the guest goes without.
 		for _, name := range b.unavailable() {
 			// Names from an image become options only if QEMU knows them.
-			if contains(b.accel.Known, canonical(name)) {
+			if contains(b.accel.Known, Canonical(name)) {
 				out = append(out, name)
 			}
 		}
@@ -106,7 +107,7 @@ func (b *builder) unlessSaid(names []string) []string {
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool {
 		return slices.ContainsFunc(b.spec.GetCpu().GetFeatures(), func(f *specv1.CPUFeature) bool {
-			return canonical(f.GetName()) == canonical(name)
+			return Canonical(f.GetName()) == Canonical(name)
 		})
 	})
 }
@@ -123,9 +124,9 @@ func (b *builder) savedWithout() []string {
 // modelFeatures are those of an open model as this QEMU expands it.
 func (b *builder) modelFeatures() []string {
 	switch b.spec.GetCpu().GetModel() {
-	case modelHost:
+	case ModelHost:
 		return b.accel.HostFeatures
-	case modelMax:
+	case ModelMax:
 		return b.accel.MaxFeatures
 	}
 	return nil
@@ -142,7 +143,7 @@ func (b *builder) guestFeatures() []string {
 		delete(have, name)
 	}
 	for _, f := range b.spec.GetCpu().GetFeatures() {
-		if name := canonical(f.GetName()); f.GetPolicy() == spec.PolicyDisable {
+		if name := Canonical(f.GetName()); f.GetPolicy() == spec.PolicyDisable {
 			delete(have, name)
 		} else {
 			have[name] = true
@@ -161,6 +162,6 @@ func contains(sorted []string, s string) bool {
 	return found
 }
 
-// canonical is the spelling that QEMU's answers are kept in; it takes both, and
+// Canonical is the spelling that QEMU's answers are kept in; it takes both, and
 // Linux and libvirt write "lahf_lm".
-func canonical(feature string) string { return strings.ReplaceAll(feature, "_", "-") }
+func Canonical(feature string) string { return strings.ReplaceAll(feature, "_", "-") }

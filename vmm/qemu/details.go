@@ -4,8 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/vmlet/vmlet/hypervisor"
 )
 
 // Details are what QEMU said of itself; vmm.Info.Details holds a *Details.
@@ -113,8 +111,8 @@ type Firmware struct {
 	Machines []string `json:"machines"`
 }
 
-// machine returns the versioned machine type for a name or an alias.
-func (d *Details) machine(name string) (Machine, bool) {
+// Machine returns the versioned machine type for a name or an alias.
+func (d *Details) Machine(name string) (Machine, bool) {
 	i := slices.IndexFunc(d.Machines, func(m Machine) bool { return m.Name == name || m.Alias == name })
 	if i < 0 {
 		return Machine{}, false
@@ -122,25 +120,13 @@ func (d *Details) machine(name string) (Machine, bool) {
 	return d.Machines[i], true
 }
 
-// hypervisors are the names of those that were tried, in the order of the
-// configuration.
-func (d *Details) hypervisors(known []hypervisor.Hypervisor) []string {
-	var out []string
-	for _, h := range known {
-		if _, tried := d.Accelerators[h.Name()]; tried {
-			out = append(out, h.Name())
-		}
-	}
-	return out
-}
-
 func (d *Details) has(device string) bool {
 	_, found := slices.BinarySearch(d.Devices, device)
 	return found
 }
 
-// firmwareFor returns the first firmware that fits a versioned machine type.
-func (d *Details) firmwareFor(machine string) (Firmware, bool) {
+// FirmwareFor returns the first firmware that fits a versioned machine type.
+func (d *Details) FirmwareFor(machine string) (Firmware, bool) {
 	for _, f := range d.Firmware {
 		for _, pattern := range f.Machines {
 			if fits, err := path.Match(pattern, machine); err == nil && fits {
@@ -165,6 +151,12 @@ const (
 // hasNUMA tells whether such a machine's memory and CPUs can be in NUMA nodes.
 // QEMU doesn't say; those that can't refuse -numa (hw/core/numa.c).
 func (f family) hasNUMA() bool { return f == familyQ35 || f == familyPC || f == familyVirt }
+
+// Supported tells whether vmlet makes VMs of this machine type.
+func (m Machine) Supported() bool { return familyOf(m.Name) != familyUnknown }
+
+// HasNUMA tells whether its memory and CPUs can be in NUMA nodes.
+func (m Machine) HasNUMA() bool { return familyOf(m.Name).hasNUMA() }
 
 func familyOf(machine string) family {
 	switch {

@@ -3,6 +3,7 @@ package qemu
 import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // usbPorts is how many USB 3 ports the controller gets; each has a USB 2 port of
@@ -40,7 +41,7 @@ func (b *builder) standardDevices() {
 		b.device("devices.entropy", b.bus.place(b.bus.virtio("rng", options{"id": "entropy-device", "rng": "entropy"}), slotEntropy(), 0))
 	}
 	if d.GetBalloon() {
-		o := options{"id": balloonID, "free-page-reporting": true}
+		o := options{"id": wire.BalloonID, "free-page-reporting": true}
 		b.device("devices.balloon", b.bus.place(b.bus.virtio("balloon", o), slotBalloon(), 0))
 	}
 	if d.GetWatchdog() != nil {
@@ -65,18 +66,12 @@ func (b *builder) console() {
 
 func (b *builder) guestAgent() {
 	b.device("devices.guestAgent", b.bus.place(b.bus.virtio("serial", options{"id": "serial"}), slotSerial(), 0))
-	b.listener("guest-agent", GuestAgent)
+	b.listener("guest-agent", wire.GuestAgent)
 	b.device("devices.guestAgent", options{
-		"driver": "virtserialport", "id": guestAgentPort, "bus": "serial.0", "nr": 1,
+		"driver": "virtserialport", "id": wire.GuestAgentPort, "bus": "serial.0", "nr": 1,
 		"chardev": "guest-agent", "name": "org.qemu.guest_agent.0",
 	})
 }
-
-// balloonID is the id by which the balloon is asked.
-const balloonID = "balloon"
-
-// guestAgentPort is the id by which VSERPORT_CHANGE speaks of the port.
-const guestAgentPort = "guest-agent-port"
 
 func (b *builder) watchdog() {
 	w := b.spec.GetDevices().GetWatchdog()
@@ -119,4 +114,24 @@ func (b *builder) panicAndGeneration() {
 	if b.family == familyQ35 || b.family == familyPC {
 		b.device("machineType", options{"driver": "vmgenid", "id": "generation", "guid": "auto"})
 	}
+}
+
+// UsedDevices are all that a plan may have.
+func UsedDevices(arch string) []string {
+	names := []string{
+		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
+		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
+	}
+	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {
+		if driver := tpmDriver(model, arch); driver != "" {
+			names = append(names, driver)
+		}
+	}
+	for _, transport := range []string{"pci", "device"} {
+		for _, kind := range []string{"balloon", "blk", "net", "rng", "scsi", "serial"} {
+			names = append(names, "virtio-"+kind+"-"+transport)
+		}
+		names = append(names, "vhost-vsock-"+transport)
+	}
+	return names
 }

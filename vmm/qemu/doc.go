@@ -1,10 +1,11 @@
-// Package qemu runs virtual machines with QEMU, driven over its own monitor.
+// Package qemu knows what can be known of QEMU without running it: defaults, limits, and
+// how a specification becomes a command line and the files that go with it.
 //
-// [New] makes a vmm.VMM of one QEMU program. Info asks the program what it can
-// do; Plan turns a specification into a command line and the files that go with
-// it, without touching anything; Connect opens the agent's monitor of a running
-// one. QEMU 7.2 and later are supported, on amd64 q35, pc and microvm and on
-// arm64 virt; what a QEMU can do is asked of it and never taken from its version.
+// It runs nothing and opens nothing, so that whoever judges specifications away from a
+// node can link it. Package probe asks the program on this node, monitor is the agent's
+// connection to a running VM, driver is the shim's, and wire has what they share. QEMU
+// 7.2 and later are supported, on amd64 q35, pc and microvm and on arm64 virt; what a
+// QEMU can do is asked of it and never taken from its version.
 //
 // # Nothing is smuggled in
 //

@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // unavailableKey is the entry of the manifest's VMM.Extra that lists the features
@@ -25,7 +25,7 @@ const unavailableKey = "cpu-unavailable-features"
 var ErrImage = errors.New("the image can't be restored here")
 
 // Manifest says what an image of the VM started with this request needs.
-func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
+func (QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	b, err := newBuilder(req)
 	if err != nil {
 		return memory.Manifest{}, err
@@ -45,7 +45,7 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 	}
 	m := memory.Manifest{
 		Layout:        layout,
-		VMM:           memory.VMM{Name: spec.VMMQEMU, Version: req.Info.Version},
+		VMM:           memory.VMM{Name: wire.Name, Version: req.Info.Version},
 		Accelerator:   req.Hypervisor,
 		MachineType:   b.machine.Name,
 		CPU:           memory.CPU{Model: req.Spec.GetCpu().GetModel(), Features: b.guestFeatures()},
@@ -66,7 +66,7 @@ func (q *QEMU) Manifest(req vmm.PlanRequest) (memory.Manifest, error) {
 // before, as a guest's CPU does not change under it.
 func (b *builder) unavailable() []string {
 	model := b.spec.GetCpu().GetModel()
-	if openModel(model) {
+	if OpenModel(model) {
 		return nil
 	}
 	out := slices.Concat(b.accel.Models[model].Unavailable, b.savedWithout())
@@ -74,18 +74,10 @@ func (b *builder) unavailable() []string {
 	return slices.Compact(out)
 }
 
-// CheckImage refuses what QEMU would only refuse, or worse, take, when the guest's
+// CheckImage refuses what a QEMU would only refuse, or worse, take, when the guest's
 // memory is there. The error joins one for each obstacle, each wrapping ErrImage.
-func (q *QEMU) CheckImage(ctx context.Context, m *memory.Manifest) error {
-	info, err := q.Info(ctx)
-	if err != nil {
-		return err
-	}
-	return checkImage(info, m)
-}
-
-func checkImage(info vmm.Info, m *memory.Manifest) error {
-	if m.VMM.Name != spec.VMMQEMU {
+func CheckImage(info vmm.Info, m *memory.Manifest) error {
+	if m.VMM.Name != wire.Name {
 		return fmt.Errorf("%w: it was saved by %.80q, and this VMM is qemu", ErrImage, m.VMM.Name)
 	}
 	details, ok := info.Details.(*Details)
@@ -175,7 +167,7 @@ func (c *imageCheck) cpu() {
 	if len(c.accel.Known) > 0 {
 		missing = without(c.image.CPU.Features, c.accel.Available)
 	}
-	if !openModel(name) {
+	if !OpenModel(name) {
 		had := strings.Split(c.image.VMM.Extra[unavailableKey], ",")
 		missing = append(missing, without(model.Unavailable, had)...)
 	}

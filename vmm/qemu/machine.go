@@ -16,7 +16,7 @@ func (b *builder) chooseMachine() bool {
 	if image := b.req.Image; image != nil {
 		name = image.Manifest.MachineType
 	}
-	machine, found := b.details.machine(name)
+	machine, found := b.details.Machine(name)
 	if !found {
 		b.faults.Add("machineType", "%q is not a machine type of QEMU %s: this node has %s", name, b.req.Info.Version, b.machineNames())
 		return false

@@ -7,14 +7,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-)
-
-// Sockets that a QEMU listens on, by their names in the VM's run folder. A
-// monitor serves one client, so the agent and the shim have one each.
-const (
-	AgentMonitor = "qmp.sock"
-	ShimMonitor  = "qmp-shim.sock"
-	GuestAgent   = "agent.sock"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // VarsName is the file in a VM's state folder that keeps its UEFI variables.
@@ -26,7 +19,7 @@ const RAM = "ram0"
 
 // Plan turns a complete specification into a command line. What is wrong with
 // the specification, or what this QEMU can't do, are spec.FieldErrors.
-func (q *QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
+func (q QEMU) Plan(req vmm.PlanRequest) (*plan.Plan, error) {
 	if err := spec.Validate(req.Spec).Err(); err != nil {
 		return nil, err
 	}
@@ -80,7 +73,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 	return &plan.Plan{
 		Name:    b.spec.GetName(),
 		ID:      b.req.ID,
-		VMM:     spec.VMMQEMU,
+		VMM:     wire.Name,
 		Program: b.req.Info.Binary,
 		Args:    slices.Clip(b.args),
 		User:    b.req.User,
@@ -105,7 +98,7 @@ func (b *builder) process() {
 // monitors are listening sockets, bound before QEMU starts: there is no moment
 // at which connecting fails.
 func (b *builder) monitors() {
-	for _, m := range []struct{ id, socket string }{{"monitor-agent", AgentMonitor}, {"monitor-shim", ShimMonitor}} {
+	for _, m := range []struct{ id, socket string }{{"monitor-agent", wire.AgentMonitor}, {"monitor-shim", wire.ShimMonitor}} {
 		b.listener(m.id, m.socket)
 		b.arg("-mon", keyValues("", "chardev", m.id, "mode", "control"))
 	}

@@ -11,23 +11,23 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
-var _ vmm.Plugger = (*QEMU)(nil)
+var _ vmm.Plugger = QEMU{}
 
 // plugging collects, instead of a command line, the commands that say the same to a
 // QEMU that runs: the options -blockdev, -netdev and -device take the same JSON as
 // blockdev-add, netdev_add and device_add.
 type plugging struct {
-	steps []hotplug.Step
+	steps []wire.Step
 	// opens is the index of the file that the next node opens.
 	opens *int
 }
 
 // step adds what an option's value says.
 func (p *plugging) step(option, value string, o options) {
-	do := hotplug.Step{Command: hotplug.Command{Arguments: json.RawMessage(value)}}
+	do := wire.Step{Command: wire.Command{Arguments: json.RawMessage(value)}}
 	switch option {
 	case "-blockdev":
 		do.Name, do.Undo = "blockdev-add", command("blockdev-del", options{"node-name": o["node-name"]})
@@ -51,12 +51,12 @@ func (p *plugging) fdset(file int) string {
 // descriptor hands a file over by a name, which what takes it uses up.
 func (p *plugging) descriptor(name string, file int) string {
 	named := options{"fdname": name}
-	p.steps = append(p.steps, hotplug.Step{Command: command("getfd", named), File: &file, Undo: command("closefd", named)})
+	p.steps = append(p.steps, wire.Step{Command: command("getfd", named), File: &file, Undo: command("closefd", named)})
 	return name
 }
 
-func command(name string, o options) hotplug.Command {
-	return hotplug.Command{Name: name, Arguments: encoded(o)}
+func command(name string, o options) wire.Command {
+	return wire.Command{Name: name, Arguments: encoded(o)}
 }
 
 // encoded can't fail: what it is given are strings, numbers, booleans and maps of them.
@@ -69,7 +69,7 @@ func encoded(v any) json.RawMessage {
 }
 
 // PlanAttach implements vmm.Plugger.
-func (q *QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
+func (QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (q *QEMU) PlanAttach(req vmm.PlugRequest) (*plan.Attachment, error) {
 	}
 	return &plan.Attachment{
 		Device: deviceID(id), Slot: uint32(slot), Files: b.files,
-		Instructions: encoded(hotplug.Attach{Steps: b.plug.steps}),
+		Instructions: encoded(wire.Attach{Steps: b.plug.steps}),
 	}, nil
 }
 
@@ -182,7 +182,7 @@ func freeSlot[D device](b *builder, field string, devices []D, index, first, las
 }
 
 // PlanDetach implements vmm.Plugger.
-func (q *QEMU) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
+func (QEMU) PlanDetach(req vmm.PlugRequest) (*plan.Detachment, error) {
 	b, err := newPlugBuilder(&req)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (b *builder) detachNetwork(index int) (*plan.Detachment, error) {
 		return nil, err
 	}
 	id := networkID(slot)
-	return &plan.Detachment{Device: deviceID(id), Instructions: encoded(hotplug.Detach{Device: deviceID(id), Netdev: id})}, nil
+	return &plan.Detachment{Device: deviceID(id), Instructions: encoded(wire.Detach{Device: deviceID(id), Netdev: id})}, nil
 }
 
 func (b *builder) detachDisk(index int) (*plan.Detachment, error) {
@@ -222,7 +222,7 @@ func (b *builder) detachDisk(index int) (*plan.Detachment, error) {
 	for i := range d.GetBackingFiles() {
 		nodes = append(nodes, backingNode(id, i), fileNode(backingNode(id, i)))
 	}
-	out := &plan.Detachment{Device: deviceID(id), Instructions: encoded(hotplug.Detach{Device: deviceID(id), Nodes: nodes})}
+	out := &plan.Detachment{Device: deviceID(id), Instructions: encoded(wire.Detach{Device: deviceID(id), Nodes: nodes})}
 	out.DiskName = d.GetName()
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package qemu
+package qemu_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // plugCase is a device that comes or goes.
@@ -54,7 +56,7 @@ func plugCases() []plugCase {
 }
 
 // request is the one for a machine that was started with boot.
-func (c plugCase) request(t *testing.T, q *QEMU, info vmm.Info) vmm.PlugRequest {
+func (c plugCase) request(t *testing.T, q qemu.QEMU, info vmm.Info) vmm.PlugRequest {
 	t.Helper()
 	boot := c.boot
 	if boot == "" {
@@ -63,15 +65,15 @@ func (c plugCase) request(t *testing.T, q *QEMU, info vmm.Info) vmm.PlugRequest 
 	if boot == "{}" {
 		boot = ""
 	}
-	launch := planCase{yaml: kernelBoot + boot, change: func(r *vmm.PlanRequest) { r.Taps = []int{0, 0} }}.request(info)
+	launch := qemutest.Case{YAML: qemutest.KernelBoot + boot, Change: func(r *vmm.PlanRequest) { r.Taps = []int{0, 0} }}.Request(info)
 	if len(c.want) > 0 && c.name == "invalid" {
-		launch = planCase{yaml: kernelBoot}.request(info)
+		launch = qemutest.Case{YAML: qemutest.KernelBoot}.Request(info)
 	}
 	manifest, err := q.Manifest(launch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := vmm.PlugRequest{PlanRequest: planCase{yaml: kernelBoot + c.yaml}.request(info), Manifest: &manifest, Network: c.network, Index: c.index}
+	r := vmm.PlugRequest{PlanRequest: qemutest.Case{YAML: qemutest.KernelBoot + c.yaml}.Request(info), Manifest: &manifest, Network: c.network, Index: c.index}
 	if !c.network && !c.detach && c.name != "boot-slot" {
 		r.Spec.Disks[c.index].Slot = nil // its own to choose; defaults give it one beside others
 	}
@@ -81,7 +83,7 @@ func (c plugCase) request(t *testing.T, q *QEMU, info vmm.Info) vmm.PlugRequest 
 
 // TestPlugGolden compares what is attached and detached with testdata/plug-CASE.json.
 func TestPlugGolden(t *testing.T) {
-	q, info := New(Config{}), fixture(t, "7.2")
+	q, info := qemu.QEMU{}, qemutest.Fixture(t, "testdata", "7.2")
 	for _, c := range plugCases() {
 		t.Run(c.name, func(t *testing.T) {
 			plan := func(r vmm.PlugRequest) (any, error) { return q.PlanAttach(r) }
@@ -112,14 +114,14 @@ func TestPlugGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareGolden(t, filepath.Join("testdata", "plug-"+c.name+".json"), string(text)+"\n")
+			qemutest.Compare(t, *update, filepath.Join("testdata", "plug-"+c.name+".json"), string(text)+"\n")
 		})
 	}
 }
 
 // TestPlugsWithoutPorts: a machine from an image of before there were ports.
 func TestPlugsWithoutPorts(t *testing.T) {
-	q, info := New(Config{}), fixture(t, "7.2")
+	q, info := qemu.QEMU{}, qemutest.Fixture(t, "testdata", "7.2")
 	r := plugCase{yaml: "disks: [{path: /a}]\n"}.request(t, q, info)
 	r.Manifest.VMM.Extra = nil
 	if _, err := q.PlanAttach(r); err == nil || !strings.Contains(err.Error(), "image of a machine without") {

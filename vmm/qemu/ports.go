@@ -2,10 +2,11 @@ package qemu
 
 import (
 	"fmt"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/spec"
 	"slices"
 	"strconv"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // Entries of the manifest's VMM.Extra that say what the machine was made with at its

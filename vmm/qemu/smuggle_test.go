@@ -1,6 +1,7 @@
-package qemu
+package qemu_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu"
+	"github.com/vmlet/vmlet/vmm/qemu/qemutest"
 )
 
 // everything has every string field that there is.
@@ -46,8 +49,8 @@ devices: {watchdog: {model: i6300esb, action: reset}, tpm: {socket: /run/tpm.soc
 // TestNothingIsSmuggled puts hostile text into every string of a specification,
 // past validation, and wants a refusal or a command line with the same options.
 func TestNothingIsSmuggled(t *testing.T) {
-	info := fixture(t, "10.0")
-	request := planCase{yaml: everything, change: func(r *vmm.PlanRequest) { r.Taps = []int{-1, 0} }}.request(info)
+	info := qemutest.Fixture(t, "testdata", "10.0")
+	request := qemutest.Case{YAML: everything, Change: func(r *vmm.PlanRequest) { r.Taps = []int{-1, 0} }}.Request(info)
 	want := shape(t, mustPlan(t, request))
 	fields := 0
 	eachString(request.Spec.ProtoReflect(), "", func(path string, set func(s *vmSpec, value string)) {
@@ -58,11 +61,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 			r := request
 			r.Spec = proto.Clone(request.Spec).(*vmSpec)
 			set(r.Spec, hostile)
-			b, err := newBuilder(r)
-			if err != nil {
-				continue
-			}
-			p, err := b.plan()
+			p, err := qemu.PlanUnvalidated(r)
 			if err != nil {
 				continue
 			}
@@ -88,7 +87,7 @@ func rest(s []string, at int) []string { return s[at:min(at+4, len(s))] }
 
 func mustPlan(t *testing.T, r vmm.PlanRequest) []string {
 	t.Helper()
-	p, err := New(Config{}).Plan(r)
+	p, err := qemu.QEMU{}.Plan(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,45 +165,47 @@ func keys(value string) []string {
 // TestPlanRefuses wants each thing that QEMU can't do refused with its field.
 func TestPlanRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		c      planCase
+		c      qemutest.Case
 		fields []string
 	}{
-		"validation":        {planCase{yaml: "disks: [{path: relative}]"}, []string{"disks[0].path"}},
-		"machine type":      {planCase{yaml: small + "machineType: pc-q35-99.0"}, []string{"machineType"}},
-		"other machine":     {planCase{yaml: small + "machineType: isapc"}, []string{"machineType"}},
-		"no hypervisor":     {planCase{yaml: small, hypervisor: "mshv"}, []string{"hypervisor"}},
-		"cpu model":         {planCase{yaml: small + "cpu: {model: Pentium9}"}, []string{"cpu.model"}},
-		"cpu feature":       {planCase{yaml: small + "cpu: {features: [{name: frob}, {name: kvm-pv-eoi}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
-		"vCPUs":             {planCase{yaml: small + "cpu: {cores: 300}"}, []string{"cpu"}},
-		"microvm's buses":   {planCase{yaml: small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
-		"microvm's boot":    {planCase{yaml: "machineType: microvm"}, []string{"boot.kernel"}},
-		"microvm's network": {planCase{yaml: small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
-		"IPv6 forward":      {planCase{yaml: small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
-		"no tap":            {planCase{yaml: small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
-		"read-only SATA":    {planCase{yaml: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
-		"SATA disks":        {planCase{yaml: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
-		"lazy huge pages": {planCase{info: "10.0", yaml: small + "memory: {hugePages: {pageSize: 2Mi}}",
-			change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"memory.hugePages"}},
-		"lazy on 7.2":            {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Image = testImage(true) }}, []string{"vmm"}},
-		"no UEFI":                {planCase{yaml: "boot: {firmware: uefi}", change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Firmware = nil }}, []string{"boot.firmware"}},
-		"arm64 BIOS":             {planCase{info: "arm64", arch: "arm64", yaml: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
-		"no such device":         {planCase{yaml: small, change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).Devices = nil }}, []string{"machineType", "machineType"}},
-		"watchdog on pc":         {planCase{yaml: kernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
-		"watchdog virtio":        {planCase{yaml: kernelBoot + "devices: {watchdog: {model: virtio}}"}, []string{"devices.watchdog.model"}},
-		"vCPUs to be plugged in": {planCase{yaml: small + "cpu: {maxVcpus: 300}"}, []string{"cpu.maxVcpus"}},
-		"no plugging":            {planCase{yaml: small + "machineType: microvm\ncpu: {maxVcpus: 2}"}, []string{"cpu.maxVcpus"}},
-		"NUMA on 7.2":            {planCase{yaml: small + numa}, []string{"numa.nodes"}},
-		"microvm's rest": {planCase{yaml: kernelBoot + "machineType: microvm\nmemory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}\nhostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {tpm: {socket: /a}}"},
+		"validation":        {qemutest.Case{YAML: "disks: [{path: relative}]"}, []string{"disks[0].path"}},
+		"machine type":      {qemutest.Case{YAML: qemutest.Small + "machineType: pc-q35-99.0"}, []string{"machineType"}},
+		"other machine":     {qemutest.Case{YAML: qemutest.Small + "machineType: isapc"}, []string{"machineType"}},
+		"no hypervisor":     {qemutest.Case{YAML: qemutest.Small, Hypervisor: "mshv"}, []string{"hypervisor"}},
+		"cpu model":         {qemutest.Case{YAML: qemutest.Small + "cpu: {model: Pentium9}"}, []string{"cpu.model"}},
+		"cpu feature":       {qemutest.Case{YAML: qemutest.Small + "cpu: {features: [{name: frob}, {name: kvm-pv-eoi}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
+		"vCPUs":             {qemutest.Case{YAML: qemutest.Small + "cpu: {cores: 300}"}, []string{"cpu"}},
+		"microvm's buses":   {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
+		"microvm's boot":    {qemutest.Case{YAML: "machineType: microvm"}, []string{"boot.kernel"}},
+		"microvm's network": {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
+		"IPv6 forward":      {qemutest.Case{YAML: qemutest.Small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
+		"no tap":            {qemutest.Case{YAML: qemutest.Small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
+		"read-only SATA":    {qemutest.Case{YAML: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
+		"SATA disks":        {qemutest.Case{YAML: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
+		"lazy huge pages": {qemutest.Case{Info: "10.0", YAML: qemutest.Small + "memory: {hugePages: {pageSize: 2Mi}}",
+			Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"memory.hugePages"}},
+		"lazy on 7.2":            {qemutest.Case{YAML: qemutest.Small, Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"vmm"}},
+		"no UEFI":                {qemutest.Case{YAML: "boot: {firmware: uefi}", Change: func(r *vmm.PlanRequest) { r.Info.Details.(*qemu.Details).Firmware = nil }}, []string{"boot.firmware"}},
+		"arm64 BIOS":             {qemutest.Case{Info: "arm64", Arch: "arm64", YAML: "boot: {firmware: bios}"}, []string{"boot.firmware"}},
+		"no such device":         {qemutest.Case{YAML: qemutest.Small, Change: func(r *vmm.PlanRequest) { r.Info.Details.(*qemu.Details).Devices = nil }}, []string{"machineType", "machineType"}},
+		"watchdog on pc":         {qemutest.Case{YAML: qemutest.KernelBoot + "machineType: pc\ndevices: {watchdog: {model: itco}}"}, []string{"devices.watchdog.model"}},
+		"watchdog virtio":        {qemutest.Case{YAML: qemutest.KernelBoot + "devices: {watchdog: {model: virtio}}"}, []string{"devices.watchdog.model"}},
+		"vCPUs to be plugged in": {qemutest.Case{YAML: qemutest.Small + "cpu: {maxVcpus: 300}"}, []string{"cpu.maxVcpus"}},
+		"no plugging":            {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ncpu: {maxVcpus: 2}"}, []string{"cpu.maxVcpus"}},
+		"NUMA on 7.2":            {qemutest.Case{YAML: qemutest.Small + qemutest.NUMA}, []string{"numa.nodes"}},
+		"microvm's rest": {qemutest.Case{YAML: qemutest.KernelBoot + "machineType: microvm\nmemory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}\nhostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {tpm: {socket: /a}}"},
 			[]string{"numa", "devices.tpm", "hostDevices"}},
-		"no libnuma": {planCase{info: "10.0", yaml: small + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}]}",
-			change: func(r *vmm.PlanRequest) { r.Info.Details.(*Details).HostNodes, r.Image = false, testImage(true) }}, []string{"numa.nodes[0].hostNodes"}},
-		"restored host device": {planCase{yaml: small + "hostDevices: [{pciAddress: '0000:01:00.0'}]",
-			change: func(r *vmm.PlanRequest) { r.Image = testImage(false) }}, []string{"hostDevices"}},
-		"no CRB":          {planCase{info: "arm64", arch: "arm64", yaml: "devices: {tpm: {socket: /a, model: tpm-crb}}"}, []string{"devices.tpm.model"}},
-		"several at once": {planCase{yaml: small + "cpu: {model: frob, features: [{name: frob}]}\nnetworks: [{tap: {}}]"}, []string{"cpu.model", "cpu.features[0].name", "networks[0].tap"}},
+		"no libnuma": {qemutest.Case{Info: "10.0", YAML: qemutest.Small + "memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}]}",
+			Change: func(r *vmm.PlanRequest) {
+				r.Info.Details.(*qemu.Details).HostNodes, r.Image = false, qemutest.Image(true)
+			}}, []string{"numa.nodes[0].hostNodes"}},
+		"restored host device": {qemutest.Case{YAML: qemutest.Small + "hostDevices: [{pciAddress: '0000:01:00.0'}]",
+			Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(false) }}, []string{"hostDevices"}},
+		"no CRB":          {qemutest.Case{Info: "arm64", Arch: "arm64", YAML: "devices: {tpm: {socket: /a, model: tpm-crb}}"}, []string{"devices.tpm.model"}},
+		"several at once": {qemutest.Case{YAML: qemutest.Small + "cpu: {model: frob, features: [{name: frob}]}\nnetworks: [{tap: {}}]"}, []string{"cpu.model", "cpu.features[0].name", "networks[0].tap"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(Config{}).Plan(c.c.request(fixture(t, orElse(c.c.info, "7.2"))))
+			_, err := qemu.QEMU{}.Plan(c.c.Request(qemutest.Fixture(t, "testdata", cmp.Or(c.c.Info, "7.2"))))
 			faults, ok := err.(spec.FieldErrors)
 			if !ok {
 				t.Fatalf("error %v (%T), want faults of the fields %q", err, err, c.fields)

@@ -15,7 +15,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 const (
@@ -33,7 +33,7 @@ var _ server.Driver = CloudHypervisor{}
 // Connect creates the VM, or, where an image is to be loaded, sees that the VMM is
 // there to do so. Nothing is booted.
 func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
-	vm := new(chvm.VM)
+	vm := new(wire.VM)
 	if err := json.Unmarshal(link.Plan.Instructions, vm); err != nil {
 		return nil, fmt.Errorf("the plan's instructions for cloud-hypervisor: %w", err)
 	}
@@ -41,7 +41,7 @@ func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Ma
 		return nil, errors.New("the plan has no folder for cloud-hypervisor, or no pipe for its events")
 	}
 	buffer(vm.Config.Disks, link.Buffered)
-	dial := func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, chvm.APISocket) }
+	dial := func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, wire.APISocket) }
 	m := &machine{
 		link: link, vm: vm, ended: make(chan struct{}),
 		api: chapi.New(dial, chapi.WithTimeout(callTime)), slow: chapi.New(dial, chapi.WithTimeout(longest)),
@@ -65,7 +65,7 @@ func (m *machine) begin(ctx context.Context) (err error) {
 	if err := m.takeTaps(); err != nil {
 		return err
 	}
-	listener, err := m.link.Listen(chvm.EventsSocket)
+	listener, err := m.link.Listen(wire.EventsSocket)
 	if err != nil {
 		return err
 	}

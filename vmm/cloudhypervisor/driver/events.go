@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // follow reads the VMM's events to their end, and passes them on.
@@ -49,14 +49,14 @@ const (
 	acceptPause = time.Second
 )
 
-// hub passes events on to agents, see chvm.EventsSocket.
+// hub passes events on to agents, see wire.EventsSocket.
 type hub struct {
 	listener net.Listener
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
 	// state is what a client is told that was not there, but for what it missed.
-	state  chvm.State
+	state  wire.State
 	closed bool
 	// removed is closed when a device may have gone, and replaced.
 	removed chan struct{}
@@ -98,7 +98,7 @@ func (h *hub) add(conn net.Conn) {
 		return
 	}
 	h.clients[c] = struct{}{}
-	c.put(lineOf(chvm.Frame{State: &h.state}))
+	c.put(lineOf(wire.Frame{State: &h.state}))
 	go h.write(c)
 	go h.watch(c)
 }
@@ -143,17 +143,17 @@ func (h *hub) publish(event chapi.Event, now time.Time) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state.Panicked, h.state.BootTried = chvm.Panicked(h.state.Panicked, event), chvm.BootTried(h.state.BootTried, event)
+	h.state.Panicked, h.state.BootTried = wire.Panicked(h.state.Panicked, event), wire.BootTried(h.state.BootTried, event)
 	if event.Source == chapi.SourceVM && (event.Name == eventDeviceRemoved || event.Name == chapi.EventRebooted) {
 		close(h.removed)
 		h.removed = make(chan struct{})
 	}
-	line := lineOf(chvm.Frame{Event: &chvm.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}})
+	line := lineOf(wire.Frame{Event: &wire.Event{Time: now, Source: event.Source, Name: event.Name, Properties: event.Properties}})
 	for c := range h.clients {
 		// An event goes only after the word of a loss before it.
 		if c.dropped > 0 {
 			state := h.state
-			if state.Dropped = c.dropped; c.put(lineOf(chvm.Frame{State: &state})) {
+			if state.Dropped = c.dropped; c.put(lineOf(wire.Frame{State: &state})) {
 				c.dropped = 0
 			}
 		}
@@ -172,14 +172,14 @@ func (h *hub) removal() <-chan struct{} {
 }
 
 // now is what the events have told.
-func (h *hub) now() chvm.State {
+func (h *hub) now() wire.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.state
 }
 
 // lineOf is nil for a frame that is too long to be sent.
-func lineOf(frame chvm.Frame) []byte {
+func lineOf(frame wire.Frame) []byte {
 	line, err := frame.Line()
 	if err != nil {
 		return nil

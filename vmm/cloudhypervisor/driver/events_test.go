@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // listening is a hub, and the path of its socket.
@@ -38,7 +38,7 @@ func listening(t *testing.T) (*hub, string) {
 type agent struct {
 	t      *testing.T
 	conn   net.Conn
-	frames *chvm.Frames
+	frames *wire.Frames
 }
 
 func dial(t *testing.T, path string) *agent {
@@ -49,10 +49,10 @@ func dial(t *testing.T, path string) *agent {
 	}
 	t.Cleanup(func() { conn.Close() })
 	suites.Bound(t, conn, patience)
-	return &agent{t, conn, chvm.NewFrames(conn)}
+	return &agent{t, conn, wire.NewFrames(conn)}
 }
 
-func (a *agent) next() chvm.Frame {
+func (a *agent) next() wire.Frame {
 	a.t.Helper()
 	f, err := a.frames.Next()
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *agent) next() chvm.Frame {
 	return f
 }
 
-func (a *agent) wantState(want chvm.State) {
+func (a *agent) wantState(want wire.State) {
 	a.t.Helper()
 	if f := a.next(); f.State == nil || *f.State != want {
 		a.t.Errorf("%+v, want the state %+v", f.State, want)
@@ -82,11 +82,11 @@ func numbered(n int) chapi.Event { return chapi.Event{Source: "vm", Name: fmt.Sp
 func TestHubOrder(t *testing.T) {
 	h, path := listening(t)
 	one := dial(t, path)
-	one.wantState(chvm.State{})
+	one.wantState(wire.State{})
 	h.publish(chapi.Event{Source: "vm", Name: "booting"}, time.Now())
 	h.publish(chapi.Event{Source: "guest", Name: "panic", Properties: []byte(`{"event":"panic"}`)}, time.Now())
 	two := dial(t, path)
-	two.wantState(chvm.State{BootTried: true, Panicked: true})
+	two.wantState(wire.State{BootTried: true, Panicked: true})
 	for _, want := range []string{"booting", "panic"} {
 		if e := one.next().Event; e == nil || e.Name != want {
 			t.Errorf("%+v, want %s", e, want)
@@ -110,8 +110,8 @@ func TestHubOrder(t *testing.T) {
 func TestHubSlowClient(t *testing.T) {
 	h, path := listening(t)
 	slow, quick := dial(t, path), dial(t, path)
-	slow.wantState(chvm.State{})
-	quick.wantState(chvm.State{})
+	slow.wantState(wire.State{})
+	quick.wantState(wire.State{})
 	const all = 20_000 // far more than a socket and a queue hold
 	padding := []byte(`{"x":"` + strings.Repeat("x", 500) + `"}`)
 	for n := range all {
@@ -190,7 +190,7 @@ func TestHubClients(t *testing.T) {
 	var kept []*agent
 	for range maxClients {
 		a := dial(t, path)
-		a.wantState(chvm.State{})
+		a.wantState(wire.State{})
 		kept = append(kept, a)
 	}
 	dial(t, path).wantEnd() // one too many
@@ -225,7 +225,7 @@ func TestEventsOfAHostileVMM(t *testing.T) {
 			_, err := io.WriteString(r.tell, bytes)
 			r.check(err)
 			r.runs(m)
-			a := dial(t, r.path(chvm.EventsSocket))
+			a := dial(t, r.path(wire.EventsSocket))
 			if f := a.next(); f.State == nil {
 				t.Errorf("%+v", f)
 			}
@@ -242,7 +242,7 @@ func TestEventsOfAHostileVMM(t *testing.T) {
 func TestFlood(t *testing.T) {
 	r := newRig(t)
 	m := r.connect()
-	slow := dial(t, r.path(chvm.EventsSocket)) // it never reads
+	slow := dial(t, r.path(wire.EventsSocket)) // it never reads
 	defer slow.conn.Close()
 	event := `{"timestamp":{"secs":1,"nanos":1},"source":"vm","event":"` + strings.Repeat("x", 3000) + `"}`
 	for range 50_000 { // 150 MB
@@ -265,7 +265,7 @@ func TestNothingLeft(t *testing.T) {
 	t.Run("machine", func(t *testing.T) {
 		r := newRig(t)
 		m := r.connect()
-		a := dial(t, r.path(chvm.EventsSocket))
+		a := dial(t, r.path(wire.EventsSocket))
 		a.next()
 		r.check(m.Close())
 		<-m.ended

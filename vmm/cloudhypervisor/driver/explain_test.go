@@ -8,7 +8,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // TestExplain: the file is named by field and path, and the VMM's words stay.
@@ -19,7 +19,7 @@ func TestExplain(t *testing.T) {
 			{Kind: plan.FilePath, Field: "disks[0].path", Path: "/srv/a.img"},
 			{Kind: plan.FilePath, Field: "disks[1].path", Path: "/srv/b.img"},
 		}}},
-		vm: &chvm.VM{Config: chapi.VMConfig{
+		vm: &wire.VM{Config: chapi.VMConfig{
 			Payload: &chapi.Payload{Kernel: "/proc/self/fd/3"},
 			Disks:   []chapi.Disk{{Path: "/proc/self/fd/4"}, {Path: "/proc/self/fd/5"}},
 		}},

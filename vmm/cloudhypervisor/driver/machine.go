@@ -9,13 +9,13 @@ import (
 
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // machine is one cloud-hypervisor.
 type machine struct {
 	link server.Link
-	vm   *chvm.VM
+	vm   *wire.VM
 	// api is for calls that take no time to speak of; slow for those that wait for
 	// disks, or that read or write RAM.
 	api, slow *chapi.Client

@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 var _ server.Plugger = (*machine)(nil)
@@ -36,7 +36,7 @@ var errInstructions = errors.New("instructions for cloud-hypervisor")
 // Attach implements server.Plugger. A call that was begun is seen through, whatever
 // becomes of the caller: it takes no time, and what it did is known then.
 func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
-	var todo chvm.Attach
+	var todo wire.Attach
 	if err := json.Unmarshal(a.Instructions, &todo); err != nil {
 		return fmt.Errorf("%w: %w", errInstructions, err)
 	}
@@ -97,7 +97,7 @@ func (m *machine) fenced(err error, path string) error {
 		err, unix.EACCES, path)
 }
 
-func (m *machine) attachNet(ctx context.Context, add *chvm.AddNet, a server.Attachment) error {
+func (m *machine) attachNet(ctx context.Context, add *wire.AddNet, a server.Attachment) error {
 	if add.Tap < 0 || add.Tap >= len(a.Files) {
 		return fmt.Errorf("%w: file %d of %d is wanted as a tap", errInstructions, add.Tap, len(a.Files))
 	}
@@ -154,7 +154,7 @@ func (m *machine) Detach(ctx context.Context, instructions json.RawMessage) erro
 	return nil
 }
 
-func detachment(instructions json.RawMessage) (todo chvm.Detach, err error) {
+func detachment(instructions json.RawMessage) (todo wire.Detach, err error) {
 	err = json.Unmarshal(instructions, &todo)
 	if err == nil && todo.Device == "" {
 		err = errors.New("no device")

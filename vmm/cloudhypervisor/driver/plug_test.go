@@ -15,7 +15,7 @@ import (
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // plugged is a rig whose VM runs, with a file for one more disk.
@@ -38,7 +38,7 @@ func (r *rig) attachment(name string) server.Attachment {
 	f, err := os.OpenFile(r.path(name), os.O_RDWR, 0)
 	r.check(err)
 	r.t.Cleanup(func() { f.Close() })
-	return server.Attachment{Files: []*os.File{f}, Instructions: r.json(chvm.Attach{Disk: &chapi.Disk{
+	return server.Attachment{Files: []*os.File{f}, Instructions: r.json(wire.Attach{Disk: &chapi.Disk{
 		PCI: chapi.PCI{ID: "disk1", Slot: new(uint8(23))}, Path: r.path(name), Direct: true, Type: chapi.ImageRaw,
 	}})}
 }
@@ -88,8 +88,8 @@ func TestPlugNet(t *testing.T) {
 	r.turn(chtest.Knobs{AnyTap: true})
 	null, err := os.Open(os.DevNull)
 	r.check(err)
-	r.check(m.Attach(r.ctx, server.Attachment{Files: []*os.File{null}, Instructions: r.json(chvm.Attach{
-		Net: &chvm.AddNet{Net: chapi.Net{PCI: chapi.PCI{ID: "net3"}, NumQueues: 2}},
+	r.check(m.Attach(r.ctx, server.Attachment{Files: []*os.File{null}, Instructions: r.json(wire.Attach{
+		Net: &wire.AddNet{Net: chapi.Net{PCI: chapi.PCI{ID: "net3"}, NumQueues: 2}},
 	})}))
 	null.Close()
 	_, err = m.Stop(r.ctx)

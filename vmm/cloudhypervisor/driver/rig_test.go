@@ -18,7 +18,7 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/suites"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
-	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor/wire"
 )
 
 // patience bounds a test; nothing waits for as long unless it is broken.
@@ -32,7 +32,7 @@ type rig struct {
 	t    *testing.T
 	ctx  context.Context
 	dir  string
-	vm   chvm.VM
+	vm   wire.VM
 	plan plan.Plan
 	tell *os.File // the writing end of the pipe for events
 	link server.Link
@@ -53,7 +53,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx, dir: dir, plan: plan.Plan{Memory: plan.Memory{Size: ramSize}}}
 	r.files()
-	r.vm = chvm.VM{Folder: r.path("vmm"), Config: chapi.VMConfig{
+	r.vm = wire.VM{Folder: r.path("vmm"), Config: chapi.VMConfig{
 		CPUs:    &chapi.CPUs{Boot: 1, Max: 1},
 		Memory:  &chapi.Memory{Zones: []chapi.MemoryZone{{ID: "ram0", Size: ramSize, File: r.path("ram"), Shared: true}}},
 		Payload: &chapi.Payload{Kernel: r.path("kernel")},
@@ -79,7 +79,7 @@ func (r *rig) files() {
 // serve starts the stand-in, and makes the link to it.
 func (r *rig) serve() {
 	r.t.Helper()
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path(chvm.APISocket), Net: "unix"})
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path(wire.APISocket), Net: "unix"})
 	r.check(err)
 	out, in, err := os.Pipe()
 	r.check(err)

@@ -11,10 +11,8 @@ import (
 
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
-
-// Name is the name that a plan gives this VMM.
-const Name = "qemu"
 
 // maxMessage bounds what QEMU may send at once, in bytes: none of the commands
 // used here has a reply of more than a few KiB.
@@ -25,13 +23,9 @@ type QEMU struct{}
 
 var _ server.Driver = QEMU{}
 
-// MonitorSocket is the name, in the VM's run folder, of the monitor that is the
-// shim's: a second client on one would hang.
-const MonitorSocket = "qmp-shim.sock"
-
 // Connect negotiates on the monitor that is the shim's.
 func (QEMU) Connect(ctx context.Context, link server.Link) (server.Machine, error) {
-	conn, err := link.Dial(ctx, MonitorSocket)
+	conn, err := link.Dial(ctx, wire.ShimMonitor)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // forEachQEMU runs a test under all QEMUs of this machine.
@@ -73,7 +74,7 @@ func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.C
 		t.Fatal(err)
 	}
 	m, err := driver.QEMU{}.Connect(patience(t), server.Link{Dial: func(_ context.Context, name string) (net.Conn, error) {
-		if name != driver.MonitorSocket {
+		if name != wire.ShimMonitor {
 			return nil, fmt.Errorf("the driver wants %s", name)
 		}
 		return conn, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
-	"github.com/vmlet/vmlet/vmm/qemu/hotplug"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 var _ server.Plugger = (*machine)(nil)
@@ -24,7 +24,7 @@ const undoTime = 10 * time.Second
 
 // Attach implements server.Plugger.
 func (m *machine) Attach(ctx context.Context, a server.Attachment) error {
-	var todo hotplug.Attach
+	var todo wire.Attach
 	if err := json.Unmarshal(a.Instructions, &todo); err != nil {
 		return fmt.Errorf("%w: %w", errInstructions, err)
 	}
@@ -47,10 +47,10 @@ type attaching struct {
 	files []*os.File
 	// opened is the path of the last file that QEMU was handed as a disk's.
 	opened string
-	undo   []hotplug.Command
+	undo   []wire.Command
 }
 
-func (a *attaching) step(ctx context.Context, s hotplug.Step) error {
+func (a *attaching) step(ctx context.Context, s wire.Step) error {
 	if s.Opens != nil {
 		path, err := a.addSet(ctx, *s.Opens)
 		if err != nil {
@@ -99,7 +99,7 @@ func (a *attaching) addSet(ctx context.Context, index int) (string, error) {
 		return "", wrap(err)
 	}
 	a.opened = file.Name()
-	a.undo = append(a.undo, hotplug.Command{Name: "remove-fd", Arguments: fmt.Appendf(nil, `{"fdset-id":%d}`, set.ID)})
+	a.undo = append(a.undo, wire.Command{Name: "remove-fd", Arguments: fmt.Appendf(nil, `{"fdset-id":%d}`, set.ID)})
 	return fmt.Sprintf("%s%d", fdsetPrefix, set.ID), nil
 }
 
@@ -113,7 +113,7 @@ func withFilename(args json.RawMessage, path string) (json.RawMessage, error) {
 }
 
 // arguments are nil where there are none, as QEMU wants an object or nothing.
-func arguments(c hotplug.Command) any {
+func arguments(c wire.Command) any {
 	if len(c.Arguments) == 0 {
 		return nil
 	}
@@ -179,8 +179,8 @@ func (m *machine) Detach(ctx context.Context, instructions json.RawMessage) erro
 	return errors.Join(append(errs, m.removeNodes(ctx, todo.Nodes))...)
 }
 
-func detachment(instructions json.RawMessage) (hotplug.Detach, error) {
-	var todo hotplug.Detach
+func detachment(instructions json.RawMessage) (wire.Detach, error) {
+	var todo wire.Detach
 	err := json.Unmarshal(instructions, &todo)
 	if err == nil && todo.Device == "" {
 		err = errors.New("no device")

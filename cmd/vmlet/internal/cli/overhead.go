@@ -4,8 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-
-	"github.com/spf13/cobra"
+	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
@@ -15,6 +14,9 @@ import (
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
+	"github.com/spf13/cobra"
 )
 
 // overheadFlags are what the cost depends on beside the specification.
@@ -26,7 +28,7 @@ type overheadFlags struct {
 // overheadNode is a node as far as costs depend on it.
 type overheadNode struct {
 	known *hypervisor.Registry
-	vmms  []vmm.Program
+	vmms  *vmm.Registry
 	// standard is what "auto" stands for: a name, or "auto" for the first that works.
 	standard string
 	// fixed is the administrator's figure, in bytes; 0: none.
@@ -40,7 +42,7 @@ func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
 		return nil, err
 	}
 	s := cfg.Sources(sources.Options{Roots: roots})
-	n := &overheadNode{known: s.Hypervisors, vmms: s.VMMs}
+	n := &overheadNode{known: s.Hypervisors, vmms: vmmstandard.Registry()}
 	n.standard, _ = n.known.Default(s.DefaultHypervisor) // probe warns of an unknown one
 	if f.hypervisor != "" {
 		n.standard = f.hypervisor
@@ -115,20 +117,23 @@ func (n *overheadNode) overhead(ctx context.Context, s *specv1.VirtualMachineSpe
 	if f.arch != spec.ArchAMD64 && f.arch != spec.ArchARM64 {
 		return nil, usagef("--arch: %.40q is not known: want %s or %s", f.arch, spec.ArchAMD64, spec.ArchARM64)
 	}
-	if err := n.known.Validate(s, f.arch).Err(); err != nil {
+	if err := n.known.Validate(s, f.arch, n.vmms.Names()...).Err(); err != nil {
 		return nil, err
 	}
 	h, err := n.hypervisor(ctx, s.GetHypervisor())
 	if err != nil {
 		return nil, err
 	}
-	target := spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: n.vmm(s.GetVmm(), f.vmm), Arch: f.arch}
-	target.Defaults = n.defaults(target.VMM, f.arch)
+	v, known := n.vmms.Get(n.vmm(s.GetVmm(), f.vmm))
+	if !known {
+		return nil, fmt.Errorf("--vmm: %.40q is not known: want %s", f.vmm, strings.Join(n.vmms.Names(), " or "))
+	}
+	target := spec.Target{ID: "overhead", Hypervisor: h.Name(), VMM: v.Name(), Arch: f.arch, Defaults: vmm.DefaultsOf(v, f.arch)}
 	s = spec.Default(s, target, n.known.Layers())
-	if err := n.known.Validate(s, f.arch).Err(); err != nil {
+	if err := n.known.Validate(s, f.arch, n.vmms.Names()...).Err(); err != nil {
 		return nil, err
 	}
-	return overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: s.GetVmm(), Arch: f.arch, Ratio: f.ratio, Fixed: n.fixed})
+	return overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: v, Arch: f.arch, Ratio: f.ratio, Fixed: n.fixed})
 }
 
 // vmm is the name of the one that the specification names, else the flag's.
@@ -137,16 +142,6 @@ func (*overheadNode) vmm(specified, flag string) string {
 		return flag
 	}
 	return specified
-}
-
-// defaults are those that a VMM brings; one that isn't known brings none.
-func (n *overheadNode) defaults(name, arch string) spec.VMMDefaults {
-	for _, p := range n.vmms {
-		if p.Name() == name {
-			return vmm.DefaultsOf(p, arch)
-		}
-	}
-	return spec.VMMDefaults{}
 }
 
 // hypervisor is the one that the specification names, else the node's; only where that is "auto" is any tried.

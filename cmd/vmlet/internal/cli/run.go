@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/machineflags"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -18,6 +14,11 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
+	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // runOptions are the flags of `run` that do not describe the machine.
@@ -49,7 +50,7 @@ disks, networks and labels are added to them.`,
 	var opts runOptions
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	machine.Register(flags)
+	machine.Register(flags, standard.Registry(sysfs.Roots{}).Names(), vmmstandard.Registry().Names())
 	flags.StringVarP(&opts.file, "file", "f", "", "begin with the specification in this `FILE`, - for standard input")
 	flags.BoolVarP(&opts.detach, "detach", "d", false, "do not connect the console")
 	flags.BoolVar(&opts.remove, "rm", false, "delete the machine when it has ended")
@@ -83,7 +84,7 @@ disks, networks and labels are added to them.`,
 
 func completeMachineFlags(cmd *cobra.Command) {
 	fixed(cmd, "hypervisor", append([]string{hypervisor.NameAuto}, standard.Registry(sysfs.Roots{}).Names()...)...)
-	fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")
+	fixed(cmd, "vmm", append([]string{spec.Auto}, vmmstandard.Registry().Names()...)...)
 	fixed(cmd, "firmware", "bios", "uefi")
 	fixed(cmd, "net", "user", "tap=", "bridge=", "none")
 	for _, flag := range []string{"name", "label", "memory", "cpus", "cpu-model", "machine", "cmdline", "escape"} {

@@ -30,15 +30,15 @@ type Flags struct {
 	userData, metaData, networkConf string
 }
 
-// Register adds the flags to a set.
-func (f *Flags) Register(set *pflag.FlagSet) {
+// Register adds the flags to a set. The names of hypervisors and VMMs are for its help.
+func (f *Flags) Register(set *pflag.FlagSet, hypervisors, vmms []string) {
 	set.StringVar(&f.name, "name", "", "the machine's `NAME`, instead of the argument")
 	set.StringArrayVar(&f.labels, "label", nil, "a label, `KEY=VALUE` (may be repeated)")
 	set.StringVar(&f.memory, "memory", "", "guest memory, a Kubernetes `QUANTITY`: 512Mi, 4Gi")
 	set.Uint32Var(&f.cpus, "cpus", 0, "`NUMBER` of vCPUs, as cores of one socket")
 	set.StringVar(&f.cpuModel, "cpu-model", "", "CPU `MODEL`: host, max, or one that the VMM names")
-	set.StringVar(&f.hypervisor, "hypervisor", "", "`NAME`: auto, kvm, mshv or emulation")
-	set.StringVar(&f.vmm, "vmm", "", "`NAME`: auto, qemu or cloud-hypervisor")
+	set.StringVar(&f.hypervisor, "hypervisor", "", "`NAME`: "+choice(hypervisors))
+	set.StringVar(&f.vmm, "vmm", "", "`NAME`: "+choice(vmms))
 	set.StringVar(&f.machine, "machine", "", "the VMM's machine `TYPE`: q35, microvm, pc-q35-7.2")
 	set.StringVar(&f.firmware, "firmware", "", "`NAME`: bios or uefi")
 	set.StringVar(&f.kernel, "kernel", "", "boot this kernel `FILE` directly")
@@ -50,6 +50,13 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.metaData, "meta-data", "", "cloud-init meta-data `FILE`")
 	set.StringVar(&f.networkConf, "network-config", "", "cloud-init network-config `FILE`")
 	set.StringArrayVar(&f.nets, "net", nil, "a `NETWORK`: user, tap=NAME, bridge=NAME or none, [,KEY=VALUE...] (may be repeated)")
+}
+
+// choice lists names and auto.
+func choice(names []string) string {
+	all := append([]string{spec.Auto}, names...)
+	last := len(all) - 1
+	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
 // Syntax explains the values of --disk and --net, for help.

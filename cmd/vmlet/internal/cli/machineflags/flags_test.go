@@ -28,7 +28,7 @@ func apply(t *testing.T, base string, args ...string) (string, error) {
 	}
 	var f Flags
 	set := pflag.NewFlagSet("run", pflag.ContinueOnError)
-	f.Register(set)
+	f.Register(set, []string{"kvm"}, []string{"qemu"})
 	if err := set.Parse(args); err != nil {
 		t.Fatal(err)
 	}

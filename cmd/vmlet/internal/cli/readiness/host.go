@@ -2,12 +2,13 @@ package readiness
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
-	"github.com/vmlet/vmlet/sysfs"
 	"maps"
 	"slices"
 	"strings"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 func processor(doc *capabilitiesv1.Capabilities) []Check {
@@ -161,7 +162,8 @@ func devices(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, d := range doc.GetDevices() {
 		// Those of hypervisors and of confidential computing are told there.
-		if d.GetName() == "kvm" || d.GetName() == "mshv" || d.GetName() == "sev" {
+		hypervisors := slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetDevice() == d.GetPath() })
+		if hypervisors || d.GetName() == "sev" {
 			continue
 		}
 		c := Check{Name: d.GetName(), Mark: Pass, Finding: d.GetPath(), Remedy: d.GetRemedy()}

@@ -1,0 +1,69 @@
+package doctest
+
+import (
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestPure: whoever judges specifications away from a node can link the packages that do,
+// without anything that runs programs, opens devices or speaks with a VMM. What they share
+// with others are types of images, disks and lists of numbers.
+func TestPure(t *testing.T) {
+	own := []string{"os", "os/exec", "net/http", "golang.org/x/sys/unix", "log/slog"}
+	everywhere := regexp.MustCompile(`^(os/exec|net/http)$|/(probe|monitor|driver)$|^hypervisor/device$|^vmm/internal/run$|^shim(/|$)|^agent(/|$)`)
+	for _, pure := range []string{"spec", "plan", "vmm", "vmm/standard", "vmm/qemu", "vmm/cloudhypervisor", "hypervisor"} {
+		for _, imported := range imports(t, pure) {
+			if slices.Contains(own, imported) {
+				t.Errorf("%s imports %s", pure, imported)
+			}
+		}
+		seen := map[string]bool{}
+		for next := []string{pure}; len(next) > 0; next = next[1:] {
+			if seen[next[0]] {
+				continue
+			}
+			seen[next[0]] = true
+			for _, imported := range imports(t, next[0]) {
+				inTree, is := strings.CutPrefix(imported, module)
+				if everywhere.MatchString(inTree) {
+					t.Errorf("%s imports %s by way of %s", pure, inTree, next[0])
+				}
+				if is {
+					next = append(next, inTree)
+				}
+			}
+		}
+	}
+}
+
+// imports are those of a folder's package, without its tests.
+func imports(t *testing.T, folder string) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: no package, %v", folder, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range file.Imports {
+			imported, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, imported)
+		}
+	}
+	return all
+}

@@ -1,0 +1,64 @@
+package vmm_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// TestRegistry: VMMs are found by their names, in their order.
+func TestRegistry(t *testing.T) {
+	r, err := vmm.NewRegistry(named("b"), named("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Names(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("names %q, want b and a", got)
+	}
+	if p, known := r.Get("a"); !known || p.Name() != "a" {
+		t.Errorf("a is %v, %t", p, known)
+	}
+	if p, known := r.Get("c"); known {
+		t.Errorf("c is %v", p)
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		planners []vmm.Planner
+		want     string
+	}{
+		"twice":      {[]vmm.Planner{named("a"), named("a")}, "twice"},
+		"auto":       {[]vmm.Planner{named("auto")}, "can't be a VMM's name"},
+		"no name":    {[]vmm.Planner{named("")}, "can't be a VMM's name"},
+		"two words":  {[]vmm.Planner{named("a b")}, "can't be a VMM's name"},
+		"upper case": {[]vmm.Planner{named("QEMU")}, "can't be a VMM's name"},
+	} {
+		if _, err := vmm.NewRegistry(c.planners...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestCostsOfAnUnmeasuredVMM: it is reckoned with, as a guess.
+func TestCostsOfAnUnmeasuredVMM(t *testing.T) {
+	if c := vmm.MemoryCostsOf(named("a")); c.Measured || c.Base == 0 || c.Note == "" {
+		t.Errorf("%+v, want a guess that says so", c)
+	}
+}
+
+// named is a VMM that has a name and nothing else.
+type named string
+
+func (n named) Name() string { return string(n) }
+
+func (named) Plan(vmm.PlanRequest) (*plan.Plan, error) { return nil, errors.ErrUnsupported }
+
+func (named) Manifest(vmm.PlanRequest) (memory.Manifest, error) {
+	return memory.Manifest{}, errors.ErrUnsupported
+}
