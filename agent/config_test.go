@@ -8,7 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/capabilities/sources"
-	"github.com/vmlet/vmlet/hypervisor/profile"
+	"github.com/vmlet/vmlet/vmm/profile"
 )
 
 func load(t *testing.T, content string) (Config, error) {

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/agent/pods"
-	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm/overhead"
 	"github.com/vmlet/vmlet/vmm/standard"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"

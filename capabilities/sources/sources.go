@@ -16,12 +16,12 @@ import (
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
-	"github.com/vmlet/vmlet/hypervisor/profile"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
+	"github.com/vmlet/vmlet/vmm/profile"
 	qemuprobe "github.com/vmlet/vmlet/vmm/qemu/probe"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )

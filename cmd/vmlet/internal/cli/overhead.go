@@ -9,11 +9,11 @@ import (
 	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/overhead"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/overhead"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 
 	"github.com/spf13/cobra"

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/overhead"
 	"github.com/vmlet/vmlet/vmm/qemu"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )

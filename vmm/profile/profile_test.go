@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor/profile"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/profile"
 	vmmstandard "github.com/vmlet/vmlet/vmm/standard"
 )
 
