@@ -61,26 +61,23 @@ func toStatus(err error) error {
 
 func codeOf(err error) codes.Code {
 	var (
-		own         *coded
-		fields      spec.FieldErrors
-		state       *lifecycle.StateError
-		fromShim    *shim.Error
-		unknown     *hypervisor.UnknownError
-		unusable    *hypervisor.UnusableError
-		noVMM       *pairing.UnusableError
-		damaged     *memory.DamagedError
-		format      *memory.FormatError
-		outOfSpace  *memory.SpaceError
-		notHere     *capabilities.NotHereError
-		notAsked    *capabilities.NotAskedError
-		isCtx       = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-		isInterrupt = errors.Is(err, errKilled)
+		own        *coded
+		fields     spec.FieldErrors
+		state      *lifecycle.StateError
+		fromShim   *shim.Error
+		unknown    *hypervisor.UnknownError
+		unusable   *hypervisor.UnusableError
+		noVMM      *pairing.UnusableError
+		damaged    *memory.DamagedError
+		format     *memory.FormatError
+		outOfSpace *memory.SpaceError
+		notHere    *capabilities.NotHereError
+		notAsked   *capabilities.NotAskedError
+		isCtx      = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	)
 	switch {
 	case errors.As(err, &own):
 		return own.code
-	case isInterrupt:
-		return codes.Aborted
 	case errors.As(err, &fields), errors.As(err, &unknown):
 		return codes.InvalidArgument
 	case errors.As(err, &notHere):

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -18,7 +17,7 @@ import (
 )
 
 // errKilled is the cause with which kill ends a start or a restore under way.
-var errKilled = errors.New("the VM was killed meanwhile")
+var errKilled = failf(codes.Aborted, "the VM was killed meanwhile")
 
 // machine is one VM: its record, the operation under way, and what runs.
 type machine struct {
