@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
@@ -349,5 +350,5 @@ func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*n
 	m.record = after
 	m.mu.Unlock()
 	m.note(s, message, mutate...)
-	m.log.Info("found", "state", lifecycle.Name(s), "message", clip(message, maxLogged))
+	m.log.Info("found", "state", lifecycle.Name(s), "message", fault.Clip(message, fault.MaxLogged))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/selector"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -36,7 +37,7 @@ func (s *api) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMRes
 func (s *api) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.ListVMsResponse, error) {
 	wanted, err := selector.Parse(r.GetLabelSelector())
 	if err != nil {
-		return nil, invalid("labelSelector", "%v", err)
+		return nil, fault.Invalid("labelSelector", "%v", err)
 	}
 	list := new(nodev1.ListVMsResponse)
 	for _, m := range s.agent.all() {
@@ -177,7 +178,7 @@ func (s *api) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest)
 	}
 	info, err := v.Info(ctx)
 	if err != nil {
-		return nil, failf(codes.Unavailable, "VMM %s: %w", v.Name(), err)
+		return nil, fault.Errorf(codes.Unavailable, "VMM %s: %w", v.Name(), err)
 	}
 	return &nodev1.GetVmmVersionResponse{Version: info.Version}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
@@ -206,7 +207,7 @@ func (a *agent) vsockFree(m *machine, cid uint32) error {
 			continue
 		}
 		if other.snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
-			return failf(codes.FailedPrecondition, "devices.vsock.cid: %d is that of vm %s, which runs", cid, other.name)
+			return fault.Errorf(codes.FailedPrecondition, "devices.vsock.cid: %d is that of vm %s, which runs", cid, other.name)
 		}
 	}
 	return nil
@@ -225,7 +226,7 @@ func (a *agent) onlyOne(m *machine) error {
 			continue
 		}
 		if vm := other.snapshot(); vm.GetId() == id && lifecycle.Live(vm.GetStatus().GetState()) {
-			return failf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
+			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
 				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -20,7 +21,7 @@ func (a *agent) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*node
 		return nil, err
 	}
 	if s == nil {
-		return nil, invalid("spec", "it is missing")
+		return nil, fault.Invalid("spec", "it is missing")
 	}
 	if err := a.validate(ctx, s, a.node.vmm); err != nil {
 		return nil, err
@@ -50,13 +51,13 @@ func newRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
 
 func sameSpec(m *machine, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if m.left() {
-		return nil, failf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
+		return nil, fault.Errorf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
 	}
 	vm := m.snapshot()
 	if proto.Equal(vm.GetSpec(), s) {
 		return vm, nil
 	}
-	return nil, failf(codes.AlreadyExists, "vm %s exists, with another specification: delete it first, or choose another name", m.name)
+	return nil, fault.Errorf(codes.AlreadyExists, "vm %s exists, with another specification: delete it first, or choose another name", m.name)
 }
 
 // delete forgets a VM that does not run.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -52,7 +53,7 @@ func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}
 		vm.Status.Image = nil
 		if state == lifecycle.Saved {
-			vm.Status.Image = &nodev1.ImageReference{Path: clip(exit.ImageDirectory, maxPath), ImageId: clip(exit.ImageID, maxVersion)}
+			vm.Status.Image = &nodev1.ImageReference{Path: fault.Clip(exit.ImageDirectory, maxPath), ImageId: fault.Clip(exit.ImageID, maxVersion)}
 		}
 	})
 }

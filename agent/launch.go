@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/undo"
 	"github.com/vmlet/vmlet/cloudinit"
@@ -127,7 +128,7 @@ func (l *launch) announce() error {
 	if l.image != nil {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}
-	l.m.log.Info("chosen", "hypervisor", clip(l.choice.reason, maxLogged), "vmm", clip(l.choice.vmmReason, maxLogged))
+	l.m.log.Info("chosen", "hypervisor", fault.Clip(l.choice.reason, fault.MaxLogged), "vmm", fault.Clip(l.choice.vmmReason, fault.MaxLogged))
 	return l.m.change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message
@@ -213,7 +214,7 @@ func (l *launch) start(ctx context.Context) error {
 	dial := dialer(l.agent.shims, l.m.home.runDir())
 	monitor, err := l.choice.vmm.Connect(ctx, dial)
 	if err != nil {
-		return failf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
+		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
 	}
 	l.undo.Push("close the monitor", func(context.Context) error { return monitor.Close() })
 	l.monitor = monitor
@@ -225,7 +226,7 @@ func (l *launch) start(ctx context.Context) error {
 func (l *launch) settle(ctx context.Context, message string) error {
 	status, err := l.monitor.Status(ctx)
 	if err != nil {
-		return failf(codes.Unavailable, "vm %s: the VMM's status: %w", l.m.name, err)
+		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's status: %w", l.m.name, err)
 	}
 	state := lifecycle.Running
 	if !status.Running {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -53,7 +54,7 @@ func withRunning(t *testing.T) (*world, *testAgent) {
 
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
-	if got := status.Code(toStatus(err)); got != want {
+	if got := status.Code(fault.ToStatus(err)); got != want {
 		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/internal/atomicfile"
 	"github.com/vmlet/vmlet/memory"
@@ -131,7 +132,7 @@ func (l *live) checkWhole(vm string) error {
 	if why == "" {
 		return nil
 	}
-	return failf(codes.DataLoss, "vm %s stands still, as the image is damaged that its memory is mapped from (%s): kill it, and restore a whole image or start it --cold; resume --allow-damaged lets it go on with wrong memory, and it can then be stopped", vm, why)
+	return fault.Errorf(codes.DataLoss, "vm %s stands still, as the image is damaged that its memory is mapped from (%s): kill it, and restore a whole image or start it --cold; resume --allow-damaged lets it go on with wrong memory, and it can then be stopped", vm, why)
 }
 
 // connected returns the monitor. The watch connects it anew when it is lost.
@@ -139,7 +140,7 @@ func (l *live) connected() (vmm.Monitor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.monitor == nil {
-		return nil, failf(codes.Unavailable, "the VMM's monitor does not answer: try again, or kill the VM")
+		return nil, fault.Errorf(codes.Unavailable, "the VMM's monitor does not answer: try again, or kill the VM")
 	}
 	return l.monitor, nil
 }

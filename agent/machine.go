@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc/codes"
@@ -17,7 +17,7 @@ import (
 )
 
 // errKilled is the cause with which kill ends a start or a restore under way.
-var errKilled = failf(codes.Aborted, "the VM was killed meanwhile")
+var errKilled = fault.Errorf(codes.Aborted, "the VM was killed meanwhile")
 
 // machine is one VM: its record, the operation under way, and what runs.
 type machine struct {
@@ -49,6 +49,10 @@ type machine struct {
 	live *live
 	// lost is a shim that runs, or may, and does not answer; nil: there is none.
 	lost ShimProcess
+}
+
+func notFound(name string) error {
+	return fault.Errorf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
 }
 
 func newMachine(name string, h home, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *machine {
@@ -103,14 +107,14 @@ func (m *machine) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 		after.Status = new(nodev1.VirtualMachineStatus)
 	}
 	mutate(after)
-	after.Status.Message = clip(after.Status.Message, maxMessage)
+	after.Status.Message = fault.Clip(after.Status.Message, fault.MaxMessage)
 	from, to := before.GetStatus().GetState(), after.GetStatus().GetState()
 	if !lifecycle.May(from, to) {
-		return failf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
+		return fault.Errorf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
 	}
 	m.record = after
 	if from != to {
-		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", clip(after.Status.Message, maxLogged))
+		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", fault.Clip(after.Status.Message, fault.MaxLogged))
 		m.hub.Publish(&nodev1.Event{
 			Time: timestamppb.Now(), Vm: m.name, VmId: after.Id, Type: "state", State: to, Message: after.Status.Message,
 		})
@@ -182,19 +186,6 @@ func (m *machine) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.S
 	return true
 }
 
-// maxMessage bounds what is kept of a message, in bytes: parts of it may be a
-// shim's or a VMM's words.
-const maxMessage = 8 << 10
-
-// clip cuts a text that has more than max bytes, between characters. The rest is not kept
-// in memory.
-func clip(text string, max int) string {
-	if len(text) <= max {
-		return text
-	}
-	return strings.Clone(strings.ToValidUTF8(text[:max], ""))
-}
-
 // stamp is a moment that a VMM or a shim has told, or now if it is none that can be
 // written down (the years 1 to 9999): a record with such a one could not be kept.
 func stamp(told time.Time) *timestamppb.Timestamp {
@@ -210,7 +201,7 @@ func (m *machine) publish(e *nodev1.Event) {
 	if e.Time == nil {
 		e.Time = timestamppb.Now()
 	}
-	e.Message = clip(e.Message, maxMessage)
+	e.Message = fault.Clip(e.Message, fault.MaxMessage)
 	e.Vm, e.VmId, e.State = m.name, vm.GetId(), vm.GetStatus().GetState()
 	m.hub.Publish(e)
 }
@@ -250,11 +241,11 @@ func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
 	case m.gone:
 		return lifecycle.Refuse, notFound(m.name)
 	case m.lost != nil && op != lifecycle.Kill:
-		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: %s: kill the VM first", m.name, plight(m.lost))
+		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "vm %s: %s: kill the VM first", m.name, plight(m.lost))
 	case m.lost != nil:
 		return lifecycle.Do, nil
 	case m.broken != nil && op != lifecycle.Delete:
-		return lifecycle.Refuse, failf(codes.FailedPrecondition, "vm %s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", m.name, m.broken)
+		return lifecycle.Refuse, fault.Errorf(codes.FailedPrecondition, "vm %s: its record can't be read: %w: put the file right and start the agent again, or delete the VM", m.name, m.broken)
 	case m.broken != nil:
 		return lifecycle.Do, nil
 	}

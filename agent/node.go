@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -108,7 +109,7 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 // vmmNames are those of the VMMs that VMs are run with, the preferred one first.
 func (n *node) vmmNames() ([]string, error) {
 	if len(n.vmms) == 0 {
-		return nil, failf(codes.FailedPrecondition, "this agent has no VMM")
+		return nil, fault.Errorf(codes.FailedPrecondition, "this agent has no VMM")
 	}
 	names := make([]string, len(n.vmms))
 	for i, v := range n.vmms {
@@ -141,7 +142,7 @@ func (n *node) vmm(name string) (vmm.VMM, error) {
 	}
 	i := slices.Index(names, name)
 	if i < 0 {
-		return nil, invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
+		return nil, fault.Invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
 	}
 	return n.vmms[i], nil
 }

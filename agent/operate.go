@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -37,12 +38,12 @@ func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation
 		return nil, fmt.Errorf("vm %s: %w", name, err)
 	}
 	if err := do(ctx, m, monitor); err != nil {
-		if answer, is := err.(*coded); is { // it is the agent's own, and names the VM
+		if answer, is := err.(*fault.Error); is { // it is the agent's own, and names the VM
 			return nil, answer
 		}
 		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
 		if ctx.Err() == nil { // else it is the caller who had enough
-			err = &coded{codes.Unavailable, err}
+			err = &fault.Error{Code: codes.Unavailable, Err: err}
 		}
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation
 // endedMeanwhile is what an operation says of a VM that has ended since it was
 // looked at.
 func endedMeanwhile(m *machine) error {
-	return failf(codes.Aborted, "vm %s has ended meanwhile", m.name)
+	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
 }
 
 func (a *agent) pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
@@ -96,7 +97,7 @@ func goOn(ctx context.Context, m *machine, monitor vmm.Monitor) error {
 	if l := m.running(); l != nil {
 		err := l.shim.Resume(ctx)
 		if changedDisk(err) {
-			return failf(codes.FailedPrecondition, "vm %s: %w", m.name, err)
+			return fault.Errorf(codes.FailedPrecondition, "vm %s: %w", m.name, err)
 		}
 		if err != nil {
 			return err
@@ -140,7 +141,7 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 		return nil, false, err
 	}
 	if grace != nil && *grace < 0 {
-		return nil, false, invalid("grace_period_ms", "%d is negative", grace.Milliseconds())
+		return nil, false, fault.Invalid("grace_period_ms", "%d is negative", grace.Milliseconds())
 	}
 	verdict, done, err := m.begin(ctx, lifecycle.Stop)
 	if err != nil {
@@ -217,7 +218,7 @@ func over(ctx context.Context, l *live, err error) error {
 	select {
 	case <-l.over:
 		if l.exit == nil {
-			return failf(codes.Unavailable, "the connection to its shim was lost: look at the VM's state")
+			return fault.Errorf(codes.Unavailable, "the connection to its shim was lost: look at the VM's state")
 		}
 		return nil
 	case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"syscall"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -115,7 +116,7 @@ func (h ownHome) reclaim(ctx context.Context) error {
 	switch {
 	case err == nil:
 	case h.agent.leased(h.name):
-		return failf(codes.FailedPrecondition, "what its last run had of the host can't be taken back: %w", err)
+		return fault.Errorf(codes.FailedPrecondition, "what its last run had of the host can't be taken back: %w", err)
 	default:
 		h.agent.log.Error("taking back what the VM had of the host", "vm", h.name, "error", err)
 	}
@@ -139,7 +140,7 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	req.HotplugFolders = h.hotplugFolders()
 	uid, err := h.agent.host.TakeUser(h.name)
 	if err != nil {
-		return nil, failf(codes.ResourceExhausted, "%w", err)
+		return nil, fault.Errorf(codes.ResourceExhausted, "%w", err)
 	}
 	req.User = &plan.User{UID: uid, GID: uid}
 	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
@@ -150,16 +151,16 @@ func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 	if huge := c.spec.GetMemory().GetHugePages(); huge != nil {
 		var err error
 		if pageSize, err = spec.ParseQuantity(huge.GetPageSize()); err != nil {
-			return "", invalid("memory.hugePages.pageSize", "%v", err)
+			return "", fault.Invalid("memory.hugePages.pageSize", "%v", err)
 		}
 	}
 	path, err := h.agent.host.MemoryPath(h.name, c.id, pageSize)
 	if err != nil {
-		return "", failf(codes.FailedPrecondition, "memory.hugePages: %w", err)
+		return "", fault.Errorf(codes.FailedPrecondition, "memory.hugePages: %w", err)
 	}
 	lazy := req.Image != nil && req.Image.Lazy
 	if room, size := h.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !lazy && size > room {
-		return "", invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
+		return "", fault.Invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
 			spec.FormatQuantity(size), spec.ShortQuantity(room))
 	}
 	return path, nil
@@ -266,7 +267,7 @@ func (h ownHome) openTaps(l *launch) error {
 		}
 		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.choice.lease.RunID})
 		if err != nil {
-			return failf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
+			return fault.Errorf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
 		}
 		l.m.log.Debug("tap", "network", n.GetName(), "device", name)
 		l.files = append(l.files, f)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/time/rate"
@@ -101,7 +102,7 @@ func (w *watcher) remark(why error) {
 	if message != w.remarked {
 		w.before = message
 	}
-	w.remarked = clip(fmt.Sprintf("its VMM's monitor does not answer: the guest may go on, but can't be paused, saved or watched: kill the VM if that stays so (%v)", why), maxMessage)
+	w.remarked = fault.Clip(fmt.Sprintf("its VMM's monitor does not answer: the guest may go on, but can't be paused, saved or watched: kill the VM if that stays so (%v)", why), fault.MaxMessage)
 	w.say(w.remarked)
 }
 

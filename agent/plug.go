@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -68,7 +69,7 @@ func (p *plugging) begin() error {
 	}
 	var can bool
 	if p.plugger, can = p.live.vmm.(vmm.Plugger); !can {
-		return failf(codes.FailedPrecondition, "vmm: devices can't come and go while %s runs: stop the VM, change its devices and start it again", p.live.lease.VMM)
+		return fault.Errorf(codes.FailedPrecondition, "vmm: devices can't come and go while %s runs: stop the VM, change its devices and start it again", p.live.lease.VMM)
 	}
 	p.complete = proto.CloneOf(vm.GetStatus().GetEffectiveSpec())
 	spec.FixSlots(p.complete)
@@ -89,7 +90,7 @@ func (a *agent) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec 
 func (a *agent) attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
 	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
 	if device.disk == nil && device.network == nil {
-		return nil, "", invalid("device", "is missing: want a disk or a network")
+		return nil, "", fault.Invalid("device", "is missing: want a disk or a network")
 	}
 	p, done, err := a.plug(ctx, r.GetName(), lifecycle.Attach)
 	if err != nil {
@@ -144,7 +145,7 @@ func (p *plugging) isThere(device *deviceNote) (bool, error) {
 		return false, p.pathFree(device)
 	}
 	at := found[0]
-	taken := failf(codes.AlreadyExists, "vm %s has another device %q, %s: detach that first, or choose another name", p.m.name, device.name(), at.field())
+	taken := fault.Errorf(codes.AlreadyExists, "vm %s has another device %q, %s: detach that first, or choose another name", p.m.name, device.name(), at.field())
 	if len(found) > 1 || at.network != (device.network != nil) {
 		return false, taken
 	}
@@ -169,7 +170,7 @@ func (p *plugging) isThere(device *deviceNote) (bool, error) {
 func (p *plugging) pathFree(device *deviceNote) error {
 	for i, d := range p.complete.GetDisks() {
 		if device.disk != nil && d.GetPath() == device.disk.GetPath() {
-			return failf(codes.AlreadyExists, "disks[%d].path: vm %s has %s already, as disk %q", i, p.m.name, d.GetPath(), d.GetName())
+			return fault.Errorf(codes.AlreadyExists, "disks[%d].path: vm %s has %s already, as disk %q", i, p.m.name, d.GetPath(), d.GetName())
 		}
 	}
 	return nil
@@ -190,7 +191,7 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 		device.disk.Name = d.Complete.disk.Name
 	}
 	if others := findDevice(s, d.Complete.name()); len(others) > 1 {
-		return d, invalid(at.field()+".name", "%q is the name of %s too", d.Complete.name(), others[0].field())
+		return d, fault.Invalid(at.field()+".name", "%q is the name of %s too", d.Complete.name(), others[0].field())
 	}
 	if p.live == nil {
 		own := proto.CloneOf(p.m.snapshot().GetSpec())
@@ -239,7 +240,7 @@ func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at
 	lease := p.live.lease
 	info, err := p.plugger.Info(ctx)
 	if err != nil {
-		return vmm.PlugRequest{}, failf(codes.FailedPrecondition, "VMM %s: %w", p.plugger.Name(), err)
+		return vmm.PlugRequest{}, fault.Errorf(codes.FailedPrecondition, "VMM %s: %w", p.plugger.Name(), err)
 	}
 	r := vmm.PlugRequest{Manifest: &lease.Manifest, Network: at.network, Index: at.index}
 	r.PlanRequest = vmm.PlanRequest{
@@ -269,7 +270,7 @@ func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) 
 	}
 	f, name, err := p.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: device.network.GetMac(), Owner: p.live.lease.RunID})
 	if err != nil {
-		return nil, failf(codes.FailedPrecondition, "%s.tap: %w", at.field(), err)
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s.tap: %w", at.field(), err)
 	}
 	p.m.log.Debug("tap", "network", device.name(), "device", name)
 	return []*os.File{f}, nil
@@ -291,9 +292,9 @@ func (a *agent) detach(ctx context.Context, name, device string) (*nodev1.Virtua
 	d := delta{Detached: device}
 	switch found := findDevice(p.complete, device); {
 	case len(found) == 0:
-		return nil, failf(codes.NotFound, "vm %s has no device %q: it has %s", name, device, deviceNames(p.complete))
+		return nil, fault.Errorf(codes.NotFound, "vm %s has no device %q: it has %s", name, device, deviceNames(p.complete))
 	case len(found) > 1:
-		return nil, failf(codes.FailedPrecondition, "vm %s has two devices %q, %s and %s: stop it, and name one of them otherwise", name, device, found[0].field(), found[1].field())
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s has two devices %q, %s and %s: stop it, and name one of them otherwise", name, device, found[0].field(), found[1].field())
 	case p.live != nil:
 		err = p.detachLive(ctx, found[0], d)
 	}

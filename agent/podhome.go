@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/pods"
@@ -72,10 +73,10 @@ func (h *podHome) prepare() error                         { return nil }
 func (h *podHome) refuses(op lifecycle.Operation) error {
 	switch op {
 	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
-		return failf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
+		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
 			h.name(), h.pod.Namespace, h.pod.Name)
 	case lifecycle.Attach, lifecycle.Detach, lifecycle.Resize:
-		return failf(codes.FailedPrecondition, "vm %s is its pod's, and keeps the devices and the size that the pod was started with: delete the pod and start another", h.name())
+		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's, and keeps the devices and the size that the pod was started with: delete the pod and start another", h.name())
 	}
 	return nil
 }
@@ -84,14 +85,14 @@ func (h *podHome) refuses(op lifecycle.Operation) error {
 // would follow by a boot of the same guest with the same disks.
 func (h *podHome) checkSave(o saveOptions) error {
 	if !filepath.IsAbs(o.directory) {
-		return invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
+		return fault.Invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
 	}
 	inside := filepath.Clean(h.conn.Welcome().Pod.RunDir)
 	if clean := filepath.Clean(o.directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
-		return invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.directory, pods.VolumeName)
+		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.directory, pods.VolumeName)
 	}
 	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.keep {
-		return failf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
+		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
 	}
 	return nil
 }
@@ -102,9 +103,9 @@ func (h *podHome) vmm(name string) (vmm.VMM, error) {
 		return v, nil
 	}
 	if why := h.broken[name]; why != "" {
-		return nil, failf(codes.FailedPrecondition, "VMM %s in the pod's image: %s", name, why)
+		return nil, fault.Errorf(codes.FailedPrecondition, "VMM %s in the pod's image: %s", name, why)
 	}
-	return nil, invalid("vmm", "%q is not in the pod's image, or this agent doesn't drive it", name)
+	return nil, fault.Invalid("vmm", "%q is not in the pod's image, or this agent doesn't drive it", name)
 }
 
 // vmms are those of the pod's image, in the node's order.
@@ -115,7 +116,7 @@ func (h *podHome) vmms() ([]string, error) {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return h.told[name] == nil && h.broken[name] == "" })
 	if len(names) == 0 {
-		return nil, invalid("vmm", "what this agent drives is not in the pod's image")
+		return nil, fault.Invalid("vmm", "what this agent drives is not in the pod's image")
 	}
 	return names, nil
 }
@@ -124,7 +125,7 @@ func (h *podHome) vmms() ([]string, error) {
 func (h *podHome) permits(hv hypervisor.Hypervisor) error {
 	for _, r := range hv.DeviceRequests() {
 		if !r.Optional && !h.allocated[r.Resource] {
-			return failf(codes.FailedPrecondition, "%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
+			return fault.Errorf(codes.FailedPrecondition, "%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
 		}
 	}
 	return nil
@@ -135,11 +136,11 @@ func (h *podHome) vmmPID(told int) int { return pods.ChildPID("/proc", h.peer.PI
 
 func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	if c.spec.GetMemory().GetHugePages() != nil {
-		return nil, invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
+		return nil, fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
 	}
 	for i, n := range c.spec.GetNetworks() {
 		if n.GetTap() != nil {
-			return nil, invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
+			return nil, fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
 		}
 	}
 	lazy := req.Image != nil && req.Image.Lazy
@@ -172,7 +173,7 @@ func (h *podHome) acquire(_ context.Context, l *launch) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, endPatience)
 		defer cancel()
-		_, _ = h.conn.Fail(ctx, clip(l.failure.Error(), maxMessage)) // refused if none was started
+		_, _ = h.conn.Fail(ctx, fault.Clip(l.failure.Error(), fault.MaxMessage)) // refused if none was started
 		return nil
 	})
 	return nil
@@ -185,7 +186,7 @@ func (h *podHome) request(c *choice) (shim.Launch, error) {
 		return shim.Launch{}, err
 	}
 	if len(kept) > shim.MaxPodKeep {
-		return shim.Launch{}, failf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
+		return shim.Launch{}, fault.Errorf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
 	}
 	grace := c.spec.GetStopGracePeriod().AsDuration()
 	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < int64(grace/time.Second)+int64(graceMargin/time.Second) {
@@ -209,7 +210,7 @@ func (h *podHome) kept(w shim.Welcome) (*lease, error) {
 	}
 	l := h.lease()
 	l.Start, l.VMM, l.Manifest = said.Start, said.VMM, said.Manifest
-	l.Unsaveable = clip(said.Unsaveable, maxMessage)
+	l.Unsaveable = fault.Clip(said.Unsaveable, fault.MaxMessage)
 	if room, err := h.room(); err == nil { // else it is not waited for
 		l.MemorySize = min(said.MemorySize, room)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/memory"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -459,7 +460,7 @@ func TestClip(t *testing.T) {
 		max  int
 		want string
 	}{{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aüb", 2, "a"}, {"aüb", 3, "aü"}, {"", 0, ""}} {
-		if got := clip(test.text, test.max); got != test.want {
+		if got := fault.Clip(test.text, test.max); got != test.want {
 			t.Errorf("%q to %d: %q", test.text, test.max, got)
 		}
 	}
@@ -483,14 +484,14 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	come(t, "it has ended", a.is(lifecycle.Saved))
 	m, _ := a.machine(podVM)
 	status := m.snapshot().GetStatus()
-	if len(status.GetMessage()) > maxMessage || len(status.GetImage().GetPath()) > maxPath || len(status.GetImage().GetImageId()) > maxVersion {
+	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > maxPath || len(status.GetImage().GetImageId()) > maxVersion {
 		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))
 	}
 	history := a.hub.Subscribe(podVM, 100, 0)
 	defer history.Close()
 	damaged := 0
 	for _, item := range history.Take() {
-		if len(item.Event.GetMessage()) > maxMessage {
+		if len(item.Event.GetMessage()) > fault.MaxMessage {
 			t.Errorf("event %s has %d bytes", item.Event.GetType(), len(item.Event.GetMessage()))
 		}
 		if item.Event.GetType() == "image-damaged" {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/plan"
@@ -28,7 +29,7 @@ func (h *podHome) room() (uint64, error) {
 func (h *podHome) checkRoom(memory uint64, lazy bool) error {
 	room, err := h.room()
 	if err == nil && memory > room && !lazy {
-		return invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
+		return fault.Invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
 			spec.FormatQuantity(memory), spec.ShortQuantity(room), pods.VolumeName)
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"golang.org/x/sync/semaphore"
@@ -110,7 +111,7 @@ func (p *podVMs) listen(h *podHome, words json.RawMessage) error {
 				continue
 			}
 			if s.Error != "" {
-				h.broken[v.Name()] = clip(s.Error, maxMessage)
+				h.broken[v.Name()] = fault.Clip(s.Error, fault.MaxMessage)
 				continue
 			}
 			shared, err := p.sayings.take(t, v.Name(), s.Said)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/internal/capset"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -49,5 +50,5 @@ func (c Config) podsOnly() error {
 	if c.Pods.Enabled == nil || !*c.Pods.Enabled {
 		return nil
 	}
-	return failf(codes.FailedPrecondition, "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod (or start an agent with pods.enabled: false)")
+	return fault.Errorf(codes.FailedPrecondition, "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod (or start an agent with pods.enabled: false)")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -56,7 +57,7 @@ func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 // server whose that is; the shim is not asked.
 func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*podHome, error) {
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
-		return nil, failf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
+		return nil, fault.Errorf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
 	h := &podHome{agent: p.agent, node: p.node, dir: v.Dir, peer: peer, conn: conn}
 	var err error
@@ -67,10 +68,10 @@ func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 		return nil, fmt.Errorf("whose shim it is: %w", err)
 	}
 	if h.place.Pod != v.UID {
-		return nil, failf(codes.PermissionDenied, "the shim in the volume of pod %s is a process of pod %s", v.UID, h.place.Pod)
+		return nil, fault.Errorf(codes.PermissionDenied, "the shim in the volume of pod %s is a process of pod %s", v.UID, h.place.Pod)
 	}
 	if !strings.Contains(string(v.UID), "-") {
-		return nil, failf(codes.FailedPrecondition, "pod %s is a static pod, which the API server doesn't know by its UID: use a DaemonSet, or a pod that names its node", v.UID)
+		return nil, fault.Errorf(codes.FailedPrecondition, "pod %s is a static pod, which the API server doesn't know by its UID: use a DaemonSet, or a pod that names its node", v.UID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, podPatience)
 	defer cancel()
@@ -133,7 +134,7 @@ func (p *podVMs) describe(ctx context.Context, h *podHome) (*wanted, error) {
 		directory: d.Restore.Directory, lazy: d.Restore.Lazy, allowChangedDisks: d.Restore.AllowChangedDisks, newIdentity: d.Restore.NewIdentity,
 	}}
 	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
-		return nil, failf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", clip(w.restore.directory, maxPath), n, shim.MaxPodManifest)
+		return nil, fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.directory, maxPath), n, shim.MaxPodManifest)
 	}
 	if h.conn.Welcome().VMMPID == 0 {
 		w.image, err = parseImage(d.Restore.Manifest, filepath.Join(w.restore.directory, memory.ManifestName))
@@ -159,9 +160,9 @@ func (p *podVMs) launch(ctx context.Context, h *podHome, want *wanted) (*machine
 // unless it has a name.
 func (p *podVMs) specification(h *podHome, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
 	// The name begins each error, and leaves room for what follows, in the log, too.
-	name := clip(d.SpecificationName, maxLogged/2)
+	name := fault.Clip(d.SpecificationName, fault.MaxLogged/2)
 	if n := len(d.Specification); n > shim.MaxPodSpecification {
-		return nil, failf(codes.InvalidArgument, "%s: %d bytes, a VM in a pod may have a specification of %d", name, n, shim.MaxPodSpecification)
+		return nil, fault.Errorf(codes.InvalidArgument, "%s: %d bytes, a VM in a pod may have a specification of %d", name, n, shim.MaxPodSpecification)
 	}
 	s, err := spec.Parse(d.Specification, name)
 	if err == nil && s.Name == "" {

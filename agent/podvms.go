@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/internal/inotify"
@@ -130,7 +131,7 @@ func (p *podVMs) attend(ctx context.Context, v pods.Volume, conn Shim, peer pods
 		// One that runs is not ended because this agent can't take it up.
 		if !errors.Is(err, errNotYet) && conn.Welcome().VMMPID == 0 {
 			log.warn("the pod's VM was refused", err)
-			p.turnAway(ctx, conn, clip(err.Error(), maxMessage))
+			p.turnAway(ctx, conn, fault.Clip(err.Error(), fault.MaxMessage))
 			return
 		}
 		log.warn("the pod's VM is not taken up yet: trying again", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/shim"
@@ -179,12 +180,12 @@ func TestPodRefused(t *testing.T) {
 			})
 			why := n.refusal(t, proc)
 			wantText(t, why, test.wants...)
-			if len(why) > maxMessage {
+			if len(why) > fault.MaxMessage {
 				t.Errorf("%d bytes of reason", len(why))
 			}
 			for _, m := range a.all() {
 				come(t, "nothing runs", func() bool { return m.running() == nil })
-				if text := m.snapshot().GetStatus().GetMessage(); len(text) > maxMessage {
+				if text := m.snapshot().GetStatus().GetMessage(); len(text) > fault.MaxMessage {
 					t.Errorf("%d bytes of message", len(text))
 				}
 			}

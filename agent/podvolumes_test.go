@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"golang.org/x/sys/unix"
 )
@@ -79,11 +80,11 @@ func TestPodFillsNoLog(t *testing.T) {
 	a.log = slog.New(slog.NewTextHandler(&log, nil))
 	unmount := n.servePod(t, a)
 	for i := range 3 {
-		why := fmt.Sprint("it is ", i, strings.Repeat(" very", maxMessage/5), " bad")
+		why := fmt.Sprint("it is ", i, strings.Repeat(" very", fault.MaxMessage/5), " bad")
 		proc := n.container(func(p *fakePod) { p.described.VMMs = []byte(fmt.Sprintf(`[{"name":"qemu","error":%q}]`, why)) })
 		wantText(t, n.refusal(t, proc), fmt.Sprint("it is ", i))
 	}
-	w.failStep("launch", errors.New(strings.Repeat("no ", maxMessage/4)))
+	w.failStep("launch", errors.New(strings.Repeat("no ", fault.MaxMessage/4)))
 	wantText(t, n.refusal(t, n.container()), "no no")
 	dialled := 0
 	n.set(func() { n.dialErr, dialled = errors.New("liar"), n.dialled })
@@ -100,7 +101,7 @@ func TestPodFillsNoLog(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(log.String()) {
-		if len(line) > 2*maxLogged {
+		if len(line) > 2*fault.MaxLogged {
 			t.Errorf("a line of %d bytes: %.200s", len(line), line)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -64,17 +65,17 @@ func (a *agent) resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.
 
 func (z *resizing) read(r *nodev1.ResizeVMRequest) error {
 	if r.GetVcpus() == 0 && r.GetMemory() == "" {
-		return invalid("vcpus", "neither vcpus nor memory is there: want one of them at least")
+		return fault.Invalid("vcpus", "neither vcpus nor memory is there: want one of them at least")
 	}
 	if r.GetMemory() == "" {
 		return nil
 	}
 	var err error
 	if z.memory, err = spec.ParseQuantity(r.GetMemory()); err != nil {
-		return invalid("memory", "%v", err)
+		return fault.Invalid("memory", "%v", err)
 	}
 	if z.memory < spec.MinMemory || z.memory%spec.MinMemory != 0 {
-		return invalid("memory", "%s is no multiple of %s", r.GetMemory(), spec.FormatQuantity(spec.MinMemory))
+		return fault.Invalid("memory", "%s is no multiple of %s", r.GetMemory(), spec.FormatQuantity(spec.MinMemory))
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func orNew[M any](m *M) *M {
 func (z *resizing) sockets(s *specv1.VirtualMachineSpec) (uint32, error) {
 	socket := max(s.GetCpu().GetCores(), 1) * max(s.GetCpu().GetThreads(), 1)
 	if z.vcpus%socket != 0 {
-		return 0, invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (cpu.cores × cpu.threads): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket)
+		return 0, fault.Invalid("vcpus", "%d: they come and go a socket at a time, and this VM's have %d each (cpu.cores × cpu.threads): want a multiple of that, or start the VM with sockets of one core", z.vcpus, socket)
 	}
 	return z.vcpus / socket, nil
 }
@@ -137,7 +138,7 @@ func (z *resizing) live(ctx context.Context) (*uint64, error) {
 	}
 	resizer, can := monitor.(vmm.Resizer)
 	if !can {
-		return nil, failf(codes.FailedPrecondition, "vmm: the size of a VM can't be changed while %s runs: stop the VM, resize it and start it again", l.lease.VMM)
+		return nil, fault.Errorf(codes.FailedPrecondition, "vmm: the size of a VM can't be changed while %s runs: stop the VM, resize it and start it again", l.lease.VMM)
 	}
 	// All is looked at before anything is done.
 	sockets, err := z.checkVCPUs()
@@ -173,10 +174,10 @@ func (z *resizing) checkVCPUs() (sockets uint32, err error) {
 		return 0, err
 	}
 	if most := spec.VCPULimit(now); uint64(z.vcpus) > most {
-		return 0, invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise cpu.maxVcpus and start it again", most, z.vcpus)
+		return 0, fault.Invalid("cpu.maxVcpus", "the VM was started with room for %d vCPUs, and %d are wanted: stop it, raise cpu.maxVcpus and start it again", most, z.vcpus)
 	}
 	if z.m.state() == lifecycle.Paused && uint64(z.vcpus) < spec.VCPUs(now) {
-		return 0, failf(codes.FailedPrecondition, "vcpus: a guest that is paused can't let vCPUs go: resume it first")
+		return 0, fault.Errorf(codes.FailedPrecondition, "vcpus: a guest that is paused can't let vCPUs go: resume it first")
 	}
 	return sockets, nil
 }
@@ -189,11 +190,11 @@ func (z *resizing) checkMemory() error {
 	size, err := spec.ParseQuantity(s.GetMemory().GetSize())
 	switch {
 	case err != nil:
-		return invalid("memory.size", "%v", err)
+		return fault.Invalid("memory.size", "%v", err)
 	case z.memory > size:
-		return invalid("memory.size", "the VM was started with %s, and %s are wanted: stop it, resize it and start it again", s.GetMemory().GetSize(), spec.FormatQuantity(z.memory))
+		return fault.Invalid("memory.size", "the VM was started with %s, and %s are wanted: stop it, resize it and start it again", s.GetMemory().GetSize(), spec.FormatQuantity(z.memory))
 	case !s.GetDevices().GetBalloon():
-		return invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set devices.balloon (which does not go with huge pages) or resize it, and start it again")
+		return fault.Invalid("devices.balloon", "the VM has none, by which alone its memory changes while it runs: stop it, set devices.balloon (which does not go with huge pages) or resize it, and start it again")
 	}
 	return nil
 }
@@ -215,9 +216,9 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 	}
 	z.agent.matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
 	if errors.Is(err, vmm.ErrGuestKeeps) {
-		return failf(codes.DeadlineExceeded, "vcpus: %w: it may still let them go; has it a driver for that?", err)
+		return fault.Errorf(codes.DeadlineExceeded, "vcpus: %w: it may still let them go; has it a driver for that?", err)
 	}
-	return failf(codes.Unavailable, "vcpus: %w", err)
+	return fault.Errorf(codes.Unavailable, "vcpus: %w", err)
 }
 
 // setMemory keeps the target first, so that an agent which is lost in between sets it.
@@ -240,7 +241,7 @@ func (z *resizing) setMemory(ctx context.Context, r vmm.Resizer) error {
 	}
 	faultpoint.Reach("agent.resize.aimed")
 	if err := r.SetMemory(ctx, z.memory); err != nil {
-		return errors.Join(failf(codes.Unavailable, "memory: %w", err), z.keep(set(ownBefore, before)))
+		return errors.Join(fault.Errorf(codes.Unavailable, "memory: %w", err), z.keep(set(ownBefore, before)))
 	}
 	return nil
 }

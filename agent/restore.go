@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
@@ -41,7 +42,7 @@ type image struct {
 // readImage reads an image's manifest and sees that its files are there.
 func readImage(dir string) (*image, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, invalid("directory", "%q is not an absolute path", dir)
+		return nil, fault.Invalid("directory", "%q is not an absolute path", dir)
 	}
 	opened, err := memory.Open(dir)
 	if err != nil {
@@ -64,14 +65,14 @@ func parseImage(content []byte, source string) (*image, error) {
 func imageOf(m *memory.Manifest, source string) (i *image, err error) {
 	i = &image{manifest: m}
 	if i.spec, err = spec.Parse(i.manifest.Specification, source); err != nil {
-		return nil, failf(codes.DataLoss, "%s: specification: %w", source, err)
+		return nil, fault.Errorf(codes.DataLoss, "%s: specification: %w", source, err)
 	}
 	var extras imageExtras
 	if err := json.Unmarshal(i.manifest.PlanExtras, &extras); err != nil {
-		return nil, failf(codes.DataLoss, "%s: planExtras: %w", source, err)
+		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras: %w", source, err)
 	}
 	if _, err := uuid.Parse(extras.ID); err != nil {
-		return nil, failf(codes.DataLoss, "%s: planExtras.id: %.80q is not a UUID", source, extras.ID)
+		return nil, fault.Errorf(codes.DataLoss, "%s: planExtras.id: %.80q is not a UUID", source, extras.ID)
 	}
 	i.id = extras.ID
 	// What the guest sees is what it saw, whatever the defaults are by now.
@@ -110,7 +111,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 // restoreThere restores a VM that the agent has already.
 func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if m.snapshot().GetId() != i.id {
-		return nil, failf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
+		return nil, fault.Errorf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
 	}
 	_, done, err := m.begin(ctx, lifecycle.Restore)
 	if err != nil {
@@ -157,7 +158,7 @@ func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, prog
 		return nil, advice(err)
 	}
 	if i.manifest.ID != ref.GetImageId() {
-		return nil, advice(failf(codes.FailedPrecondition, "it has another image, %s instead of %s", i.manifest.ID, ref.GetImageId()))
+		return nil, advice(fault.Errorf(codes.FailedPrecondition, "it has another image, %s instead of %s", i.manifest.ID, ref.GetImageId()))
 	}
 	i.spec.Name = m.name
 	err = a.launchImage(ctx, m, i, restoreOptions{directory: ref.GetPath(), paused: o.paused}, progress)
@@ -171,10 +172,10 @@ func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, prog
 func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) error {
 	v, err := m.home.vmm(i.manifest.VMM.Name)
 	if err != nil {
-		return failf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
+		return fault.Errorf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
 	}
 	if err := v.CheckImage(ctx, i.manifest); err != nil {
-		return failf(codes.FailedPrecondition, "%s: %w", o.directory, err)
+		return fault.Errorf(codes.FailedPrecondition, "%s: %w", o.directory, err)
 	}
 	if err := checkLazy(ctx, v, i, o); err != nil {
 		return err
@@ -195,14 +196,14 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *image, o restoreOptions) error
 		return nil
 	}
 	if i.manifest.Layout == memory.LayoutStream {
-		return failf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", o.directory)
+		return fault.Errorf(codes.FailedPrecondition, "%s: its memory is inside the VMM's own stream, as that of a VM which was restored lazily itself: restore it eagerly", o.directory)
 	}
 	info, err := v.Info(ctx)
 	if err != nil {
-		return failf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
+		return fault.Errorf(codes.FailedPrecondition, "VMM %s: %w", v.Name(), err)
 	}
 	if !info.LazyRestore {
-		return failf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly (without --lazy), or use a newer %s", info.Name, info.Version, info.Binary, info.Name)
+		return fault.Errorf(codes.FailedPrecondition, "%s %s at %s can't map an image read-only, which a lazy restore needs: restore eagerly (without --lazy), or use a newer %s", info.Name, info.Version, info.Binary, info.Name)
 	}
 	return nil
 }

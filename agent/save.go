@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
@@ -43,7 +44,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 		return nil, nil, endedMeanwhile(m)
 	}
 	if why := l.lease.Unsaveable; why != "" {
-		return nil, nil, failf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
+		return nil, nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
 	}
 	s := &saving{agent: a, m: m, l: l, options: o, before: m.state()}
 	result, err := s.run(ctx, progress)
@@ -57,7 +58,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 // and not in use, is for whoever writes it to find out.
 func (a *agent) checkTarget(dir string) error {
 	if !filepath.IsAbs(dir) {
-		return invalid("directory", "%q is not an absolute path", dir)
+		return fault.Invalid("directory", "%q is not an absolute path", dir)
 	}
 	clean := filepath.Clean(dir)
 	if real, err := filepath.EvalSymlinks(filepath.Dir(clean)); err == nil {
@@ -68,7 +69,7 @@ func (a *agent) checkTarget(dir string) error {
 			own = real
 		}
 		if clean == own || strings.HasPrefix(clean, own+"/") {
-			return invalid("directory", "%s is in the agent's own folder %s: choose one outside of it", dir, own)
+			return fault.Invalid("directory", "%s is in the agent's own folder %s: choose one outside of it", dir, own)
 		}
 	}
 	return nil
@@ -228,7 +229,7 @@ func (s *saving) doubt(ctx context.Context, err error) error {
 		return errors.Join(err, errOver)
 	}
 	if s.m.state() == lifecycle.Saved {
-		return failf(codes.Unavailable, "the shim went away, but the image is there and the VM is saved: %w", err)
+		return fault.Errorf(codes.Unavailable, "the shim went away, but the image is there and the VM is saved: %w", err)
 	}
 	return err
 }

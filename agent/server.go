@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/internal/unixsocket"
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ import (
 const maxRequest = 16 << 20
 
 // errLeaving ends what follows or watches when the agent ends.
-var errLeaving = failf(codes.Unavailable, "the agent is shutting down; VMs go on")
+var errLeaving = fault.Errorf(codes.Unavailable, "the agent is shutting down; VMs go on")
 
 // newSocketSuffix ends the name under which the socket is bound.
 const newSocketSuffix = ".new"
@@ -150,7 +151,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 	}
 	defer g.recover(info.FullMethod, &err)
 	resp, err = handler(ctx, req)
-	return resp, toStatus(err)
+	return resp, fault.ToStatus(err)
 }
 
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
@@ -158,7 +159,7 @@ func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		return err
 	}
 	defer g.recover(info.FullMethod, &err)
-	return toStatus(handler(srv, stream))
+	return fault.ToStatus(handler(srv, stream))
 }
 
 // recover turns a panic into an error: one faulty call is not to cost the node

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/logs"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -68,7 +69,7 @@ func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingSer
 	case "shim":
 		file = shim.ShimLogName
 	default:
-		return invalid("log", "%q: choose console, vmm or shim", r.GetLog())
+		return fault.Invalid("log", "%q: choose console, vmm or shim", r.GetLog())
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)

@@ -4,16 +4,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"golang.org/x/time/rate"
 )
 
-const (
-	// repeatInterval is how often a throttledLog repeats a message.
-	repeatInterval = time.Hour
-	// maxLogged bounds what the log has of an error or a VM's state, in bytes: it may be a
-	// pod's words. Record and pod get more of it (maxMessage).
-	maxLogged = 512
-)
+// repeatInterval is how often a throttledLog repeats a message.
+const repeatInterval = time.Hour
 
 // throttledLog logs each message once, and then at intervals, whatever its error says: what
 // it is about can fail as often, and as differently, as it likes. It is for one goroutine.
@@ -33,5 +29,5 @@ func (l *throttledLog) warn(message string, why error, args ...any) {
 		seldom = &rate.Sometimes{First: 1, Interval: repeatInterval}
 		l.messages[message] = seldom
 	}
-	seldom.Do(func() { l.log.Warn(message, append(args, "error", clip(why.Error(), maxLogged))...) })
+	seldom.Do(func() { l.log.Warn(message, append(args, "error", fault.Clip(why.Error(), fault.MaxLogged))...) })
 }

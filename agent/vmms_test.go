@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -132,7 +133,7 @@ func TestAdvice(t *testing.T) {
 			w.vmm.refuses = spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
 		}
 		_, err := a.start(t.Context(), "web", startOptions{}, nil)
-		if got := toStatus(err).Error(); strings.Contains(got, "vmm: qemu") != there || !strings.Contains(got, want) {
+		if got := fault.ToStatus(err).Error(); strings.Contains(got, "vmm: qemu") != there || !strings.Contains(got, want) {
 			t.Errorf("started: %s, want %q", got, want)
 		}
 	}

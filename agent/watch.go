@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -29,7 +30,7 @@ const (
 
 // watch follows a running VM until it has ended or the agent ends.
 func (a *agent) watch(m *machine, l *live) {
-	if why := clip(l.shim.Welcome().Damaged, maxMessage); why != "" { // an agent before this one was told
+	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one was told
 		l.setDamaged(why)
 		m.moved(lifecycle.Paused, lifecycle.Paused, why)
 	}
@@ -130,7 +131,7 @@ func (w *watcher) stopDamaged() {
 // shimEvent reports whether it was the last.
 func (w *watcher) shimEvent(e shim.Event) (last bool) {
 	if e.Damaged != "" && w.l.damaged() == "" { // once is enough: a pod's shim may say it as often as it likes
-		e.Damaged = clip(e.Damaged, maxMessage)
+		e.Damaged = fault.Clip(e.Damaged, fault.MaxMessage)
 		w.l.setDamaged(e.Damaged)
 		w.stopDamaged()
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)

@@ -1,9 +1,8 @@
-package agent
+package fault
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -19,38 +18,15 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// coded is an error with the code that a caller gets.
-type coded struct {
-	code codes.Code
-	err  error
-}
-
-func (e *coded) Error() string { return e.err.Error() }
-func (e *coded) Unwrap() error { return e.err }
-
-// failf makes an error with a code; %w works.
-func failf(code codes.Code, format string, args ...any) error {
-	return &coded{code, fmt.Errorf(format, args...)}
-}
-
-// invalid is a fault in one field.
-func invalid(field, format string, args ...any) error {
-	return spec.FieldErrors{{Field: field, Message: fmt.Sprintf(format, args...)}}
-}
-
-func notFound(name string) error {
-	return failf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
-}
-
-// toStatus gives an error the code and the details that the API promises.
-func toStatus(err error) error {
+// ToStatus gives an error the code and the details that the API promises.
+func ToStatus(err error) error {
 	if err == nil {
 		return nil
 	}
 	if _, is := status.FromError(err); is {
 		return err
 	}
-	st := status.New(codeOf(err), clip(err.Error(), maxMessage)) // parts of it may be a VMM's words
+	st := status.New(codeOf(err), Clip(err.Error(), MaxMessage)) // parts of it may be a VMM's words
 	if details := detailsOf(err); len(details) > 0 {
 		if with, err := st.WithDetails(details...); err == nil {
 			st = with
@@ -61,7 +37,7 @@ func toStatus(err error) error {
 
 func codeOf(err error) codes.Code {
 	var (
-		own        *coded
+		own        *Error
 		fields     spec.FieldErrors
 		state      *lifecycle.StateError
 		fromShim   *shim.Error
@@ -77,7 +53,7 @@ func codeOf(err error) codes.Code {
 	)
 	switch {
 	case errors.As(err, &own):
-		return own.code
+		return own.Code
 	case errors.As(err, &fields), errors.As(err, &unknown):
 		return codes.InvalidArgument
 	case errors.As(err, &notHere):
