@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/events"
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/hypervisor"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -28,7 +29,7 @@ type agent struct {
 	log    *slog.Logger
 	store  *store.Store
 	hub    *events.Hub
-	node   *node
+	node   *node.Node
 	host   Host
 	shims  Shims
 	layers spec.Layers
@@ -52,8 +53,8 @@ type agent struct {
 	machines map[string]*machine
 }
 
-func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) *agent {
-	standard, warning := n.hypervisors.Default(cfg.Hypervisor)
+func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *agent {
+	standard, warning := n.Hypervisors.Default(cfg.Hypervisor)
 	for _, note := range append(cfg.VirtualizationProfile.Notes(), warning) {
 		if note != "" {
 			cfg.Log.Warn("configuration: " + note)
@@ -61,7 +62,7 @@ func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node, h Host,
 	}
 	return &agent{
 		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
-		layers: n.hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
+		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
 		ctx: ctx, machines: make(map[string]*machine),
 	}
 }
@@ -77,7 +78,7 @@ func (a *agent) nodeName() (string, error) {
 // validate returns all faults of a specification that can be told before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
 func (a *agent) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
-	faults := a.node.hypervisors.Validate(s, a.arch)
+	faults := a.node.Hypervisors.Validate(s, a.arch)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
 		return faults.Err() // which VMM it is, and whether that is there, is seen at its start

@@ -142,13 +142,13 @@ func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.Ge
 		return nil, err
 	}
 	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.agent.cfg.Version}
-	for _, h := range s.agent.node.hypervisors.All() {
+	for _, h := range s.agent.node.Hypervisors.All() {
 		status := h.Check(ctx)
 		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{
 			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
 		})
 	}
-	for _, v := range s.agent.node.vmms {
+	for _, v := range s.agent.node.VMMs {
 		// One that can't be asked is listed all the same, without a version.
 		info, err := v.Info(ctx)
 		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
@@ -161,7 +161,7 @@ func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.Ge
 }
 
 func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
-	v, err := s.agent.node.defaultVMM(ctx)
+	v, err := s.agent.node.DefaultVMM(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +169,9 @@ func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nod
 }
 
 func (s *api) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
-	v, err := s.agent.node.defaultVMM(ctx)
+	v, err := s.agent.node.DefaultVMM(ctx)
 	if name := r.GetName(); name != "" && name != spec.Auto {
-		v, err = s.agent.node.vmm(name)
+		v, err = s.agent.node.VMM(name)
 	}
 	if err != nil {
 		return nil, err

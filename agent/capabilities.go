@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/capabilities"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
@@ -11,19 +12,19 @@ import (
 // interceptors.
 type capabilitiesAPI struct {
 	capabilitiesv1.UnimplementedCapabilitiesServiceServer
-	node *node
+	node *node.Node
 }
 
 // answers are those of the document as it is now.
 func (s *capabilitiesAPI) answers(ctx context.Context) (capabilities.Answers, error) {
-	doc, err := s.node.keeper.Document(ctx)
+	doc, err := s.node.Keeper.Document(ctx)
 	return capabilities.Answers{Document: doc}, err
 }
 
 func (s *capabilitiesAPI) GetCapabilities(ctx context.Context, r *capabilitiesv1.GetCapabilitiesRequest) (*capabilitiesv1.GetCapabilitiesResponse, error) {
-	ask := s.node.keeper.Document
+	ask := s.node.Keeper.Document
 	if r.GetRefresh() {
-		ask = s.node.keeper.Refresh
+		ask = s.node.Keeper.Refresh
 	}
 	doc, err := ask(ctx)
 	return &capabilitiesv1.GetCapabilitiesResponse{Capabilities: doc}, err
@@ -93,9 +94,9 @@ func (s *capabilitiesAPI) GetNodeSevFeatures(ctx context.Context, _ *capabilitie
 }
 
 func (s *capabilitiesAPI) GetNodeLabels(ctx context.Context, _ *capabilitiesv1.GetNodeLabelsRequest) (*capabilitiesv1.GetNodeLabelsResponse, error) {
-	doc, err := s.node.keeper.Document(ctx)
+	doc, err := s.node.Keeper.Document(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.node.labels.of(doc)
+	return s.node.Labels.Of(doc)
 }

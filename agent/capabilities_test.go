@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
@@ -35,7 +36,7 @@ func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.Capabilitie
 		t.Fatal(err)
 	}
 	none := t.TempDir()
-	n, err := newNode(capabilities.Sources{
+	n, err := node.New(capabilities.Sources{
 		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Node: "made-up", Hypervisors: known,
 		VMMs: []vmm.Program{silentVMM{&fakeVMM{w: newWorld(t)}}}, Log: slog.New(slog.DiscardHandler),
 	}, stateDir)
@@ -95,7 +96,7 @@ func TestCapabilitiesService(t *testing.T) {
 func TestNodeLabels(t *testing.T) {
 	const model = "cpu-model.node.kubevirt.io/Skylake-Client"
 	state := t.TempDir()
-	path := filepath.Join(state, labelsName)
+	path := filepath.Join(state, node.LabelsName)
 	if err := os.WriteFile(path, []byte(`{"`+model+`": "true", "example.org/mine": "x"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}

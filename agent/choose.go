@@ -71,7 +71,7 @@ func (l *launch) choose(ctx context.Context) error {
 // target chooses what the VM runs on and completes its specification.
 func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.agent.node.hypervisors.Validate(l.spec, l.agent.arch).Err(); err != nil {
+	if err := l.agent.node.Hypervisors.Validate(l.spec, l.agent.arch).Err(); err != nil {
 		return vmm.PlanRequest{}, err
 	}
 	vmms, because, err := l.vmms()
@@ -81,7 +81,7 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	t := &trial{launch: l, id: c.id, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
 	pair, err := pairing.Choose(ctx, pairing.Request{
 		VMMs: vmms, Because: because,
-		Hypervisors: l.agent.node.hypervisors.Once(), Hypervisor: l.agent.hypervisorFor(l.spec),
+		Hypervisors: l.agent.node.Hypervisors.Once(), Hypervisor: l.agent.hypervisorFor(l.spec),
 		Ask: t.ask, Permits: l.m.home.permits, Accepts: t.accepts,
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ func (a *agent) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*node
 	if s == nil {
 		return nil, fault.Invalid("spec", "it is missing")
 	}
-	if err := a.validate(ctx, s, a.node.vmm); err != nil {
+	if err := a.validate(ctx, s, a.node.VMM); err != nil {
 		return nil, err
 	}
 	m, done := a.enterOwn(newRecord(s, uuid.NewString()))

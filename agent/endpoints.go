@@ -102,7 +102,7 @@ func (a *agent) readiness() []endpoints.Check {
 			return a.checkAPI(ctx)
 		}},
 		{Name: "capabilities", Look: func(context.Context) error {
-			if a.node.keeper.Latest() == nil {
+			if a.node.Keeper.Latest() == nil {
 				return errors.New("what the node can do is still being asked")
 			}
 			return nil
@@ -156,11 +156,11 @@ func (a *agent) checkDevices() error {
 
 // renderLabels are the labels that the node should have now.
 func (a *agent) renderLabels(ctx context.Context) (endpoints.Labels, error) {
-	doc, err := a.node.keeper.Document(ctx)
+	doc, err := a.node.Keeper.Document(ctx)
 	if err != nil {
 		return endpoints.Labels{}, err
 	}
-	r, err := a.node.labels.of(doc)
+	r, err := a.node.Labels.Of(doc)
 	if err != nil {
 		return endpoints.Labels{}, err
 	}

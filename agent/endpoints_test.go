@@ -3,14 +3,15 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/vmm"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 // TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one
@@ -109,7 +110,7 @@ func TestReadiness(t *testing.T) {
 	is("at first", "adoption api capabilities device-plugins")
 	a.progress.adopted.Store(true)
 	is("adopted", "api capabilities device-plugins")
-	if _, err := a.node.keeper.Document(t.Context()); err != nil {
+	if _, err := a.node.Keeper.Document(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	is("asked", "api device-plugins")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -152,7 +153,7 @@ func (w *world) start() *testAgent {
 	}
 	// A machine of which nothing is read, and whose VMM isn't asked beforehand.
 	none := filepath.Join(w.stateDir, "none")
-	n, err := newNode(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: cfg.Log}, w.stateDir)
+	n, err := node.New(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: cfg.Log}, w.stateDir)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func (a *agent) hostFacts(m *machine, c *choice) error {
 	if len(c.spec.GetHostDevices()) == 0 && !bindsMemory(c.spec) {
 		return nil
 	}
-	host := a.node.readHost()
+	host := a.node.ReadHost()
 	var faults spec.FieldErrors
 	hostNodes(host, c.spec, &faults)
 	if c.vfio = a.assign(m, host, c.spec, &faults); len(faults) > 0 {
@@ -33,7 +33,7 @@ func (a *agent) hostFacts(m *machine, c *choice) error {
 // lockedMemory is what the VMM must be able to lock: a device of the host may reach
 // any page of the guest at any time.
 func (a *agent) lockedMemory(c *choice) (uint64, error) {
-	h, known := a.node.hypervisors.Get(c.spec.GetHypervisor())
+	h, known := a.node.Hypervisors.Get(c.spec.GetHypervisor())
 	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
 	devices := len(c.spec.GetHostDevices())
 	if devices == 0 || !known || !asks {
@@ -95,7 +95,7 @@ func (a *agent) assign(m *machine, host *sysfs.Host, s *specv1.VirtualMachineSpe
 			continue
 		}
 		for _, node := range assigned.Nodes {
-			path := a.node.roots.DevPath(node)
+			path := a.node.Roots.DevPath(node)
 			if other := others[path]; other != "" {
 				faults.Add(field, "IOMMU group %d is that of a device of vm %s, which runs: stop that first", assigned.Group, other)
 			}
@@ -116,7 +116,7 @@ func (a *agent) groupsInUse(m *machine) map[string]string {
 			continue
 		}
 		for _, path := range l.lease.VFIO {
-			if path != a.node.roots.DevPath("vfio/vfio") {
+			if path != a.node.Roots.DevPath("vfio/vfio") {
 				out[path] = other.name
 			}
 		}

@@ -55,7 +55,7 @@ func withDevices(name string, devices ...string) *specv1.VirtualMachineSpec {
 
 func (w *world) startWithDevices() *testAgent {
 	a := w.start()
-	a.node.readHost = deviceHost
+	a.node.ReadHost = deviceHost
 	return a
 }
 
@@ -64,7 +64,7 @@ func (w *world) heldNodes(t *testing.T, a *testAgent) []string {
 	t.Helper()
 	var out []string
 	for _, what := range w.holding() {
-		if path, ok := strings.CutPrefix(what, "device "+a.node.roots.DevPath()+"/"); ok {
+		if path, ok := strings.CutPrefix(what, "device "+a.node.Roots.DevPath()+"/"); ok {
 			path, _, _ = strings.Cut(path, " ")
 			out = append(out, path)
 		}

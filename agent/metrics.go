@@ -19,7 +19,7 @@ func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
 	}
 	s := metrics.Sources{
 		Node: node, Version: a.cfg.Version, Log: a.log,
-		VMs: a.measured, Document: a.node.keeper.Latest, Probes: a.node.keeper.Probes, RAM: a.ram,
+		VMs: a.measured, Document: a.node.Keeper.Latest, Probes: a.node.Keeper.Probes, RAM: a.ram,
 	}
 	if *a.cfg.DevicePlugins.Enabled {
 		s.Devices = func() []deviceplugin.Status {
@@ -67,7 +67,7 @@ func (m *machine) sampler() vmm.Sampler {
 // threads is how a hypervisor's are called; the configuration counts more.
 func (a *agent) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
-	if h, ok := a.node.hypervisors.Get(name); ok {
+	if h, ok := a.node.Hypervisors.Get(name); ok {
 		if namer, ok := hypervisor.As[hypervisor.ThreadNamer](h); ok {
 			names = namer.Threads()
 		}

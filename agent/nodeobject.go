@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -25,7 +26,7 @@ type publication struct {
 	events    *kube.Events
 }
 
-func newPublication(cfg Config, n *node, client *kube.Client) *publication {
+func newPublication(cfg Config, n *node.Node, client *kube.Client) *publication {
 	k := cfg.Kubernetes
 	p := &publication{source: newFactSource(n)}
 	if client == nil {
@@ -74,7 +75,7 @@ func (p *publication) run(ctx context.Context, cfg Config) {
 
 // factSource is what the Node's labels follow from.
 type factSource struct {
-	node  *node
+	node  *node.Node
 	state *nodeobject.Value[factState]
 }
 
@@ -83,16 +84,16 @@ type factState struct {
 	cpuManager *bool                        // nil: not known
 }
 
-func newFactSource(n *node) *factSource {
+func newFactSource(n *node.Node) *factSource {
 	return &factSource{node: n, state: nodeobject.NewValue(factState{})}
 }
 
 // follow takes each new document until ctx ends.
 func (s *factSource) follow(ctx context.Context) {
-	changes, stop := s.node.keeper.Subscribe()
+	changes, stop := s.node.Keeper.Subscribe()
 	defer stop()
 	// The first may have been made before.
-	if doc, err := s.node.keeper.Document(ctx); err == nil {
+	if doc, err := s.node.Keeper.Document(ctx); err == nil {
 		s.take(doc)
 	}
 	for {
@@ -128,7 +129,7 @@ func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeo
 	if state.document == nil {
 		return nodeobject.Facts{}, nodeobject.ErrNoFacts
 	}
-	labels, err := s.node.labels.after(state.document, previous)
+	labels, err := s.node.Labels.After(state.document, previous)
 	if err != nil {
 		return nodeobject.Facts{}, err
 	}

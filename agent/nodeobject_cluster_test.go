@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/suites"
@@ -132,7 +133,7 @@ func (n *kubeNode) rights(t *testing.T, folder string) string {
 // stopped or the test ends.
 func (n *kubeNode) publish(t *testing.T, cfg Config) (p *publication, stop func()) {
 	t.Helper()
-	inner, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	inner, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
 	p = newPublication(cfg, inner, cfg.kubeClient())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,9 +16,9 @@ import (
 
 func (n *kubeNode) testLabels(t *testing.T) {
 	n.untilLabel(t, nodeobject.LabelSchedulable, "true")
-	doc, err := n.source.node.keeper.Document(n.ctx)
+	doc, err := n.source.node.Keeper.Document(n.ctx)
 	check(t, err)
-	derived, err := n.source.node.labels.of(doc)
+	derived, err := n.source.node.Labels.Of(doc)
 	check(t, err)
 	node := n.object(t)
 	for key, value := range derived.GetLabels() {
@@ -42,7 +42,7 @@ func (n *kubeNode) testLabels(t *testing.T) {
 // anew, the agent too: nothing is written.
 func (n *kubeNode) testSilence(t *testing.T) {
 	n.settle(t, 20)
-	_, err := n.source.node.keeper.Refresh(n.ctx)
+	_, err := n.source.node.Keeper.Refresh(n.ctx)
 	check(t, err)
 	n.settle(t, 5)
 	check(t, n.RestartAPIServer(n.ctx))

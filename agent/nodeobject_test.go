@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -53,29 +54,6 @@ func TestSchedulable(t *testing.T) {
 	}
 }
 
-// An agent that has lost its state folder learns of the Node what it can't ask.
-func TestLabelsAfterLoss(t *testing.T) {
-	f := newLabelFile(t.TempDir())
-	doc := &capabilitiesv1.Capabilities{
-		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: "works"}}, DefaultHypervisor: "emulation",
-		Unknown: []*capabilitiesv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
-	}
-	const ksm = "kubevirt.io/ksm-enabled"
-	carried := map[string]string{ksm: "true", "example.org/mine": "1", "kubevirt.io/realtime": "true"}
-	got, err := f.after(doc, carried)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l := got.GetLabels(); l[ksm] != "true" || l["example.org/mine"] != "" || l["kubevirt.io/realtime"] != "" {
-		t.Errorf("%v", l)
-	}
-	// What the agent remembers counts more.
-	carried[ksm] = "false"
-	if got, err = f.after(doc, carried); err != nil || got.GetLabels()[ksm] != "true" {
-		t.Errorf("%v, %v", got.GetLabels(), err)
-	}
-}
-
 // Without an API server the labels of a real probe go into a file of Node Feature
 // Discovery's.
 func TestLabelsForNFD(t *testing.T) {
@@ -87,7 +65,7 @@ func TestLabelsForNFD(t *testing.T) {
 		DevicePlugins: DevicePluginsConfig{KubeletDir: state},
 	}.complete()
 	check(t, err)
-	n, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
 	p := newPublication(cfg, n, cfg.kubeClient())
 	ctx, cancel := context.WithCancel(t.Context())

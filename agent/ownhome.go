@@ -49,8 +49,8 @@ func (ownHome) hasImage(ref *nodev1.ImageReference) bool { return imageIs(ref) }
 
 func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
 
-func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.vmm(name) }
-func (h ownHome) vmms() ([]string, error)          { return h.agent.node.vmmNames() }
+func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.VMM(name) }
+func (h ownHome) vmms() ([]string, error)          { return h.agent.node.VMMNames() }
 
 func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
 func (ownHome) refusesSave(*choice) error           { return nil }

@@ -80,7 +80,7 @@ func (p *plugging) begin() error {
 // can be told: what it runs on is chosen at its start.
 func (a *agent) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
 	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
-	if v, err := a.node.vmm(vm.GetSpec().GetVmm()); err == nil {
+	if v, err := a.node.VMM(vm.GetSpec().GetVmm()); err == nil {
 		target = a.target(vm.GetId(), "", v)
 	}
 	return spec.Default(vm.GetSpec(), target, a.layers)

@@ -110,7 +110,7 @@ func (h *podHome) vmm(name string) (vmm.VMM, error) {
 
 // vmms are those of the pod's image, in the node's order.
 func (h *podHome) vmms() ([]string, error) {
-	names, err := h.agent.node.vmmNames()
+	names, err := h.agent.node.VMMNames()
 	if err != nil {
 		return nil, err
 	}

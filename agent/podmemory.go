@@ -63,7 +63,7 @@ func (h *podHome) refusesSave(c *choice) error {
 
 // podLimit is the memory limit that a container needs for a VM, in bytes.
 func (a *agent) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
-	hv, known := a.node.hypervisors.Get(hypervisor)
+	hv, known := a.node.Hypervisors.Get(hypervisor)
 	if !known {
 		return 0, false
 	}

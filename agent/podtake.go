@@ -91,7 +91,7 @@ func (p *podVMs) grant(ctx context.Context, h *podHome) error {
 	if h.peer.UID == 0 {
 		return nil
 	}
-	for _, hv := range p.agent.node.hypervisors.All() {
+	for _, hv := range p.agent.node.Hypervisors.All() {
 		for _, r := range hv.DeviceRequests() {
 			if !h.allocated[r.Resource] {
 				continue
@@ -253,7 +253,7 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, want *wa
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.Validate(i.spec, p.agent.node.hypervisors.Names()...).Err(); err != nil {
+	if err := spec.Validate(i.spec, p.agent.node.Hypervisors.Names()...).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)

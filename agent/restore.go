@@ -134,7 +134,7 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 	}
 	// What the hypervisor can't do is said when it is known that the image is one
 	// for this node.
-	return spec.Validate(i.spec, a.node.hypervisors.Names()...).Err()
+	return spec.Validate(i.spec, a.node.Hypervisors.Names()...).Err()
 }
 
 // restoreAs is for a VM that is taken.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -48,7 +49,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := newNode(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func instance(runDir string) string {
 }
 
 // serve adopts what runs and serves the API until ctx ends.
-func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) error {
+func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	a := newAgent(life, cfg, st, n, h, s, bootID)
@@ -102,7 +103,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s 
 	defer a.watches.Wait()
 	defer end()
 	a.watches.Go(func() {
-		n.watch(life, cfg.Log)
+		n.Watch(life, cfg.Log)
 		a.progress.unwatched.Store(life.Err() == nil)
 	})
 	a.published = newPublication(cfg, n, a.kube)

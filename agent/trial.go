@@ -56,7 +56,7 @@ func (t *trial) accepts(ctx context.Context, name string, h hypervisor.Hyperviso
 	req.StateDir, req.MemoryPath = t.launch.m.home.stateDir(), "/"
 	req.Taps, req.Seed = descriptors(complete)
 	_, err := v.Plan(req)
-	return advised(ctx, withFaults(a.node.hypervisors.Validate(complete, a.arch), err), t.launch.m.home.vmm)
+	return advised(ctx, withFaults(a.node.Hypervisors.Validate(complete, a.arch), err), t.launch.m.home.vmm)
 }
 
 // vmmFinder finds the VMM of a name where a VM is.

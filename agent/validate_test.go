@@ -44,7 +44,7 @@ func TestAutoIsValidatedAsChosen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.node.hypervisors = registry
+	a.node.Hypervisors = registry
 	if _, err := a.create(t.Context(), &specv1.VirtualMachineSpec{Name: "a", Cpu: &specv1.CPU{Model: "host"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package node
 
 import (
 	"encoding/json"
@@ -17,33 +17,33 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
-// labelsName is the file in the state folder that has the labels of last time.
-const labelsName = "labels.json"
+// LabelsName is the file in the state folder that has the labels of last time.
+const LabelsName = "labels.json"
 
 // maxLabels bounds that file, in bytes: a node's labels have some 20,000.
 const maxLabels = 1 << 20
 
-// labelFile keeps the labels, so that a fact which can't be asked now leaves
+// LabelFile keeps the labels, so that a fact which can't be asked now leaves
 // those that hang on it as they were, across the agent's own end too.
-type labelFile struct {
+type LabelFile struct {
 	path string
 	mu   *sync.Mutex
 }
 
-func newLabelFile(stateDir string) labelFile {
-	return labelFile{filepath.Join(stateDir, labelsName), new(sync.Mutex)}
+func newLabelFile(stateDir string) LabelFile {
+	return LabelFile{filepath.Join(stateDir, LabelsName), new(sync.Mutex)}
 }
 
-// of returns the labels that follow from a document, and keeps them. Labels of
+// Of returns the labels that follow from a document, and keeps them. Labels of
 // earlier that can't be read are as good as none only if the file is damaged:
 // that it can't be read now must not cost them.
-func (f labelFile) of(doc *capabilitiesv1.Capabilities) (*capabilitiesv1.GetNodeLabelsResponse, error) {
-	return f.after(doc, nil)
+func (f LabelFile) Of(doc *capabilitiesv1.Capabilities) (*capabilitiesv1.GetNodeLabelsResponse, error) {
+	return f.After(doc, nil)
 }
 
-// after is of, on a node that carries labels of which the file may know nothing:
+// After is of, on a node that carries labels of which the file may know nothing:
 // it may have been lost.
-func (f labelFile) after(doc *capabilitiesv1.Capabilities, carried map[string]string) (*capabilitiesv1.GetNodeLabelsResponse, error) {
+func (f LabelFile) After(doc *capabilitiesv1.Capabilities, carried map[string]string) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set, err := labels.Of(doc, "")
@@ -72,7 +72,7 @@ func (f labelFile) after(doc *capabilitiesv1.Capabilities, carried map[string]st
 	return &capabilitiesv1.GetNodeLabelsResponse{Labels: merged, Unknown: unknownOf(kept)}, nil
 }
 
-func (f labelFile) read() (map[string]string, error) {
+func (f LabelFile) read() (map[string]string, error) {
 	file, err := os.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -1,4 +1,6 @@
-package agent
+// Package node is what this machine can run VMs with: its hypervisors, its VMMs and the
+// labels that follow from them. It must not know of VMs.
+package node
 
 import (
 	"context"
@@ -16,24 +18,24 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// node is what this machine can run VMs with.
-type node struct {
-	// keeper has the capabilities document, and hypervisors answer from it.
-	keeper      *capabilities.Keeper
-	hypervisors *hypervisor.Registry
-	vmms        []vmm.VMM // the preferred one first
-	labels      labelFile
+// Node is what this machine can run VMs with.
+type Node struct {
+	// Keeper has the capabilities document, and hypervisors answer from it.
+	Keeper      *capabilities.Keeper
+	Hypervisors *hypervisor.Registry
+	VMMs        []vmm.VMM // the preferred one first
+	Labels      LabelFile
 
-	// readHost reads the machine as it is now, below roots.
-	readHost func() *sysfs.Host
-	roots    sysfs.Roots
+	// ReadHost reads the machine as it is now, below roots.
+	ReadHost func() *sysfs.Host
+	Roots    sysfs.Roots
 }
 
-func newNode(s capabilities.Sources, stateDir string) (*node, error) {
-	n := &node{keeper: capabilities.NewKeeper(s), vmms: runnable(s.VMMs), labels: newLabelFile(stateDir), roots: s.Roots}
-	n.readHost = func() *sysfs.Host { return sysfs.Read(s.Roots) }
+func New(s capabilities.Sources, stateDir string) (*Node, error) {
+	n := &Node{Keeper: capabilities.NewKeeper(s), VMMs: runnable(s.VMMs), Labels: newLabelFile(stateDir), Roots: s.Roots}
+	n.ReadHost = func() *sysfs.Host { return sysfs.Read(s.Roots) }
 	var err error
-	n.hypervisors, err = n.keeper.Hypervisors()
+	n.Hypervisors, err = n.Keeper.Hypervisors()
 	return n, err
 }
 
@@ -48,15 +50,15 @@ func runnable(programs []vmm.Program) []vmm.VMM {
 	return out
 }
 
-// watch asks everything once, so that the first VM need not wait for it, and
+// Watch asks everything once, so that the first VM need not wait for it, and
 // again when the machine changes, until ctx ends. What changes is logged.
-func (n *node) watch(ctx context.Context, log *slog.Logger) {
-	changes, stop := n.keeper.Subscribe()
+func (n *Node) Watch(ctx context.Context, log *slog.Logger) {
+	changes, stop := n.Keeper.Subscribe()
 	defer stop()
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { n.keeper.Watch(ctx) })
-	for _, v := range n.vmms {
+	watching.Go(func() { n.Keeper.Watch(ctx) })
+	for _, v := range n.VMMs {
 		// An error is in the document, too. What is kept of the document is
 		// less than what a VM's start needs to know of a VMM.
 		watching.Go(func() { _, _ = v.Info(ctx) })
@@ -106,37 +108,37 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 	}
 }
 
-// vmmNames are those of the VMMs that VMs are run with, the preferred one first.
-func (n *node) vmmNames() ([]string, error) {
-	if len(n.vmms) == 0 {
+// VMMNames are those of the VMMs that VMs are run with, the preferred one first.
+func (n *Node) VMMNames() ([]string, error) {
+	if len(n.VMMs) == 0 {
 		return nil, fault.Errorf(codes.FailedPrecondition, "this agent has no VMM")
 	}
-	names := make([]string, len(n.vmms))
-	for i, v := range n.vmms {
+	names := make([]string, len(n.VMMs))
+	for i, v := range n.VMMs {
 		names[i] = v.Name()
 	}
 	return names, nil
 }
 
-// defaultVMM is the one that a VM gets which asks for nothing in particular.
-func (n *node) defaultVMM(ctx context.Context) (vmm.VMM, error) {
-	names, err := n.vmmNames()
+// DefaultVMM is the one that a VM gets which asks for nothing in particular.
+func (n *Node) DefaultVMM(ctx context.Context) (vmm.VMM, error) {
+	names, err := n.VMMNames()
 	if err != nil {
 		return nil, err
 	}
-	doc, err := n.keeper.Document(ctx)
+	doc, err := n.Keeper.Document(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if slices.Contains(names, doc.GetDefaultVmm()) {
-		return n.vmm(doc.GetDefaultVmm())
+		return n.VMM(doc.GetDefaultVmm())
 	}
-	return n.vmms[0], nil
+	return n.VMMs[0], nil
 }
 
-// vmm finds a VMM by its name.
-func (n *node) vmm(name string) (vmm.VMM, error) {
-	names, err := n.vmmNames()
+// VMM finds a VMM by its name.
+func (n *Node) VMM(name string) (vmm.VMM, error) {
+	names, err := n.VMMNames()
 	if err != nil {
 		return nil, err
 	}
@@ -144,5 +146,5 @@ func (n *node) vmm(name string) (vmm.VMM, error) {
 	if i < 0 {
 		return nil, fault.Invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
 	}
-	return n.vmms[i], nil
+	return n.VMMs[i], nil
 }
