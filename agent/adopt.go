@@ -34,7 +34,7 @@ const adopters = 16
 
 // adopt reads the folders and takes up what runs. What is wrong with one VM
 // costs that VM only.
-func (a *agent) adopt(ctx context.Context) error {
+func (a *Manager) adopt(ctx context.Context) error {
 	names, err := a.store.Names()
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (a *agent) adopt(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (a *agent) adoptOne(ctx context.Context, name string) {
+func (a *Manager) adoptOne(ctx context.Context, name string) {
 	gone, err := a.store.Sweep(name)
 	if err != nil {
 		a.log.Error("tidying a VM's folder", "vm", name, "error", err)
@@ -72,12 +72,12 @@ func (a *agent) adoptOne(ctx context.Context, name string) {
 	}
 	faultpoint.Reach("agent.adopt.loaded")
 	m, _ := a.add(vm)
-	ad := &adoption{agent: a, m: m}
+	ad := &adoption{manager: a, m: m}
 	ad.run(ctx)
 }
 
 // enterBroken lists a VM whose record can't be read.
-func (a *agent) enterBroken(name string, err error) {
+func (a *Manager) enterBroken(name string, err error) {
 	m, _ := a.add(&nodev1.VirtualMachine{
 		Spec: &specv1.VirtualMachineSpec{Name: name},
 		Status: &nodev1.VirtualMachineStatus{
@@ -99,24 +99,24 @@ func (a *agent) enterBroken(name string, err error) {
 
 // adoption finds out what has become of one VM while no agent was there.
 type adoption struct {
-	agent *agent
-	m     *machine
-	lease *lease // nil: it has nothing of the host
+	manager *Manager
+	m       *VM
+	lease   *Lease // nil: it has nothing of the host
 }
 
 func (ad *adoption) run(ctx context.Context) {
 	m := ad.m
-	runDir := m.home.runDir()
+	runDir := m.place.runDir()
 	var err error
 	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("reading what the VM has of the host", "error", err)
 	}
 	// Whether it runs or not: what it has left may have the user id still.
-	ad.agent.claimUser(m.name)
-	process, err := standing(m.home.process())
+	ad.manager.claimUser(m.name)
+	process, err := standing(m.place.process())
 	switch {
 	case err != nil:
-		ad.lost(&unseen{m.home.process}, err)
+		ad.lost(&unseen{m.place.process}, err)
 	case process != nil:
 		ad.alive(ctx, process)
 	default:
@@ -143,7 +143,7 @@ const launchPace = 50 * time.Millisecond
 // under way then that its agent did not live to see through, which is being taken back,
 // or its VMM runs by now.
 func (ad *adoption) call(ctx context.Context, process ShimProcess) (settled bool) {
-	conn, err := ad.m.home.dial(ctx)
+	conn, err := ad.m.place.dial(ctx)
 	faultpoint.Reach("agent.adopt.dialled")
 	switch {
 	case err != nil:
@@ -186,11 +186,11 @@ func release(ctx context.Context, conn Shim) error {
 
 // takeUp makes a VM that runs the agent's again.
 func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
-	a, m := ad.agent, ad.m
+	a, m := ad.manager, ad.m
 	welcome := conn.Welcome()
-	dial := dialer(a.shims, m.home.runDir())
+	dial := dialer(a.shims, m.place.runDir())
 	l := newLive(ad.lease, conn, nil, dial, nil)
-	v, err := m.home.vmm(ad.lease.VMM)
+	v, err := m.place.vmm(ad.lease.VMM)
 	var status vmm.Status
 	if err == nil {
 		l.vmm = v
@@ -219,7 +219,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 		}
 		vm.Status.EndedAt = nil
 		vm.Status.Process = &nodev1.ProcessStatus{
-			ShimPid: int64(m.home.shimPID(welcome.PID)), VmmPid: int64(m.home.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.searched().Path(),
+			ShimPid: int64(m.place.shimPID(welcome.PID)), VmmPid: int64(m.place.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.searched().Path(),
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
@@ -245,7 +245,7 @@ func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 	vm.Status.Hypervisor = m.Accelerator
 	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
-	vm.Status.BootId = ad.agent.bootID
+	vm.Status.BootId = ad.manager.bootID
 }
 
 func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
@@ -263,7 +263,7 @@ func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
 
 // ended finds out how a VM ended that does not run, and sweeps what it left.
 func (ad *adoption) ended() {
-	a, m := ad.agent, ad.m
+	a, m := ad.manager, ad.m
 	faultpoint.Reach("agent.adopt.ended")
 	vm := m.snapshot()
 	switch state := vm.GetStatus().GetState(); {
@@ -278,19 +278,19 @@ func (ad *adoption) ended() {
 	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
 	defer cancel()
 	if ad.lease == nil {
-		if err := errors.Join(m.home.sweep(ctx), a.store.RemoveRunDir(m.name)); err != nil {
+		if err := errors.Join(m.place.sweep(ctx), a.store.RemoveRunDir(m.name)); err != nil {
 			m.log.Error("removing what the VM left", "error", err)
 		}
 		return
 	}
-	if err := m.home.giveBack(ctx, ad.lease); err != nil {
+	if err := m.place.giveBack(ctx, ad.lease); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 }
 
 // interrupted is a start that the agent did not live to see through.
 func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
-	exit, err := shim.ReadExit(ad.m.home.stateDir())
+	exit, err := shim.ReadExit(ad.m.place.stateDir())
 	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
 		ad.observeExit(exit) // its VMM came up all the same, and has ended since
 		return
@@ -305,8 +305,8 @@ func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 
 // classify finds out how a VM that ran has ended.
 func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
-	a := ad.agent
-	exit, err := shim.ReadExit(ad.m.home.stateDir())
+	a := ad.manager
+	exit, err := shim.ReadExit(ad.m.place.stateDir())
 	rebooted := vm.GetStatus().GetBootId() != a.bootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
@@ -321,7 +321,7 @@ func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 }
 
 func (ad *adoption) observeExit(exit *shim.Exit) {
-	ad.agent.noteEnd(ad.m, exit)
+	ad.manager.noteEnd(ad.m, exit)
 }
 
 // imageIs says whether the image that a save was about to make is there.

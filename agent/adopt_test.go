@@ -125,7 +125,7 @@ func TestAdopt(t *testing.T) {
 				t.Error("the VM did not survive")
 			}
 			if c.want == lifecycle.Crashed {
-				_, err := b.agent.start(t.Context(), "web", startOptions{}, nil)
+				_, err := b.Manager.start(t.Context(), "web", startOptions{}, nil)
 				wantCode(t, "start beside a deaf shim", err, codes.FailedPrecondition)
 				wantCode(t, "delete beside a deaf shim", b.delete(t.Context(), "web"), codes.FailedPrecondition)
 			}
@@ -184,11 +184,11 @@ func TestAdoptBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := w.start()
-	if got := len(b.all()); got != 2 {
+	if got := len(b.All()); got != 2 {
 		t.Errorf("%d VMs, want 2", got)
 	}
 	b.wantState(t, "good", lifecycle.Created)
-	_, err := b.agent.start(t.Context(), "bad", startOptions{}, nil)
+	_, err := b.Manager.start(t.Context(), "bad", startOptions{}, nil)
 	wantCode(t, "start", err, codes.FailedPrecondition)
 	if err := b.delete(t.Context(), "bad"); err != nil {
 		t.Error(err)
@@ -209,7 +209,7 @@ func TestOrphan(t *testing.T) {
 	b := w.start()
 	b.mustCreate(t, "other")
 	b.mustStart(t, "other")
-	m, _ := b.machine("other")
+	m, _ := b.Get("other")
 	if got := m.snapshot().GetStatus().GetProcess().GetUid(); got == 1000 {
 		t.Errorf("another VM has the orphan's user id %d", got)
 	}

@@ -23,8 +23,8 @@ import (
 // history is how many events are kept in memory for those who come later.
 const history = 1000
 
-// agent is the VMs of a node and what they are run with.
-type agent struct {
+// Manager is the VMs of a node and what they are run with.
+type Manager struct {
 	cfg    Config
 	log    *slog.Logger
 	store  *store.Store
@@ -49,26 +49,26 @@ type agent struct {
 	ctx     context.Context
 	watches sync.WaitGroup
 
-	mu       sync.Mutex
-	machines map[string]*machine
+	mu  sync.Mutex
+	vms map[string]*VM
 }
 
-func newAgent(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *agent {
+func newManager(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *Manager {
 	standard, warning := n.Hypervisors.Default(cfg.Hypervisor)
 	for _, note := range append(cfg.VirtualizationProfile.Notes(), warning) {
 		if note != "" {
 			cfg.Log.Warn("configuration: " + note)
 		}
 	}
-	return &agent{
+	return &Manager{
 		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
 		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
-		ctx: ctx, machines: make(map[string]*machine),
+		ctx: ctx, vms: make(map[string]*VM),
 	}
 }
 
 // nodeName is the node's name in Kubernetes, or else the machine's.
-func (a *agent) nodeName() (string, error) {
+func (a *Manager) nodeName() (string, error) {
 	if a.kube != nil {
 		return a.kube.Node(), nil
 	}
@@ -77,7 +77,7 @@ func (a *agent) nodeName() (string, error) {
 
 // validate returns all faults of a specification that can be told before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
-func (a *agent) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
+func (a *Manager) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
 	faults := a.node.Hypervisors.Validate(s, a.arch)
 	v, err := find(s.GetVmm())
 	if err != nil || spec.Validate(s) != nil {
@@ -93,32 +93,32 @@ func (a *agent) validate(ctx context.Context, s *specv1.VirtualMachineSpec, find
 	return advised(ctx, faults.Err(), find)
 }
 
-// machine finds a VM by its name.
-func (a *agent) machine(name string) (*machine, error) {
+// Get finds a VM by its name.
+func (a *Manager) Get(name string) (*VM, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m, ok := a.machines[name]
+	m, ok := a.vms[name]
 	if !ok {
 		return nil, notFound(name)
 	}
 	return m, nil
 }
 
-// all are the VMs, by name.
-func (a *agent) all() []*machine {
+// All are the VMs, by name.
+func (a *Manager) All() []*VM {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	list := make([]*machine, 0, len(a.machines))
-	for _, m := range a.machines {
+	list := make([]*VM, 0, len(a.vms))
+	for _, m := range a.vms {
 		list = append(list, m)
 	}
-	slices.SortFunc(list, func(x, y *machine) int { return strings.Compare(x.name, y.name) })
+	slices.SortFunc(list, func(x, y *VM) int { return strings.Compare(x.name, y.name) })
 	return list
 }
 
 // add enters a VM of the node itself, unless one of that name is there, which is
 // returned.
-func (a *agent) add(vm *nodev1.VirtualMachine) (m *machine, added bool) {
+func (a *Manager) add(vm *nodev1.VirtualMachine) (m *VM, added bool) {
 	m, done := a.enterOwn(vm)
 	if done == nil {
 		return m, false
@@ -128,31 +128,31 @@ func (a *agent) add(vm *nodev1.VirtualMachine) (m *machine, added bool) {
 }
 
 // enterOwn is enter for a VM of the node itself.
-func (a *agent) enterOwn(vm *nodev1.VirtualMachine) (m *machine, done func()) {
+func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
 	name := vm.GetSpec().GetName()
-	return a.enter(name, ownHome{a, name}, vm)
+	return a.enter(name, OnNode{a, name}, vm)
 }
 
 // enter is add, with a new VM taken until done is called: nobody gets hold of
 // one that may be taken back. done is nil if the VM was there.
-func (a *agent) enter(name string, h home, vm *nodev1.VirtualMachine) (m *machine, done func()) {
+func (a *Manager) enter(name string, h Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if there, ok := a.machines[name]; ok {
+	if there, ok := a.vms[name]; ok {
 		return there, nil
 	}
-	m = newMachine(name, h, vm, a.hub, a.log)
+	m = newVM(name, h, vm, a.hub, a.log)
 	m.slot <- struct{}{}
-	a.machines[name] = m
+	a.vms[name] = m
 	return m, func() { <-m.slot }
 }
 
 // drop forgets a VM.
-func (a *agent) drop(m *machine) {
+func (a *Manager) drop(m *VM) {
 	m.leave()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.machines[m.name] == m {
-		delete(a.machines, m.name)
+	if a.vms[m.name] == m {
+		delete(a.vms, m.name)
 	}
 }

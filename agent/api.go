@@ -18,16 +18,16 @@ import (
 // Errors get their codes in the interceptors.
 type api struct {
 	nodev1.UnimplementedNodeServiceServer
-	agent *agent
+	manager *Manager
 }
 
 func (s *api) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (*nodev1.CreateVMResponse, error) {
-	vm, err := s.agent.create(ctx, r.GetSpec())
+	vm, err := s.manager.create(ctx, r.GetSpec())
 	return &nodev1.CreateVMResponse{Vm: vm}, err
 }
 
 func (s *api) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
-	m, err := s.agent.machine(r.GetName())
+	m, err := s.manager.Get(r.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *api) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.List
 		return nil, fault.Invalid("labelSelector", "%v", err)
 	}
 	list := new(nodev1.ListVMsResponse)
-	for _, m := range s.agent.all() {
+	for _, m := range s.manager.All() {
 		if vm := m.snapshot(); wanted.Matches(vm.GetSpec().GetLabels()) {
 			list.Vms = append(list.Vms, vm)
 		}
@@ -50,7 +50,7 @@ func (s *api) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.List
 
 func (s *api) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServer[nodev1.StartVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.StartVMResponse{Progress: p}) }
-	vm, err := s.agent.start(stream.Context(), r.GetName(), startOptions{cold: r.GetCold(), paused: r.GetPaused()}, reporter(report))
+	vm, err := s.manager.start(stream.Context(), r.GetName(), startOptions{cold: r.GetCold(), paused: r.GetPaused()}, reporter(report))
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *api) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServe
 func (s *api) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
 	options := saveOptions{directory: r.GetDirectory(), keep: r.GetKeepRunning()}
-	vm, result, err := s.agent.save(stream.Context(), r.GetName(), options, reporter(report))
+	vm, result, err := s.manager.save(stream.Context(), r.GetName(), options, reporter(report))
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *api) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[
 
 func (s *api) RestoreVM(r *nodev1.RestoreVMRequest, stream grpc.ServerStreamingServer[nodev1.RestoreVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.RestoreVMResponse{Progress: p}) }
-	vm, err := s.agent.restore(stream.Context(), restoreOptions{
+	vm, err := s.manager.restore(stream.Context(), restoreOptions{
 		directory: r.GetDirectory(), name: r.GetName(), lazy: r.GetLazy(), paused: r.GetPaused(),
 		allowChangedDisks: r.GetAllowChangedDisks(), newIdentity: r.GetNewIdentity(),
 	}, reporter(report))
@@ -88,17 +88,17 @@ func reporter(send func(*nodev1.Progress) error) func(shim.Progress) {
 }
 
 func (s *api) PauseVM(ctx context.Context, r *nodev1.PauseVMRequest) (*nodev1.PauseVMResponse, error) {
-	vm, err := s.agent.pause(ctx, r.GetName())
+	vm, err := s.manager.pause(ctx, r.GetName())
 	return &nodev1.PauseVMResponse{Vm: vm}, err
 }
 
 func (s *api) ResumeVM(ctx context.Context, r *nodev1.ResumeVMRequest) (*nodev1.ResumeVMResponse, error) {
-	vm, err := s.agent.resume(ctx, r.GetName(), r.GetAllowDamaged())
+	vm, err := s.manager.resume(ctx, r.GetName(), r.GetAllowDamaged())
 	return &nodev1.ResumeVMResponse{Vm: vm}, err
 }
 
 func (s *api) ResetVM(ctx context.Context, r *nodev1.ResetVMRequest) (*nodev1.ResetVMResponse, error) {
-	vm, err := s.agent.reset(ctx, r.GetName())
+	vm, err := s.manager.reset(ctx, r.GetName())
 	return &nodev1.ResetVMResponse{Vm: vm}, err
 }
 
@@ -108,47 +108,47 @@ func (s *api) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nodev1.Stop
 		d := time.Duration(r.GetGracePeriodMs()) * time.Millisecond
 		grace = &d
 	}
-	vm, killed, err := s.agent.stop(ctx, r.GetName(), grace)
+	vm, killed, err := s.manager.stop(ctx, r.GetName(), grace)
 	return &nodev1.StopVMResponse{Vm: vm, Killed: killed}, err
 }
 
 func (s *api) ResizeVM(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.ResizeVMResponse, error) {
-	vm, has, err := s.agent.resize(ctx, r)
+	vm, has, err := s.manager.resize(ctx, r)
 	return &nodev1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
 }
 
 func (s *api) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.AttachResponse, error) {
-	vm, device, err := s.agent.attach(ctx, r)
+	vm, device, err := s.manager.attach(ctx, r)
 	return &nodev1.AttachResponse{Vm: vm, Device: device}, err
 }
 
 func (s *api) Detach(ctx context.Context, r *nodev1.DetachRequest) (*nodev1.DetachResponse, error) {
-	vm, err := s.agent.detach(ctx, r.GetName(), r.GetDevice())
+	vm, err := s.manager.detach(ctx, r.GetName(), r.GetDevice())
 	return &nodev1.DetachResponse{Vm: vm}, err
 }
 
 func (s *api) KillVM(ctx context.Context, r *nodev1.KillVMRequest) (*nodev1.KillVMResponse, error) {
-	vm, err := s.agent.kill(ctx, r.GetName())
+	vm, err := s.manager.kill(ctx, r.GetName())
 	return &nodev1.KillVMResponse{Vm: vm}, err
 }
 
 func (s *api) DeleteVM(ctx context.Context, r *nodev1.DeleteVMRequest) (*nodev1.DeleteVMResponse, error) {
-	return &nodev1.DeleteVMResponse{}, s.agent.delete(ctx, r.GetName())
+	return &nodev1.DeleteVMResponse{}, s.manager.delete(ctx, r.GetName())
 }
 
 func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.GetNodeResponse, error) {
-	name, err := s.agent.nodeName()
+	name, err := s.manager.nodeName()
 	if err != nil {
 		return nil, err
 	}
-	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.agent.cfg.Version}
-	for _, h := range s.agent.node.Hypervisors.All() {
+	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.manager.cfg.Version}
+	for _, h := range s.manager.node.Hypervisors.All() {
 		status := h.Check(ctx)
 		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{
 			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
 		})
 	}
-	for _, v := range s.agent.node.VMMs {
+	for _, v := range s.manager.node.VMMs {
 		// One that can't be asked is listed all the same, without a version.
 		info, err := v.Info(ctx)
 		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
@@ -161,7 +161,7 @@ func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.Ge
 }
 
 func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
-	v, err := s.agent.node.DefaultVMM(ctx)
+	v, err := s.manager.node.DefaultVMM(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -169,9 +169,9 @@ func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nod
 }
 
 func (s *api) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
-	v, err := s.agent.node.DefaultVMM(ctx)
+	v, err := s.manager.node.DefaultVMM(ctx)
 	if name := r.GetName(); name != "" && name != spec.Auto {
-		v, err = s.agent.node.VMM(name)
+		v, err = s.manager.node.VMM(name)
 	}
 	if err != nil {
 		return nil, err

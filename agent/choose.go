@@ -30,7 +30,7 @@ type choice struct {
 	// vmmReason is why it is this VMM.
 	vmmReason string
 	plan      *plan.Plan
-	lease     *lease
+	lease     *Lease
 	start     time.Time
 
 	hypervisorDevice string
@@ -48,20 +48,20 @@ func (l *launch) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.agent.vsockFree(l.m, c.spec.GetDevices().GetVsock().GetCid()); err != nil {
+	if err := l.manager.vsockFree(l.m, c.spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
-	if err := l.agent.hostFacts(l.m, &c); err != nil {
+	if err := l.manager.hostFacts(l.m, &c); err != nil {
 		return err
 	}
-	if c.lease, err = l.m.home.take(&c, &req); err != nil {
+	if c.lease, err = l.m.place.take(&c, &req); err != nil {
 		return err
 	}
 	if err := c.complete(req); err != nil {
-		l.m.home.untake(c.lease)
+		l.m.place.untake(c.lease)
 		return err
 	}
-	if err := l.m.home.refusesSave(&c); err != nil && c.lease.Unsaveable == "" {
+	if err := l.m.place.refusesSave(&c); err != nil && c.lease.Unsaveable == "" {
 		c.lease.Unsaveable = err.Error()
 	}
 	l.choice = c
@@ -71,7 +71,7 @@ func (l *launch) choose(ctx context.Context) error {
 // target chooses what the VM runs on and completes its specification.
 func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
 	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.agent.node.Hypervisors.Validate(l.spec, l.agent.arch).Err(); err != nil {
+	if err := l.manager.node.Hypervisors.Validate(l.spec, l.manager.arch).Err(); err != nil {
 		return vmm.PlanRequest{}, err
 	}
 	vmms, because, err := l.vmms()
@@ -81,8 +81,8 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	t := &trial{launch: l, id: c.id, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
 	pair, err := pairing.Choose(ctx, pairing.Request{
 		VMMs: vmms, Because: because,
-		Hypervisors: l.agent.node.Hypervisors.Once(), Hypervisor: l.agent.hypervisorFor(l.spec),
-		Ask: t.ask, Permits: l.m.home.permits, Accepts: t.accepts,
+		Hypervisors: l.manager.node.Hypervisors.Once(), Hypervisor: l.manager.hypervisorFor(l.spec),
+		Ask: t.ask, Permits: l.m.place.permits, Accepts: t.accepts,
 	})
 	if err != nil {
 		return vmm.PlanRequest{}, err
@@ -98,12 +98,12 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 func (l *launch) vmms() (names []string, because string, err error) {
 	name := l.spec.GetVmm()
 	if name == "" || name == spec.Auto {
-		if names, err = l.m.home.vmms(); len(names) == 1 {
+		if names, err = l.m.place.vmms(); len(names) == 1 {
 			because = "is the only one here"
 		}
 		return names, because, err
 	}
-	if _, err := l.m.home.vmm(name); err != nil {
+	if _, err := l.m.place.vmm(name); err != nil {
 		return nil, "", err
 	}
 	if l.image != nil {
@@ -113,7 +113,7 @@ func (l *launch) vmms() (names []string, because string, err error) {
 }
 
 // hypervisorFor is the specification's word, or the node's where it has none.
-func (a *agent) hypervisorFor(s *specv1.VirtualMachineSpec) string {
+func (a *Manager) hypervisorFor(s *specv1.VirtualMachineSpec) string {
 	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
 		return name
 	}
@@ -198,11 +198,11 @@ func (c *choice) describe(vm *nodev1.VirtualMachine) {
 
 // vsockFree refuses a context id that another running VM has: the kernel
 // would, but late and without a name.
-func (a *agent) vsockFree(m *machine, cid uint32) error {
+func (a *Manager) vsockFree(m *VM, cid uint32) error {
 	if cid == 0 {
 		return nil
 	}
-	for _, other := range a.all() {
+	for _, other := range a.All() {
 		if other == m || other.running() == nil {
 			continue
 		}
@@ -216,13 +216,13 @@ func (a *agent) vsockFree(m *machine, cid uint32) error {
 // onlyOne refuses a second VM with the id of one that has a VMM, and with its addresses.
 // VMs in pods are their own affair: what they say of their ids must keep no other from
 // being started.
-func (a *agent) onlyOne(m *machine) error {
-	if _, own := m.home.(ownHome); !own {
+func (a *Manager) onlyOne(m *VM) error {
+	if _, own := m.place.(OnNode); !own {
 		return nil
 	}
 	id := m.snapshot().GetId()
-	for _, other := range a.all() {
-		if _, own := other.home.(ownHome); !own || other == m {
+	for _, other := range a.All() {
+		if _, own := other.place.(OnNode); !own || other == m {
 			continue
 		}
 		if vm := other.snapshot(); vm.GetId() == id && lifecycle.Live(vm.GetStatus().GetState()) {

@@ -16,7 +16,7 @@ import (
 )
 
 // create keeps a specification. The same one again changes nothing.
-func (a *agent) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
+func (a *Manager) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if err := a.cfg.podsOnly(); err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func newRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
 	}
 }
 
-func sameSpec(m *machine, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
+func sameSpec(m *VM, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
 	if m.left() {
 		return nil, fault.Errorf(codes.Aborted, "vm %s is just being deleted: try again", m.name)
 	}
@@ -61,8 +61,8 @@ func sameSpec(m *machine, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine,
 }
 
 // delete forgets a VM that does not run.
-func (a *agent) delete(ctx context.Context, name string) error {
-	m, err := a.machine(name)
+func (a *Manager) delete(ctx context.Context, name string) error {
+	m, err := a.Get(name)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (a *agent) delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
-	if err := (ownHome{a, name}).reclaim(ctx); err != nil {
+	if err := (OnNode{a, name}).reclaim(ctx); err != nil {
 		return fmt.Errorf("deleting vm %s: %w", name, err)
 	}
 	m.persisting.Lock() // nothing is to write into the folder any more

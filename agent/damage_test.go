@@ -12,7 +12,7 @@ import (
 // who says so; it can be killed.
 func TestDamagedStandsStill(t *testing.T) {
 	_, a := withRunning(t)
-	m, err := a.machine("web")
+	m, err := a.Get("web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestDamagedStandsStill(t *testing.T) {
 func TestDamageFoundAtResume(t *testing.T) {
 	for _, during := range []bool{true, false} {
 		w, a := withRunning(t)
-		m, err := a.machine("web")
+		m, err := a.Get("web")
 		if err != nil {
 			t.Fatal(err)
 		}

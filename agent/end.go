@@ -14,7 +14,7 @@ import (
 
 // ended notes how a VMM ended and gives back what it had. When it returns the
 // VM can be started again.
-func (a *agent) ended(m *machine, l *live, exit *shim.Exit) {
+func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
 	faultpoint.Reach("agent.end.heard")
 	l.swap(nil)
 	a.giveBack(m, l.lease)
@@ -31,12 +31,12 @@ func (a *agent) ended(m *machine, l *live, exit *shim.Exit) {
 
 // ending bounds the end of a run: its shim's, after its VMM's, and that of all that the VMM
 // has left.
-func (l *lease) ending(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *Lease) ending(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, patienceFor(endPatience, l.MemorySize))
 }
 
 // noteEnd writes down how a VM ended.
-func (a *agent) noteEnd(m *machine, exit *shim.Exit) {
+func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 	state, message := verdict(exit)
 	at := exit.Time
 	if at.IsZero() {
@@ -93,12 +93,12 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 // giveBack waits for the shim's process to end and takes back what a run had
 // of the host. What can't be is logged, and kept for the VM's next start or deletion, or
 // the agent's next start.
-func (a *agent) giveBack(m *machine, l *lease) {
+func (a *Manager) giveBack(m *VM, l *Lease) {
 	ctx, cancel := l.ending(context.WithoutCancel(a.ctx))
 	defer cancel()
-	err := waitForShim(ctx, m.home)
+	err := waitForShim(ctx, m.place)
 	if err == nil { // else what it has is still in use
-		err = m.home.giveBack(ctx, l)
+		err = m.place.giveBack(ctx, l)
 	}
 	if err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)

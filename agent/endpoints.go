@@ -27,7 +27,7 @@ type progress struct {
 
 // openEndpoints listens at the addresses of the configuration; nil: there are none.
 // VMMs are asked for metrics until ctx ends.
-func (a *agent) openEndpoints(ctx context.Context) (serve func(context.Context), err error) {
+func (a *Manager) openEndpoints(ctx context.Context) (serve func(context.Context), err error) {
 	c := a.cfg.Endpoints
 	if c.Metrics.Address == "" && c.Debug.Address == "" && c.Health.Address == "" {
 		return func(context.Context) {}, nil
@@ -57,7 +57,7 @@ func (a *agent) openEndpoints(ctx context.Context) (serve func(context.Context),
 }
 
 // guarded lets only those through who may, if that is asked for.
-func (a *agent) guarded(h http.Handler) (http.Handler, error) {
+func (a *Manager) guarded(h http.Handler) (http.Handler, error) {
 	if a.cfg.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {
 		return h, nil
 	}
@@ -68,7 +68,7 @@ func (a *agent) guarded(h http.Handler) (http.Handler, error) {
 }
 
 // liveness are the checks whose failure only a new agent mends.
-func (a *agent) liveness() []endpoints.Check {
+func (a *Manager) liveness() []endpoints.Check {
 	return []endpoints.Check{
 		{Name: "vms", Look: a.checkVMs},
 		{Name: "capabilities-watch", Look: func(context.Context) error {
@@ -87,7 +87,7 @@ func (a *agent) liveness() []endpoints.Check {
 }
 
 // readiness are the checks of all that the agent is there for.
-func (a *agent) readiness() []endpoints.Check {
+func (a *Manager) readiness() []endpoints.Check {
 	return []endpoints.Check{
 		{Name: "adoption", Look: func(context.Context) error {
 			if !a.progress.adopted.Load() {
@@ -112,15 +112,15 @@ func (a *agent) readiness() []endpoints.Check {
 }
 
 // checkVMs sees that nobody holds the VMs' locks.
-func (a *agent) checkVMs(context.Context) error {
-	for _, m := range a.all() {
+func (a *Manager) checkVMs(context.Context) error {
+	for _, m := range a.All() {
 		m.snapshot()
 	}
 	return nil
 }
 
 // checkAPI asks something that costs nothing, over the API's own socket.
-func (a *agent) checkAPI(ctx context.Context) error {
+func (a *Manager) checkAPI(ctx context.Context) error {
 	conn, err := grpc.NewClient("unix:"+a.cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (a *agent) checkAPI(ctx context.Context) error {
 }
 
 // checkDevices sees that the kubelet knows of the devices that there are.
-func (a *agent) checkDevices() error {
+func (a *Manager) checkDevices() error {
 	if !*a.cfg.DevicePlugins.Enabled {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (a *agent) checkDevices() error {
 }
 
 // renderLabels are the labels that the node should have now.
-func (a *agent) renderLabels(ctx context.Context) (endpoints.Labels, error) {
+func (a *Manager) renderLabels(ctx context.Context) (endpoints.Labels, error) {
 	doc, err := a.node.Keeper.Document(ctx)
 	if err != nil {
 		return endpoints.Labels{}, err
@@ -190,7 +190,7 @@ type listed struct {
 }
 
 // listing are all VMs, for the debug page.
-func (a *agent) listing() any {
+func (a *Manager) listing() any {
 	all := []listed{}
 	for _, vm := range a.measured() {
 		s := vm.Record.GetStatus()

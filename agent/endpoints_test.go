@@ -33,7 +33,7 @@ func TestMetricsOfOddVMs(t *testing.T) {
 	}
 	a.mu.Lock()
 	for name, vm := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
-		a.machines[name] = newMachine(name, nil, vm, a.hub, a.log)
+		a.vms[name] = newVM(name, nil, vm, a.hub, a.log)
 	}
 	a.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -77,8 +77,8 @@ func TestMetricsOfOddVMs(t *testing.T) {
 func TestPanicsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	m := newMachine("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
-	watch := &watcher{agent: a.agent, m: m}
+	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
+	watch := &watcher{manager: a.Manager, m: m}
 	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
 		watch.monitorEvent(vmm.Event{Change: change})
 	}

@@ -130,7 +130,7 @@ func (w *world) proc(vm string) *fakeProc {
 
 // testAgent is an agent in a world; leave ends it as a lost one, without a word.
 type testAgent struct {
-	*agent
+	*Manager
 	store *store.Store
 	end   context.CancelFunc
 }
@@ -166,7 +166,7 @@ func (w *world) start() *testAgent {
 	if w.host != nil {
 		h = w.host
 	}
-	a := &testAgent{agent: newAgent(ctx, cfg, st, n, h, shims, w.bootID), store: st}
+	a := &testAgent{Manager: newManager(ctx, cfg, st, n, h, shims, w.bootID), store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()

@@ -24,8 +24,8 @@ func TestHostileEvents(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m, pace: newPace()}
+	m, _ := a.Get("web")
+	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	for _, e := range []vmm.Event{
 		{Name: "LARGE", Data: large},
@@ -57,7 +57,7 @@ func TestHostileEvents(t *testing.T) {
 // down, and the record is kept.
 func TestEndOutsideOfTime(t *testing.T) {
 	_, a := withRunning(t)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	a.noteEnd(m, &shim.Exit{Reason: shim.ReasonShutdown, Time: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)})
 	if err := m.persist(); err != nil {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestEndOutsideOfTime(t *testing.T) {
 // TestMonitorThatIsSilent is told in the VM's message, and asked for again.
 func TestMonitorThatIsSilent(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	l := m.running()
 	silent := true
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
@@ -79,7 +79,7 @@ func TestMonitorThatIsSilent(t *testing.T) {
 		}
 		return l.dial(ctx, name)
 	}
-	watcher := &watcher{agent: a.agent, m: m, l: newLive(l.lease, l.shim, w.vmm, dial, nil), pace: newPace()}
+	watcher := &watcher{manager: a.Manager, m: m, l: newLive(l.lease, l.shim, w.vmm, dial, nil), pace: newPace()}
 	watcher.lostMonitor()
 	if message := m.snapshot().GetStatus().GetMessage(); strings.Contains(message, "monitor") || watcher.again == nil {
 		t.Errorf("after one try the message is %q; again: %t", message, watcher.again != nil)
@@ -101,11 +101,11 @@ func TestLostMonitorIsNoFaultYet(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	var log bytes.Buffer
 	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	gone := func(context.Context, string) (net.Conn, error) { return nil, errors.New("hung up") }
-	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, gone, nil), pace: newPace()}
+	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&Lease{}, nil, w.vmm, gone, nil), pace: newPace()}
 	watcher.lostMonitor()
 	if log.Len() > 0 {
 		t.Errorf("for a VMM that may just be ending the log has %q", &log)
@@ -120,13 +120,13 @@ func TestLostMonitorIsNoFaultYet(t *testing.T) {
 // says is heard all the same.
 func TestFloodIsHeld(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	proc := w.proc("web")
 	conn := proc.connect()
 	events := make(chan vmm.Event)
 	const burst = 3
 	watcher := &watcher{
-		agent: a.agent, m: m, l: newLive(&lease{}, conn, w.vmm, nil, nil), events: events,
+		manager: a.Manager, m: m, l: newLive(&Lease{}, conn, w.vmm, nil, nil), events: events,
 		pace: &pace{events: rate.NewLimiter(0, burst), connects: rate.NewLimiter(0, 0), complaints: rate.NewLimiter(0, 0)},
 	}
 	ended, taken := make(chan struct{}), 0
@@ -156,10 +156,10 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	a.mustCreate(t, "web")
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	connects := 0
 	lost := func(context.Context, string) (net.Conn, error) { connects++; return nil, errors.New("hung up") }
-	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
+	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&Lease{}, nil, w.vmm, lost, nil), pace: &pace{connects: rate.NewLimiter(0, 2), complaints: rate.NewLimiter(0, 0)}}
 	for range 5 {
 		watcher.lostMonitor()
 	}
@@ -172,8 +172,8 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 // become of the guest meanwhile.
 func TestMonitorThatIsThereAgain(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m, l: newLive(&lease{}, nil, w.vmm, dialer(a.shims, m.home.runDir()), nil)}
+	m, _ := a.Get("web")
+	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&Lease{}, nil, w.vmm, dialer(a.shims, m.place.runDir()), nil)}
 	w.failStep("connect", errors.New("hung up"))
 	watcher.reconnect()
 	if watcher.again == nil {
@@ -191,8 +191,8 @@ func TestMonitorThatIsThereAgain(t *testing.T) {
 // TestDroppedEventsAreMadeUpFor by asking.
 func TestDroppedEventsAreMadeUpFor(t *testing.T) {
 	_, a := withRunning(t)
-	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
+	m, _ := a.Get("web")
+	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
 	monitor, err := m.running().connected()
 	if err != nil {
 		t.Fatal(err)

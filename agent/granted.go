@@ -46,7 +46,7 @@ func grantedFiles(p *plan.Plan) []grantedFile {
 }
 
 // noteGranted writes down what is going to be given, before it is.
-func (h ownHome) noteGranted(c *choice) error {
+func (h OnNode) noteGranted(c *choice) error {
 	files := grantedFiles(c.plan)
 	if len(files) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (h ownHome) noteGranted(c *choice) error {
 	return h.writeGranted(granted{c.lease.UID, files})
 }
 
-func (h ownHome) writeGranted(g granted) error {
+func (h OnNode) writeGranted(g granted) error {
 	content, err := json.Marshal(g)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (h ownHome) writeGranted(g granted) error {
 	return atomicfile.ReplaceDurably(filepath.Join(h.stateDir(), grantedName), content, 0o600)
 }
 
-func (h ownHome) readGranted() (granted, error) {
+func (h OnNode) readGranted() (granted, error) {
 	path := filepath.Join(h.stateDir(), grantedName)
 	var g granted
 	content, err := os.ReadFile(path)
@@ -77,7 +77,7 @@ func (h ownHome) readGranted() (granted, error) {
 
 // granting adds to what noteGranted has written. It stays when the device goes: to take
 // back what is not there any more is no error.
-func (h ownHome) granting(l *lease, files []plan.File) error {
+func (h OnNode) granting(l *Lease, files []plan.File) error {
 	more := grantedFiles(&plan.Plan{Files: files})
 	if len(more) == 0 {
 		return nil
@@ -104,7 +104,7 @@ const revokePatience = 5 * time.Second
 
 // takeBackGranted takes back what a shim that was killed has left of that. It is called
 // when the VMM is gone; that there is nothing is no error.
-func (h ownHome) takeBackGranted() error {
+func (h OnNode) takeBackGranted() error {
 	g, err := h.readGranted()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -117,7 +117,7 @@ func (h ownHome) takeBackGranted() error {
 	var errs []error
 	for _, file := range g.Files {
 		what := fmt.Sprintf("taking back user %d's access to %s", g.UID, file.Path)
-		errs = append(errs, waitFor(revokePatience, what, func() error { return h.agent.host.RevokeFile(file.Path, lock, g.UID) }))
+		errs = append(errs, waitFor(revokePatience, what, func() error { return h.manager.host.RevokeFile(file.Path, lock, g.UID) }))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -51,8 +51,8 @@ func TestOneVMWithAnID(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, again := a.restore(ctx, restoreOptions{directory: dir, name: "third"}, nil)
-	_, original := a.agent.start(ctx, "web", startOptions{}, nil)
-	_, cold := a.agent.start(ctx, "web", startOptions{cold: true}, nil)
+	_, original := a.Manager.start(ctx, "web", startOptions{}, nil)
+	_, cold := a.Manager.start(ctx, "web", startOptions{cold: true}, nil)
 	for what, err := range map[string]error{"restore": again, "start": original, "cold start": cold} {
 		wantCode(t, what, err, codes.FailedPrecondition)
 		for _, want := range []string{"vm moved, which is running", "--new-identity"} {
@@ -62,7 +62,7 @@ func TestOneVMWithAnID(t *testing.T) {
 		}
 	}
 	a.wantState(t, "web", lifecycle.Saved)
-	if _, err := a.machine("third"); err == nil {
+	if _, err := a.Get("third"); err == nil {
 		t.Error("the restore that was refused left a VM")
 	}
 	if _, err := a.restore(ctx, restoreOptions{directory: dir, name: "third", newIdentity: true}, nil); err != nil {
@@ -71,7 +71,7 @@ func TestOneVMWithAnID(t *testing.T) {
 	if _, err := a.kill(ctx, "moved"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.agent.start(ctx, "web", startOptions{}, nil); err != nil {
+	if _, err := a.Manager.start(ctx, "web", startOptions{}, nil); err != nil {
 		t.Errorf("when the other has ended: %v", err)
 	}
 }

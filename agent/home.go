@@ -11,9 +11,9 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// home is where a VM lives: on the node itself (ownHome) or in a pod (podHome).
+// Placement is where a VM lives: on the node itself (ownHome) or in a pod (podHome).
 // It is what differs between the two.
-type home interface {
+type Placement interface {
 	// runDir has the sockets of a run, stateDir its logs and exit.json.
 	runDir() string
 	stateDir() string
@@ -27,12 +27,12 @@ type home interface {
 	// giveBack takes back all that a run had of the node. When ctx ends it is not waited
 	// any longer for processes that were killed. What an error leaves out is for the next
 	// try; until then nobody else gets the run's user id.
-	giveBack(ctx context.Context, l *lease) error
+	giveBack(ctx context.Context, l *Lease) error
 	// sweep does the same of a run whose shim was killed.
 	sweep(ctx context.Context) error
 	// granting notes which of an attachment's files a run's user is going to be given
 	// access to.
-	granting(l *lease, files []plan.File) error
+	granting(l *Lease, files []plan.File) error
 	// hasImage says whether an image is where a save was about to make it.
 	hasImage(ref *nodev1.ImageReference) bool
 	// refuses says why an operation is not to be had there; nil: it is. checkSave
@@ -52,8 +52,8 @@ type ground interface {
 	permits(h hypervisor.Hypervisor) error
 	// take decides what a plan depends on: the request's user, folders and
 	// descriptors. What it takes it notes in the lease, which untake gives back.
-	take(c *choice, req *vmm.PlanRequest) (*lease, error)
-	untake(l *lease)
+	take(c *choice, req *vmm.PlanRequest) (*Lease, error)
+	untake(l *Lease)
 	// refusesSave says why a run there can't be saved, though its VMM could; nil: it can.
 	refusesSave(c *choice) error
 	// prepare makes what must be there before the record is kept, acquire the

@@ -15,7 +15,7 @@ import (
 // hostFacts checks what a complete specification wants of the machine: devices that
 // can be handed over, and nodes for memory. It is read anew, as drivers are bound
 // and let go of at any time.
-func (a *agent) hostFacts(m *machine, c *choice) error {
+func (a *Manager) hostFacts(m *VM, c *choice) error {
 	if len(c.spec.GetHostDevices()) == 0 && !bindsMemory(c.spec) {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (a *agent) hostFacts(m *machine, c *choice) error {
 
 // lockedMemory is what the VMM must be able to lock: a device of the host may reach
 // any page of the guest at any time.
-func (a *agent) lockedMemory(c *choice) (uint64, error) {
+func (a *Manager) lockedMemory(c *choice) (uint64, error) {
 	h, known := a.node.Hypervisors.Get(c.spec.GetHypervisor())
 	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
 	devices := len(c.spec.GetHostDevices())
@@ -75,7 +75,7 @@ func hostNodes(host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.Fiel
 }
 
 // assign returns the device nodes, by their paths, that the VMM's user opens.
-func (a *agent) assign(m *machine, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
+func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
 	var nodes []string
 	others := a.groupsInUse(m)
 	for i, d := range s.GetHostDevices() {
@@ -108,9 +108,9 @@ func (a *agent) assign(m *machine, host *sysfs.Host, s *specv1.VirtualMachineSpe
 
 // groupsInUse are the nodes of groups that other VMs have open, and whose they are.
 // The container's own node can be opened by many.
-func (a *agent) groupsInUse(m *machine) map[string]string {
+func (a *Manager) groupsInUse(m *VM) map[string]string {
 	out := make(map[string]string)
-	for _, other := range a.all() {
+	for _, other := range a.All() {
 		l := other.running()
 		if other == m || l == nil {
 			continue

@@ -90,12 +90,12 @@ func TestHostDevices(t *testing.T) {
 	if got, least := w.proc("web").launched.LockedMemory, uint64(512<<20+1<<30); got <= least || got > least+1<<30 {
 		t.Errorf("the VMM may lock %d bytes, want somewhat more than %d", got, least)
 	}
-	_, err := a.agent.start(t.Context(), "other", startOptions{}, nil)
+	_, err := a.Manager.start(t.Context(), "other", startOptions{}, nil)
 	wantFields(t, err, "hostDevices[0].pciAddress", "group 12 is that of a device of vm web")
 
 	a.end() // the next agent knows of it by the lease
 	a = w.startWithDevices()
-	_, err = a.agent.start(t.Context(), "other", startOptions{}, nil)
+	_, err = a.Manager.start(t.Context(), "other", startOptions{}, nil)
 	wantFields(t, err, "hostDevices[0].pciAddress", "vm web")
 	_, _, err = a.save(t.Context(), "web", saveOptions{directory: filepath.Join(t.TempDir(), "image")}, func(shim.Progress) {})
 	wantCode(t, "save", err, codes.FailedPrecondition)
@@ -124,7 +124,7 @@ func TestHostDevicesFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.failStep(step, errors.New("no luck"))
-		if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err == nil {
+		if _, err := a.Manager.start(t.Context(), "web", startOptions{}, nil); err == nil {
 			t.Errorf("%s: no error", step)
 		}
 		w.wantNothingHeld(t)
@@ -147,7 +147,7 @@ func TestHostFactsRefused(t *testing.T) {
 		if _, err := a.create(t.Context(), withDevices("web", c.device)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+		_, err := a.Manager.start(t.Context(), "web", startOptions{}, nil)
 		wantFields(t, err, c.field, c.text)
 		w.wantNothingHeld(t)
 	}
@@ -159,7 +159,7 @@ func TestHostFactsRefused(t *testing.T) {
 	if _, err := a.create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+	_, err := a.Manager.start(t.Context(), "web", startOptions{}, nil)
 	wantFields(t, err, "numa.nodes[0].hostNodes", "no NUMA node 1: it has 0,2")
 }
 

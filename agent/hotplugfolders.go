@@ -60,11 +60,11 @@ func within(path, folder string) bool {
 
 // hotplugFolders are those that are there now; without one of them a VM starts all the
 // same, and can be given no disk from it.
-func (h ownHome) hotplugFolders() []string {
+func (h OnNode) hotplugFolders() []string {
 	var there []string
-	for _, folder := range h.agent.cfg.HotplugFolders {
+	for _, folder := range h.manager.cfg.HotplugFolders {
 		if err := isFolder(folder); err != nil {
-			h.agent.log.Warn("no disk can be attached from there to a VM that is started now", "hotplugFolders", folder, "vm", h.name, "error", err)
+			h.manager.log.Warn("no disk can be attached from there to a VM that is started now", "hotplugFolders", folder, "vm", h.name, "error", err)
 			continue
 		}
 		there = append(there, folder)

@@ -56,11 +56,11 @@ func TestHotplugFolders(t *testing.T) {
 // TestGranting: what an attachment gives a user is taken back with the rest.
 func TestGranting(t *testing.T) {
 	a := newWorld(t).start()
-	h := ownHome{a.agent, "web"}
+	h := OnNode{a.Manager, "web"}
 	if err := os.MkdirAll(h.stateDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l := &lease{UID: 7}
+	l := &Lease{UID: 7}
 	more := []plan.File{{Kind: plan.FilePath, Path: "/b", Granted: true}, {Kind: plan.FileReceived}, {Kind: plan.FilePath, Path: "/c", Granted: true, Write: true}}
 	if err := h.noteGranted(&choice{lease: l, plan: &plan.Plan{Files: []plan.File{{Kind: plan.FilePath, Path: "/a", Granted: true}}}}); err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ const shimPatience = 30 * time.Second
 // launch starts a VMM, for a boot or a restore, and takes everything back if
 // any step fails.
 type launch struct {
-	agent *agent
-	m     *machine
+	manager *Manager
+	m       *VM
 	// spec as the user wrote it, or as the image has it.
 	spec *specv1.VirtualMachineSpec
 	// image that the VM goes on from; nil: it boots.
@@ -85,25 +85,25 @@ func (l *launch) word() string {
 
 func (l *launch) steps(ctx context.Context, message string) error {
 	l.undo.Push("give back what was taken", func(context.Context) error {
-		l.m.home.untake(l.choice.lease)
+		l.m.place.untake(l.choice.lease)
 		return nil
 	})
 	if err := l.announce(); err != nil {
 		return err
 	}
 	// When it is announced: of two that are launched at a time one sees the other.
-	if err := l.agent.onlyOne(l.m); err != nil {
+	if err := l.manager.onlyOne(l.m); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.launch.announced")
-	if err := l.m.home.prepare(); err != nil {
+	if err := l.m.place.prepare(); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.launch.prepared")
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()
-	err := l.m.home.acquire(ctx, l)
+	err := l.m.place.acquire(ctx, l)
 	if err == nil && l.unrecorded {
 		// Without any record an agent that comes back could not adopt it.
 		err = <-kept
@@ -132,7 +132,7 @@ func (l *launch) announce() error {
 	return l.m.change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message
-		vm.Status.BootId = l.agent.bootID
+		vm.Status.BootId = l.manager.bootID
 	})
 }
 
@@ -141,7 +141,7 @@ func (l *launch) announce() error {
 func (l *launch) endShim(ctx context.Context) error {
 	ctx, cancel := l.choice.lease.ending(ctx)
 	defer cancel()
-	process, err := standing(l.m.home.process())
+	process, err := standing(l.m.place.process())
 	if process != nil {
 		defer process.Close()
 	}
@@ -201,7 +201,7 @@ func (l *launch) start(ctx context.Context) error {
 	if err := l.openSeed(); err != nil {
 		return err
 	}
-	request, err := l.m.home.request(&l.choice)
+	request, err := l.m.place.request(&l.choice)
 	if err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func (l *launch) start(ctx context.Context) error {
 		return fmt.Errorf("vm %s: %w", l.m.name, err)
 	}
 	faultpoint.Reach("agent.launch.launched")
-	l.vmmPID = l.m.home.vmmPID(launched.VMMPID)
-	dial := dialer(l.agent.shims, l.m.home.runDir())
+	l.vmmPID = l.m.place.vmmPID(launched.VMMPID)
+	dial := dialer(l.manager.shims, l.m.place.runDir())
 	monitor, err := l.choice.vmm.Connect(ctx, dial)
 	if err != nil {
 		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
@@ -235,7 +235,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	dial := dialer(l.agent.shims, l.m.home.runDir())
+	dial := dialer(l.manager.shims, l.m.place.runDir())
 	alive := newLive(l.choice.lease, l.shim, l.choice.vmm, dial, l.monitor)
 	l.m.mu.Lock()
 	l.m.live = alive
@@ -249,7 +249,7 @@ func (l *launch) settle(ctx context.Context, message string) error {
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked}
 	})
 	faultpoint.Reach("agent.launch.noted")
-	l.agent.inflate(ctx, l.m, l.monitor)
-	l.agent.watch(l.m, alive)
+	l.manager.inflate(ctx, l.m, l.monitor)
+	l.manager.watch(l.m, alive)
 	return nil
 }

@@ -37,7 +37,7 @@ func (a *testAgent) mustCreate(t *testing.T, name string) {
 
 func (a *testAgent) mustStart(t *testing.T, name string) {
 	t.Helper()
-	if _, err := a.agent.start(t.Context(), name, startOptions{}, nil); err != nil {
+	if _, err := a.Manager.start(t.Context(), name, startOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -61,7 +61,7 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 
 func (a *testAgent) wantState(t *testing.T, name string, want lifecycle.State) {
 	t.Helper()
-	m, err := a.machine(name)
+	m, err := a.Get(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestLife(t *testing.T) {
 		code codes.Code
 		want lifecycle.State // 0: there is no VM
 	}{
-		{"start of none", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.NotFound, 0},
+		{"start of none", func() error { _, err := a.Manager.start(ctx, "web", startOptions{}, nil); return err }, codes.NotFound, 0},
 		{"create without a name", func() error { _, err := a.create(ctx, &specv1.VirtualMachineSpec{}); return err }, codes.InvalidArgument, 0},
 		{"create", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
 		{"create the same", func() error { _, err := a.create(ctx, testSpec("web")); return err }, codes.OK, lifecycle.Created},
@@ -138,8 +138,8 @@ func TestLife(t *testing.T) {
 			_, _, err := a.save(ctx, "web", saveOptions{directory: "/nowhere"}, nil)
 			return err
 		}, codes.FailedPrecondition, lifecycle.Created},
-		{"start", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.OK, lifecycle.Running},
-		{"start again", func() error { _, err := a.agent.start(ctx, "web", startOptions{}, nil); return err }, codes.FailedPrecondition, lifecycle.Running},
+		{"start", func() error { _, err := a.Manager.start(ctx, "web", startOptions{}, nil); return err }, codes.OK, lifecycle.Running},
+		{"start again", func() error { _, err := a.Manager.start(ctx, "web", startOptions{}, nil); return err }, codes.FailedPrecondition, lifecycle.Running},
 		{"delete while it runs", func() error { return a.delete(ctx, "web") }, codes.FailedPrecondition, lifecycle.Running},
 		{"resume what runs", func() error { _, err := a.resume(ctx, "web", false); return err }, codes.OK, lifecycle.Running},
 		{"pause", func() error { _, err := a.pause(ctx, "web"); return err }, codes.OK, lifecycle.Paused},
@@ -154,7 +154,7 @@ func TestLife(t *testing.T) {
 		}, codes.OK, lifecycle.Stopped},
 		{"stop again", func() error { _, _, err := a.stop(ctx, "web", nil); return err }, codes.OK, lifecycle.Stopped},
 		{"kill what is stopped", func() error { _, err := a.kill(ctx, "web"); return err }, codes.OK, lifecycle.Stopped},
-		{"start paused", func() error { _, err := a.agent.start(ctx, "web", startOptions{paused: true}, nil); return err }, codes.OK, lifecycle.Paused},
+		{"start paused", func() error { _, err := a.Manager.start(ctx, "web", startOptions{paused: true}, nil); return err }, codes.OK, lifecycle.Paused},
 		{"kill", func() error { _, err := a.kill(ctx, "web"); return err }, codes.OK, lifecycle.Stopped},
 		{"delete", func() error { return a.delete(ctx, "web") }, codes.OK, 0},
 		{"delete again", func() error { return a.delete(ctx, "web") }, codes.NotFound, 0},
@@ -182,7 +182,7 @@ func TestStartTakesItselfBack(t *testing.T) {
 			a.mustCreate(t, "web")
 			broken := errors.New("broken")
 			w.failStep(step, broken)
-			_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+			_, err := a.Manager.start(t.Context(), "web", startOptions{}, nil)
 			if !errors.Is(err, broken) {
 				t.Fatalf("start: %v", err)
 			}
@@ -220,7 +220,7 @@ func TestStartOutsideItsCgroup(t *testing.T) {
 	if len(w.hooks) > 0 {
 		t.Error("nothing was launched")
 	}
-	m, err := a.machine("web")
+	m, err := a.Get("web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestStartOfCallerThatGoes(t *testing.T) {
 	a.mustCreate(t, "web")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := a.agent.start(ctx, "web", startOptions{}, nil)
+	_, err := a.Manager.start(ctx, "web", startOptions{}, nil)
 	wantCode(t, "start", err, codes.Canceled)
 	a.wantState(t, "web", lifecycle.Created)
 	w.wantNothingHeld(t)
@@ -262,14 +262,14 @@ func TestEnds(t *testing.T) {
 			w, a := withRunning(t)
 			w.proc("web").end(c.exit)
 			a.waitForState(t, "web", c.want)
-			m, err := a.machine("web")
+			m, err := a.Get("web")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if panicked := c.exit != nil && c.exit.Reason == shim.ReasonPanicked; (m.panics.Load() == 1) != panicked {
 				t.Errorf("%d panics are counted", m.panics.Load())
 			}
-			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err != nil {
+			if _, err := a.Manager.start(t.Context(), "web", startOptions{}, nil); err != nil {
 				t.Errorf("starting again: %v", err)
 			}
 			if _, err := a.kill(t.Context(), "web"); err != nil {
@@ -305,7 +305,7 @@ func TestMonitorEvents(t *testing.T) {
 		t.Errorf("events %q, want %q", seen, want)
 	}
 	a.wantState(t, "web", lifecycle.Paused)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	if g := m.snapshot().GetStatus().GetGuest(); !g.GetPanicked() || !g.GetAgentConnected() {
 		t.Errorf("guest: %v", g)
 	}

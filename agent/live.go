@@ -22,10 +22,10 @@ import (
 // leaseName is the file in a VM's run folder with what the run has of the host.
 const leaseName = "lease.json"
 
-// lease is what one run of a VM has of the host. It is written down before
+// Lease is what one run of a VM has of the host. It is written down before
 // anything of it is made, so that whatever happens to the agent, the next one
 // knows what to take back.
-type lease struct {
+type Lease struct {
 	// RunID tells this run's exit.json from an earlier one's.
 	RunID  string      `json:"runId"`
 	Start  time.Time   `json:"start"`
@@ -56,7 +56,7 @@ type lease struct {
 }
 
 // searched is where the run's processes are looked for: without a cgroup everywhere.
-func (l *lease) searched() host.Cgroup {
+func (l *Lease) searched() host.Cgroup {
 	if l.Outside {
 		return host.Cgroup{}
 	}
@@ -64,14 +64,14 @@ func (l *lease) searched() host.Cgroup {
 }
 
 // devices are all nodes that the user was given access to.
-func (l *lease) devices() []string {
+func (l *Lease) devices() []string {
 	if l.Device == "" {
 		return l.VFIO
 	}
 	return append([]string{l.Device}, l.VFIO...)
 }
 
-func (l *lease) write(runDir string) error {
+func (l *Lease) write(runDir string) error {
 	content, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -81,13 +81,13 @@ func (l *lease) write(runDir string) error {
 
 // readLease reads a run folder's lease. The error wraps fs.ErrNotExist if it
 // has none.
-func readLease(runDir string) (*lease, error) {
+func readLease(runDir string) (*Lease, error) {
 	path := filepath.Join(runDir, leaseName)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	l := new(lease)
+	l := new(Lease)
 	if err := json.Unmarshal(content, l); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -96,7 +96,7 @@ func readLease(runDir string) (*lease, error) {
 
 // live is a VM's VMM while it runs.
 type live struct {
-	lease *lease
+	lease *Lease
 	shim  Shim
 	vmm   vmm.VMM
 	dial  vmm.Dialer
@@ -109,7 +109,7 @@ type live struct {
 	damage  string      // what is wrong with the image that memory is mapped from
 }
 
-func newLive(l *lease, s Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
+func newLive(l *Lease, s Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
 	return &live{lease: l, shim: s, vmm: v, dial: dial, monitor: monitor, over: make(chan struct{})}
 }
 

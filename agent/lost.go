@@ -59,7 +59,7 @@ func plight(p ShimProcess) string {
 type noter func(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine))
 
 // lose notes in a VM that its shim is lost.
-func (a *agent) lose(m *machine, p ShimProcess, why error, note noter) {
+func (a *Manager) lose(m *VM, p ShimProcess, why error, note noter) {
 	m.mu.Lock()
 	m.live, m.lost = nil, p
 	m.mu.Unlock()
@@ -68,7 +68,7 @@ func (a *agent) lose(m *machine, p ShimProcess, why error, note noter) {
 }
 
 // giveUp notes a shim that was lost while it was watched.
-func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
+func (a *Manager) giveUp(m *VM, l *live, process ShimProcess, err error) {
 	l.swap(nil)
 	a.lose(m, process, err, m.note)
 	close(l.over)
@@ -76,12 +76,12 @@ func (a *agent) giveUp(m *machine, l *live, process ShimProcess, err error) {
 
 // lost notes a shim that is lost when the agent comes back.
 func (ad *adoption) lost(process ShimProcess, err error) {
-	ad.agent.lose(ad.m, process, err, ad.observe)
+	ad.manager.lose(ad.m, process, err, ad.observe)
 }
 
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
 // may run, or has left something that does.
-func (a *agent) claimUser(name string) {
+func (a *Manager) claimUser(name string) {
 	l, err := readLease(a.store.RunDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -99,7 +99,7 @@ const killedSilent = "killed: its shim did not answer"
 
 // killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
 // with it.
-func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (*nodev1.VirtualMachine, error) {
+func (a *Manager) killLost(ctx context.Context, m *VM, process ShimProcess) (*nodev1.VirtualMachine, error) {
 	err := a.endLost(ctx, m, process, func() (note func(), err error) {
 		if err := process.Kill(); err != nil {
 			return nil, err
@@ -110,14 +110,14 @@ func (a *agent) killLost(ctx context.Context, m *machine, process ShimProcess) (
 }
 
 // awaitLost notes the end of a lost shim that ends by itself.
-func (a *agent) awaitLost(m *machine, process ShimProcess) {
-	if waitForShim(a.ctx, m.home) != nil {
+func (a *Manager) awaitLost(m *VM, process ShimProcess) {
+	if waitForShim(a.ctx, m.place) != nil {
 		return // the agent ends, or it isn't known
 	}
 	err := a.endLost(a.ctx, m, process, func() (note func(), err error) {
-		l, err := readLease(m.home.runDir())
+		l, err := readLease(m.place.runDir())
 		if err != nil {
-			l = new(lease) // how it ended can't be told
+			l = new(Lease) // how it ended can't be told
 		}
 		exit := a.exitOf(m, l.RunID)
 		return func() { a.noteEnd(m, exit) }, nil
@@ -129,7 +129,7 @@ func (a *agent) awaitLost(m *machine, process ShimProcess) {
 
 // endLost takes back what a lost shim had, after its end has been seen to. Of several
 // who are at it one does it: afterwards the folders may be another run's.
-func (a *agent) endLost(ctx context.Context, m *machine, process ShimProcess, end func() (note func(), err error)) error {
+func (a *Manager) endLost(ctx context.Context, m *VM, process ShimProcess, end func() (note func(), err error)) error {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()
@@ -146,7 +146,7 @@ func (a *agent) endLost(ctx context.Context, m *machine, process ShimProcess, en
 	if err != nil {
 		return err
 	}
-	if err := m.home.sweep(context.WithoutCancel(ctx)); err != nil {
+	if err := m.place.sweep(context.WithoutCancel(ctx)); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 	m.mu.Lock()

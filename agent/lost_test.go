@@ -22,7 +22,7 @@ func (w *world) wantUnharmed(t *testing.T, a *testAgent, p *fakeProc, before []s
 	if after := w.holding(); len(after) != len(before) {
 		t.Errorf("held %q, and before %q", after, before)
 	}
-	_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+	_, err := a.Manager.start(t.Context(), "web", startOptions{}, nil)
 	wantCode(t, "start", err, codes.FailedPrecondition)
 	wantCode(t, "delete", a.delete(t.Context(), "web"), codes.FailedPrecondition)
 	if _, err := a.kill(t.Context(), "web"); !errors.Is(err, unix.EMFILE) || !p.alive() {

@@ -19,12 +19,12 @@ import (
 // errKilled is the cause with which kill ends a start or a restore under way.
 var errKilled = fault.Errorf(codes.Aborted, "the VM was killed meanwhile")
 
-// machine is one VM: its record, the operation under way, and what runs.
-type machine struct {
-	name string
-	home home
-	hub  *events.Hub
-	log  *slog.Logger
+// VM is one VM: its record, the operation under way, and what runs.
+type VM struct {
+	name  string
+	place Placement
+	hub   *events.Hub
+	log   *slog.Logger
 
 	// panics is how many the guest has had, as far as they were reported.
 	panics atomic.Uint64
@@ -55,38 +55,38 @@ func notFound(name string) error {
 	return fault.Errorf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
 }
 
-func newMachine(name string, h home, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *machine {
-	return &machine{
-		name: name, home: h, hub: hub, record: record,
+func newVM(name string, h Placement, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *VM {
+	return &VM{
+		name: name, place: h, hub: hub, record: record,
 		log:  log.With("vm", name, "id", record.GetId()),
 		slot: make(chan struct{}, 1),
 	}
 }
 
 // leave has every operation find that the VM is no more.
-func (m *machine) leave() {
+func (m *VM) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.gone = true
 }
 
-func (m *machine) left() bool {
+func (m *VM) left() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone
 }
 
 // snapshot is the VM as it is now; it is not to be changed.
-func (m *machine) snapshot() *nodev1.VirtualMachine {
+func (m *VM) snapshot() *nodev1.VirtualMachine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.record
 }
 
-func (m *machine) state() lifecycle.State { return m.snapshot().GetStatus().GetState() }
+func (m *VM) state() lifecycle.State { return m.snapshot().GetStatus().GetState() }
 
 // running is what runs, or nil.
-func (m *machine) running() *live {
+func (m *VM) running() *live {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live
@@ -94,13 +94,13 @@ func (m *machine) running() *live {
 
 // change replaces the record by a changed copy and tells those who watch. It
 // refuses a state that can't follow the present one.
-func (m *machine) change(mutate func(*nodev1.VirtualMachine)) error {
+func (m *VM) change(mutate func(*nodev1.VirtualMachine)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changeLocked(mutate)
 }
 
-func (m *machine) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
+func (m *VM) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 	before := m.record
 	after := proto.CloneOf(before)
 	if after.Status == nil {
@@ -123,7 +123,7 @@ func (m *machine) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 }
 
 // persist writes the record as it is now.
-func (m *machine) persist() error {
+func (m *VM) persist() error {
 	m.persisting.Lock()
 	defer m.persisting.Unlock()
 	m.mu.Lock()
@@ -132,11 +132,11 @@ func (m *machine) persist() error {
 	if gone {
 		return nil
 	}
-	return m.home.keep(record)
+	return m.place.keep(record)
 }
 
 // become changes the state and persists it.
-func (m *machine) become(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) error {
+func (m *VM) become(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) error {
 	err := m.change(func(vm *nodev1.VirtualMachine) {
 		vm.Status.State, vm.Status.Message = s, message
 		for _, f := range mutate {
@@ -151,7 +151,7 @@ func (m *machine) become(s lifecycle.State, message string, mutate ...func(*node
 
 // note is become for what has happened already: that it can't be written down
 // is logged, and the record in memory is right all the same.
-func (m *machine) note(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
+func (m *VM) note(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	if err := m.become(s, message, mutate...); err != nil {
 		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
 	}
@@ -159,13 +159,13 @@ func (m *machine) note(s lifecycle.State, message string, mutate ...func(*nodev1
 
 // moved notes a change that nobody asked for, or that was asked for just now. In other
 // states, such as saving, pauses are part of what is being done.
-func (m *machine) moved(from, to lifecycle.State, message string) {
+func (m *VM) moved(from, to lifecycle.State, message string) {
 	for !m.movedSince(m.snapshot(), from, to, message) {
 	}
 }
 
 // movedSince is moved if the VM is as it was before, which it reports.
-func (m *machine) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
+func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
 	m.mu.Lock()
 	if m.record != before {
 		m.mu.Unlock()
@@ -196,7 +196,7 @@ func stamp(told time.Time) *timestamppb.Timestamp {
 }
 
 // publish tells those who watch of something that is not a change of state.
-func (m *machine) publish(e *nodev1.Event) {
+func (m *VM) publish(e *nodev1.Event) {
 	vm := m.snapshot()
 	if e.Time == nil {
 		e.Time = timestamppb.Now()
@@ -208,7 +208,7 @@ func (m *machine) publish(e *nodev1.Event) {
 
 // begin takes the VM for an operation, waiting for another that is short. The
 // verdict is Do, with the VM taken until done is called, or Already.
-func (m *machine) begin(ctx context.Context, op lifecycle.Operation) (verdict lifecycle.Verdict, done func(), err error) {
+func (m *VM) begin(ctx context.Context, op lifecycle.Operation) (verdict lifecycle.Verdict, done func(), err error) {
 	// Looked at twice: an operation that takes long is not waited for, and one
 	// that was waited for has changed the state.
 	if _, err := m.check(op); err != nil {
@@ -231,8 +231,8 @@ func (m *machine) begin(ctx context.Context, op lifecycle.Operation) (verdict li
 	return verdict, func() { <-m.slot }, nil
 }
 
-func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
-	if err := m.home.refuses(op); err != nil {
+func (m *VM) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
+	if err := m.place.refuses(op); err != nil {
 		return lifecycle.Refuse, err
 	}
 	m.mu.Lock()
@@ -253,7 +253,7 @@ func (m *machine) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
 }
 
 // interruptible makes a context for a start or a restore that kill may end.
-func (m *machine) interruptible(ctx context.Context) (context.Context, func()) {
+func (m *VM) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	m.mu.Lock()
 	m.interrupt = cancel

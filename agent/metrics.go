@@ -12,7 +12,7 @@ import (
 )
 
 // newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
-func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
+func (a *Manager) newMetrics(ctx context.Context) *metrics.Metrics {
 	node, err := a.nodeName()
 	if err != nil {
 		a.log.Warn("the node's name is not known: metrics have none", "error", err)
@@ -34,9 +34,9 @@ func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
 }
 
 // measured are the VMs as the metrics want them.
-func (a *agent) measured() []metrics.VM {
+func (a *Manager) measured() []metrics.VM {
 	var all []metrics.VM
-	for _, m := range a.all() {
+	for _, m := range a.All() {
 		record := m.snapshot()
 		vm := metrics.VM{
 			Name: m.name, Record: record, Panics: m.panics.Load(),
@@ -51,7 +51,7 @@ func (a *agent) measured() []metrics.VM {
 }
 
 // sampler asks the VMM, unless it is busy with something else or can't be asked.
-func (m *machine) sampler() vmm.Sampler {
+func (m *VM) sampler() vmm.Sampler {
 	l := m.running()
 	if s := m.state(); l == nil || (s != lifecycle.Running && s != lifecycle.Paused) {
 		return nil
@@ -65,7 +65,7 @@ func (m *machine) sampler() vmm.Sampler {
 }
 
 // threads is how a hypervisor's are called; the configuration counts more.
-func (a *agent) threads(name string) hypervisor.ThreadNames {
+func (a *Manager) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
 	if h, ok := a.node.Hypervisors.Get(name); ok {
 		if namer, ok := hypervisor.As[hypervisor.ThreadNamer](h); ok {
@@ -79,7 +79,7 @@ func (a *agent) threads(name string) hypervisor.ThreadNames {
 }
 
 // ram is the mount for guests' memory, where there is one.
-func (a *agent) ram() (metrics.RAM, bool) {
+func (a *Manager) ram() (metrics.RAM, bool) {
 	h, ok := a.host.(interface {
 		MemoryUsage() (size, used uint64, ok bool)
 	})

@@ -19,7 +19,7 @@ func FuzzKept(f *testing.F) {
 	f.Add([]byte(``))
 	f.Fuzz(func(t *testing.T, kept []byte) {
 		proc := &fuzzedShim{welcome: shim.Welcome{Keep: kept, Pod: &shim.Pod{RunDir: "/run/vmlet", RunID: "its own"}}}
-		h := &podHome{conn: proc}
+		h := &podPlacement{conn: proc}
 		l, err := h.kept(proc.welcome)
 		if err != nil {
 			return
@@ -77,7 +77,7 @@ func TestPodNotesAreNotTaken(t *testing.T) {
 	second := w.start()
 	n.servePod(t, second)
 	come(t, "it is adopted", second.is(lifecycle.Running))
-	for _, m := range second.all() {
+	for _, m := range second.All() {
 		vm := m.snapshot()
 		if disks := append(vm.GetSpec().GetDisks(), vm.GetStatus().GetEffectiveSpec().GetDisks()...); len(disks) > 0 {
 			t.Errorf("it has %v", disks)

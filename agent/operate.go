@@ -16,8 +16,8 @@ import (
 )
 
 // operate does something short with a VM's monitor.
-func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *machine, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
-	m, err := a.machine(name)
+func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,12 @@ func (a *agent) operate(ctx context.Context, name string, op lifecycle.Operation
 
 // endedMeanwhile is what an operation says of a VM that has ended since it was
 // looked at.
-func endedMeanwhile(m *machine) error {
+func endedMeanwhile(m *VM) error {
 	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
 }
 
-func (a *agent) pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+func (a *Manager) pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		if err := monitor.Pause(ctx); err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (a *agent) pause(ctx context.Context, name string) (*nodev1.VirtualMachine,
 	})
 }
 
-func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+func (a *Manager) resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		whole := func() error {
 			if l := m.running(); l != nil && !allowDamaged {
 				return l.checkWhole(name)
@@ -93,7 +93,7 @@ func (a *agent) resume(ctx context.Context, name string, allowDamaged bool) (*no
 // goOn lets a guest run. The shim is asked first: one that has not run since its restore
 // or a save must find its disks as they were. It knows that, whatever has become of the
 // agent meanwhile.
-func goOn(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+func goOn(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 	if l := m.running(); l != nil {
 		err := l.shim.Resume(ctx)
 		if changedDisk(err) {
@@ -111,8 +111,8 @@ func changedDisk(err error) bool {
 	return errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk
 }
 
-func (a *agent) reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *machine, monitor vmm.Monitor) error {
+func (a *Manager) reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		err := monitor.Reset(ctx)
 		if err != nil {
 			err = errors.Join(err, a.standsStill(m, monitor, err))
@@ -123,7 +123,7 @@ func (a *agent) reset(ctx context.Context, name string) (*nodev1.VirtualMachine,
 
 // standsStill notes that a guest runs no more, after what went wrong with it: a VMM may
 // have ended it, and not have got it to begin again.
-func (a *agent) standsStill(m *machine, monitor vmm.Monitor, why error) error {
+func (a *Manager) standsStill(m *VM, monitor vmm.Monitor, why error) error {
 	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
 	defer cancel()
 	status, err := monitor.Status(ctx)
@@ -135,8 +135,8 @@ func (a *agent) standsStill(m *machine, monitor vmm.Monitor, why error) error {
 
 // stop presses the power button, and kills the VM after its grace period;
 // killed says that it came to that.
-func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
-	m, err := a.machine(name)
+func (a *Manager) stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, false, err
 	}
@@ -183,7 +183,7 @@ func (a *agent) stop(ctx context.Context, name string, grace *time.Duration) (vm
 
 // wake lets a paused guest run so that it can shut down. An error means that it must
 // not; other failures show when it doesn't shut down.
-func (a *agent) wake(ctx context.Context, m *machine, l *live) error {
+func (a *Manager) wake(ctx context.Context, m *VM, l *live) error {
 	monitor, err := l.connected()
 	if err == nil {
 		err = goOn(ctx, m, monitor)
@@ -198,7 +198,7 @@ func (a *agent) wake(ctx context.Context, m *machine, l *live) error {
 }
 
 // press presses the power button and waits until the VM has ended.
-func (a *agent) press(ctx context.Context, m *machine, l *live, before lifecycle.State, grace time.Duration) error {
+func (a *Manager) press(ctx context.Context, m *VM, l *live, before lifecycle.State, grace time.Duration) error {
 	_, err := l.shim.Stop(ctx, grace)
 	if err := over(ctx, l, err); err != nil {
 		if ctx.Err() == nil {
@@ -227,8 +227,8 @@ func over(ctx context.Context, l *live, err error) error {
 }
 
 // kill ends a VM at once, whatever is being done with it.
-func (a *agent) kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
-	m, err := a.machine(name)
+func (a *Manager) kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ const killPatience = 20 * time.Second
 
 // killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
 // dies with it.
-func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
+func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
 	patient, cancel := context.WithTimeout(ctx, patienceFor(killPatience, l.lease.MemorySize))
 	defer cancel()
 	_, err := l.shim.Kill(patient)
@@ -274,7 +274,7 @@ func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
 	if err == nil || ctx.Err() != nil || patient.Err() == nil {
 		return err
 	}
-	process, errProcess := standing(m.home.process())
+	process, errProcess := standing(m.place.process())
 	if errProcess != nil {
 		return errors.Join(err, errProcess)
 	}
@@ -296,7 +296,7 @@ func (a *agent) killLive(ctx context.Context, m *machine, l *live) error {
 }
 
 // settled waits until nothing is under way and returns what runs then.
-func (a *agent) settled(ctx context.Context, m *machine) (*live, error) {
+func (a *Manager) settled(ctx context.Context, m *VM) (*live, error) {
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()

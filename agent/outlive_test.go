@@ -41,7 +41,7 @@ func (w *world) wantUserReserved(t *testing.T, a *testAgent, name string) {
 	}
 	a.mustCreate(t, name)
 	a.mustStart(t, name)
-	vm, _ := a.machine(name)
+	vm, _ := a.Get(name)
 	if uid := vm.snapshot().GetStatus().GetProcess().GetUid(); uid == 1000 {
 		t.Errorf("%s has got user id %d", name, uid)
 	}
@@ -64,7 +64,7 @@ func TestProcessThatCantBeEnded(t *testing.T) {
 	a.wantState(t, "web", lifecycle.Stopped)
 	refused := func(a *testAgent) {
 		t.Helper()
-		_, err := a.agent.start(t.Context(), "web", startOptions{}, nil)
+		_, err := a.Manager.start(t.Context(), "web", startOptions{}, nil)
 		wantCode(t, "start", err, codes.FailedPrecondition)
 		if err == nil || !strings.Contains(err.Error(), "does not end") {
 			t.Errorf("start: %v", err)
@@ -132,7 +132,7 @@ func TestFailedStartLeavesAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.failStep("connect", errors.New("broken"))
-	if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err == nil {
+	if _, err := a.Manager.start(t.Context(), "web", startOptions{}, nil); err == nil {
 		t.Fatal("it has started")
 	}
 	w.failStep("connect", nil)
@@ -225,7 +225,7 @@ func TestNextAgentEndsWhatForks(t *testing.T) {
 	}
 	defer real.Close()
 	uid := uint32(2_000_000_004 + 2*os.Getpid()) // who nobody else on the machine is
-	l := &lease{RunID: "run", UID: uid, Cgroup: real.PlanCgroup("web", 0)}
+	l := &Lease{RunID: "run", UID: uid, Cgroup: real.PlanCgroup("web", 0)}
 
 	a := w.start()
 	a.mustCreate(t, "web")

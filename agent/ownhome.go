@@ -22,57 +22,57 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// ownHome is that of a VM on the node itself: the agent starts its shim, and
+// OnNode is that of a VM on the node itself: the agent starts its shim, and
 // gives it a user, a cgroup and a place for its RAM.
-type ownHome struct {
-	agent *agent
-	name  string
+type OnNode struct {
+	manager *Manager
+	name    string
 }
 
-func (h ownHome) runDir() string   { return h.agent.store.RunDir(h.name) }
-func (h ownHome) stateDir() string { return h.agent.store.StateDir(h.name) }
+func (h OnNode) runDir() string   { return h.manager.store.RunDir(h.name) }
+func (h OnNode) stateDir() string { return h.manager.store.StateDir(h.name) }
 
-func (h ownHome) keep(vm *nodev1.VirtualMachine) error { return h.agent.store.Save(vm) }
+func (h OnNode) keep(vm *nodev1.VirtualMachine) error { return h.manager.store.Save(vm) }
 
-func (h ownHome) dial(ctx context.Context) (Shim, error) { return h.agent.shims.Dial(ctx, h.runDir()) }
+func (h OnNode) dial(ctx context.Context) (Shim, error) { return h.manager.shims.Dial(ctx, h.runDir()) }
 
-func (h ownHome) process() (ShimProcess, error) { return h.agent.shims.Process(h.runDir()) }
+func (h OnNode) process() (ShimProcess, error) { return h.manager.shims.Process(h.runDir()) }
 
-func (h ownHome) refuses(op lifecycle.Operation) error {
+func (h OnNode) refuses(op lifecycle.Operation) error {
 	if op == lifecycle.Start || op == lifecycle.Restore {
-		return h.agent.cfg.podsOnly()
+		return h.manager.cfg.podsOnly()
 	}
 	return nil
 }
 
-func (ownHome) hasImage(ref *nodev1.ImageReference) bool { return imageIs(ref) }
+func (OnNode) hasImage(ref *nodev1.ImageReference) bool { return imageIs(ref) }
 
-func (h ownHome) checkSave(o saveOptions) error { return h.agent.checkTarget(o.directory) }
+func (h OnNode) checkSave(o saveOptions) error { return h.manager.checkTarget(o.directory) }
 
-func (h ownHome) vmm(name string) (vmm.VMM, error) { return h.agent.node.VMM(name) }
-func (h ownHome) vmms() ([]string, error)          { return h.agent.node.VMMNames() }
+func (h OnNode) vmm(name string) (vmm.VMM, error) { return h.manager.node.VMM(name) }
+func (h OnNode) vmms() ([]string, error)          { return h.manager.node.VMMNames() }
 
-func (ownHome) permits(hypervisor.Hypervisor) error { return nil }
-func (ownHome) refusesSave(*choice) error           { return nil }
+func (OnNode) permits(hypervisor.Hypervisor) error { return nil }
+func (OnNode) refusesSave(*choice) error           { return nil }
 
-func (ownHome) shimPID(told int) int { return told }
-func (ownHome) vmmPID(told int) int  { return told }
+func (OnNode) shimPID(told int) int { return told }
+func (OnNode) vmmPID(told int) int  { return told }
 
 // giveBack takes back all of a lease, and at last the user id and the run folder that the
 // lease is in. If something can't be taken back both stay, for the next try.
-func (h ownHome) giveBack(ctx context.Context, l *lease) error {
+func (h OnNode) giveBack(ctx context.Context, l *Lease) error {
 	err := h.takeBack(ctx, l)
 	if l.out = err != nil; l.out {
 		return err
 	}
 	h.untake(l)
-	return errors.Join(removeRemains(h.runDir()), h.agent.store.RemoveRunDir(h.name))
+	return errors.Join(removeRemains(h.runDir()), h.manager.store.RemoveRunDir(h.name))
 }
 
 // takeBack takes rights away also from processes that can't be ended. What these use stays:
 // they would fill the folder again, and have the tap and the cgroup.
-func (h ownHome) takeBack(ctx context.Context, l *lease) error {
-	own := h.agent.host
+func (h OnNode) takeBack(ctx context.Context, l *Lease) error {
+	own := h.manager.host
 	errEnd := own.EndProcesses(ctx, l.searched(), l.UID)
 	errs := []error{errEnd, own.RemoveTaps(l.RunID)}
 	for _, device := range l.devices() {
@@ -86,21 +86,21 @@ func (h ownHome) takeBack(ctx context.Context, l *lease) error {
 }
 
 // sweep goes by the VM's name alone where there is no lease.
-func (h ownHome) sweep(ctx context.Context) error {
+func (h OnNode) sweep(ctx context.Context) error {
 	l, err := readLease(h.runDir())
 	if err == nil {
 		ctx, cancel := l.ending(ctx)
 		defer cancel()
 		return h.giveBack(ctx, l)
 	}
-	_, errSweep := h.agent.host.Sweep(func(vm string) bool { return vm != h.name })
-	return errors.Join(errSweep, h.takeBackGranted(), removeVMMFolder(ctx, h.stateDir()), h.agent.store.RemoveRunDir(h.name))
+	_, errSweep := h.manager.host.Sweep(func(vm string) bool { return vm != h.name })
+	return errors.Join(errSweep, h.takeBackGranted(), removeVMMFolder(ctx, h.stateDir()), h.manager.store.RemoveRunDir(h.name))
 }
 
 // reclaim takes back what could not be taken back at the end of the VM's last run. As long
 // as that is so the VM is neither started nor deleted: a process of that run may write to
 // its disks, and the lease is the only note of what is still out.
-func (h ownHome) reclaim(ctx context.Context) error {
+func (h OnNode) reclaim(ctx context.Context) error {
 	l, err := readLease(h.runDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -115,21 +115,21 @@ func (h ownHome) reclaim(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-	case h.agent.leased(h.name):
+	case h.manager.leased(h.name):
 		return fault.Errorf(codes.FailedPrecondition, "what its last run had of the host can't be taken back: %w", err)
 	default:
-		h.agent.log.Error("taking back what the VM had of the host", "vm", h.name, "error", err)
+		h.manager.log.Error("taking back what the VM had of the host", "vm", h.name, "error", err)
 	}
 	return nil
 }
 
-func (h ownHome) untake(l *lease) {
+func (h OnNode) untake(l *Lease) {
 	if !l.out {
-		h.agent.host.ReleaseUser(l.UID, h.name)
+		h.manager.host.ReleaseUser(l.UID, h.name)
 	}
 }
 
-func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
+func (h OnNode) take(c *choice, req *vmm.PlanRequest) (*Lease, error) {
 	var err error
 	if req.MemoryPath, err = h.memoryPath(c, req); err != nil {
 		return nil, err
@@ -138,15 +138,15 @@ func (h ownHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 	req.Taps, req.Seed = descriptors(c.spec)
 	req.BlockDevices = blockDevices(c.spec)
 	req.HotplugFolders = h.hotplugFolders()
-	uid, err := h.agent.host.TakeUser(h.name)
+	uid, err := h.manager.host.TakeUser(h.name)
 	if err != nil {
 		return nil, fault.Errorf(codes.ResourceExhausted, "%w", err)
 	}
 	req.User = &plan.User{UID: uid, GID: uid}
-	return &lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.agent.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
+	return &Lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.manager.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
 }
 
-func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
+func (h OnNode) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 	var pageSize uint64
 	if huge := c.spec.GetMemory().GetHugePages(); huge != nil {
 		var err error
@@ -154,12 +154,12 @@ func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 			return "", fault.Invalid("memory.hugePages.pageSize", "%v", err)
 		}
 	}
-	path, err := h.agent.host.MemoryPath(h.name, c.id, pageSize)
+	path, err := h.manager.host.MemoryPath(h.name, c.id, pageSize)
 	if err != nil {
 		return "", fault.Errorf(codes.FailedPrecondition, "memory.hugePages: %w", err)
 	}
 	lazy := req.Image != nil && req.Image.Lazy
-	if room, size := h.agent.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !lazy && size > room {
+	if room, size := h.manager.host.MemoryRoom(), c.plannedMemory(); pageSize == 0 && !lazy && size > room {
 		return "", fault.Invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
 			spec.FormatQuantity(size), spec.ShortQuantity(room))
 	}
@@ -168,16 +168,16 @@ func (h ownHome) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 
 // prepare makes the folder that the shim wants at once, which a VM that is only
 // now restored does not have yet.
-func (h ownHome) prepare() error {
-	if err := h.agent.store.MakeStateDir(h.name); err != nil {
+func (h OnNode) prepare() error {
+	if err := h.manager.store.MakeStateDir(h.name); err != nil {
 		return fmt.Errorf("making the VM's folder: %w", err)
 	}
 	return nil
 }
 
 // acquire makes what the VMM needs, the slow things side by side.
-func (h ownHome) acquire(ctx context.Context, l *launch) error {
-	st, own, lease := h.agent.store, h.agent.host, l.choice.lease
+func (h OnNode) acquire(ctx context.Context, l *launch) error {
+	st, own, lease := h.manager.store, h.manager.host, l.choice.lease
 	if err := h.reclaim(ctx); err != nil {
 		return fmt.Errorf("vm %s: %w", h.name, err)
 	}
@@ -241,11 +241,11 @@ func (h ownHome) acquire(ctx context.Context, l *launch) error {
 	return err
 }
 
-func (h ownHome) startShim(ctx context.Context, l *launch, within func(start func(*syscall.SysProcAttr) (int, error)) error) (Shim, int, error) {
+func (h OnNode) startShim(ctx context.Context, l *launch, within func(start func(*syscall.SysProcAttr) (int, error)) error) (Shim, int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
 	defer cancel()
-	return h.agent.shims.Start(ctx, shim.StartOptions{
-		Binary:   h.agent.cfg.Shim,
+	return h.manager.shims.Start(ctx, shim.StartOptions{
+		Binary:   h.manager.cfg.Shim,
 		RunDir:   h.runDir(),
 		StateDir: h.stateDir(),
 		RunID:    l.choice.lease.RunID,
@@ -256,7 +256,7 @@ func (h ownHome) startShim(ctx context.Context, l *launch, within func(start fun
 }
 
 // openTaps opens them in the order in which descriptors has numbered them.
-func (h ownHome) openTaps(l *launch) error {
+func (h OnNode) openTaps(l *launch) error {
 	for i, n := range l.choice.spec.GetNetworks() {
 		tap := n.GetTap()
 		if tap == nil {
@@ -265,7 +265,7 @@ func (h ownHome) openTaps(l *launch) error {
 		if err := h.noteTap(tap.GetDevice()); err != nil {
 			return err
 		}
-		f, name, err := h.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.choice.lease.RunID})
+		f, name, err := h.manager.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.choice.lease.RunID})
 		if err != nil {
 			return fault.Errorf(codes.FailedPrecondition, "networks[%d].tap: %w", i, err)
 		}
@@ -275,10 +275,10 @@ func (h ownHome) openTaps(l *launch) error {
 	return nil
 }
 
-func (ownHome) request(c *choice) (shim.Launch, error) { return shim.Launch{Plan: c.plan}, nil }
+func (OnNode) request(c *choice) (shim.Launch, error) { return shim.Launch{Plan: c.plan}, nil }
 
 // waitForShim returns when no shim runs in a home.
-func waitForShim(ctx context.Context, h home) error {
+func waitForShim(ctx context.Context, h Placement) error {
 	process, err := standing(h.process())
 	if process == nil {
 		return err

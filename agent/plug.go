@@ -31,8 +31,8 @@ const (
 
 // plugging is one device that comes or goes.
 type plugging struct {
-	agent *agent
-	m     *machine
+	manager *Manager
+	m       *VM
 	// live is nil if nothing runs.
 	live    *live
 	plugger vmm.Plugger
@@ -41,8 +41,8 @@ type plugging struct {
 }
 
 // plug takes a VM for a change of its devices.
-func (a *agent) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
-	m, err := a.machine(name)
+func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +50,7 @@ func (a *agent) plug(ctx context.Context, name string, op lifecycle.Operation) (
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plugging{agent: a, m: m}
+	p := &plugging{manager: a, m: m}
 	if err := p.begin(); err != nil {
 		done()
 		return nil, nil, fmt.Errorf("vm %s: %w", name, err)
@@ -61,7 +61,7 @@ func (a *agent) plug(ctx context.Context, name string, op lifecycle.Operation) (
 func (p *plugging) begin() error {
 	vm := p.m.snapshot()
 	if !lifecycle.Live(vm.GetStatus().GetState()) {
-		p.complete = p.agent.completed(vm)
+		p.complete = p.manager.completed(vm)
 		return nil
 	}
 	if p.live = p.m.running(); p.live == nil {
@@ -78,7 +78,7 @@ func (p *plugging) begin() error {
 
 // completed is the specification that a VM which doesn't run would have, as far as it
 // can be told: what it runs on is chosen at its start.
-func (a *agent) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
+func (a *Manager) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
 	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
 	if v, err := a.node.VMM(vm.GetSpec().GetVmm()); err == nil {
 		target = a.target(vm.GetId(), "", v)
@@ -87,7 +87,7 @@ func (a *agent) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec 
 }
 
 // attach gives a VM one more device and returns its name.
-func (a *agent) attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
+func (a *Manager) attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
 	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
 	if device.disk == nil && device.network == nil {
 		return nil, "", fault.Invalid("device", "is missing: want a disk or a network")
@@ -130,7 +130,7 @@ func (p *plugging) with(device *deviceNote, at *deviceAt) (*specv1.VirtualMachin
 		place.index = len(s.Disks)
 		s.Disks = append(s.Disks, proto.CloneOf(device.disk))
 	}
-	target := spec.Target{ID: p.m.snapshot().GetId(), Hypervisor: s.GetHypervisor(), VMM: s.GetVmm(), Arch: p.agent.arch}
+	target := spec.Target{ID: p.m.snapshot().GetId(), Hypervisor: s.GetHypervisor(), VMM: s.GetVmm(), Arch: p.manager.arch}
 	return spec.Default(s, target, nil), place
 }
 
@@ -196,9 +196,9 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 	if p.live == nil {
 		own := proto.CloneOf(p.m.snapshot().GetSpec())
 		d.apply(own, proto.CloneOf(p.complete))
-		return d, p.agent.validate(ctx, own, p.m.home.vmm)
+		return d, p.manager.validate(ctx, own, p.m.place.vmm)
 	}
-	if err := p.agent.validate(ctx, s, p.m.home.vmm); err != nil {
+	if err := p.manager.validate(ctx, s, p.m.place.vmm); err != nil {
 		return d, err
 	}
 	return d, p.attachLive(ctx, s, at, d)
@@ -228,7 +228,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	if err != nil {
 		return err
 	}
-	if err := p.m.home.granting(p.live.lease, attachment.Files); err != nil {
+	if err := p.m.place.granting(p.live.lease, attachment.Files); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.attach.planned")
@@ -245,7 +245,7 @@ func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at
 	r := vmm.PlugRequest{Manifest: &lease.Manifest, Network: at.network, Index: at.index}
 	r.PlanRequest = vmm.PlanRequest{
 		ID: p.m.snapshot().GetId(), Spec: s, Hypervisor: lease.Manifest.Accelerator, Info: info,
-		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.home.stateDir(),
+		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.place.stateDir(),
 		BlockDevices: blockDevices(s), Seed: -1, HotplugFolders: lease.HotplugFolders,
 	}
 	for i := range s.GetNetworks() {
@@ -265,10 +265,10 @@ func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) 
 	if tap == nil {
 		return nil, nil
 	}
-	if err := (ownHome{p.agent, p.m.name}).noteTap(tap.GetDevice()); err != nil {
+	if err := (OnNode{p.manager, p.m.name}).noteTap(tap.GetDevice()); err != nil {
 		return nil, err
 	}
-	f, name, err := p.agent.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: device.network.GetMac(), Owner: p.live.lease.RunID})
+	f, name, err := p.manager.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: device.network.GetMac(), Owner: p.live.lease.RunID})
 	if err != nil {
 		return nil, fault.Errorf(codes.FailedPrecondition, "%s.tap: %w", at.field(), err)
 	}
@@ -283,7 +283,7 @@ func closeFiles(files []*os.File) {
 }
 
 // detach takes a device away.
-func (a *agent) detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
+func (a *Manager) detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
 	p, done, err := a.plug(ctx, name, lifecycle.Detach)
 	if err != nil {
 		return nil, err
@@ -370,7 +370,7 @@ func blockDevices(s *specv1.VirtualMachineSpec) (paths []string) {
 // replug keeps a change of the devices. One of a VM that runs has happened: that it
 // can't be written down is logged, as the shim knows of it. One that doesn't would run
 // with the complete specification that is given.
-func (m *machine) replug(d delta, complete *specv1.VirtualMachineSpec) error {
+func (m *VM) replug(d delta, complete *specv1.VirtualMachineSpec) error {
 	live := false
 	err := m.change(func(vm *nodev1.VirtualMachine) {
 		if live = lifecycle.Live(vm.GetStatus().GetState()); live {

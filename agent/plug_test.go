@@ -71,7 +71,7 @@ func slotText(slot int) string {
 // wantDevices compares the devices in memory and on disk.
 func (a *testAgent) wantDevices(t *testing.T, complete, own string) {
 	t.Helper()
-	m, err := a.machine("web")
+	m, err := a.Get("web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestResize(t *testing.T) {
 	if _, _, err := b.resize(t.Context(), &nodev1.ResizeVMRequest{Name: "web", Vcpus: 6, Memory: "3Gi"}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := b.machine("web")
+	m, err := b.Get("web")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,10 @@ import (
 // the guest's: to kill the VMM, and to remove the RAM file.
 const graceMargin = 2 * time.Second
 
-// podHome is that of a VM in a pod. User, cgroup and devices are the container's,
+// podPlacement is that of a VM in a pod. User, cgroup and devices are the container's,
 // and so are all paths but dir: the agent opens none of them.
-type podHome struct {
-	agent *agent
+type podPlacement struct {
+	manager *Manager
 	// dir is the pod's volume, as this node has it mounted.
 	dir       string
 	pod       *corev1.Pod
@@ -51,26 +51,26 @@ type podHome struct {
 }
 
 // name is that of the VM in the agent's API.
-func (h *podHome) name() string { return h.pod.Namespace + "/" + h.pod.Name }
+func (h *podPlacement) name() string { return h.pod.Namespace + "/" + h.pod.Name }
 
-func (h *podHome) reference() *nodev1.PodReference {
+func (h *podPlacement) reference() *nodev1.PodReference {
 	return &nodev1.PodReference{Namespace: h.pod.Namespace, Name: h.pod.Name, Uid: string(h.pod.UID), Container: h.container.Name}
 }
 
-func (h *podHome) runDir() string   { return h.dir }
-func (h *podHome) stateDir() string { return h.dir }
+func (h *podPlacement) runDir() string   { return h.dir }
+func (h *podPlacement) stateDir() string { return h.dir }
 
 // keep does nothing: the shim and the API server know all of it.
-func (h *podHome) keep(*nodev1.VirtualMachine) error { return nil }
+func (h *podPlacement) keep(*nodev1.VirtualMachine) error { return nil }
 
-func (h *podHome) process() (ShimProcess, error) { return processOf(h.shimID) }
+func (h *podPlacement) process() (ShimProcess, error) { return processOf(h.shimID) }
 
-func (h *podHome) giveBack(context.Context, *lease) error { return nil }
-func (h *podHome) sweep(context.Context) error            { return nil }
-func (h *podHome) untake(*lease)                          {}
-func (h *podHome) prepare() error                         { return nil }
+func (h *podPlacement) giveBack(context.Context, *Lease) error { return nil }
+func (h *podPlacement) sweep(context.Context) error            { return nil }
+func (h *podPlacement) untake(*Lease)                          {}
+func (h *podPlacement) prepare() error                         { return nil }
 
-func (h *podHome) refuses(op lifecycle.Operation) error {
+func (h *podPlacement) refuses(op lifecycle.Operation) error {
 	switch op {
 	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
 		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
@@ -83,7 +83,7 @@ func (h *podHome) refuses(op lifecycle.Operation) error {
 
 // checkSave refuses a save that would be lost with the pod, or that the kubelet
 // would follow by a boot of the same guest with the same disks.
-func (h *podHome) checkSave(o saveOptions) error {
+func (h *podPlacement) checkSave(o saveOptions) error {
 	if !filepath.IsAbs(o.directory) {
 		return fault.Invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
 	}
@@ -98,7 +98,7 @@ func (h *podHome) checkSave(o saveOptions) error {
 }
 
 // vmm is one of the pod's image.
-func (h *podHome) vmm(name string) (vmm.VMM, error) {
+func (h *podPlacement) vmm(name string) (vmm.VMM, error) {
 	if v := h.told[name]; v != nil {
 		return v, nil
 	}
@@ -109,8 +109,8 @@ func (h *podHome) vmm(name string) (vmm.VMM, error) {
 }
 
 // vmms are those of the pod's image, in the node's order.
-func (h *podHome) vmms() ([]string, error) {
-	names, err := h.agent.node.VMMNames()
+func (h *podPlacement) vmms() ([]string, error) {
+	names, err := h.manager.node.VMMNames()
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (h *podHome) vmms() ([]string, error) {
 }
 
 // permits wants the hypervisor's device to be allocated.
-func (h *podHome) permits(hv hypervisor.Hypervisor) error {
+func (h *podPlacement) permits(hv hypervisor.Hypervisor) error {
 	for _, r := range hv.DeviceRequests() {
 		if !r.Optional && !h.allocated[r.Resource] {
 			return fault.Errorf(codes.FailedPrecondition, "%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
@@ -131,10 +131,10 @@ func (h *podHome) permits(hv hypervisor.Hypervisor) error {
 	return nil
 }
 
-func (h *podHome) shimPID(int) int     { return h.peer.PID }
-func (h *podHome) vmmPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
+func (h *podPlacement) shimPID(int) int     { return h.peer.PID }
+func (h *podPlacement) vmmPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
 
-func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
+func (h *podPlacement) take(c *choice, req *vmm.PlanRequest) (*Lease, error) {
 	if c.spec.GetMemory().GetHugePages() != nil {
 		return nil, fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
 	}
@@ -154,21 +154,21 @@ func (h *podHome) take(c *choice, req *vmm.PlanRequest) (*lease, error) {
 }
 
 // lease is what a run has of the node: nothing that it could give back.
-func (h *podHome) lease() *lease {
+func (h *podPlacement) lease() *Lease {
 	version := 1
 	if _, unified := h.place.Cgroups[""]; unified && len(h.place.Cgroups) == 1 {
 		version = 2
 	}
-	return &lease{
+	return &Lease{
 		RunID: h.conn.Welcome().Pod.RunID, UID: h.peer.UID,
 		Cgroup: host.Cgroup{Version: version, Paths: h.place.Cgroups},
 	}
 }
 
-func (h *podHome) acquire(_ context.Context, l *launch) error {
+func (h *podPlacement) acquire(_ context.Context, l *launch) error {
 	l.shim, l.pid = h.conn, h.peer.PID
 	l.undo.Push("end the VMM", func(ctx context.Context) error {
-		if h.agent.ctx.Err() != nil {
+		if h.manager.ctx.Err() != nil {
 			return nil // the next agent takes it up: nobody would start it again
 		}
 		ctx, cancel := context.WithTimeout(ctx, endPatience)
@@ -180,7 +180,7 @@ func (h *podHome) acquire(_ context.Context, l *launch) error {
 }
 
 // request has the shim keep what an agent that comes later must know of the run.
-func (h *podHome) request(c *choice) (shim.Launch, error) {
+func (h *podPlacement) request(c *choice) (shim.Launch, error) {
 	kept, err := json.Marshal(c.lease)
 	if err != nil {
 		return shim.Launch{}, err
@@ -197,8 +197,8 @@ func (h *podHome) request(c *choice) (shim.Launch, error) {
 
 // kept is the lease of a run that an earlier agent has launched. It is the pod's
 // word: only what concerns the pod alone is taken from it.
-func (h *podHome) kept(w shim.Welcome) (*lease, error) {
-	var said lease
+func (h *podPlacement) kept(w shim.Welcome) (*Lease, error) {
+	var said Lease
 	if n := separators(w.Keep); n > maxKeepValues {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %d values, at most %d are read", n, maxKeepValues)
 	}
@@ -241,7 +241,7 @@ func boundManifest(m *memory.Manifest) error {
 }
 
 // dial connects to the shim that this is the home of, and to no other.
-func (h *podHome) dial(ctx context.Context) (Shim, error) {
+func (h *podPlacement) dial(ctx context.Context) (Shim, error) {
 	conn, peer, err := h.node.Dial(ctx, h.dir)
 	if err == nil && peer != h.peer {
 		err = errors.Join(errors.New("another process listens in the pod's volume"), conn.Close())
@@ -253,5 +253,5 @@ func (h *podHome) dial(ctx context.Context) (Shim, error) {
 }
 
 // hasImage: the folder is the pod's, and can't be looked at from here.
-func (*podHome) granting(*lease, []plan.File) error   { return nil }
-func (*podHome) hasImage(*nodev1.ImageReference) bool { return false }
+func (*podPlacement) granting(*Lease, []plan.File) error   { return nil }
+func (*podPlacement) hasImage(*nodev1.ImageReference) bool { return false }

@@ -28,7 +28,7 @@ func TestPodAdopted(t *testing.T) {
 	n.servePod(t, first)
 	proc := n.container()
 	come(t, "it runs", first.is(lifecycle.Running))
-	before, _ := first.machine(podVM)
+	before, _ := first.Get(podVM)
 	first.end()
 	if !proc.alive() || w.connections(proc) != 0 {
 		t.Fatalf("alive %t, %d connections after the agent's end", proc.alive(), w.connections(proc))
@@ -37,7 +37,7 @@ func TestPodAdopted(t *testing.T) {
 	second := w.start()
 	n.servePod(t, second)
 	come(t, "it is adopted", second.is(lifecycle.Running))
-	after, _ := second.machine(podVM)
+	after, _ := second.Get(podVM)
 	was, is := before.snapshot(), after.snapshot()
 	if is.Id != was.Id || is.Status.Hypervisor != was.Status.Hypervisor || !is.Status.StartedAt.AsTime().Equal(was.Status.StartedAt.AsTime()) ||
 		is.Status.EffectiveSpec.GetName() != "web" || is.Status.Process.Uid != 1000 || is.Status.Process.Cgroup != was.Status.Process.Cgroup {
@@ -59,9 +59,9 @@ func TestPodAdopted(t *testing.T) {
 // TestPodHostileKeep: what a shim says to have kept is the pod's word. Nothing of it
 // names anything of the node's, and a VM that runs is never ended because of it.
 func TestPodHostileKeep(t *testing.T) {
-	lie := func(change func(*lease)) func(json.RawMessage) json.RawMessage {
+	lie := func(change func(*Lease)) func(json.RawMessage) json.RawMessage {
 		return func(kept json.RawMessage) json.RawMessage {
-			var l lease
+			var l Lease
 			if err := json.Unmarshal(kept, &l); err != nil {
 				t.Error(err)
 			}
@@ -78,25 +78,25 @@ func TestPodHostileKeep(t *testing.T) {
 		change  func(json.RawMessage) json.RawMessage
 		adopted bool
 	}{
-		{"the node's", lie(func(l *lease) {
+		{"the node's", lie(func(l *Lease) {
 			l.UID, l.RunID, l.Device, l.Memory = 0, "../..", "/dev/sda", "/etc/passwd"
 			l.Cgroup.Paths = map[string]string{"": "/system.slice"}
 		}), true},
-		{"another VMM", lie(func(l *lease) { l.VMM = "../../bin/sh" }), true},
+		{"another VMM", lie(func(l *Lease) { l.VMM = "../../bin/sh" }), true},
 		{"none", func(json.RawMessage) json.RawMessage { return nil }, false},
 		{"no JSON", func(json.RawMessage) json.RawMessage { return json.RawMessage("x") }, false},
 		{"null", func(json.RawMessage) json.RawMessage { return json.RawMessage("null") }, false},
 		{"empty", func(json.RawMessage) json.RawMessage { return json.RawMessage("{}") }, false},
-		{"another hypervisor", lie(func(l *lease) { l.Manifest.Accelerator = "abacus" }), false},
-		{"an endless version", lie(func(l *lease) { l.Manifest.VMM.Version = strings.Repeat("9", 1<<20) }), false},
-		{"disks and sums", lie(func(l *lease) {
+		{"another hypervisor", lie(func(l *Lease) { l.Manifest.Accelerator = "abacus" }), false},
+		{"an endless version", lie(func(l *Lease) { l.Manifest.VMM.Version = strings.Repeat("9", 1<<20) }), false},
+		{"disks and sums", lie(func(l *Lease) {
 			l.Manifest.Disks, l.Manifest.Chunks = make([]memory.DiskIdentity, 1), make(memory.ChunkSums, 1)
 		}), true},
-		{"countless values", lie(func(l *lease) { l.Manifest.Disks = make([]memory.DiskIdentity, maxKeepValues/7) }), false},
-		{"a long list", lie(func(l *lease) { l.Manifest.CPU.Features = make([]string, maxParts+1) }), false},
-		{"no id", lie(func(l *lease) { l.Manifest.PlanExtras = json.RawMessage(`{"id":"../../x"}`) }), false},
-		{"no specification", lie(func(l *lease) { l.Manifest.Specification = nil }), false},
-		{"a faulty specification", lie(func(l *lease) { l.Manifest.Specification = json.RawMessage(`{"name":"UPPER/../CASE"}`) }), false},
+		{"countless values", lie(func(l *Lease) { l.Manifest.Disks = make([]memory.DiskIdentity, maxKeepValues/7) }), false},
+		{"a long list", lie(func(l *Lease) { l.Manifest.CPU.Features = make([]string, maxParts+1) }), false},
+		{"no id", lie(func(l *Lease) { l.Manifest.PlanExtras = json.RawMessage(`{"id":"../../x"}`) }), false},
+		{"no specification", lie(func(l *Lease) { l.Manifest.Specification = nil }), false},
+		{"a faulty specification", lie(func(l *Lease) { l.Manifest.Specification = json.RawMessage(`{"name":"UPPER/../CASE"}`) }), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -112,8 +112,8 @@ func TestPodHostileKeep(t *testing.T) {
 			}
 
 			second := w.start()
-			h := &podHome{agent: second.agent, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.connect()}
-			p := &podVMs{agent: second.agent, node: n}
+			h := &podPlacement{manager: second.Manager, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.connect()}
+			p := &podVMs{manager: second.Manager, node: n}
 			d, err := p.describe(t.Context(), h)
 			if err != nil {
 				t.Fatal(err)
@@ -126,7 +126,7 @@ func TestPodHostileKeep(t *testing.T) {
 				t.Error("it was ended")
 			}
 			if err != nil {
-				if len(second.all()) > 0 {
+				if len(second.All()) > 0 {
 					t.Error("it is listed")
 				}
 				return
@@ -245,7 +245,7 @@ func TestPodOperations(t *testing.T) {
 	n.servePod(t, a)
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	_, err := a.agent.start(t.Context(), podVM, startOptions{}, nil)
+	_, err := a.Manager.start(t.Context(), podVM, startOptions{}, nil)
 	wantCode(t, "start", err, codes.FailedPrecondition)
 	wantText(t, err.Error(), "kubectl delete pod -n default web")
 	wantCode(t, "delete", a.delete(t.Context(), podVM), codes.FailedPrecondition)
@@ -254,7 +254,7 @@ func TestPodOperations(t *testing.T) {
 	}
 	come(t, "it has ended", a.is(lifecycle.Stopped))
 	wantCode(t, "delete of one that has ended", a.delete(t.Context(), podVM), codes.FailedPrecondition)
-	_, err = a.agent.start(t.Context(), podVM, startOptions{}, nil)
+	_, err = a.Manager.start(t.Context(), podVM, startOptions{}, nil)
 	wantCode(t, "start of one that has ended", err, codes.FailedPrecondition)
 }
 
@@ -355,7 +355,7 @@ func TestPodRestores(t *testing.T) {
 	if r := restored.pod.launched.Plan.Restore; r == nil || r.Directory != "/saved/one" || r.ImageID != image.Manifest().ID {
 		t.Errorf("restored from %+v", r)
 	}
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	if vm := m.snapshot(); vm.Id != podUID || vm.Spec.Name != "web" {
 		t.Errorf("%v", vm)
 	}
@@ -445,8 +445,8 @@ func TestPodGrace(t *testing.T) {
 		{new(int64(30)), 1500 * time.Millisecond, 1500 * time.Millisecond},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: test.pod}}
-		h := &podHome{pod: pod}
-		r, err := h.request(&choice{lease: new(lease), spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
+		h := &podPlacement{pod: pod}
+		r, err := h.request(&choice{lease: new(Lease), spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
 		if err != nil || r.Grace != test.want {
 			t.Errorf("%v of a pod with %v: %v, %v; want %v", test.own, test.pod, r.Grace, err, test.want)
 		}
@@ -482,7 +482,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	conn.events <- shim.Event{Damaged: long}
 	proc.end(&shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: long, ImageID: long, LastWords: long})
 	come(t, "it has ended", a.is(lifecycle.Saved))
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	status := m.snapshot().GetStatus()
 	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > maxPath || len(status.GetImage().GetImageId()) > maxVersion {
 		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))

@@ -16,7 +16,7 @@ import (
 )
 
 // room is the size of the pod's volume, in bytes.
-func (h *podHome) room() (uint64, error) {
+func (h *podPlacement) room() (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(h.dir, &fs); err != nil {
 		return 0, fmt.Errorf("the pod's volume %s: statfs: %w", pods.VolumeName, err)
@@ -26,7 +26,7 @@ func (h *podHome) room() (uint64, error) {
 
 // checkRoom refuses memory that the volume can't hold: the VMM would die in the
 // middle of the guest's life.
-func (h *podHome) checkRoom(memory uint64, lazy bool) error {
+func (h *podPlacement) checkRoom(memory uint64, lazy bool) error {
 	room, err := h.room()
 	if err == nil && memory > room && !lazy {
 		return fault.Invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
@@ -38,7 +38,7 @@ func (h *podHome) checkRoom(memory uint64, lazy bool) error {
 // refusesSave: RAM that is mapped privately from an image is in the VMM's snapshot. A
 // VMM that writes that to its own folder, in the pod's volume, takes as much memory
 // again, and the kernel would kill it for that.
-func (h *podHome) refusesSave(c *choice) error {
+func (h *podPlacement) refusesSave(c *choice) error {
 	own := func(f plan.File) bool { return f.Kind == plan.FileFolder }
 	if c.plan.Restore == nil || !c.plan.Restore.Lazy || !slices.ContainsFunc(c.plan.Files, own) {
 		return nil
@@ -51,7 +51,7 @@ func (h *podHome) refusesSave(c *choice) error {
 	if set, has := h.container.Resources.Limits[corev1.ResourceMemory]; has {
 		limit = uint64(max(0, set.Value()))
 	}
-	if usual, known := h.agent.podLimit(c.spec, c.spec.GetHypervisor(), c.vmm.Name()); known {
+	if usual, known := h.manager.podLimit(c.spec, c.spec.GetHypervisor(), c.vmm.Name()); known {
 		need += usual
 	}
 	if need <= limit && c.plan.Memory.Size <= room {
@@ -62,7 +62,7 @@ func (h *podHome) refusesSave(c *choice) error {
 }
 
 // podLimit is the memory limit that a container needs for a VM, in bytes.
-func (a *agent) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
+func (a *Manager) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
 	hv, known := a.node.Hypervisors.Get(hypervisor)
 	if !known {
 		return 0, false

@@ -145,7 +145,7 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 
 // serve has an agent run the VMs of the node's pod.
 func (n *shimmedNode) serve(a *testAgent) {
-	p := &podVMs{agent: a.agent, node: n}
+	p := &podVMs{manager: a.Manager, node: n}
 	a.watches.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
 }
 
@@ -162,7 +162,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	}
 	come(t, "the guest counts", counts(out))
 	come(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != "cloud-hypervisor" || !strings.HasPrefix(st.GetVmmReason(), "cloud-hypervisor: qemu can't be used") || st.GetProcess().GetUid() != podUser {
 		t.Errorf("%v", st)
 	}

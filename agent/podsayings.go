@@ -91,7 +91,7 @@ func separators(content []byte) (n int) {
 }
 
 // listen takes in what the VMMs in a pod's image say of themselves. p.reading is held.
-func (p *podVMs) listen(h *podHome, words json.RawMessage) error {
+func (p *podVMs) listen(h *podPlacement, words json.RawMessage) error {
 	const whose = "what the VMMs in the pod's image say of themselves"
 	if len(words) > shim.MaxPodVMMs {
 		return fmt.Errorf("%s: %d bytes, at most %d are taken", whose, len(words), shim.MaxPodVMMs)
@@ -105,7 +105,7 @@ func (p *podVMs) listen(h *podHome, words json.RawMessage) error {
 	}
 	h.told, h.broken, h.shared = make(map[string]vmm.VMM), make(map[string]string), nil
 	for _, s := range said {
-		for _, v := range p.agent.node.VMMs {
+		for _, v := range p.manager.node.VMMs {
 			t, tells := v.(vmm.Teller)
 			if !tells || v.Name() != s.Name {
 				continue

@@ -70,11 +70,11 @@ func TestPodReconnects(t *testing.T) {
 		n.servePod(t, a)
 		n.container()
 		come(t, "it runs", a.is(lifecycle.Running))
-		m, _ := a.machine(podVM)
+		m, _ := a.Get(podVM)
 		if other {
 			n.set(func() { n.peer.PID++ })
 		}
-		conn, err := m.home.dial(t.Context())
+		conn, err := m.place.dial(t.Context())
 		if (err != nil) != other {
 			t.Errorf("another listens: %t; error %v", other, err)
 		}

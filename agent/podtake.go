@@ -35,8 +35,8 @@ const maxPath = 4096
 func isPath(said string) bool { return filepath.IsAbs(said) && len(said) < maxPath }
 
 // take finds out whose shim it is, and starts its VM or takes up one that runs.
-func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*machine, error) {
-	h, err := p.home(ctx, v, conn, peer)
+func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*VM, error) {
+	h, err := p.placement(ctx, v, conn, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +53,13 @@ func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 	return p.launch(ctx, h, described)
 }
 
-// home identifies the pod. The kernel says which container listens, and the API
+// placement identifies the pod. The kernel says which container listens, and the API
 // server whose that is; the shim is not asked.
-func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*podHome, error) {
+func (p *podVMs) placement(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*podPlacement, error) {
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, fault.Errorf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
-	h := &podHome{agent: p.agent, node: p.node, dir: v.Dir, peer: peer, conn: conn}
+	h := &podPlacement{manager: p.manager, node: p.node, dir: v.Dir, peer: peer, conn: conn}
 	var err error
 	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (p *podVMs) home(ctx context.Context, v pods.Volume, conn Shim, peer pods.P
 
 // grant gives the pod's user access to the hypervisors' devices that the kubelet
 // has allocated to the container.
-func (p *podVMs) grant(ctx context.Context, h *podHome) error {
+func (p *podVMs) grant(ctx context.Context, h *podPlacement) error {
 	var err error
 	if h.allocated, err = p.node.Allocated(ctx, h.pod.Namespace, h.pod.Name, h.container.Name); err != nil {
 		return fmt.Errorf("%w: %w", errNotYet, err)
@@ -91,7 +91,7 @@ func (p *podVMs) grant(ctx context.Context, h *podHome) error {
 	if h.peer.UID == 0 {
 		return nil
 	}
-	for _, hv := range p.agent.node.Hypervisors.All() {
+	for _, hv := range p.manager.node.Hypervisors.All() {
 		for _, r := range hv.DeviceRequests() {
 			if !h.allocated[r.Resource] {
 				continue
@@ -113,7 +113,7 @@ type wanted struct {
 }
 
 // describe asks the shim what it is there for, and what the VMMs beside it can do.
-func (p *podVMs) describe(ctx context.Context, h *podHome) (*wanted, error) {
+func (p *podVMs) describe(ctx context.Context, h *podPlacement) (*wanted, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, describePatience, fmt.Errorf("the shim has not said within %v which VM it is for", describePatience))
 	defer cancel()
 	d, err := h.conn.Describe(ctx)
@@ -143,22 +143,22 @@ func (p *podVMs) describe(ctx context.Context, h *podHome) (*wanted, error) {
 }
 
 // launch boots the VM that a shim was started for, or restores it.
-func (p *podVMs) launch(ctx context.Context, h *podHome, want *wanted) (*machine, error) {
+func (p *podVMs) launch(ctx context.Context, h *podPlacement, want *wanted) (*VM, error) {
 	if want.spec == nil {
 		return p.restore(ctx, h, want)
 	}
-	if err := p.agent.validate(ctx, want.spec, h.vmm); err != nil {
+	if err := p.manager.validate(ctx, want.spec, h.vmm); err != nil {
 		return nil, err
 	}
-	return p.run(h, want.spec, string(h.pod.UID), func(m *machine) error {
-		l := &launch{agent: p.agent, m: m, spec: want.spec, progress: ignoreProgress}
+	return p.run(h, want.spec, string(h.pod.UID), func(m *VM) error {
+		l := &launch{manager: p.manager, m: m, spec: want.spec, progress: ignoreProgress}
 		return l.run(ctx, "")
 	})
 }
 
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
-func (p *podVMs) specification(h *podHome, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
+func (p *podVMs) specification(h *podPlacement, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
 	// The name begins each error, and leaves room for what follows, in the log, too.
 	name := fault.Clip(d.SpecificationName, fault.MaxLogged/2)
 	if n := len(d.Specification); n > shim.MaxPodSpecification {
@@ -189,20 +189,20 @@ func nameFor(pod string) string {
 }
 
 // restore lets the VM of an image in one of the pod's volumes go on.
-func (p *podVMs) restore(ctx context.Context, h *podHome, want *wanted) (*machine, error) {
+func (p *podVMs) restore(ctx context.Context, h *podPlacement, want *wanted) (*VM, error) {
 	i := want.image
-	if err := p.agent.identify(i, want.restore); err != nil {
+	if err := p.manager.identify(i, want.restore); err != nil {
 		return nil, err
 	}
-	return p.run(h, i.spec, i.id, func(m *machine) error {
-		return p.agent.launchImage(ctx, m, i, want.restore, ignoreProgress)
+	return p.run(h, i.spec, i.id, func(m *VM) error {
+		return p.manager.launchImage(ctx, m, i, want.restore, ignoreProgress)
 	})
 }
 
 func ignoreProgress(shim.Progress) {}
 
 // run enters the VM and has it launched.
-func (p *podVMs) run(h *podHome, s *specv1.VirtualMachineSpec, id string, launch func(*machine) error) (*machine, error) {
+func (p *podVMs) run(h *podPlacement, s *specv1.VirtualMachineSpec, id string, launch func(*VM) error) (*VM, error) {
 	m, done := p.enter(h, s, id)
 	defer done()
 	if err := launch(m); err != nil {
@@ -214,12 +214,12 @@ func (p *podVMs) run(h *podHome, s *specv1.VirtualMachineSpec, id string, launch
 
 // enter lists the VM. An earlier run of the same pod, or of one of the same name
 // that is gone, makes way for it.
-func (p *podVMs) enter(h *podHome, s *specv1.VirtualMachineSpec, id string) (*machine, func()) {
+func (p *podVMs) enter(h *podPlacement, s *specv1.VirtualMachineSpec, id string) (*VM, func()) {
 	vm := newRecord(s, id)
 	vm.Status.Pod = h.reference()
 	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
 	for {
-		m, done := p.agent.enter(h.name(), h, vm)
+		m, done := p.manager.enter(h.name(), h, vm)
 		if done != nil {
 			return m, done
 		}
@@ -228,7 +228,7 @@ func (p *podVMs) enter(h *podHome, s *specv1.VirtualMachineSpec, id string) (*ma
 }
 
 // kept is h.kept, and the image that a save of the run would make.
-func (p *podVMs) kept(h *podHome, w shim.Welcome) (*lease, *image, error) {
+func (p *podVMs) kept(h *podPlacement, w shim.Welcome) (*Lease, *image, error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	l, err := h.kept(w)
@@ -240,7 +240,7 @@ func (p *podVMs) kept(h *podHome, w shim.Welcome) (*lease, *image, error) {
 }
 
 // adopt takes up a VM that an earlier agent has launched.
-func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, want *wanted) (*machine, error) {
+func (p *podVMs) adopt(ctx context.Context, h *podPlacement, w shim.Welcome, want *wanted) (*VM, error) {
 	l, i, err := p.kept(h, w)
 	if err != nil {
 		return nil, err
@@ -248,28 +248,28 @@ func (p *podVMs) adopt(ctx context.Context, h *podHome, w shim.Welcome, want *wa
 	s := i.spec
 	if want.spec != nil {
 		s = want.spec
-		if err := p.agent.validate(ctx, s, h.vmm); err != nil {
+		if err := p.manager.validate(ctx, s, h.vmm); err != nil {
 			return nil, err
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.Validate(i.spec, p.agent.node.Hypervisors.Names()...).Err(); err != nil {
+	if err := spec.Validate(i.spec, p.manager.node.Hypervisors.Names()...).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
 	m, done := p.enter(h, s, i.id)
 	defer done()
-	(&adoption{agent: p.agent, m: m, lease: l}).takeUp(ctx, h.conn)
+	(&adoption{manager: p.manager, m: m, lease: l}).takeUp(ctx, h.conn)
 	return m, nil
 }
 
 // warn says so in the record if a container's memory limit is less than what the
 // VM may come to.
-func (p *podVMs) warn(h *podHome, m *machine) {
+func (p *podVMs) warn(h *podPlacement, m *VM) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
 	status := m.snapshot().GetStatus()
-	need, known := p.agent.podLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
+	need, known := p.manager.podLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
 	if !has || !known || need <= uint64(limit.Value()) {
 		return
 	}

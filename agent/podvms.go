@@ -53,8 +53,8 @@ type podNode interface {
 
 // podVMs runs the VMs of this node's pods.
 type podVMs struct {
-	agent *agent
-	node  podNode
+	manager *Manager
+	node    podNode
 	podWords
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
@@ -62,11 +62,11 @@ type podVMs struct {
 }
 
 // runPods runs the pods' VMs until ctx ends; they go on after that.
-func (a *agent) runPods(ctx context.Context, client *kube.Client) {
+func (a *Manager) runPods(ctx context.Context, client *kube.Client) {
 	known := pods.New()
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
 	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
-	p := &podVMs{agent: a, node: systemPods{
+	p := &podVMs{manager: a, node: systemPods{
 		kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
@@ -78,11 +78,11 @@ func (a *agent) runPods(ctx context.Context, client *kube.Client) {
 
 // serve follows a pod's volume: each run of the container announces itself there.
 func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
-	log := newThrottledLog(p.agent.log.With("pod", v.UID))
+	log := newThrottledLog(p.manager.log.With("pod", v.UID))
 	// The socket is there a moment before it is listened on, the other file later.
 	announced := p.volumes.Folder(v.Dir, shim.SocketName, shim.PIDName)
 	defer announced.Close()
-	defer p.agent.watches.Go(func() { p.forget(v.UID) })
+	defer p.manager.watches.Go(func() { p.forget(v.UID) })
 	// What a pod does with its volume is not to keep the agent busy.
 	often := rate.NewLimiter(rate.Every(dialInterval), dialBurst)
 	for often.Wait(ctx) == nil {
@@ -171,7 +171,7 @@ func (p *podVMs) turnAway(ctx context.Context, conn Shim, why string) {
 
 // awaitEnd returns when a VM has ended, or the agent does. A connection that is
 // lost and found again is a new live.
-func (p *podVMs) awaitEnd(ctx context.Context, m *machine) {
+func (p *podVMs) awaitEnd(ctx context.Context, m *VM) {
 	for l := m.running(); l != nil; l = m.running() {
 		select {
 		case <-l.over:
@@ -184,16 +184,16 @@ func (p *podVMs) awaitEnd(ctx context.Context, m *machine) {
 // forget drops the VM of a pod when that is gone: one that has ended is listed for
 // as long as its pod is.
 func (p *podVMs) forget(uid types.UID) {
-	if p.node.Gone(p.agent.ctx, uid) != nil {
+	if p.node.Gone(p.manager.ctx, uid) != nil {
 		return // the agent ends
 	}
-	for _, m := range p.agent.all() {
-		h, is := m.home.(*podHome)
+	for _, m := range p.manager.All() {
+		h, is := m.place.(*podPlacement)
 		if !is || h.pod.UID != uid {
 			continue
 		}
-		p.awaitEnd(p.agent.ctx, m) // its end may be known here a moment later
-		if p.agent.ctx.Err() == nil {
+		p.awaitEnd(p.manager.ctx, m) // its end may be known here a moment later
+		if p.manager.ctx.Err() == nil {
 			p.dismiss(m)
 			m.publish(&nodev1.Event{Type: "deleted", Message: "its pod is gone"})
 		}
@@ -201,8 +201,8 @@ func (p *podVMs) forget(uid types.UID) {
 }
 
 // dismiss drops a VM, and what is left of a shim that did not answer.
-func (p *podVMs) dismiss(m *machine) {
-	p.agent.drop(m)
+func (p *podVMs) dismiss(m *VM) {
+	p.manager.drop(m)
 	m.mu.Lock()
 	lost := m.lost
 	m.lost = nil

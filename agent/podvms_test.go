@@ -35,7 +35,7 @@ func come(t *testing.T, what string, done func() bool) {
 // is says whether the pod's VM is listed in a state.
 func (a *testAgent) is(s lifecycle.State) func() bool {
 	return func() bool {
-		m, err := a.machine(podVM)
+		m, err := a.Get(podVM)
 		return err == nil && m.state() == s && (m.running() != nil) == lifecycle.Live(s)
 	}
 }
@@ -67,7 +67,7 @@ func TestPodBoots(t *testing.T) {
 	n.servePod(t, a)
 	proc := n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	vm := m.snapshot()
 	if vm.Id != podUID || vm.Spec.Name != "web" || vm.Status.Hypervisor != "kvm" || vm.Status.Process.Uid != 1000 ||
 		vm.Status.Process.Cgroup != "/kubepods/pod/c0ffee" || vm.Status.Pod.Uid != podUID || vm.Status.Pod.Container != "vm" {
@@ -183,7 +183,7 @@ func TestPodRefused(t *testing.T) {
 			if len(why) > fault.MaxMessage {
 				t.Errorf("%d bytes of reason", len(why))
 			}
-			for _, m := range a.all() {
+			for _, m := range a.All() {
 				come(t, "nothing runs", func() bool { return m.running() == nil })
 				if text := m.snapshot().GetStatus().GetMessage(); len(text) > fault.MaxMessage {
 					t.Errorf("%d bytes of message", len(text))
@@ -203,7 +203,7 @@ func TestStaticPodRefused(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	const uid = "0123456789abcdef0123456789abcdef"
 	n.place.Pod = uid
-	p := &podVMs{agent: a.agent, node: n}
+	p := &podVMs{manager: a.Manager, node: n}
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	a.watches.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
@@ -218,7 +218,7 @@ func TestPodWithoutKVM(t *testing.T) {
 	n.servePod(t, a)
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	status := m.snapshot().GetStatus()
 	if status.GetHypervisor() != "emulation" {
 		t.Errorf("hypervisor %s", status.GetHypervisor())
@@ -321,19 +321,19 @@ func TestPodContainerStartsAgain(t *testing.T) {
 	n.servePod(t, a)
 	first := n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	old, _ := a.machine(podVM)
+	old, _ := a.Get(podVM)
 	first.end(nil)
 	second := n.container()
 	come(t, "it runs again", func() bool {
-		m, err := a.machine(podVM)
+		m, err := a.Get(podVM)
 		return err == nil && m != old && a.is(lifecycle.Running)()
 	})
 	if !old.left() || old.running() != nil || old.state() != lifecycle.Crashed {
 		t.Errorf("the first run is %v", old.snapshot().GetStatus())
 	}
-	m, _ := a.machine(podVM)
-	if got := m.running().lease.RunID; got != second.options.RunID || len(a.all()) != 1 {
-		t.Errorf("run %s of %d VMs", got, len(a.all()))
+	m, _ := a.Get(podVM)
+	if got := m.running().lease.RunID; got != second.options.RunID || len(a.All()) != 1 {
+		t.Errorf("run %s of %d VMs", got, len(a.All()))
 	}
 }
 
@@ -344,7 +344,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	unmount := n.servePod(t, a)
 	proc := n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
-	m, _ := a.machine(podVM)
+	m, _ := a.Get(podVM)
 	unmount()
 	close(n.gone)                     // an object that was deleted by force, while the VM still runs
 	time.Sleep(20 * time.Millisecond) // enough for it to be dropped, if it is
@@ -352,7 +352,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 		t.Error("it is listed no more, and runs")
 	}
 	proc.end(&shim.Exit{Reason: shim.ReasonKilled})
-	come(t, "it is forgotten", func() bool { _, err := a.machine(podVM); return err != nil })
+	come(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
 	if m.running() != nil || m.state() != lifecycle.Stopped {
 		t.Errorf("it is forgotten as %v", m.snapshot().GetStatus())
 	}
@@ -372,7 +372,7 @@ func TestPodEndedIsListed(t *testing.T) {
 		t.Error("it is listed no more")
 	}
 	close(n.gone)
-	come(t, "it is forgotten", func() bool { _, err := a.machine(podVM); return err != nil })
+	come(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
 }
 
 // TestPodDeaf: a shim that doesn't say what it is for holds up neither the agent's

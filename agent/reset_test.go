@@ -19,7 +19,7 @@ func TestFailedReset(t *testing.T) {
 			_, err := a.reset(t.Context(), "web")
 			wantCode(t, step, err, codes.Unavailable)
 			a.wantState(t, "web", want)
-			m, err := a.machine("web")
+			m, err := a.Get("web")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -28,8 +28,8 @@ const (
 
 // resizing is a change of a VM's size.
 type resizing struct {
-	agent *agent
-	m     *machine
+	manager *Manager
+	m       *VM
 	// vcpus and memory, in bytes, that are wanted; 0: as now.
 	vcpus  uint32
 	memory uint64
@@ -37,13 +37,13 @@ type resizing struct {
 
 // resize changes how many vCPUs a VM has and how much memory. It also returns what the
 // guest has of that, in bytes, where the VMM says.
-func (a *agent) resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.VirtualMachine, *uint64, error) {
-	z := &resizing{agent: a, vcpus: r.GetVcpus()}
+func (a *Manager) resize(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.VirtualMachine, *uint64, error) {
+	z := &resizing{manager: a, vcpus: r.GetVcpus()}
 	if err := z.read(r); err != nil {
 		return nil, nil, err
 	}
 	var err error
-	if z.m, err = a.machine(r.GetName()); err != nil {
+	if z.m, err = a.Get(r.GetName()); err != nil {
 		return nil, nil, err
 	}
 	_, done, err := z.m.begin(ctx, lifecycle.Resize)
@@ -83,7 +83,7 @@ func (z *resizing) read(r *nodev1.ResizeVMRequest) error {
 // stopped changes what the VM will be started with.
 func (z *resizing) stopped(ctx context.Context) error {
 	own := proto.CloneOf(z.m.snapshot().GetSpec())
-	complete := z.agent.completed(z.m.snapshot())
+	complete := z.manager.completed(z.m.snapshot())
 	if z.vcpus != 0 {
 		sockets, err := z.sockets(complete)
 		if err != nil {
@@ -99,7 +99,7 @@ func (z *resizing) stopped(ctx context.Context) error {
 		own.Memory = orNew(own.Memory)
 		own.Memory.Size, own.Memory.Target = spec.FormatQuantity(z.memory), ""
 	}
-	if err := z.agent.validate(ctx, own, z.m.home.vmm); err != nil {
+	if err := z.manager.validate(ctx, own, z.m.place.vmm); err != nil {
 		return err
 	}
 	if err := z.m.change(func(vm *nodev1.VirtualMachine) { vm.Spec = own }); err != nil {
@@ -214,7 +214,7 @@ func (z *resizing) setVCPUs(ctx context.Context, r vmm.Resizer, sockets uint32) 
 			}
 		})
 	}
-	z.agent.matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
+	z.manager.matchVCPUs(context.WithoutCancel(ctx), z.m, r) // some may have come or gone
 	if errors.Is(err, vmm.ErrGuestKeeps) {
 		return fault.Errorf(codes.DeadlineExceeded, "vcpus: %w: it may still let them go; has it a driver for that?", err)
 	}
@@ -279,7 +279,7 @@ func (z *resizing) has(ctx context.Context, r vmm.Resizer) *uint64 {
 // matchSize has the record and a VMM that runs agree after an agent was lost between
 // one and the other: the vCPUs are those that the VMM has, the balloon's target is what
 // the record says.
-func (a *agent) matchSize(ctx context.Context, m *machine, monitor vmm.Monitor) {
+func (a *Manager) matchSize(ctx context.Context, m *VM, monitor vmm.Monitor) {
 	if resizer, can := monitor.(vmm.Resizer); can && m.snapshot().GetStatus().GetEffectiveSpec() != nil {
 		a.matchVCPUs(ctx, m, resizer)
 		a.inflate(ctx, m, monitor)
@@ -287,7 +287,7 @@ func (a *agent) matchSize(ctx context.Context, m *machine, monitor vmm.Monitor) 
 }
 
 // inflate tells the balloon what the guest is to have, if that isn't all.
-func (a *agent) inflate(ctx context.Context, m *machine, monitor vmm.Monitor) {
+func (a *Manager) inflate(ctx context.Context, m *VM, monitor vmm.Monitor) {
 	s := m.snapshot().GetStatus().GetEffectiveSpec()
 	resizer, can := monitor.(vmm.Resizer)
 	if s.GetMemory().GetTarget() == "" || !s.GetDevices().GetBalloon() || !can {
@@ -303,7 +303,7 @@ func (a *agent) inflate(ctx context.Context, m *machine, monitor vmm.Monitor) {
 }
 
 // matchVCPUs notes how many there are.
-func (a *agent) matchVCPUs(ctx context.Context, m *machine, r vmm.Resizer) {
+func (a *Manager) matchVCPUs(ctx context.Context, m *VM, r vmm.Resizer) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
 	size, err := r.Size(ctx)
@@ -321,7 +321,7 @@ func (a *agent) matchVCPUs(ctx context.Context, m *machine, r vmm.Resizer) {
 		return
 	}
 	most := uint32(spec.VCPULimit(now))
-	z := &resizing{agent: a, m: m}
+	z := &resizing{manager: a, m: m}
 	if err := z.keep(func(own, complete *specv1.VirtualMachineSpec) {
 		for _, s := range []*specv1.VirtualMachineSpec{own, complete} {
 			s.Cpu = orNew(s.Cpu)

@@ -83,7 +83,7 @@ func imageOf(m *memory.Manifest, source string) (i *image, err error) {
 }
 
 // restore makes a VM of an image and lets it go on.
-func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+func (a *Manager) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if err := a.cfg.podsOnly(); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (a *agent) restore(ctx context.Context, o restoreOptions, progress func(shi
 }
 
 // restoreThere restores a VM that the agent has already.
-func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+func (a *Manager) restoreThere(ctx context.Context, m *VM, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	if m.snapshot().GetId() != i.id {
 		return nil, fault.Errorf(codes.AlreadyExists, "vm %s exists and is not the one in the image: restore under another name", m.name)
 	}
@@ -122,7 +122,7 @@ func (a *agent) restoreThere(ctx context.Context, m *machine, i *image, o restor
 }
 
 // identify gives an image's VM the name and the identity that were asked for.
-func (a *agent) identify(i *image, o restoreOptions) error {
+func (a *Manager) identify(i *image, o restoreOptions) error {
 	if o.name != "" {
 		i.spec.Name = o.name
 	}
@@ -138,7 +138,7 @@ func (a *agent) identify(i *image, o restoreOptions) error {
 }
 
 // restoreAs is for a VM that is taken.
-func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+func (a *Manager) restoreAs(ctx context.Context, m *VM, i *image, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ctx, end := m.interruptible(ctx)
 	defer end()
 	if err := a.launchImage(ctx, m, i, o, progress); err != nil {
@@ -148,7 +148,7 @@ func (a *agent) restoreAs(ctx context.Context, m *machine, i *image, o restoreOp
 }
 
 // startSaved restores a saved VM from its image.
-func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+func (a *Manager) startSaved(ctx context.Context, m *VM, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
 	ref := m.snapshot().GetStatus().GetImage()
 	advice := func(err error) error {
 		return fmt.Errorf("vm %s is saved to %s and can't be started from there: %w: put the image right, restore it from where it is now (vmlet restore), or boot the VM afresh (vmlet start --cold)", m.name, ref.GetPath(), err)
@@ -169,8 +169,8 @@ func (a *agent) startSaved(ctx context.Context, m *machine, o startOptions, prog
 }
 
 // launchImage checks an image and starts a VMM with it.
-func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restoreOptions, progress func(shim.Progress)) error {
-	v, err := m.home.vmm(i.manifest.VMM.Name)
+func (a *Manager) launchImage(ctx context.Context, m *VM, i *image, o restoreOptions, progress func(shim.Progress)) error {
+	v, err := m.place.vmm(i.manifest.VMM.Name)
 	if err != nil {
 		return fault.Errorf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
 	}
@@ -181,7 +181,7 @@ func (a *agent) launchImage(ctx context.Context, m *machine, i *image, o restore
 		return err
 	}
 	l := &launch{
-		agent: a, m: m, spec: i.spec, paused: o.paused, progress: progress, unrecorded: o.entered,
+		manager: a, m: m, spec: i.spec, paused: o.paused, progress: progress, unrecorded: o.entered,
 		image: &vmm.Image{Directory: o.directory, Manifest: i.manifest, Lazy: o.lazy, AllowChangedDisks: o.allowChangedDisks},
 	}
 	if err := l.run(ctx, "restored from "+o.directory); err != nil {
@@ -210,7 +210,7 @@ func checkLazy(ctx context.Context, v vmm.VMM, i *image, o restoreOptions) error
 
 // forget takes back a VM that was only entered to be restored. Its name is
 // free when its folder is gone: another's record is not to be deleted.
-func (a *agent) forget(m *machine) error {
+func (a *Manager) forget(m *VM) error {
 	defer a.drop(m)
 	m.leave()
 	m.persisting.Lock()
@@ -224,7 +224,7 @@ const guestTimePatience = 30 * time.Second
 
 // setGuestTime puts a restored guest's clock right, in the background: many
 // guests have no agent, and none is to wait for that.
-func (a *agent) setGuestTime(m *machine) {
+func (a *Manager) setGuestTime(m *VM) {
 	l := m.running()
 	if l == nil || m.state() != lifecycle.Running {
 		return

@@ -98,7 +98,7 @@ func instance(runDir string) string {
 func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	a := newAgent(life, cfg, st, n, h, s, bootID)
+	a := newManager(life, cfg, st, n, h, s, bootID)
 	a.kube = cfg.kubeClient()
 	defer a.watches.Wait()
 	defer end()
@@ -127,12 +127,12 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Hos
 	}
 	defer os.Remove(cfg.Socket)
 	server := newServer(cfg.AllowedUsers, cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api{agent: a})
+	nodev1.RegisterNodeServiceServer(server, &api{manager: a})
 	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	a.progress.served.Store(true)
-	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.all()))
+	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.All()))
 	a.ready()
 	select {
 	case err := <-served:
@@ -162,7 +162,7 @@ func leave(server *grpc.Server) {
 }
 
 // ready tells whoever waits that the API is served.
-func (a *agent) ready() {
+func (a *Manager) ready() {
 	if a.cfg.Ready != nil {
 		a.cfg.Ready()
 	}

@@ -26,12 +26,12 @@ type saveOptions struct {
 
 // save writes a VM's memory and device state to a folder. If ctx ends before
 // the image is there, the guest goes on and the save has failed.
-func (a *agent) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
-	m, err := a.machine(name)
+func (a *Manager) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.home.checkSave(o); err != nil {
+	if err := m.place.checkSave(o); err != nil {
 		return nil, nil, err
 	}
 	_, done, err := m.begin(ctx, lifecycle.Save)
@@ -46,7 +46,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 	if why := l.lease.Unsaveable; why != "" {
 		return nil, nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
 	}
-	s := &saving{agent: a, m: m, l: l, options: o, before: m.state()}
+	s := &saving{manager: a, m: m, l: l, options: o, before: m.state()}
 	result, err := s.run(ctx, progress)
 	if err != nil {
 		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.directory, err))
@@ -56,7 +56,7 @@ func (a *agent) save(ctx context.Context, name string, o saveOptions, progress f
 
 // checkTarget refuses folders that an image can't be in. Whether it is empty,
 // and not in use, is for whoever writes it to find out.
-func (a *agent) checkTarget(dir string) error {
+func (a *Manager) checkTarget(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fault.Invalid("directory", "%q is not an absolute path", dir)
 	}
@@ -77,8 +77,8 @@ func (a *agent) checkTarget(dir string) error {
 
 // saving is one save under way.
 type saving struct {
-	agent   *agent
-	m       *machine
+	manager *Manager
+	m       *VM
 	l       *live
 	options saveOptions
 	before  lifecycle.State
@@ -201,7 +201,7 @@ func (s *saving) actual() lifecycle.State {
 	if err != nil {
 		return s.before
 	}
-	ctx, cancel := context.WithTimeout(s.agent.ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(s.manager.ctx, statusPatience)
 	defer cancel()
 	status, err := monitor.Status(ctx)
 	switch {

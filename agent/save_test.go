@@ -31,7 +31,7 @@ func TestSaveAndStart(t *testing.T) {
 	dir := w.saved(t, a, "web")
 	a.wantState(t, "web", lifecycle.Saved)
 	w.wantNothingHeld(t)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	before := m.snapshot().GetStatus()
 	if before.GetImage().GetPath() != dir {
 		t.Errorf("image %v, want %s", before.GetImage(), dir)
@@ -65,7 +65,7 @@ func TestSaveKeepsRunning(t *testing.T) {
 		t.Errorf("result %v", result)
 	}
 	a.wantState(t, "web", lifecycle.Running)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	if m.snapshot().GetStatus().GetImage() != nil {
 		t.Error("a VM that goes on has an image to be started from")
 	}
@@ -80,7 +80,7 @@ func TestSaveFails(t *testing.T) {
 			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
 			wantCode(t, "save", err, codes.ResourceExhausted)
 			a.wantState(t, "web", lifecycle.Running)
-			m, _ := a.machine("web")
+			m, _ := a.Get("web")
 			if m.snapshot().GetStatus().GetImage() != nil {
 				t.Error("a failed save left an image in the record")
 			}
@@ -96,7 +96,7 @@ func TestSaveCallerGoes(t *testing.T) {
 	_, _, err := a.save(ctx, "web", saveOptions{directory: dir}, func(shim.Progress) { cancel() })
 	wantCode(t, "save", err, codes.Canceled)
 	a.wantState(t, "web", lifecycle.Running)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	if got, want := m.snapshot().GetStatus().GetMessage(), "the save to "+dir+" was given up: who asked for it has gone"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
@@ -113,7 +113,7 @@ func TestSaveLosesConnection(t *testing.T) {
 	for _, step := range []string{"save", "commit"} {
 		t.Run(step, func(t *testing.T) {
 			w, a := withRunning(t)
-			m, _ := a.machine("web")
+			m, _ := a.Get("web")
 			l := m.running()
 			w.hooks[step] = func() {
 				l.shim.(*fakeShim).hangUp()
@@ -151,7 +151,7 @@ func TestSaveShimDies(t *testing.T) {
 	_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
 	wantCode(t, "save", err, codes.Unavailable)
 	a.wantState(t, "web", lifecycle.Saved)
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	if got := m.snapshot().GetStatus().GetImage().GetPath(); got != dir {
 		t.Errorf("the image is in %q, want %s", got, dir)
 	}
@@ -171,7 +171,7 @@ func TestColdStart(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
 	dir := w.saved(t, a, "web")
-	vm, err := a.agent.start(t.Context(), "web", startOptions{cold: true}, nil)
+	vm, err := a.Manager.start(t.Context(), "web", startOptions{cold: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestRestoreFailsBesideStart(t *testing.T) {
 		started := make(chan error, 1)
 		w.hooks["info"] = func() { // before the state says that it is being restored
 			go func() {
-				_, err := a.agent.start(t.Context(), "copy", startOptions{}, nil)
+				_, err := a.Manager.start(t.Context(), "copy", startOptions{}, nil)
 				started <- err
 			}()
 			runtime.Gosched()
@@ -207,7 +207,7 @@ func TestRestoreFailsBesideStart(t *testing.T) {
 			a.wantState(t, "copy", lifecycle.Running)
 			break
 		}
-		if _, err := a.machine("copy"); err == nil {
+		if _, err := a.Get("copy"); err == nil {
 			t.Fatal("what was taken back is there")
 		}
 	}
@@ -231,12 +231,12 @@ func TestRestoreFails(t *testing.T) {
 			a := w.start()
 			dir := w.saved(t, a, "web")
 			breakIt(w, dir)
-			if _, err := a.agent.start(t.Context(), "web", startOptions{}, nil); err == nil {
+			if _, err := a.Manager.start(t.Context(), "web", startOptions{}, nil); err == nil {
 				t.Fatal("it started")
 			}
 			a.wantState(t, "web", lifecycle.Saved)
 			w.wantNothingHeld(t)
-			m, _ := a.machine("web")
+			m, _ := a.Get("web")
 			if m.snapshot().GetStatus().GetImage().GetPath() != dir {
 				t.Error("the record forgot the image")
 			}
@@ -264,7 +264,7 @@ func TestRestore(t *testing.T) {
 	a := w.start()
 	dir := w.saved(t, a, "web")
 	ctx := t.Context()
-	m, _ := a.machine("web")
+	m, _ := a.Get("web")
 	id := m.snapshot().GetId()
 
 	clone, err := a.restore(ctx, restoreOptions{directory: dir, name: "copy", newIdentity: true}, nil)
@@ -282,7 +282,7 @@ func TestRestore(t *testing.T) {
 	wantCode(t, "under a name that is taken", err, codes.AlreadyExists)
 	_, err = a.restore(ctx, restoreOptions{directory: dir, name: "lazy", lazy: true}, nil)
 	wantCode(t, "lazily where it can't be", err, codes.FailedPrecondition)
-	if _, err := a.machine("lazy"); err == nil {
+	if _, err := a.Get("lazy"); err == nil {
 		t.Error("a restore that failed left a VM")
 	}
 	vm, err := a.restore(ctx, restoreOptions{directory: dir, paused: true}, nil)

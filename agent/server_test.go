@@ -4,15 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/test/suites"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"io"
 	"log/slog"
 	"net"
@@ -22,6 +13,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // callAs, in the environment, makes this test program a client of the socket
@@ -57,7 +58,7 @@ func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) nod
 		t.Fatal(err)
 	}
 	server := newServer(allowed, slog.New(slog.DiscardHandler))
-	nodev1.RegisterNodeServiceServer(server, &api{agent: a.agent})
+	nodev1.RegisterNodeServiceServer(server, &api{manager: a.Manager})
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	conn, err := dialAPI(socket)

@@ -14,8 +14,8 @@ type startOptions struct {
 }
 
 // start boots a VM, or restores one that is saved.
-func (a *agent) start(ctx context.Context, name string, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
-	m, err := a.machine(name)
+func (a *Manager) start(ctx context.Context, name string, o startOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
+	m, err := a.Get(name)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (a *agent) start(ctx context.Context, name string, o startOptions, progress
 	if saved != nil {
 		message = "booted afresh: the image in " + saved.GetPath() + " is no longer its"
 	}
-	boot := &launch{agent: a, m: m, spec: vm.GetSpec(), paused: o.paused, progress: progress}
+	boot := &launch{manager: a, m: m, spec: vm.GetSpec(), paused: o.paused, progress: progress}
 	if err := boot.run(ctx, message); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const (
 
 // WatchEvents sends the last events and then, with follow, those that come.
 func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
-	sub := s.agent.hub.Subscribe(r.GetName(), int(min(r.GetTail(), history)), eventBuffer)
+	sub := s.manager.hub.Subscribe(r.GetName(), int(min(r.GetTail(), history)), eventBuffer)
 	defer sub.Close()
 	if r.GetFollow() {
 		// The caller is told that the subscription stands: what happens from
@@ -48,7 +48,7 @@ func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStream
 		case <-sub.Ready():
 		case <-stream.Context().Done():
 			return stream.Context().Err()
-		case <-s.agent.ctx.Done():
+		case <-s.manager.ctx.Done():
 			return errLeaving
 		}
 	}
@@ -56,7 +56,7 @@ func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStream
 
 // ReadLogs sends a log and then, with follow, what is added to it.
 func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogsResponse]) error {
-	m, err := s.agent.machine(r.GetName())
+	m, err := s.manager.Get(r.GetName())
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingSer
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(s.agent.ctx, func() { cancel(errLeaving) })()
+	defer context.AfterFunc(s.manager.ctx, func() { cancel(errLeaving) })()
 	err = logs.Read(ctx, logs.Options{
-		Dir: m.home.stateDir(), Name: file,
+		Dir: m.place.stateDir(), Name: file,
 		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
 	}, func(b []byte) error { return stream.Send(&nodev1.ReadLogsResponse{Data: b}) })
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
@@ -96,13 +96,13 @@ func (s *api) AttachConsole(stream grpc.BidiStreamingServer[nodev1.AttachConsole
 	}
 	defer conn.Close()
 	defer context.AfterFunc(stream.Context(), func() { conn.Close() })()
-	defer context.AfterFunc(s.agent.ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.manager.ctx, func() { conn.Close() })()
 	go keyboard(stream, conn, first.GetData())
 	return screen(stream, conn)
 }
 
 func (s *api) console(ctx context.Context, name string) (net.Conn, error) {
-	m, err := s.agent.machine(name)
+	m, err := s.manager.Get(name)
 	if err != nil {
 		return nil, err
 	}

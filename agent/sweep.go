@@ -7,9 +7,9 @@ import (
 )
 
 // sweep takes back what belongs to no VM that runs.
-func (a *agent) sweep() {
+func (a *Manager) sweep() {
 	keep := make(map[string]bool)
-	for _, m := range a.all() {
+	for _, m := range a.All() {
 		m.mu.Lock()
 		keep[m.name] = m.live != nil || m.lost != nil || a.leased(m.name)
 		m.mu.Unlock()
@@ -28,14 +28,14 @@ func (a *agent) sweep() {
 
 // orphans are shims that run, or may, though nothing is known of their VM. They are
 // left alone; other run folders without a VM are removed.
-func (a *agent) orphans() (running []string) {
+func (a *Manager) orphans() (running []string) {
 	names, err := a.store.RunNames()
 	if err != nil {
 		a.log.Error("listing run folders", "error", err)
 		return nil
 	}
 	for _, name := range names {
-		if _, err := a.machine(name); err == nil {
+		if _, err := a.Get(name); err == nil {
 			continue
 		}
 		process, err := standing(a.shims.Process(a.store.RunDir(name)))
@@ -58,19 +58,19 @@ func (a *agent) orphans() (running []string) {
 
 // leased reports whether a VM has a lease: it runs, or what its last run had of the host
 // could not be taken back.
-func (a *agent) leased(name string) bool {
+func (a *Manager) leased(name string) bool {
 	_, err := os.Lstat(filepath.Join(a.store.RunDir(name), leaseName))
 	return err == nil
 }
 
 // sweepRunDir removes a run folder without a VM, unless what its lease names could not be
 // taken back.
-func (a *agent) sweepRunDir(name string) {
+func (a *Manager) sweepRunDir(name string) {
 	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
 	defer cancel()
 	l, err := readLease(a.store.RunDir(name))
 	if err == nil {
-		err = ownHome{a, name}.giveBack(ctx, l)
+		err = OnNode{a, name}.giveBack(ctx, l)
 	} else {
 		err = a.store.RemoveRunDir(name)
 	}

@@ -19,7 +19,7 @@ const tapsName = "taps.json"
 
 // noteTap writes down how a tap is that the VMM is about to get. One that is not there is
 // for who opens it to report; one without a name is made, and goes with its run.
-func (h ownHome) noteTap(device string) error {
+func (h OnNode) noteTap(device string) error {
 	if device == "" {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (h ownHome) noteTap(device string) error {
 	if slices.ContainsFunc(noted, func(n host.TapNote) bool { return n.Device == device }) {
 		return nil // the VMM has had it since
 	}
-	note, err := h.agent.host.NoteTap(device)
+	note, err := h.manager.host.NoteTap(device)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (h ownHome) noteTap(device string) error {
 	return atomicfile.ReplaceDurably(filepath.Join(h.runDir(), tapsName), content, 0o600)
 }
 
-func (h ownHome) readTaps() (noted []host.TapNote, err error) {
+func (h OnNode) readTaps() (noted []host.TapNote, err error) {
 	path := filepath.Join(h.runDir(), tapsName)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,11 +60,11 @@ func (h ownHome) readTaps() (noted []host.TapNote, err error) {
 }
 
 // restoreTaps has the taps be again as they were noted.
-func (h ownHome) restoreTaps() error {
+func (h OnNode) restoreTaps() error {
 	noted, err := h.readTaps()
 	errs := []error{err}
 	for _, note := range noted {
-		errs = append(errs, h.agent.host.RestoreTap(note))
+		errs = append(errs, h.manager.host.RestoreTap(note))
 	}
 	return errors.Join(errs...)
 }

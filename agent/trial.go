@@ -23,7 +23,7 @@ type trial struct {
 
 // ask says what a VMM can do.
 func (t *trial) ask(ctx context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
-	v, err := t.launch.m.home.vmm(name)
+	v, err := t.launch.m.place.vmm(name)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (t *trial) ask(ctx context.Context, name string) (*capabilitiesv1.VmmCapabi
 // accepts says what of the specification a VMM can't do under a hypervisor: all of
 // it at once.
 func (t *trial) accepts(ctx context.Context, name string, h hypervisor.Hypervisor) error {
-	a, v := t.launch.agent, t.vmms[name]
+	a, v := t.launch.manager, t.vmms[name]
 	complete := spec.Default(t.launch.spec, a.target(t.id, h.Name(), v), a.layers)
 	req := vmm.PlanRequest{
 		ID:               t.id,
@@ -53,10 +53,10 @@ func (t *trial) accepts(ctx context.Context, name string, h hypervisor.Hyperviso
 	}
 	t.requests[name] = req
 	// As it would be planned for. Where its memory is makes no difference.
-	req.StateDir, req.MemoryPath = t.launch.m.home.stateDir(), "/"
+	req.StateDir, req.MemoryPath = t.launch.m.place.stateDir(), "/"
 	req.Taps, req.Seed = descriptors(complete)
 	_, err := v.Plan(req)
-	return advised(ctx, withFaults(a.node.Hypervisors.Validate(complete, a.arch), err), t.launch.m.home.vmm)
+	return advised(ctx, withFaults(a.node.Hypervisors.Validate(complete, a.arch), err), t.launch.m.place.vmm)
 }
 
 // vmmFinder finds the VMM of a name where a VM is.
@@ -98,6 +98,6 @@ func withFaults(faults spec.FieldErrors, err error) error {
 }
 
 // target is what a specification is completed for.
-func (a *agent) target(id, hypervisor string, v vmm.VMM) spec.Target {
+func (a *Manager) target(id, hypervisor string, v vmm.VMM) spec.Target {
 	return spec.Target{ID: id, Hypervisor: hypervisor, VMM: v.Name(), Arch: a.arch, Defaults: vmm.DefaultsOf(v, a.arch)}
 }

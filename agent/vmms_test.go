@@ -177,7 +177,7 @@ func TestAutoVMM(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.mustStart(t, "web")
-			m, _ := a.machine("web")
+			m, _ := a.Get("web")
 			st := m.snapshot().GetStatus()
 			if st.GetHypervisor() != c.hypervisor || st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says || st.GetHypervisorReason() == "" {
 				t.Errorf("%s with %s: %q, %q; want %s with %s: %q", st.GetHypervisor(), st.GetVmm().GetName(), st.GetHypervisorReason(), st.GetVmmReason(), c.hypervisor, c.vmm, c.says)
@@ -232,7 +232,7 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.wantState(t, "again", lifecycle.Running)
-	m, _ := a.machine("again")
+	m, _ := a.Get("again")
 	st := m.snapshot().GetStatus()
 	if st.GetVmm().GetName() != otherName || st.GetVmmReason() != "cloud-hypervisor made the image" {
 		t.Errorf("%s: %q", st.GetVmm().GetName(), st.GetVmmReason())
@@ -260,7 +260,7 @@ func TestPodHasItsImagesVMMs(t *testing.T) {
 			p.described.Specification = []byte(podSpec + c.text)
 		})
 		come(t, "it runs", a.is(lifecycle.Running))
-		m, _ := a.machine(podVM)
+		m, _ := a.Get(podVM)
 		if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says {
 			t.Errorf("%s %s: %s: %q, want %q", c.vmms, c.text, st.GetVmm().GetName(), st.GetVmmReason(), c.says)
 		}

@@ -1,12 +1,13 @@
 package agent
 
 import (
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/shim"
-	"google.golang.org/grpc/codes"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"google.golang.org/grpc/codes"
 )
 
 // TestVsockIsOneVMs: a context id that a running VM has is no other's, also to an agent that
@@ -23,7 +24,7 @@ func TestVsockIsOneVMs(t *testing.T) {
 	}
 	refused := func() {
 		t.Helper()
-		_, err := a.agent.start(t.Context(), "two", startOptions{}, nil)
+		_, err := a.Manager.start(t.Context(), "two", startOptions{}, nil)
 		wantCode(t, "start", err, codes.FailedPrecondition)
 		if err != nil && !strings.Contains(err.Error(), "42 is that of vm one") {
 			t.Errorf("the error does not say whose the id is: %v", err)

@@ -29,14 +29,14 @@ const (
 )
 
 // watch follows a running VM until it has ended or the agent ends.
-func (a *agent) watch(m *machine, l *live) {
+func (a *Manager) watch(m *VM, l *live) {
 	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one was told
 		l.setDamaged(why)
 		m.moved(lifecycle.Paused, lifecycle.Paused, why)
 	}
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
-		w := &watcher{agent: a, m: m, l: l, pace: newPace()}
+		w := &watcher{manager: a, m: m, l: l, pace: newPace()}
 		w.listen(monitor)
 		if monitor == nil && l.vmm != nil {
 			w.again = time.After(silenceFirst)
@@ -46,11 +46,11 @@ func (a *agent) watch(m *machine, l *live) {
 }
 
 type watcher struct {
-	agent  *agent
-	m      *machine
-	l      *live
-	events <-chan vmm.Event // nil: no monitor
-	pace   *pace
+	manager *Manager
+	m       *VM
+	l       *live
+	events  <-chan vmm.Event // nil: no monitor
+	pace    *pace
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
@@ -77,16 +77,16 @@ func (w *watcher) run() {
 			events = nil
 		}
 		select {
-		case <-w.agent.ctx.Done():
+		case <-w.manager.ctx.Done():
 			w.leave()
 			return
 		case e, ok := <-fromShim:
-			if w.agent.ctx.Err() != nil {
+			if w.manager.ctx.Err() != nil {
 				w.leave()
 				return
 			}
 			if !ok {
-				w.agent.lostShim(w.m, w.l)
+				w.manager.lostShim(w.m, w.l)
 				return
 			}
 			if w.shimEvent(e) {
@@ -121,7 +121,7 @@ func (w *watcher) stopDamaged() {
 	if err != nil {
 		return // nobody has resumed it
 	}
-	ctx, cancel := context.WithTimeout(w.agent.ctx, statusPatience)
+	ctx, cancel := context.WithTimeout(w.manager.ctx, statusPatience)
 	defer cancel()
 	if err := monitor.Pause(ctx); err != nil {
 		w.m.log.Error("pause a guest whose image is damaged", "error", err)
@@ -144,7 +144,7 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		w.replugged(e.Note)
 	}
 	if e.Exit != nil {
-		w.agent.ended(w.m, w.l, e.Exit)
+		w.manager.ended(w.m, w.l, e.Exit)
 	}
 	return e.Exit != nil
 }
@@ -154,7 +154,7 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 func (w *watcher) replugged(note []byte) {
 	d, err := readDelta(note)
 	if err == nil {
-		err = w.m.home.refuses(lifecycle.Detach) // nobody has asked a pod's shim to
+		err = w.m.place.refuses(lifecycle.Detach) // nobody has asked a pod's shim to
 	}
 	if err == nil {
 		err = w.m.replug(d, nil)
@@ -189,7 +189,7 @@ func (w *watcher) lostMonitor() {
 // VMM has ended its socket is gone, so that this fails at once, and the shim is about to
 // say so.
 func (w *watcher) reconnect() {
-	ctx, cancel := context.WithTimeout(w.agent.ctx, monitorPatience)
+	ctx, cancel := context.WithTimeout(w.manager.ctx, monitorPatience)
 	defer cancel()
 	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
 	if err != nil {
@@ -254,10 +254,10 @@ func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
 }
 
 // lostShim is called when the connection to a shim ended without an exit.
-func (a *agent) lostShim(m *machine, l *live) {
-	process, err := standing(m.home.process())
+func (a *Manager) lostShim(m *VM, l *live) {
+	process, err := standing(m.place.process())
 	if err != nil {
-		a.giveUp(m, l, &unseen{m.home.process}, err)
+		a.giveUp(m, l, &unseen{m.place.process}, err)
 		return
 	}
 	if process != nil {
@@ -275,10 +275,10 @@ func (a *agent) lostShim(m *machine, l *live) {
 }
 
 // again connects to a shim that has dropped the connection and still runs.
-func (a *agent) again(m *machine, l *live, process ShimProcess) error {
+func (a *Manager) again(m *VM, l *live, process ShimProcess) error {
 	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
 	defer cancel()
-	conn, err := m.home.dial(ctx)
+	conn, err := m.place.dial(ctx)
 	if err != nil {
 		// It may be ending just now, which closes the connection first.
 		if process.Wait(ctx) == nil {
@@ -302,12 +302,12 @@ func (a *agent) again(m *machine, l *live, process ShimProcess) error {
 
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was
 // killed just after a commit has written nothing, but the image is there.
-func (a *agent) exitOf(m *machine, run string) *shim.Exit {
-	exit, err := shim.ReadExit(m.home.stateDir())
+func (a *Manager) exitOf(m *VM, run string) *shim.Exit {
+	exit, err := shim.ReadExit(m.place.stateDir())
 	if err == nil && exit.RunID == run {
 		return exit
 	}
-	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && m.home.hasImage(intent) {
+	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && m.place.hasImage(intent) {
 		return &shim.Exit{
 			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
 			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),

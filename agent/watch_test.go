@@ -26,8 +26,8 @@ func (m *slowMonitor) Status(ctx context.Context) (vmm.Status, error) {
 // TestEventsOfLongAgo don't change a VM that has been paused or resumed since.
 func TestEventsOfLongAgo(t *testing.T) {
 	w, a := withRunning(t)
-	m, _ := a.machine("web")
-	watcher := &watcher{agent: a.agent, m: m, l: m.running(), pace: newPace()}
+	m, _ := a.Get("web")
+	watcher := &watcher{manager: a.Manager, m: m, l: m.running(), pace: newPace()}
 	pause := func() {
 		if _, err := a.pause(t.Context(), "web"); err != nil {
 			t.Error(err)
@@ -55,7 +55,7 @@ func TestEventsOfLongAgo(t *testing.T) {
 		do()
 	}
 	_ = monitor.setPaused(false)
-	watcher.l = newLive(&lease{}, nil, w.vmm, nil, monitor) // of its own: the other is watched, too
+	watcher.l = newLive(&Lease{}, nil, w.vmm, nil, monitor) // of its own: the other is watched, too
 	watcher.monitorEvent(resumedEvent)
 	a.wantState(t, "web", lifecycle.Paused)
 	if monitor.asked != 2 {
@@ -93,7 +93,7 @@ func TestLostShimEnds(t *testing.T) {
 			b.watches.Wait() // for that end
 			b.wantState(t, "web", c.want)
 			w.wantNothingHeld(t)
-			if _, err := b.agent.start(t.Context(), "web", startOptions{cold: true}, nil); err != nil {
+			if _, err := b.Manager.start(t.Context(), "web", startOptions{cold: true}, nil); err != nil {
 				t.Error(err)
 			}
 		})
