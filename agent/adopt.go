@@ -245,7 +245,7 @@ func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 	vm.Status.Hypervisor = m.Accelerator
 	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
-	vm.Status.BootId = ad.manager.bootID
+	vm.Status.BootId = ad.manager.opts.BootID
 }
 
 func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
@@ -307,7 +307,7 @@ func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 	a := ad.manager
 	exit, err := shim.ReadExit(ad.m.place.stateDir())
-	rebooted := vm.GetStatus().GetBootId() != a.bootID
+	rebooted := vm.GetStatus().GetBootId() != a.opts.BootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
 		ad.observeExit(exit)

@@ -3,14 +3,13 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/events"
-	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/hypervisor"
@@ -18,14 +17,33 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
 )
 
 // history is how many events are kept in memory for those who come later.
 const history = 1000
 
-// Manager is the VMs of a node and what they are run with.
+// Options are what a node's VMs are run with.
+type Options struct {
+	// StateDir and RunDir are the agent's own directories, in which no image may be.
+	StateDir, RunDir string
+	// Shim is the path of vmlet-shim.
+	Shim string
+	// HotplugFolders are directories from which a running VM may be given disks.
+	HotplugFolders []string
+	// PodsOnly refuses VMs of the node's own.
+	PodsOnly bool
+	// Hypervisor of specifications that name none; empty: the first that works.
+	Hypervisor string
+	// BootID is the machine's since it was booted.
+	BootID string
+	Log    *slog.Logger
+}
+
+// Manager owns the node's VMs and the host resources that they use. Its methods may be
+// called at the same time.
 type Manager struct {
-	cfg    Config
+	opts   Options
 	log    *slog.Logger
 	store  *store.Store
 	hub    *events.Hub
@@ -34,16 +52,8 @@ type Manager struct {
 	shims  Shims
 	layers spec.Layers
 	arch   string
-	bootID string
-	// kube is the client of the API server; nil without one.
-	kube *kube.Client
-	// published is what Kubernetes is told of the node.
-	published *publication
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
-
-	offers   offers
-	progress progress
 
 	// ctx lives as long as the agent serves; watches end with it.
 	ctx     context.Context
@@ -53,26 +63,17 @@ type Manager struct {
 	vms map[string]*VM
 }
 
-func newManager(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *Manager {
-	standard, warning := n.Hypervisors.Default(cfg.Hypervisor)
-	for _, note := range append(cfg.VirtualizationProfile.Notes(), warning) {
-		if note != "" {
-			cfg.Log.Warn("configuration: " + note)
-		}
+// newManager makes the manager of the VMs in a store. What it begins ends with ctx.
+func newManager(ctx context.Context, o Options, st *store.Store, n *node.Node, h Host, s Shims) *Manager {
+	standard, warning := n.Hypervisors.Default(o.Hypervisor)
+	if warning != "" {
+		o.Log.Warn("configuration: " + warning)
 	}
 	return &Manager{
-		cfg: cfg, log: cfg.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
-		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, bootID: bootID, defaultHypervisor: standard,
+		opts: o, log: o.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
+		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard,
 		ctx: ctx, vms: make(map[string]*VM),
 	}
-}
-
-// nodeName is the node's name in Kubernetes, or else the machine's.
-func (a *Manager) nodeName() (string, error) {
-	if a.kube != nil {
-		return a.kube.Node(), nil
-	}
-	return os.Hostname()
 }
 
 // validate returns all faults of a specification that can be told before it is run:
@@ -155,4 +156,13 @@ func (a *Manager) drop(m *VM) {
 	if a.vms[m.name] == m {
 		delete(a.vms, m.name)
 	}
+}
+
+// podsOnly refuses VMs of the node's own where the agent has its place, its
+// processes and its limits from a DaemonSet: they would end with its pod.
+func (a *Manager) podsOnly() error {
+	if !a.opts.PodsOnly {
+		return nil
+	}
+	return fault.Errorf(codes.FailedPrecondition, "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod (or start an agent with pods.enabled: false)")
 }

@@ -19,6 +19,9 @@ import (
 type api struct {
 	nodev1.UnimplementedNodeServiceServer
 	manager *Manager
+	// version is the agent's, and nodeName that of the node.
+	version  string
+	nodeName func() (string, error)
 }
 
 func (s *api) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (*nodev1.CreateVMResponse, error) {
@@ -137,11 +140,11 @@ func (s *api) DeleteVM(ctx context.Context, r *nodev1.DeleteVMRequest) (*nodev1.
 }
 
 func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.GetNodeResponse, error) {
-	name, err := s.manager.nodeName()
+	name, err := s.nodeName()
 	if err != nil {
 		return nil, err
 	}
-	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.manager.cfg.Version}
+	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.version}
 	for _, h := range s.manager.node.Hypervisors.All() {
 		status := h.Check(ctx)
 		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{

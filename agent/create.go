@@ -17,7 +17,7 @@ import (
 
 // create keeps a specification. The same one again changes nothing.
 func (a *Manager) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
-	if err := a.cfg.podsOnly(); err != nil {
+	if err := a.podsOnly(); err != nil {
 		return nil, err
 	}
 	if s == nil {

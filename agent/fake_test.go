@@ -137,12 +137,7 @@ type testAgent struct {
 
 func (w *world) start() *testAgent {
 	w.t.Helper()
-	cfg, err := Config{
-		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, Log: slog.New(slog.DiscardHandler),
-	}.complete()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open(w.stateDir, w.runDir)
 	if err != nil {
 		w.t.Fatal(err)
@@ -153,7 +148,7 @@ func (w *world) start() *testAgent {
 	}
 	// A machine of which nothing is read, and whose VMM isn't asked beforehand.
 	none := filepath.Join(w.stateDir, "none")
-	n, err := node.New(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: cfg.Log}, w.stateDir)
+	n, err := node.New(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: log}, w.stateDir)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -166,7 +161,9 @@ func (w *world) start() *testAgent {
 	if w.host != nil {
 		h = w.host
 	}
-	a := &testAgent{Manager: newManager(ctx, cfg, st, n, h, shims, w.bootID), store: st}
+	a := &testAgent{Manager: newManager(ctx, Options{
+		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, BootID: w.bootID, Log: log,
+	}, st, n, h, shims), store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()

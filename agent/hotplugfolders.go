@@ -57,17 +57,3 @@ func within(path, folder string) bool {
 	below, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(below)
 }
-
-// hotplugFolders are those that are there now; without one of them a VM starts all the
-// same, and can be given no disk from it.
-func (h OnNode) hotplugFolders() []string {
-	var there []string
-	for _, folder := range h.manager.cfg.HotplugFolders {
-		if err := isFolder(folder); err != nil {
-			h.manager.log.Warn("no disk can be attached from there to a VM that is started now", "hotplugFolders", folder, "vm", h.name, "error", err)
-			continue
-		}
-		there = append(there, folder)
-	}
-	return there
-}

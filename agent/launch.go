@@ -132,7 +132,7 @@ func (l *launch) announce() error {
 	return l.m.change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message
-		vm.Status.BootId = l.manager.bootID
+		vm.Status.BootId = l.manager.opts.BootID
 	})
 }
 

@@ -12,35 +12,35 @@ import (
 )
 
 // newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
-func (a *Manager) newMetrics(ctx context.Context) *metrics.Metrics {
-	node, err := a.nodeName()
+func (p *program) newMetrics(ctx context.Context) *metrics.Metrics {
+	node, err := p.nodeName()
 	if err != nil {
-		a.log.Warn("the node's name is not known: metrics have none", "error", err)
+		p.cfg.Log.Warn("the node's name is not known: metrics have none", "error", err)
 	}
 	s := metrics.Sources{
-		Node: node, Version: a.cfg.Version, Log: a.log,
-		VMs: a.measured, Document: a.node.Keeper.Latest, Probes: a.node.Keeper.Probes, RAM: a.ram,
+		Node: node, Version: p.cfg.Version, Log: p.cfg.Log,
+		VMs: p.measured, Document: p.node.Keeper.Latest, Probes: p.node.Keeper.Probes, RAM: p.ram,
 	}
-	if *a.cfg.DevicePlugins.Enabled {
+	if *p.cfg.DevicePlugins.Enabled {
 		s.Devices = func() []deviceplugin.Status {
-			all, _ := a.offers.status()
+			all, _ := p.offers.status()
 			return all
 		}
 	}
-	if a.published != nil && a.published.publisher != nil {
-		s.Outcomes = func() []metrics.Outcome { return outcomesOf(a.published.publisher.Outcomes()) }
+	if p.published != nil && p.published.publisher != nil {
+		s.Outcomes = func() []metrics.Outcome { return outcomesOf(p.published.publisher.Outcomes()) }
 	}
 	return metrics.New(ctx, s)
 }
 
 // measured are the VMs as the metrics want them.
-func (a *Manager) measured() []metrics.VM {
+func (p *program) measured() []metrics.VM {
 	var all []metrics.VM
-	for _, m := range a.All() {
+	for _, m := range p.vms.All() {
 		record := m.snapshot()
 		vm := metrics.VM{
 			Name: m.name, Record: record, Panics: m.panics.Load(),
-			Threads: a.threads(record.GetStatus().GetHypervisor()), Sampler: m.sampler(),
+			Threads: p.threads(record.GetStatus().GetHypervisor()), Sampler: m.sampler(),
 		}
 		if pod := record.GetStatus().GetPod(); pod != nil {
 			vm.Namespace, vm.Name, vm.Pod = pod.GetNamespace(), pod.GetName(), pod.GetName()
@@ -65,22 +65,22 @@ func (m *VM) sampler() vmm.Sampler {
 }
 
 // threads is how a hypervisor's are called; the configuration counts more.
-func (a *Manager) threads(name string) hypervisor.ThreadNames {
+func (p *program) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
-	if h, ok := a.node.Hypervisors.Get(name); ok {
+	if h, ok := p.node.Hypervisors.Get(name); ok {
 		if namer, ok := hypervisor.As[hypervisor.ThreadNamer](h); ok {
 			names = namer.Threads()
 		}
 	}
-	if pattern := a.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
+	if pattern := p.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
 		names.VCPU = pattern
 	}
 	return names
 }
 
 // ram is the mount for guests' memory, where there is one.
-func (a *Manager) ram() (metrics.RAM, bool) {
-	h, ok := a.host.(interface {
+func (p *program) ram() (metrics.RAM, bool) {
+	h, ok := p.host.(interface {
 		MemoryUsage() (size, used uint64, ok bool)
 	})
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"syscall"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -40,7 +41,7 @@ func (h OnNode) process() (ShimProcess, error) { return h.manager.shims.Process(
 
 func (h OnNode) refuses(op lifecycle.Operation) error {
 	if op == lifecycle.Start || op == lifecycle.Restore {
-		return h.manager.cfg.podsOnly()
+		return h.manager.podsOnly()
 	}
 	return nil
 }
@@ -146,6 +147,28 @@ func (h OnNode) take(c *choice, req *vmm.PlanRequest) (*Lease, error) {
 	return &Lease{RunID: runID(c.id, c.start), UID: uid, Cgroup: h.manager.host.PlanCgroup(h.name, c.spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
 }
 
+// hotplugFolders are those that are there now; without one of them a VM starts all the
+// same, and can be given no disk from it.
+func (h OnNode) hotplugFolders() []string {
+	var there []string
+	for _, folder := range h.manager.opts.HotplugFolders {
+		if err := isDirectory(folder); err != nil {
+			h.manager.log.Warn("no disk can be attached from there to a VM that is started now", "hotplugFolders", folder, "vm", h.name, "error", err)
+			continue
+		}
+		there = append(there, folder)
+	}
+	return there
+}
+
+func isDirectory(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", path)
+	}
+	return err
+}
+
 func (h OnNode) memoryPath(c *choice, req *vmm.PlanRequest) (string, error) {
 	var pageSize uint64
 	if huge := c.spec.GetMemory().GetHugePages(); huge != nil {
@@ -245,7 +268,7 @@ func (h OnNode) startShim(ctx context.Context, l *launch, within func(start func
 	ctx, cancel := context.WithTimeoutCause(ctx, shimPatience, fmt.Errorf("the shim did not answer within %v", shimPatience))
 	defer cancel()
 	return h.manager.shims.Start(ctx, shim.StartOptions{
-		Binary:   h.manager.cfg.Shim,
+		Binary:   h.manager.opts.Shim,
 		RunDir:   h.runDir(),
 		StateDir: h.stateDir(),
 		RunID:    l.choice.lease.RunID,

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"os"
 
-	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/internal/capset"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
 )
 
 // PodsConfig is about VMs in this node's pods.
@@ -42,13 +40,4 @@ func Confine(cfg Config) error {
 		return nil
 	}
 	return err
-}
-
-// podsOnly refuses VMs of the node's own where the agent has its place, its
-// processes and its limits from a DaemonSet: they would end with its pod.
-func (c Config) podsOnly() error {
-	if c.Pods.Enabled == nil || !*c.Pods.Enabled {
-		return nil
-	}
-	return fault.Errorf(codes.FailedPrecondition, "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod (or start an agent with pods.enabled: false)")
 }

@@ -62,16 +62,16 @@ type podVMs struct {
 }
 
 // runPods runs the pods' VMs until ctx ends; they go on after that.
-func (a *Manager) runPods(ctx context.Context, client *kube.Client) {
+func runPods(ctx context.Context, a *Manager, client *kube.Client, kubeletDir string) {
 	known := pods.New()
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
 	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
 	p := &podVMs{manager: a, node: systemPods{
-		kubeletDir: a.cfg.DevicePlugins.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+		kubeletDir: kubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
 	defer p.volumes.Close()
-	if err := pods.Each(ctx, a.cfg.DevicePlugins.KubeletDir, a.log, p.serve); err != nil {
+	if err := pods.Each(ctx, kubeletDir, a.log, p.serve); err != nil {
 		a.log.Error("VMs of pods are not found any more", "error", err)
 	}
 }

@@ -4,12 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/test/suites"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"io"
 	"log/slog"
 	"os"
@@ -17,6 +11,13 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 const patience = 2 * time.Minute

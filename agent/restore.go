@@ -84,7 +84,7 @@ func imageOf(m *memory.Manifest, source string) (i *image, err error) {
 
 // restore makes a VM of an image and lets it go on.
 func (a *Manager) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
-	if err := a.cfg.podsOnly(); err != nil {
+	if err := a.podsOnly(); err != nil {
 		return nil, err
 	}
 	i, err := readImage(o.directory)

@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -94,46 +96,91 @@ func instance(runDir string) string {
 	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(runDir)))
 }
 
+// program is all that an agent's process runs.
+type program struct {
+	cfg  Config
+	node *node.Node
+	host Host
+	vms  *Manager
+	// kube is the client of the API server; nil without one.
+	kube *kube.Client
+	// published is what Kubernetes is told of the node.
+	published *publication
+
+	offers   offers
+	progress progress
+	// background is what runs until the agent's own life ends.
+	background sync.WaitGroup
+}
+
+// newProgram makes a program whose VMs' watches end with life.
+func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *program {
+	for _, note := range cfg.VirtualizationProfile.Notes() {
+		cfg.Log.Warn("configuration: " + note)
+	}
+	return &program{
+		cfg: cfg, node: n, host: h, kube: cfg.kubeClient(),
+		vms: newManager(life, Options{
+			StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim, HotplugFolders: cfg.HotplugFolders,
+			PodsOnly: *cfg.Pods.Enabled, Hypervisor: cfg.Hypervisor, BootID: bootID, Log: cfg.Log,
+		}, st, n, h, s),
+	}
+}
+
+// nodeName is the node's name in Kubernetes, or else the machine's.
+func (p *program) nodeName() (string, error) {
+	if p.kube != nil {
+		return p.kube.Node(), nil
+	}
+	return os.Hostname()
+}
+
 // serve adopts what runs and serves the API until ctx ends.
 func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	a := newManager(life, cfg, st, n, h, s, bootID)
-	a.kube = cfg.kubeClient()
-	defer a.watches.Wait()
+	p := newProgram(life, cfg, st, n, h, s, bootID)
+	defer p.vms.watches.Wait()
+	defer p.background.Wait()
 	defer end()
-	a.watches.Go(func() {
+	p.background.Go(func() {
 		n.Watch(life, cfg.Log)
-		a.progress.unwatched.Store(life.Err() == nil)
+		p.progress.unwatched.Store(life.Err() == nil)
 	})
-	a.published = newPublication(cfg, n, a.kube)
-	a.watches.Go(func() { a.published.run(life, cfg) })
-	answer, err := a.openEndpoints(life)
+	p.published = newPublication(cfg, n, p.kube)
+	p.background.Go(func() { p.published.run(life, cfg) })
+	answer, err := p.openEndpoints(life)
 	if err != nil {
 		return err
 	}
-	a.watches.Go(func() { answer(life) })
-	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log, a.published.neighbour, &a.offers) })
-	if err := a.adopt(ctx); err != nil {
+	p.background.Go(func() { answer(life) })
+	p.background.Go(func() { cfg.offerDevices(life, cfg.Log, p.published.neighbour, &p.offers) })
+	if err := p.vms.adopt(ctx); err != nil {
 		return err
 	}
-	a.progress.adopted.Store(true)
-	if *cfg.Pods.Enabled && a.kube != nil {
-		a.watches.Go(func() { a.runPods(life, a.kube) })
+	p.progress.adopted.Store(true)
+	if *cfg.Pods.Enabled && p.kube != nil {
+		p.background.Go(func() { runPods(life, p.vms, p.kube, cfg.DevicePlugins.KubeletDir) })
 	}
+	return p.serveAPI(ctx)
+}
+
+// serveAPI serves the API until ctx ends.
+func (p *program) serveAPI(ctx context.Context) error {
+	cfg := p.cfg
 	l, err := listen(cfg.Socket, cfg.AllowedUsers)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(cfg.Socket)
 	server := newServer(cfg.AllowedUsers, cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api{manager: a})
-	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
+	nodev1.RegisterNodeServiceServer(server, &api{manager: p.vms, version: cfg.Version, nodeName: p.nodeName})
+	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: p.node})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	a.progress.served.Store(true)
-	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.All()))
-	a.ready()
+	p.progress.served.Store(true)
+	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(p.vms.All()))
+	p.ready()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serving the API: %w", err)
@@ -162,12 +209,12 @@ func leave(server *grpc.Server) {
 }
 
 // ready tells whoever waits that the API is served.
-func (a *Manager) ready() {
-	if a.cfg.Ready != nil {
-		a.cfg.Ready()
+func (p *program) ready() {
+	if p.cfg.Ready != nil {
+		p.cfg.Ready()
 	}
 	if err := notifySystemd(os.Getenv("NOTIFY_SOCKET")); err != nil {
-		a.log.Warn("telling systemd that the agent is ready", "error", err)
+		p.cfg.Log.Warn("telling systemd that the agent is ready", "error", err)
 	}
 }
 

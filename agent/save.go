@@ -64,7 +64,7 @@ func (a *Manager) checkTarget(dir string) error {
 	if real, err := filepath.EvalSymlinks(filepath.Dir(clean)); err == nil {
 		clean = filepath.Join(real, filepath.Base(clean))
 	}
-	for _, own := range []string{a.cfg.StateDir, a.cfg.RunDir} {
+	for _, own := range []string{a.opts.StateDir, a.opts.RunDir} {
 		if real, err := filepath.EvalSymlinks(own); err == nil {
 			own = real
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -97,5 +99,19 @@ func TestLostShimEnds(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestPanicsAreCounted: each once, however often it is reported.
+func TestPanicsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
+	watch := &watcher{manager: a.Manager, m: m}
+	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
+		watch.monitorEvent(vmm.Event{Change: change})
+	}
+	if n := m.panics.Load(); n != 2 {
+		t.Errorf("%d panics, want 2", n)
 	}
 }
