@@ -10,7 +10,6 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
-	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -35,7 +34,7 @@ const adopters = 16
 // adopt reads the folders and takes up what runs. What is wrong with one VM
 // costs that VM only.
 func (a *Manager) adopt(ctx context.Context) error {
-	names, err := a.store.Names()
+	names, err := a.own.Store.Names()
 	if err != nil {
 		return err
 	}
@@ -54,14 +53,14 @@ func (a *Manager) adopt(ctx context.Context) error {
 }
 
 func (a *Manager) adoptOne(ctx context.Context, name string) {
-	gone, err := a.store.Sweep(name)
+	gone, err := a.own.Store.Sweep(name)
 	if err != nil {
 		a.log.Error("tidying a VM's folder", "vm", name, "error", err)
 	}
 	if gone {
 		return
 	}
-	vm, err := a.store.Load(name)
+	vm, err := a.own.Store.Load(name)
 	if err != nil {
 		a.log.Error("a VM's record can't be read", "vm", name, "error", err)
 		a.enterBroken(name, err)
@@ -86,8 +85,8 @@ func (a *Manager) enterBroken(name string, err error) {
 		},
 	})
 	m.broken = err
-	look := func() (ShimProcess, error) { return a.shims.Process(a.store.RunDir(name)) }
-	process, err := standing(look())
+	look := func() (ShimProcess, error) { return a.own.Shims.Process(a.own.Store.RunDir(name)) }
+	process, err := RunningShim(look())
 	if err != nil {
 		process = &unseen{look}
 	}
@@ -106,17 +105,17 @@ type adoption struct {
 
 func (ad *adoption) run(ctx context.Context) {
 	m := ad.m
-	runDir := m.place.runDir()
+	runDir := m.place.RunDir()
 	var err error
-	if ad.lease, err = readLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if ad.lease, err = ReadLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.log.Error("reading what the VM has of the host", "error", err)
 	}
 	// Whether it runs or not: what it has left may have the user id still.
 	ad.manager.claimUser(m.name)
-	process, err := standing(m.place.process())
+	process, err := RunningShim(m.place.Process())
 	switch {
 	case err != nil:
-		ad.lost(&unseen{m.place.process}, err)
+		ad.lost(&unseen{m.place.Process}, err)
 	case process != nil:
 		ad.alive(ctx, process)
 	default:
@@ -143,7 +142,7 @@ const launchPace = 50 * time.Millisecond
 // under way then that its agent did not live to see through, which is being taken back,
 // or its VMM runs by now.
 func (ad *adoption) call(ctx context.Context, process ShimProcess) (settled bool) {
-	conn, err := ad.m.place.dial(ctx)
+	conn, err := ad.m.place.Dial(ctx)
 	faultpoint.Reach("agent.adopt.dialled")
 	switch {
 	case err != nil:
@@ -157,7 +156,7 @@ func (ad *adoption) call(ctx context.Context, process ShimProcess) (settled bool
 		}
 		ad.awaitEnd(ctx, process, adoptPatience, err)
 	case ad.lease == nil:
-		ad.lost(process, errors.Join(fmt.Errorf("without a %s it can't be adopted", leaseName), conn.Close()))
+		ad.lost(process, errors.Join(fmt.Errorf("without a %s it can't be adopted", LeaseName), conn.Close()))
 	default:
 		process.Close()
 		ad.takeUp(ctx, conn)
@@ -188,9 +187,9 @@ func release(ctx context.Context, conn Shim) error {
 func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	a, m := ad.manager, ad.m
 	welcome := conn.Welcome()
-	dial := dialer(a.shims, m.place.runDir())
+	dial := dialer(a.own.Shims, m.place.RunDir())
 	l := newLive(ad.lease, conn, nil, dial, nil)
-	v, err := m.place.vmm(ad.lease.VMM)
+	v, err := m.place.VMM(ad.lease.VMM)
 	var status vmm.Status
 	if err == nil {
 		l.vmm = v
@@ -208,6 +207,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 		message = "the agent was lost while it was being saved: the save was given up"
 	}
 	faultpoint.Reach("agent.adopt.connected")
+	shimPID, vmmPID := m.pids(welcome.PID, welcome.VMMPID)
 	m.mu.Lock()
 	m.live = l
 	m.mu.Unlock()
@@ -219,7 +219,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 		}
 		vm.Status.EndedAt = nil
 		vm.Status.Process = &nodev1.ProcessStatus{
-			ShimPid: int64(m.place.shimPID(welcome.PID)), VmmPid: int64(m.place.vmmPID(welcome.VMMPID)), Uid: ad.lease.UID, Cgroup: ad.lease.searched().Path(),
+			ShimPid: shimPID, VmmPid: vmmPID, Uid: ad.lease.UID, Cgroup: ad.lease.Searched().Path(),
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
@@ -239,13 +239,13 @@ func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 		return
 	}
 	m := ad.lease.Manifest
-	if s, err := spec.Parse(m.Specification, leaseName); err == nil {
+	if s, err := spec.Parse(m.Specification, LeaseName); err == nil {
 		vm.Status.EffectiveSpec = s
 	}
 	vm.Status.Hypervisor = m.Accelerator
 	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
-	vm.Status.BootId = ad.manager.opts.BootID
+	vm.Status.BootId = ad.manager.bootID
 }
 
 func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
@@ -278,19 +278,19 @@ func (ad *adoption) ended() {
 	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
 	defer cancel()
 	if ad.lease == nil {
-		if err := errors.Join(m.place.sweep(ctx), a.store.RemoveRunDir(m.name)); err != nil {
+		if err := errors.Join(m.sweep(ctx), a.own.Store.RemoveRunDir(m.name)); err != nil {
 			m.log.Error("removing what the VM left", "error", err)
 		}
 		return
 	}
-	if err := m.place.giveBack(ctx, ad.lease); err != nil {
+	if err := m.giveBack(ctx, ad.lease); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 }
 
 // interrupted is a start that the agent did not live to see through.
 func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
-	exit, err := shim.ReadExit(ad.m.place.stateDir())
+	exit, err := shim.ReadExit(ad.m.place.StateDir())
 	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
 		ad.observeExit(exit) // its VMM came up all the same, and has ended since
 		return
@@ -306,12 +306,12 @@ func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
 // classify finds out how a VM that ran has ended.
 func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 	a := ad.manager
-	exit, err := shim.ReadExit(ad.m.place.stateDir())
-	rebooted := vm.GetStatus().GetBootId() != a.opts.BootID
+	exit, err := shim.ReadExit(ad.m.place.StateDir())
+	rebooted := vm.GetStatus().GetBootId() != a.bootID
 	switch intent := vm.GetStatus().GetImage(); {
 	case err == nil && exit.RunID == runIDOf(vm):
 		ad.observeExit(exit)
-	case intent != nil && imageIs(intent):
+	case intent != nil && ad.m.keeper.HasImage(intent):
 		ad.observe(lifecycle.Saved, "saved to "+intent.GetPath())
 	case rebooted:
 		ad.observe(lifecycle.Stopped, "the machine was rebooted", endNow, noImage)
@@ -322,16 +322,6 @@ func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
 
 func (ad *adoption) observeExit(exit *shim.Exit) {
 	ad.manager.noteEnd(ad.m, exit)
-}
-
-// imageIs says whether the image that a save was about to make is there.
-func imageIs(ref *nodev1.ImageReference) bool {
-	i, err := memory.Open(ref.GetPath())
-	if err != nil {
-		return false
-	}
-	defer i.Close()
-	return i.Manifest().ID == ref.GetImageId()
 }
 
 func endNow(vm *nodev1.VirtualMachine) {

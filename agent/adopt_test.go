@@ -46,7 +46,7 @@ func TestAdopt(t *testing.T) {
 		}, lifecycle.Saved, false},
 		{"saving, committed, power cut", func(w *world, p *fakeProc, a *testAgent) {
 			a.keep(t, "web", lifecycle.Saving, &nodev1.ImageReference{Path: dirOf(w), ImageId: "image-1"})
-			l, err := readLease(filepath.Join(w.runDir, "vms/web"))
+			l, err := ReadLease(filepath.Join(w.runDir, "vms/web"))
 			if err == nil {
 				err = writeImage(dirOf(w), l.Manifest, "image-1")
 			}
@@ -96,7 +96,7 @@ func TestAdopt(t *testing.T) {
 			a.keep(t, "web", lifecycle.Created, nil)
 		}, lifecycle.Running, true},
 		{"lease lost", func(w *world, _ *fakeProc, _ *testAgent) {
-			if err := os.WriteFile(filepath.Join(w.runDir, "vms/web", leaseName), []byte("{"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(w.runDir, "vms/web", LeaseName), []byte("{"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, lifecycle.Crashed, true},

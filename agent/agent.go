@@ -9,15 +9,12 @@ import (
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/events"
-	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/node"
-	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/hypervisor"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"google.golang.org/grpc/codes"
 )
 
 // history is how many events are kept in memory for those who come later.
@@ -25,14 +22,8 @@ const history = 1000
 
 // Options are what a node's VMs are run with.
 type Options struct {
-	// StateDir and RunDir are the agent's own directories, in which no image may be.
-	StateDir, RunDir string
-	// Shim is the path of vmlet-shim.
-	Shim string
-	// HotplugFolders are directories from which a running VM may be given disks.
-	HotplugFolders []string
-	// PodsOnly refuses VMs of the node's own.
-	PodsOnly bool
+	// Own is what VMs of the node itself are placed with.
+	Own *Resources
 	// Hypervisor of specifications that name none; empty: the first that works.
 	Hypervisor string
 	// BootID is the machine's since it was booted.
@@ -43,15 +34,13 @@ type Options struct {
 // Manager owns the node's VMs and the host resources that they use. Its methods may be
 // called at the same time.
 type Manager struct {
-	opts   Options
+	own    *Resources
 	log    *slog.Logger
-	store  *store.Store
 	hub    *events.Hub
 	node   *node.Node
-	host   Host
-	shims  Shims
 	layers spec.Layers
 	arch   string
+	bootID string
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
 
@@ -63,14 +52,15 @@ type Manager struct {
 	vms map[string]*VM
 }
 
-// newManager makes the manager of the VMs in a store. What it begins ends with ctx.
-func newManager(ctx context.Context, o Options, st *store.Store, n *node.Node, h Host, s Shims) *Manager {
+// newManager makes the manager of a node's VMs. What it begins ends with ctx.
+func newManager(ctx context.Context, o Options) *Manager {
+	n := o.Own.Node
 	standard, warning := n.Hypervisors.Default(o.Hypervisor)
 	if warning != "" {
 		o.Log.Warn("configuration: " + warning)
 	}
 	return &Manager{
-		opts: o, log: o.Log, store: st, hub: events.NewHub(history), node: n, host: h, shims: s,
+		own: o.Own, log: o.Log, hub: events.NewHub(history), node: n, bootID: o.BootID,
 		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard,
 		ctx: ctx, vms: make(map[string]*VM),
 	}
@@ -131,18 +121,18 @@ func (a *Manager) add(vm *nodev1.VirtualMachine) (m *VM, added bool) {
 // enterOwn is enter for a VM of the node itself.
 func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
 	name := vm.GetSpec().GetName()
-	return a.enter(name, OnNode{a, name}, vm)
+	return a.enter(name, a.own.At(name), vm)
 }
 
 // enter is add, with a new VM taken until done is called: nobody gets hold of
 // one that may be taken back. done is nil if the VM was there.
-func (a *Manager) enter(name string, h Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
+func (a *Manager) enter(name string, p Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if there, ok := a.vms[name]; ok {
 		return there, nil
 	}
-	m = newVM(name, h, vm, a.hub, a.log)
+	m = newVM(name, p, vm, a.hub, a.log)
 	m.slot <- struct{}{}
 	a.vms[name] = m
 	return m, func() { <-m.slot }
@@ -156,13 +146,4 @@ func (a *Manager) drop(m *VM) {
 	if a.vms[m.name] == m {
 		delete(a.vms, m.name)
 	}
-}
-
-// podsOnly refuses VMs of the node's own where the agent has its place, its
-// processes and its limits from a DaemonSet: they would end with its pod.
-func (a *Manager) podsOnly() error {
-	if !a.opts.PodsOnly {
-		return nil
-	}
-	return fault.Errorf(codes.FailedPrecondition, "this agent runs the VMs of pods only: make a pod whose container runs vmlet-shim pod (or start an agent with pods.enabled: false)")
 }

@@ -62,7 +62,7 @@ func (s *api) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServe
 
 func (s *api) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
-	options := saveOptions{directory: r.GetDirectory(), keep: r.GetKeepRunning()}
+	options := SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning()}
 	vm, result, err := s.manager.save(stream.Context(), r.GetName(), options, reporter(report))
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -22,18 +21,12 @@ import (
 
 // choice is all that is decided about a run before anything is made.
 type choice struct {
-	id     string
-	spec   *specv1.VirtualMachineSpec // complete
-	vmm    vmm.VMM
+	Choice
 	info   vmm.Info
 	reason string // which hypervisor, and why
 	// vmmReason is why it is this VMM.
 	vmmReason string
-	plan      *plan.Plan
-	lease     *Lease
-	start     time.Time
 
-	hypervisorDevice string
 	// vfio are the nodes of devices of the host that the VMM opens as its user.
 	vfio []string
 	// lockedMemory is how many bytes the VMM locks for them.
@@ -43,26 +36,28 @@ type choice struct {
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
 // thing that it takes is the user id.
 func (l *launch) choose(ctx context.Context) error {
-	c := choice{id: l.m.snapshot().GetId(), start: time.Now()}
+	c := choice{Choice: Choice{ID: l.m.snapshot().GetId(), Start: time.Now()}}
 	req, err := l.target(ctx, &c)
 	if err != nil {
 		return err
 	}
-	if err := l.manager.vsockFree(l.m, c.spec.GetDevices().GetVsock().GetCid()); err != nil {
+	if err := l.manager.vsockFree(l.m, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
 	if err := l.manager.hostFacts(l.m, &c); err != nil {
 		return err
 	}
-	if c.lease, err = l.m.place.take(&c, &req); err != nil {
+	if c.Lease, err = l.m.place.Take(&c.Choice, &req); err != nil {
 		return err
 	}
 	if err := c.complete(req); err != nil {
-		l.m.place.untake(c.lease)
+		l.m.untake(c.Lease)
 		return err
 	}
-	if err := l.m.place.refusesSave(&c); err != nil && c.lease.Unsaveable == "" {
-		c.lease.Unsaveable = err.Error()
+	if inside := l.m.container; inside != nil && c.Lease.Unsaveable == "" {
+		if err := inside.RefusesSave(&c.Choice); err != nil {
+			c.Lease.Unsaveable = err.Error()
+		}
 	}
 	l.choice = c
 	return nil
@@ -78,17 +73,21 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	if err != nil {
 		return vmm.PlanRequest{}, err
 	}
-	t := &trial{launch: l, id: c.id, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
+	var permits func(hypervisor.Hypervisor) error
+	if l.m.container != nil {
+		permits = l.m.container.Permits
+	}
+	t := &trial{launch: l, id: c.ID, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
 	pair, err := pairing.Choose(ctx, pairing.Request{
 		VMMs: vmms, Because: because,
 		Hypervisors: l.manager.node.Hypervisors.Once(), Hypervisor: l.manager.hypervisorFor(l.spec),
-		Ask: t.ask, Permits: l.m.place.permits, Accepts: t.accepts,
+		Ask: t.ask, Permits: permits, Accepts: t.accepts,
 	})
 	if err != nil {
 		return vmm.PlanRequest{}, err
 	}
 	req := t.requests[pair.VMM]
-	c.vmm, c.info, c.spec = t.vmms[pair.VMM], req.Info, req.Spec
+	c.VMM, c.info, c.Spec = t.vmms[pair.VMM], req.Info, req.Spec
 	c.reason, c.vmmReason = pair.HypervisorReason, pair.VMMReason
 	return req, nil
 }
@@ -98,12 +97,12 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 func (l *launch) vmms() (names []string, because string, err error) {
 	name := l.spec.GetVmm()
 	if name == "" || name == spec.Auto {
-		if names, err = l.m.place.vmms(); len(names) == 1 {
+		if names, err = l.m.place.VMMs(); len(names) == 1 {
 			because = "is the only one here"
 		}
 		return names, because, err
 	}
-	if _, err := l.m.place.vmm(name); err != nil {
+	if _, err := l.m.place.VMM(name); err != nil {
 		return nil, "", err
 	}
 	if l.image != nil {
@@ -122,59 +121,26 @@ func (a *Manager) hypervisorFor(s *specv1.VirtualMachineSpec) string {
 
 // complete has the VMM make the plan, and fills in the lease.
 func (c *choice) complete(req vmm.PlanRequest) (err error) {
-	if c.plan, err = c.vmm.Plan(req); err != nil {
+	if c.Plan, err = c.VMM.Plan(req); err != nil {
 		return err
 	}
-	c.hypervisorDevice = req.HypervisorDevice
-	c.lease.Start, c.lease.VMM, c.lease.Memory = c.start, c.vmm.Name(), c.plan.Memory.Path
-	c.lease.VFIO, c.plan.LockedMemory, c.lease.MemorySize = c.vfio, c.lockedMemory, c.plan.Memory.Size
-	if err := vmm.RefuseSave(c.vmm, c.spec); err != nil {
-		c.lease.Unsaveable = err.Error()
+	if !opens(c.Plan, req.HypervisorDevice) { // else the shim does it
+		c.Device = req.HypervisorDevice
 	}
-	if c.lease.Manifest, err = c.vmm.Manifest(req); err != nil {
+	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
+	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
+	if err := vmm.RefuseSave(c.VMM, c.Spec); err != nil {
+		c.Lease.Unsaveable = err.Error()
+	}
+	if c.Lease.Manifest, err = c.VMM.Manifest(req); err != nil {
 		return err
 	}
-	return describeImage(&c.lease.Manifest, c)
+	return describeImage(&c.Lease.Manifest, c)
 }
-
-// device is the path of what the VMM opens itself as its user; empty: nothing.
-func (c *choice) device() string {
-	if opens(c.plan, c.hypervisorDevice) {
-		return "" // the shim does it
-	}
-	return c.hypervisorDevice
-}
-
-// plannedMemory is the guest's memory in bytes; the specification is valid.
-func (c *choice) plannedMemory() uint64 {
-	size, _ := spec.ParseQuantity(c.spec.GetMemory().GetSize())
-	return size
-}
-
-// runID tells one run of a VM from another.
-func runID(id string, start time.Time) string { return fmt.Sprintf("%s-%d", id, start.UnixNano()) }
 
 // runIDOf is that of a VM's present or last run.
 func runIDOf(vm *nodev1.VirtualMachine) string {
-	return runID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
-}
-
-// descriptors numbers what goes with a plan: the taps, in the order of the
-// networks, and then cloud-init's seed. -1: it has none.
-func descriptors(s *specv1.VirtualMachineSpec) (taps []int, seed int) {
-	taps = make([]int, len(s.GetNetworks()))
-	next := 0
-	for i, n := range s.GetNetworks() {
-		taps[i] = -1
-		if n.GetTap() != nil {
-			taps[i] = next
-			next++
-		}
-	}
-	if s.GetCloudInit() == nil {
-		return taps, -1
-	}
-	return taps, next
+	return RunID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
 }
 
 // opens says whether the shim opens this path for the VMM.
@@ -189,11 +155,11 @@ func opens(p *plan.Plan, path string) bool {
 
 // describe fills in what the record says of a run.
 func (c *choice) describe(vm *nodev1.VirtualMachine) {
-	vm.Status.EffectiveSpec = c.spec
-	vm.Status.Hypervisor = c.spec.GetHypervisor()
+	vm.Status.EffectiveSpec = c.Spec
+	vm.Status.Hypervisor = c.Spec.GetHypervisor()
 	vm.Status.HypervisorReason, vm.Status.VmmReason = c.reason, c.vmmReason
 	vm.Status.Vmm = &nodev1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
-	vm.Status.StartedAt = timestamppb.New(c.start)
+	vm.Status.StartedAt = timestamppb.New(c.Start)
 }
 
 // vsockFree refuses a context id that another running VM has: the kernel
@@ -236,12 +202,12 @@ func (a *Manager) onlyOne(m *VM) error {
 // describeImage adds to a manifest what the agent wants to find in an image:
 // the complete specification, with the addresses that the guest knows, and the id.
 func describeImage(m *memory.Manifest, c *choice) error {
-	content, err := spec.MarshalJSON(c.spec)
+	content, err := spec.MarshalJSON(c.Spec)
 	if err != nil {
 		return err
 	}
 	m.Specification = content
-	m.PlanExtras, err = json.Marshal(imageExtras{ID: c.id})
+	m.PlanExtras, err = json.Marshal(imageExtras{ID: c.ID})
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 
 // create keeps a specification. The same one again changes nothing.
 func (a *Manager) create(ctx context.Context, s *specv1.VirtualMachineSpec) (*nodev1.VirtualMachine, error) {
-	if err := a.podsOnly(); err != nil {
+	if err := a.own.CheckOwn(); err != nil {
 		return nil, err
 	}
 	if s == nil {
@@ -71,13 +71,13 @@ func (a *Manager) delete(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
-	if err := (OnNode{a, name}).reclaim(ctx); err != nil {
+	if err := a.own.At(name).Reclaim(ctx); err != nil {
 		return fmt.Errorf("deleting vm %s: %w", name, err)
 	}
 	m.persisting.Lock() // nothing is to write into the folder any more
 	defer m.persisting.Unlock()
 	faultpoint.Reach("agent.delete.begun")
-	if err := a.store.Delete(name); err != nil {
+	if err := a.own.Store.Delete(name); err != nil {
 		return fmt.Errorf("deleting vm %s: %w", name, err)
 	}
 	faultpoint.Reach("agent.delete.removed")

@@ -121,7 +121,7 @@ func (d delta) apply(own, complete *specv1.VirtualMachineSpec) {
 // lost, or the agent: the shim has what it was told of each. A pod's shim was told of
 // none, and what it says of them is not believed.
 func (m *VM) replay(vm *nodev1.VirtualMachine, notes []json.RawMessage) {
-	if m.place.refuses(lifecycle.Attach) == nil {
+	if m.place.Refuses(lifecycle.Attach) == nil {
 		replay(vm, notes, m.log)
 	}
 }

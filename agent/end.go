@@ -29,12 +29,6 @@ func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
 	close(l.over)
 }
 
-// ending bounds the end of a run: its shim's, after its VMM's, and that of all that the VMM
-// has left.
-func (l *Lease) ending(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, patienceFor(endPatience, l.MemorySize))
-}
-
 // noteEnd writes down how a VM ended.
 func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 	state, message := verdict(exit)
@@ -94,11 +88,11 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 // of the host. What can't be is logged, and kept for the VM's next start or deletion, or
 // the agent's next start.
 func (a *Manager) giveBack(m *VM, l *Lease) {
-	ctx, cancel := l.ending(context.WithoutCancel(a.ctx))
+	ctx, cancel := l.Ending(context.WithoutCancel(a.ctx))
 	defer cancel()
-	err := waitForShim(ctx, m.place)
+	err := WaitForShim(ctx, m.place)
 	if err == nil { // else what it has is still in use
-		err = m.place.giveBack(ctx, l)
+		err = m.giveBack(ctx, l)
 	}
 	if err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)

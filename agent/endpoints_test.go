@@ -16,11 +16,11 @@ import (
 // program is that of an agent's VMs, of which nothing is run.
 func (a *testAgent) program(t *testing.T) *program {
 	t.Helper()
-	cfg, err := Config{StateDir: a.opts.StateDir, RunDir: a.opts.RunDir, Log: a.log}.complete()
+	cfg, err := Config{StateDir: a.own.StateDir, RunDir: a.own.RunDir, Log: a.log}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &program{cfg: cfg, node: a.node, host: a.host, vms: a.Manager}
+	return &program{cfg: cfg, node: a.node, host: a.own.Host, vms: a.Manager}
 }
 
 // TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one

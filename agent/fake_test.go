@@ -162,8 +162,11 @@ func (w *world) start() *testAgent {
 		h = w.host
 	}
 	a := &testAgent{Manager: newManager(ctx, Options{
-		StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Hypervisor: w.hypervisor, BootID: w.bootID, Log: log,
-	}, st, n, h, shims), store: st}
+		Own: &Resources{
+			Store: st, Host: h, Shims: shims, Node: n, StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Log: log,
+		},
+		Hypervisor: w.hypervisor, BootID: w.bootID, Log: log,
+	}), store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()

@@ -173,7 +173,7 @@ func TestMonitorThatIsLostAgain(t *testing.T) {
 func TestMonitorThatIsThereAgain(t *testing.T) {
 	w, a := withRunning(t)
 	m, _ := a.Get("web")
-	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&Lease{}, nil, w.vmm, dialer(a.shims, m.place.runDir()), nil)}
+	watcher := &watcher{manager: a.Manager, m: m, l: newLive(&Lease{}, nil, w.vmm, dialer(a.own.Shims, m.place.RunDir()), nil)}
 	w.failStep("connect", errors.New("hung up"))
 	watcher.reconnect()
 	if watcher.again == nil {

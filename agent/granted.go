@@ -46,12 +46,12 @@ func grantedFiles(p *plan.Plan) []grantedFile {
 }
 
 // noteGranted writes down what is going to be given, before it is.
-func (h OnNode) noteGranted(c *choice) error {
-	files := grantedFiles(c.plan)
+func (h OnNode) noteGranted(c *Choice) error {
+	files := grantedFiles(c.Plan)
 	if len(files) == 0 {
 		return nil
 	}
-	return h.writeGranted(granted{c.lease.UID, files})
+	return h.writeGranted(granted{c.Lease.UID, files})
 }
 
 func (h OnNode) writeGranted(g granted) error {
@@ -59,11 +59,11 @@ func (h OnNode) writeGranted(g granted) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.ReplaceDurably(filepath.Join(h.stateDir(), grantedName), content, 0o600)
+	return atomicfile.ReplaceDurably(filepath.Join(h.StateDir(), grantedName), content, 0o600)
 }
 
 func (h OnNode) readGranted() (granted, error) {
-	path := filepath.Join(h.stateDir(), grantedName)
+	path := filepath.Join(h.StateDir(), grantedName)
 	var g granted
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -75,9 +75,9 @@ func (h OnNode) readGranted() (granted, error) {
 	return g, nil
 }
 
-// granting adds to what noteGranted has written. It stays when the device goes: to take
+// Granting adds to what noteGranted has written. It stays when the device goes: to take
 // back what is not there any more is no error.
-func (h OnNode) granting(l *Lease, files []plan.File) error {
+func (h OnNode) Granting(l *Lease, files []plan.File) error {
 	more := grantedFiles(&plan.Plan{Files: files})
 	if len(more) == 0 {
 		return nil
@@ -113,14 +113,14 @@ func (h OnNode) takeBackGranted() error {
 		return err
 	}
 	// What shims lock, too: all run folders are in it, and it is root's.
-	lock := filepath.Dir(h.runDir())
+	lock := filepath.Dir(h.RunDir())
 	var errs []error
 	for _, file := range g.Files {
 		what := fmt.Sprintf("taking back user %d's access to %s", g.UID, file.Path)
-		errs = append(errs, waitFor(revokePatience, what, func() error { return h.manager.host.RevokeFile(file.Path, lock, g.UID) }))
+		errs = append(errs, waitFor(revokePatience, what, func() error { return h.Host.RevokeFile(file.Path, lock, g.UID) }))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(h.stateDir(), grantedName))
+	return os.Remove(filepath.Join(h.StateDir(), grantedName))
 }

@@ -16,13 +16,13 @@ import (
 // can be handed over, and nodes for memory. It is read anew, as drivers are bound
 // and let go of at any time.
 func (a *Manager) hostFacts(m *VM, c *choice) error {
-	if len(c.spec.GetHostDevices()) == 0 && !bindsMemory(c.spec) {
+	if len(c.Spec.GetHostDevices()) == 0 && !bindsMemory(c.Spec) {
 		return nil
 	}
 	host := a.node.ReadHost()
 	var faults spec.FieldErrors
-	hostNodes(host, c.spec, &faults)
-	if c.vfio = a.assign(m, host, c.spec, &faults); len(faults) > 0 {
+	hostNodes(host, c.Spec, &faults)
+	if c.vfio = a.assign(m, host, c.Spec, &faults); len(faults) > 0 {
 		return faults
 	}
 	var err error
@@ -33,18 +33,18 @@ func (a *Manager) hostFacts(m *VM, c *choice) error {
 // lockedMemory is what the VMM must be able to lock: a device of the host may reach
 // any page of the guest at any time.
 func (a *Manager) lockedMemory(c *choice) (uint64, error) {
-	h, known := a.node.Hypervisors.Get(c.spec.GetHypervisor())
+	h, known := a.node.Hypervisors.Get(c.Spec.GetHypervisor())
 	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
-	devices := len(c.spec.GetHostDevices())
+	devices := len(c.Spec.GetHostDevices())
 	if devices == 0 || !known || !asks {
 		return 0, nil
 	}
-	cost, err := overhead.Of(overhead.Request{Spec: c.spec, Hypervisor: h, VMM: c.vmm.Name(), Arch: a.arch})
+	cost, err := overhead.Of(overhead.Request{Spec: c.Spec, Hypervisor: h, VMM: c.VMM.Name(), Arch: a.arch})
 	if err != nil {
 		return 0, err
 	}
 	return adjuster.AdjustResources(hypervisor.ResourceFacts{
-		MemoryBytes: c.plannedMemory(), OverheadBytes: cost.Total, VFIODevices: devices,
+		MemoryBytes: c.PlannedMemory(), OverheadBytes: cost.Total, VFIODevices: devices,
 	}).Memlock, nil
 }
 

@@ -97,7 +97,7 @@ func TestHostDevices(t *testing.T) {
 	a = w.startWithDevices()
 	_, err = a.Manager.start(t.Context(), "other", startOptions{}, nil)
 	wantFields(t, err, "hostDevices[0].pciAddress", "vm web")
-	_, _, err = a.save(t.Context(), "web", saveOptions{directory: filepath.Join(t.TempDir(), "image")}, func(shim.Progress) {})
+	_, _, err = a.save(t.Context(), "web", SaveOptions{Directory: filepath.Join(t.TempDir(), "image")}, func(shim.Progress) {})
 	wantCode(t, "save", err, codes.FailedPrecondition)
 	if err == nil || !strings.Contains(err.Error(), "hostDevices: ") {
 		t.Errorf("save: %v", err)

@@ -56,17 +56,17 @@ func TestHotplugFolders(t *testing.T) {
 // TestGranting: what an attachment gives a user is taken back with the rest.
 func TestGranting(t *testing.T) {
 	a := newWorld(t).start()
-	h := OnNode{a.Manager, "web"}
-	if err := os.MkdirAll(h.stateDir(), 0o700); err != nil {
+	h := a.own.At("web")
+	if err := os.MkdirAll(h.StateDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	l := &Lease{UID: 7}
 	more := []plan.File{{Kind: plan.FilePath, Path: "/b", Granted: true}, {Kind: plan.FileReceived}, {Kind: plan.FilePath, Path: "/c", Granted: true, Write: true}}
-	if err := h.noteGranted(&choice{lease: l, plan: &plan.Plan{Files: []plan.File{{Kind: plan.FilePath, Path: "/a", Granted: true}}}}); err != nil {
+	if err := h.noteGranted(&Choice{Lease: l, Plan: &plan.Plan{Files: []plan.File{{Kind: plan.FilePath, Path: "/a", Granted: true}}}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := h.granting(l, more); err != nil {
+		if err := h.Granting(l, more); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestGranting(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One that was started with nothing to give.
-	if err := h.granting(l, more[:1]); err != nil {
+	if err := h.Granting(l, more[:1]); err != nil {
 		t.Fatal(err)
 	}
 	if g, err = h.readGranted(); err != nil || !slices.Equal(g.Files, []grantedFile{{"/b"}}) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -19,10 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
-
-// shimPatience is how long a shim that was just started may take to say hello:
-// it needs milliseconds, on a machine that swaps a second or two.
-const shimPatience = 30 * time.Second
 
 // launch starts a VMM, for a boot or a restore, and takes everything back if
 // any step fails.
@@ -41,8 +36,8 @@ type launch struct {
 	choice  choice
 	undo    undo.Stack
 	shim    Shim
-	pid     int
-	vmmPID  int
+	pid     int        // of the shim
+	vmmPID  int        // as the shim says it
 	files   []*os.File // what goes with the plan: taps, the seed
 	monitor vmm.Monitor
 	failure error // set before all is taken back
@@ -85,7 +80,7 @@ func (l *launch) word() string {
 
 func (l *launch) steps(ctx context.Context, message string) error {
 	l.undo.Push("give back what was taken", func(context.Context) error {
-		l.m.place.untake(l.choice.lease)
+		l.m.untake(l.choice.Lease)
 		return nil
 	})
 	if err := l.announce(); err != nil {
@@ -96,14 +91,10 @@ func (l *launch) steps(ctx context.Context, message string) error {
 		return err
 	}
 	faultpoint.Reach("agent.launch.announced")
-	if err := l.m.place.prepare(); err != nil {
-		return err
-	}
-	faultpoint.Reach("agent.launch.prepared")
 	// Written down while the VMM comes up: the disk is slower than that.
 	kept := make(chan error, 1)
 	go func() { kept <- l.m.persist() }()
-	err := l.m.place.acquire(ctx, l)
+	err := l.acquire(ctx)
 	if err == nil && l.unrecorded {
 		// Without any record an agent that comes back could not adopt it.
 		err = <-kept
@@ -122,9 +113,20 @@ func (l *launch) steps(ctx context.Context, message string) error {
 	return l.settle(ctx, message)
 }
 
+// acquire has the placement make what the run needs.
+func (l *launch) acquire(ctx context.Context) error {
+	got, err := l.m.place.Acquire(ctx, &l.choice.Choice)
+	if err != nil {
+		return err
+	}
+	l.shim, l.pid, l.files = got.Shim, got.PID, got.Files
+	l.undo.Push("take back what was acquired", func(ctx context.Context) error { return got.Undo(ctx, l.failure) })
+	return nil
+}
+
 // announce puts the VM into the state of being started.
 func (l *launch) announce() error {
-	state, message := lifecycle.Starting, "starting with "+l.choice.vmm.Name()+" under "+l.choice.spec.GetHypervisor()
+	state, message := lifecycle.Starting, "starting with "+l.choice.VMM.Name()+" under "+l.choice.Spec.GetHypervisor()
 	if l.image != nil {
 		state, message = lifecycle.Restoring, "restoring from "+l.image.Directory
 	}
@@ -132,34 +134,13 @@ func (l *launch) announce() error {
 	return l.m.change(func(vm *nodev1.VirtualMachine) {
 		l.choice.describe(vm)
 		vm.Status.State, vm.Status.Message = state, message
-		vm.Status.BootId = l.manager.opts.BootID
+		vm.Status.BootId = l.manager.bootID
 	})
-}
-
-// endShim ends a shim, whatever it has launched, and waits until it is gone:
-// only then can what it used be removed.
-func (l *launch) endShim(ctx context.Context) error {
-	ctx, cancel := l.choice.lease.ending(ctx)
-	defer cancel()
-	process, err := standing(l.m.place.process())
-	if process != nil {
-		defer process.Close()
-	}
-	_, errKill := l.shim.Kill(ctx)
-	errRelease := l.shim.Release(ctx, "")
-	defer l.shim.Close()
-	if process != nil { // else it has ended already
-		err = process.Wait(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("%w (kill: %v; release: %v)", err, errKill, errRelease)
-	}
-	return nil
 }
 
 // openSeed adds cloud-init's seed to what goes with the plan.
 func (l *launch) openSeed() error {
-	seed, err := cloudinit.Seed(l.choice.id, l.choice.spec)
+	seed, err := cloudinit.Seed(l.choice.ID, l.choice.Spec)
 	if err != nil || seed == nil {
 		return err
 	}
@@ -201,7 +182,7 @@ func (l *launch) start(ctx context.Context) error {
 	if err := l.openSeed(); err != nil {
 		return err
 	}
-	request, err := l.m.place.request(&l.choice)
+	request, err := l.m.place.Request(&l.choice.Choice)
 	if err != nil {
 		return err
 	}
@@ -210,9 +191,9 @@ func (l *launch) start(ctx context.Context) error {
 		return fmt.Errorf("vm %s: %w", l.m.name, err)
 	}
 	faultpoint.Reach("agent.launch.launched")
-	l.vmmPID = l.m.place.vmmPID(launched.VMMPID)
-	dial := dialer(l.manager.shims, l.m.place.runDir())
-	monitor, err := l.choice.vmm.Connect(ctx, dial)
+	l.vmmPID = launched.VMMPID
+	dial := dialer(l.manager.own.Shims, l.m.place.RunDir())
+	monitor, err := l.choice.VMM.Connect(ctx, dial)
 	if err != nil {
 		return fault.Errorf(codes.Unavailable, "vm %s: the VMM's monitor: %w", l.m.name, err)
 	}
@@ -235,14 +216,15 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	dial := dialer(l.manager.shims, l.m.place.runDir())
-	alive := newLive(l.choice.lease, l.shim, l.choice.vmm, dial, l.monitor)
+	dial := dialer(l.manager.own.Shims, l.m.place.RunDir())
+	alive := newLive(l.choice.Lease, l.shim, l.choice.VMM, dial, l.monitor)
 	l.m.mu.Lock()
 	l.m.live = alive
 	l.m.mu.Unlock()
+	shimPID, vmmPID := l.m.pids(l.pid, l.vmmPID)
 	l.m.note(state, message, func(vm *nodev1.VirtualMachine) {
 		vm.Status.Process = &nodev1.ProcessStatus{
-			ShimPid: int64(l.pid), VmmPid: int64(l.vmmPID), Uid: l.choice.lease.UID, Cgroup: l.choice.lease.searched().Path(),
+			ShimPid: shimPID, VmmPid: vmmPID, Uid: l.choice.Lease.UID, Cgroup: l.choice.Lease.Searched().Path(),
 		}
 		vm.Status.Image = nil
 		vm.Status.EndedAt = nil

@@ -135,7 +135,7 @@ func TestLife(t *testing.T) {
 		{"pause what is not there", func() error { _, err := a.pause(ctx, "web"); return err }, codes.FailedPrecondition, lifecycle.Created},
 		{"stop what never ran", func() error { _, _, err := a.stop(ctx, "web", nil); return err }, codes.OK, lifecycle.Created},
 		{"save what never ran", func() error {
-			_, _, err := a.save(ctx, "web", saveOptions{directory: "/nowhere"}, nil)
+			_, _, err := a.save(ctx, "web", SaveOptions{Directory: "/nowhere"}, nil)
 			return err
 		}, codes.FailedPrecondition, lifecycle.Created},
 		{"start", func() error { _, err := a.Manager.start(ctx, "web", startOptions{}, nil); return err }, codes.OK, lifecycle.Running},
@@ -207,12 +207,12 @@ func TestStartOutsideItsCgroup(t *testing.T) {
 	a := w.start()
 	a.mustCreate(t, "web")
 	w.hooks["launch"] = func() {
-		l, err := readLease(a.store.RunDir("web"))
+		l, err := ReadLease(a.store.RunDir("web"))
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if !l.Outside || len(l.searched().Paths) > 0 || l.Cgroup.Path() == "" {
+		if !l.Outside || len(l.Searched().Paths) > 0 || l.Cgroup.Path() == "" {
 			t.Errorf("the lease has outside %t, cgroup %+v", l.Outside, l.Cgroup)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -14,15 +13,6 @@ import (
 // A shim is lost if it runs and does not answer, or if it isn't known whether it runs.
 // It is not killed: its guest may be well, and only a person can tell. Nothing that it
 // has of the host is touched.
-
-// standing is a VM's shim, nil if it has none or that has ended. An error leaves open
-// which.
-func standing(p ShimProcess, err error) (ShimProcess, error) {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
-		return nil, nil
-	}
-	return p, err
-}
 
 // unseen stands for a shim of which it isn't known whether it runs, as when there was no
 // descriptor left to look at it with. Whoever kills it has it looked for again.
@@ -39,7 +29,7 @@ func (u *unseen) Wait(ctx context.Context) error {
 }
 
 func (u *unseen) found(do func(ShimProcess) error) error {
-	p, err := standing(u.look())
+	p, err := RunningShim(u.look())
 	if p == nil {
 		return err
 	}
@@ -82,12 +72,12 @@ func (ad *adoption) lost(process ShimProcess, err error) {
 // claimUser sees that nobody else gets the user id of a VM that can't be adopted and
 // may run, or has left something that does.
 func (a *Manager) claimUser(name string) {
-	l, err := readLease(a.store.RunDir(name))
+	l, err := ReadLease(a.own.Store.RunDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
-		err = a.host.ClaimUser(l.UID, name)
+		err = a.own.Host.ClaimUser(l.UID, name)
 	}
 	if err != nil {
 		a.log.Error("claiming a VM's user id", "vm", name, "error", err)
@@ -111,11 +101,11 @@ func (a *Manager) killLost(ctx context.Context, m *VM, process ShimProcess) (*no
 
 // awaitLost notes the end of a lost shim that ends by itself.
 func (a *Manager) awaitLost(m *VM, process ShimProcess) {
-	if waitForShim(a.ctx, m.place) != nil {
+	if WaitForShim(a.ctx, m.place) != nil {
 		return // the agent ends, or it isn't known
 	}
 	err := a.endLost(a.ctx, m, process, func() (note func(), err error) {
-		l, err := readLease(m.place.runDir())
+		l, err := ReadLease(m.place.RunDir())
 		if err != nil {
 			l = new(Lease) // how it ended can't be told
 		}
@@ -146,7 +136,7 @@ func (a *Manager) endLost(ctx context.Context, m *VM, process ShimProcess, end f
 	if err != nil {
 		return err
 	}
-	if err := m.place.sweep(context.WithoutCancel(ctx)); err != nil {
+	if err := m.sweep(context.WithoutCancel(ctx)); err != nil {
 		m.log.Error("taking back what the VM had of the host", "error", err)
 	}
 	m.mu.Lock()

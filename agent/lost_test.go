@@ -100,7 +100,7 @@ func TestSystemProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := processOf(id)
+	p, err := ProcessOf(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,10 +120,10 @@ func TestSystemProcess(t *testing.T) {
 	if err := p.Wait(t.Context()); err != nil || p.Alive() {
 		t.Errorf("%v, alive: %t", err, p.Alive())
 	}
-	if p, err := standing(processOf(id)); p != nil || err != nil {
+	if p, err := RunningShim(ProcessOf(id)); p != nil || err != nil {
 		t.Errorf("it stands still: %v, %v", p, err)
 	}
-	if p, err := standing(systemShims{}.Process(filepath.Join(t.TempDir(), "none"))); p != nil || err != nil {
+	if p, err := RunningShim(SystemShims{}.Process(filepath.Join(t.TempDir(), "none"))); p != nil || err != nil {
 		t.Errorf("no folder: %v, %v", p, err)
 	}
 }

@@ -23,8 +23,11 @@ var errKilled = fault.Errorf(codes.Aborted, "the VM was killed meanwhile")
 type VM struct {
 	name  string
 	place Placement
-	hub   *events.Hub
-	log   *slog.Logger
+	// keeper and container are the place's, if it is one.
+	keeper    Keeper
+	container Container
+	hub       *events.Hub
+	log       *slog.Logger
 
 	// panics is how many the guest has had, as far as they were reported.
 	panics atomic.Uint64
@@ -55,12 +58,43 @@ func notFound(name string) error {
 	return fault.Errorf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
 }
 
-func newVM(name string, h Placement, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *VM {
+func newVM(name string, p Placement, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *VM {
+	keeper, _ := p.(Keeper)
+	container, _ := p.(Container)
 	return &VM{
-		name: name, place: h, hub: hub, record: record,
+		name: name, place: p, keeper: keeper, container: container, hub: hub, record: record,
 		log:  log.With("vm", name, "id", record.GetId()),
 		slot: make(chan struct{}, 1),
 	}
+}
+
+// giveBack, sweep and untake are the keeper's. Who lives elsewhere has nothing of the host.
+func (m *VM) giveBack(ctx context.Context, l *Lease) error {
+	if m.keeper == nil {
+		return nil
+	}
+	return m.keeper.GiveBack(ctx, l)
+}
+
+func (m *VM) sweep(ctx context.Context) error {
+	if m.keeper == nil {
+		return nil
+	}
+	return m.keeper.Sweep(ctx)
+}
+
+func (m *VM) untake(l *Lease) {
+	if m.keeper != nil {
+		m.keeper.Untake(l)
+	}
+}
+
+// pids are the numbers on this node of the shim's process and its VMM's.
+func (m *VM) pids(shim, vmm int) (int64, int64) {
+	if m.container != nil {
+		shim, vmm = m.container.ShimPID(shim), m.container.VMMPID(vmm)
+	}
+	return int64(shim), int64(vmm)
 }
 
 // leave has every operation find that the VM is no more.
@@ -132,7 +166,10 @@ func (m *VM) persist() error {
 	if gone {
 		return nil
 	}
-	return m.place.keep(record)
+	if m.keeper == nil {
+		return nil
+	}
+	return m.keeper.Keep(record)
 }
 
 // become changes the state and persists it.
@@ -232,7 +269,7 @@ func (m *VM) begin(ctx context.Context, op lifecycle.Operation) (verdict lifecyc
 }
 
 func (m *VM) check(op lifecycle.Operation) (lifecycle.Verdict, error) {
-	if err := m.place.refuses(op); err != nil {
+	if err := m.place.Refuses(op); err != nil {
 		return lifecycle.Refuse, err
 	}
 	m.mu.Lock()

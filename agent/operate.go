@@ -261,20 +261,20 @@ func (a *Manager) kill(ctx context.Context, name string) (*nodev1.VirtualMachine
 }
 
 // killPatience is how long a shim may take to kill its VMM, beside the time that the
-// guest's memory takes; see patienceFor. It has nothing else to wait for.
+// guest's memory takes; see PatienceFor. It has nothing else to wait for.
 const killPatience = 20 * time.Second
 
 // killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
 // dies with it.
 func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
-	patient, cancel := context.WithTimeout(ctx, patienceFor(killPatience, l.lease.MemorySize))
+	patient, cancel := context.WithTimeout(ctx, PatienceFor(killPatience, l.lease.MemorySize))
 	defer cancel()
 	_, err := l.shim.Kill(patient)
 	err = over(patient, l, err)
 	if err == nil || ctx.Err() != nil || patient.Err() == nil {
 		return err
 	}
-	process, errProcess := standing(m.place.process())
+	process, errProcess := RunningShim(m.place.Process())
 	if errProcess != nil {
 		return errors.Join(err, errProcess)
 	}

@@ -259,7 +259,7 @@ func TestNextAgentEndsWhatForks(t *testing.T) {
 
 	w.host = real
 	a = w.start()
-	if a.leased("web") {
+	if a.own.Leased("web") {
 		t.Fatal("not all was taken back")
 	}
 	_ = vmm.Wait() // it was killed
@@ -295,7 +295,7 @@ func TestPatienceFor(t *testing.T) {
 		{30 * time.Second, 1 << 40, 30*time.Second + 1024*time.Second},
 		{0, 1 << 62, 1 << 32 * time.Second},
 	} {
-		if got := patienceFor(c.base, c.memory); got != c.want {
+		if got := PatienceFor(c.base, c.memory); got != c.want {
 			t.Errorf("%v with %d bytes: %v, want %v", c.base, c.memory, got, c.want)
 		}
 	}
@@ -304,7 +304,7 @@ func TestPatienceFor(t *testing.T) {
 // TestLeaseHasMemorySize: what is waited for depends on it, in the next agent, too.
 func TestLeaseHasMemorySize(t *testing.T) {
 	_, a := withRunning(t)
-	l, err := readLease(a.store.RunDir("web"))
+	l, err := ReadLease(a.store.RunDir("web"))
 	if err != nil || l.MemorySize == 0 {
 		t.Errorf("the lease has %d bytes of memory, %v", l.MemorySize, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
-	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/plan"
@@ -196,9 +195,9 @@ func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error
 	if p.live == nil {
 		own := proto.CloneOf(p.m.snapshot().GetSpec())
 		d.apply(own, proto.CloneOf(p.complete))
-		return d, p.manager.validate(ctx, own, p.m.place.vmm)
+		return d, p.manager.validate(ctx, own, p.m.place.VMM)
 	}
-	if err := p.manager.validate(ctx, s, p.m.place.vmm); err != nil {
+	if err := p.manager.validate(ctx, s, p.m.place.VMM); err != nil {
 		return d, err
 	}
 	return d, p.attachLive(ctx, s, at, d)
@@ -218,7 +217,11 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	if err != nil {
 		return err
 	}
-	defer closeFiles(files)
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
 	if at.network {
 		d.Complete.network.Slot = proto.Uint32(attachment.Slot)
 	} else {
@@ -228,7 +231,7 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	if err != nil {
 		return err
 	}
-	if err := p.m.place.granting(p.live.lease, attachment.Files); err != nil {
+	if err := p.granting(attachment.Files); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.attach.planned")
@@ -245,8 +248,8 @@ func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at
 	r := vmm.PlugRequest{Manifest: &lease.Manifest, Network: at.network, Index: at.index}
 	r.PlanRequest = vmm.PlanRequest{
 		ID: p.m.snapshot().GetId(), Spec: s, Hypervisor: lease.Manifest.Accelerator, Info: info,
-		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.place.stateDir(),
-		BlockDevices: blockDevices(s), Seed: -1, HotplugFolders: lease.HotplugFolders,
+		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.place.StateDir(),
+		BlockDevices: BlockDevices(s), Seed: -1, HotplugFolders: lease.HotplugFolders,
 	}
 	for i := range s.GetNetworks() {
 		tap := -1
@@ -258,28 +261,24 @@ func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at
 	return r, nil
 }
 
-// openTap opens what an interface of the node's needs; the kernel removes one that was
-// made when nobody has it open any more.
+// openTap opens what an interface of the node's needs.
 func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) {
-	tap := device.network.GetTap()
-	if tap == nil {
+	if device.network.GetTap() == nil {
 		return nil, nil
 	}
-	if err := (OnNode{p.manager, p.m.name}).noteTap(tap.GetDevice()); err != nil {
+	f, err := p.manager.own.At(p.m.name).OpenTap(device.network, p.live.lease, at.field())
+	if err != nil {
 		return nil, err
 	}
-	f, name, err := p.manager.host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: device.network.GetMac(), Owner: p.live.lease.RunID})
-	if err != nil {
-		return nil, fault.Errorf(codes.FailedPrecondition, "%s.tap: %w", at.field(), err)
-	}
-	p.m.log.Debug("tap", "network", device.name(), "device", name)
 	return []*os.File{f}, nil
 }
 
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		f.Close()
+// granting notes what the attachment gives the run's user access to.
+func (p *plugging) granting(files []plan.File) error {
+	if p.m.keeper == nil {
+		return nil
 	}
+	return p.m.keeper.Granting(p.live.lease, files)
 }
 
 // detach takes a device away.
@@ -348,23 +347,6 @@ func deviceNames(s *specv1.VirtualMachineSpec) string {
 		return "none"
 	}
 	return names
-}
-
-// blockDevices are those paths of disks and backing files that are block devices on
-// this node now.
-func blockDevices(s *specv1.VirtualMachineSpec) (paths []string) {
-	add := func(path string) {
-		if st, err := os.Stat(path); err == nil && st.Mode().Type()&os.ModeDevice != 0 {
-			paths = append(paths, path)
-		}
-	}
-	for _, d := range s.GetDisks() {
-		add(d.GetPath())
-		for _, b := range d.GetBackingFiles() {
-			add(b.GetPath())
-		}
-	}
-	return paths
 }
 
 // replug keeps a change of the devices. One of a VM that runs has happened: that it

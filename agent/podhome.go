@@ -17,7 +17,6 @@ import (
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
-	"github.com/vmlet/vmlet/plan"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
@@ -57,20 +56,13 @@ func (h *podPlacement) reference() *nodev1.PodReference {
 	return &nodev1.PodReference{Namespace: h.pod.Namespace, Name: h.pod.Name, Uid: string(h.pod.UID), Container: h.container.Name}
 }
 
-func (h *podPlacement) runDir() string   { return h.dir }
-func (h *podPlacement) stateDir() string { return h.dir }
+// RunDir and StateDir are the pod's volume.
+func (h *podPlacement) RunDir() string   { return h.dir }
+func (h *podPlacement) StateDir() string { return h.dir }
 
-// keep does nothing: the shim and the API server know all of it.
-func (h *podPlacement) keep(*nodev1.VirtualMachine) error { return nil }
+func (h *podPlacement) Process() (ShimProcess, error) { return ProcessOf(h.shimID) }
 
-func (h *podPlacement) process() (ShimProcess, error) { return processOf(h.shimID) }
-
-func (h *podPlacement) giveBack(context.Context, *Lease) error { return nil }
-func (h *podPlacement) sweep(context.Context) error            { return nil }
-func (h *podPlacement) untake(*Lease)                          {}
-func (h *podPlacement) prepare() error                         { return nil }
-
-func (h *podPlacement) refuses(op lifecycle.Operation) error {
+func (h *podPlacement) Refuses(op lifecycle.Operation) error {
 	switch op {
 	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
 		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
@@ -81,24 +73,24 @@ func (h *podPlacement) refuses(op lifecycle.Operation) error {
 	return nil
 }
 
-// checkSave refuses a save that would be lost with the pod, or that the kubelet
+// CheckSave refuses a save that would be lost with the pod, or that the kubelet
 // would follow by a boot of the same guest with the same disks.
-func (h *podPlacement) checkSave(o saveOptions) error {
-	if !filepath.IsAbs(o.directory) {
-		return fault.Invalid("directory", "%q is not an absolute path, as the pod's container has it", o.directory)
+func (h *podPlacement) CheckSave(o SaveOptions) error {
+	if !filepath.IsAbs(o.Directory) {
+		return fault.Invalid("directory", "%q is not an absolute path, as the pod's container has it", o.Directory)
 	}
 	inside := filepath.Clean(h.conn.Welcome().Pod.RunDir)
-	if clean := filepath.Clean(o.directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
-		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.directory, pods.VolumeName)
+	if clean := filepath.Clean(o.Directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
+		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.Directory, pods.VolumeName)
 	}
-	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.keep {
+	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
 		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
 	}
 	return nil
 }
 
-// vmm is one of the pod's image.
-func (h *podPlacement) vmm(name string) (vmm.VMM, error) {
+// VMM is one of the pod's image.
+func (h *podPlacement) VMM(name string) (vmm.VMM, error) {
 	if v := h.told[name]; v != nil {
 		return v, nil
 	}
@@ -108,8 +100,8 @@ func (h *podPlacement) vmm(name string) (vmm.VMM, error) {
 	return nil, fault.Invalid("vmm", "%q is not in the pod's image, or this agent doesn't drive it", name)
 }
 
-// vmms are those of the pod's image, in the node's order.
-func (h *podPlacement) vmms() ([]string, error) {
+// VMMs are those of the pod's image, in the node's order.
+func (h *podPlacement) VMMs() ([]string, error) {
 	names, err := h.manager.node.VMMNames()
 	if err != nil {
 		return nil, err
@@ -121,8 +113,8 @@ func (h *podPlacement) vmms() ([]string, error) {
 	return names, nil
 }
 
-// permits wants the hypervisor's device to be allocated.
-func (h *podPlacement) permits(hv hypervisor.Hypervisor) error {
+// Permits wants the hypervisor's device to be allocated.
+func (h *podPlacement) Permits(hv hypervisor.Hypervisor) error {
 	for _, r := range hv.DeviceRequests() {
 		if !r.Optional && !h.allocated[r.Resource] {
 			return fault.Errorf(codes.FailedPrecondition, "%s needs %s, which the container was not given: add it to resources.limits", hv.Name(), r.Resource)
@@ -131,25 +123,25 @@ func (h *podPlacement) permits(hv hypervisor.Hypervisor) error {
 	return nil
 }
 
-func (h *podPlacement) shimPID(int) int     { return h.peer.PID }
-func (h *podPlacement) vmmPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
+func (h *podPlacement) ShimPID(int) int     { return h.peer.PID }
+func (h *podPlacement) VMMPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
 
-func (h *podPlacement) take(c *choice, req *vmm.PlanRequest) (*Lease, error) {
-	if c.spec.GetMemory().GetHugePages() != nil {
+func (h *podPlacement) Take(c *Choice, req *vmm.PlanRequest) (*Lease, error) {
+	if c.Spec.GetMemory().GetHugePages() != nil {
 		return nil, fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
 	}
-	for i, n := range c.spec.GetNetworks() {
+	for i, n := range c.Spec.GetNetworks() {
 		if n.GetTap() != nil {
 			return nil, fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
 		}
 	}
 	lazy := req.Image != nil && req.Image.Lazy
-	if err := h.checkRoom(c.plannedMemory(), lazy); err != nil {
+	if err := h.checkRoom(c.PlannedMemory(), lazy); err != nil {
 		return nil, err
 	}
 	inside := h.conn.Welcome().Pod
 	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
-	req.Taps, req.Seed = descriptors(c.spec)
+	req.Taps, req.Seed = Descriptors(c.Spec)
 	return h.lease(), nil
 }
 
@@ -165,34 +157,36 @@ func (h *podPlacement) lease() *Lease {
 	}
 }
 
-func (h *podPlacement) acquire(_ context.Context, l *launch) error {
-	l.shim, l.pid = h.conn, h.peer.PID
-	l.undo.Push("end the VMM", func(ctx context.Context) error {
-		if h.manager.ctx.Err() != nil {
-			return nil // the next agent takes it up: nobody would start it again
-		}
-		ctx, cancel := context.WithTimeout(ctx, endPatience)
-		defer cancel()
-		_, _ = h.conn.Fail(ctx, fault.Clip(l.failure.Error(), fault.MaxMessage)) // refused if none was started
-		return nil
-	})
+// Acquire has it all: the container was made by others.
+func (h *podPlacement) Acquire(context.Context, *Choice) (*Acquired, error) {
+	return &Acquired{Shim: h.conn, PID: h.peer.PID, Undo: h.fail}, nil
+}
+
+// fail ends the VMM of a launch that failed, and tells the pod's owner why.
+func (h *podPlacement) fail(ctx context.Context, why error) error {
+	if h.manager.ctx.Err() != nil {
+		return nil // the next agent takes it up: nobody would start it again
+	}
+	ctx, cancel := context.WithTimeout(ctx, EndPatience)
+	defer cancel()
+	_, _ = h.conn.Fail(ctx, fault.Clip(why.Error(), fault.MaxMessage)) // refused if none was started
 	return nil
 }
 
-// request has the shim keep what an agent that comes later must know of the run.
-func (h *podPlacement) request(c *choice) (shim.Launch, error) {
-	kept, err := json.Marshal(c.lease)
+// Request has the shim keep what an agent that comes later must know of the run.
+func (h *podPlacement) Request(c *Choice) (shim.Launch, error) {
+	kept, err := json.Marshal(c.Lease)
 	if err != nil {
 		return shim.Launch{}, err
 	}
 	if len(kept) > shim.MaxPodKeep {
 		return shim.Launch{}, fault.Errorf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
 	}
-	grace := c.spec.GetStopGracePeriod().AsDuration()
+	grace := c.Spec.GetStopGracePeriod().AsDuration()
 	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < int64(grace/time.Second)+int64(graceMargin/time.Second) {
 		grace = min(grace, time.Duration(*s)*time.Second-graceMargin)
 	}
-	return shim.Launch{Plan: c.plan, Keep: kept, Grace: max(grace, time.Second)}, nil
+	return shim.Launch{Plan: c.Plan, Keep: kept, Grace: max(grace, time.Second)}, nil
 }
 
 // kept is the lease of a run that an earlier agent has launched. It is the pod's
@@ -240,8 +234,8 @@ func boundManifest(m *memory.Manifest) error {
 	return nil
 }
 
-// dial connects to the shim that this is the home of, and to no other.
-func (h *podPlacement) dial(ctx context.Context) (Shim, error) {
+// Dial connects to the shim that this is the home of, and to no other.
+func (h *podPlacement) Dial(ctx context.Context) (Shim, error) {
 	conn, peer, err := h.node.Dial(ctx, h.dir)
 	if err == nil && peer != h.peer {
 		err = errors.Join(errors.New("another process listens in the pod's volume"), conn.Close())
@@ -251,7 +245,3 @@ func (h *podPlacement) dial(ctx context.Context) (Shim, error) {
 	}
 	return conn, nil
 }
-
-// hasImage: the folder is the pod's, and can't be looked at from here.
-func (*podPlacement) granting(*Lease, []plan.File) error   { return nil }
-func (*podPlacement) hasImage(*nodev1.ImageReference) bool { return false }

@@ -264,19 +264,19 @@ func TestPodSave(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		policy  corev1.RestartPolicy
-		options saveOptions
+		options SaveOptions
 		runDir  string
 		want    string // of the error; empty: it is saved
 	}{
-		{"Never", never, saveOptions{directory: filepath.Join(outside, "never")}, "", ""},
-		{"OnFailure", onFailure, saveOptions{directory: filepath.Join(outside, "onfailure")}, "", ""},
-		{"Always", always, saveOptions{directory: filepath.Join(outside, "always")}, "", "restartPolicy is Always"},
-		{"Always, kept running", always, saveOptions{directory: filepath.Join(outside, "kept"), keep: true}, "", ""},
-		{"in the volume", never, saveOptions{directory: "/run/vmlet/one"}, "", "gone with the pod"},
-		{"the volume itself", never, saveOptions{directory: "/run/vmlet/"}, "", "gone with the pod"},
-		{"in the volume by a detour", never, saveOptions{directory: "/saved/../run/vmlet/one"}, "", "gone with the pod"},
-		{"in a volume with a slash", never, saveOptions{directory: "/run/vmlet/one"}, "/run/vmlet/", "gone with the pod"},
-		{"relative", never, saveOptions{directory: "saved/one"}, "", "absolute"},
+		{"Never", never, SaveOptions{Directory: filepath.Join(outside, "never")}, "", ""},
+		{"OnFailure", onFailure, SaveOptions{Directory: filepath.Join(outside, "onfailure")}, "", ""},
+		{"Always", always, SaveOptions{Directory: filepath.Join(outside, "always")}, "", "restartPolicy is Always"},
+		{"Always, kept running", always, SaveOptions{Directory: filepath.Join(outside, "kept"), KeepRunning: true}, "", ""},
+		{"in the volume", never, SaveOptions{Directory: "/run/vmlet/one"}, "", "gone with the pod"},
+		{"the volume itself", never, SaveOptions{Directory: "/run/vmlet/"}, "", "gone with the pod"},
+		{"in the volume by a detour", never, SaveOptions{Directory: "/saved/../run/vmlet/one"}, "", "gone with the pod"},
+		{"in a volume with a slash", never, SaveOptions{Directory: "/run/vmlet/one"}, "/run/vmlet/", "gone with the pod"},
+		{"relative", never, SaveOptions{Directory: "saved/one"}, "", "absolute"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -301,7 +301,7 @@ func TestPodSave(t *testing.T) {
 				}
 			case err != nil:
 				t.Fatal(err)
-			case proc.alive() != test.options.keep:
+			case proc.alive() != test.options.KeepRunning:
 				t.Errorf("it runs on: %t", proc.alive())
 			}
 		})
@@ -317,7 +317,7 @@ func TestPodSavedAndKilled(t *testing.T) {
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
 	w.failStep("after the image", errors.New("the shim was killed"))
-	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: filepath.Join(t.TempDir(), "one")}, ignoreProgress); err == nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, ignoreProgress); err == nil {
 		t.Error("it was saved")
 	}
 	come(t, "it has ended", a.is(lifecycle.Crashed))
@@ -331,7 +331,7 @@ func TestPodRestores(t *testing.T) {
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: dir}, ignoreProgress); err != nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, ignoreProgress); err != nil {
 		t.Fatal(err)
 	}
 	come(t, "it is saved", a.is(lifecycle.Saved))
@@ -396,7 +396,7 @@ func TestPodSavesLazily(t *testing.T) {
 			a = w.start()
 			n.servePod(t, a)
 			come(t, "it is adopted", a.is(lifecycle.Running))
-			_, _, err := a.save(t.Context(), podVM, saveOptions{directory: filepath.Join(t.TempDir(), "two")}, ignoreProgress)
+			_, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "two")}, ignoreProgress)
 			if (err != nil) != test.refused {
 				t.Fatalf("saving it: %v", err)
 			}
@@ -414,7 +414,7 @@ func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
 	n.container()
 	come(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.save(t.Context(), podVM, saveOptions{directory: dir}, ignoreProgress); err != nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, ignoreProgress); err != nil {
 		t.Fatal(err)
 	}
 	come(t, "it is saved", a.is(lifecycle.Saved))
@@ -446,7 +446,7 @@ func TestPodGrace(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: test.pod}}
 		h := &podPlacement{pod: pod}
-		r, err := h.request(&choice{lease: new(Lease), spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
+		r, err := h.Request(&Choice{Lease: new(Lease), Spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
 		if err != nil || r.Grace != test.want {
 			t.Errorf("%v of a pod with %v: %v, %v; want %v", test.own, test.pod, r.Grace, err, test.want)
 		}

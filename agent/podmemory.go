@@ -35,30 +35,30 @@ func (h *podPlacement) checkRoom(memory uint64, lazy bool) error {
 	return err
 }
 
-// refusesSave: RAM that is mapped privately from an image is in the VMM's snapshot. A
+// RefusesSave: RAM that is mapped privately from an image is in the VMM's snapshot. A
 // VMM that writes that to its own folder, in the pod's volume, takes as much memory
 // again, and the kernel would kill it for that.
-func (h *podPlacement) refusesSave(c *choice) error {
+func (h *podPlacement) RefusesSave(c *Choice) error {
 	own := func(f plan.File) bool { return f.Kind == plan.FileFolder }
-	if c.plan.Restore == nil || !c.plan.Restore.Lazy || !slices.ContainsFunc(c.plan.Files, own) {
+	if c.Plan.Restore == nil || !c.Plan.Restore.Lazy || !slices.ContainsFunc(c.Plan.Files, own) {
 		return nil
 	}
 	room, err := h.room()
 	if err != nil {
 		return err
 	}
-	need, limit := c.plan.Memory.Size, uint64(math.MaxUint64)
+	need, limit := c.Plan.Memory.Size, uint64(math.MaxUint64)
 	if set, has := h.container.Resources.Limits[corev1.ResourceMemory]; has {
 		limit = uint64(max(0, set.Value()))
 	}
-	if usual, known := h.manager.podLimit(c.spec, c.spec.GetHypervisor(), c.vmm.Name()); known {
+	if usual, known := h.manager.podLimit(c.Spec, c.Spec.GetHypervisor(), c.VMM.Name()); known {
 		need += usual
 	}
-	if need <= limit && c.plan.Memory.Size <= room {
+	if need <= limit && c.Plan.Memory.Size <= room {
 		return nil
 	}
 	return fmt.Errorf("it was restored with --lazy, and %s writes its memory to the pod's volume %s before it is in the image, for which the container's memory limit would have to be %s: raise it, and the volume's sizeLimit if it has one, or restore without --lazy",
-		c.vmm.Name(), pods.VolumeName, spec.FormatQuantity(need))
+		c.VMM.Name(), pods.VolumeName, spec.FormatQuantity(need))
 }
 
 // podLimit is the memory limit that a container needs for a VM, in bytes.

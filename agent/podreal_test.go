@@ -65,7 +65,7 @@ func newShimmedNode(t *testing.T, w *world) *shimmedNode {
 	must(posixacl.Grant("/dev/kvm", podUser, posixacl.Read|posixacl.Write))
 	t.Cleanup(func() { must(posixacl.Revoke("/dev/kvm", podUser)) })
 	n.image(root)
-	w.shims = systemShims{}
+	w.shims = SystemShims{}
 	w.others = []vmm.Program{cloudhypervisor.New(cloudhypervisor.Config{
 		Binary: "/nonesuch", Architecture: runtime.GOARCH, Hypervisors: []hypervisor.Hypervisor{fakeKVM{}},
 	})}
@@ -184,7 +184,7 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	_, err = a.reset(t.Context(), podVM)
 	do("reset", err, lifecycle.Running)
 	image := filepath.Join(n.root, "image")
-	_, _, err = a.save(t.Context(), podVM, saveOptions{directory: image}, ignoreProgress)
+	_, _, err = a.save(t.Context(), podVM, SaveOptions{Directory: image}, ignoreProgress)
 	do("save", err, lifecycle.Saved)
 	<-ended
 

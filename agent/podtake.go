@@ -147,7 +147,7 @@ func (p *podVMs) launch(ctx context.Context, h *podPlacement, want *wanted) (*VM
 	if want.spec == nil {
 		return p.restore(ctx, h, want)
 	}
-	if err := p.manager.validate(ctx, want.spec, h.vmm); err != nil {
+	if err := p.manager.validate(ctx, want.spec, h.VMM); err != nil {
 		return nil, err
 	}
 	return p.run(h, want.spec, string(h.pod.UID), func(m *VM) error {
@@ -248,7 +248,7 @@ func (p *podVMs) adopt(ctx context.Context, h *podPlacement, w shim.Welcome, wan
 	s := i.spec
 	if want.spec != nil {
 		s = want.spec
-		if err := p.manager.validate(ctx, s, h.vmm); err != nil {
+		if err := p.manager.validate(ctx, s, h.VMM); err != nil {
 			return nil, err
 		}
 	}

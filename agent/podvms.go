@@ -162,10 +162,10 @@ func idle(ctx context.Context, conn Shim, d time.Duration) error {
 
 // turnAway ends a shim, which tells the pod's owner why, and waits until it has gone.
 func (p *podVMs) turnAway(ctx context.Context, conn Shim, why string) {
-	bounded, cancel := context.WithTimeout(ctx, endPatience)
+	bounded, cancel := context.WithTimeout(ctx, EndPatience)
 	defer cancel()
 	_ = conn.Release(bounded, why) // it may be gone already
-	_ = idle(bounded, conn, endPatience)
+	_ = idle(bounded, conn, EndPatience)
 	conn.Close()
 }
 

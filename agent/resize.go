@@ -99,7 +99,7 @@ func (z *resizing) stopped(ctx context.Context) error {
 		own.Memory = orNew(own.Memory)
 		own.Memory.Size, own.Memory.Target = spec.FormatQuantity(z.memory), ""
 	}
-	if err := z.manager.validate(ctx, own, z.m.place.vmm); err != nil {
+	if err := z.manager.validate(ctx, own, z.m.place.VMM); err != nil {
 		return err
 	}
 	if err := z.m.change(func(vm *nodev1.VirtualMachine) { vm.Spec = own }); err != nil {

@@ -84,7 +84,7 @@ func imageOf(m *memory.Manifest, source string) (i *image, err error) {
 
 // restore makes a VM of an image and lets it go on.
 func (a *Manager) restore(ctx context.Context, o restoreOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, error) {
-	if err := a.podsOnly(); err != nil {
+	if err := a.own.CheckOwn(); err != nil {
 		return nil, err
 	}
 	i, err := readImage(o.directory)
@@ -170,7 +170,7 @@ func (a *Manager) startSaved(ctx context.Context, m *VM, o startOptions, progres
 
 // launchImage checks an image and starts a VMM with it.
 func (a *Manager) launchImage(ctx context.Context, m *VM, i *image, o restoreOptions, progress func(shim.Progress)) error {
-	v, err := m.place.vmm(i.manifest.VMM.Name)
+	v, err := m.place.VMM(i.manifest.VMM.Name)
 	if err != nil {
 		return fault.Errorf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.directory, i.manifest.VMM.Name, err)
 	}
@@ -215,7 +215,7 @@ func (a *Manager) forget(m *VM) error {
 	m.leave()
 	m.persisting.Lock()
 	defer m.persisting.Unlock()
-	return a.store.Delete(m.name)
+	return a.own.Store.Delete(m.name)
 }
 
 // guestTimePatience is how long a guest's agent has to come back to its senses

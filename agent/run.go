@@ -59,7 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, cfg, st, n, h, systemShims{}, bootID)
+	err = serve(ctx, cfg, st, n, h, SystemShims{}, bootID)
 	// Whoever's RAM is in the mount goes on with it.
 	if errHost := h.Close(); errHost != nil {
 		cfg.Log.Warn("leaving", "error", errHost)
@@ -121,9 +121,12 @@ func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node,
 	return &program{
 		cfg: cfg, node: n, host: h, kube: cfg.kubeClient(),
 		vms: newManager(life, Options{
-			StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim, HotplugFolders: cfg.HotplugFolders,
-			PodsOnly: *cfg.Pods.Enabled, Hypervisor: cfg.Hypervisor, BootID: bootID, Log: cfg.Log,
-		}, st, n, h, s),
+			Own: &Resources{
+				Store: st, Host: h, Shims: s, Node: n, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim,
+				HotplugFolders: cfg.HotplugFolders, PodsOnly: *cfg.Pods.Enabled, Log: cfg.Log,
+			},
+			Hypervisor: cfg.Hypervisor, BootID: bootID, Log: cfg.Log,
+		}),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,20 +17,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// saveOptions say how and where to a VM is saved.
-type saveOptions struct {
-	directory string
-	keep      bool
-}
-
 // save writes a VM's memory and device state to a folder. If ctx ends before
 // the image is there, the guest goes on and the save has failed.
-func (a *Manager) save(ctx context.Context, name string, o saveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
+func (a *Manager) save(ctx context.Context, name string, o SaveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
 	m, err := a.Get(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.place.checkSave(o); err != nil {
+	if err := m.place.CheckSave(o); err != nil {
 		return nil, nil, err
 	}
 	_, done, err := m.begin(ctx, lifecycle.Save)
@@ -49,30 +42,9 @@ func (a *Manager) save(ctx context.Context, name string, o saveOptions, progress
 	s := &saving{manager: a, m: m, l: l, options: o, before: m.state()}
 	result, err := s.run(ctx, progress)
 	if err != nil {
-		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.directory, err))
+		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.Directory, err))
 	}
 	return m.snapshot(), result, nil
-}
-
-// checkTarget refuses folders that an image can't be in. Whether it is empty,
-// and not in use, is for whoever writes it to find out.
-func (a *Manager) checkTarget(dir string) error {
-	if !filepath.IsAbs(dir) {
-		return fault.Invalid("directory", "%q is not an absolute path", dir)
-	}
-	clean := filepath.Clean(dir)
-	if real, err := filepath.EvalSymlinks(filepath.Dir(clean)); err == nil {
-		clean = filepath.Join(real, filepath.Base(clean))
-	}
-	for _, own := range []string{a.opts.StateDir, a.opts.RunDir} {
-		if real, err := filepath.EvalSymlinks(own); err == nil {
-			own = real
-		}
-		if clean == own || strings.HasPrefix(clean, own+"/") {
-			return fault.Invalid("directory", "%s is in the agent's own folder %s: choose one outside of it", dir, own)
-		}
-	}
-	return nil
 }
 
 // saving is one save under way.
@@ -80,12 +52,12 @@ type saving struct {
 	manager *Manager
 	m       *VM
 	l       *live
-	options saveOptions
+	options SaveOptions
 	before  lifecycle.State
 }
 
 func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
-	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.directory); err != nil {
+	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.Directory); err != nil {
 		s.back(err)
 		return nil, err
 	}
@@ -95,7 +67,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 		s.back(err)
 		return nil, err
 	}
-	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.directory, Manifest: manifest}, progress)
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.Directory, Manifest: manifest}, progress)
 	if err != nil {
 		s.back(err)
 		return nil, err
@@ -111,7 +83,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 	// does not undo it.
 	ctx = context.WithoutCancel(ctx)
 	faultpoint.Reach("agent.save.intended")
-	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.keep})
+	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.KeepRunning})
 	if err != nil {
 		return nil, s.doubt(ctx, err)
 	}
@@ -145,11 +117,11 @@ func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if s.options.keep {
+	if s.options.KeepRunning {
 		return nil
 	}
-	return s.m.become(lifecycle.Saving, "saving to "+s.options.directory, func(vm *nodev1.VirtualMachine) {
-		vm.Status.Image = &nodev1.ImageReference{Path: s.options.directory, ImageId: p.ImageID}
+	return s.m.become(lifecycle.Saving, "saving to "+s.options.Directory, func(vm *nodev1.VirtualMachine) {
+		vm.Status.Image = &nodev1.ImageReference{Path: s.options.Directory, ImageId: p.ImageID}
 	})
 }
 
@@ -157,7 +129,7 @@ func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
 func (s *saving) settle(ctx context.Context, c *shim.Committed) error {
 	if c.Exit == nil {
 		// Asked for: what events said of it meanwhile was part of the save.
-		s.m.note(s.actual(), "saved to "+s.options.directory+" and kept running")
+		s.m.note(s.actual(), "saved to "+s.options.Directory+" and kept running")
 		return nil
 	}
 	return over(ctx, s.l, nil) // the watch notes how it ended
@@ -174,9 +146,9 @@ func (s *saving) back(cause error) {
 	if errors.As(cause, &refused) { // and has undone it
 		state = s.actual()
 	}
-	message := fmt.Sprintf("the save failed: %v", named(s.options.directory, cause))
+	message := fmt.Sprintf("the save failed: %v", named(s.options.Directory, cause))
 	if errors.Is(cause, context.Canceled) {
-		message = fmt.Sprintf("the save to %s was given up: who asked for it has gone", s.options.directory)
+		message = fmt.Sprintf("the save to %s was given up: who asked for it has gone", s.options.Directory)
 	}
 	s.m.note(state, message, func(vm *nodev1.VirtualMachine) {
 		vm.Status.Image = nil
@@ -224,7 +196,7 @@ func (s *saving) doubt(ctx context.Context, err error) error {
 	if errOver := over(ctx, s.l, nil); errOver != nil {
 		// It still runs: if the image is there, it is about to end as saved.
 		if s.m.state() == lifecycle.Saving {
-			s.m.note(s.before, fmt.Sprintf("the shim was lost at the end of the save to %s: whether the image is there is unknown: %v", s.options.directory, err))
+			s.m.note(s.before, fmt.Sprintf("the shim was lost at the end of the save to %s: whether the image is there is unknown: %v", s.options.Directory, err))
 		}
 		return errors.Join(err, errOver)
 	}

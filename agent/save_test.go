@@ -19,7 +19,7 @@ func (w *world) saved(t *testing.T, a *testAgent, name string) string {
 	a.mustCreate(t, name)
 	a.mustStart(t, name)
 	dir := filepath.Join(t.TempDir(), "image")
-	if _, _, err := a.save(t.Context(), name, saveOptions{directory: dir}, func(shim.Progress) {}); err != nil {
+	if _, _, err := a.save(t.Context(), name, SaveOptions{Directory: dir}, func(shim.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -57,7 +57,7 @@ func TestSaveAndStart(t *testing.T) {
 func TestSaveKeepsRunning(t *testing.T) {
 	_, a := withRunning(t)
 	dir := filepath.Join(t.TempDir(), "image")
-	_, result, err := a.save(t.Context(), "web", saveOptions{directory: dir, keep: true}, func(shim.Progress) {})
+	_, result, err := a.save(t.Context(), "web", SaveOptions{Directory: dir, KeepRunning: true}, func(shim.Progress) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestSaveFails(t *testing.T) {
 			w, a := withRunning(t)
 			w.failStep(step, &shim.Error{Code: shim.CodeSpace, Message: "disk full"})
 			dir := filepath.Join(t.TempDir(), "image")
-			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
+			_, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, func(shim.Progress) {})
 			wantCode(t, "save", err, codes.ResourceExhausted)
 			a.wantState(t, "web", lifecycle.Running)
 			m, _ := a.Get("web")
@@ -93,7 +93,7 @@ func TestSaveCallerGoes(t *testing.T) {
 	w, a := withRunning(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := filepath.Join(t.TempDir(), "image")
-	_, _, err := a.save(ctx, "web", saveOptions{directory: dir}, func(shim.Progress) { cancel() })
+	_, _, err := a.save(ctx, "web", SaveOptions{Directory: dir}, func(shim.Progress) { cancel() })
 	wantCode(t, "save", err, codes.Canceled)
 	a.wantState(t, "web", lifecycle.Running)
 	m, _ := a.Get("web")
@@ -121,7 +121,7 @@ func TestSaveLosesConnection(t *testing.T) {
 			}
 			w.failStep(step, shim.ErrDisconnected)
 			dir := filepath.Join(t.TempDir(), "image")
-			_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
+			_, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, func(shim.Progress) {})
 			wantCode(t, "save", err, codes.Unavailable)
 			a.wantState(t, "web", lifecycle.Running)
 		})
@@ -134,7 +134,7 @@ func TestSaveFailsAndGuestStands(t *testing.T) {
 	w.hooks["commit"] = func() { w.proc("web").paused = true }
 	w.failStep("commit", &shim.Error{Code: shim.CodeInternal, Message: "the guest stands still"})
 	dir := filepath.Join(t.TempDir(), "image")
-	if _, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {}); err == nil {
+	if _, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, func(shim.Progress) {}); err == nil {
 		t.Fatal("it was saved")
 	}
 	a.wantState(t, "web", lifecycle.Paused)
@@ -148,7 +148,7 @@ func TestSaveShimDies(t *testing.T) {
 	w, a := withRunning(t)
 	w.failStep("after the image", shim.ErrDisconnected)
 	dir := filepath.Join(t.TempDir(), "image")
-	_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {})
+	_, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, func(shim.Progress) {})
 	wantCode(t, "save", err, codes.Unavailable)
 	a.wantState(t, "web", lifecycle.Saved)
 	m, _ := a.Get("web")
@@ -161,7 +161,7 @@ func TestSaveShimDies(t *testing.T) {
 func TestSaveTargets(t *testing.T) {
 	w, a := withRunning(t)
 	for _, dir := range []string{"relative", w.stateDir, filepath.Join(w.stateDir, "vms/web/image"), w.runDir + "/x/../y"} {
-		_, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, nil)
+		_, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, nil)
 		wantCode(t, dir, err, codes.InvalidArgument)
 	}
 	a.wantState(t, "web", lifecycle.Running)

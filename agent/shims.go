@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 
@@ -12,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemShims are processes of this machine.
-type systemShims struct{}
+// SystemShims are processes of this machine.
+type SystemShims struct{}
 
-func (systemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, error) {
+func (SystemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, error) {
 	client, pid, err := shim.Start(ctx, o)
 	if err != nil {
 		return nil, 0, err
@@ -23,7 +24,7 @@ func (systemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, e
 	return client, pid, nil
 }
 
-func (systemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
+func (SystemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
 	client, err := shim.Dial(ctx, runDir)
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (systemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
 	return client, nil
 }
 
-func (systemShims) DialSocket(ctx context.Context, runDir, name string) (net.Conn, error) {
+func (SystemShims) DialSocket(ctx context.Context, runDir, name string) (net.Conn, error) {
 	conn, err := shim.DialSocket(ctx, runDir, name)
 	if err != nil {
 		return nil, err
@@ -39,15 +40,15 @@ func (systemShims) DialSocket(ctx context.Context, runDir, name string) (net.Con
 	return conn, nil
 }
 
-func (systemShims) Process(runDir string) (ShimProcess, error) {
+func (SystemShims) Process(runDir string) (ShimProcess, error) {
 	p, err := shim.ReadShimProcess(runDir)
 	if err != nil {
 		return nil, err
 	}
-	return processOf(*p)
+	return ProcessOf(*p)
 }
 
-func processOf(p shim.ShimProcess) (ShimProcess, error) {
+func ProcessOf(p shim.ShimProcess) (ShimProcess, error) {
 	pidfd, err := shim.OpenProcess(p)
 	if err != nil {
 		return nil, err
@@ -107,4 +108,23 @@ func (p *systemProcess) Wait(ctx context.Context) error {
 			return fmt.Errorf("process %d has not ended yet: %w", p.id.PID, context.Cause(ctx))
 		}
 	}
+}
+
+// RunningShim returns a shim's process, or nil if there is none. On an error it is unknown
+// whether one is running.
+func RunningShim(p ShimProcess, err error) (ShimProcess, error) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// WaitForShim returns when no shim runs at a place.
+func WaitForShim(ctx context.Context, at interface{ Process() (ShimProcess, error) }) error {
+	process, err := RunningShim(at.Process())
+	if process == nil {
+		return err
+	}
+	defer process.Close()
+	return process.Wait(ctx)
 }

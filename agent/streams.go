@@ -75,7 +75,7 @@ func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingSer
 	defer cancel(nil)
 	defer context.AfterFunc(s.manager.ctx, func() { cancel(errLeaving) })()
 	err = logs.Read(ctx, logs.Options{
-		Dir: m.place.stateDir(), Name: file,
+		Dir: m.place.StateDir(), Name: file,
 		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
 	}, func(b []byte) error { return stream.Send(&nodev1.ReadLogsResponse{Data: b}) })
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {

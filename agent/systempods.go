@@ -29,7 +29,7 @@ func (s systemPods) Dial(ctx context.Context, dir string) (Shim, pods.Peer, erro
 	if err != nil {
 		return nil, peer, errors.Join(err, conn.Close())
 	}
-	ctx, cancel := context.WithTimeout(ctx, shimPatience)
+	ctx, cancel := context.WithTimeout(ctx, ShimPatience)
 	defer cancel()
 	client, err := shim.NewPodClient(ctx, conn, s.room)
 	if err != nil {

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/internal/atomicfile"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"google.golang.org/grpc/codes"
 )
 
 // tapsName is the file in a VM's run folder that says how the administrator's taps were
@@ -30,7 +33,7 @@ func (h OnNode) noteTap(device string) error {
 	if slices.ContainsFunc(noted, func(n host.TapNote) bool { return n.Device == device }) {
 		return nil // the VMM has had it since
 	}
-	note, err := h.manager.host.NoteTap(device)
+	note, err := h.Host.NoteTap(device)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -41,11 +44,11 @@ func (h OnNode) noteTap(device string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.ReplaceDurably(filepath.Join(h.runDir(), tapsName), content, 0o600)
+	return atomicfile.ReplaceDurably(filepath.Join(h.RunDir(), tapsName), content, 0o600)
 }
 
 func (h OnNode) readTaps() (noted []host.TapNote, err error) {
-	path := filepath.Join(h.runDir(), tapsName)
+	path := filepath.Join(h.RunDir(), tapsName)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -64,7 +67,22 @@ func (h OnNode) restoreTaps() error {
 	noted, err := h.readTaps()
 	errs := []error{err}
 	for _, note := range noted {
-		errs = append(errs, h.manager.host.RestoreTap(note))
+		errs = append(errs, h.Host.RestoreTap(note))
 	}
 	return errors.Join(errs...)
+}
+
+// OpenTap opens a network's tap for a run; field is the network's in the specification.
+// The kernel removes a tap that was made when nobody has it open any more.
+func (h OnNode) OpenTap(n *specv1.NetworkInterface, l *Lease, field string) (*os.File, error) {
+	tap := n.GetTap()
+	if err := h.noteTap(tap.GetDevice()); err != nil {
+		return nil, err
+	}
+	f, name, err := h.Host.OpenTap(host.TapRequest{Device: tap.GetDevice(), Bridge: tap.GetBridge(), MAC: n.GetMac(), Owner: l.RunID})
+	if err != nil {
+		return nil, fault.Errorf(codes.FailedPrecondition, "%s.tap: %w", field, err)
+	}
+	h.Log.Debug("tap", "vm", h.name, "network", n.GetName(), "device", name)
+	return f, nil
 }

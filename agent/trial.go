@@ -23,7 +23,7 @@ type trial struct {
 
 // ask says what a VMM can do.
 func (t *trial) ask(ctx context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
-	v, err := t.launch.m.place.vmm(name)
+	v, err := t.launch.m.place.VMM(name)
 	if err != nil {
 		return nil, err
 	}
@@ -53,10 +53,10 @@ func (t *trial) accepts(ctx context.Context, name string, h hypervisor.Hyperviso
 	}
 	t.requests[name] = req
 	// As it would be planned for. Where its memory is makes no difference.
-	req.StateDir, req.MemoryPath = t.launch.m.place.stateDir(), "/"
-	req.Taps, req.Seed = descriptors(complete)
+	req.StateDir, req.MemoryPath = t.launch.m.place.StateDir(), "/"
+	req.Taps, req.Seed = Descriptors(complete)
 	_, err := v.Plan(req)
-	return advised(ctx, withFaults(a.node.Hypervisors.Validate(complete, a.arch), err), t.launch.m.place.vmm)
+	return advised(ctx, withFaults(a.node.Hypervisors.Validate(complete, a.arch), err), t.launch.m.place.VMM)
 }
 
 // vmmFinder finds the VMM of a name where a VM is.

@@ -225,7 +225,7 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 	}
 	a.mustStart(t, "web")
 	dir := filepath.Join(t.TempDir(), "image")
-	if _, _, err := a.save(t.Context(), "web", saveOptions{directory: dir}, func(shim.Progress) {}); err != nil {
+	if _, _, err := a.save(t.Context(), "web", SaveOptions{Directory: dir}, func(shim.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.restore(t.Context(), restoreOptions{directory: dir, name: "again", newIdentity: true}, nil); err != nil {

@@ -32,7 +32,7 @@ func TestVsockIsOneVMs(t *testing.T) {
 	}
 	a.mustStart(t, "two")
 	image := filepath.Join(t.TempDir(), "image")
-	if _, _, err := a.save(t.Context(), "two", saveOptions{directory: image}, func(shim.Progress) {}); err != nil {
+	if _, _, err := a.save(t.Context(), "two", SaveOptions{Directory: image}, func(shim.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
 	a.mustStart(t, "one")

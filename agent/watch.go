@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// endPatience is how long a shim may take to end after its VMM has, beside the time
-	// that the guest's memory takes; see patienceFor.
-	endPatience = 30 * time.Second
 	// monitorPatience is how long a VMM may take to answer a new connection.
 	monitorPatience = 10 * time.Second
 	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
@@ -154,7 +151,7 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 func (w *watcher) replugged(note []byte) {
 	d, err := readDelta(note)
 	if err == nil {
-		err = w.m.place.refuses(lifecycle.Detach) // nobody has asked a pod's shim to
+		err = w.m.place.Refuses(lifecycle.Detach) // nobody has asked a pod's shim to
 	}
 	if err == nil {
 		err = w.m.replug(d, nil)
@@ -255,9 +252,9 @@ func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
 
 // lostShim is called when the connection to a shim ended without an exit.
 func (a *Manager) lostShim(m *VM, l *live) {
-	process, err := standing(m.place.process())
+	process, err := RunningShim(m.place.Process())
 	if err != nil {
-		a.giveUp(m, l, &unseen{m.place.process}, err)
+		a.giveUp(m, l, &unseen{m.place.Process}, err)
 		return
 	}
 	if process != nil {
@@ -278,7 +275,7 @@ func (a *Manager) lostShim(m *VM, l *live) {
 func (a *Manager) again(m *VM, l *live, process ShimProcess) error {
 	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
 	defer cancel()
-	conn, err := m.place.dial(ctx)
+	conn, err := m.place.Dial(ctx)
 	if err != nil {
 		// It may be ending just now, which closes the connection first.
 		if process.Wait(ctx) == nil {
@@ -303,11 +300,11 @@ func (a *Manager) again(m *VM, l *live, process ShimProcess) error {
 // exitOf reads how a run ended, as its shim wrote it down. A shim that was
 // killed just after a commit has written nothing, but the image is there.
 func (a *Manager) exitOf(m *VM, run string) *shim.Exit {
-	exit, err := shim.ReadExit(m.place.stateDir())
+	exit, err := shim.ReadExit(m.place.StateDir())
 	if err == nil && exit.RunID == run {
 		return exit
 	}
-	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && m.place.hasImage(intent) {
+	if intent := m.snapshot().GetStatus().GetImage(); intent != nil && m.keeper != nil && m.keeper.HasImage(intent) {
 		return &shim.Exit{
 			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
 			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),
