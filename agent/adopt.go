@@ -183,6 +183,14 @@ func release(ctx context.Context, conn Shim) error {
 	return conn.Release(ctx, "")
 }
 
+// TakeUp makes a VM the agent's again whose shim runs, and which has that lease.
+func (a *Manager) TakeUp(ctx context.Context, m *VM, l *Lease, conn Shim) {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	ad := &adoption{manager: a, m: m, lease: l}
+	ad.takeUp(ctx, conn)
+}
+
 // takeUp makes a VM that runs the agent's again.
 func (ad *adoption) takeUp(ctx context.Context, conn Shim) {
 	a, m := ad.manager, ad.m

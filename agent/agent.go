@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/hypervisor"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -145,5 +147,49 @@ func (a *Manager) drop(m *VM) {
 	defer a.mu.Unlock()
 	if a.vms[m.name] == m {
 		delete(a.vms, m.name)
+	}
+}
+
+// Context ends when the agent does; VMs go on after that.
+func (a *Manager) Context() context.Context { return a.ctx }
+
+// Go runs what Wait waits for. It is to end with Context.
+func (a *Manager) Go(f func()) { a.watches.Go(f) }
+
+// Wait returns when nothing is watched any more, after Context has ended.
+func (a *Manager) Wait() { a.watches.Wait() }
+
+// Subscribe hands on the events of the VM of a name, or of all if that is empty, from the
+// last tail on. Up to buffer of them wait for who is slow.
+func (a *Manager) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
+	return a.hub.Subscribe(name, int(min(tail, history)), buffer)
+}
+
+// Console connects to a VM's serial console; backlog bytes of what it has printed come
+// first.
+func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.check(lifecycle.Console); err != nil {
+		return nil, err
+	}
+	l := m.running()
+	if l == nil {
+		return nil, endedMeanwhile(m)
+	}
+	return l.shim.Console(ctx, backlog)
+}
+
+// Dismiss drops a VM, and what is left of a shim that did not answer.
+func (a *Manager) Dismiss(m *VM) {
+	a.drop(m)
+	m.mu.Lock()
+	lost := m.lost
+	m.lost = nil
+	m.mu.Unlock()
+	if lost != nil {
+		lost.Close()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/selector"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -19,6 +20,7 @@ import (
 type api struct {
 	nodev1.UnimplementedNodeServiceServer
 	manager *Manager
+	node    *node.Node
 	// version is the agent's, and nodeName that of the node.
 	version  string
 	nodeName func() (string, error)
@@ -144,27 +146,27 @@ func (s *api) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.Ge
 	if err != nil {
 		return nil, err
 	}
-	node := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.version}
-	for _, h := range s.manager.node.Hypervisors.All() {
+	out := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.version}
+	for _, h := range s.node.Hypervisors.All() {
 		status := h.Check(ctx)
-		node.Hypervisors = append(node.Hypervisors, &nodev1.HypervisorStatus{
+		out.Hypervisors = append(out.Hypervisors, &nodev1.HypervisorStatus{
 			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
 		})
 	}
-	for _, v := range s.manager.node.VMMs {
+	for _, v := range s.node.VMMs {
 		// One that can't be asked is listed all the same, without a version.
 		info, err := v.Info(ctx)
 		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
 		if err != nil {
 			reason = vmm.Sentence(err.Error(), vmm.Remedy(v.Name(), err))
 		}
-		node.Vmms = append(node.Vmms, &nodev1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
+		out.Vmms = append(out.Vmms, &nodev1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
 	}
-	return node, ctx.Err()
+	return out, ctx.Err()
 }
 
 func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
-	v, err := s.manager.node.DefaultVMM(ctx)
+	v, err := s.node.DefaultVMM(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +174,9 @@ func (s *api) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nod
 }
 
 func (s *api) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
-	v, err := s.manager.node.DefaultVMM(ctx)
+	v, err := s.node.DefaultVMM(ctx)
 	if name := r.GetName(); name != "" && name != spec.Auto {
-		v, err = s.manager.node.VMM(name)
+		v, err = s.node.VMM(name)
 	}
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.Capabilitie
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(nil, slog.New(slog.DiscardHandler))
+	server := newServer(PeerUsers(nil), slog.New(slog.DiscardHandler))
 	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
 	go server.Serve(l)
 	t.Cleanup(server.Stop)

@@ -9,12 +9,9 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/sysfs"
 )
-
-// maxSocketPath is what a socket's address holds (107 bytes and a NUL, unix(7)),
-// less the ending under which it is bound first.
-const maxSocketPath = 107 - len(newSocketSuffix)
 
 // validate reports every fault of a completed configuration.
 func (c Config) validate() error {
@@ -50,8 +47,8 @@ func (c Config) validate() error {
 			fault(p.key, "%q is not an absolute, clean path", p.path)
 		}
 	}
-	if len(c.Socket) > maxSocketPath {
-		fault("socket", "%q has %d bytes: a socket's path has %d at most", c.Socket, len(c.Socket), maxSocketPath)
+	if len(c.Socket) > unixsocket.MaxPath {
+		fault("socket", "%q has %d bytes: a socket's path has %d at most", c.Socket, len(c.Socket), unixsocket.MaxPath)
 	}
 	if c.StateDir == c.RunDir {
 		fault("runDir", "%q is stateDir too: what doesn't survive a reboot needs a folder of its own", c.RunDir)

@@ -29,6 +29,12 @@ func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
 	close(l.over)
 }
 
+// MaxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
+const MaxPath = 4096
+
+// MaxVersion bounds the version of a VMM and the id of an image, in bytes: they are shown.
+const MaxVersion = 128
+
 // noteEnd writes down how a VM ended.
 func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 	state, message := verdict(exit)
@@ -47,7 +53,7 @@ func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}
 		vm.Status.Image = nil
 		if state == lifecycle.Saved {
-			vm.Status.Image = &nodev1.ImageReference{Path: fault.Clip(exit.ImageDirectory, maxPath), ImageId: fault.Clip(exit.ImageID, maxVersion)}
+			vm.Status.Image = &nodev1.ImageReference{Path: fault.Clip(exit.ImageDirectory, MaxPath), ImageId: fault.Clip(exit.ImageID, MaxVersion)}
 		}
 	})
 }

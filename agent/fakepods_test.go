@@ -209,7 +209,7 @@ func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	n.servedUntil = ctx.Done()
 	done := make(chan struct{})
-	p := &podVMs{manager: a.Manager, node: n}
+	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
 	a.watches.Go(func() {
 		defer close(done)
 		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})

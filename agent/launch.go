@@ -43,6 +43,14 @@ type launch struct {
 	failure error // set before all is taken back
 }
 
+// Launch boots a VM that is taken, with what its placement has.
+func (a *Manager) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec) error {
+	l := &launch{manager: a, m: m, spec: s, progress: ignoreProgress}
+	return l.run(ctx, "")
+}
+
+func ignoreProgress(shim.Progress) {}
+
 // run carries the launch out. The VM's slot must be taken. The record is the
 // caller's, but for the state, which is back to what it was after an error.
 func (l *launch) run(ctx context.Context, message string) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -66,6 +67,42 @@ func newVM(name string, p Placement, record *nodev1.VirtualMachine, hub *events.
 		log:  log.With("vm", name, "id", record.GetId()),
 		slot: make(chan struct{}, 1),
 	}
+}
+
+// Name is the VM's in the agent's API.
+func (m *VM) Name() string { return m.name }
+
+// Placement is where the VM is.
+func (m *VM) Placement() Placement { return m.place }
+
+// Log is the agent's, with the VM in each line.
+func (m *VM) Log() *slog.Logger { return m.log }
+
+// Panics is how many the guest has had, as far as they were reported.
+func (m *VM) Panics() uint64 { return m.panics.Load() }
+
+// Ended is closed when the present run has ended, or its shim was lost and maybe found
+// again; nil: nothing runs.
+func (m *VM) Ended() <-chan struct{} {
+	l := m.running()
+	if l == nil {
+		return nil
+	}
+	return l.over
+}
+
+// Sampler asks the VMM, unless it is busy with something else or can't be asked: then it is nil.
+func (m *VM) Sampler() vmm.Sampler {
+	l := m.running()
+	if s := m.state(); l == nil || (s != lifecycle.Running && s != lifecycle.Paused) {
+		return nil
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil
+	}
+	sampler, _ := monitor.(vmm.Sampler)
+	return sampler
 }
 
 // giveBack, sweep and untake are the keeper's. Who lives elsewhere has nothing of the host.

@@ -3,12 +3,10 @@ package agent
 import (
 	"context"
 
-	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/metrics"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
@@ -39,8 +37,8 @@ func (p *program) measured() []metrics.VM {
 	for _, m := range p.vms.All() {
 		record := m.snapshot()
 		vm := metrics.VM{
-			Name: m.name, Record: record, Panics: m.panics.Load(),
-			Threads: p.threads(record.GetStatus().GetHypervisor()), Sampler: m.sampler(),
+			Name: m.Name(), Record: record, Panics: m.Panics(),
+			Threads: p.threads(record.GetStatus().GetHypervisor()), Sampler: m.Sampler(),
 		}
 		if pod := record.GetStatus().GetPod(); pod != nil {
 			vm.Namespace, vm.Name, vm.Pod = pod.GetNamespace(), pod.GetName(), pod.GetName()
@@ -48,20 +46,6 @@ func (p *program) measured() []metrics.VM {
 		all = append(all, vm)
 	}
 	return all
-}
-
-// sampler asks the VMM, unless it is busy with something else or can't be asked.
-func (m *VM) sampler() vmm.Sampler {
-	l := m.running()
-	if s := m.state(); l == nil || (s != lifecycle.Running && s != lifecycle.Paused) {
-		return nil
-	}
-	monitor, err := l.connected()
-	if err != nil {
-		return nil
-	}
-	sampler, _ := monitor.(vmm.Sampler)
-	return sampler
 }
 
 // threads is how a hypervisor's are called; the configuration counts more.

@@ -26,6 +26,13 @@ const (
 	silenceLast  = 30 * time.Second
 )
 
+// How often a monitor that was lost, or the shim in a pod's volume, is connected to: some times at once, as when a
+// container is restarted, and then at intervals.
+const (
+	DialInterval = 2 * time.Second
+	DialBurst    = 5
+)
+
 // pace is how fast a watcher takes what it is told. It is for one goroutine.
 type pace struct {
 	events *rate.Limiter
@@ -38,7 +45,7 @@ type pace struct {
 func newPace() *pace {
 	return &pace{
 		events:     rate.NewLimiter(eventRate, eventBurst),
-		connects:   rate.NewLimiter(rate.Every(dialInterval), dialBurst),
+		connects:   rate.NewLimiter(rate.Every(DialInterval), DialBurst),
 		complaints: rate.NewLimiter(rate.Every(complaintEvery), 1),
 	}
 }

@@ -31,7 +31,7 @@ const graceMargin = 2 * time.Second
 // podPlacement is that of a VM in a pod. User, cgroup and devices are the container's,
 // and so are all paths but dir: the agent opens none of them.
 type podPlacement struct {
-	manager *Manager
+	vms *podVMs
 	// dir is the pod's volume, as this node has it mounted.
 	dir       string
 	pod       *corev1.Pod
@@ -102,7 +102,7 @@ func (h *podPlacement) VMM(name string) (vmm.VMM, error) {
 
 // VMMs are those of the pod's image, in the node's order.
 func (h *podPlacement) VMMs() ([]string, error) {
-	names, err := h.manager.node.VMMNames()
+	names, err := h.vms.machine.VMMNames()
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (h *podPlacement) Acquire(context.Context, *Choice) (*Acquired, error) {
 
 // fail ends the VMM of a launch that failed, and tells the pod's owner why.
 func (h *podPlacement) fail(ctx context.Context, why error) error {
-	if h.manager.ctx.Err() != nil {
+	if h.vms.manager.Context().Err() != nil {
 		return nil // the next agent takes it up: nobody would start it again
 	}
 	ctx, cancel := context.WithTimeout(ctx, EndPatience)
@@ -212,8 +212,6 @@ func (h *podPlacement) kept(w shim.Welcome) (*Lease, error) {
 }
 
 const (
-	// maxVersion bounds the version of a VMM, in bytes: it is shown.
-	maxVersion = 128
 	// maxKeepValues bounds the values in what a shim keeps, each of which may take more
 	// memory than text. A text may have as many commas.
 	maxKeepValues = 32 << 10
@@ -225,7 +223,7 @@ const (
 // the VM runs.
 func boundManifest(m *memory.Manifest) error {
 	switch {
-	case len(m.VMM.Version) > maxVersion:
+	case len(m.VMM.Version) > MaxVersion:
 		return fmt.Errorf("the VMM's version has %d bytes", len(m.VMM.Version))
 	case len(m.Regions) > maxParts, len(m.CPU.Features) > maxParts, len(m.VMM.Extra) > maxParts:
 		return fmt.Errorf("a list of the manifest has more than %d elements", maxParts)

@@ -112,8 +112,8 @@ func TestPodHostileKeep(t *testing.T) {
 			}
 
 			second := w.start()
-			h := &podPlacement{manager: second.Manager, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.connect()}
-			p := &podVMs{manager: second.Manager, node: n}
+			p := &podVMs{manager: second.Manager, machine: second.node, log: second.log, node: n}
+			h := &podPlacement{vms: p, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.connect()}
 			d, err := p.describe(t.Context(), h)
 			if err != nil {
 				t.Fatal(err)
@@ -484,7 +484,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	come(t, "it has ended", a.is(lifecycle.Saved))
 	m, _ := a.Get(podVM)
 	status := m.snapshot().GetStatus()
-	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > maxPath || len(status.GetImage().GetImageId()) > maxVersion {
+	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > MaxPath || len(status.GetImage().GetImageId()) > MaxVersion {
 		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))
 	}
 	history := a.hub.Subscribe(podVM, 100, 0)

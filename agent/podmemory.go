@@ -7,9 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/pods"
-	"github.com/vmlet/vmlet/hypervisor/overhead"
 	"github.com/vmlet/vmlet/plan"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +49,7 @@ func (h *podPlacement) RefusesSave(c *Choice) error {
 	if set, has := h.container.Resources.Limits[corev1.ResourceMemory]; has {
 		limit = uint64(max(0, set.Value()))
 	}
-	if usual, known := h.manager.podLimit(c.Spec, c.Spec.GetHypervisor(), c.VMM.Name()); known {
+	if usual, known := h.vms.machine.PodLimit(c.Spec, c.Spec.GetHypervisor(), c.VMM.Name()); known {
 		need += usual
 	}
 	if need <= limit && c.Plan.Memory.Size <= room {
@@ -59,17 +57,4 @@ func (h *podPlacement) RefusesSave(c *Choice) error {
 	}
 	return fmt.Errorf("it was restored with --lazy, and %s writes its memory to the pod's volume %s before it is in the image, for which the container's memory limit would have to be %s: raise it, and the volume's sizeLimit if it has one, or restore without --lazy",
 		c.VMM.Name(), pods.VolumeName, spec.FormatQuantity(need))
-}
-
-// podLimit is the memory limit that a container needs for a VM, in bytes.
-func (a *Manager) podLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
-	hv, known := a.node.Hypervisors.Get(hypervisor)
-	if !known {
-		return 0, false
-	}
-	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: hv, VMM: vmm, Arch: a.arch})
-	if err != nil {
-		return 0, false
-	}
-	return need.PodLimit(), true
 }

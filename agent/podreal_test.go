@@ -145,7 +145,7 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 
 // serve has an agent run the VMs of the node's pod.
 func (n *shimmedNode) serve(a *testAgent) {
-	p := &podVMs{manager: a.Manager, node: n}
+	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
 	a.watches.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
 }
 

@@ -105,7 +105,7 @@ func (p *podVMs) listen(h *podPlacement, words json.RawMessage) error {
 	}
 	h.told, h.broken, h.shared = make(map[string]vmm.VMM), make(map[string]string), nil
 	for _, s := range said {
-		for _, v := range p.manager.node.VMMs {
+		for _, v := range p.machine.VMMs {
 			t, tells := v.(vmm.Teller)
 			if !tells || v.Name() != s.Name {
 				continue

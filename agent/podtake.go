@@ -28,11 +28,8 @@ const (
 	describePatience = 90 * time.Second
 )
 
-// maxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
-const maxPath = 4096
-
 // isPath says whether a shim's words are an absolute path that a system call would take.
-func isPath(said string) bool { return filepath.IsAbs(said) && len(said) < maxPath }
+func isPath(said string) bool { return filepath.IsAbs(said) && len(said) < MaxPath }
 
 // take finds out whose shim it is, and starts its VM or takes up one that runs.
 func (p *podVMs) take(ctx context.Context, v pods.Volume, conn Shim, peer pods.Peer) (*VM, error) {
@@ -59,7 +56,7 @@ func (p *podVMs) placement(ctx context.Context, v pods.Volume, conn Shim, peer p
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, fault.Errorf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
-	h := &podPlacement{manager: p.manager, node: p.node, dir: v.Dir, peer: peer, conn: conn}
+	h := &podPlacement{vms: p, node: p.node, dir: v.Dir, peer: peer, conn: conn}
 	var err error
 	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
 		return nil, err
@@ -91,7 +88,7 @@ func (p *podVMs) grant(ctx context.Context, h *podPlacement) error {
 	if h.peer.UID == 0 {
 		return nil
 	}
-	for _, hv := range p.manager.node.Hypervisors.All() {
+	for _, hv := range p.machine.Hypervisors.All() {
 		for _, r := range hv.DeviceRequests() {
 			if !h.allocated[r.Resource] {
 				continue
@@ -134,7 +131,7 @@ func (p *podVMs) describe(ctx context.Context, h *podPlacement) (*wanted, error)
 		directory: d.Restore.Directory, lazy: d.Restore.Lazy, allowChangedDisks: d.Restore.AllowChangedDisks, newIdentity: d.Restore.NewIdentity,
 	}}
 	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
-		return nil, fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.directory, maxPath), n, shim.MaxPodManifest)
+		return nil, fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.directory, MaxPath), n, shim.MaxPodManifest)
 	}
 	if h.conn.Welcome().VMMPID == 0 {
 		w.image, err = parseImage(d.Restore.Manifest, filepath.Join(w.restore.directory, memory.ManifestName))
@@ -150,10 +147,7 @@ func (p *podVMs) launch(ctx context.Context, h *podPlacement, want *wanted) (*VM
 	if err := p.manager.validate(ctx, want.spec, h.VMM); err != nil {
 		return nil, err
 	}
-	return p.run(h, want.spec, string(h.pod.UID), func(m *VM) error {
-		l := &launch{manager: p.manager, m: m, spec: want.spec, progress: ignoreProgress}
-		return l.run(ctx, "")
-	})
+	return p.run(h, want.spec, string(h.pod.UID), func(m *VM) error { return p.manager.Launch(ctx, m, want.spec) })
 }
 
 // specification is the one that the container names, for a guest named as its pod
@@ -199,8 +193,6 @@ func (p *podVMs) restore(ctx context.Context, h *podPlacement, want *wanted) (*V
 	})
 }
 
-func ignoreProgress(shim.Progress) {}
-
 // run enters the VM and has it launched.
 func (p *podVMs) run(h *podPlacement, s *specv1.VirtualMachineSpec, id string, launch func(*VM) error) (*VM, error) {
 	m, done := p.enter(h, s, id)
@@ -223,7 +215,7 @@ func (p *podVMs) enter(h *podPlacement, s *specv1.VirtualMachineSpec, id string)
 		if done != nil {
 			return m, done
 		}
-		p.dismiss(m)
+		p.manager.Dismiss(m)
 	}
 }
 
@@ -253,14 +245,12 @@ func (p *podVMs) adopt(ctx context.Context, h *podPlacement, w shim.Welcome, wan
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.Validate(i.spec, p.manager.node.Hypervisors.Names()...).Err(); err != nil {
+	if err := spec.Validate(i.spec, p.machine.Hypervisors.Names()...).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
-	defer cancel()
 	m, done := p.enter(h, s, i.id)
 	defer done()
-	(&adoption{manager: p.manager, m: m, lease: l}).takeUp(ctx, h.conn)
+	p.manager.TakeUp(ctx, m, l, h.conn)
 	return m, nil
 }
 
@@ -269,13 +259,13 @@ func (p *podVMs) adopt(ctx context.Context, h *podPlacement, w shim.Welcome, wan
 func (p *podVMs) warn(h *podPlacement, m *VM) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
 	status := m.snapshot().GetStatus()
-	need, known := p.manager.podLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
+	need, known := p.machine.PodLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
 	if !has || !known || need <= uint64(limit.Value()) {
 		return
 	}
 	message := fmt.Sprintf("the container's memory limit, %s, is less than the %s that the VM may need: the kernel kills it then (vmlet overhead says what for)",
 		limit.String(), spec.FormatQuantity(need))
-	m.log.Warn(message)
+	m.Log().Warn(message)
 	_ = m.change(func(vm *nodev1.VirtualMachine) { // no other state, which alone may be refused
 		if vm.Status.State == status.GetState() {
 			vm.Status.Message = message

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/internal/inotify"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -29,13 +31,6 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// How often the shim in a volume is connected to: some times at once, as when a
-// container is restarted, and then at intervals.
-const (
-	dialInterval = 2 * time.Second
-	dialBurst    = 5
-)
-
 // podNode is what an agent learns of pods, and does to them.
 type podNode interface {
 	// Dial connects to the shim in a volume; the peer is who listens there.
@@ -54,41 +49,54 @@ type podNode interface {
 // podVMs runs the VMs of this node's pods.
 type podVMs struct {
 	manager *Manager
+	// machine is what the node can run VMs with, and node what is known of its pods.
+	machine *node.Node
 	node    podNode
+	log     *slog.Logger
 	podWords
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
 	volumes inotify.Shared
 }
 
+// PodOptions are what the VMs of pods are run with.
+type PodOptions struct {
+	Manager *Manager
+	Node    *node.Node
+	Client  *kube.Client
+	// KubeletDir is the kubelet's --root-dir.
+	KubeletDir string
+	Log        *slog.Logger
+}
+
 // runPods runs the pods' VMs until ctx ends; they go on after that.
-func runPods(ctx context.Context, a *Manager, client *kube.Client, kubeletDir string) {
+func runPods(ctx context.Context, o PodOptions) {
 	known := pods.New()
-	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + client.Node(), What: "following the pods of this node"}
-	a.watches.Go(func() { known.Run(kube.Quiet(ctx), client.ListWatch(ours, a.log)) })
-	p := &podVMs{manager: a, node: systemPods{
-		kubeletDir: kubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
+	o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
+	p := &podVMs{manager: o.Manager, machine: o.Node, log: o.Log, node: systemPods{
+		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
 	defer p.volumes.Close()
-	if err := pods.Each(ctx, kubeletDir, a.log, p.serve); err != nil {
-		a.log.Error("VMs of pods are not found any more", "error", err)
+	if err := pods.Each(ctx, o.KubeletDir, o.Log, p.serve); err != nil {
+		o.Log.Error("VMs of pods are not found any more", "error", err)
 	}
 }
 
 // serve follows a pod's volume: each run of the container announces itself there.
 func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
-	log := newThrottledLog(p.manager.log.With("pod", v.UID))
+	log := newThrottledLog(p.log.With("pod", v.UID))
 	// The socket is there a moment before it is listened on, the other file later.
 	announced := p.volumes.Folder(v.Dir, shim.SocketName, shim.PIDName)
 	defer announced.Close()
-	defer p.manager.watches.Go(func() { p.forget(v.UID) })
+	defer p.manager.Go(func() { p.forget(v.UID) })
 	// What a pod does with its volume is not to keep the agent busy.
-	often := rate.NewLimiter(rate.Every(dialInterval), dialBurst)
+	often := rate.NewLimiter(rate.Every(DialInterval), DialBurst)
 	for often.Wait(ctx) == nil {
 		blind := announced.Arm()
 		if blind != nil {
-			log.warn("failed to watch the pod's volume: looking into it at intervals", blind, "directory", v.Dir, "interval", dialInterval)
+			log.warn("failed to watch the pod's volume: looking into it at intervals", blind, "directory", v.Dir, "interval", DialInterval)
 		}
 		conn, peer, err := p.node.Dial(ctx, v.Dir)
 		if err == nil {
@@ -97,7 +105,7 @@ func (p *podVMs) serve(ctx context.Context, v pods.Volume) {
 		}
 		var again <-chan time.Time
 		if blind != nil {
-			again = time.After(dialInterval)
+			again = time.After(DialInterval)
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
 			log.warn("failed to connect to the shim of a pod's VM", err)
@@ -172,9 +180,9 @@ func (p *podVMs) turnAway(ctx context.Context, conn Shim, why string) {
 // awaitEnd returns when a VM has ended, or the agent does. A connection that is
 // lost and found again is a new live.
 func (p *podVMs) awaitEnd(ctx context.Context, m *VM) {
-	for l := m.running(); l != nil; l = m.running() {
+	for ended := m.Ended(); ended != nil; ended = m.Ended() {
 		select {
-		case <-l.over:
+		case <-ended:
 		case <-ctx.Done():
 			return
 		}
@@ -184,30 +192,18 @@ func (p *podVMs) awaitEnd(ctx context.Context, m *VM) {
 // forget drops the VM of a pod when that is gone: one that has ended is listed for
 // as long as its pod is.
 func (p *podVMs) forget(uid types.UID) {
-	if p.node.Gone(p.manager.ctx, uid) != nil {
+	if p.node.Gone(p.manager.Context(), uid) != nil {
 		return // the agent ends
 	}
 	for _, m := range p.manager.All() {
-		h, is := m.place.(*podPlacement)
+		h, is := m.Placement().(*podPlacement)
 		if !is || h.pod.UID != uid {
 			continue
 		}
-		p.awaitEnd(p.manager.ctx, m) // its end may be known here a moment later
-		if p.manager.ctx.Err() == nil {
-			p.dismiss(m)
+		p.awaitEnd(p.manager.Context(), m) // its end may be known here a moment later
+		if p.manager.Context().Err() == nil {
+			p.manager.Dismiss(m)
 			m.publish(&nodev1.Event{Type: "deleted", Message: "its pod is gone"})
 		}
-	}
-}
-
-// dismiss drops a VM, and what is left of a shim that did not answer.
-func (p *podVMs) dismiss(m *VM) {
-	p.manager.drop(m)
-	m.mu.Lock()
-	lost := m.lost
-	m.lost = nil
-	m.mu.Unlock()
-	if lost != nil {
-		lost.Close()
 	}
 }

@@ -126,8 +126,8 @@ func TestPodRefused(t *testing.T) {
 		{"no shim of a pod", nil, func(p *fakePod) { p.none = true }, []string{"no shim of a pod"}},
 		{"a relative folder", nil, func(p *fakePod) { p.runDir = "run" }, []string{"no shim of a pod"}},
 		{"a relative folder for what stays", nil, func(p *fakePod) { p.stateDir = "state" }, []string{"no shim of a pod"}},
-		{"an endless folder for what stays", nil, func(p *fakePod) { p.stateDir = "/" + strings.Repeat("x", maxPath) }, []string{"no shim of a pod"}},
-		{"an endless folder", nil, func(p *fakePod) { p.runDir = "/" + strings.Repeat("x", maxPath) }, []string{"no shim of a pod"}},
+		{"an endless folder for what stays", nil, func(p *fakePod) { p.stateDir = "/" + strings.Repeat("x", MaxPath) }, []string{"no shim of a pod"}},
+		{"an endless folder", nil, func(p *fakePod) { p.runDir = "/" + strings.Repeat("x", MaxPath) }, []string{"no shim of a pod"}},
 		{"KVM by name, not allocated", func(n *fakeNode) { n.allocated = nil },
 			func(p *fakePod) { p.described.Specification = []byte(podSpec + "hypervisor: kvm\n") }, []string{"hypervisor", podKVM, "resources.limits"}},
 		{"another resource allocated", func(n *fakeNode) { n.allocated = map[string]bool{"devices.kubevirt.io/tun": true} },
@@ -203,7 +203,7 @@ func TestStaticPodRefused(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	const uid = "0123456789abcdef0123456789abcdef"
 	n.place.Pod = uid
-	p := &podVMs{manager: a.Manager, node: n}
+	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	a.watches.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
@@ -417,7 +417,7 @@ func TestPodDialsAreBounded(t *testing.T) {
 	for range 500 {
 		n.announce()
 	}
-	if got := dialled(); got > dialBurst+5 {
+	if got := dialled(); got > DialBurst+5 {
 		t.Errorf("dialled %d times", got)
 	}
 }

@@ -143,7 +143,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Hos
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	p := newProgram(life, cfg, st, n, h, s, bootID)
-	defer p.vms.watches.Wait()
+	defer p.vms.Wait()
 	defer p.background.Wait()
 	defer end()
 	p.background.Go(func() {
@@ -163,7 +163,9 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Hos
 	}
 	p.progress.adopted.Store(true)
 	if *cfg.Pods.Enabled && p.kube != nil {
-		p.background.Go(func() { runPods(life, p.vms, p.kube, cfg.DevicePlugins.KubeletDir) })
+		p.background.Go(func() {
+			runPods(life, PodOptions{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
+		})
 	}
 	return p.serveAPI(ctx)
 }
@@ -176,8 +178,8 @@ func (p *program) serveAPI(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(cfg.Socket)
-	server := newServer(cfg.AllowedUsers, cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api{manager: p.vms, version: cfg.Version, nodeName: p.nodeName})
+	server := newServer(PeerUsers(cfg.AllowedUsers), cfg.Log)
+	nodev1.RegisterNodeServiceServer(server, &api{manager: p.vms, node: p.node, version: cfg.Version, nodeName: p.nodeName})
 	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: p.node})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

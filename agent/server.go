@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
-	"slices"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/internal/posixacl"
@@ -17,8 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -28,9 +25,6 @@ const maxRequest = 16 << 20
 
 // errLeaving ends what follows or watches when the agent ends.
 var errLeaving = fault.Errorf(codes.Unavailable, "the agent is shutting down; VMs go on")
-
-// newSocketSuffix ends the name under which the socket is bound.
-const newSocketSuffix = ".new"
 
 // clearSocket removes the socket that an earlier agent has left. The caller's lock is
 // on its run folder, and the socket may be anywhere: another agent may serve it.
@@ -62,7 +56,7 @@ func listen(path string, allowed []uint32) (net.Listener, error) {
 	}
 	// Bound under another name, and renamed when it is only ours: nobody else
 	// finds it open for a moment, and a bind of a process at large needs no umask.
-	temp := path + newSocketSuffix
+	temp := path + unixsocket.TempSuffix
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -86,67 +80,15 @@ func listen(path string, allowed []uint32) (net.Listener, error) {
 	return l, nil
 }
 
-// peerCredentials finds out who connects to a unix socket. There is nothing to
-// encrypt on one.
-type peerCredentials struct{}
-
-// caller is who is at the other end (SO_PEERCRED, unix(7)).
-type caller struct {
-	credentials.CommonAuthInfo
-	uid uint32
-	pid int32
-}
-
-func (caller) AuthType() string { return "unix-peer" }
-
-func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, nil, fmt.Errorf("a connection of type %T, not over a unix socket", conn)
-	}
-	cred, err := unixsocket.Peer(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	info := caller{uid: cred.Uid, pid: cred.Pid}
-	info.SecurityLevel = credentials.PrivacyAndIntegrity
-	return conn, info, nil
-}
-
-func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("these credentials are a server's")
-}
-
-func (peerCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "unix-peer"}
-}
-func (peerCredentials) Clone() credentials.TransportCredentials { return peerCredentials{} }
-func (peerCredentials) OverrideServerName(string) error         { return nil }
-
-// gate lets users in, keeps panics from ending the agent and gives errors
+// gate lets those in who may call, keeps panics from ending the agent and gives errors
 // their codes.
 type gate struct {
-	allowed []uint32
+	callers Authenticator
 	log     *slog.Logger
 }
 
-func (g *gate) check(ctx context.Context) error {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return status.Error(codes.PermissionDenied, "who calls is not known")
-	}
-	c, ok := p.AuthInfo.(caller)
-	if !ok {
-		return status.Error(codes.PermissionDenied, "who calls is not known")
-	}
-	if c.uid == 0 || c.uid == uint32(os.Getuid()) || slices.Contains(g.allowed, c.uid) {
-		return nil
-	}
-	return status.Errorf(codes.PermissionDenied, "user %d may not use this agent: be root, or have the id added to allowedUsers in the agent's configuration", c.uid)
-}
-
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	if err := g.check(ctx); err != nil {
+	if err := g.callers.Authenticate(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
 	defer g.recover(info.FullMethod, &err)
@@ -155,7 +97,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 }
 
 func (g *gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	if err := g.check(stream.Context()); err != nil {
+	if err := g.callers.Authenticate(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}
 	defer g.recover(info.FullMethod, &err)
@@ -171,10 +113,11 @@ func (g *gate) recover(method string, err *error) {
 	}
 }
 
-func newServer(allowed []uint32, log *slog.Logger) *grpc.Server {
-	g := &gate{allowed: allowed, log: log}
+// newServer makes a server of the API for those whom callers lets in.
+func newServer(callers Authenticator, log *slog.Logger) *grpc.Server {
+	g := &gate{callers: callers, log: log}
 	return grpc.NewServer(
-		grpc.Creds(peerCredentials{}),
+		grpc.Creds(callers.Credentials()),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.StreamInterceptor(g.stream),
 		grpc.MaxRecvMsgSize(maxRequest),

@@ -57,8 +57,8 @@ func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) nod
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newServer(allowed, slog.New(slog.DiscardHandler))
-	nodev1.RegisterNodeServiceServer(server, &api{manager: a.Manager})
+	server := newServer(PeerUsers(allowed), slog.New(slog.DiscardHandler))
+	nodev1.RegisterNodeServiceServer(server, &api{manager: a.Manager, node: a.node, nodeName: os.Hostname})
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	conn, err := dialAPI(socket)
@@ -278,7 +278,7 @@ func TestPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	server := newServer(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	server := newServer(PeerUsers(nil), slog.New(slog.NewTextHandler(&log, nil)))
 	nodev1.RegisterNodeServiceServer(server, faulty{})
 	go server.Serve(l)
 	conn, err := dialAPI(socket)

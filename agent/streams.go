@@ -7,7 +7,6 @@ import (
 	"net"
 
 	"github.com/vmlet/vmlet/agent/fault"
-	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/logs"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -26,7 +25,7 @@ const (
 
 // WatchEvents sends the last events and then, with follow, those that come.
 func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
-	sub := s.manager.hub.Subscribe(r.GetName(), int(min(r.GetTail(), history)), eventBuffer)
+	sub := s.manager.Subscribe(r.GetName(), r.GetTail(), eventBuffer)
 	defer sub.Close()
 	if r.GetFollow() {
 		// The caller is told that the subscription stands: what happens from
@@ -48,7 +47,7 @@ func (s *api) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStream
 		case <-sub.Ready():
 		case <-stream.Context().Done():
 			return stream.Context().Err()
-		case <-s.manager.ctx.Done():
+		case <-s.manager.Context().Done():
 			return errLeaving
 		}
 	}
@@ -73,9 +72,9 @@ func (s *api) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingSer
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(s.manager.ctx, func() { cancel(errLeaving) })()
+	defer context.AfterFunc(s.manager.Context(), func() { cancel(errLeaving) })()
 	err = logs.Read(ctx, logs.Options{
-		Dir: m.place.StateDir(), Name: file,
+		Dir: m.Placement().StateDir(), Name: file,
 		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
 	}, func(b []byte) error { return stream.Send(&nodev1.ReadLogsResponse{Data: b}) })
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
@@ -90,30 +89,15 @@ func (s *api) AttachConsole(stream grpc.BidiStreamingServer[nodev1.AttachConsole
 	if err != nil {
 		return err
 	}
-	conn, err := s.console(stream.Context(), first.GetName())
+	conn, err := s.manager.Console(stream.Context(), first.GetName(), consoleBacklog)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(stream.Context(), func() { conn.Close() })()
-	defer context.AfterFunc(s.manager.ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.manager.Context(), func() { conn.Close() })()
 	go keyboard(stream, conn, first.GetData())
 	return screen(stream, conn)
-}
-
-func (s *api) console(ctx context.Context, name string) (net.Conn, error) {
-	m, err := s.manager.Get(name)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.check(lifecycle.Console); err != nil {
-		return nil, err
-	}
-	l := m.running()
-	if l == nil {
-		return nil, endedMeanwhile(m)
-	}
-	return l.shim.Console(ctx, consoleBacklog)
 }
 
 // keyboard sends what the caller types. When they are done typing, what the

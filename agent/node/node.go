@@ -6,13 +6,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/overhead"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -147,4 +150,17 @@ func (n *Node) VMM(name string) (vmm.VMM, error) {
 		return nil, fault.Invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
 	}
 	return n.VMMs[i], nil
+}
+
+// PodLimit is the memory limit that a container needs for a VM, in bytes. False: not known.
+func (n *Node) PodLimit(s *specv1.VirtualMachineSpec, hypervisor, vmm string) (uint64, bool) {
+	h, known := n.Hypervisors.Get(hypervisor)
+	if !known {
+		return 0, false
+	}
+	need, err := overhead.Of(overhead.Request{Spec: s, Hypervisor: h, VMM: vmm, Arch: runtime.GOARCH})
+	if err != nil {
+		return 0, false
+	}
+	return need.PodLimit(), true
 }
