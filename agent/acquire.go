@@ -54,7 +54,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	faultpoint.Reach("agent.launch.folder-made")
 	lease := a.choice.Lease
 	lease.Device = a.choice.Device
-	if err := lease.write(a.RunDir()); err != nil {
+	if err := lease.Write(a.RunDir()); err != nil {
 		return errors.Join(err, a.Store.RemoveRunDir(a.name))
 	}
 	// All that follows is in the lease.
@@ -94,7 +94,7 @@ func (a *acquisition) sideBySide(ctx context.Context) error {
 		joined, err := a.Host.StartInCgroup(lease.Cgroup, start)
 		if err == nil && !joined && len(lease.Cgroup.Paths) > 0 {
 			lease.Outside = true
-			err = lease.write(a.RunDir())
+			err = lease.Write(a.RunDir())
 		}
 		return err
 	}

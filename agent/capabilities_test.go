@@ -38,7 +38,7 @@ func serveCapabilities(t *testing.T, stateDir string) capabilitiesv1.Capabilitie
 	none := t.TempDir()
 	n, err := node.New(capabilities.Sources{
 		Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Node: "made-up", Hypervisors: known,
-		VMMs: []vmm.Program{silentVMM{&fakeVMM{w: newWorld(t)}}}, Log: slog.New(slog.DiscardHandler),
+		VMMs: []vmm.Program{silentVMM{&fakeVMM{w: NewWorld(t)}}}, Log: slog.New(slog.DiscardHandler),
 	}, stateDir)
 	if err != nil {
 		t.Fatal(err)

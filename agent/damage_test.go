@@ -49,7 +49,7 @@ func TestDamageFoundAtResume(t *testing.T) {
 		l := m.running()
 		tell := func() {
 			l.shim.(*fakeShim).events <- shim.Event{Damaged: "chunk 7"}
-			come(t, "it is told", func() bool { return l.damaged() != "" })
+			Eventually(t, "it is told", func() bool { return l.damaged() != "" })
 		}
 		if _, err := a.pause(t.Context(), "web"); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDamageFoundAtResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		proc := w.proc("web")
-		come(t, "the guest stands still, and is said to", func() bool {
+		Eventually(t, "the guest stands still, and is said to", func() bool {
 			proc.mu.Lock()
 			defer proc.mu.Unlock()
 			return proc.paused && m.state() == lifecycle.Paused

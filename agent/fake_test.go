@@ -19,7 +19,6 @@ import (
 
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/node"
-	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
@@ -29,8 +28,8 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// world is a machine: what outlives an agent.
-type world struct {
+// World is a machine: what outlives an agent.
+type World struct {
 	hypervisor string // that is configured
 	t          *testing.T
 	stateDir   string
@@ -52,9 +51,9 @@ type world struct {
 	host     Host          // nil: a fake
 }
 
-func newWorld(t *testing.T) *world {
+func NewWorld(t *testing.T) *World {
 	dir := t.TempDir()
-	w := &world{
+	w := &World{
 		t: t, stateDir: filepath.Join(dir, "state"), runDir: filepath.Join(dir, "run"), bootID: "boot-1",
 		nextPID: 100, procs: make(map[string]*fakeProc), fail: make(map[string]error), held: make(map[string]bool),
 		hooks: make(map[string]func()),
@@ -64,7 +63,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // step notes that something is done, or fails as the test wants.
-func (w *world) step(name string) error {
+func (w *World) step(name string) error {
 	w.mu.Lock()
 	hook := w.hooks[name]
 	delete(w.hooks, name)
@@ -79,13 +78,13 @@ func (w *world) step(name string) error {
 }
 
 // taken lists the steps so far.
-func (w *world) taken() []string {
+func (w *World) taken() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.steps)
 }
 
-func (w *world) hold(what string) error {
+func (w *World) hold(what string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held[what] {
@@ -95,20 +94,20 @@ func (w *world) hold(what string) error {
 	return nil
 }
 
-func (w *world) has(what string) bool {
+func (w *World) has(what string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.held[what]
 }
 
-func (w *world) drop(what string) {
+func (w *World) drop(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.held, what)
 }
 
 // holding lists what is taken of the host, processes included.
-func (w *world) holding() (list []string) {
+func (w *World) holding() (list []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for what := range w.held {
@@ -122,61 +121,65 @@ func (w *world) holding() (list []string) {
 	return list
 }
 
-func (w *world) proc(vm string) *fakeProc {
+func (w *World) proc(vm string) *fakeProc {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.procs[filepath.Join(w.runDir, "vms", vm)]
 }
 
-// testAgent is an agent in a world; leave ends it as a lost one, without a word.
-type testAgent struct {
-	*Manager
-	store *store.Store
-	end   context.CancelFunc
+// failStep has each later step of that name fail; nil: succeed.
+func (w *World) failStep(name string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail[name] = err
 }
 
-func (w *world) start() *testAgent {
-	w.t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open(w.stateDir, w.runDir)
-	if err != nil {
-		w.t.Fatal(err)
+func (w *World) wantNothingHeld(t *testing.T) {
+	t.Helper()
+	if held := w.holding(); len(held) > 0 {
+		t.Errorf("still held: %q", held)
 	}
+	left, err := os.ReadDir(filepath.Join(w.runDir, "vms"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("run folders are left: %v %v", left, err)
+	}
+}
+
+func (w *World) connections(p *fakeProc) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
+// node is a machine of which nothing is read, and whose VMM isn't asked beforehand.
+func (w *World) node(log *slog.Logger) *node.Node {
+	w.t.Helper()
 	known, err := hypervisor.New(fakeKVM{}, emulation.Emulation{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	// A machine of which nothing is read, and whose VMM isn't asked beforehand.
 	none := filepath.Join(w.stateDir, "none")
 	n, err := node.New(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.vmm}, w.others...), Log: log}, w.stateDir)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	shims := w.shims
-	if shims == nil {
-		shims = fakeShims{w}
+	return n
+}
+
+// Shims are the processes of this machine.
+func (w *World) Shims() Shims {
+	if w.shims != nil {
+		return w.shims
 	}
-	var h Host = &fakeHost{w: w}
+	return fakeShims{w}
+}
+
+// Host is the rest of it.
+func (w *World) Host() Host {
 	if w.host != nil {
-		h = w.host
+		return w.host
 	}
-	a := &testAgent{Manager: newManager(ctx, Options{
-		Own: &Resources{
-			Store: st, Host: h, Shims: shims, Node: n, StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Log: log,
-		},
-		Hypervisor: w.hypervisor, BootID: w.bootID, Log: log,
-	}), store: st}
-	a.end = sync.OnceFunc(func() {
-		cancel()
-		a.watches.Wait()
-		st.Close()
-	})
-	w.t.Cleanup(a.end)
-	if err := a.adopt(ctx); err != nil {
-		w.t.Fatal(err)
-	}
-	return a
+	return &fakeHost{w: w}
 }
 
 // fakeKVM works.
@@ -190,8 +193,16 @@ func (fakeKVM) Check(context.Context) hypervisor.Status {
 	return hypervisor.Status{Level: hypervisor.Works, CPUQuirks: []string{"-quirk"}}
 }
 
+func (fakeKVM) DeviceRequests() []hypervisor.DeviceRequest {
+	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
+}
+
+func (fakeKVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources {
+	return hypervisor.CommonResources(f)
+}
+
 // fakeHost keeps count of what is taken; taking twice is an error.
-type fakeHost struct{ w *world }
+type fakeHost struct{ w *World }
 
 func (h *fakeHost) TakeUser(vm string) (uint32, error) {
 	if err := h.w.step("user"); err != nil {
@@ -292,7 +303,7 @@ func (h *fakeHost) Close() error { return nil }
 
 // fakeProc is a shim and its VMM.
 type fakeProc struct {
-	w        *world
+	w        *World
 	pid      int
 	options  shim.StartOptions
 	mu       sync.Mutex
@@ -368,7 +379,7 @@ func (p *fakeProc) end(e *shim.Exit) {
 }
 
 // fakeShims are the processes of a world.
-type fakeShims struct{ w *world }
+type fakeShims struct{ w *World }
 
 func (s fakeShims) Start(_ context.Context, o shim.StartOptions) (Shim, int, error) {
 	if err := s.w.step("shim"); err != nil {
@@ -467,8 +478,4 @@ func (f fakeProcess) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (fakeKVM) DeviceRequests() []hypervisor.DeviceRequest {
-	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
 }

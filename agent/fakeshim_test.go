@@ -98,7 +98,9 @@ func (c *fakeShim) Save(ctx context.Context, s shim.Save, progress func(shim.Pro
 	}
 	c.proc.saving = &s
 	c.imageID = uuid.NewString()
-	progress(shim.Progress{Step: "memory", Done: 1, Total: 2})
+	if progress != nil {
+		progress(shim.Progress{Step: "memory", Done: 1, Total: 2})
+	}
 	return &shim.Prepared{ImageID: c.imageID, MemoryBytes: 4096, StateBytes: 5}, nil
 }
 

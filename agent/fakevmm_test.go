@@ -19,7 +19,7 @@ import (
 
 // fakeVMM plans anything.
 type fakeVMM struct {
-	w        *world
+	w        *World
 	checkErr error
 	refuses  spec.FieldErrors // of any specification
 	lazy     bool

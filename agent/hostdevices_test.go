@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
@@ -35,10 +34,6 @@ func deviceHost() *sysfs.Host {
 		MediatedDevices: []sysfs.MediatedDevice{{UUID: testMediated, IOMMUGroup: 20}},
 		VFIO:            sysfs.VFIO{Groups: []string{"12", "13", "14", "20"}},
 	}
-}
-
-func (fakeKVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources {
-	return hypervisor.CommonResources(f)
 }
 
 func withDevices(name string, devices ...string) *specv1.VirtualMachineSpec {

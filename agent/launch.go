@@ -45,11 +45,9 @@ type launch struct {
 
 // Launch boots a VM that is taken, with what its placement has.
 func (a *Manager) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec) error {
-	l := &launch{manager: a, m: m, spec: s, progress: ignoreProgress}
+	l := &launch{manager: a, m: m, spec: s}
 	return l.run(ctx, "")
 }
-
-func ignoreProgress(shim.Progress) {}
 
 // run carries the launch out. The VM's slot must be taken. The record is the
 // caller's, but for the state, which is back to what it was after an error.

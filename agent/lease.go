@@ -65,7 +65,8 @@ func (l *Lease) devices() []string {
 	return append([]string{l.Device}, l.VFIO...)
 }
 
-func (l *Lease) write(runDir string) error {
+// Write keeps the lease in a run directory.
+func (l *Lease) Write(runDir string) error {
 	content, err := json.Marshal(l)
 	if err != nil {
 		return err

@@ -3,30 +3,16 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
-
-func testSpec(name string) *specv1.VirtualMachineSpec {
-	return &specv1.VirtualMachineSpec{
-		Name: name, Labels: map[string]string{"app": "web"},
-		Boot: &specv1.Boot{Kernel: &specv1.KernelBoot{Path: "/kernel"}},
-		Networks: []*specv1.NetworkInterface{
-			{Backend: &specv1.NetworkInterface_Tap{Tap: &specv1.TapNetwork{Bridge: "br0"}}},
-		},
-	}
-}
 
 func (a *testAgent) mustCreate(t *testing.T, name string) {
 	t.Helper()
@@ -50,13 +36,6 @@ func withRunning(t *testing.T) (*world, *testAgent) {
 	a.mustCreate(t, "web")
 	a.mustStart(t, "web")
 	return w, a
-}
-
-func wantCode(t *testing.T, what string, err error, want codes.Code) {
-	t.Helper()
-	if got := status.Code(fault.ToStatus(err)); got != want {
-		t.Errorf("%s: %v (%v), want %v", what, got, err, want)
-	}
 }
 
 func (a *testAgent) wantState(t *testing.T, name string, want lifecycle.State) {
@@ -96,17 +75,6 @@ func (a *testAgent) waitForState(t *testing.T, name string, want lifecycle.State
 		case <-t.Context().Done():
 			t.Fatalf("vm %s does not become %s", name, lifecycle.Name(want))
 		}
-	}
-}
-
-func (w *world) wantNothingHeld(t *testing.T) {
-	t.Helper()
-	if held := w.holding(); len(held) > 0 {
-		t.Errorf("still held: %q", held)
-	}
-	left, err := os.ReadDir(filepath.Join(w.runDir, "vms"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("run folders are left: %v %v", left, err)
 	}
 }
 

@@ -39,12 +39,6 @@ func (w *world) wantUnharmed(t *testing.T, a *testAgent, p *fakeProc, before []s
 	a.mustStart(t, "web")
 }
 
-func (w *world) failStep(name string, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fail[name] = err
-}
-
 // TestAdoptInDoubt has an agent come back that can't find out whether a shim runs: it
 // touches nothing, as the guest may be well.
 func TestAdoptInDoubt(t *testing.T) {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -212,14 +211,13 @@ func TestNextAgentEndsWhatForks(t *testing.T) {
 		t.Skip("needs root and perl")
 	}
 	w := newWorld(t)
-	cfg, err := Config{StateDir: w.stateDir, RunDir: w.runDir, Log: slog.New(slog.DiscardHandler)}.complete()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.MkdirAll(w.runDir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	real, err := newHost(cfg)
+	real, err := host.New(host.Options{
+		FirstUser: 2_100_000_000, Users: 65536, RAMDir: filepath.Join(w.runDir, "ram"), RAMSize: "90%", RAMHuge: "never",
+		Instance: "outlive", Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +228,7 @@ func TestNextAgentEndsWhatForks(t *testing.T) {
 	a := w.start()
 	a.mustCreate(t, "web")
 	a.keep(t, "web", lifecycle.Running, nil)
-	if err := errors.Join(a.store.MakeRunDir("web"), l.write(a.store.RunDir("web")), real.MakeCgroup(l.Cgroup)); err != nil {
+	if err := errors.Join(a.store.MakeRunDir("web"), l.Write(a.store.RunDir("web")), real.MakeCgroup(l.Cgroup)); err != nil {
 		t.Fatal(err)
 	}
 	a.end()
@@ -282,65 +280,11 @@ func processesOf(t *testing.T, uid uint32) (n int) {
 	return n
 }
 
-func TestPatienceFor(t *testing.T) {
-	for _, c := range []struct {
-		base   time.Duration
-		memory uint64
-		want   time.Duration
-	}{
-		{20 * time.Second, 0, 20 * time.Second},
-		{20 * time.Second, 1, 21 * time.Second},
-		{20 * time.Second, 1 << 30, 21 * time.Second},
-		{30 * time.Second, 1<<30 + 1, 32 * time.Second},
-		{30 * time.Second, 1 << 40, 30*time.Second + 1024*time.Second},
-		{0, 1 << 62, 1 << 32 * time.Second},
-	} {
-		if got := PatienceFor(c.base, c.memory); got != c.want {
-			t.Errorf("%v with %d bytes: %v, want %v", c.base, c.memory, got, c.want)
-		}
-	}
-}
-
 // TestLeaseHasMemorySize: what is waited for depends on it, in the next agent, too.
 func TestLeaseHasMemorySize(t *testing.T) {
 	_, a := withRunning(t)
 	l, err := ReadLease(a.store.RunDir("web"))
 	if err != nil || l.MemorySize == 0 {
 		t.Errorf("the lease has %d bytes of memory, %v", l.MemorySize, err)
-	}
-}
-
-// TestWaitFor: what hangs keeps nobody.
-func TestWaitFor(t *testing.T) {
-	hangs := make(chan struct{})
-	defer close(hangs)
-	err := waitFor(time.Nanosecond, "the work", func() error { <-hangs; return nil })
-	if err == nil || !strings.Contains(err.Error(), "the work") {
-		t.Errorf("of what hangs: %v", err)
-	}
-	broken := errors.New("broken")
-	if err := waitFor(time.Hour, "the work", func() error { return broken }); err != broken {
-		t.Errorf("of what fails: %v", err)
-	}
-}
-
-// TestFolderIsLeftInTime: a VMM's folder that takes too long to remove is left for a later
-// try.
-func TestFolderIsLeftInTime(t *testing.T) {
-	dir := t.TempDir()
-	folder := filepath.Join(dir, shim.VMMFolderName)
-	if err := os.MkdirAll(filepath.Join(folder, "more"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := removeVMMFolder(over, dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("when the time is over: %v", err)
-	}
-	if err := removeVMMFolder(t.Context(), dir); err != nil {
-		t.Errorf("later: %v", err)
-	}
-	if _, err := os.Lstat(folder); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder is there: %v", err)
 	}
 }

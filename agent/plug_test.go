@@ -113,7 +113,7 @@ func TestAttachAndDetach(t *testing.T) {
 
 	// What it was saved with is what it is restored with.
 	image := filepath.Join(t.TempDir(), "image")
-	if _, _, err := a.save(t.Context(), "web", SaveOptions{Directory: image}, ignoreProgress); err != nil {
+	if _, _, err := a.save(t.Context(), "web", SaveOptions{Directory: image}, nil); err != nil {
 		t.Fatal(err)
 	}
 	opened, err := memory.Open(image)

@@ -27,7 +27,7 @@ func TestPodAdopted(t *testing.T) {
 	first := w.start()
 	n.servePod(t, first)
 	proc := n.container()
-	come(t, "it runs", first.is(lifecycle.Running))
+	Eventually(t, "it runs", first.is(lifecycle.Running))
 	before, _ := first.Get(podVM)
 	first.end()
 	if !proc.alive() || w.connections(proc) != 0 {
@@ -36,7 +36,7 @@ func TestPodAdopted(t *testing.T) {
 
 	second := w.start()
 	n.servePod(t, second)
-	come(t, "it is adopted", second.is(lifecycle.Running))
+	Eventually(t, "it is adopted", second.is(lifecycle.Running))
 	after, _ := second.Get(podVM)
 	was, is := before.snapshot(), after.snapshot()
 	if is.Id != was.Id || is.Status.Hypervisor != was.Status.Hypervisor || !is.Status.StartedAt.AsTime().Equal(was.Status.StartedAt.AsTime()) ||
@@ -53,7 +53,7 @@ func TestPodAdopted(t *testing.T) {
 		t.Errorf("%d launches", launches)
 	}
 	proc.end(&shim.Exit{Reason: shim.ReasonShutdown})
-	come(t, "its end is seen", second.is(lifecycle.Stopped))
+	Eventually(t, "its end is seen", second.is(lifecycle.Stopped))
 }
 
 // TestPodHostileKeep: what a shim says to have kept is the pod's word. Nothing of it
@@ -104,7 +104,7 @@ func TestPodHostileKeep(t *testing.T) {
 			first := w.start()
 			n.servePod(t, first)
 			proc := n.container()
-			come(t, "it runs", first.is(lifecycle.Running))
+			Eventually(t, "it runs", first.is(lifecycle.Running))
 			first.end()
 			proc.pod.keep = test.change(proc.pod.launched.Keep)
 			if proc.pod.keep == nil {
@@ -149,7 +149,7 @@ func TestPodNotAdoptedRunsOn(t *testing.T) {
 	first := w.start()
 	n.servePod(t, first)
 	proc := n.container()
-	come(t, "it runs", first.is(lifecycle.Running))
+	Eventually(t, "it runs", first.is(lifecycle.Running))
 	first.end()
 	good := proc.pod.launched.Keep
 	proc.mu.Lock()
@@ -157,14 +157,14 @@ func TestPodNotAdoptedRunsOn(t *testing.T) {
 	proc.mu.Unlock()
 	second := w.start()
 	unmount := n.servePod(t, second)
-	come(t, "it is looked at", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 1 })
+	Eventually(t, "it is looked at", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 1 })
 	if !proc.alive() || proc.pod.refusal != "" {
 		t.Errorf("alive %t, told %q", proc.alive(), proc.pod.refusal)
 	}
 	proc.mu.Lock()
 	proc.pod.keep = good
 	proc.mu.Unlock()
-	come(t, "it is taken up", second.is(lifecycle.Running))
+	Eventually(t, "it is taken up", second.is(lifecycle.Running))
 	unmount()
 }
 
@@ -182,7 +182,7 @@ func TestPodAgentEndsInTheMiddle(t *testing.T) {
 			}
 			n.servePod(t, first)
 			proc := n.container()
-			come(t, "the agent ends", func() bool { return first.ctx.Err() != nil })
+			Eventually(t, "the agent ends", func() bool { return first.ctx.Err() != nil })
 			first.end()
 			if !proc.alive() || proc.pod.refusal != "" {
 				t.Fatalf("alive %t, told %q", proc.alive(), proc.pod.refusal)
@@ -192,7 +192,7 @@ func TestPodAgentEndsInTheMiddle(t *testing.T) {
 			}
 			second := w.start()
 			n.servePod(t, second)
-			come(t, "it runs", second.is(lifecycle.Running))
+			Eventually(t, "it runs", second.is(lifecycle.Running))
 		})
 	}
 }
@@ -217,7 +217,7 @@ func TestPodVolumeGoesInTheMiddle(t *testing.T) {
 			unmount = n.servePod(t, a)
 			close(ready)
 			proc := n.container()
-			come(t, "the volume is left", func() bool {
+			Eventually(t, "the volume is left", func() bool {
 				select {
 				case <-unmounted:
 					return true
@@ -244,7 +244,7 @@ func TestPodOperations(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	_, err := a.Manager.start(t.Context(), podVM, startOptions{}, nil)
 	wantCode(t, "start", err, codes.FailedPrecondition)
 	wantText(t, err.Error(), "kubectl delete pod -n default web")
@@ -252,7 +252,7 @@ func TestPodOperations(t *testing.T) {
 	if _, err := a.kill(t.Context(), podVM); err != nil {
 		t.Error(err)
 	}
-	come(t, "it has ended", a.is(lifecycle.Stopped))
+	Eventually(t, "it has ended", a.is(lifecycle.Stopped))
 	wantCode(t, "delete of one that has ended", a.delete(t.Context(), podVM), codes.FailedPrecondition)
 	_, err = a.Manager.start(t.Context(), podVM, startOptions{}, nil)
 	wantCode(t, "start of one that has ended", err, codes.FailedPrecondition)
@@ -288,8 +288,8 @@ func TestPodSave(t *testing.T) {
 					p.runDir = test.runDir
 				}
 			})
-			come(t, "it runs", a.is(lifecycle.Running))
-			_, _, err := a.save(t.Context(), podVM, test.options, ignoreProgress)
+			Eventually(t, "it runs", a.is(lifecycle.Running))
+			_, _, err := a.save(t.Context(), podVM, test.options, nil)
 			switch {
 			case test.want != "":
 				if err == nil {
@@ -315,12 +315,12 @@ func TestPodSavedAndKilled(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	w.failStep("after the image", errors.New("the shim was killed"))
-	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, ignoreProgress); err == nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "one")}, nil); err == nil {
 		t.Error("it was saved")
 	}
-	come(t, "it has ended", a.is(lifecycle.Crashed))
+	Eventually(t, "it has ended", a.is(lifecycle.Crashed))
 }
 
 // TestPodRestores what another pod has saved, as its VM and under this pod's name.
@@ -329,12 +329,12 @@ func TestPodRestores(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, ignoreProgress); err != nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
-	come(t, "it is saved", a.is(lifecycle.Saved))
+	Eventually(t, "it is saved", a.is(lifecycle.Saved))
 	image, err := memory.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestPodRestores(t *testing.T) {
 		p.described.Specification = nil
 		p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: manifest}
 	})
-	come(t, "it runs again, or never", func() bool { return a.is(lifecycle.Running)() || !restored.alive() })
+	Eventually(t, "it runs again, or never", func() bool { return a.is(lifecycle.Running)() || !restored.alive() })
 	if !restored.alive() {
 		t.Fatal(restored.pod.refusal)
 	}
@@ -391,12 +391,12 @@ func TestPodSavesLazily(t *testing.T) {
 				p.described.Specification = nil
 				p.described.Restore = &shim.PodRestore{Directory: "/saved/one", Manifest: manifest, Lazy: test.lazy}
 			})
-			come(t, "it runs", a.is(lifecycle.Running))
+			Eventually(t, "it runs", a.is(lifecycle.Running))
 			a.end()
 			a = w.start()
 			n.servePod(t, a)
-			come(t, "it is adopted", a.is(lifecycle.Running))
-			_, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "two")}, ignoreProgress)
+			Eventually(t, "it is adopted", a.is(lifecycle.Running))
+			_, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: filepath.Join(t.TempDir(), "two")}, nil)
 			if (err != nil) != test.refused {
 				t.Fatalf("saving it: %v", err)
 			}
@@ -412,12 +412,12 @@ func TestPodSavesLazily(t *testing.T) {
 func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
 	t.Helper()
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	dir := filepath.Join(t.TempDir(), "one")
-	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, ignoreProgress); err != nil {
+	if _, _, err := a.save(t.Context(), podVM, SaveOptions{Directory: dir}, nil); err != nil {
 		t.Fatal(err)
 	}
-	come(t, "it is saved", a.is(lifecycle.Saved))
+	Eventually(t, "it is saved", a.is(lifecycle.Saved))
 	manifest, err := os.ReadFile(filepath.Join(dir, memory.ManifestName))
 	if err != nil {
 		t.Fatal(err)
@@ -473,7 +473,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	proc := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	long := strings.Repeat("x", 1<<20)
 	proc.mu.Lock()
 	conn := proc.conns[0]
@@ -481,7 +481,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	conn.events <- shim.Event{Damaged: long}
 	conn.events <- shim.Event{Damaged: long}
 	proc.end(&shim.Exit{Reason: shim.ReasonSaved, ImageDirectory: long, ImageID: long, LastWords: long})
-	come(t, "it has ended", a.is(lifecycle.Saved))
+	Eventually(t, "it has ended", a.is(lifecycle.Saved))
 	m, _ := a.Get(podVM)
 	status := m.snapshot().GetStatus()
 	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > MaxPath || len(status.GetImage().GetImageId()) > MaxVersion {

@@ -160,8 +160,8 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 	counts := func(out *printed.Text) func() bool {
 		return func() bool { return strings.Contains(out.String(), guest.CountPrefix) }
 	}
-	come(t, "the guest counts", counts(out))
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "the guest counts", counts(out))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	m, _ := a.Get(podVM)
 	if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != "cloud-hypervisor" || !strings.HasPrefix(st.GetVmmReason(), "cloud-hypervisor: qemu can't be used") || st.GetProcess().GetUid() != podUser {
 		t.Errorf("%v", st)
@@ -171,26 +171,26 @@ func TestPodWithCloudHypervisor(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		come(t, what, a.is(want))
+		Eventually(t, what, a.is(want))
 	}
 	_, err := a.pause(t.Context(), podVM)
 	do("pause", err, lifecycle.Paused)
 	a.end() // the next agent takes it up as it is
 	a = w.start()
 	n.serve(a)
-	come(t, "it is adopted", a.is(lifecycle.Paused))
+	Eventually(t, "it is adopted", a.is(lifecycle.Paused))
 	_, err = a.resume(t.Context(), podVM, false)
 	do("resume", err, lifecycle.Running)
 	_, err = a.reset(t.Context(), podVM)
 	do("reset", err, lifecycle.Running)
 	image := filepath.Join(n.root, "image")
-	_, _, err = a.save(t.Context(), podVM, SaveOptions{Directory: image}, ignoreProgress)
+	_, _, err = a.save(t.Context(), podVM, SaveOptions{Directory: image}, nil)
 	do("save", err, lifecycle.Saved)
 	<-ended
 
 	out, ended = n.run("--restore", image, "--lazy")
-	come(t, "the guest goes on", counts(out))
-	come(t, "it runs again", a.is(lifecycle.Running))
+	Eventually(t, "the guest goes on", counts(out))
+	Eventually(t, "it runs again", a.is(lifecycle.Running))
 	if strings.Contains(out.String(), guest.UpLine) {
 		t.Error("the guest was booted")
 	}

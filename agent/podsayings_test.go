@@ -69,7 +69,7 @@ func TestPodReconnects(t *testing.T) {
 		a, n := w.start(), newFakeNode(w)
 		n.servePod(t, a)
 		n.container()
-		come(t, "it runs", a.is(lifecycle.Running))
+		Eventually(t, "it runs", a.is(lifecycle.Running))
 		m, _ := a.Get(podVM)
 		if other {
 			n.set(func() { n.peer.PID++ })

@@ -189,7 +189,7 @@ func (p *podVMs) restore(ctx context.Context, h *podPlacement, want *wanted) (*V
 		return nil, err
 	}
 	return p.run(h, i.spec, i.id, func(m *VM) error {
-		return p.manager.launchImage(ctx, m, i, want.restore, ignoreProgress)
+		return p.manager.launchImage(ctx, m, i, want.restore, nil)
 	})
 }
 

@@ -13,24 +13,9 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
-
-// come polls for what no event tells.
-func come(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("%s: it does not come about", what)
-		}
-	}
-}
 
 // is says whether the pod's VM is listed in a state.
 func (a *testAgent) is(s lifecycle.State) func() bool {
@@ -43,7 +28,7 @@ func (a *testAgent) is(s lifecycle.State) func() bool {
 // refusal waits until a container's shim has been turned away, and returns why.
 func (n *fakeNode) refusal(t *testing.T, p *fakeProc) string {
 	t.Helper()
-	come(t, "the shim is turned away", func() bool { return !p.alive() })
+	Eventually(t, "the shim is turned away", func() bool { return !p.alive() })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.launched != nil && p.pod.refusal == "" {
@@ -66,7 +51,7 @@ func TestPodBoots(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	proc := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	m, _ := a.Get(podVM)
 	vm := m.snapshot()
 	if vm.Id != podUID || vm.Spec.Name != "web" || vm.Status.Hypervisor != "kvm" || vm.Status.Process.Uid != 1000 ||
@@ -89,7 +74,7 @@ func TestPodBoots(t *testing.T) {
 		t.Errorf("pause: %v", err)
 	}
 	proc.end(&shim.Exit{Reason: shim.ReasonShutdown})
-	come(t, "it has ended", a.is(lifecycle.Stopped))
+	Eventually(t, "it has ended", a.is(lifecycle.Stopped))
 }
 
 // TestPodKeepsFirmwareVariables where the pod says that they outlive it.
@@ -102,7 +87,7 @@ func TestPodKeepsFirmwareVariables(t *testing.T) {
 			p.stateDir = stateDir
 			p.described.Specification = []byte("boot: {firmware: uefi}\n")
 		})
-		come(t, "it runs", a.is(lifecycle.Running))
+		Eventually(t, "it runs", a.is(lifecycle.Running))
 		files := proc.pod.launched.Plan.Files
 		if len(files) != 1 || files[0].Path != want {
 			t.Errorf("with %q: %+v, want %s", stateDir, files, want)
@@ -184,7 +169,7 @@ func TestPodRefused(t *testing.T) {
 				t.Errorf("%d bytes of reason", len(why))
 			}
 			for _, m := range a.All() {
-				come(t, "nothing runs", func() bool { return m.running() == nil })
+				Eventually(t, "nothing runs", func() bool { return m.running() == nil })
 				if text := m.snapshot().GetStatus().GetMessage(); len(text) > fault.MaxMessage {
 					t.Errorf("%d bytes of message", len(text))
 				}
@@ -217,7 +202,7 @@ func TestPodWithoutKVM(t *testing.T) {
 	n.allocated = nil
 	n.servePod(t, a)
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	m, _ := a.Get(podVM)
 	status := m.snapshot().GetStatus()
 	if status.GetHypervisor() != "emulation" {
@@ -236,7 +221,7 @@ func TestRootPodNeedsNoGrant(t *testing.T) {
 	n.peer.UID = 0
 	n.servePod(t, a)
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	if len(n.granted) > 0 {
 		t.Errorf("granted: %q", n.granted)
 	}
@@ -258,20 +243,14 @@ func TestPodNotYet(t *testing.T) {
 			test.away(n, errors.New("connection refused"))
 			n.servePod(t, a)
 			proc := n.container()
-			come(t, "it is connected", func() bool { return w.connections(proc) == 1 })
+			Eventually(t, "it is connected", func() bool { return w.connections(proc) == 1 })
 			n.set(func() { test.away(n, nil) })
-			come(t, "it runs", a.is(lifecycle.Running))
+			Eventually(t, "it runs", a.is(lifecycle.Running))
 			if proc.pod.refusal != "" {
 				t.Errorf("it was told %q", proc.pod.refusal)
 			}
 		})
 	}
-}
-
-func (w *world) connections(p *fakeProc) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.conns)
 }
 
 // TestIdle: only the shim's end, the time and the context end it.
@@ -304,11 +283,11 @@ func TestPodShimGoesWhileWaited(t *testing.T) {
 	n.allocErr = errors.New("connection refused")
 	n.servePod(t, a)
 	first := n.container()
-	come(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
+	Eventually(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
 	first.end(nil)
 	n.set(func() { n.allocErr = nil })
 	second := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	if w.connections(first) != 0 || w.connections(second) != 1 {
 		t.Errorf("%d and %d connections", w.connections(first), w.connections(second))
 	}
@@ -320,11 +299,11 @@ func TestPodContainerStartsAgain(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	first := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	old, _ := a.Get(podVM)
 	first.end(nil)
 	second := n.container()
-	come(t, "it runs again", func() bool {
+	Eventually(t, "it runs again", func() bool {
 		m, err := a.Get(podVM)
 		return err == nil && m != old && a.is(lifecycle.Running)()
 	})
@@ -343,7 +322,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	unmount := n.servePod(t, a)
 	proc := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	m, _ := a.Get(podVM)
 	unmount()
 	close(n.gone)                     // an object that was deleted by force, while the VM still runs
@@ -352,7 +331,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 		t.Error("it is listed no more, and runs")
 	}
 	proc.end(&shim.Exit{Reason: shim.ReasonKilled})
-	come(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
+	Eventually(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
 	if m.running() != nil || m.state() != lifecycle.Stopped {
 		t.Errorf("it is forgotten as %v", m.snapshot().GetStatus())
 	}
@@ -364,15 +343,15 @@ func TestPodEndedIsListed(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	unmount := n.servePod(t, a)
 	proc := n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	proc.end(&shim.Exit{Reason: shim.ReasonPanicked})
-	come(t, "it has ended", a.is(lifecycle.Crashed))
+	Eventually(t, "it has ended", a.is(lifecycle.Crashed))
 	unmount()
 	if !a.is(lifecycle.Crashed)() {
 		t.Error("it is listed no more")
 	}
 	close(n.gone)
-	come(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
+	Eventually(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
 }
 
 // TestPodDeaf: a shim that doesn't say what it is for holds up neither the agent's
@@ -382,7 +361,7 @@ func TestPodDeaf(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	unmount := n.servePod(t, a)
 	proc := n.container(func(p *fakePod) { p.deaf = true })
-	come(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
+	Eventually(t, "it is asked for", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.asked > 0 })
 	unmount()
 	if w.connections(proc) != 0 || !proc.alive() || proc.pod.refusal != "" {
 		t.Errorf("%d connections, alive %t, told %q", w.connections(proc), proc.alive(), proc.pod.refusal)
@@ -395,11 +374,11 @@ func TestPodLaunching(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	proc := n.container(func(p *fakePod) { p.launching = true })
-	come(t, "it is looked at again", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled > 1 })
+	Eventually(t, "it is looked at again", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled > 1 })
 	proc.mu.Lock()
 	proc.pod.launching = false
 	proc.mu.Unlock()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 	if proc.pod.refusal != "" || w.connections(proc) != 1 {
 		t.Errorf("told %q, %d connections", proc.pod.refusal, w.connections(proc))
 	}
@@ -410,7 +389,7 @@ func TestPodDialsAreBounded(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
 	dialled := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled }
-	come(t, "it is looked at again", func() bool {
+	Eventually(t, "it is looked at again", func() bool {
 		n.announce() // as a pod can all the time
 		return dialled() > 1
 	})
@@ -444,4 +423,30 @@ func FuzzNameFor(f *testing.F) {
 			t.Errorf("%q: %q", pod, name)
 		}
 	})
+}
+
+// TestPodHasItsImagesVMMs: a pod's VM has what the pod's image has, in the node's
+// order, and not what the node has.
+func TestPodHasItsImagesVMMs(t *testing.T) {
+	for _, c := range []struct{ vmms, text, vmm, says string }{
+		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "", "qemu", "qemu: the node's first choice"},
+		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "vmm: cloud-hypervisor\n", otherName, "cloud-hypervisor was asked for"},
+		{`[{"name":"cloud-hypervisor","said":1}]`, "", otherName, "cloud-hypervisor is the only one here"},
+		{`[{"name":"qemu","error":"it crashes"},{"name":"cloud-hypervisor","said":1}]`, "", otherName,
+			"cloud-hypervisor: qemu can't be used (VMM qemu in the pod's image: it crashes)"},
+	} {
+		w := newWorld(t)
+		w.others = []vmm.Program{newOther(w.World)}
+		a, n := w.start(), newFakeNode(w)
+		n.servePod(t, a)
+		n.container(func(p *fakePod) {
+			p.described.VMMs = json.RawMessage(c.vmms)
+			p.described.Specification = []byte(podSpec + c.text)
+		})
+		Eventually(t, "it runs", a.is(lifecycle.Running))
+		m, _ := a.Get(podVM)
+		if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says {
+			t.Errorf("%s %s: %s: %q, want %q", c.vmms, c.text, st.GetVmm().GetName(), st.GetVmmReason(), c.says)
+		}
+	}
 }

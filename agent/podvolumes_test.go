@@ -32,9 +32,9 @@ func TestPodBootsUnwatched(t *testing.T) {
 	w := newWorld(t)
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)
-	come(t, "the agent has looked", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled > 0 })
+	Eventually(t, "the agent has looked", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.dialled > 0 })
 	n.container()
-	come(t, "it runs", a.is(lifecycle.Running))
+	Eventually(t, "it runs", a.is(lifecycle.Running))
 }
 
 func runUnwatched(t *testing.T) {
@@ -88,7 +88,7 @@ func TestPodFillsNoLog(t *testing.T) {
 	wantText(t, n.refusal(t, n.container()), "no no")
 	dialled := 0
 	n.set(func() { n.dialErr, dialled = errors.New("liar"), n.dialled })
-	come(t, "it is connected to, and again", func() bool {
+	Eventually(t, "it is connected to, and again", func() bool {
 		n.announce()
 		n.mu.Lock()
 		defer n.mu.Unlock()

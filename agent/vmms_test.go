@@ -1,10 +1,7 @@
 package agent
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -12,67 +9,19 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/memory"
-	"github.com/vmlet/vmlet/plan"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
-
-// otherVMM is a second VMM, which has no user networks and runs under kvm alone.
-type otherVMM struct {
-	*fakeVMM
-	missing error
-}
-
-const otherName = "cloud-hypervisor"
-
-func newOther(w *world) *otherVMM { return &otherVMM{fakeVMM: &fakeVMM{w: w}} }
-
-func (v *otherVMM) Name() string { return otherName }
-func (v *otherVMM) Info(context.Context) (vmm.Info, error) {
-	return vmm.Info{Name: otherName, Version: "53", Binary: "/bin/ch", Capabilities: &capabilitiesv1.VmmCapabilities{
-		Name: otherName, Accelerators: []*capabilitiesv1.AcceleratorCapabilities{{Hypervisor: "kvm", Usable: true}},
-	}}, v.missing
-}
-func (v *otherVMM) Defaults(string) spec.VMMDefaults { return spec.VMMDefaults{Watchdog: "virtio"} }
-func (v *otherVMM) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
-	for i, n := range s.GetNetworks() {
-		if n.GetTap() == nil {
-			faults = append(faults, spec.FieldError{Field: fmt.Sprintf("networks[%d].user", i), Message: "want a tap", UseVMM: "qemu"})
-		}
-	}
-	if m := s.GetDevices().GetWatchdog().GetModel(); m != "" && m != "virtio" {
-		faults.Add("devices.watchdog.model", "want virtio")
-	}
-	return faults
-}
-func (v *otherVMM) Plan(r vmm.PlanRequest) (*plan.Plan, error) {
-	if err := v.Validate(r.Spec, "").Err(); err != nil {
-		return nil, err
-	}
-	p, err := v.fakeVMM.Plan(r)
-	if err == nil {
-		p.VMM = otherName
-	}
-	return p, err
-}
-func (v *otherVMM) Manifest(r vmm.PlanRequest) (memory.Manifest, error) {
-	m, err := v.fakeVMM.Manifest(r)
-	m.VMM, m.MachineType = memory.VMM{Name: otherName, Version: "53"}, ""
-	return m, err
-}
 
 // TestCreateValidatesForItsVMM: what a VMM that is named can't do is said at once,
 // beside all else, whether it is there or not; for "auto" there may be another.
 func TestCreateValidatesForItsVMM(t *testing.T) {
 	w := newWorld(t)
-	other := newOther(w)
+	other := newOther(w.World)
 	other.missing = fs.ErrNotExist
 	w.others = []vmm.Program{other}
 	a := w.start()
@@ -112,7 +61,7 @@ func TestCreateValidatesForItsVMM(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		w := newWorld(t)
-		w.others = []vmm.Program{newOther(w)}
+		w.others = []vmm.Program{newOther(w.World)}
 		want := "networks[0].user: want a tap, or use vmm: qemu"
 		if !there {
 			w.failStep("info", errors.New("no such file"))
@@ -163,7 +112,7 @@ func TestAutoVMM(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
-			other := newOther(w)
+			other := newOther(w.World)
 			w.others = []vmm.Program{other}
 			if c.change != nil {
 				c.change(w, other)
@@ -193,7 +142,7 @@ func TestAutoVMM(t *testing.T) {
 // taken.
 func TestNoVMM(t *testing.T) {
 	w := newWorld(t)
-	w.others = []vmm.Program{newOther(w)}
+	w.others = []vmm.Program{newOther(w.World)}
 	w.vmm.refuses = spec.FieldErrors{{Field: "devices.x", Message: "there is none"}}
 	a := w.start()
 	s := testSpec("web")
@@ -216,7 +165,7 @@ func TestNoVMM(t *testing.T) {
 // TestRestoreTakesTheImagesVMM, whichever is preferred.
 func TestRestoreTakesTheImagesVMM(t *testing.T) {
 	w := newWorld(t)
-	w.others = []vmm.Program{newOther(w)}
+	w.others = []vmm.Program{newOther(w.World)}
 	a := w.start()
 	s := testSpec("web")
 	s.Vmm = otherName
@@ -236,33 +185,5 @@ func TestRestoreTakesTheImagesVMM(t *testing.T) {
 	st := m.snapshot().GetStatus()
 	if st.GetVmm().GetName() != otherName || st.GetVmmReason() != "cloud-hypervisor made the image" {
 		t.Errorf("%s: %q", st.GetVmm().GetName(), st.GetVmmReason())
-	}
-}
-
-func (v *otherVMM) Told(json.RawMessage, *semaphore.Weighted) (vmm.VMM, error) { return v, nil }
-
-// TestPodHasItsImagesVMMs: a pod's VM has what the pod's image has, in the node's
-// order, and not what the node has.
-func TestPodHasItsImagesVMMs(t *testing.T) {
-	for _, c := range []struct{ vmms, text, vmm, says string }{
-		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "", "qemu", "qemu: the node's first choice"},
-		{`[{"name":"cloud-hypervisor","said":1},{"name":"qemu","said":"fake"}]`, "vmm: cloud-hypervisor\n", otherName, "cloud-hypervisor was asked for"},
-		{`[{"name":"cloud-hypervisor","said":1}]`, "", otherName, "cloud-hypervisor is the only one here"},
-		{`[{"name":"qemu","error":"it crashes"},{"name":"cloud-hypervisor","said":1}]`, "", otherName,
-			"cloud-hypervisor: qemu can't be used (VMM qemu in the pod's image: it crashes)"},
-	} {
-		w := newWorld(t)
-		w.others = []vmm.Program{newOther(w)}
-		a, n := w.start(), newFakeNode(w)
-		n.servePod(t, a)
-		n.container(func(p *fakePod) {
-			p.described.VMMs = json.RawMessage(c.vmms)
-			p.described.Specification = []byte(podSpec + c.text)
-		})
-		come(t, "it runs", a.is(lifecycle.Running))
-		m, _ := a.Get(podVM)
-		if st := m.snapshot().GetStatus(); st.GetVmm().GetName() != c.vmm || st.GetVmmReason() != c.says {
-			t.Errorf("%s %s: %s: %q, want %q", c.vmms, c.text, st.GetVmm().GetName(), st.GetVmmReason(), c.says)
-		}
 	}
 }
