@@ -16,11 +16,11 @@ import (
 // program is that of an agent's VMs, of which nothing is run.
 func (a *testAgent) program(t *testing.T) *program {
 	t.Helper()
-	cfg, err := Config{StateDir: a.own.StateDir, RunDir: a.own.RunDir, Log: a.log}.complete()
+	cfg, err := Config{StateDir: a.world.stateDir, RunDir: a.world.runDir, Log: a.log}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &program{cfg: cfg, node: a.node, host: a.own.Host, vms: a.Manager}
+	return &program{cfg: cfg, node: a.node, host: a.world.Host(), vms: a.Manager}
 }
 
 // TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one
@@ -40,11 +40,10 @@ func TestMetricsOfOddVMs(t *testing.T) {
 		Id: "2", Spec: &specv1.VirtualMachineSpec{Name: "inner"},
 		Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING, Pod: &nodev1.PodReference{Namespace: "shop", Name: "web-0"}},
 	}
-	a.mu.Lock()
-	for name, vm := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
-		a.vms[name] = newVM(name, nil, vm, a.hub, a.log)
+	for name, record := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
+		_, done := a.enter(name, nil, record)
+		done()
 	}
-	a.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	m := a.program(t).newMetrics(ctx)
 	defer m.Wait()

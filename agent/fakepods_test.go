@@ -176,7 +176,7 @@ func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
 	n.servedUntil = ctx.Done()
 	done := make(chan struct{})
 	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
-	a.watches.Go(func() {
+	a.Go(func() {
 		defer close(done)
 		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})
 	})

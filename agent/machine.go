@@ -81,6 +81,15 @@ func (m *VM) Log() *slog.Logger { return m.log }
 // Panics is how many the guest has had, as far as they were reported.
 func (m *VM) Panics() uint64 { return m.panics.Load() }
 
+// Lease is what the present run has of the host; nil: nothing runs.
+func (m *VM) Lease() *Lease {
+	l := m.running()
+	if l == nil {
+		return nil
+	}
+	return l.lease
+}
+
 // Ended is closed when the present run has ended, or its shim was lost and maybe found
 // again; nil: nothing runs.
 func (m *VM) Ended() <-chan struct{} {

@@ -131,7 +131,7 @@ func TestPodHostileKeep(t *testing.T) {
 				}
 				return
 			}
-			l := m.running().lease
+			l := m.Lease()
 			if l.UID != 1000 || l.Device != "" || l.Memory != "" || l.RunID != proc.options.RunID || l.Cgroup.Paths[""] != "/kubepods/pod/c0ffee" || l.Cgroup.Version != 2 {
 				t.Errorf("taken from it: %+v", l)
 			}
@@ -487,7 +487,7 @@ func TestPodMessagesAreBounded(t *testing.T) {
 	if len(status.GetMessage()) > fault.MaxMessage || len(status.GetImage().GetPath()) > MaxPath || len(status.GetImage().GetImageId()) > MaxVersion {
 		t.Errorf("%d, %d and %d bytes", len(status.GetMessage()), len(status.GetImage().GetPath()), len(status.GetImage().GetImageId()))
 	}
-	history := a.hub.Subscribe(podVM, 100, 0)
+	history := a.Subscribe(podVM, 100, 0)
 	defer history.Close()
 	damaged := 0
 	for _, item := range history.Take() {

@@ -15,8 +15,10 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/printed"
@@ -108,8 +110,12 @@ func (n *shimmedNode) image(root string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		n.t.Fatalf("building the shim: %v\n%s", err, out)
 	}
-	said, err := Config{QEMU: QEMUConfig{Binary: "/nonesuch"}, CloudHypervisor: CloudHypervisorConfig{Binary: program}}.Sayings(n.t.Context())
+	ch := cloudhypervisor.New(cloudhypervisor.Config{Binary: program, Architecture: runtime.GOARCH, Hypervisors: standard.Registry(sysfs.Roots{}).All()})
+	info, err := ch.Info(n.t.Context())
 	must(err)
+	words, err := ch.Tell(info)
+	must(err)
+	said := []vmm.Saying{{Name: ch.Name(), Said: words}}
 	answer, err := json.Marshal(said)
 	must(err)
 	must(os.WriteFile(filepath.Join(root, "said"), answer, 0o644))
@@ -146,7 +152,7 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 // serve has an agent run the VMs of the node's pod.
 func (n *shimmedNode) serve(a *testAgent) {
 	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
-	a.watches.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
+	a.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
 }
 
 // TestPodWithCloudHypervisor: a user without any privilege runs a VM that an agent

@@ -74,7 +74,7 @@ func TestPodReconnects(t *testing.T) {
 		if other {
 			n.set(func() { n.peer.PID++ })
 		}
-		conn, err := m.place.Dial(t.Context())
+		conn, err := m.Placement().Dial(t.Context())
 		if (err != nil) != other {
 			t.Errorf("another listens: %t; error %v", other, err)
 		}

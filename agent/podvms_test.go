@@ -21,7 +21,7 @@ import (
 func (a *testAgent) is(s lifecycle.State) func() bool {
 	return func() bool {
 		m, err := a.Get(podVM)
-		return err == nil && m.state() == s && (m.running() != nil) == lifecycle.Live(s)
+		return err == nil && m.state() == s && (m.Ended() != nil) == lifecycle.Live(s)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestPodRefused(t *testing.T) {
 				t.Errorf("%d bytes of reason", len(why))
 			}
 			for _, m := range a.All() {
-				Eventually(t, "nothing runs", func() bool { return m.running() == nil })
+				Eventually(t, "nothing runs", func() bool { return m.Ended() == nil })
 				if text := m.snapshot().GetStatus().GetMessage(); len(text) > fault.MaxMessage {
 					t.Errorf("%d bytes of message", len(text))
 				}
@@ -191,7 +191,7 @@ func TestStaticPodRefused(t *testing.T) {
 	p := &podVMs{manager: a.Manager, machine: a.node, log: a.log, node: n}
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
-	a.watches.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
+	a.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
 	wantText(t, n.refusal(t, n.container()), "static pod", "DaemonSet")
 }
 
@@ -307,11 +307,11 @@ func TestPodContainerStartsAgain(t *testing.T) {
 		m, err := a.Get(podVM)
 		return err == nil && m != old && a.is(lifecycle.Running)()
 	})
-	if !old.left() || old.running() != nil || old.state() != lifecycle.Crashed {
+	if old.Ended() != nil || old.state() != lifecycle.Crashed {
 		t.Errorf("the first run is %v", old.snapshot().GetStatus())
 	}
 	m, _ := a.Get(podVM)
-	if got := m.running().lease.RunID; got != second.options.RunID || len(a.All()) != 1 {
+	if got := m.Lease().RunID; got != second.options.RunID || len(a.All()) != 1 {
 		t.Errorf("run %s of %d VMs", got, len(a.All()))
 	}
 }
@@ -332,7 +332,7 @@ func TestPodVMIsListedUntilItsPodIsGone(t *testing.T) {
 	}
 	proc.end(&shim.Exit{Reason: shim.ReasonKilled})
 	Eventually(t, "it is forgotten", func() bool { _, err := a.Get(podVM); return err != nil })
-	if m.running() != nil || m.state() != lifecycle.Stopped {
+	if m.Ended() != nil || m.state() != lifecycle.Stopped {
 		t.Errorf("it is forgotten as %v", m.snapshot().GetStatus())
 	}
 }

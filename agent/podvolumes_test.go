@@ -28,7 +28,9 @@ func TestPodBootsUnwatched(t *testing.T) {
 		runUnwatched(t)
 		return
 	}
-	check(t, os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("0"), 0))
+	if err := os.WriteFile("/proc/sys/user/max_inotify_instances", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
 	w := newWorld(t)
 	a, n := w.start(), newFakeNode(w)
 	n.servePod(t, a)

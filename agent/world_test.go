@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/store"
 )
 
@@ -17,6 +18,10 @@ func newWorld(t *testing.T) *world { return &world{NewWorld(t)} }
 // testAgent is an agent in a world; leave ends it as a lost one, without a word.
 type testAgent struct {
 	*Manager
+	world *world
+	ctx   context.Context
+	node  *node.Node
+	log   *slog.Logger
 	store *store.Store
 	end   context.CancelFunc
 }
@@ -35,7 +40,7 @@ func (w *world) start() *testAgent {
 			Store: st, Host: w.Host(), Shims: w.Shims(), Node: n, StateDir: w.stateDir, RunDir: w.runDir, Shim: "/shim", Log: log,
 		},
 		Hypervisor: w.hypervisor, BootID: w.bootID, Log: log,
-	}), store: st}
+	}), world: w, ctx: ctx, node: n, log: log, store: st}
 	a.end = sync.OnceFunc(func() {
 		cancel()
 		a.watches.Wait()
