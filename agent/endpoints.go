@@ -114,7 +114,7 @@ func (p *program) readiness() []endpoints.Check {
 // checkVMs sees that nobody holds the VMs' locks.
 func (p *program) checkVMs(context.Context) error {
 	for _, m := range p.vms.All() {
-		m.snapshot()
+		m.Snapshot()
 	}
 	return nil
 }

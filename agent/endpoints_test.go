@@ -16,7 +16,7 @@ import (
 // program is that of an agent's VMs, of which nothing is run.
 func (a *testAgent) program(t *testing.T) *program {
 	t.Helper()
-	cfg, err := Config{StateDir: a.world.stateDir, RunDir: a.world.runDir, Log: a.log}.complete()
+	cfg, err := Config{StateDir: a.world.StateDir, RunDir: a.world.RunDir, Log: a.log}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func (a *testAgent) program(t *testing.T) *program {
 // in a pod.
 func TestMetricsOfOddVMs(t *testing.T) {
 	w := newWorld(t)
-	broken := filepath.Join(w.stateDir, "vms", "broken")
+	broken := filepath.Join(w.StateDir, "vms", "broken")
 	if err := os.MkdirAll(broken, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestMetricsOfOddVMs(t *testing.T) {
 		Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING, Pod: &nodev1.PodReference{Namespace: "shop", Name: "web-0"}},
 	}
 	for name, record := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
-		_, done := a.enter(name, nil, record)
+		_, done := a.Enter(name, nil, record)
 		done()
 	}
 	ctx, cancel := context.WithCancel(context.Background())

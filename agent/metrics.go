@@ -35,7 +35,7 @@ func (p *program) newMetrics(ctx context.Context) *metrics.Metrics {
 func (p *program) measured() []metrics.VM {
 	var all []metrics.VM
 	for _, m := range p.vms.All() {
-		record := m.snapshot()
+		record := m.Snapshot()
 		vm := metrics.VM{
 			Name: m.Name(), Record: record, Panics: m.Panics(),
 			Threads: p.threads(record.GetStatus().GetHypervisor()), Sampler: m.Sampler(),

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
+func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+
 const patience = 2 * time.Minute
 
 // realAgent is an agent on this machine with real shims and a real QEMU.

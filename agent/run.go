@@ -12,10 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/api"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/podvm"
 	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/agent/vm"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -59,7 +63,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, cfg, st, n, h, SystemShims{}, bootID)
+	err = serve(ctx, cfg, st, n, h, place.SystemShims{}, bootID)
 	// Whoever's RAM is in the mount goes on with it.
 	if errHost := h.Close(); errHost != nil {
 		cfg.Log.Warn("leaving", "error", errHost)
@@ -100,8 +104,8 @@ func instance(runDir string) string {
 type program struct {
 	cfg  Config
 	node *node.Node
-	host Host
-	vms  *Manager
+	host place.Host
+	vms  *vm.Manager
 	// kube is the client of the API server; nil without one.
 	kube *kube.Client
 	// published is what Kubernetes is told of the node.
@@ -114,14 +118,14 @@ type program struct {
 }
 
 // newProgram makes a program whose VMs' watches end with life.
-func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) *program {
+func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) *program {
 	for _, note := range cfg.VirtualizationProfile.Notes() {
 		cfg.Log.Warn("configuration: " + note)
 	}
 	return &program{
 		cfg: cfg, node: n, host: h, kube: cfg.kubeClient(),
-		vms: newManager(life, Options{
-			Own: &Resources{
+		vms: vm.New(life, vm.Options{
+			Own: &place.Resources{
 				Store: st, Host: h, Shims: s, Node: n, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim,
 				HotplugFolders: cfg.HotplugFolders, PodsOnly: *cfg.Pods.Enabled, Log: cfg.Log,
 			},
@@ -139,7 +143,7 @@ func (p *program) nodeName() (string, error) {
 }
 
 // serve adopts what runs and serves the API until ctx ends.
-func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Host, s Shims, bootID string) error {
+func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	p := newProgram(life, cfg, st, n, h, s, bootID)
@@ -158,13 +162,13 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Hos
 	}
 	p.background.Go(func() { answer(life) })
 	p.background.Go(func() { cfg.offerDevices(life, cfg.Log, p.published.neighbour, &p.offers) })
-	if err := p.vms.adopt(ctx); err != nil {
+	if err := p.vms.Adopt(ctx); err != nil {
 		return err
 	}
 	p.progress.adopted.Store(true)
 	if *cfg.Pods.Enabled && p.kube != nil {
 		p.background.Go(func() {
-			runPods(life, PodOptions{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
+			podvm.Run(life, podvm.Options{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
 		})
 	}
 	return p.serveAPI(ctx)
@@ -173,14 +177,14 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h Hos
 // serveAPI serves the API until ctx ends.
 func (p *program) serveAPI(ctx context.Context) error {
 	cfg := p.cfg
-	l, err := listen(cfg.Socket, cfg.AllowedUsers)
+	l, err := api.Listen(cfg.Socket, cfg.AllowedUsers)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(cfg.Socket)
-	server := newServer(PeerUsers(cfg.AllowedUsers), cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api{manager: p.vms, node: p.node, version: cfg.Version, nodeName: p.nodeName})
-	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: p.node})
+	server := api.NewServer(api.PeerUsers(cfg.AllowedUsers), cfg.Log)
+	nodev1.RegisterNodeServiceServer(server, &api.NodeService{VMs: p.vms, Node: p.node, Version: cfg.Version, NodeName: p.nodeName})
+	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &api.CapabilitiesService{Node: p.node})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	p.progress.served.Store(true)
