@@ -102,19 +102,3 @@ func (c KubernetesConfig) validate(fault func(key, format string, args ...any)) 
 		fault("kubernetes.labels", "%q: choose apply, nfd or off", c.Labels)
 	}
 }
-
-// kubeClient is the client of the API server; nil if the agent has to do with
-// none, or can't make one: VMs are run all the same.
-func (c Config) kubeClient() *kube.Client {
-	k := c.Kubernetes
-	if k.Enabled == nil || !*k.Enabled {
-		return nil
-	}
-	client, err := kube.New(kube.Config{Kubeconfig: k.Kubeconfig, Node: k.Node, Namespace: k.Namespace, Version: c.Version})
-	if err != nil {
-		c.Log.Error("the agent has nothing to do with Kubernetes", "error", err)
-		return nil
-	}
-	c.Log.Info("Kubernetes", "node", client.Node(), "named by", client.NodeFrom(), "namespace", client.Namespace())
-	return client
-}

@@ -50,3 +50,26 @@ func TestKubernetesDefaults(t *testing.T) {
 		})
 	}
 }
+
+// Outside Kubernetes nothing is offered unless that is asked for.
+func TestDevicesAreOfferedInPods(t *testing.T) {
+	enabled := func(text string) bool {
+		c, err := load(t, text)
+		if err == nil {
+			c, err = c.complete()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *c.DevicePlugins.Enabled
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // so that it is restored
+	os.Unsetenv("KUBERNETES_SERVICE_HOST")
+	if enabled("") || !enabled("devicePlugins: {enabled: true}") {
+		t.Error("outside Kubernetes")
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	if !enabled("") || enabled("devicePlugins: {enabled: false}") {
+		t.Error("in a pod")
+	}
+}

@@ -135,7 +135,7 @@ func (n *kubeNode) publish(t *testing.T, cfg Config) (p *publication, stop func(
 	t.Helper()
 	inner, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
-	p = newPublication(cfg, inner, cfg.kubeClient())
+	p = newPublication(cfg, inner, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { p.run(ctx, cfg); close(done) }()

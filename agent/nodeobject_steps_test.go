@@ -160,7 +160,7 @@ func (n *kubeNode) testVirtHandler(t *testing.T) {
 	*offering.DevicePlugins.Enabled = true
 	ctx, cancel := context.WithCancel(n.ctx)
 	ended := make(chan struct{})
-	go func() { offering.offerDevices(ctx, offering.Log, n.neighbour, new(offers)); close(ended) }()
+	go func() { offerDevices(ctx, offering, offering.Log, n.neighbour, new(offers)); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	n.untilOffered(t, true)
 	check(t, n.Apply(n.ctx, fmt.Sprintf(virtHandlers, "kubevirt")))

@@ -67,7 +67,7 @@ func TestLabelsForNFD(t *testing.T) {
 	check(t, err)
 	n, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
-	p := newPublication(cfg, n, cfg.kubeClient())
+	p := newPublication(cfg, n, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { p.run(ctx, cfg); close(done) }()

@@ -1,11 +1,7 @@
 package agent
 
 import (
-	"errors"
 	"os"
-
-	"github.com/vmlet/vmlet/internal/capset"
-	"golang.org/x/sys/unix"
 )
 
 // PodsConfig is about VMs in this node's pods.
@@ -22,22 +18,4 @@ func (c *PodsConfig) complete(kubernetes bool) {
 		pod = pod && kubernetes
 		c.Enabled = &pod
 	}
-}
-
-// Confine leaves an agent of pods' VMs with the capabilities that it needs: to
-// connect to pods' sockets, whoever's they are, to go into containers by
-// /proc/PID/root, and to end a shim that doesn't answer. The rest of what comes
-// with a privileged container it has no use for. It doesn't return if it succeeds
-// and there was something to take away: the program is executed again.
-func Confine(cfg Config) error {
-	cfg, err := cfg.complete()
-	if err != nil || !*cfg.Pods.Enabled {
-		return err
-	}
-	err = capset.KeepOnly(unix.CAP_DAC_OVERRIDE, unix.CAP_SYS_PTRACE, unix.CAP_KILL)
-	if errors.Is(err, unix.EPERM) { // not root's, or confined by others
-		cfg.Log.Warn("capabilities that the agent doesn't need are left", "error", err)
-		return nil
-	}
-	return err
 }

@@ -123,7 +123,7 @@ func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node,
 		cfg.Log.Warn("configuration: " + note)
 	}
 	return &program{
-		cfg: cfg, node: n, host: h, kube: cfg.kubeClient(),
+		cfg: cfg, node: n, host: h, kube: kubeClient(cfg),
 		vms: vm.New(life, vm.Options{
 			Own: &place.Resources{
 				Store: st, Host: h, Shims: s, Node: n, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim,
@@ -161,7 +161,7 @@ func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h pla
 		return err
 	}
 	p.background.Go(func() { answer(life) })
-	p.background.Go(func() { cfg.offerDevices(life, cfg.Log, p.published.neighbour, &p.offers) })
+	p.background.Go(func() { offerDevices(life, cfg, cfg.Log, p.published.neighbour, &p.offers) })
 	if err := p.vms.Adopt(ctx); err != nil {
 		return err
 	}
