@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/internal/capset"
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +13,8 @@ import (
 // /proc/PID/root, and to end a shim that doesn't answer. The rest of what comes
 // with a privileged container it has no use for. It doesn't return if it succeeds
 // and there was something to take away: the program is executed again.
-func Confine(cfg Config) error {
-	cfg, err := cfg.complete()
+func Confine(cfg config.Config) error {
+	cfg, err := cfg.Complete()
 	if err != nil || !*cfg.Pods.Enabled {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/internal/uevent"
@@ -14,11 +15,11 @@ import (
 // offerDevices offers devices to the kubelet until ctx ends, if it is to. What a
 // virt-handler offers, too, is left to it while that is on the node; a nil
 // neighbour is none. What is offered at present is in now.
-func offerDevices(ctx context.Context, c Config, log *slog.Logger, neighbour *nodeobject.Neighbour, now *offers) {
+func offerDevices(ctx context.Context, c config.Config, log *slog.Logger, neighbour *nodeobject.Neighbour, now *offers) {
 	if c.DevicePlugins.Enabled == nil || !*c.DevicePlugins.Enabled {
 		return
 	}
-	kinds := c.deviceKinds().Kinds()
+	kinds := c.DeviceKinds().Kinds()
 	if neighbour == nil {
 		offer(ctx, c, log, kinds, now)
 		return
@@ -41,14 +42,14 @@ func offerDevices(ctx context.Context, c Config, log *slog.Logger, neighbour *no
 const kubevirtDevices = "devices.kubevirt.io/"
 
 // offer offers devices of some kinds until ctx ends.
-func offer(ctx context.Context, c Config, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {
+func offer(ctx context.Context, c config.Config, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {
 	changes, stop, err := uevent.Listen(ctx, "pci", "mdev", "usb", "vfio")
 	if err != nil {
 		log.Warn("a device that is bound to another driver is seen when its device node changes", "error", err)
 	} else {
 		defer stop()
 	}
-	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.folder(), Log: log, Changes: changes}, kinds)
+	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.Folder(), Log: log, Changes: changes}, kinds)
 	if err != nil {
 		log.Error("no devices are offered to the kubelet", "error", err)
 		return

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"github.com/vmlet/vmlet/test/suites"
 )
@@ -23,11 +24,11 @@ func TestDevicesAreOffered(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	yes := true
-	c, err := Config{DevicePlugins: DevicePluginsConfig{Enabled: &yes, KubeletDir: dir, Counts: map[string]int{"tun": 3}}}.complete()
+	c, err := config.Config{DevicePlugins: config.DevicePluginsConfig{Enabled: &yes, KubeletDir: dir, Counts: map[string]int{"tun": 3}}}.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	k := kubelettest.New(filepath.Join(dir, "device-plugins"))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/config"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
@@ -16,7 +17,7 @@ import (
 // program is that of an agent's VMs, of which nothing is run.
 func (a *testAgent) program(t *testing.T) *program {
 	t.Helper()
-	cfg, err := Config{StateDir: a.world.StateDir, RunDir: a.world.RunDir, Log: a.log}.complete()
+	cfg, err := config.Config{StateDir: a.world.StateDir, RunDir: a.world.RunDir, Log: a.log}.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
@@ -17,7 +18,7 @@ import (
 
 // kubeClient is the client of the API server; nil if the agent has to do with
 // none, or can't make one: VMs are run all the same.
-func kubeClient(c Config) *kube.Client {
+func kubeClient(c config.Config) *kube.Client {
 	k := c.Kubernetes
 	if k.Enabled == nil || !*k.Enabled {
 		return nil
@@ -42,7 +43,7 @@ type publication struct {
 	events    *kube.Events
 }
 
-func newPublication(cfg Config, n *node.Node, client *kube.Client) *publication {
+func newPublication(cfg config.Config, n *node.Node, client *kube.Client) *publication {
 	k := cfg.Kubernetes
 	p := &publication{source: newFactSource(n)}
 	if client == nil {
@@ -54,7 +55,7 @@ func newPublication(cfg Config, n *node.Node, client *kube.Client) *publication 
 	p.neighbour = nodeobject.NewNeighbour(nodeobject.NeighbourConfig{
 		Watch: p.watch, Log: cfg.Log, Namespaces: k.VirtHandlerNamespaces, TakeOver: k.TakeOver,
 	})
-	if k.Labels == LabelsApply {
+	if k.Labels == config.LabelsApply {
 		p.publisher = nodeobject.New(nodeobject.Config{
 			Client: client, Watch: p.watch, Neighbour: p.neighbour, Source: p.source, Events: p.events,
 			Heartbeat: *k.Heartbeat, Log: cfg.Log,
@@ -64,7 +65,7 @@ func newPublication(cfg Config, n *node.Node, client *kube.Client) *publication 
 }
 
 // run publishes until ctx ends.
-func (p *publication) run(ctx context.Context, cfg Config) {
+func (p *publication) run(ctx context.Context, cfg config.Config) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if p.watch != nil {
@@ -72,7 +73,7 @@ func (p *publication) run(ctx context.Context, cfg Config) {
 		all.Go(func() { p.watch.Run(ctx) })
 		all.Go(func() { p.neighbour.Run(ctx) })
 	}
-	nfd := cfg.Kubernetes.Labels == LabelsNFD
+	nfd := cfg.Kubernetes.Labels == config.LabelsNFD
 	if p.publisher == nil && !nfd {
 		return
 	}

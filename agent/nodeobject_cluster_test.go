@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/cluster"
@@ -36,7 +37,7 @@ const (
 type kubeNode struct {
 	*cluster.Cluster
 	ctx context.Context
-	cfg Config
+	cfg config.Config
 	*publication
 	stop func()
 	// admin is the administrator's way to the API server where much is asked: a kubectl
@@ -100,15 +101,15 @@ func TestNodeObject(t *testing.T) {
 }
 
 // config is an agent's with a token that is bound to a node.
-func (n *kubeNode) config(t *testing.T, node string) Config {
+func (n *kubeNode) config(t *testing.T, node string) config.Config {
 	t.Helper()
 	state := t.TempDir()
 	yes, no := true, false
-	cfg, err := Config{
+	cfg, err := config.Config{
 		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Kubernetes:    KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, node)), Node: cluster.NodeName, Namespace: "vmlet"},
-		DevicePlugins: DevicePluginsConfig{Enabled: &no, KubeletDir: n.KubeletDir()},
-	}.complete()
+		Kubernetes:    config.KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, node)), Node: cluster.NodeName, Namespace: "vmlet"},
+		DevicePlugins: config.DevicePluginsConfig{Enabled: &no, KubeletDir: n.KubeletDir()},
+	}.Complete()
 	check(t, err)
 	return cfg
 }
@@ -131,9 +132,9 @@ func (n *kubeNode) rights(t *testing.T, folder string) string {
 
 // publish runs what an agent of this configuration says in Kubernetes, until it is
 // stopped or the test ends.
-func (n *kubeNode) publish(t *testing.T, cfg Config) (p *publication, stop func()) {
+func (n *kubeNode) publish(t *testing.T, cfg config.Config) (p *publication, stop func()) {
 	t.Helper()
-	inner, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	inner, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
 	p = newPublication(cfg, inner, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
@@ -59,13 +60,13 @@ func TestSchedulable(t *testing.T) {
 func TestLabelsForNFD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vmlet")
 	state := t.TempDir()
-	cfg, err := Config{
+	cfg, err := config.Config{
 		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Kubernetes:    KubernetesConfig{Enabled: new(bool), Labels: LabelsNFD, NFDFile: path},
-		DevicePlugins: DevicePluginsConfig{KubeletDir: state},
-	}.complete()
+		Kubernetes:    config.KubernetesConfig{Enabled: new(bool), Labels: config.LabelsNFD, NFDFile: path},
+		DevicePlugins: config.DevicePluginsConfig{KubeletDir: state},
+	}.Complete()
 	check(t, err)
-	n, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	check(t, err)
 	p := newPublication(cfg, n, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(t.Context())

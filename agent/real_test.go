@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/config"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
@@ -27,7 +28,7 @@ const patience = 2 * time.Minute
 // realAgent is an agent on this machine with real shims and a real QEMU.
 type realAgent struct {
 	t      *testing.T
-	cfg    Config
+	cfg    config.Config
 	cancel context.CancelFunc
 	done   chan error
 	api    nodev1.NodeServiceClient
@@ -52,9 +53,9 @@ func newReal(t *testing.T) *realAgent {
 	if testing.Verbose() {
 		log = t.Output()
 	}
-	return &realAgent{t: t, cfg: Config{
+	return &realAgent{t: t, cfg: config.Config{
 		StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Shim: shim,
-		QEMU: QEMUConfig{Binary: binary}, Version: "test",
+		QEMU: config.QEMUConfig{Binary: binary}, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 }
@@ -72,7 +73,7 @@ func (r *realAgent) start(ctx context.Context) {
 	case err := <-r.done:
 		r.t.Fatalf("the agent did not come up: %v", err)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(r.cfg.RunDir, SocketName), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(r.cfg.RunDir, config.SocketName), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/api"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/host"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
@@ -34,12 +35,12 @@ const leavePatience = 20 * time.Second
 // Run serves the API until ctx ends; VMs go on after that. The error is nil if
 // it was ctx that ended it, and wraps a *store.LockedError if another agent
 // has the folders.
-func Run(ctx context.Context, cfg Config) error {
-	cfg, err := cfg.complete()
+func Run(ctx context.Context, cfg config.Config) error {
+	cfg, err := cfg.Complete()
 	if err != nil {
 		return err
 	}
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	// Without it nothing can ever run. A VMM may still be installed.
@@ -55,7 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := node.New(cfg.sources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newHost(cfg Config) (*host.Host, error) {
+func newHost(cfg config.Config) (*host.Host, error) {
 	pages := make(map[uint64]string)
 	for i, h := range cfg.HugePages {
 		size, err := spec.ParseQuantity(h.PageSize)
@@ -94,7 +95,7 @@ func newHost(cfg Config) (*host.Host, error) {
 // instance tells the agent of a run folder from others on the machine; the
 // agent of the usual one needs no name.
 func instance(runDir string) string {
-	if runDir == DefaultRunDir {
+	if runDir == config.DefaultRunDir {
 		return ""
 	}
 	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(runDir)))
@@ -102,7 +103,7 @@ func instance(runDir string) string {
 
 // program is all that an agent's process runs.
 type program struct {
-	cfg  Config
+	cfg  config.Config
 	node *node.Node
 	host place.Host
 	vms  *vm.Manager
@@ -118,7 +119,7 @@ type program struct {
 }
 
 // newProgram makes a program whose VMs' watches end with life.
-func newProgram(life context.Context, cfg Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) *program {
+func newProgram(life context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) *program {
 	for _, note := range cfg.VirtualizationProfile.Notes() {
 		cfg.Log.Warn("configuration: " + note)
 	}
@@ -143,7 +144,7 @@ func (p *program) nodeName() (string, error) {
 }
 
 // serve adopts what runs and serves the API until ctx ends.
-func serve(ctx context.Context, cfg Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) error {
+func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	p := newProgram(life, cfg, st, n, h, s, bootID)

@@ -19,7 +19,7 @@ import (
 func TestAddedDocument(t *testing.T) {
 	doctest.Compare(t, "../docs/adding-a-vmm.md", "added_test.go", regexp.MustCompile(`(?m)^func \(s? ?Sample\) .*$`))
 	for path, line := range map[string]string{
-		"../agent/sources.go":              "cloudhypervisor.New(cloudhypervisor.Config{",
+		"../agent/config/sources.go":       "cloudhypervisor.New(cloudhypervisor.Config{",
 		"../cmd/vmlet-shim/main.go":        "chdriver.CloudHypervisor{},",
 		"../spec/values.go":                "func vmms() []string",
 		"../test/e2e/target_test.go":       "ofCloudHypervisor(t)",

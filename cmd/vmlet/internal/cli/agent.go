@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 )
 
 // agentGCPercent keeps the agent's heap close to what is in use: its garbage comes in
@@ -77,8 +78,8 @@ What a flag says counts, not the configuration file.`,
 	f := &agentFlags{}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
-	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+agent.DefaultStateDir+")")
-	flags.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+agent.DefaultRunDir+")")
+	flags.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+config.DefaultStateDir+")")
+	flags.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+config.DefaultRunDir+")")
 	flags.StringVar(&f.logLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	flags.StringVar(&f.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	fixed(cmd, "log-level", "debug", "info", "warn", "error")
@@ -86,12 +87,12 @@ What a flag says counts, not the configuration file.`,
 	return cmd, f
 }
 
-func (a *app) agentConfig(cmd *cobra.Command, f agentFlags) (agent.Config, error) {
+func (a *app) agentConfig(cmd *cobra.Command, f agentFlags) (config.Config, error) {
 	log, err := newLog(a.Stderr, f)
 	if err != nil {
-		return agent.Config{}, err
+		return config.Config{}, err
 	}
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return cfg, err
 	}

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 )
 
 // configOf returns the configuration that the arguments of `agent` make.
-func configOf(t *testing.T, env map[string]string, args ...string) (agent.Config, error) {
+func configOf(t *testing.T, env map[string]string, args ...string) (config.Config, error) {
 	t.Helper()
 	n := newFakeNode(t)
 	e, _, _ := n.env("")
@@ -22,7 +22,7 @@ func configOf(t *testing.T, env map[string]string, args ...string) (agent.Config
 	root := &cobra.Command{Use: "vmlet", SilenceUsage: true, SilenceErrors: true}
 	a.globalFlags(root.PersistentFlags())
 	cmd, f := a.agentCommand()
-	var cfg agent.Config
+	var cfg config.Config
 	var err error
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err = a.agentConfig(cmd, *f)

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/capabilities"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
@@ -46,7 +46,7 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 	if err := a.checkRoots(f.flags, *f.roots); err != nil {
 		return nil, err
 	}
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 // have the same, or else the user's own; empty: nowhere.
 func (a *app) answersFolder(stateDir string) string {
 	if stateDir == "" {
-		stateDir = agent.DefaultStateDir
+		stateDir = config.DefaultStateDir
 	}
 	if unix.Access(stateDir, unix.W_OK|unix.X_OK) == nil {
 		return stateDir

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
@@ -35,7 +35,7 @@ type overheadNode struct {
 
 // node reads the configuration and the flag that goes before it.
 func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
@@ -69,7 +69,7 @@ func unready(ready bool) error {
 // sayings prints what another process needs to know to plan VMs for this one's
 // VMMs. Nothing is kept: a container's files go with it.
 func (a *app) sayings(ctx context.Context, f *capabilitiesFlags) error {
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return err
 	}

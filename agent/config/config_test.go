@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"os"
@@ -17,7 +17,7 @@ func load(t *testing.T, content string) (Config, error) {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return LoadConfig(path)
+	return Load(path)
 }
 
 func TestLoadConfig(t *testing.T) {
@@ -25,10 +25,10 @@ func TestLoadConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = c.complete(); err != nil {
+	if c, err = c.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	if c.StateDir != "/srv/vmlet" || c.Users.First != 5000 || c.RAM.Huge != "advise" || c.Socket != "/run/vmlet/vmlet.sock" {
@@ -49,7 +49,7 @@ func TestLoadConfig(t *testing.T) {
 	if _, err := load(t, ""); err != nil {
 		t.Errorf("an empty file: %v", err)
 	}
-	if _, err := LoadConfig("/nonexistent"); err == nil {
+	if _, err := Load("/nonexistent"); err == nil {
 		t.Error("a file that is not there is taken")
 	}
 }
@@ -69,11 +69,11 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		PermittedHostDevices:  hostdevice.Permitted{USB: []hostdevice.USB{{ResourceName: "a.b/c"}}},
 		DevicePlugins: DevicePluginsConfig{KubeletDir: "kubelet", Counts: map[string]int{"kvm": 0}, QGSSocket: "qgs",
 			CDI: map[string]string{"devices.kubevirt.io/kvm": "kvm"}},
-	}.complete()
+	}.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.validate()
+	err = c.Validate()
 	for _, key := range []string{"stateDir", "runDir", "socket", "shim", "qemu.binary", "cloudHypervisor.binary", "cloudHypervisor.firmware", "vmms[1]", "vmms[2]", "users", "ram.size", "ram.huge", "hugePages[0].path", "cgroup.parent",
 		"virtualizationProfile.virtualizationComponents.hypervisorDevice", "permittedHostDevices.usb[0].selectors",
 		"devicePlugins.kubeletDir", "devicePlugins.counts.kvm", "devicePlugins.qgsSocket", `devicePlugins.cdi["devices.kubevirt.io/kvm"]`} {
@@ -98,10 +98,10 @@ permittedHostDevices:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, err = c.complete(); err != nil {
+	if c, err = c.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	if c.Hypervisor != "mshv" {
@@ -119,7 +119,7 @@ permittedHostDevices:
 	if !slices.IsSorted(obsolete) {
 		t.Errorf("%q is not sorted", obsolete)
 	}
-	c, err = Config{Hypervisor: "kvm", VMMs: []string{"qemu"}, VirtualizationProfile: c.VirtualizationProfile}.complete()
+	c, err = Config{Hypervisor: "kvm", VMMs: []string{"qemu"}, VirtualizationProfile: c.VirtualizationProfile}.Complete()
 	if err != nil || c.Hypervisor != "kvm" || c.vmmNames()[0] != "qemu" {
 		t.Errorf("hypervisor: and vmms: count more than the profile, and are %q, %q (%v)", c.Hypervisor, c.vmmNames(), err)
 	}
@@ -138,8 +138,8 @@ func TestOrderOfVMMs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c, err = c.complete(); err != nil || c.validate() != nil {
-			t.Fatal(err, c.validate())
+		if c, err = c.Complete(); err != nil || c.Validate() != nil {
+			t.Fatal(err, c.Validate())
 		}
 		if got := strings.Join(c.vmmNames(), " "); got != want {
 			t.Errorf("%q: %s, want %s", content, got, want)

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"context"
@@ -25,18 +25,18 @@ const (
 // for them; empty: nowhere. It is for a process that is no agent, too. A faulty
 // configuration is an error.
 func (c Config) Sources(roots sysfs.Roots, keepIn string) (capabilities.Sources, error) {
-	c, err := c.complete()
+	c, err := c.Complete()
 	if err != nil {
 		return capabilities.Sources{}, err
 	}
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return capabilities.Sources{}, err
 	}
-	return c.sources(roots, keepIn), nil
+	return c.MakeSources(roots, keepIn), nil
 }
 
-// sources is Sources of a configuration that is complete.
-func (c Config) sources(roots sysfs.Roots, keepIn string) capabilities.Sources {
+// MakeSources is Sources of a configuration that is complete.
+func (c Config) MakeSources(roots sysfs.Roots, keepIn string) capabilities.Sources {
 	keys := capabilities.NewHostKeys(roots, c.Version)
 	s := capabilities.Sources{
 		Roots:         roots,

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// validate reports every fault of a completed configuration.
-func (c Config) validate() error {
+// Validate reports every fault of a completed configuration.
+func (c Config) Validate() error {
 	var errs []error
 	fault := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("configuration: "+key+": "+format, args...))

@@ -1,4 +1,7 @@
-package agent
+// Package config is the agent's configuration file: its keys, their defaults and their
+// faults. Complete and Validate are pure but for what they must look at (the environment, and
+// whether directories are there); it must not know what is made of a configuration.
+package config
 
 import (
 	"fmt"
@@ -147,9 +150,9 @@ type CgroupConfig struct {
 	Required bool `yaml:"required"`
 }
 
-// LoadConfig reads a configuration file. All that is unknown or doesn't fit is
+// Load reads a configuration file. All that is unknown or doesn't fit is
 // an error that names its line and its key. An empty path is the defaults.
-func LoadConfig(path string) (Config, error) {
+func Load(path string) (Config, error) {
 	var c Config
 	if path == "" {
 		return c, nil
@@ -160,8 +163,8 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
-// complete fills in the defaults.
-func (c Config) complete() (Config, error) {
+// Complete returns the configuration with its defaults filled in.
+func (c Config) Complete() (Config, error) {
 	or := func(field *string, value string) {
 		if *field == "" {
 			*field = value

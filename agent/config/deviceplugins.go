@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"os"
@@ -39,8 +39,8 @@ func (c *DevicePluginsConfig) complete() {
 	}
 }
 
-// folder is the kubelet's for device plugins.
-func (c DevicePluginsConfig) folder() string { return deviceplugin.FolderIn(c.KubeletDir) }
+// Folder is the kubelet's for device plugins.
+func (c DevicePluginsConfig) Folder() string { return deviceplugin.FolderIn(c.KubeletDir) }
 
 // validateDevicePlugins reports every fault.
 func (c Config) validateDevicePlugins(fault func(key, format string, args ...any)) {
@@ -48,13 +48,13 @@ func (c Config) validateDevicePlugins(fault func(key, format string, args ...any
 	p := c.DevicePlugins
 	if !filepath.IsAbs(p.KubeletDir) || filepath.Clean(p.KubeletDir) != p.KubeletDir {
 		at("kubeletDir", "%q is not an absolute, clean path", p.KubeletDir)
-	} else if err := deviceplugin.CheckFolder(p.folder()); err != nil {
+	} else if err := deviceplugin.CheckFolder(p.Folder()); err != nil {
 		at("kubeletDir", "%v", err)
 	}
-	c.deviceKinds().Validate(at)
+	c.DeviceKinds().Validate(at)
 }
 
-func (c Config) deviceKinds() kind.Config {
+func (c Config) DeviceKinds() kind.Config {
 	p := c.DevicePlugins
 	return kind.Config{
 		Hypervisors: standard.Registry(sysfs.Roots{}).All(), Permitted: c.PermittedHostDevices,

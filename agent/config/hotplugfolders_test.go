@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"os"
@@ -32,20 +32,20 @@ func TestHotplugFolders(t *testing.T) {
 		filepath.Join(dir, "run/vms"):  "no such file",
 		filepath.Join(link, "..", "x"): "no such file",
 	} {
-		c, err := Config{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), HotplugFolders: []string{folder}}.complete()
+		c, err := Config{StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), HotplugFolders: []string{folder}}.Complete()
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.validate()
+		err = c.Validate()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "configuration: hotplugFolders[0]: ") || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", folder, err, want)
 		}
 	}
-	c, err := Config{HotplugFolders: []string{disks, disks}}.complete()
+	c, err := Config{HotplugFolders: []string{disks, disks}}.Complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = c.validate(); err == nil || !strings.Contains(err.Error(), "hotplugFolders[1]") {
+	if err = c.Validate(); err == nil || !strings.Contains(err.Error(), "hotplugFolders[1]") {
 		t.Error(err)
 	}
 }

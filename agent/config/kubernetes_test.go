@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"os"
@@ -30,10 +30,10 @@ func TestKubernetesDefaults(t *testing.T) {
 			}
 			got, err := load(t, c.text)
 			if err == nil {
-				got, err = got.complete()
+				got, err = got.Complete()
 			}
 			if err == nil {
-				err = got.validate()
+				err = got.Validate()
 			}
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
@@ -56,7 +56,7 @@ func TestDevicesAreOfferedInPods(t *testing.T) {
 	enabled := func(text string) bool {
 		c, err := load(t, text)
 		if err == nil {
-			c, err = c.complete()
+			c, err = c.Complete()
 		}
 		if err != nil {
 			t.Fatal(err)
