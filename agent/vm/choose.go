@@ -74,23 +74,23 @@ func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error)
 	if err != nil {
 		return vmm.PlanRequest{}, err
 	}
-	var permits func(hypervisor.Hypervisor) error
-	if l.m.container != nil {
-		permits = l.m.container.Permits
-	}
-	t := &trial{launch: l, id: c.ID, vmms: make(map[string]vmm.VMM), infos: make(map[string]vmm.Info), requests: make(map[string]vmm.PlanRequest)}
-	pair, err := pairing.Choose(ctx, pairing.Request{
-		VMMs: vmms, Because: because,
-		Hypervisors: l.manager.node.Hypervisors.Once(), Hypervisor: l.manager.hypervisorFor(l.spec),
-		Ask: t.ask, Permits: permits, Accepts: t.accepts,
-	})
+	on := l.pairable()
+	options := make(map[string]option)
+	pair, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
+		for _, name := range vmms {
+			candidate, o := l.candidate(ctx, on, c.ID, name)
+			if options[name] = o; !yield(candidate) {
+				return
+			}
+		}
+	}, because)
 	if err != nil {
 		return vmm.PlanRequest{}, err
 	}
-	req := t.requests[pair.VMM]
-	c.VMM, c.info, c.Spec = t.vmms[pair.VMM], req.Info, req.Spec
+	o := options[pair.VMM]
+	c.VMM, c.info, c.Spec = o.vmm, o.request.Info, o.request.Spec
 	c.reason, c.vmmReason = pair.HypervisorReason, pair.VMMReason
-	return req, nil
+	return o.request, nil
 }
 
 // vmms are those that the VM may have, the preferred one first, and why it can have
