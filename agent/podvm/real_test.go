@@ -121,7 +121,7 @@ func (n *shimmedNode) image(root string) {
 	must(err)
 	words, err := ch.Tell(info)
 	must(err)
-	said := []vmm.Saying{{Name: ch.Name(), Said: words}}
+	said := []vmm.Saying{{Name: "qemu", Error: "stat /nonesuch: no such file or directory"}, {Name: ch.Name(), Said: words}}
 	answer, err := json.Marshal(said)
 	must(err)
 	must(os.WriteFile(filepath.Join(root, "said"), answer, 0o644))
