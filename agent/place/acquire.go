@@ -54,6 +54,7 @@ func (a *acquisition) run(ctx context.Context) error {
 	faultpoint.Reach("agent.launch.folder-made")
 	lease := a.choice.Lease
 	lease.Device = a.choice.Device
+	lease.Cgroup = a.Host.PlanCgroup(a.name, a.choice.Spec.GetStopGracePeriod().AsDuration())
 	if err := lease.Write(a.RunDir()); err != nil {
 		return errors.Join(err, a.Store.RemoveRunDir(a.name))
 	}

@@ -24,8 +24,8 @@ type Choice struct {
 }
 
 // PlannedMemory is the guest's memory in bytes; the specification is valid.
-func (c *Choice) PlannedMemory() uint64 {
-	size, _ := spec.ParseQuantity(c.Spec.GetMemory().GetSize())
+func PlannedMemory(s *specv1.VirtualMachineSpec) uint64 {
+	size, _ := spec.ParseQuantity(s.GetMemory().GetSize())
 	return size
 }
 

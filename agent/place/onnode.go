@@ -197,22 +197,24 @@ func (h OnNode) Untake(l *Lease) {
 	}
 }
 
-// Take takes a user id, and plans a cgroup and a place for the RAM.
-func (h OnNode) Take(c *Choice, req *vmm.PlanRequest) (*Lease, error) {
-	var err error
-	if req.MemoryPath, err = h.memoryPath(c, req); err != nil {
-		return nil, err
-	}
-	req.StateDir = h.StateDir()
-	req.Taps, req.Seed = Descriptors(c.Spec)
-	req.BlockDevices = BlockDevices(c.Spec)
-	req.HotplugFolders = h.hotplugFolders()
+// Take takes a user id.
+func (h OnNode) Take(c *Choice) (*Lease, error) {
 	uid, err := h.Host.TakeUser(h.name)
 	if err != nil {
 		return nil, fault.Errorf(codes.ResourceExhausted, "%w", err)
 	}
-	req.User = &plan.User{UID: uid, GID: uid}
-	return &Lease{RunID: RunID(c.ID, c.Start), UID: uid, Cgroup: h.Host.PlanCgroup(h.name, c.Spec.GetStopGracePeriod().AsDuration()), HotplugFolders: req.HotplugFolders}, nil
+	return &Lease{RunID: RunID(c.ID, c.Start), UID: uid, HotplugFolders: h.hotplugFolders()}, nil
+}
+
+// Describe fills in the run's user, the node's own directories and what the disks are.
+func (h OnNode) Describe(l *Lease, req *vmm.PlanRequest) (err error) {
+	req.StateDir = h.StateDir()
+	req.Taps, req.Seed = Descriptors(req.Spec)
+	req.BlockDevices = BlockDevices(req.Spec)
+	req.HotplugFolders = l.HotplugFolders
+	req.User = &plan.User{UID: l.UID, GID: l.UID}
+	req.MemoryPath, err = h.memoryPath(req)
+	return err
 }
 
 // hotplugFolders are those that are there now; without one of them a VM starts all the
@@ -237,20 +239,20 @@ func isDirectory(path string) error {
 	return err
 }
 
-func (h OnNode) memoryPath(c *Choice, req *vmm.PlanRequest) (string, error) {
+func (h OnNode) memoryPath(req *vmm.PlanRequest) (string, error) {
 	var pageSize uint64
-	if huge := c.Spec.GetMemory().GetHugePages(); huge != nil {
+	if huge := req.Spec.GetMemory().GetHugePages(); huge != nil {
 		var err error
 		if pageSize, err = spec.ParseQuantity(huge.GetPageSize()); err != nil {
 			return "", fault.Invalid("memory.hugePages.pageSize", "%v", err)
 		}
 	}
-	path, err := h.Host.MemoryPath(h.name, c.ID, pageSize)
+	path, err := h.Host.MemoryPath(h.name, req.ID, pageSize)
 	if err != nil {
 		return "", fault.Errorf(codes.FailedPrecondition, "memory.hugePages: %w", err)
 	}
 	lazy := req.Image != nil && req.Image.Lazy
-	if room, size := h.Host.MemoryRoom(), c.PlannedMemory(); pageSize == 0 && !lazy && size > room {
+	if room, size := h.Host.MemoryRoom(), PlannedMemory(req.Spec); pageSize == 0 && !lazy && size > room {
 		return "", fault.Invalid("memory.size", "%s is more than the %s of the tmpfs for guest RAM (ram.size of the agent's configuration)",
 			spec.FormatQuantity(size), spec.ShortQuantity(room))
 	}

@@ -45,9 +45,13 @@ type Site interface {
 type Provisioner interface {
 	// VMMs are the names of those that a VM there may have, the preferred one first.
 	VMMs() ([]string, error)
-	// Take decides what a plan depends on: the request's user, directories and
-	// descriptors. What it takes it notes in the lease, which Keeper.Untake gives back.
-	Take(c *Choice, req *vmm.PlanRequest) (*Lease, error)
+	// Take takes what a run has whatever it is run with, for a choice with an id and a start
+	// alone, and notes it in the lease, which Keeper.Untake gives back.
+	Take(c *Choice) (*Lease, error)
+	// Describe fills in what a plan for a complete specification depends on at that place:
+	// the user, directories and descriptors. An error is what the place can't give; the
+	// rest is filled in all the same.
+	Describe(l *Lease, req *vmm.PlanRequest) error
 	// Acquire makes what the choice names and starts or finds the shim. After an error
 	// nothing of it is left.
 	Acquire(ctx context.Context, c *Choice) (*Acquired, error)

@@ -128,23 +128,24 @@ func (h *placement) Permits(hv hypervisor.Hypervisor) error {
 func (h *placement) ShimPID(int) int     { return h.peer.PID }
 func (h *placement) VMMPID(told int) int { return pods.ChildPID("/proc", h.peer.PID, told) }
 
-func (h *placement) Take(c *place.Choice, req *vmm.PlanRequest) (*place.Lease, error) {
-	if c.Spec.GetMemory().GetHugePages() != nil {
-		return nil, fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
+// Take takes nothing: the container has it all.
+func (h *placement) Take(*place.Choice) (*place.Lease, error) { return h.lease(), nil }
+
+// Describe fills in the container's paths, and refuses what a container can't have.
+func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
+	inside := h.conn.Welcome().Pod
+	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
+	req.Taps, req.Seed = place.Descriptors(req.Spec)
+	if req.Spec.GetMemory().GetHugePages() != nil {
+		return fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
 	}
-	for i, n := range c.Spec.GetNetworks() {
+	for i, n := range req.Spec.GetNetworks() {
 		if n.GetTap() != nil {
-			return nil, fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
+			return fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
 		}
 	}
 	lazy := req.Image != nil && req.Image.Lazy
-	if err := h.checkRoom(c.PlannedMemory(), lazy); err != nil {
-		return nil, err
-	}
-	inside := h.conn.Welcome().Pod
-	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
-	req.Taps, req.Seed = place.Descriptors(c.Spec)
-	return h.lease(), nil
+	return h.checkRoom(place.PlannedMemory(req.Spec), lazy)
 }
 
 // lease is what a run has of the node: nothing that it could give back.

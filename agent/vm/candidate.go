@@ -7,15 +7,19 @@ import (
 
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/pairing"
 )
 
-// option is a VMM that the VM of a launch could have, and what it would plan for.
+// option is a VMM that the VM of a launch could have, and its plan.
 type option struct {
 	vmm     vmm.VMM
 	request vmm.PlanRequest
+	plan    *plan.Plan
+	// missing is what the VM's place can't give; nil: nothing.
+	missing error
 }
 
 // pairable is what VMMs may be paired with where the VM is. Each hypervisor is checked once.
@@ -31,25 +35,29 @@ func (l *launch) pairable() pairing.Node {
 	return on
 }
 
-// candidate finds out whether a VMM can run the VM. Nothing is taken for it.
-func (l *launch) candidate(ctx context.Context, on pairing.Node, id, name string) (pairing.Candidate, option) {
+// candidate has a VMM plan the VM, if that can be run with it.
+func (l *launch) candidate(ctx context.Context, on pairing.Node, c *place.Choice, name string) (pairing.Candidate, option) {
 	v, err := l.m.place.VMM(name)
 	var info vmm.Info
 	if err == nil {
 		info, err = v.Info(ctx)
 	}
-	c := on.Candidate(ctx, name, info.Capabilities, err)
-	if c.Hypervisor == nil {
-		return c, option{}
+	candidate := on.Candidate(ctx, name, info.Capabilities, err)
+	if candidate.Hypervisor == nil {
+		return candidate, option{}
 	}
-	req := l.request(ctx, id, v, info, c.Hypervisor)
-	if err := l.check(ctx, v, req); err != nil {
-		c.Refuse(err)
+	o := option{vmm: v, request: l.request(ctx, c.ID, v, info, candidate.Hypervisor)}
+	o.missing = l.m.place.Describe(c.Lease, &o.request)
+	o.plan, err = v.Plan(o.request)
+	// All that is wrong is said at once.
+	err = withFaults(l.manager.node.Hypervisors.Validate(o.request.Spec, l.manager.arch), err)
+	if err := advised(ctx, err, l.m.place.VMM); err != nil {
+		candidate.Refuse(err)
 	}
-	return c, option{v, req}
+	return candidate, o
 }
 
-// request is what a VMM would plan for under a hypervisor.
+// request is what a VMM would plan for under a hypervisor, but for what the place gives.
 func (l *launch) request(ctx context.Context, id string, v vmm.VMM, info vmm.Info, h hypervisor.Hypervisor) vmm.PlanRequest {
 	return vmm.PlanRequest{
 		ID:               id,
@@ -62,16 +70,6 @@ func (l *launch) request(ctx context.Context, id string, v vmm.VMM, info vmm.Inf
 		Image:            l.image,
 		Paused:           l.paused,
 	}
-}
-
-// check says what of the specification a VMM can't do under a hypervisor: all of
-// it at once.
-func (l *launch) check(ctx context.Context, v vmm.VMM, req vmm.PlanRequest) error {
-	// As it would be planned for. Where its memory is makes no difference.
-	req.StateDir, req.MemoryPath = l.m.place.StateDir(), "/"
-	req.Taps, req.Seed = place.Descriptors(req.Spec)
-	_, err := v.Plan(req)
-	return advised(ctx, withFaults(l.manager.node.Hypervisors.Validate(req.Spec, l.manager.arch), err), l.m.place.VMM)
 }
 
 // vmmFinder finds the VMM of a name where a VM is.

@@ -36,23 +36,39 @@ type choice struct {
 
 // choose decides about hypervisor, VMM and user, and makes the plan. The only
 // thing that it takes is the user id.
-func (l *launch) choose(ctx context.Context) error {
+func (l *launch) choose(ctx context.Context) (err error) {
+	// What an agent with other hypervisors took is not this one's to run.
+	if err := l.manager.node.Hypervisors.Validate(l.spec, l.manager.arch).Err(); err != nil {
+		return err
+	}
 	c := choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}
-	req, err := l.target(ctx, &c)
+	if c.Lease, err = l.m.place.Take(&c.Choice); err != nil {
+		return err
+	}
+	if err := l.decide(ctx, &c); err != nil {
+		l.m.untake(c.Lease)
+		return err
+	}
+	l.choice = c
+	return nil
+}
+
+// decide fills in the choice and its lease.
+func (l *launch) decide(ctx context.Context, c *choice) error {
+	o, err := l.target(ctx, c)
 	if err != nil {
 		return err
 	}
 	if err := l.manager.vsockFree(l.m, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
-	if err := l.manager.hostFacts(l.m, &c); err != nil {
+	if err := l.manager.hostFacts(l.m, c); err != nil {
 		return err
 	}
-	if c.Lease, err = l.m.place.Take(&c.Choice, &req); err != nil {
-		return err
+	if o.missing != nil {
+		return o.missing
 	}
-	if err := c.complete(req); err != nil {
-		l.m.untake(c.Lease)
+	if err := c.complete(o); err != nil {
 		return err
 	}
 	if inside := l.m.container; inside != nil && c.Lease.Unsaveable == "" {
@@ -60,37 +76,32 @@ func (l *launch) choose(ctx context.Context) error {
 			c.Lease.Unsaveable = err.Error()
 		}
 	}
-	l.choice = c
 	return nil
 }
 
 // target chooses what the VM runs on and completes its specification.
-func (l *launch) target(ctx context.Context, c *choice) (vmm.PlanRequest, error) {
-	// What an agent with other hypervisors took is not this one's to run.
-	if err := l.manager.node.Hypervisors.Validate(l.spec, l.manager.arch).Err(); err != nil {
-		return vmm.PlanRequest{}, err
-	}
+func (l *launch) target(ctx context.Context, c *choice) (option, error) {
 	vmms, because, err := l.vmms()
 	if err != nil {
-		return vmm.PlanRequest{}, err
+		return option{}, err
 	}
 	on := l.pairable()
 	options := make(map[string]option)
 	pair, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
 		for _, name := range vmms {
-			candidate, o := l.candidate(ctx, on, c.ID, name)
+			candidate, o := l.candidate(ctx, on, &c.Choice, name)
 			if options[name] = o; !yield(candidate) {
 				return
 			}
 		}
 	}, because)
 	if err != nil {
-		return vmm.PlanRequest{}, err
+		return option{}, err
 	}
 	o := options[pair.VMM]
 	c.VMM, c.info, c.Spec = o.vmm, o.request.Info, o.request.Spec
 	c.reason, c.vmmReason = pair.HypervisorReason, pair.VMMReason
-	return o.request, nil
+	return o, nil
 }
 
 // vmms are those that the VM may have, the preferred one first, and why it can have
@@ -120,20 +131,18 @@ func (a *Manager) hypervisorFor(s *specv1.VirtualMachineSpec) string {
 	return a.defaultHypervisor
 }
 
-// complete has the VMM make the plan, and fills in the lease.
-func (c *choice) complete(req vmm.PlanRequest) (err error) {
-	if c.Plan, err = c.VMM.Plan(req); err != nil {
-		return err
-	}
-	if !opens(c.Plan, req.HypervisorDevice) { // else the shim does it
-		c.Device = req.HypervisorDevice
+// complete takes the VMM's plan, and fills in the lease.
+func (c *choice) complete(o option) (err error) {
+	c.Plan = o.plan
+	if !opens(c.Plan, o.request.HypervisorDevice) { // else the shim does it
+		c.Device = o.request.HypervisorDevice
 	}
 	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
 	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
 	if err := vmm.RefuseSave(c.VMM, c.Spec); err != nil {
 		c.Lease.Unsaveable = err.Error()
 	}
-	if c.Lease.Manifest, err = c.VMM.Manifest(req); err != nil {
+	if c.Lease.Manifest, err = c.VMM.Manifest(o.request); err != nil {
 		return err
 	}
 	return describeImage(&c.Lease.Manifest, c)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
@@ -44,7 +45,7 @@ func (a *Manager) lockedMemory(c *choice) (uint64, error) {
 		return 0, err
 	}
 	return adjuster.AdjustResources(hypervisor.ResourceFacts{
-		MemoryBytes: c.PlannedMemory(), OverheadBytes: cost.Total, VFIODevices: devices,
+		MemoryBytes: place.PlannedMemory(c.Spec), OverheadBytes: cost.Total, VFIODevices: devices,
 	}).Memlock, nil
 }
 
