@@ -54,6 +54,7 @@ func (c Config) validateDevicePlugins(fault func(key, format string, args ...any
 	c.DeviceKinds().Validate(at)
 }
 
+// DeviceKinds are the devices that the kubelet is offered.
 func (c Config) DeviceKinds() kind.Config {
 	p := c.DevicePlugins
 	return kind.Config{

@@ -34,6 +34,7 @@ type Node struct {
 	Roots    sysfs.Roots
 }
 
+// New makes the node of these sources, which keeps in stateDir what must outlive the agent.
 func New(s capabilities.Sources, stateDir string) (*Node, error) {
 	n := &Node{Keeper: capabilities.NewKeeper(s), VMMs: runnable(s.VMMs), Labels: newLabelFile(stateDir), Roots: s.Roots}
 	n.ReadHost = func() *sysfs.Host { return sysfs.Read(s.Roots) }

@@ -191,6 +191,7 @@ func (h OnNode) Reclaim(ctx context.Context) error {
 	return nil
 }
 
+// Untake gives the user id back, unless something still runs with it.
 func (h OnNode) Untake(l *Lease) {
 	if !l.out {
 		h.Host.ReleaseUser(l.UID, h.name)

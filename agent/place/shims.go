@@ -48,6 +48,7 @@ func (SystemShims) Process(runDir string) (ShimProcess, error) {
 	return ProcessOf(*p)
 }
 
+// ProcessOf opens a process that is still there.
 func ProcessOf(p shim.ShimProcess) (ShimProcess, error) {
 	pidfd, err := shim.OpenProcess(p)
 	if err != nil {

@@ -235,7 +235,7 @@ func boundManifest(m *memory.Manifest) error {
 	return nil
 }
 
-// Dial connects to the shim that this is the home of, and to no other.
+// Dial connects to the shim that lives there, and to no other.
 func (h *placement) Dial(ctx context.Context) (place.Shim, error) {
 	conn, peer, err := h.node.Dial(ctx, h.dir)
 	if err == nil && peer != h.peer {

@@ -41,6 +41,7 @@ func (a *Manager) Create(ctx context.Context, s *specv1.VirtualMachineSpec) (*no
 	return m.Snapshot(), nil
 }
 
+// NewRecord is the record of a VM that was just created.
 func NewRecord(s *specv1.VirtualMachineSpec, id string) *nodev1.VirtualMachine {
 	return &nodev1.VirtualMachine{
 		Id:     id,

@@ -73,7 +73,7 @@ func New(ctx context.Context, o Options) *Manager {
 	}
 }
 
-// Validate returns all faults of a specification that can be told before it is run:
+// Validate returns all faults of a specification that are known before it is run:
 // its own, and what the hypervisor and the VMM that it names can't do.
 func (a *Manager) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
 	faults := a.node.Hypervisors.Validate(s, a.arch)

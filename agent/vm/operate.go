@@ -57,6 +57,7 @@ func endedMeanwhile(m *VM) error {
 	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
 }
 
+// Pause stops a guest that runs.
 func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		if err := monitor.Pause(ctx); err != nil {
@@ -66,6 +67,7 @@ func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachin
 	})
 }
 
+// Resume lets a paused guest run. allowDamaged lets one go on whose memory is wrong.
 func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		whole := func() error {
@@ -112,6 +114,7 @@ func changedDisk(err error) bool {
 	return errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk
 }
 
+// Reset has a guest begin again, as its reset button would.
 func (a *Manager) Reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		err := monitor.Reset(ctx)

@@ -164,6 +164,7 @@ func (m *VM) Snapshot() *nodev1.VirtualMachine {
 	return m.record
 }
 
+// State is the VM's as it is now.
 func (m *VM) State() lifecycle.State { return m.Snapshot().GetStatus().GetState() }
 
 // running is what runs, or nil.
