@@ -177,7 +177,7 @@ func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
 	ctx, cancel := context.WithCancel(a.ctx)
 	n.servedUntil = ctx.Done()
 	done := make(chan struct{})
-	p := &runner{manager: a.Manager, machine: a.node, log: a.log, node: n}
+	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
 	a.Go(func() {
 		defer close(done)
 		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})

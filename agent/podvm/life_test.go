@@ -115,7 +115,7 @@ func TestPodHostileKeep(t *testing.T) {
 			}
 
 			second := w.start()
-			p := &runner{manager: second.Manager, machine: second.node, log: second.log, node: n}
+			p := &runner{manager: second.Manager, node: second.node, log: second.log, pods: n}
 			h := &placement{runner: p, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.Connect()}
 			d, err := p.describe(t.Context(), h)
 			if err != nil {

@@ -50,7 +50,7 @@ func (h *placement) RefusesSave(c *place.Choice) error {
 	if set, has := h.container.Resources.Limits[corev1.ResourceMemory]; has {
 		limit = uint64(max(0, set.Value()))
 	}
-	if usual, known := h.runner.machine.PodLimit(c.Spec, c.Spec.GetHypervisor(), c.VMM.Name()); known {
+	if usual, known := h.runner.node.PodLimit(c.Spec, c.Spec.GetHypervisor(), c.VMM.Name()); known {
 		need += usual
 	}
 	if need <= limit && c.Plan.Memory.Size <= room {

@@ -42,7 +42,7 @@ type placement struct {
 	peer      pods.Peer
 	shimID    shim.ShimProcess
 	conn      place.Shim
-	node      podNode
+	pods      podSource
 	// allocated are the resources that the container was given.
 	allocated map[string]bool
 	// told are the VMMs of the pod's image, by name, and broken why one can't be used.
@@ -104,7 +104,7 @@ func (h *placement) VMM(name string) (vmm.VMM, error) {
 
 // VMMs are those of the pod's image, in the node's order.
 func (h *placement) VMMs() ([]string, error) {
-	names, err := h.runner.machine.VMMNames()
+	names, err := h.runner.node.VMMNames()
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func boundManifest(m *memory.Manifest) error {
 
 // Dial connects to the shim that lives there, and to no other.
 func (h *placement) Dial(ctx context.Context) (place.Shim, error) {
-	conn, peer, err := h.node.Dial(ctx, h.dir)
+	conn, peer, err := h.pods.Dial(ctx, h.dir)
 	if err == nil && peer != h.peer {
 		err = errors.Join(errors.New("another process listens in the pod's volume"), conn.Close())
 	}

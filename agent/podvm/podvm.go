@@ -36,8 +36,8 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// podNode is what an agent learns of pods, and does to them.
-type podNode interface {
+// podSource is what an agent learns of pods, and does to them.
+type podSource interface {
 	// Dial connects to the shim in a volume; the peer is who listens there.
 	Dial(ctx context.Context, dir string) (place.Shim, pods.Peer, error)
 	Identify(pid int) (shim.ShimProcess, error)
@@ -54,10 +54,10 @@ type podNode interface {
 // runner runs the VMs of this node's pods.
 type runner struct {
 	manager *vm.Manager
-	// machine is what the node can run VMs with, and node what is known of its pods.
-	machine *node.Node
-	node    podNode
-	log     *slog.Logger
+	// node is what the node can run VMs with, and node what is known of its pods.
+	node *node.Node
+	pods podSource
+	log  *slog.Logger
 	words
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) {
 	known := pods.New()
 	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
 	o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
-	p := &runner{manager: o.Manager, machine: o.Node, log: o.Log, node: systemPods{
+	p := &runner{manager: o.Manager, node: o.Node, log: o.Log, pods: systemPods{
 		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
@@ -103,7 +103,7 @@ func (p *runner) serve(ctx context.Context, v pods.Volume) {
 		if blind != nil {
 			log.warn("failed to watch the pod's volume: looking into it at intervals", blind, "directory", v.Dir, "interval", vm.DialInterval)
 		}
-		conn, peer, err := p.node.Dial(ctx, v.Dir)
+		conn, peer, err := p.pods.Dial(ctx, v.Dir)
 		if err == nil {
 			p.attend(ctx, v, conn, peer, log)
 			continue
@@ -197,7 +197,7 @@ func (p *runner) awaitEnd(ctx context.Context, m *vm.VM) {
 // forget drops the VM of a pod when that is gone: one that has ended is listed for
 // as long as its pod is.
 func (p *runner) forget(uid types.UID) {
-	if p.node.Gone(p.manager.Context(), uid) != nil {
+	if p.pods.Gone(p.manager.Context(), uid) != nil {
 		return // the agent ends
 	}
 	for _, m := range p.manager.All() {

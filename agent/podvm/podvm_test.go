@@ -190,7 +190,7 @@ func TestStaticPodRefused(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	const uid = "0123456789abcdef0123456789abcdef"
 	n.place.Pod = uid
-	p := &runner{manager: a.Manager, machine: a.node, log: a.log, node: n}
+	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	a.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })

@@ -157,7 +157,7 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 
 // serve has an agent run the VMs of the node's pod.
 func (n *shimmedNode) serve(a *testAgent) {
-	p := &runner{manager: a.Manager, machine: a.node, log: a.log, node: n}
+	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
 	a.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
 }
 

@@ -105,7 +105,7 @@ func (p *runner) listen(h *placement, words json.RawMessage) error {
 	}
 	h.told, h.broken, h.shared = make(map[string]vmm.VMM), make(map[string]string), nil
 	for _, s := range said {
-		for _, v := range p.machine.VMMs {
+		for _, v := range p.node.VMMs {
 			t, tells := v.(vmm.Teller)
 			if !tells || v.Name() != s.Name {
 				continue

@@ -58,12 +58,12 @@ func (p *runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, 
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, fault.Errorf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
-	h := &placement{runner: p, node: p.node, dir: v.Dir, peer: peer, conn: conn}
+	h := &placement{runner: p, pods: p.pods, dir: v.Dir, peer: peer, conn: conn}
 	var err error
-	if h.shimID, err = p.node.Identify(peer.PID); err != nil {
+	if h.shimID, err = p.pods.Identify(peer.PID); err != nil {
 		return nil, err
 	}
-	if h.place, err = p.node.Place(h.shimID); err != nil {
+	if h.place, err = p.pods.Place(h.shimID); err != nil {
 		return nil, fmt.Errorf("whose shim it is: %w", err)
 	}
 	if h.place.Pod != v.UID {
@@ -74,7 +74,7 @@ func (p *runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, podPatience)
 	defer cancel()
-	if h.pod, h.container, err = p.node.Container(ctx, v.UID, h.place.Container); err != nil {
+	if h.pod, h.container, err = p.pods.Container(ctx, v.UID, h.place.Container); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotYet, err)
 	}
 	return h, nil
@@ -84,18 +84,18 @@ func (p *runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, 
 // has allocated to the container.
 func (p *runner) grant(ctx context.Context, h *placement) error {
 	var err error
-	if h.allocated, err = p.node.Allocated(ctx, h.pod.Namespace, h.pod.Name, h.container.Name); err != nil {
+	if h.allocated, err = p.pods.Allocated(ctx, h.pod.Namespace, h.pod.Name, h.container.Name); err != nil {
 		return fmt.Errorf("%w: %w", errNotYet, err)
 	}
 	if h.peer.UID == 0 {
 		return nil
 	}
-	for _, hv := range p.machine.Hypervisors.All() {
+	for _, hv := range p.node.Hypervisors.All() {
 		for _, r := range hv.DeviceRequests() {
 			if !h.allocated[r.Resource] {
 				continue
 			}
-			if err := p.node.GrantDevice(h.shimID, r.Path, h.peer.UID); err != nil {
+			if err := p.pods.GrantDevice(h.shimID, r.Path, h.peer.UID); err != nil {
 				return fmt.Errorf("giving the pod's user %d access to what %s stands for: %w", h.peer.UID, r.Resource, err)
 			}
 		}
@@ -247,7 +247,7 @@ func (p *runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 		}
 	}
 	// What is kept is the pod's word, and is shown to others.
-	if err := spec.Validate(i.Spec, p.machine.Hypervisors.Names()...).Err(); err != nil {
+	if err := spec.Validate(i.Spec, p.node.Hypervisors.Names()...).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
 	m, done := p.enter(h, s, i.ID)
@@ -261,7 +261,7 @@ func (p *runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 func (p *runner) warn(h *placement, m *vm.VM) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
 	status := m.Snapshot().GetStatus()
-	need, known := p.machine.PodLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
+	need, known := p.node.PodLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())
 	if !has || !known || need <= uint64(limit.Value()) {
 		return
 	}
