@@ -5,6 +5,8 @@ GO      ?= go
 # Where Go's own instructions put it, and what sudo leaves out.
 export PATH := $(PATH):/usr/local/go/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Where make build puts the programs; the other targets use bin.
+BIN     ?= bin
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # Without gRPC's trace pages, which nobody serves: their templates call methods by
 # name, for which the linker would keep every method of every type (5 MB).
@@ -15,8 +17,8 @@ TAGS    := grpcnotrace
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/vmlet and bin/vmlet-shim
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/vmlet ./cmd/vmlet-shim
+build: ## bin/vmlet, bin/vmlet-agent and bin/vmlet-shim
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo
@@ -27,8 +29,17 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
-	$(GO) test -race -count=1 -timeout 2h ./...
+	@$(MAKE) --no-print-directory -j2 test-vms test-rest
 	@echo "vmlet: every check and test passed"
+
+# Packages whose tests start VMs or clusters: one runs (test/suites), the next is being built.
+VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
+
+.PHONY: test-vms test-rest
+test-vms:
+	$(GO) test -race -count=1 -timeout 2h -p 3 $(VMS)
+test-rest:
+	$(GO) test -race -count=1 -timeout 2h -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
 arm64: ## see that all of it compiles for arm64
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
@@ -41,10 +52,11 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
-generate: ## the code that is made from proto/
+generate: ## what is made from proto/ and api/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
+	api/generate $(GO)
 
 bench: ## times beside bare QEMU and virsh, in one table
 	test/setup bench

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/internal/uevent"
 )
@@ -26,7 +27,8 @@ func offerDevices(ctx context.Context, c config.Config, log *slog.Logger, neighb
 	}
 	var theirs, ours []deviceplugin.Kind
 	for _, k := range kinds {
-		if strings.HasPrefix(k.Resource(), kubevirtDevices) {
+		// A virt-handler offers what is of this domain.
+		if strings.HasPrefix(k.Resource(), contract.DeviceDomain+"/") {
 			theirs = append(theirs, k)
 		} else {
 			ours = append(ours, k)
@@ -37,9 +39,6 @@ func offerDevices(ctx context.Context, c config.Config, log *slog.Logger, neighb
 	both.Go(func() { offer(ctx, c, log, ours, now) })
 	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { offer(ctx, c, log, theirs, now) }) })
 }
-
-// kubevirtDevices begins the names of resources that a virt-handler offers.
-const kubevirtDevices = "devices.kubevirt.io/"
 
 // offer offers devices of some kinds until ctx ends.
 func offer(ctx context.Context, c config.Config, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {

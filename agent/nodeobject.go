@@ -11,8 +11,6 @@ import (
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
-	"github.com/vmlet/vmlet/capabilities"
-	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
@@ -161,11 +159,11 @@ func schedulable(doc *capabilitiesv1.Capabilities) (can *bool, why string) {
 	yes, no := true, false
 	chosen, undecided := hypervisorOf(doc)
 	switch {
-	case chosen == nil && undecided || chosen != nil && chosen.GetState() == "":
+	case chosen == nil && undecided || chosen != nil && chosen.GetState() == capabilitiesv1.State_STATE_UNSPECIFIED:
 		return nil, ""
 	case chosen == nil:
 		return &no, "no hypervisor works: " + doc.GetDefaultHypervisorReason()
-	case chosen.GetState() == hypervisor.Unusable.String():
+	case chosen.GetState() == capabilitiesv1.State_STATE_UNUSABLE:
 		return &no, fmt.Sprintf("the hypervisor %s is unusable: %s", chosen.GetName(), chosen.GetReason())
 	}
 	i := slices.IndexFunc(doc.GetVmms(), func(v *capabilitiesv1.VmmCapabilities) bool { return v.GetName() == doc.GetDefaultVmm() })
@@ -173,9 +171,9 @@ func schedulable(doc *capabilitiesv1.Capabilities) (can *bool, why string) {
 		return &no, "there is no VMM"
 	}
 	switch v := doc.GetVmms()[i]; v.GetState() {
-	case "":
+	case capabilitiesv1.State_STATE_UNSPECIFIED:
 		return nil, ""
-	case capabilities.StateWorks:
+	case capabilitiesv1.State_STATE_WORKS:
 		return &yes, ""
 	default:
 		return &no, fmt.Sprintf("the VMM %s can't be used: %s", v.GetName(), v.GetReason())
@@ -189,7 +187,7 @@ func hypervisorOf(doc *capabilitiesv1.Capabilities) (chosen *capabilitiesv1.Hype
 		if h.GetName() == doc.GetDefaultHypervisor() {
 			return h, false
 		}
-		undecided = undecided || h.GetState() == ""
+		undecided = undecided || h.GetState() == capabilitiesv1.State_STATE_UNSPECIFIED
 	}
 	return nil, undecided
 }

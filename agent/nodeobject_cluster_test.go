@@ -9,16 +9,18 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/suites"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -40,10 +42,10 @@ type kubeNode struct {
 	cfg config.Config
 	*publication
 	stop func()
-	// admin is the administrator's way to the API server where much is asked: a kubectl
-	// takes more of a processor than all that it asks for.
-	admin *http.Client
-	url   string
+	// admin and anybody are ways to the API server, the administrator's and that of whoever
+	// brings a token: a kubectl takes more of a processor than all that it asks for.
+	admin, anybody *http.Client
+	url            string
 }
 
 // TestNodeObject has one cluster for all, as a cluster takes longer than most of it.
@@ -69,10 +71,12 @@ func TestNodeObject(t *testing.T) {
 	n.url = admin.Host
 	n.admin, err = rest.HTTPClientFor(admin)
 	check(t, err)
+	n.anybody, err = rest.HTTPClientFor(rest.AnonymousClientConfig(admin))
+	check(t, err)
 	check(t, n.Apply(ctx, n.rights(t, "base")))
-	n.kubectl(t, "label", "node", cluster.NodeName, foreignLabel+"=1")
-	n.kubectl(t, "create", "-f", n.file(t, "node.json", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}`))
-	n.cfg = n.config(t, cluster.NodeName)
+	n.label(t, foreignLabel, "1")
+	n.ask(t, http.MethodPost, "/api/v1/nodes", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}`, nil)
+	n.cfg = n.config(t)
 	n.publication, n.stop = n.publish(t, n.cfg)
 	for _, test := range []struct {
 		name string
@@ -100,14 +104,14 @@ func TestNodeObject(t *testing.T) {
 	}
 }
 
-// config is an agent's with a token that is bound to a node.
-func (n *kubeNode) config(t *testing.T, node string) config.Config {
+// config is that of the node's own agent.
+func (n *kubeNode) config(t *testing.T) config.Config {
 	t.Helper()
 	state := t.TempDir()
 	yes, no := true, false
 	cfg, err := config.Config{
 		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Kubernetes:    config.KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, node)), Node: cluster.NodeName, Namespace: "vmlet"},
+		Kubernetes:    config.KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, cluster.NodeName)), Node: cluster.NodeName, Namespace: "vmlet"},
 		DevicePlugins: config.DevicePluginsConfig{Enabled: &no, KubeletDir: n.KubeletDir()},
 	}.Complete()
 	check(t, err)
@@ -134,7 +138,7 @@ func (n *kubeNode) rights(t *testing.T, folder string) string {
 // stopped or the test ends.
 func (n *kubeNode) publish(t *testing.T, cfg config.Config) (p *publication, stop func()) {
 	t.Helper()
-	inner, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	inner, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	check(t, err)
 	p = newPublication(cfg, inner, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,12 +163,16 @@ func (n *kubeNode) token(t *testing.T, node string) string {
 
 func (n *kubeNode) tokenOf(t *testing.T, agent account, node string) string {
 	t.Helper()
-	args := []string{"create", "token", agent.name, "--namespace=" + agent.namespace}
+	request := authenticationv1.TokenRequest{TypeMeta: metav1.TypeMeta{Kind: "TokenRequest", APIVersion: "authentication.k8s.io/v1"}}
 	if node != "" {
-		uid := n.kubectl(t, "get", "node", node, "-o", "jsonpath={.metadata.uid}")
-		args = append(args, "--bound-object-kind=Node", "--bound-object-name="+node, "--bound-object-uid="+uid)
+		var bound corev1.Node
+		n.ask(t, http.MethodGet, "/api/v1/nodes/"+node, "", &bound)
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: bound.UID}
 	}
-	return strings.TrimSpace(n.kubectl(t, args...))
+	body, err := json.Marshal(request)
+	check(t, err)
+	n.ask(t, http.MethodPost, "/api/v1/namespaces/"+agent.namespace+"/serviceaccounts/"+agent.name+"/token", string(body), &request)
+	return request.Status.Token
 }
 
 // tokenKubeconfig is the administrator's with another token, in the file tokenFile.
@@ -197,21 +205,61 @@ func (n *kubeNode) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// ask has the API server answer as kubectl would.
+// ask has the API server answer the administrator.
 func (n *kubeNode) ask(t *testing.T, method, path, body string, answer any) {
+	t.Helper()
+	code, text := n.send(t, n.admin, "", method, path, body)
+	if code >= http.StatusMultipleChoices {
+		t.Fatalf("%s %s: %d: %s", method, path, code, text)
+	}
+	if answer != nil {
+		check(t, json.Unmarshal(text, answer))
+	}
+}
+
+// askAs has the API server answer whoever has a token; an error is what it says.
+func (n *kubeNode) askAs(t *testing.T, token, method, path, body string) error {
+	t.Helper()
+	code, text := n.send(t, n.anybody, token, method, path, body)
+	if code < http.StatusMultipleChoices {
+		return nil
+	}
+	return fmt.Errorf("%d: %s", code, text)
+}
+
+// send sends a request; a body is a merge patch or an object in JSON.
+func (n *kubeNode) send(t *testing.T, through *http.Client, token, method, path, body string) (code int, answer []byte) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(n.ctx, method, n.url+path, strings.NewReader(body))
 	check(t, err)
-	r.Header.Set("Content-Type", "application/merge-patch+json")
-	reply, err := n.admin.Do(r)
+	r.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	reply, err := through.Do(r)
 	check(t, err)
 	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
+	answer, err = io.ReadAll(reply.Body)
 	check(t, err)
-	if reply.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %s: %s", method, path, reply.Status, text)
+	return reply.StatusCode, answer
+}
+
+// label gives the Node a label as a person would; an empty value takes it away.
+func (n *kubeNode) label(t *testing.T, key, value string) {
+	t.Helper()
+	n.ask(t, http.MethodPatch, nodePath, metadata("labels", key, value), nil)
+}
+
+// metadata is a merge patch of one label or annotation.
+func metadata(kind, key, value string) string {
+	text := "null"
+	if value != "" {
+		text = strconv.Quote(value)
 	}
-	check(t, json.Unmarshal(text, answer))
+	return fmt.Sprintf(`{"metadata": {%q: {%q: %s}}}`, kind, key, text)
 }
 
 const nodePath = "/api/v1/nodes/" + cluster.NodeName
@@ -230,7 +278,7 @@ func (n *kubeNode) until(t *testing.T, what string, so func() bool) {
 		select {
 		case <-n.ctx.Done():
 			t.Fatalf("it never was so: %s; %+v", what, n.publisher.Outcomes())
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -265,7 +313,7 @@ func (n *kubeNode) settle(t *testing.T, times int) {
 	t.Helper()
 	before, looked := n.writes(t), n.publisher.Outcomes().NoChanges
 	for i := range times {
-		n.ask(t, http.MethodPatch, nodePath, fmt.Sprintf(`{"metadata": {"annotations": {"example.org/turn": "%s-%d"}}}`, t.Name(), i), new(corev1.Node))
+		n.ask(t, http.MethodPatch, nodePath, metadata("annotations", "example.org/turn", fmt.Sprint(t.Name(), i)), nil)
 		n.until(t, "it looks at each change", func() bool { return n.publisher.Outcomes().NoChanges > looked+uint64(i) })
 	}
 	if after := n.writes(t); after != before {

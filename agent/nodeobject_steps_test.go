@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -38,14 +38,12 @@ func (n *kubeNode) testLabels(t *testing.T) {
 	}
 }
 
-// Others write to the Node, the document is made anew, the API server begins
-// anew, the agent too: nothing is written.
+// Others write to the Node, the document is made again, the agent is started again:
+// nothing is written. testAPIServerAway starts the API server again.
 func (n *kubeNode) testSilence(t *testing.T) {
 	n.settle(t, 20)
 	_, err := n.source.node.Keeper.Refresh(n.ctx)
 	check(t, err)
-	n.settle(t, 5)
-	check(t, n.RestartAPIServer(n.ctx))
 	n.settle(t, 5)
 	before := n.writes(t)
 	next, stop := n.publish(t, n.cfg)
@@ -65,7 +63,7 @@ func (n *kubeNode) testLease(t *testing.T) {
 		}
 	}
 	n.until(t, "the lease", func() bool { return n.publisher.Outcomes().LeaseRenewals > 0 })
-	check(t, json.Unmarshal([]byte(n.kubectl(t, "get", "lease", cluster.NodeName, "--namespace=vmlet", "-o", "json")), &lease))
+	n.ask(t, http.MethodGet, leases(deployed)+"/"+cluster.NodeName, "", &lease)
 	if lease.Spec.HolderIdentity != cluster.NodeName || lease.Spec.RenewTime == "" || lease.Spec.LeaseDurationSeconds != 120 {
 		t.Errorf("%+v", lease)
 	}
@@ -93,21 +91,21 @@ func (n *kubeNode) testChange(t *testing.T) {
 
 func (n *kubeNode) testPutBack(t *testing.T) {
 	value := n.object(t).Labels[ownLabel]
-	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	n.label(t, ownLabel, "")
 	n.untilLabel(t, ownLabel, value)
 	n.settle(t, 3)
 }
 
 func (n *kubeNode) testConflict(t *testing.T) {
 	value := n.object(t).Labels[ownLabel]
-	n.kubectl(t, "label", "node", cluster.NodeName, "--overwrite", ownLabel+"=theirs")
+	n.label(t, ownLabel, "theirs")
 	n.until(t, "the conflict is known", func() bool { return len(n.publisher.Outcomes().Conflicting) == 1 })
 	n.untilEvent(t, "VmletConflict")
 	n.settle(t, 5)
 	if got := n.object(t).Labels[ownLabel]; got != "theirs" {
 		t.Errorf("another's label was written: %q", got)
 	}
-	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	n.label(t, ownLabel, "")
 	n.untilLabel(t, ownLabel, value)
 	n.until(t, "no conflict", func() bool { return len(n.publisher.Outcomes().Conflicting) == 0 })
 }
@@ -118,8 +116,8 @@ func (n *kubeNode) testSkip(t *testing.T) {
 		n.kubectl(t, "annotate", "node", cluster.NodeName, annotation+"=true")
 		n.until(t, annotation, func() bool { return n.publisher.Outcomes().Skipped })
 		before := n.writes(t)
-		n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
-		n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/skip="+value)
+		n.label(t, ownLabel, "")
+		n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/skip="+value) // takes long enough for a write
 		n.kubectl(t, "annotate", "node", cluster.NodeName, annotation+"-", "example.org/skip-")
 		n.untilLabel(t, ownLabel, value)
 		if got := n.writes(t) - before; got != 1 {
@@ -129,7 +127,8 @@ func (n *kubeNode) testSkip(t *testing.T) {
 	n.untilEvent(t, "VmletSkips")
 }
 
-// virtHandlers are pods that say that they are KubeVirt's, the second one falsely.
+// virtHandlers are pods that say that they are KubeVirt's, which they are in its namespace
+// alone. They are for the node that has a kubelet: the other would not run any.
 const virtHandlers = `
 apiVersion: v1
 kind: Namespace
@@ -143,6 +142,7 @@ spec:
   template:
     metadata: {labels: {kubevirt.io: virt-handler}}
     spec:
+      nodeSelector: {kubernetes.io/hostname: ` + cluster.NodeName + `}
       terminationGracePeriodSeconds: 1
       containers: [{name: c, image: "vmlet.test/pause:1"}]
 `
@@ -167,12 +167,12 @@ func (n *kubeNode) testVirtHandler(t *testing.T) {
 	n.until(t, "standing aside", func() bool { return n.publisher.Outcomes().Aside })
 	n.untilOffered(t, false)
 	n.untilEvent(t, "VmletStandsAside")
-	n.kubectl(t, "label", "node", cluster.NodeName, kubevirtLabel+"-")
+	n.label(t, kubevirtLabel, "")
 	n.settle(t, 3)
 	if _, there := n.object(t).Labels[kubevirtLabel]; there {
 		t.Error("a label of KubeVirt's was put back beside a virt-handler")
 	}
-	n.kubectl(t, "delete", "daemonset", "virt-handler", "--namespace=kubevirt")
+	n.ask(t, http.MethodDelete, "/apis/apps/v1/namespaces/kubevirt/daemonsets/virt-handler?propagationPolicy=Background", "", nil)
 	n.untilLabel(t, kubevirtLabel, value)
 	n.untilOffered(t, true)
 	n.untilEvent(t, "VmletTakesUp")
@@ -188,13 +188,19 @@ func (n *kubeNode) untilOffered(t *testing.T, offered bool) {
 	})
 }
 
+// The API server ends and begins again: what had to be written meanwhile is written
+// once, and nothing else.
 func (n *kubeNode) testAPIServerAway(t *testing.T) {
+	before := n.publisher.Outcomes().Applies
 	check(t, n.StopComponent(cluster.APIServer))
 	n.managed(t, "static")
 	n.until(t, "a write has failed", func() bool { return n.publisher.Outcomes().LastError != "" })
 	check(t, n.StartComponent(n.ctx, cluster.APIServer))
 	n.untilLabel(t, nodeobject.LabelCPUManager, "true")
-	n.settle(t, 3)
+	n.settle(t, 5)
+	if got := n.publisher.Outcomes().Applies - before; got != 1 {
+		t.Errorf("%d writes for one change", got)
+	}
 }
 
 // The Node is deleted, and made anew by the kubelet: it has its labels again. The
@@ -205,14 +211,13 @@ func (n *kubeNode) testMadeAnew(t *testing.T) {
 	old, err := os.ReadFile(file)
 	check(t, err)
 	value := n.object(t).Labels[ownLabel]
-	n.kubectl(t, "delete", "node", cluster.NodeName)
+	n.ask(t, http.MethodDelete, nodePath, "", nil)
 	// What this test has written there the kubelet does not take.
 	check(t, os.Remove(nodeobject.CPUManagerFile(n.KubeletDir())))
 	check(t, n.RestartKubelet(n.ctx))
-	n.kubectl(t, "label", "node", cluster.NodeName, foreignLabel+"=1")
+	n.label(t, foreignLabel, "1")
 	n.until(t, "the token is refused", func() bool { // accepted ones are known for ten seconds
-		_, err := n.KubectlAs(n.ctx, string(old), "auth", "whoami")
-		return err != nil
+		return n.askAs(t, string(old), http.MethodGet, nodePath, "") != nil
 	})
 	n.managed(t, "static")
 	n.until(t, "a write is refused", func() bool { return strings.Contains(n.publisher.Outcomes().LastError, "Unauthorized") })
@@ -223,15 +228,19 @@ func (n *kubeNode) testMadeAnew(t *testing.T) {
 }
 
 func (n *kubeNode) testThrashing(t *testing.T) {
+	value := n.object(t).Labels[ownLabel]
 	for !n.publisher.Outcomes().Paused {
-		n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+		n.label(t, ownLabel, "")
+		n.until(t, "it is put back, or given up", func() bool {
+			return n.publisher.Outcomes().Paused || n.object(t).Labels[ownLabel] == value
+		})
 	}
 	n.untilEvent(t, "VmletPaused")
 	n.until(t, "the pause is written", func() bool { return n.object(t).Annotations[nodeobject.AnnotationPaused] != "" })
 	before := n.writes(t)
-	n.kubectl(t, "label", "node", cluster.NodeName, kubevirtLabel+"-")
+	n.label(t, kubevirtLabel, "")
 	n.managed(t, "none")
-	n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/paused=x")
+	n.kubectl(t, "annotate", "node", cluster.NodeName, "example.org/paused=x") // takes long enough for a write
 	if got := n.writes(t) - before; got != 0 {
 		t.Errorf("%d writes while paused", got)
 	}
@@ -253,13 +262,18 @@ func (n *kubeNode) testRights(t *testing.T) { n.tryRights(t, deployed) }
 func (n *kubeNode) testRenamedRights(t *testing.T) {
 	renamed := account{"elsewhere", "my-vmlet-agent"}
 	check(t, n.Apply(n.ctx, n.rights(t, "testdata/renamed")))
-	n.kubectl(t, "create", "-f", n.file(t, "lease.json", leaseManifest(renamed, cluster.NodeName)))
+	n.ask(t, http.MethodPost, leases(renamed), leaseManifest(renamed, cluster.NodeName), nil)
 	token := n.tokenOf(t, renamed, cluster.NodeName)
 	n.until(t, "the API server has read the policies", func() bool {
-		_, err := n.KubectlAs(n.ctx, token, "label", "--dry-run=server", "node", cluster.NodeName, "example.org/refused=x")
+		err := n.askAs(t, token, http.MethodPatch, nodePath+"?dryRun=All", metadata("labels", "example.org/refused", "x"))
 		return err != nil && strings.Contains(err.Error(), "not vmlet's labels")
 	})
 	n.tryRights(t, renamed)
+}
+
+// leases is the path of those in an agent's namespace.
+func leases(of account) string {
+	return "/apis/coordination.k8s.io/v1/namespaces/" + of.namespace + "/leases"
 }
 
 func leaseManifest(of account, name string) string {
@@ -269,67 +283,69 @@ func leaseManifest(of account, name string) string {
 // tryRights tries what an agent may do and what not.
 func (n *kubeNode) tryRights(t *testing.T, agent account) {
 	own, unbound, others := n.tokenOf(t, agent, cluster.NodeName), n.tokenOf(t, agent, ""), n.tokenOf(t, agent, "other")
-	label := func(key string) string { return `{"metadata": {"labels": {"` + key + `": "x"}}}` }
-	node := "node/" + cluster.NodeName
+	label := func(key string) string { return metadata("labels", key, "x") }
+	node, lease := nodePath, leases(agent)+"/"+cluster.NodeName
 	for _, c := range []struct {
 		name, token, object, patch, refusal string
 	}{
 		{"its own", own, node, label("node.vmlet.io/test"), ""},
-		{"its own, away", own, node, `{"metadata": {"labels": {"node.vmlet.io/test": null}}}`, ""},
+		{"its own, away", own, node, metadata("labels", "node.vmlet.io/test", ""), ""},
 		{"a foreign label", own, node, label("node-role.kubernetes.io/control-plane"), "not vmlet's labels: node-role.kubernetes.io/control-plane"},
 		{"a foreign label, changed", own, node, label(foreignLabel), "not vmlet's labels: " + foreignLabel},
-		{"a foreign label, away", own, node, `{"metadata": {"labels": {"` + foreignLabel + `": null}}}`, "not vmlet's labels: " + foreignLabel},
+		{"a foreign label, away", own, node, metadata("labels", foreignLabel, ""), "not vmlet's labels: " + foreignLabel},
 		{"virt-controller's", own, node, label("scheduling.node.kubevirt.io/tsc-frequency-1"), "not vmlet's labels"},
-		{"a foreign annotation", own, node, `{"metadata": {"annotations": {"node.vmlet.io/skip": "x"}}}`, "not vmlet's annotations: node.vmlet.io/skip"},
+		{"a foreign annotation", own, node, metadata("annotations", "node.vmlet.io/skip", "x"), "not vmlet's annotations: node.vmlet.io/skip"},
 		{"a taint", own, node, `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`, "nothing of a node but labels"},
 		{"cordon", own, node, `{"spec": {"unschedulable": true}}`, "nothing of a node but labels"},
 		{"a finalizer", own, node, `{"metadata": {"finalizers": ["example.org/f"]}}`, "nothing of a node but labels"},
-		{"another node", own, "node/other", label("node.vmlet.io/test"), "changes no other node's object"},
+		{"another node", own, "/api/v1/nodes/other", label("node.vmlet.io/test"), "changes no other node's object"},
 		{"another node's agent", others, node, label("node.vmlet.io/test"), "vmlet's agent of node other changes no other node's object"},
 		{"a token of no node", unbound, node, label("node.vmlet.io/test"), "changes no other node's object"},
-		{"its lease", own, "lease/" + cluster.NodeName, `{"spec": {"leaseTransitions": 1}}`, "cannot patch"}, // it updates
+		{"its lease", own, lease, `{"spec": {"leaseTransitions": 1}}`, "cannot patch"}, // it updates
 		{"delete", own, node, "delete", "cannot delete"},
 	} {
-		args := []string{"patch", c.object, "--namespace=" + agent.namespace, "--type=merge", "--patch=" + c.patch}
-		if c.patch == "delete" {
-			args = []string{"delete", c.object, "--wait=false"}
+		method, body := http.MethodPatch, c.patch
+		if body == "delete" {
+			method, body = http.MethodDelete, ""
 		}
-		_, err := n.KubectlAs(n.ctx, c.token, args...)
-		switch {
-		case c.refusal == "" && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
-			t.Errorf("%s: %v, want %q in it", c.name, err, c.refusal)
-		}
+		wantRefusal(t, c.name, n.askAs(t, c.token, method, c.object, body), c.refusal)
 	}
+	events := func(namespace string) string { return "/api/v1/namespaces/" + namespace + "/events" }
 	event := func(namespace, about string) string {
 		return `{"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "test-", "namespace": "` + namespace + `"}, "involvedObject": ` + about + `}`
 	}
 	for _, c := range []struct {
-		name, object, refusal string
+		name, path, object, refusal string
 	}{
-		{"another node's lease", leaseManifest(agent, "vmlet-node-2"), "no other node's Lease"},
-		{"its node's event", event("default", `{"kind": "Node", "name": "`+cluster.NodeName+`"}`), ""},
-		{"another node's event", event("default", `{"kind": "Node", "name": "other"}`), "about its own node alone"},
-		{"a pod's event", event("default", `{"kind": "Pod", "name": "`+cluster.NodeName+`"}`), "about its own node alone"},
-		{"an event elsewhere", event(agent.namespace, `{"kind": "Pod", "name": "x", "namespace": "`+agent.namespace+`"}`), "about its own node alone"},
+		{"another node's lease", leases(agent), leaseManifest(agent, "vmlet-node-2"), "no other node's Lease"},
+		{"its node's event", events("default"), event("default", `{"kind": "Node", "name": "`+cluster.NodeName+`"}`), ""},
+		{"another node's event", events("default"), event("default", `{"kind": "Node", "name": "other"}`), "about its own node alone"},
+		{"a pod's event", events("default"), event("default", `{"kind": "Pod", "name": "`+cluster.NodeName+`"}`), "about its own node alone"},
+		{"an event elsewhere", events(agent.namespace), event(agent.namespace, `{"kind": "Pod", "name": "x", "namespace": "`+agent.namespace+`"}`), "about its own node alone"},
 	} {
-		_, err := n.KubectlAs(n.ctx, own, "create", "-f", n.file(t, "object.json", c.object))
-		switch {
-		case c.refusal == "" && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case c.refusal != "" && (err == nil || !strings.Contains(err.Error(), c.refusal)):
-			t.Errorf("%s: %v, want %q in it", c.name, err, c.refusal)
-		}
+		wantRefusal(t, c.name, n.askAs(t, own, http.MethodPost, c.path, c.object), c.refusal)
+	}
+}
+
+// wantRefusal fails unless an error has a text in it; an empty one: there is no error.
+func wantRefusal(t *testing.T, name string, err error, refusal string) {
+	t.Helper()
+	switch {
+	case refusal == "" && err != nil:
+		t.Errorf("%s: %v", name, err)
+	case refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)):
+		t.Errorf("%s: %v, want %q in it", name, err, refusal)
 	}
 }
 
 // An agent that has another node's token is refused, says so, and changes nothing.
 func (n *kubeNode) testAnotherNode(t *testing.T) {
 	n.stop()
-	n.kubectl(t, "label", "node", cluster.NodeName, ownLabel+"-")
+	n.label(t, ownLabel, "")
 	before := n.object(t).Labels
-	wrong, stop := n.publish(t, n.config(t, "other"))
+	cfg := n.cfg // and its state, with what has been probed
+	cfg.Kubernetes.Kubeconfig = n.tokenKubeconfig(t, n.token(t, "other"))
+	wrong, stop := n.publish(t, cfg)
 	defer stop()
 	n.until(t, "it is refused", func() bool {
 		return strings.Contains(wrong.publisher.Outcomes().LastError, "agent of node other changes no other node's object")

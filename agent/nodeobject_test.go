@@ -13,30 +13,35 @@ import (
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
 func TestSchedulable(t *testing.T) {
-	hypervisor := func(state string) []*capabilitiesv1.HypervisorCapabilities {
-		return []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: "unusable", Reason: "no /dev/kvm"}, {Name: "emulation", State: state, Reason: "why"}}
+	const (
+		unknown  = capabilitiesv1.State_STATE_UNSPECIFIED
+		works    = capabilitiesv1.State_STATE_WORKS
+		degraded = capabilitiesv1.State_STATE_DEGRADED
+		unusable = capabilitiesv1.State_STATE_UNUSABLE
+	)
+	hypervisor := func(state capabilitiesv1.State) []*capabilitiesv1.HypervisorCapabilities {
+		return []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: unusable, Reason: "no /dev/kvm"}, {Name: "emulation", State: state, Reason: "why"}}
 	}
-	vmm := func(state string) []*capabilitiesv1.VmmCapabilities {
+	vmm := func(state capabilitiesv1.State) []*capabilitiesv1.VmmCapabilities {
 		return []*capabilitiesv1.VmmCapabilities{{Name: "other"}, {Name: "qemu", State: state, Reason: "no such file"}}
 	}
 	for name, c := range map[string]struct {
 		doc  *capabilitiesv1.Capabilities
 		want string
 	}{
-		"works":                 {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
-		"degraded":              {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("degraded"), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "true"},
-		"hypervisor unusable":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "kvm", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: the hypervisor kvm is unusable: no /dev/kvm"},
-		"hypervisor not asked":  {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(""), DefaultHypervisor: "emulation", Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
-		"none, one not asked":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(""), Vmms: vmm("works"), DefaultVmm: "qemu"}, "unknown"},
-		"none works":            {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("unusable"), DefaultHypervisorReason: "none", Vmms: vmm("works"), DefaultVmm: "qemu"}, "false: no hypervisor works: none"},
-		"VMM unusable":          {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm("unusable"), DefaultVmm: "qemu"}, "false: the VMM qemu can't be used: no such file"},
-		"VMM not asked":         {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation", Vmms: vmm(""), DefaultVmm: "qemu"}, "unknown"},
-		"no VMM":                {&capabilitiesv1.Capabilities{Hypervisors: hypervisor("works"), DefaultHypervisor: "emulation"}, "false: there is no VMM"},
+		"works":                 {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(works), DefaultHypervisor: "emulation", Vmms: vmm(works), DefaultVmm: "qemu"}, "true"},
+		"degraded":              {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(degraded), DefaultHypervisor: "emulation", Vmms: vmm(works), DefaultVmm: "qemu"}, "true"},
+		"hypervisor unusable":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(works), DefaultHypervisor: "kvm", Vmms: vmm(works), DefaultVmm: "qemu"}, "false: the hypervisor kvm is unusable: no /dev/kvm"},
+		"hypervisor not asked":  {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(unknown), DefaultHypervisor: "emulation", Vmms: vmm(works), DefaultVmm: "qemu"}, "unknown"},
+		"none, one not asked":   {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(unknown), Vmms: vmm(works), DefaultVmm: "qemu"}, "unknown"},
+		"none works":            {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(unusable), DefaultHypervisorReason: "none", Vmms: vmm(works), DefaultVmm: "qemu"}, "false: no hypervisor works: none"},
+		"VMM unusable":          {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(works), DefaultHypervisor: "emulation", Vmms: vmm(unusable), DefaultVmm: "qemu"}, "false: the VMM qemu can't be used: no such file"},
+		"VMM not asked":         {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(works), DefaultHypervisor: "emulation", Vmms: vmm(unknown), DefaultVmm: "qemu"}, "unknown"},
+		"no VMM":                {&capabilitiesv1.Capabilities{Hypervisors: hypervisor(works), DefaultHypervisor: "emulation"}, "false: there is no VMM"},
 		"a document of nothing": {&capabilitiesv1.Capabilities{}, "false: no hypervisor works: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +71,7 @@ func TestLabelsForNFD(t *testing.T) {
 		DevicePlugins: config.DevicePluginsConfig{KubeletDir: state},
 	}.Complete()
 	check(t, err)
-	n, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	check(t, err)
 	p := newPublication(cfg, n, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(t.Context())

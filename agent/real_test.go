@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/capabilities/sources"
+
 	"github.com/vmlet/vmlet/agent/config"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -55,7 +57,7 @@ func newReal(t *testing.T) *realAgent {
 	}
 	return &realAgent{t: t, cfg: config.Config{
 		StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Shim: shim,
-		QEMU: config.QEMUConfig{Binary: binary}, Version: "test",
+		Config: sources.Config{QEMU: sources.QEMU{Binary: binary}}, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 }

@@ -24,7 +24,6 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
-	"github.com/vmlet/vmlet/sysfs"
 	"google.golang.org/grpc"
 )
 
@@ -45,7 +44,7 @@ func Run(ctx context.Context, cfg config.Config) error {
 	}
 	// Without it nothing can ever run. A VMM may still be installed.
 	if _, err := exec.LookPath(cfg.Shim); err != nil {
-		return fmt.Errorf("shim: %w: it is installed beside vmlet, or named in the configuration (shim:)", err)
+		return fmt.Errorf("shim: %w: it is installed beside vmlet-agent, or named in the configuration (shim:)", err)
 	}
 	st, err := store.Open(cfg.StateDir, cfg.RunDir)
 	if err != nil {
@@ -56,7 +55,7 @@ func Run(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := node.New(cfg.MakeSources(sysfs.Roots{}, cfg.StateDir), cfg.StateDir)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func TestThisMachine(t *testing.T) {
 	for _, refresh := range []bool{false, true} {
 		s.Refresh = refresh
 		doc := settled(t, s)
-		if v := doc.GetVmms()[0]; v.GetState() != capabilities.StateWorks || len(v.GetMachineTypes()) == 0 {
+		if v := doc.GetVmms()[0]; v.GetState() != capabilitiesv1.State_STATE_WORKS || len(v.GetMachineTypes()) == 0 {
 			t.Errorf("%s: %s", v.GetState(), v.GetReason())
 		}
 	}

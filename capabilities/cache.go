@@ -82,7 +82,7 @@ func openKept(path string, log *slog.Logger) *kept {
 }
 
 // get fills in the message that is kept under this name and key; false if there
-// is none, or it is damaged.
+// is none, or it is damaged, or has fields of another version.
 func (k *kept) get(name, key string, into proto.Message) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +90,7 @@ func (k *kept) get(name, key string, into proto.Message) bool {
 	if !ok || !a.holds(name, key) {
 		return false
 	}
-	if err := proto.Unmarshal(a.Message, into); err != nil {
+	if err := proto.Unmarshal(a.Message, into); err != nil || len(into.ProtoReflect().GetUnknown()) > 0 {
 		proto.Reset(into)
 		return false
 	}

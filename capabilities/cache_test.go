@@ -1,6 +1,7 @@
 package capabilities
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -70,6 +72,7 @@ func TestKept(t *testing.T) {
 			m.must(os.Remove(s.CacheFile))
 			m.must(unix.Mkfifo(s.CacheFile, 0o600))
 		}, all},
+		{"answers of an earlier form", func(m *machine, s *Sources) { m.asEarlierVersionsKept(s.CacheFile) }, [3]int{1, 0, 1}},
 		{"file is not this one's", func(_ *machine, s *Sources) { s.CacheFile += ".other" }, all},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,6 +89,28 @@ func TestKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asEarlierVersionsKept has a file of kept answers say states as earlier versions did:
+// in a word, under numbers that are reserved now.
+func (m *machine) asEarlierVersionsKept(path string) {
+	m.t.Helper()
+	content, err := os.ReadFile(path)
+	m.must(err)
+	var all map[string]answer
+	m.must(json.Unmarshal(content, &all))
+	for name, number := range map[string]protowire.Number{"hypervisors.kvm.trial": 5, "vmms.qemu": 6} {
+		a, there := all[name]
+		if !there {
+			m.t.Fatalf("%s is not kept", name)
+		}
+		a.Message = protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), "works")
+		a.Sum = a.sum(name)
+		all[name] = a
+	}
+	content, err = json.Marshal(all)
+	m.must(err)
+	m.must(os.WriteFile(path, content, 0o600))
 }
 
 // replaced is a file's content with something replaced in it.
@@ -155,7 +180,7 @@ func TestForeign(t *testing.T) {
 	before, err := os.ReadFile(s.CacheFile)
 	m.must(err)
 	s.ThisMachine = false
-	if state := m.collect(s).GetVmms()[0].GetState(); state != "" {
+	if state := m.collect(s).GetVmms()[0].GetState(); state != capabilitiesv1.State_STATE_UNSPECIFIED {
 		t.Errorf("a VMM of this machine is %q on another", state)
 	}
 	if after, err := os.ReadFile(s.CacheFile); err != nil || string(after) != string(before) {

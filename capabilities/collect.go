@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor/nodedevice"
 	"github.com/vmlet/vmlet/internal/fingerprint"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
@@ -78,8 +79,8 @@ func (c *collection) miss(facts ...*capabilitiesv1.UnknownFact) {
 	c.unknown = append(c.unknown, facts...)
 }
 
-func (c *collection) missf(fact, format string, args ...any) {
-	c.miss(&capabilitiesv1.UnknownFact{Fact: fact, Reason: fmt.Sprintf(format, args...)})
+func (c *collection) missf(part fact.Path, format string, args ...any) {
+	c.miss(&capabilitiesv1.UnknownFact{Fact: string(part), Reason: fmt.Sprintf(format, args...)})
 }
 
 // host reads the machine's files, and what hangs on them.
@@ -94,7 +95,7 @@ func (c *collection) host(ctx context.Context) {
 	key := newKey("confidential computing", c.Version)
 	key.add("host", c.hostKey)
 	key.add("misc controller", fmt.Sprint(h.Virtualization.Misc))
-	c.doc.ConfidentialComputing = remembered(c, "confidentialComputing", key.String(), func() (*capabilitiesv1.ConfidentialComputing, bool, []string) {
+	c.doc.ConfidentialComputing = remembered(c, string(fact.Confidential), key.String(), func() (*capabilitiesv1.ConfidentialComputing, bool, []string) {
 		found, unknown := confidential.Discover(ctx, c.Roots, h, c.doc.Architecture)
 		c.miss(unknown...)
 		if p := found.GetSevPlatform(); p != nil {
@@ -107,7 +108,7 @@ func (c *collection) host(ctx context.Context) {
 // devices are opened, which can't be done with another machine's.
 func (c *collection) devices(ctx context.Context) {
 	if c.foreign() {
-		c.missf("devices", notOurs)
+		c.missf(fact.Devices, notOurs)
 		return
 	}
 	c.doc.Devices = nodedevice.Discover(ctx, c.Roots)
@@ -131,19 +132,19 @@ func remembered[M any, P interface {
 }
 
 func (c *collection) hypervisor(ctx context.Context, h hypervisor.Hypervisor) *capabilitiesv1.HypervisorCapabilities {
-	part, key := "hypervisors."+h.Name(), c.deviceKey(h)
+	part, key := fact.Hypervisor(h.Name()), c.deviceKey(h)
 	if c.foreign() {
 		c.missf(part, notOurs)
 		return describe(h)
 	}
-	found := remembered(c, part+".trial", key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
+	found := remembered(c, string(part)+".trial", key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
 		s := h.Check(ctx)
 		return foundIn(s), h.Device() != "" && ctx.Err() == nil && lasting(s), nil
 	})
 	if status := statusOf(found); !lasting(status) {
 		c.missf(part, "%s", status.Sentence())
 	}
-	more := remembered(c, part, key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
+	more := remembered(c, string(part), key, func() (*capabilitiesv1.HypervisorCapabilities, bool, []string) {
 		more := new(capabilitiesv1.HypervisorCapabilities)
 		d, ok := hypervisor.As[hypervisor.Discoverer](h)
 		if !ok {
@@ -169,7 +170,7 @@ func (c *collection) deviceKey(h hypervisor.Hypervisor) string {
 }
 
 func (c *collection) vmm(ctx context.Context, v vmm.Program) *capabilitiesv1.VmmCapabilities {
-	part := "vmms." + v.Name()
+	part := fact.VMM(v.Name())
 	if c.foreign() {
 		c.missf(part, notOurs)
 		return &capabilitiesv1.VmmCapabilities{Name: v.Name()}
@@ -177,7 +178,7 @@ func (c *collection) vmm(ctx context.Context, v vmm.Program) *capabilitiesv1.Vmm
 	if f, ok := v.(interface{ Forget() }); ok && c.Refresh {
 		f.Forget()
 	}
-	return remembered(c, part, c.filesKey(v), func() (*capabilitiesv1.VmmCapabilities, bool, []string) {
+	return remembered(c, string(part), c.filesKey(v), func() (*capabilitiesv1.VmmCapabilities, bool, []string) {
 		out, info, err := askVMM(ctx, v)
 		// One that isn't there is no riddle.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -218,12 +219,12 @@ func (c *collection) finish(ctx context.Context) {
 func (c *collection) missAccelerators(v *capabilitiesv1.VmmCapabilities) {
 	for _, a := range v.GetAccelerators() {
 		i := slices.IndexFunc(c.doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
-			return h.GetName() == a.GetHypervisor() && h.GetState() != hypervisor.Unusable.String()
+			return h.GetName() == a.GetHypervisor() && h.GetState() != capabilitiesv1.State_STATE_UNUSABLE
 		})
 		if a.GetUsable() || i < 0 || !slices.Contains(v.GetBuiltAccelerators(), a.GetAccelerator()) {
 			continue
 		}
-		c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor(), "%s", a.GetReason())
+		c.missf(fact.Accelerator(v.GetName(), a.GetHypervisor()), "%s", a.GetReason())
 		if c.doc.GetHypervisors()[i].GetDevice() == "" {
 			c.missHostModels(v, a)
 		}
@@ -235,7 +236,7 @@ func (c *collection) missAccelerators(v *capabilitiesv1.VmmCapabilities) {
 func (c *collection) missHostModels(v *capabilitiesv1.VmmCapabilities, failed *capabilitiesv1.AcceleratorCapabilities) {
 	for _, a := range v.GetAccelerators() {
 		if a.GetUsable() && len(a.GetCpuModels()) > 0 && a.GetHostCpuModel() == nil {
-			c.missf("vmms."+v.GetName()+".accelerators."+a.GetHypervisor()+".hostCpuModel", "%s: %s", failed.GetHypervisor(), failed.GetReason())
+			c.missf(fact.OfAccelerator(v.GetName(), a.GetHypervisor(), fact.HostCPUModel), "%s: %s", failed.GetHypervisor(), failed.GetReason())
 		}
 	}
 }
@@ -247,7 +248,7 @@ func (c *collection) nodeName() string {
 	}
 	name, err := device.Text(c.Roots.ProcPath("sys", "kernel", "hostname"))
 	if err != nil {
-		c.missf("node", "%v", err)
+		c.missf(fact.Node, "%v", err)
 	}
 	return strings.ToValidUTF8(name, "?") // the document takes no other
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -103,10 +102,10 @@ func TestCollectEnds(t *testing.T) {
 }
 
 func TestEqual(t *testing.T) {
-	doc := func(speed uint64, state string) *capabilitiesv1.Capabilities {
+	doc := func(speed uint64, state capabilitiesv1.State) *capabilitiesv1.Capabilities {
 		return &capabilitiesv1.Capabilities{Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: state, InstructionsPerSecond: speed}}}
 	}
-	works, unusable := hypervisor.Works.String(), hypervisor.Unusable.String()
+	works, unusable := capabilitiesv1.State_STATE_WORKS, capabilitiesv1.State_STATE_UNUSABLE
 	if !Equal(doc(1, works), doc(2, works)) {
 		t.Error("the speed of a trial makes a difference")
 	}

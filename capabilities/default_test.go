@@ -5,13 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vmlet/vmlet/hypervisor"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
 // program is a VMM that was tried under hypervisors; those after a "-" it can't use.
 func program(name string, tried ...string) *capabilitiesv1.VmmCapabilities {
-	v := &capabilitiesv1.VmmCapabilities{Name: name, State: StateWorks}
+	v := &capabilitiesv1.VmmCapabilities{Name: name, State: capabilitiesv1.State_STATE_WORKS}
 	for _, h := range tried {
 		under, refused := strings.CutPrefix(h, "-")
 		a := &capabilitiesv1.AcceleratorCapabilities{Hypervisor: under, Usable: !refused}
@@ -26,11 +25,11 @@ func program(name string, tried ...string) *capabilitiesv1.VmmCapabilities {
 // TestChooseDefault: what "auto" stands for follows from what was found, and
 // nothing is tried again for it.
 func TestChooseDefault(t *testing.T) {
-	works, degraded, unusable := hypervisor.Works.String(), hypervisor.Degraded.String(), hypervisor.Unusable.String()
+	works, degraded, unusable := capabilitiesv1.State_STATE_WORKS, capabilitiesv1.State_STATE_DEGRADED, capabilitiesv1.State_STATE_UNUSABLE
 	both := program("qemu", "kvm", "emulation")
 	for _, c := range []struct {
 		name           string
-		kvm, emulation string // states
+		kvm, emulation capabilitiesv1.State
 		configured     string
 		vmms           []*capabilitiesv1.VmmCapabilities
 		foreign        bool
@@ -49,8 +48,8 @@ func TestChooseDefault(t *testing.T) {
 		{name: "with the first VMM, not the second", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{both, program("other", "-kvm", "-emulation")}, want: "kvm qemu", reason: "kvm works"},
 		{name: "faster with the second VMM", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm works"},
 		{name: "as fast with the first VMM", kvm: degraded, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "emulation other", reason: "kvm is degraded"},
-		{name: "the first VMM is not there", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "other", State: StateUnusable, Reason: "gone"}, both}, want: "kvm qemu", reason: "kvm works"},
-		{name: "only one that emulates nothing", kvm: unusable, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: StateUnusable, Reason: "gone"}, program("other", "-kvm")}, want: "emulation qemu", reason: "kvm is unusable"},
+		{name: "the first VMM is not there", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "other", State: capabilitiesv1.State_STATE_UNUSABLE, Reason: "gone"}, both}, want: "kvm qemu", reason: "kvm works"},
+		{name: "only one that emulates nothing", kvm: unusable, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: capabilitiesv1.State_STATE_UNUSABLE, Reason: "gone"}, program("other", "-kvm")}, want: "emulation qemu", reason: "kvm is unusable"},
 		{name: "configured, and only with the second VMM", kvm: works, emulation: works, configured: "kvm", vmms: []*capabilitiesv1.VmmCapabilities{program("other", "-kvm", "emulation"), both}, want: "kvm qemu", reason: "kvm was asked for"},
 		{name: "VMM that was not asked", kvm: works, emulation: works, vmms: []*capabilitiesv1.VmmCapabilities{program("qemu")}, want: "kvm qemu", reason: "kvm works"},
 		{name: "no VMM", kvm: works, emulation: works, want: "kvm ", reason: "kvm works"},

@@ -17,7 +17,7 @@ func TestMissHostModels(t *testing.T) {
 		{nil, []string{"vmms.qemu.accelerators.emulation", "vmms.qemu.accelerators.kvm.hostCpuModel"}},
 		{&capabilitiesv1.HostCpuModel{Name: "Haswell"}, []string{"vmms.qemu.accelerators.emulation"}},
 	} {
-		c := &collection{doc: &capabilitiesv1.Capabilities{Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: "works"}, {Name: "kvm", Device: "/dev/kvm", State: "works"}}}}
+		c := &collection{doc: &capabilitiesv1.Capabilities{Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: capabilitiesv1.State_STATE_WORKS}, {Name: "kvm", Device: "/dev/kvm", State: capabilitiesv1.State_STATE_WORKS}}}}
 		c.missAccelerators(&capabilitiesv1.VmmCapabilities{Name: "qemu", BuiltAccelerators: []string{"kvm", "tcg"}, Accelerators: []*capabilitiesv1.AcceleratorCapabilities{
 			{Hypervisor: "emulation", Accelerator: "tcg", Reason: "it hung"},
 			{Hypervisor: "kvm", Accelerator: "kvm", Usable: true, CpuModels: models, HostCpuModel: test.host},

@@ -2,58 +2,60 @@ package capabilities
 
 import (
 	"cmp"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // hostFacts says of which fact the files below a path tell. The longest path
 // that fits counts.
-func hostFacts(roots sysfs.Roots) map[string]string {
-	return map[string]string{
-		roots.SysPath("kernel", "mm", "ksm"):                         "host.ksm",
-		roots.SysPath("kernel", "mm", "hugepages"):                   "host.hugePages",
-		roots.SysPath("kernel", "mm", "transparent_hugepage"):        "host.transparentHugePages",
-		roots.SysPath("devices", "system", "node"):                   "host.numaNodes",
-		roots.SysPath("devices", "system", "cpu"):                    "host.cpu",
-		roots.SysPath("devices", "system", "cpu", "vulnerabilities"): "host.vulnerabilities",
-		roots.SysPath("devices", "system", "clocksource"):            "host.clocksource",
-		roots.SysPath("kernel", "iommu_groups"):                      "host.iommuGroups",
-		roots.SysPath("module"):                                      "host.nested",
-		roots.SysPath("module", "vfio"):                              "host.vfio",
-		roots.ProcPath("sys", "kernel", "sched_rt_runtime_us"):       "host.realtime",
-		roots.ProcPath("sys", "kernel", "osrelease"):                 "host.kernelRelease",
-		roots.ProcPath("meminfo"):                                    "host.memory",
-		roots.ProcPath("cpuinfo"):                                    "host.cpu",
-		roots.SysPath():                                              "host",
-		roots.ProcPath():                                             "host",
+func hostFacts(roots sysfs.Roots) map[string]fact.Path {
+	return map[string]fact.Path{
+		roots.SysPath("kernel", "mm", "ksm"):                         fact.HostKSM,
+		roots.SysPath("kernel", "mm", "hugepages"):                   fact.HostHugePages,
+		roots.SysPath("kernel", "mm", "transparent_hugepage"):        fact.HostTransparentHugePages,
+		roots.SysPath("devices", "system", "node"):                   fact.HostNUMANodes,
+		roots.SysPath("devices", "system", "cpu"):                    fact.HostCPU,
+		roots.SysPath("devices", "system", "cpu", "vulnerabilities"): fact.HostVulnerabilities,
+		roots.SysPath("devices", "system", "clocksource"):            fact.HostClocksource,
+		roots.SysPath("kernel", "iommu_groups"):                      fact.HostIOMMUGroups,
+		roots.SysPath("module"):                                      fact.HostNested,
+		roots.SysPath("module", "vfio"):                              fact.HostVFIO,
+		roots.ProcPath("sys", "kernel", "sched_rt_runtime_us"):       fact.HostRealtime,
+		roots.ProcPath("sys", "kernel", "osrelease"):                 fact.HostKernelRelease,
+		roots.ProcPath("meminfo"):                                    fact.HostMemory,
+		roots.ProcPath("cpuinfo"):                                    fact.HostCPU,
+		roots.SysPath():                                              fact.Host,
+		roots.ProcPath():                                             fact.Host,
 	}
 }
 
 // hostUnknown says which facts of the machine are missing, one entry a fact.
 func hostUnknown(h *sysfs.Host, roots sysfs.Roots) []*capabilitiesv1.UnknownFact {
 	facts := hostFacts(roots)
-	reasons := map[string][]string{}
+	reasons := map[fact.Path][]string{}
 	for _, n := range h.Notes {
-		if fact := factOf(n.Path, facts); fact != "" {
-			reasons[fact] = append(reasons[fact], n.Path+": "+n.Message)
+		if of := factOf(n.Path, facts); of != "" {
+			reasons[of] = append(reasons[of], n.Path+": "+n.Message)
 		}
 	}
-	missing := func(fact string, isMissing bool, reason string) {
-		if isMissing && len(reasons[fact]) == 0 && len(reasons["host"]) == 0 {
-			reasons[fact] = []string{reason}
+	missing := func(part fact.Path, isMissing bool, reason string) {
+		if isMissing && len(reasons[part]) == 0 && len(reasons[fact.Host]) == 0 {
+			reasons[part] = []string{reason}
 		}
 	}
-	missing("host.ksm", h.Memory.KSM == nil && !withoutKSM(h, roots), roots.SysPath("kernel", "mm", "ksm", "run")+" is not there")
-	missing("host.realtime", h.Kernel.RealtimeRuntime == nil, roots.ProcPath("sys", "kernel", "sched_rt_runtime_us")+" is not there")
+	missing(fact.HostKSM, h.Memory.KSM == nil && !withoutKSM(h, roots), roots.SysPath("kernel", "mm", "ksm", "run")+" is not there")
+	missing(fact.HostRealtime, h.Kernel.RealtimeRuntime == nil, roots.ProcPath("sys", "kernel", "sched_rt_runtime_us")+" is not there")
 	// Where there is no KVM there is nothing that could be nested.
-	missing("host.nested", h.Virtualization.Nested == nil && there(roots.DevPath("kvm")), "no module that is loaded has the parameter nested")
+	missing(fact.HostNested, h.Virtualization.Nested == nil && there(roots.DevPath("kvm")), "no module that is loaded has the parameter nested")
 	var out []*capabilitiesv1.UnknownFact
-	for fact, why := range reasons {
-		out = append(out, &capabilitiesv1.UnknownFact{Fact: fact, Reason: someOf(why)})
+	for part, why := range reasons {
+		out = append(out, &capabilitiesv1.UnknownFact{Fact: string(part), Reason: someOf(why)})
 	}
 	return sortFacts(out)
 }
@@ -71,14 +73,14 @@ func there(path string) bool {
 
 // factOf is the fact that a file tells of; empty: none of the document's. What
 // the files of one device say (PCI, USB) is not in it.
-func factOf(path string, facts map[string]string) string {
+func factOf(path string, facts map[string]fact.Path) fact.Path {
 	for at := path; ; at = filepath.Dir(at) {
-		fact, ok := facts[at]
+		part, ok := facts[at]
 		switch {
-		case ok && fact == "host" && at != path:
+		case ok && part == fact.Host && at != path:
 			return ""
 		case ok:
-			return fact
+			return part
 		case at == filepath.Dir(at):
 			return ""
 		}

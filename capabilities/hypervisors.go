@@ -17,7 +17,7 @@ import (
 // foundIn is what a Status says, as the document has it.
 func foundIn(s hypervisor.Status) *capabilitiesv1.HypervisorCapabilities {
 	return &capabilitiesv1.HypervisorCapabilities{
-		State: s.Level.String(), Reason: s.Reason, Remedy: s.Remedy, Errno: device.ErrnoName(s.Errno),
+		State: s.Level.State(), Reason: s.Reason, Remedy: s.Remedy, Errno: device.ErrnoName(s.Errno),
 		Limitations: s.Limits, CpuQuirks: s.CPUQuirks, InstructionsPerSecond: s.InstructionsPerSecond,
 	}
 }
@@ -44,7 +44,7 @@ func statusOf(c *capabilitiesv1.HypervisorCapabilities) hypervisor.Status {
 		Limits: c.GetLimitations(), CPUQuirks: c.GetCpuQuirks(), InstructionsPerSecond: c.GetInstructionsPerSecond(),
 	}
 	for _, l := range []hypervisor.Level{hypervisor.Works, hypervisor.Degraded} {
-		if c.GetState() == l.String() {
+		if c.GetState() == l.State() {
 			s.Level = l
 		}
 	}
@@ -109,7 +109,7 @@ func defaultVMM(ctx context.Context, s Sources, vmms []*capabilitiesv1.VmmCapabi
 	pair, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
 		for _, v := range vmms {
 			var err error
-			if v.GetState() == StateUnusable {
+			if v.GetState() == capabilitiesv1.State_STATE_UNUSABLE {
 				err = errors.New(v.GetReason())
 			}
 			if !yield(on.Candidate(ctx, v.GetName(), v, err)) {

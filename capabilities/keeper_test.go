@@ -110,7 +110,7 @@ func TestKeeperGivenUp(t *testing.T) {
 	if _, _, err := known.Choose(ctx, "kvm", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error %v", err)
 	}
-	if state := m.document(k).GetHypervisors()[0].GetState(); state != "works" {
+	if state := m.document(k).GetHypervisors()[0].GetState(); state != capabilitiesv1.State_STATE_WORKS {
 		t.Errorf("kvm is %q", state)
 	}
 }
@@ -218,7 +218,9 @@ func TestWatch(t *testing.T) {
 
 	m.kvm.set(hypervisor.Status{Level: hypervisor.Works})
 	m.write("dev/kvm", "")
-	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "works" })
+	w.until(func(doc *capabilitiesv1.Capabilities) bool {
+		return doc.GetHypervisors()[0].GetState() == capabilitiesv1.State_STATE_WORKS
+	})
 
 	for version, file := range map[string]string{"11.0.0": "bin/qemu", "12.0.0": "lib/behind"} {
 		m.qemu.mu.Lock()
@@ -231,11 +233,15 @@ func TestWatch(t *testing.T) {
 	// A folder that wasn't there, and a device in it.
 	m.must(os.RemoveAll(m.path("dev/net")))
 	m.write("dev/net/tun", "")
-	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetDevices()[2].GetState() == "unusable" }) // a file is no device
+	w.until(func(doc *capabilitiesv1.Capabilities) bool {
+		return doc.GetDevices()[2].GetState() == capabilitiesv1.State_STATE_UNUSABLE
+	}) // a file is no device
 
 	m.kvm.set(refused(unix.ENOENT))
 	m.must(os.Remove(m.path("dev/kvm")))
-	w.until(func(doc *capabilitiesv1.Capabilities) bool { return doc.GetHypervisors()[0].GetState() == "unusable" })
+	w.until(func(doc *capabilitiesv1.Capabilities) bool {
+		return doc.GetHypervisors()[0].GetState() == capabilitiesv1.State_STATE_UNUSABLE
+	})
 }
 
 // TestWatchBlind: where the kernel gives no inotify it is said, and the machine is

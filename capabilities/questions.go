@@ -2,9 +2,11 @@ package capabilities
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"strings"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 )
 
 // Answers are what a document says to single questions. A hypervisor or VMM
@@ -30,12 +32,12 @@ func (e *NotHereError) Error() string {
 
 // NotAskedError: it is there and could not be asked.
 type NotAskedError struct {
-	// Fact as capabilitiesv1.UnknownFact names it.
-	Fact   string
+	// Fact of the document.
+	Fact   fact.Path
 	Reason string
 }
 
-func (e *NotAskedError) Error() string { return e.Fact + " is not known: " + e.Reason }
+func (e *NotAskedError) Error() string { return string(e.Fact) + " is not known: " + e.Reason }
 
 // HypervFeatures are the Hyper-V enlightenments that guests can have, sorted.
 func (a Answers) HypervFeatures(hypervisor string) ([]string, error) {
@@ -43,7 +45,7 @@ func (a Answers) HypervFeatures(hypervisor string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.GetHypervFeatures(), a.known("hypervisors."+h.GetName(), "hypervFeatures")
+	return h.GetHypervFeatures(), a.known(fact.Hypervisor(h.GetName()), fact.OfHypervisor(h.GetName(), fact.HypervFeatures))
 }
 
 // TSC is that of guests; zero where they have none, or of unknown frequency.
@@ -53,7 +55,7 @@ func (a Answers) TSC(hypervisor string) (*capabilitiesv1.TscInfo, error) {
 		return nil, err
 	}
 	if h.GetTsc() == nil {
-		return new(capabilitiesv1.TscInfo), a.known("hypervisors."+h.GetName(), "tsc")
+		return new(capabilitiesv1.TscInfo), a.known(fact.Hypervisor(h.GetName()), fact.OfHypervisor(h.GetName(), fact.TSC))
 	}
 	return h.GetTsc(), nil
 }
@@ -84,7 +86,7 @@ func (a Answers) HostCPUModel(hypervisor, vmm string) (*capabilitiesv1.HostCpuMo
 		return nil, err
 	}
 	if acc.GetHostCpuModel() == nil {
-		return nil, a.unknown(acceleratorPart(acc, a.vmmName(vmm))+".hostCpuModel", "the VMM doesn't tell it")
+		return nil, a.unknown(fact.OfAccelerator(a.vmmName(vmm), acc.GetHypervisor(), fact.HostCPUModel), "the VMM doesn't tell it")
 	}
 	return acc.GetHostCpuModel(), nil
 }
@@ -99,7 +101,7 @@ func (a Answers) CPUFeatures(hypervisor, vmm string) ([]string, error) {
 func (a Answers) Confidential() (*capabilitiesv1.ConfidentialComputing, error) {
 	c := a.Document.GetConfidentialComputing()
 	if c == nil {
-		return nil, a.unknown("confidentialComputing", "it was not asked")
+		return nil, a.unknown(fact.Confidential, "it was not asked")
 	}
 	return c, nil
 }
@@ -111,12 +113,12 @@ func (a Answers) hypervisor(name string) (*capabilitiesv1.HypervisorCapabilities
 	var known []string
 	for _, h := range a.Document.GetHypervisors() {
 		if h.GetName() == name {
-			return h, a.usable("hypervisors."+name, h.GetState(), h.GetReason(), h.GetRemedy())
+			return h, a.usable(fact.Hypervisor(name), h.GetState(), h.GetReason(), h.GetRemedy())
 		}
 		known = append(known, h.GetName())
 	}
 	if name == "" && len(known) > 0 {
-		return nil, &NotAskedError{"defaultHypervisor", a.Document.GetDefaultHypervisorReason()}
+		return nil, &NotAskedError{fact.DefaultHypervisor, a.Document.GetDefaultHypervisorReason()}
 	}
 	return nil, &NotHereError{"hypervisor", name, known}
 }
@@ -133,7 +135,7 @@ func (a Answers) vmm(name string) (*capabilitiesv1.VmmCapabilities, error) {
 	var known []string
 	for _, v := range a.Document.GetVmms() {
 		if v.GetName() == name {
-			return v, a.usable("vmms."+name, v.GetState(), v.GetReason(), v.GetRemedy())
+			return v, a.usable(fact.VMM(name), v.GetState(), v.GetReason(), v.GetRemedy())
 		}
 		known = append(known, v.GetName())
 	}
@@ -150,7 +152,7 @@ func (a Answers) accelerator(hypervisor, vmm string) (*capabilitiesv1.Accelerato
 	if err != nil {
 		return nil, err
 	}
-	part := "vmms." + v.GetName() + ".accelerators." + h.GetName()
+	part := fact.Accelerator(v.GetName(), h.GetName())
 	for _, acc := range v.GetAccelerators() {
 		if acc.GetHypervisor() != h.GetName() {
 			continue
@@ -163,41 +165,37 @@ func (a Answers) accelerator(hypervisor, vmm string) (*capabilitiesv1.Accelerato
 	return nil, a.unknown(part, v.GetName()+" was not tried under "+h.GetName())
 }
 
-func acceleratorPart(acc *capabilitiesv1.AcceleratorCapabilities, vmm string) string {
-	return "vmms." + vmm + ".accelerators." + acc.GetHypervisor()
-}
-
 // usable is nil for what works, if only so far.
-func (a Answers) usable(fact, state, reason, remedy string) error {
+func (a Answers) usable(part fact.Path, state capabilitiesv1.State, reason, remedy string) error {
 	switch state {
-	case StateWorks, "degraded":
+	case capabilitiesv1.State_STATE_WORKS, capabilitiesv1.State_STATE_DEGRADED:
 		return nil
-	case "":
-		return a.unknown(fact, "it was not asked")
+	case capabilitiesv1.State_STATE_UNSPECIFIED:
+		return a.unknown(part, "it was not asked")
 	}
 	if remedy != "" {
 		reason += ": " + remedy
 	}
-	return &NotAskedError{fact, reason}
+	return &NotAskedError{part, reason}
 }
 
 // unknown is the error for a fact that is missing, with the document's reason
 // where it has one.
-func (a Answers) unknown(fact, otherwise string) error {
+func (a Answers) unknown(part fact.Path, otherwise string) error {
 	for _, u := range a.Document.GetUnknown() {
-		if u.GetFact() == fact {
-			return &NotAskedError{fact, u.GetReason()}
+		if u.GetFact() == string(part) {
+			return &NotAskedError{part, u.GetReason()}
 		}
 	}
-	return &NotAskedError{fact, otherwise}
+	return &NotAskedError{part, otherwise}
 }
 
-// known is nil unless the document says that a fact, or all of its part, could
+// known is nil unless the document says that a part, or all of what it is of, could
 // not be asked.
-func (a Answers) known(part, fact string) error {
+func (a Answers) known(whole, part fact.Path) error {
 	for _, u := range a.Document.GetUnknown() {
-		if u.GetFact() == part || u.GetFact() == part+"."+fact {
-			return &NotAskedError{part + "." + fact, u.GetReason()}
+		if u.GetFact() == string(whole) || u.GetFact() == string(part) {
+			return &NotAskedError{part, u.GetReason()}
 		}
 	}
 	return nil

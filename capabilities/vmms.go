@@ -8,12 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// States of a VMM.
-const (
-	StateWorks    = "works"
-	StateUnusable = "unusable"
-)
-
 // inFolders is the pattern of what matters in a folder among those files:
 // firmware descriptors.
 const inFolders = "*.json"
@@ -36,7 +30,7 @@ func askVMM(ctx context.Context, v vmm.Program) (*capabilitiesv1.VmmCapabilities
 	info, err := v.Info(ctx)
 	if err != nil {
 		return &capabilitiesv1.VmmCapabilities{
-			Name: v.Name(), Binary: vmm.BinaryIn(err), State: StateUnusable, Reason: err.Error(), Remedy: cmp.Or(vmm.Remedy(v.Name(), err), strangeRemedy),
+			Name: v.Name(), Binary: vmm.BinaryIn(err), State: capabilitiesv1.State_STATE_UNUSABLE, Reason: err.Error(), Remedy: cmp.Or(vmm.Remedy(v.Name(), err), strangeRemedy),
 		}, info, err
 	}
 	out := new(capabilitiesv1.VmmCapabilities)
@@ -45,6 +39,6 @@ func askVMM(ctx context.Context, v vmm.Program) (*capabilitiesv1.VmmCapabilities
 	}
 	// What the agent goes by counts. The reason of one that works is for what it can't do.
 	out.Name, out.Version, out.Binary, out.LazyRestore = v.Name(), info.Version, info.Binary, info.LazyRestore
-	out.State, out.Remedy = StateWorks, ""
+	out.State, out.Remedy = capabilitiesv1.State_STATE_WORKS, ""
 	return out, info, nil
 }

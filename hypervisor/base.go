@@ -1,6 +1,7 @@
 package hypervisor
 
 import (
+	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -24,9 +25,9 @@ func (Base) Device() string { return "" }
 // virtio-net and of virtio-vsock.
 func (Base) DeviceRequests() []DeviceRequest {
 	return []DeviceRequest{
-		{Resource: "devices.kubevirt.io/tun", Path: "/dev/net/tun", Optional: true},
-		{Resource: "devices.kubevirt.io/vhost-net", Path: "/dev/vhost-net", Optional: true},
-		{Resource: "devices.kubevirt.io/vhost-vsock", Path: "/dev/vhost-vsock", Optional: true},
+		{Resource: contract.ResourceTUN, Path: "/dev/net/tun", Optional: true},
+		{Resource: contract.ResourceVhostNet, Path: "/dev/vhost-net", Optional: true},
+		{Resource: contract.ResourceVhostVsock, Path: "/dev/vhost-vsock", Optional: true},
 	}
 }
 

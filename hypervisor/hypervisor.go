@@ -64,15 +64,23 @@ const (
 	Works
 )
 
-// String returns unusable, degraded or works.
-func (l Level) String() string {
+// State returns the level as the capabilities document has it.
+func (l Level) State() capabilitiesv1.State {
 	switch l {
 	case Unusable:
-		return "unusable"
+		return capabilitiesv1.State_STATE_UNUSABLE
 	case Degraded:
-		return "degraded"
+		return capabilitiesv1.State_STATE_DEGRADED
 	case Works:
-		return "works"
+		return capabilitiesv1.State_STATE_WORKS
+	}
+	return capabilitiesv1.State_STATE_UNSPECIFIED
+}
+
+// String returns unusable, degraded or works.
+func (l Level) String() string {
+	if word := l.State().Word(); word != "" {
+		return word
 	}
 	return fmt.Sprintf("level %d", int(l))
 }

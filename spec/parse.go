@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vmlet/vmlet/internal/strictyaml"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // MaxSize is the most bytes that Parse reads. Cloud-init's user-data is the
@@ -94,7 +94,7 @@ func Marshal(spec *specv1.VirtualMachineSpec) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing a specification: %w", err)
 	}
-	out, err := sigsyaml.JSONToYAML(encoded)
+	out, err := strictyaml.FromJSON(encoded)
 	if err != nil {
 		return nil, fmt.Errorf("writing a specification: %w", err)
 	}

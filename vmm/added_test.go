@@ -47,7 +47,7 @@ func (s Sample) Info(ctx context.Context) (vmm.Info, error) {
 		return vmm.Info{}, fmt.Errorf("%s: its version is %.40q, want \"sample N\"", s.Binary, out)
 	}
 	return vmm.Info{Name: s.Name(), Version: version, Binary: s.Binary, Capabilities: &capabilitiesv1.VmmCapabilities{
-		Name: s.Name(), Version: version, Binary: s.Binary, State: "works", SnapshotKinds: []string{"eager"},
+		Name: s.Name(), Version: version, Binary: s.Binary, State: capabilitiesv1.State_STATE_WORKS, SnapshotKinds: []string{"eager"},
 		Accelerators: []*capabilitiesv1.AcceleratorCapabilities{{Hypervisor: "kvm", Accelerator: "kvm", Usable: true}},
 	}}, nil
 }

@@ -19,11 +19,11 @@ import (
 func TestAddedDocument(t *testing.T) {
 	doctest.Compare(t, "../docs/adding-a-vmm.md", "added_test.go", regexp.MustCompile(`(?m)^func \(s? ?Sample\) .*$`))
 	for path, line := range map[string]string{
-		"../agent/config/sources.go":       "cloudhypervisor.New(cloudhypervisor.Config{",
-		"../cmd/vmlet-shim/main.go":        "chdriver.CloudHypervisor{},",
-		"../spec/values.go":                "func vmms() []string",
-		"../test/e2e/target_test.go":       "ofCloudHypervisor(t)",
-		"../cmd/vmlet/internal/cli/run.go": `fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")`,
+		"../capabilities/sources/sources.go": "cloudhypervisor.New(cloudhypervisor.Config{",
+		"../cmd/vmlet-shim/main.go":          "chdriver.CloudHypervisor{},",
+		"../spec/values.go":                  "func vmms() []string",
+		"../test/e2e/target_test.go":         "ofCloudHypervisor(t)",
+		"../cmd/vmlet/internal/cli/run.go":   `fixed(cmd, "vmm", "auto", "qemu", "cloud-hypervisor")`,
 	} {
 		if !strings.Contains(doctest.Read(t, path), line) {
 			t.Errorf("%s no longer has %q: put docs/adding-a-vmm.md right", path, line)

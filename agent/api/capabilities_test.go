@@ -66,7 +66,7 @@ func TestCapabilitiesService(t *testing.T) {
 	for _, refresh := range []bool{false, true} {
 		got, err := c.GetCapabilities(ctx, &capabilitiesv1.GetCapabilitiesRequest{Refresh: refresh})
 		doc := got.GetCapabilities()
-		if err != nil || doc.GetNode() != "made-up" || doc.GetDefaultHypervisor() != "kvm" || doc.GetHypervisors()[0].GetState() != "works" {
+		if err != nil || doc.GetNode() != "made-up" || doc.GetDefaultHypervisor() != "kvm" || doc.GetHypervisors()[0].GetState() != capabilitiesv1.State_STATE_WORKS {
 			t.Fatalf("%v, %v", doc, err)
 		}
 	}

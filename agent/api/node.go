@@ -152,7 +152,7 @@ func (s *NodeService) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*n
 	for _, h := range s.Node.Hypervisors.All() {
 		status := h.Check(ctx)
 		out.Hypervisors = append(out.Hypervisors, &nodev1.HypervisorStatus{
-			Name: h.Name(), Level: status.Level.String(), Reason: status.Sentence(),
+			Name: h.Name(), State: status.Level.State(), Reason: status.Sentence(),
 		})
 	}
 	for _, v := range s.Node.VMMs {

@@ -8,20 +8,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/vmlet/vmlet/agent/endpoints"
-	"github.com/vmlet/vmlet/capabilities/hostdevice"
-	"github.com/vmlet/vmlet/hypervisor/profile"
-	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/internal/strictyaml"
-	"github.com/vmlet/vmlet/sysfs"
 )
 
-// The folders of an agent that is told no other.
+// The run folder of an agent that is told no other, beside sources.DefaultStateDir.
 const (
-	DefaultStateDir = "/var/lib/vmlet"
-	DefaultRunDir   = "/run/vmlet"
+	DefaultRunDir = "/run/vmlet"
 	// SocketName is the API's socket in the run folder.
 	SocketName = "vmlet.sock"
 )
@@ -29,7 +25,7 @@ const (
 // Config is what an agent is told: the content of its configuration file. The
 // zero Config, completed by Run, is a good one.
 type Config struct {
-	// StateDir keeps what survives a reboot; default DefaultStateDir.
+	// StateDir keeps what survives a reboot; default sources.DefaultStateDir.
 	StateDir string `yaml:"stateDir"`
 	// RunDir keeps what does not; default DefaultRunDir.
 	RunDir string `yaml:"runDir"`
@@ -41,26 +37,14 @@ type Config struct {
 	// Shim is the path of vmlet-shim; default: beside the running program.
 	Shim string `yaml:"shim"`
 
-	QEMU            QEMUConfig            `yaml:"qemu"`
-	CloudHypervisor CloudHypervisorConfig `yaml:"cloudHypervisor"`
-	Users           UserRange             `yaml:"users"`
-	RAM             RAMConfig             `yaml:"ram"`
-	HugePages       []HugePageDir         `yaml:"hugePages"`
-	Cgroup          CgroupConfig          `yaml:"cgroup"`
+	// Config of the sources is what the node can do, which other programs find out, too.
+	sources.Config `yaml:",inline"`
 
-	// VMMs are their names in the order in which "auto" prefers them; those that it
-	// doesn't have come after them. Default: vmlet's order, QEMU first.
-	VMMs []string `yaml:"vmms"`
-	// Hypervisor is that of specifications which name none; default: the first
-	// that works, as "auto" has it. An unknown name is kvm, with a warning.
-	Hypervisor string `yaml:"hypervisor"`
-	// VirtualizationProfile names the parts of the stack; default: vmlet's own.
-	VirtualizationProfile profile.Profile `yaml:"virtualizationProfile"`
-	// ObsoleteCPUModels are not offered, as KubeVirt has them: true adds a model
-	// to those that are obsolete by themselves (ObsoleteModels), false takes one away.
-	ObsoleteCPUModels map[string]bool `yaml:"obsoleteCPUModels"`
-	// PermittedHostDevices may be given to guests; default: none.
-	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
+	Users     UserRange     `yaml:"users"`
+	RAM       RAMConfig     `yaml:"ram"`
+	HugePages []HugePageDir `yaml:"hugePages"`
+	Cgroup    CgroupConfig  `yaml:"cgroup"`
+
 	// HotplugFolders are absolute paths of folders from which VMs that run may be given
 	// disks, where the VMM is fenced in when it starts (cloud-hypervisor); default: none.
 	HotplugFolders []string `yaml:"hotplugFolders"`
@@ -80,31 +64,6 @@ type Config struct {
 	Log *slog.Logger `yaml:"-"`
 	// Ready, if set, is called once the API is served and every VM adopted.
 	Ready func() `yaml:"-"`
-}
-
-// QEMUConfig says which QEMU is used.
-type QEMUConfig struct {
-	// Binary is its absolute path; default /usr/bin/qemu-system-ARCH.
-	Binary string `yaml:"binary"`
-}
-
-// CloudHypervisorConfig says which cloud-hypervisor is used.
-type CloudHypervisorConfig struct {
-	// Binary is its absolute path; default: /usr/local/bin/cloud-hypervisor,
-	// else that in /usr/bin.
-	Binary string `yaml:"binary"`
-	// Firmware is the absolute path of what boots VMs from their disks: the
-	// program's own build of edk2 (CLOUDHV.fd), or rust-hypervisor-firmware.
-	// Default: the first that is there of cloudhypervisor.DefaultFirmware.
-	Firmware string `yaml:"firmware"`
-}
-
-// firmware is a list of one; nil: the default.
-func (c CloudHypervisorConfig) firmware() []string {
-	if c.Firmware == "" {
-		return nil
-	}
-	return []string{c.Firmware}
 }
 
 // UserRange is a range of user ids, and of group ids of the same numbers, of
@@ -170,16 +129,10 @@ func (c Config) Complete() (Config, error) {
 			*field = value
 		}
 	}
-	or(&c.StateDir, DefaultStateDir)
+	or(&c.StateDir, sources.DefaultStateDir)
 	or(&c.RunDir, DefaultRunDir)
 	or(&c.Socket, filepath.Join(c.RunDir, SocketName))
-	or(&c.QEMU.Binary, "/usr/bin/qemu-system-"+qemuArch(runtime.GOARCH))
-	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok {
-		or(&c.Hypervisor, h)
-	}
-	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
-		c.VMMs = []string{v}
-	}
+	c.Config = c.Config.Complete()
 	or(&c.RAM.Size, "90%")
 	or(&c.RAM.Huge, "never")
 	if c.Shim == "" {
@@ -203,13 +156,7 @@ func (c Config) Complete() (Config, error) {
 	return c, nil
 }
 
-// qemuArch is QEMU's name for one of Go's architectures.
-func qemuArch(arch string) string {
-	switch arch {
-	case "amd64":
-		return "x86_64"
-	case "arm64":
-		return "aarch64"
-	}
-	return arch
+// OwnSources are those of a completed configuration on this machine.
+func (c Config) OwnSources() capabilities.Sources {
+	return c.Sources(sources.Options{KeepIn: c.StateDir, Version: c.Version, Log: c.Log})
 }

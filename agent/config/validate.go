@@ -5,13 +5,18 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 
-	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/unixsocket"
-	"github.com/vmlet/vmlet/sysfs"
 )
+
+// Check reports every fault of a configuration, and runs nothing.
+func (c Config) Check() error {
+	c, err := c.Complete()
+	if err != nil {
+		return err
+	}
+	return c.Validate()
+}
 
 // Validate reports every fault of a completed configuration.
 func (c Config) Validate() error {
@@ -20,24 +25,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("configuration: "+key+": "+format, args...))
 	}
 	paths := []struct{ key, path string }{
-		{"stateDir", c.StateDir}, {"runDir", c.RunDir}, {"socket", c.Socket}, {"shim", c.Shim}, {"qemu.binary", c.QEMU.Binary},
-	}
-	for _, p := range []struct{ key, path string }{
-		{"cloudHypervisor.binary", c.CloudHypervisor.Binary}, {"cloudHypervisor.firmware", c.CloudHypervisor.Firmware},
-	} {
-		if p.path != "" {
-			paths = append(paths, p)
-		}
-	}
-	known := c.vmmNames()
-	for i, name := range c.VMMs {
-		key := fmt.Sprintf("vmms[%d]", i)
-		switch {
-		case !slices.Contains(known, name):
-			fault(key, "%.80q is no VMM: choose among %s", name, strings.Join(known, ", "))
-		case slices.Contains(c.VMMs[:i], name):
-			fault(key, "%s is there twice", name)
-		}
+		{"stateDir", c.StateDir}, {"runDir", c.RunDir}, {"socket", c.Socket}, {"shim", c.Shim},
 	}
 	for i, h := range c.HugePages {
 		paths = append(paths, struct{ key, path string }{fmt.Sprintf("hugePages[%d].path", i), h.Path})
@@ -68,8 +56,7 @@ func (c Config) Validate() error {
 	if p := c.Cgroup.Parent; p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/") {
 		fault("cgroup.parent", "%q: an absolute path from the root of the cgroups, and not the root: /vmlet", p)
 	}
-	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
-	c.PermittedHostDevices.Validate(fault)
+	c.Config.Validate(fault)
 	c.validateHotplugFolders(fault)
 	c.validateDevicePlugins(fault)
 	c.Endpoints.Validate(func(key, format string, args ...any) { fault("endpoints."+key, format, args...) })

@@ -29,7 +29,7 @@ type Complaint struct {
 // About takes how it went.
 func (c *Complaint) About(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return // a reflector begins anew
+		return // the reflector lists again by itself
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	eventsAtOnce  = 20
 	eventsEach    = 30 * time.Second // one more
 	eventsWaiting = 64               // while the API server can't be reached
-	eventRepeat   = 10 * time.Minute // the same again is not told before
-	eventsKnown   = 256              // of which that is known
+	eventRepeat   = 10 * time.Minute // until the same event is written again
+	eventsKnown   = 256              // how many events are remembered for that
 	eventTimeout  = 30 * time.Second
 	maxEventText  = 1024 // what the API server takes of a message, in bytes
 )
@@ -44,11 +44,11 @@ type Events struct {
 
 	mu     sync.Mutex
 	bound  *rate.Limiter
-	before map[string]time.Time // when what was told
+	before map[string]time.Time // when each event was last written
 }
 
-// NewEvents makes one that writes while Run runs. instance is who reports: a
-// pod's name.
+// NewEvents makes one that writes while Run runs. instance is the reporting one of
+// the controller's instances: the pod's name.
 func NewEvents(client *Client, instance string, log *slog.Logger) *Events {
 	return &Events{
 		client: client, log: log, instance: instance, now: time.Now, queue: make(chan *corev1.Event, eventsWaiting),
@@ -60,10 +60,10 @@ func NewEvents(client *Client, instance string, log *slog.Logger) *Events {
 // not be reached for too long or refused them.
 func (e *Events) Dropped() uint64 { return e.dropped.Load() }
 
-// Tell has an event written about an object: kind is corev1.EventTypeNormal or
+// Event queues an event about an object: kind is corev1.EventTypeNormal or
 // EventTypeWarning, reason a word in CamelCase, and text a sentence that says what
-// to do. Without a client (e is nil) nobody is told.
-func (e *Events) Tell(about corev1.ObjectReference, kind, reason, text string) {
+// to do. On a nil Events it does nothing.
+func (e *Events) Event(about corev1.ObjectReference, kind, reason, text string) {
 	if e == nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (e *Events) Tell(about corev1.ObjectReference, kind, reason, text string) {
 		return
 	}
 	select {
-	case e.queue <- e.event(about, kind, reason, text):
+	case e.queue <- e.object(about, kind, reason, text):
 	default:
 		e.dropped.Add(1)
 	}
@@ -102,7 +102,7 @@ func (e *Events) due(what string) bool {
 	return true
 }
 
-func (e *Events) event(about corev1.ObjectReference, kind, reason, text string) *corev1.Event {
+func (e *Events) object(about corev1.ObjectReference, kind, reason, text string) *corev1.Event {
 	namespace := about.Namespace
 	if namespace == "" { // where events about what is in no namespace belong
 		namespace = metav1.NamespaceDefault
@@ -127,7 +127,7 @@ func eventName(about string, now time.Time) string {
 	return about + moment
 }
 
-// Run writes what is told until ctx ends.
+// Run writes the queued events until ctx ends.
 func (e *Events) Run(ctx context.Context) {
 	for {
 		select {

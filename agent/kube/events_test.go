@@ -70,8 +70,8 @@ func TestEvents(t *testing.T) {
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	e.Tell(corev1.ObjectReference{Kind: "Node", Name: "n1", UID: "u1"}, corev1.EventTypeWarning, "Reason", strings.Repeat("x\xffü", 1000))
-	e.Tell(corev1.ObjectReference{Kind: "Pod", Namespace: "here", Name: "p"}, corev1.EventTypeNormal, "Reason", "text")
+	e.Event(corev1.ObjectReference{Kind: "Node", Name: "n1", UID: "u1"}, corev1.EventTypeWarning, "Reason", strings.Repeat("x\xffü", 1000))
+	e.Event(corev1.ObjectReference{Kind: "Pod", Namespace: "here", Name: "p"}, corev1.EventTypeNormal, "Reason", "text")
 	node, pod := <-got, <-got
 	if node.Namespace != "default" || node.InvolvedObject.UID != "u1" || node.Type != "Warning" || len(node.Message) > maxEventText || !strings.HasPrefix(node.Message, "x?ü") ||
 		node.Source.Host != "n1" || node.ReportingInstance != "pod-1" || node.Count != 1 || node.FirstTimestamp.IsZero() {
@@ -84,7 +84,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("an event called %s", name)
 	}
 	var nobody *Events
-	nobody.Tell(corev1.ObjectReference{}, "", "", "")
+	nobody.Event(corev1.ObjectReference{}, "", "", "")
 }
 
 // The same is told again after ten minutes, and never too much.
@@ -94,7 +94,7 @@ func TestEventsAreFew(t *testing.T) {
 	e.now = func() time.Time { return clock }
 	tell := func(text string) int {
 		before := len(e.queue)
-		e.Tell(corev1.ObjectReference{Kind: "Node", Name: "n1"}, corev1.EventTypeNormal, "Reason", text)
+		e.Event(corev1.ObjectReference{Kind: "Node", Name: "n1"}, corev1.EventTypeNormal, "Reason", text)
 		return len(e.queue) - before
 	}
 	if tell("a") != 1 || tell("a") != 0 {
@@ -125,11 +125,11 @@ func TestEventsAreTriedAgain(t *testing.T) {
 	e, got := newTestEvents(t, func(n int64) int {
 		return map[int64]int{1: http.StatusInternalServerError, 2: http.StatusCreated, 3: http.StatusForbidden}[n]
 	})
-	e.write(t.Context(), e.event(corev1.ObjectReference{Name: "n1"}, "Normal", "R", "text"))
+	e.write(t.Context(), e.object(corev1.ObjectReference{Name: "n1"}, "Normal", "R", "text"))
 	if event := <-got; event.Message != "text" {
 		t.Errorf("%+v", event)
 	}
-	e.write(t.Context(), e.event(corev1.ObjectReference{Name: "n1"}, "Normal", "R", "refused"))
+	e.write(t.Context(), e.object(corev1.ObjectReference{Name: "n1"}, "Normal", "R", "refused"))
 	if e.Dropped() != 1 {
 		t.Errorf("%d dropped", e.Dropped())
 	}

@@ -16,10 +16,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Bounds of what client-go's reflectors do without any: they begin again at once
-// when a watch has brought something and ends, or a version is called too old, and
-// they wait for ever for who has taken a request and says nothing. Nor is anything
-// asked again below them, eleven times a second each: they wait longer and longer.
+// Bounds that client-go's reflectors lack: they list and watch again at once when a
+// watch ends that has brought something, or when a version is too old, and wait
+// forever for a server that accepts a request and does not answer. The REST client
+// below them would repeat each request up to ten times: it is kept from that, as
+// reflectors back off by themselves.
 const (
 	followsAtOnce = 10
 	followsEach   = 5 * time.Second // one more
@@ -32,19 +33,26 @@ const (
 type Following struct {
 	Resource       string
 	Fields, Labels string // selectors
-	// Accept is the form in which they come; empty: whole.
-	Accept string
+	// MetadataOnly has them come as [metav1.PartialObjectMetadata].
+	MetadataOnly bool
 	// What is said of it in the log; empty: following the resource.
 	What string
 }
 
-// ListWatch is for a reflector or an informer, which does the work and goes on
-// whatever happens. That it can't is logged once. Their own log is to be kept
-// quiet, see Quiet: it has each attempt.
+// ListWatch is for a reflector or an informer of client-go's, which does the work
+// and goes on whatever happens. That it can't is logged once. Their own log is to
+// be kept quiet, see Quiet: it has each attempt.
 func (c *Client) ListWatch(f Following, log *slog.Logger) *cache.ListWatch {
 	if f.What == "" {
 		f.What = "following " + f.Resource
 	}
+	from := once{c.core}
+	if f.MetadataOnly {
+		from = once{c.metadata}
+	}
+	unbounded := cache.NewFilteredListWatchFromClient(from, f.Resource, metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.FieldSelector, o.LabelSelector = f.Fields, f.Labels
+	})
 	said := &Complaint{Log: log, What: f.What}
 	pace := rate.NewLimiter(rate.Every(followsEach), followsAtOnce)
 	return &cache.ListWatch{
@@ -54,7 +62,7 @@ func (c *Client) ListWatch(f Following, log *slog.Logger) *cache.ListWatch {
 			}
 			ctx, cancel := context.WithTimeout(ctx, listTimeout)
 			defer cancel()
-			list, err := f.request(c.core, o).Do(ctx).Get()
+			list, err := unbounded.ListWithContext(ctx, o)
 			said.About(ctx, err)
 			return list, err
 		},
@@ -62,40 +70,32 @@ func (c *Client) ListWatch(f Following, log *slog.Logger) *cache.ListWatch {
 			if err := pace.Wait(ctx); err != nil {
 				return nil, err
 			}
-			stream, err := f.watch(ctx, c.core, o, said)
+			bounded, cancel := context.WithTimeout(ctx, lasts(o)+watchGrace)
+			inner, err := unbounded.WatchWithContext(bounded, o)
 			if err != nil {
+				cancel()
 				said.About(ctx, err)
 				return nil, err
 			}
-			return stream, nil
+			s := &stream{inner: inner, cancel: cancel, events: make(chan watch.Event)}
+			go s.run(bounded, said)
+			return s, nil
 		},
 	}
 }
 
-func (f Following) request(core rest.Interface, o metav1.ListOptions) *rest.Request {
-	o.FieldSelector, o.LabelSelector = f.Fields, f.Labels
-	request := core.Get().Resource(f.Resource).VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0)
-	if f.Accept != "" {
-		request.SetHeader("Accept", f.Accept)
-	}
-	return request
-}
+// once makes requests that client-go does not repeat below its reflectors.
+type once struct{ rest.Interface }
 
-func (f Following) watch(ctx context.Context, core rest.Interface, o metav1.ListOptions, said *Complaint) (watch.Interface, error) {
-	o.Watch = true
-	var lasts time.Duration
-	if o.TimeoutSeconds != nil {
-		lasts = time.Duration(*o.TimeoutSeconds) * time.Second
+// Get begins one.
+func (o once) Get() *rest.Request { return o.Interface.Get().MaxRetries(0) }
+
+// lasts is how long a watch is asked for.
+func lasts(o metav1.ListOptions) time.Duration {
+	if o.TimeoutSeconds == nil {
+		return 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, lasts+watchGrace)
-	inner, err := f.request(core, o).Timeout(lasts).Watch(ctx)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	s := &stream{inner: inner, cancel: cancel, events: make(chan watch.Event)}
-	go s.run(ctx, said)
-	return s, nil
+	return time.Duration(*o.TimeoutSeconds) * time.Second
 }
 
 // stream is a watch that ends in time, and works once it has brought something.

@@ -15,7 +15,7 @@ type Access int
 // The zero Access gives nothing.
 const (
 	AccessUnknown   Access = iota // the token is nobody's
-	AccessForbidden               // the API server knows whose it is, who may not
+	AccessForbidden               // the API server knows the user, who may not
 	AccessGranted
 )
 

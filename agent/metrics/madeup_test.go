@@ -51,8 +51,8 @@ func lasted(d time.Duration) *time.Duration { return &d }
 func kvmThreads() hypervisor.ThreadNames    { return hypervisor.ThreadNames{VCPU: `^CPU (\d+)/KVM$`} }
 func document() *capabilitiesv1.Capabilities {
 	return &capabilitiesv1.Capabilities{
-		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: "degraded"}, {Name: "emulation", State: "works"}},
-		Vmms:        []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: "works", Version: "10.0.2"}, {Name: "cloud-hypervisor", State: "unusable"}},
+		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "kvm", State: capabilitiesv1.State_STATE_DEGRADED}, {Name: "emulation", State: capabilitiesv1.State_STATE_WORKS}},
+		Vmms:        []*capabilitiesv1.VmmCapabilities{{Name: "qemu", State: capabilitiesv1.State_STATE_WORKS, Version: "10.0.2"}, {Name: "cloud-hypervisor", State: capabilitiesv1.State_STATE_UNUSABLE}},
 		Unknown:     []*capabilitiesv1.UnknownFact{{Fact: "host.ksm"}},
 	}
 }

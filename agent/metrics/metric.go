@@ -17,16 +17,25 @@ type Metric struct {
 	desc *prometheus.Desc
 }
 
-func counter(name, help string, labels ...string) Metric {
-	return newMetric("counter", name, help, labels)
+// metricList makes metrics, and lists them in the order in which they were made.
+type metricList struct{ all []Metric }
+
+func (l *metricList) counter(name, help string, labels ...string) Metric {
+	return l.add("counter", name, help, labels)
 }
 
-func gauge(name, help string, labels ...string) Metric {
-	return newMetric("gauge", name, help, labels)
+func (l *metricList) gauge(name, help string, labels ...string) Metric {
+	return l.add("gauge", name, help, labels)
 }
 
-func newMetric(kind, name, help string, labels []string) Metric {
-	return Metric{Name: name, Help: help, Type: kind, Labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+func (l *metricList) summary(name, help string, labels ...string) Metric {
+	return l.add("summary", name, help, labels)
+}
+
+func (l *metricList) add(kind, name, help string, labels []string) Metric {
+	m := Metric{Name: name, Help: help, Type: kind, Labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+	l.all = append(l.all, m)
+	return m
 }
 
 // maxLabel bounds a label's value, in bytes: the longest that make sense are

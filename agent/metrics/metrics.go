@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,7 +56,7 @@ func (m *Metrics) Wait() { m.samplers.wait() }
 
 // All are vmlet's metrics. Those of the Go runtime and of the process come beside
 // them, and are client_golang's.
-func (m *Metrics) All() []Metric { return append(m.node.all(), m.vm.all()...) }
+func (m *Metrics) All() []Metric { return slices.Concat(m.node.all, m.vm.all) }
 
 // Gather collects all metrics.
 func (m *Metrics) Gather() prometheus.Gatherer { return m.registry }

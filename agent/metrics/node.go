@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
-	"github.com/vmlet/vmlet/capabilities"
-	"github.com/vmlet/vmlet/hypervisor"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -22,7 +21,7 @@ type nodeCollector struct {
 }
 
 func (c *nodeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range c.metrics.all() {
+	for _, m := range c.metrics.all {
 		ch <- m.desc
 	}
 }
@@ -55,16 +54,17 @@ func (c *nodeCollector) document(s sink) {
 		return
 	}
 	s.put(c.metrics.unknown, float64(len(doc.GetUnknown())))
+	const works, degraded, unusable = capabilitiesv1.State_STATE_WORKS, capabilitiesv1.State_STATE_DEGRADED, capabilitiesv1.State_STATE_UNUSABLE
 	for _, h := range doc.GetHypervisors() {
-		for _, state := range []hypervisor.Level{hypervisor.Works, hypervisor.Degraded, hypervisor.Unusable} {
-			s.put(c.metrics.hypervisor, flag(h.GetState() == state.String()), h.GetName(), state.String())
+		for _, state := range []capabilitiesv1.State{works, degraded, unusable} {
+			s.put(c.metrics.hypervisor, flag(h.GetState() == state), h.GetName(), state.Word())
 		}
 	}
 	for _, v := range doc.GetVmms() {
-		for _, state := range []string{capabilities.StateWorks, capabilities.StateUnusable} {
-			s.put(c.metrics.vmmState, flag(v.GetState() == state), v.GetName(), state)
+		for _, state := range []capabilitiesv1.State{works, unusable} {
+			s.put(c.metrics.vmmState, flag(v.GetState() == state), v.GetName(), state.Word())
 		}
-		if v.GetState() == capabilities.StateWorks {
+		if v.GetState() == works {
 			s.put(c.metrics.vmmInfo, 1, v.GetName(), v.GetVersion())
 		}
 	}

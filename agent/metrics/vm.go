@@ -25,7 +25,7 @@ type vmCollector struct {
 }
 
 func (c *vmCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range c.metrics.all() {
+	for _, m := range c.metrics.all {
 		ch <- m.desc
 	}
 }

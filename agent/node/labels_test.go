@@ -10,7 +10,7 @@ import (
 func TestLabelsAfterLoss(t *testing.T) {
 	f := newLabelFile(t.TempDir())
 	doc := &capabilitiesv1.Capabilities{
-		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: "works"}}, DefaultHypervisor: "emulation",
+		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: capabilitiesv1.State_STATE_WORKS}}, DefaultHypervisor: "emulation",
 		Unknown: []*capabilitiesv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
 	}
 	const ksm = "kubevirt.io/ksm-enabled"

@@ -96,18 +96,18 @@ func logChanges(log *slog.Logger, before, now *capabilitiesv1.Capabilities) {
 	}
 	for _, h := range now.GetHypervisors() {
 		if !said[hypervisor(h)] {
-			log.Info("hypervisor", "name", h.GetName(), "state", h.GetState(), "reason", h.GetReason())
+			log.Info("hypervisor", "name", h.GetName(), "state", h.GetState().Word(), "reason", h.GetReason())
 		}
 	}
 	for _, v := range now.GetVmms() {
 		switch {
 		case said[vmm(v)]:
-		case v.GetState() == capabilities.StateWorks:
+		case v.GetState() == capabilitiesv1.State_STATE_WORKS:
 			log.Info("VMM", "name", v.GetName(), "version", v.GetVersion(), "binary", v.GetBinary())
 		case v.GetName() == now.GetDefaultVmm():
 			log.Warn("no VM can be started with this VMM", "vmm", v.GetName(), "error", v.GetReason(), "remedy", v.GetRemedy())
 		default:
-			log.Info("VMM", "name", v.GetName(), "state", v.GetState(), "reason", v.GetReason())
+			log.Info("VMM", "name", v.GetName(), "state", v.GetState().Word(), "reason", v.GetReason())
 		}
 	}
 }

@@ -141,7 +141,7 @@ func newBench(t *testing.T) *bench {
 	b.reconciler.heartbeat = true
 	b.reconciler.now = func() time.Time { return b.clock }
 	b.reconciler.write = b.node.apply
-	b.reconciler.tell = func(_, reason, _ string) { b.told = append(b.told, reason) }
+	b.reconciler.event = func(_, reason, _ string) { b.told = append(b.told, reason) }
 	b.reconciler.standing = Standing{Known: true, Sure: true}
 	b.facts = facts(map[string]string{"node.vmlet.io/vmm": "qemu", "kubevirt.io/realtime": "true"})
 	return b

@@ -72,7 +72,7 @@ func TestFlapping(t *testing.T) {
 			a.becomes(fmt.Sprint("vmm-", i))
 			time.Sleep(10 * time.Second)
 		}
-		time.Sleep(supplyRefill)
+		time.Sleep(longRunEach)
 		if n := a.writes(begin); n > 75 {
 			t.Errorf("%d writes", n)
 		}
@@ -204,8 +204,9 @@ func TestTokenExpires(t *testing.T) {
 	live(t, path, func(t *testing.T, a *agent) {
 		for _, c := range []struct {
 			token string
-			gap   time.Duration
-		}{{"second", 0}, {"third", 10 * time.Second}, {"fourth", 10 * time.Minute}} {
+			gap   time.Duration // until the file has it
+			after time.Duration // until the agent uses it
+		}{{"second", 0, 5 * time.Second}, {"third", 10 * time.Second, 20 * time.Second}, {"fourth", 10 * time.Minute, 2 * time.Minute}} {
 			begin := time.Now()
 			a.stop()
 			a.start()
@@ -215,7 +216,7 @@ func TestTokenExpires(t *testing.T) {
 			a.becomes(c.token)
 			time.Sleep(c.gap)
 			write(c.token)
-			time.Sleep(2 * time.Minute)
+			time.Sleep(c.after)
 			a.wants(t, base(map[string]string{"node.vmlet.io/vmm": c.token}))
 			if all, busiest, kinds := a.since(begin); busiest > 60 {
 				t.Errorf("asked %d times, %d in a minute: %s", all, busiest, kinds)

@@ -22,16 +22,16 @@ const (
 // lease says that the agent of this node lives. It has the node's name and is in
 // the agent's namespace; it goes with the Node, whose it is.
 type lease struct {
-	client *kube.Client
-	watch  *Watch
-	tally  *tally
-	said   *kube.Complaint
+	client   *kube.Client
+	watch    *Watch
+	counters *counters
+	said     *kube.Complaint
 
 	known *coordinationv1.Lease // as the API server last had it
 }
 
-func newLease(client *kube.Client, watch *Watch, t *tally, log *slog.Logger) *lease {
-	return &lease{client: client, watch: watch, tally: t, said: &kube.Complaint{Log: log, What: "renewing the agent's Lease"}}
+func newLease(client *kube.Client, watch *Watch, c *counters, log *slog.Logger) *lease {
+	return &lease{client: client, watch: watch, counters: c, said: &kube.Complaint{Log: log, What: "renewing the agent's Lease"}}
 }
 
 // run renews it until ctx ends, and lets it run out then.
@@ -41,7 +41,7 @@ func (l *lease) run(ctx context.Context) {
 	for {
 		err := l.keep(ctx, time.Now())
 		l.said.About(ctx, err)
-		l.tally.count(func(o *Outcomes) {
+		l.counters.update(func(o *Outcomes) {
 			if err == nil {
 				o.LeaseRenewals++
 			} else if ctx.Err() == nil {

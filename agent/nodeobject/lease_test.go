@@ -92,7 +92,7 @@ func TestLease(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	watch := NewWatch(client, log)
 	watch.wrote(newFakeNode().object())
-	l := newLease(client, watch, &tally{}, log)
+	l := newLease(client, watch, &counters{}, log)
 	now := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {
 		name   string

@@ -12,7 +12,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/labels"
 )
 
-// FileConfig is what KeepFile is told.
+// FileConfig configures KeepFile.
 type FileConfig struct {
 	// Path of the file.
 	Path   string

@@ -2,8 +2,13 @@ package nodeobject
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
 
+	"github.com/vmlet/vmlet/agent/kube"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -30,7 +35,7 @@ type Conflict struct {
 }
 
 // plan is one apply: what it names is ours afterwards, and what we have now and
-// it doesn't name is gone, or left to those who have it in common with us.
+// it doesn't name is gone, or left to its other owners.
 type plan struct {
 	fields map[field]string
 	// changes are the fields for whose sake it is made, sorted: none, and there
@@ -89,3 +94,113 @@ func (p *plan) keep(meta *metav1.ObjectMeta, own ownership, w wish) {
 }
 
 func (w wish) freezes(f field) bool { return w.frozen != nil && w.frozen(f) }
+
+// field is one label or annotation.
+type field struct {
+	kind, key string
+}
+
+// Kinds of fields, by their names in an object's metadata.
+const (
+	labelField      = "labels"
+	annotationField = "annotations"
+)
+
+func label(key string) field      { return field{labelField, key} }
+func annotation(key string) field { return field{annotationField, key} }
+
+// live is what the object has in the field.
+func (f field) live(meta *metav1.ObjectMeta) (value string, there bool) {
+	if f.kind == annotationField {
+		value, there = meta.Annotations[f.key]
+	} else {
+		value, there = meta.Labels[f.key]
+	}
+	return value, there
+}
+
+// ownership is the field managers of the labels and annotations (managedFields). A
+// manager that shares a field with us counts as an owner, too.
+type ownership struct {
+	ours   map[field]bool
+	others map[field][]string // by field, the names of the managers, sorted
+}
+
+// owners reads an object's managed fields. An entry that can't be read is nobody's:
+// the API server has the last word, and refuses what isn't ours.
+func owners(entries []metav1.ManagedFieldsEntry) ownership {
+	o := ownership{ours: map[field]bool{}, others: map[field][]string{}}
+	for _, e := range entries {
+		fields := fieldsOf(e)
+		if e.Manager == kube.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+			for _, f := range fields {
+				o.ours[f] = true
+			}
+			continue
+		}
+		for _, f := range fields {
+			o.others[f] = append(o.others[f], e.Manager)
+		}
+	}
+	for f, names := range o.others {
+		slices.Sort(names)
+		o.others[f] = slices.Compact(names)
+	}
+	return o
+}
+
+// fieldsOf are the labels and annotations of an entry. The format is that of
+// FieldsV1: {"f:metadata": {"f:labels": {"f:KEY": {}}}}.
+func fieldsOf(e metav1.ManagedFieldsEntry) []field {
+	if e.FieldsV1 == nil {
+		return nil
+	}
+	var set struct {
+		Metadata map[string]json.RawMessage `json:"f:metadata"`
+	}
+	if json.Unmarshal(e.FieldsV1.GetRawBytes(), &set) != nil {
+		return nil
+	}
+	var all []field
+	for _, kind := range []string{labelField, annotationField} {
+		var keys map[string]json.RawMessage
+		if json.Unmarshal(set.Metadata["f:"+kind], &keys) != nil {
+			continue
+		}
+		for k := range keys {
+			if key, is := strings.CutPrefix(k, "f:"); is {
+				all = append(all, field{kind, key})
+			}
+		}
+	}
+	return all
+}
+
+// isHealth: a field says something of a running agent, not of the machine.
+func isHealth(f field) bool {
+	return f.kind == annotationField || f.key == LabelSchedulable || f.key == LabelCPUManager
+}
+
+// isKubeVirt: a field is one of KubeVirt's families, which a virt-handler writes.
+func isKubeVirt(f field) bool {
+	domain, _, _ := strings.Cut(f.key, "/")
+	return domain == "kubevirt.io" || strings.HasSuffix(domain, ".kubevirt.io")
+}
+
+// conflictsOf are the fields that the API server refused because they are another
+// manager's.
+func conflictsOf(err error) []field {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var fields []field
+	for _, c := range status.Status().Details.Causes {
+		for _, kind := range []string{labelField, annotationField} {
+			if key, is := strings.CutPrefix(c.Field, ".metadata."+kind+"."); is && c.Type == metav1.CauseTypeFieldManagerConflict {
+				fields = append(fields, field{kind, key})
+			}
+		}
+	}
+	return fields
+}

@@ -20,21 +20,7 @@ const writeTimeout = 30 * time.Second
 // errOther: what answers is no API server, or not ours; a login page, say.
 var errOther = errors.New("the API server answers with something else than what was written")
 
-// ErrNoFacts is a Source's that has none yet.
-var ErrNoFacts = errors.New("the machine has not been asked yet")
-
-// Source is what the labels follow from.
-type Source interface {
-	// Facts are those of now, or ErrNoFacts. previous are the labels of vmlet's that the Node
-	// has: what could not be asked stays as it was. It is called again after an
-	// error only when something has changed.
-	Facts(ctx context.Context, previous map[string]string) (Facts, error)
-	// Changed is closed when the facts are others than those that Facts returns
-	// if it is called before.
-	Changed() <-chan struct{}
-}
-
-// Config is what a Publisher is told.
+// Config configures a Publisher.
 type Config struct {
 	Client    *kube.Client
 	Watch     *Watch
@@ -55,12 +41,12 @@ type Publisher struct {
 // New makes a publisher that does nothing before Run.
 func New(cfg Config) *Publisher {
 	p := &Publisher{cfg: cfg, inner: newReconciler(cfg.Log)}
-	p.inner.heartbeat, p.inner.write, p.inner.tell = cfg.Heartbeat, p.write, p.tell
+	p.inner.heartbeat, p.inner.write, p.inner.event = cfg.Heartbeat, p.write, p.event
 	return p
 }
 
 // Outcomes say how it has gone so far. It may be called at any time.
-func (p *Publisher) Outcomes() Outcomes { return p.inner.tally.get() }
+func (p *Publisher) Outcomes() Outcomes { return p.inner.counters.get() }
 
 // Run publishes until ctx ends, and leaves the Node as it is then: the Lease tells
 // that the agent has gone, and an upgrade must not chase anybody away. Its Watch
@@ -68,7 +54,7 @@ func (p *Publisher) Outcomes() Outcomes { return p.inner.tally.get() }
 func (p *Publisher) Run(ctx context.Context) {
 	var lease sync.WaitGroup
 	defer lease.Wait()
-	lease.Go(func() { newLease(p.cfg.Client, p.cfg.Watch, p.inner.tally, p.cfg.Log).run(ctx) })
+	lease.Go(func() { newLease(p.cfg.Client, p.cfg.Watch, p.inner.counters, p.cfg.Log).run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	stale := p.cfg.Source.Changed()
@@ -134,8 +120,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// write applies a plan to the very Node that was seen: one that was made anew
-// under the same name, or isn't there, is an error.
+// write applies a plan to the very Node that was seen: if it is gone, or was created
+// again under the same name, that is an error.
 func (p *Publisher) write(ctx context.Context, node *object, what plan) (*object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -144,9 +130,9 @@ func (p *Publisher) write(ctx context.Context, node *object, what plan) (*object
 		return nil, err
 	}
 	var after object
-	err = p.cfg.Client.Core().Patch(types.ApplyYAMLPatchType).Resource("nodes").Name(node.Name).
+	err = p.cfg.Client.Metadata().Patch(types.ApplyYAMLPatchType).Resource("nodes").Name(node.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: kube.FieldManager}, metav1.ParameterCodec).
-		SetHeader("Accept", metadataOnly).MaxRetries(0).Body(body).Do(ctx).Into(&after)
+		MaxRetries(0).Body(body).Do(ctx).Into(&after)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +158,8 @@ func patch(node *object, what plan) ([]byte, error) {
 	return json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": meta})
 }
 
-// tell has an event written about the Node.
-func (p *Publisher) tell(kind, reason, text string) {
+// event writes an event about the Node.
+func (p *Publisher) event(kind, reason, text string) {
 	node := p.inner.node
-	p.cfg.Events.Tell(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, kind, reason, text)
+	p.cfg.Events.Event(corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, kind, reason, text)
 }

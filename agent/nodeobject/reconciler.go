@@ -20,14 +20,14 @@ type reconciler struct {
 	now       func() time.Time
 	// write applies fields to the Node and returns it as it is then.
 	write func(context.Context, *object, plan) (*object, error)
-	// tell is for the Node's events.
-	tell func(kind, reason, text string)
+	// event writes an event about the Node.
+	event func(kind, reason, text string)
 
-	tally     *tally
-	bucket    *bucket
+	counters  *counters
+	budget    *budget
 	retry     *retry
 	contested map[field]contest
-	said      map[string]string // by topic, what was said last
+	reported  map[string]string // by topic, the last report
 
 	node     *object
 	facts    *Facts // nil: not known yet
@@ -35,7 +35,7 @@ type reconciler struct {
 	// written is what was written last, back what of that had to be put back.
 	written map[field]string
 	back    putBack
-	// pausing: the Node is still to be told that it is paused; paused: it was.
+	// pausing: the annotation is still to be written; paused: the Node has it.
 	pausing, paused bool
 }
 
@@ -48,8 +48,8 @@ type contest struct {
 
 func newReconciler(log *slog.Logger) *reconciler {
 	return &reconciler{
-		log: log, now: time.Now, tally: &tally{}, bucket: newBucket(), retry: newRetry(),
-		contested: map[field]contest{}, said: map[string]string{}, tell: func(string, string, string) {},
+		log: log, now: time.Now, counters: &counters{}, budget: newBudget(), retry: newRetry(),
+		contested: map[field]contest{}, reported: map[string]string{}, event: func(string, string, string) {},
 	}
 }
 
@@ -59,39 +59,39 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 	if r.node == nil || r.facts == nil || !r.standing.Sure {
 		return 0
 	}
-	r.tellSchedulable()
-	r.tellStanding()
+	r.reportSchedulable()
+	r.reportStanding()
 	if r.leaveAlone() {
 		return 0
 	}
 	p := makePlan(&r.node.ObjectMeta, r.wish())
-	r.tellConflicts(p.conflicts)
+	r.reportConflicts(p.conflicts)
 	if len(p.changes) == 0 {
-		r.tally.count(func(o *Outcomes) { o.NoChanges++; o.Labels = labelsIn(p) })
+		r.counters.update(func(o *Outcomes) { o.NoChanges++; o.Labels = labelsIn(p) })
 		return 0
 	}
 	if wait := r.retry.wait(r.now()); wait > 0 {
 		return wait
 	}
-	if r.pausing { // the last write, which need not be paid for, if it is heeded
+	if r.pausing { // the last write is outside of the budget
 		return r.apply(ctx, p)
 	}
-	verdict := r.bucket.take(r.now())
+	verdict := r.budget.take(r.now())
 	if verdict == exhausted && !r.putsBack(p) { // the facts change that often
-		r.bucket.waits, verdict = 0, throttled
+		r.budget.waits, verdict = 0, throttled
 	}
 	switch verdict {
 	case throttled:
 		r.log.Warn("the Node is written too often: what is to be written waits", "fields", names(p.changes))
-		r.tally.count(func(o *Outcomes) { o.Throttled++ })
+		r.counters.update(func(o *Outcomes) { o.Throttled++ })
 	case exhausted:
-		r.tally.count(func(o *Outcomes) { o.Throttled++; o.Pauses++ })
+		r.counters.update(func(o *Outcomes) { o.Throttled++; o.Pauses++ })
 		r.pause(p)
 		return r.step(ctx)
 	case writeNow:
 		return r.apply(ctx, p)
 	}
-	return r.bucket.wait(r.now())
+	return r.budget.wait(r.now())
 }
 
 // leaveAlone reports whether nothing at all is to be written, and says so.
@@ -100,8 +100,8 @@ func (r *reconciler) leaveAlone() bool {
 	_, paused := r.node.Annotations[AnnotationPaused]
 	_, skipLabels := r.node.Annotations[AnnotationSkipLabels]
 	skipLabels = skipLabels && !r.takenOver()
-	r.tally.count(func(o *Outcomes) { o.Skipped, o.Paused = skip || skipLabels, paused || r.pausing })
-	r.tellSkipping(skip, skipLabels)
+	r.counters.update(func(o *Outcomes) { o.Skipped, o.Paused = skip || skipLabels, paused || r.pausing })
+	r.reportSkipping(skip, skipLabels)
 	switch {
 	case paused && !r.paused:
 		r.log.Warn("the Node is left as it is until its annotation is taken away", "annotation", AnnotationPaused)
@@ -109,20 +109,20 @@ func (r *reconciler) leaveAlone() bool {
 		r.retry.reset()
 	case !paused && r.paused:
 		r.paused = false
-		r.bucket.forgive()
-		r.say("paused", corev1.EventTypeNormal, "VmletResumed", "labels are written again: the annotation "+AnnotationPaused+" was taken away")
+		r.budget.reset()
+		r.report("paused", corev1.EventTypeNormal, "VmletResumed", "labels are written again: the annotation "+AnnotationPaused+" was taken away")
 	}
 	return skip || paused
 }
 
-// takenOver: a virt-handler is beside us and not heeded. Then KubeVirt's annotation
-// is what keeps its labeller away, not ours.
+// takenOver: a virt-handler is on the node and the agent works all the same. Then
+// KubeVirt's annotation is meant for its labeller, and not for us.
 func (r *reconciler) takenOver() bool { return r.standing.Reason != "" && !r.standing.Aside }
 
 // pause gives up: somebody changes back what we write.
 func (r *reconciler) pause(p plan) {
 	r.pausing = true
-	r.say("paused", corev1.EventTypeWarning, "VmletPaused", fmt.Sprintf(
+	r.report("paused", corev1.EventTypeWarning, "VmletPaused", fmt.Sprintf(
 		"something else changes back what vmlet writes to this Node (%s): it is left as it is. Find out who does it (kubectl get node %s -o yaml --show-managed-fields), then take the annotation %s away",
 		names(p.changes), r.node.Name, AnnotationPaused))
 }
@@ -176,16 +176,16 @@ func (r *reconciler) apply(ctx context.Context, p plan) time.Duration {
 	} else {
 		r.retry.reset()
 	}
-	r.tally.count(func(o *Outcomes) {
+	r.counters.update(func(o *Outcomes) {
 		o.Applies++
 		o.LastApply, o.LastError, o.Labels = now, "", labelsIn(p)
 	})
 	r.written = p.fields
 	if putsBack {
-		r.tellPutBack(p, now)
+		r.reportPutBack(p, now)
 	}
-	delete(r.said, "error")
-	delete(r.said, "refused")
+	delete(r.reported, "error")
+	delete(r.reported, "refused")
 	r.log.Info("the Node was written", "fields", names(p.changes))
 	if newer(after, r.node) {
 		r.node = after
@@ -203,15 +203,15 @@ func (r *reconciler) failed(ctx context.Context, p plan, err error) time.Duratio
 		was, there := f.live(&r.node.ObjectMeta)
 		r.contested[f] = contest{was, there, p.fields[f]}
 	}
-	r.tally.count(func(o *Outcomes) { o.Errors++; o.LastError, o.LastErrorAt = err.Error(), now })
+	r.counters.update(func(o *Outcomes) { o.Errors++; o.LastError, o.LastErrorAt = err.Error(), now })
 	wait := r.retry.failed(now, err)
 	todo := kube.Remedy(err)
-	if r.said["error"] == "" {
+	if r.reported["error"] == "" {
 		r.log.Warn("the Node can't be written: it is tried again", "error", err, "remedy", todo)
-		r.said["error"] = "said"
+		r.reported["error"] = "said"
 	}
 	if todo != "" {
-		r.say("refused", corev1.EventTypeWarning, "VmletRefused", fmt.Sprintf("vmlet can't write this Node: %v. Remedy: %s", err, todo))
+		r.report("refused", corev1.EventTypeWarning, "VmletRefused", fmt.Sprintf("vmlet can't write this Node: %v. Remedy: %s", err, todo))
 	}
 	return wait
 }

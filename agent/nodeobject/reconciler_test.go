@@ -44,7 +44,7 @@ func TestAppliesOnceAndOnlyOurs(t *testing.T) {
 	if now := b.node.values[annotation(AnnotationHeartbeat)]; now == beat || now == "" {
 		t.Errorf("the heartbeat %q did not go with the change", now)
 	}
-	if o := b.tally.get(); o.Applies != 2 || o.Labels != 3 || o.LastError != "" || o.NoChanges < 1000 {
+	if o := b.counters.get(); o.Applies != 2 || o.Labels != 3 || o.LastError != "" || o.NoChanges < 1000 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -82,7 +82,7 @@ func TestConflict(t *testing.T) {
 		b.look()
 	}
 	b.wrote(t, 0)
-	if o := b.tally.get(); o.Conflicts != 1 || len(o.Conflicting) != 1 || o.Conflicting[0].Owners[0] != "somebody" || o.Errors != 0 {
+	if o := b.counters.get(); o.Conflicts != 1 || len(o.Conflicting) != 1 || o.Conflicting[0].Owners[0] != "somebody" || o.Errors != 0 {
 		t.Errorf("%+v", o)
 	}
 	if !slices.Equal(b.told, []string{"VmletConflict"}) {
@@ -92,7 +92,7 @@ func TestConflict(t *testing.T) {
 	b.node.set("somebody", label("node.vmlet.io/vmm"), "")
 	b.look()
 	b.wants(t, base(nil))
-	if o := b.tally.get(); len(o.Conflicting) != 0 {
+	if o := b.counters.get(); len(o.Conflicting) != 0 {
 		t.Errorf("%+v", o)
 	}
 	// Somebody overwrites one of ours: it is theirs, and the others stay ours.
@@ -148,7 +148,7 @@ func TestThrashing(t *testing.T) {
 		}
 		b.node.set("status", annotation("example.org/noise"), b.clock.String()) // counts for nothing
 	}
-	o := b.tally.get()
+	o := b.counters.get()
 	if o.Pauses != 1 || o.Throttled != 3 || !o.Paused {
 		t.Fatalf("%+v", o)
 	}
@@ -176,8 +176,8 @@ func TestThrashing(t *testing.T) {
 	b.node.set("kubectl", annotation(AnnotationPaused), "")
 	b.look()
 	b.wants(t, map[string]string{"node.vmlet.io/vmm": "x", LabelSchedulable: "true", LabelCPUManager: "false"})
-	if !slices.Contains(b.told, "VmletResumed") || b.tally.get().Paused {
-		t.Errorf("%v, %+v", b.told, b.tally.get())
+	if !slices.Contains(b.told, "VmletResumed") || b.counters.get().Paused {
+		t.Errorf("%v, %+v", b.told, b.counters.get())
 	}
 }
 
@@ -231,7 +231,7 @@ func TestStandsAside(t *testing.T) {
 	b.wrote(t, 1) // vmlet's own label
 	b.look()
 	b.wrote(t, 0)
-	if o := b.tally.get(); !o.Aside || o.Conflicts != 0 {
+	if o := b.counters.get(); !o.Aside || o.Conflicts != 0 {
 		t.Errorf("%+v", o)
 	}
 	// It goes, and leaves a label behind that is still its own: that is said.
@@ -273,7 +273,7 @@ func TestErrors(t *testing.T) {
 	if !slices.Equal(b.told, []string{"VmletRefused"}) {
 		t.Errorf("told %v", b.told)
 	}
-	if o := b.tally.get(); o.Errors != 12 || o.LastError == "" || o.Throttled != 0 {
+	if o := b.counters.get(); o.Errors != 12 || o.LastError == "" || o.Throttled != 0 {
 		t.Errorf("%+v", o)
 	}
 	// The API server says for how long it wants to be left alone.
@@ -293,7 +293,7 @@ func TestErrors(t *testing.T) {
 	b.clock = b.clock.Add(time.Hour)
 	b.look()
 	b.wants(t, base(nil))
-	if o := b.tally.get(); o.LastError != "" {
+	if o := b.counters.get(); o.LastError != "" {
 		t.Errorf("%+v", o)
 	}
 }

@@ -22,7 +22,7 @@ const (
 	neighbourPatience = 10 * time.Second
 )
 
-// Standing is how the agent stands to a virt-handler on the same node.
+// Standing says whether the agent leaves the node to a virt-handler.
 type Standing struct {
 	// Known: it has been looked, or looking took too long: devices can be offered.
 	Known bool
@@ -35,12 +35,12 @@ type Standing struct {
 	Reason string
 }
 
-// NeighbourConfig is what a Neighbour is told.
+// NeighbourConfig configures a Neighbour.
 type NeighbourConfig struct {
 	Watch *Watch
 	Log   *slog.Logger
 	// Namespaces in which a pod is believed to be KubeVirt's. Its heartbeat
-	// counts wherever it is: who writes that may write Nodes.
+	// counts wherever it runs: to write one takes the right to write Nodes.
 	Namespaces []string
 	// TakeOver never stands aside.
 	TakeOver bool
@@ -131,7 +131,7 @@ func (n *Neighbour) judge(pods objects, node *object, p impatience) (Standing, t
 
 // fresh is how long a heartbeat is still believed. The first that is seen is as old as its
 // time says. A later one is as new as it was seen: a clock that was put by years would
-// make every heartbeat old, and have us take the labels from whoever writes them. What a
+// make every heartbeat old, and have us take the labels from a running virt-handler. What a
 // pod that has gone has left behind counts for nothing.
 func (n *Neighbour) fresh(beat time.Time) time.Duration {
 	now := n.now()
@@ -200,7 +200,7 @@ func (n *Neighbour) take(s Standing) {
 }
 
 // RunUnlessAside runs something while the agent doesn't stand aside, again and
-// again, until ctx ends. What runs is told by its context to end.
+// again, until ctx ends. Its context ends when it has to end.
 func (n *Neighbour) RunUnlessAside(ctx context.Context, run func(context.Context)) {
 	for ctx.Err() == nil {
 		standing, changed := n.Standing()

@@ -7,17 +7,11 @@ import (
 
 	"github.com/vmlet/vmlet/agent/kube"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
-
-// metadataOnly asks for objects without what is in them: a Node's status is long
-// and changes all the time.
-const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
-	runtime.ContentTypeJSON + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // object is the metadata of a Node or pod.
 type object = metav1.PartialObjectMetadata
@@ -39,7 +33,7 @@ func NewWatch(client *kube.Client, log *slog.Logger) *Watch {
 }
 
 // Run follows them until ctx ends. While the API server can't be reached, what was
-// last seen stands.
+// last seen stays.
 func (w *Watch) Run(ctx context.Context) {
 	var both sync.WaitGroup
 	defer both.Wait()
@@ -68,7 +62,7 @@ func (w *Watch) wrote(o *object) { _ = store{w.nodes}.Add(o) }
 
 // follow keeps a value as the API server has it.
 func (w *Watch) follow(ctx context.Context, to *Value[objects], only kube.Following) {
-	only.Accept = metadataOnly
+	only.MetadataOnly = true
 	ctx = kube.Quiet(ctx)
 	quiet := klog.FromContext(ctx)
 	r := cache.NewReflectorWithOptions(w.client.ListWatch(only, w.log), &object{}, store{to},
@@ -88,7 +82,7 @@ func (s store) Add(o any) error {
 		}
 		after := objects{}
 		for uid, old := range before {
-			if old.Name != fresh.Name || old.Namespace != fresh.Namespace { // else it was made anew
+			if old.Name != fresh.Name || old.Namespace != fresh.Namespace { // else it was created again
 				after[uid] = old
 			}
 		}
@@ -149,4 +143,41 @@ func newer(fresh, known *object) bool {
 	}
 	order, err := resourceversion.CompareResourceVersion(fresh.ResourceVersion, known.ResourceVersion)
 	return err != nil || order > 0
+}
+
+// Value is something that changes and that others follow. Its methods may be
+// called concurrently.
+type Value[T any] struct {
+	mu      sync.Mutex
+	value   T
+	changed chan struct{}
+}
+
+// NewValue starts with a value.
+func NewValue[T any](value T) *Value[T] {
+	return &Value[T]{value: value, changed: make(chan struct{})}
+}
+
+// Get is the value as it is now, and a channel that is closed when there is
+// another one.
+func (v *Value[T]) Get() (T, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.value, v.changed
+}
+
+// Set changes the value.
+func (v *Value[T]) Set(value T) { v.Update(func(T) (T, bool) { return value, true }) }
+
+// Update changes the value to what follows from the one before, if it is to.
+func (v *Value[T]) Update(next func(T) (T, bool)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	value, change := next(v.value)
+	if !change {
+		return
+	}
+	v.value = value
+	close(v.changed)
+	v.changed = make(chan struct{})
 }

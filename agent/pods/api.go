@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
@@ -41,12 +42,52 @@ func (p *Pods) Run(ctx context.Context, source cache.ListerWatcher) {
 	informer.RunWithContext(ctx)
 }
 
-// slim leaves out what is large and of no use here.
+// slim keeps of a pod only what the agent reads: a node may have hundreds, and each
+// takes some 10 KiB as a whole. Code that reads more of a pod adds it here.
 func slim(o any) (any, error) {
-	if pod, ok := o.(*corev1.Pod); ok {
-		pod.ManagedFields, pod.Annotations = nil, nil
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
 	}
-	return o, nil
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy: pod.Spec.RestartPolicy, TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
+			Containers: slimContainers(pod.Spec.Containers), InitContainers: slimContainers(pod.Spec.InitContainers),
+			EphemeralContainers: make([]corev1.EphemeralContainer, len(pod.Spec.EphemeralContainers)), // whether there are any
+		},
+		Status: corev1.PodStatus{
+			ContainerStatuses:     slimStatuses(pod.Status.ContainerStatuses),
+			InitContainerStatuses: slimStatuses(pod.Status.InitContainerStatuses),
+		},
+	}, nil
+}
+
+func slimContainers(all []corev1.Container) []corev1.Container {
+	slim := make([]corev1.Container, len(all))
+	for i, c := range all {
+		slim[i] = corev1.Container{
+			Name: c.Name, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules,
+			Resources: corev1.ResourceRequirements{Limits: c.Resources.Limits},
+		}
+		for _, m := range c.VolumeMounts {
+			if m.Name == VolumeName {
+				slim[i].VolumeMounts = []corev1.VolumeMount{{Name: VolumeName}}
+			}
+		}
+	}
+	return slim
+}
+
+func slimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	slim := make([]corev1.ContainerStatus, len(all))
+	for i, s := range all {
+		slim[i] = corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID}
+	}
+	return slim
 }
 
 func (p *Pods) put(o any) {
@@ -82,8 +123,8 @@ func (p *Pods) tell() {
 
 // Container waits until the API server has a pod, and says which of its containers
 // has the volume. Only if several have it the runtime's id decides, which is in the
-// pod's status a second or two after the container's start. The pod is not to be
-// changed.
+// pod's status a second or two after the container's start. The pod has what slim keeps, and
+// is not to be changed.
 func (p *Pods) Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error) {
 	for {
 		p.mu.Lock()

@@ -3,10 +3,12 @@ package pods
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -138,13 +140,43 @@ func TestStartsAgain(t *testing.T) {
 	}
 }
 
+// What the agent reads of a pod is kept, and nothing else.
 func TestSlim(t *testing.T) {
-	pod := podOf(testUID, container("vm", "vmlet"))
-	pod.Annotations = map[string]string{"large": "text"}
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	o, err := slim(pod)
-	if err != nil || pod.Annotations != nil || pod.ManagedFields != nil || o != any(pod) || len(pod.Spec.Containers) != 1 {
-		t.Errorf("%v, %v", o, err)
+	created, grace := metav1.Now(), int64(30)
+	limits := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	rules := []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
+	vm := sidecar("vm", "vmlet")
+	vm.RestartPolicyRules, vm.Resources.Limits = rules, limits
+	vm.VolumeMounts[0].MountPath = ""
+	want := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: testUID, Namespace: "default", Name: "web", ResourceVersion: "7", CreationTimestamp: created},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{vm, {Name: "log"}}, InitContainers: []corev1.Container{{Name: "prepare"}},
+			EphemeralContainers: make([]corev1.EphemeralContainer, 1),
+		},
+		Status: corev1.PodStatus{
+			ContainerStatuses:     []corev1.ContainerStatus{running("vm", "containerd://1111")},
+			InitContainerStatuses: []corev1.ContainerStatus{running("prepare", "containerd://2222")},
+		},
+	}
+	whole := want.DeepCopy()
+	whole.Annotations, whole.Labels = map[string]string{"large": "text"}, map[string]string{"app": "web"}
+	whole.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	whole.Spec.Volumes = []corev1.Volume{{Name: "disks"}}
+	whole.Spec.Containers[0].VolumeMounts = container("vm", "disks", "vmlet").VolumeMounts
+	whole.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "PATH", Value: "/bin"}}
+	whole.Spec.Containers[0].Resources.Requests = limits
+	whole.Spec.Containers[1].Args = []string{"--verbose"}
+	whole.Spec.EphemeralContainers[0].Name = "debug"
+	whole.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady}}
+	whole.Status.ContainerStatuses[0].ImageID = "sha256:1"
+	got, err := slim(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, any(want)) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 	gone := cache.DeletedFinalStateUnknown{Key: "x"}
 	if o, err := slim(gone); o != any(gone) || err != nil {

@@ -6,6 +6,8 @@
 // kubelet's folders, the kernel (a socket's peer, its cgroup) and the API server.
 package pods
 
+import "github.com/vmlet/vmlet/contract"
+
 // VolumeName is the name of a pod's volume in which its shim announces itself: an
 // emptyDir with medium Memory.
-const VolumeName = "vmlet"
+const VolumeName = contract.VolumeName

@@ -18,11 +18,10 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/printed"
@@ -116,12 +115,7 @@ func (n *shimmedNode) image(root string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		n.t.Fatalf("building the shim: %v\n%s", err, out)
 	}
-	ch := cloudhypervisor.New(cloudhypervisor.Config{Binary: program, Architecture: runtime.GOARCH, Hypervisors: standard.Registry(sysfs.Roots{}).All()})
-	info, err := ch.Info(n.t.Context())
-	must(err)
-	words, err := ch.Tell(info)
-	must(err)
-	said := []vmm.Saying{{Name: "qemu", Error: "stat /nonesuch: no such file or directory"}, {Name: ch.Name(), Said: words}}
+	said := sources.Config{QEMU: sources.QEMU{Binary: "/nonesuch"}, CloudHypervisor: sources.CloudHypervisor{Binary: program}}.Complete().Sayings(n.t.Context())
 	answer, err := json.Marshal(said)
 	must(err)
 	must(os.WriteFile(filepath.Join(root, "said"), answer, 0o644))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -107,8 +108,8 @@ func (v *validator) resource(key, name, kind string) {
 	switch {
 	case err != nil:
 		v.fault(key, "%v", err)
-	case strings.HasPrefix(name, "devices.kubevirt.io/"):
-		v.fault(key, "%q: devices.kubevirt.io is for the node's own devices (kvm, tun, ...): take another domain", name)
+	case strings.HasPrefix(name, contract.DeviceDomain+"/"):
+		v.fault(key, "%q: %s is for the node's own devices (kvm, tun, ...): take another domain", name, contract.DeviceDomain)
 	case other != "" && other != kind:
 		v.fault(key, "%q is a resource of %s too: a resource is of one kind", name, other)
 	}

@@ -14,16 +14,21 @@ func having(hypervisors, defaultHypervisor, vmms, defaultVMM string, unknown ...
 	doc := &capabilitiesv1.Capabilities{Architecture: "amd64", DefaultHypervisor: defaultHypervisor, DefaultVmm: defaultVMM}
 	for word := range strings.FieldsSeq(hypervisors) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Hypervisors = append(doc.Hypervisors, &capabilitiesv1.HypervisorCapabilities{Name: name, State: state})
+		doc.Hypervisors = append(doc.Hypervisors, &capabilitiesv1.HypervisorCapabilities{Name: name, State: stateOf(state)})
 	}
 	for word := range strings.FieldsSeq(vmms) {
 		name, state, _ := strings.Cut(word, "=")
-		doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: name, State: state, Version: "1", MachineTypes: []*capabilitiesv1.MachineType{{Name: "of-" + name}}})
+		doc.Vmms = append(doc.Vmms, &capabilitiesv1.VmmCapabilities{Name: name, State: stateOf(state), Version: "1", MachineTypes: []*capabilitiesv1.MachineType{{Name: "of-" + name}}})
 	}
 	for _, fact := range unknown {
 		doc.Unknown = append(doc.Unknown, &capabilitiesv1.UnknownFact{Fact: fact, Reason: "it hung"})
 	}
 	return doc
+}
+
+// stateOf is the state of a word; of an empty one: not asked.
+func stateOf(word string) capabilitiesv1.State {
+	return capabilitiesv1.State(capabilitiesv1.State_value["STATE_"+strings.ToUpper(word)])
 }
 
 // TestChoice: another hypervisor or VMM might have been chosen only if it was not
@@ -61,7 +66,7 @@ func TestChoice(t *testing.T) {
 			gap  *gap
 			want string
 		}{"hypervisor": {got.hypervisorGap, c.hypervisor}, "VMM": {got.vmmGap, c.vmm}} {
-			if (pair.gap != nil) != (pair.want != "") || pair.gap != nil && (pair.gap.fact != pair.want || !pair.gap.choice) {
+			if (pair.gap != nil) != (pair.want != "") || pair.gap != nil && (string(pair.gap.fact) != pair.want || !pair.gap.choice) {
 				t.Errorf("%s: the %s is open by %+v, want %q", c.name, what, pair.gap, pair.want)
 			}
 		}
@@ -102,5 +107,17 @@ func TestMergeOrder(t *testing.T) {
 	}
 	if a, b := now.Unknown(), again.Unknown(); !slices.Equal(a, b) || len(a) != 4 {
 		t.Errorf("unknown %q, then %q", a, b)
+	}
+}
+
+// TestMergeNested: what KVM's modules would have said keeps no label of another hypervisor.
+func TestMergeNested(t *testing.T) {
+	const key = "node.vmlet.io/nested"
+	for hypervisor, stays := range map[string]bool{"kvm": true, "mshv": false} {
+		doc := having(hypervisor+"=works", hypervisor, "qemu=works", "qemu", "host.nested")
+		merged, _ := Merge(map[string]string{key: "true"}, of(t, doc, ""))
+		if _, stayed := merged[key]; stayed != stays {
+			t.Errorf("%s: %s stayed: %v, want %v", hypervisor, key, stayed, stays)
+		}
 	}
 }

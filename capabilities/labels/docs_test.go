@@ -49,8 +49,8 @@ func TestFamiliesAreApart(t *testing.T) {
 				t.Errorf("%s is within %s", b.key, a.key)
 			}
 		}
-		if len(a.facts) == 0 || !strings.Contains(a.key, "/") {
-			t.Errorf("%s: facts %q", a.key, a.facts)
+		if len(a.sources) == 0 || !strings.Contains(a.key, "/") {
+			t.Errorf("%s: %d sources", a.key, len(a.sources))
 		}
 	}
 }

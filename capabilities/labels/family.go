@@ -9,25 +9,24 @@ import (
 type family struct {
 	// key is the label's; where it ends in "/" or "-" a name follows.
 	key string
-	// facts that it follows from, as paths in the document (their last part is
-	// the field's name, without which some facts are reported: see normal).
-	// {hypervisor} and {vmm} are those chosen, {name} what follows the key.
-	facts []string
 	// set: the names are a set, of which a part may be known. Other families
 	// are known as a whole or not at all.
 	set bool
 	// labels adds what the document has; names and values as they come.
 	labels func(v *view, add adder)
+	// sources are the facts that the labels follow from: while one of them could not
+	// be asked, the family stays as it was.
+	sources []source
 }
 
 type adder func(name, value string)
 
-func whole(key string, facts []string, labels func(*view, adder)) family {
-	return family{key: key, facts: facts, labels: labels}
+func whole(key string, labels func(*view, adder), sources ...source) family {
+	return family{key: key, labels: labels, sources: sources}
 }
 
-func set(key string, facts []string, labels func(*view, adder)) family {
-	return family{key: key, facts: facts, labels: labels, set: true}
+func set(key string, labels func(*view, adder), sources ...source) family {
+	return family{key: key, set: true, labels: labels, sources: sources}
 }
 
 // many: a name follows the key.
@@ -35,7 +34,7 @@ func (f family) many() bool { return strings.HasSuffix(f.key, "/") || strings.Ha
 
 // each: a label of the family follows from a fact of its own.
 func (f family) each() bool {
-	return slices.ContainsFunc(f.facts, func(fact string) bool { return strings.Contains(fact, "{name}") })
+	return slices.ContainsFunc(f.sources, func(s source) bool { return s.named })
 }
 
 // has reports whether a key is one of the family's.

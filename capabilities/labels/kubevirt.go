@@ -2,56 +2,46 @@ package labels
 
 import (
 	"cmp"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"strconv"
+
+	"github.com/vmlet/vmlet/contract"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 )
 
 // yes is the value of a label that says by being there.
 const yes = "true"
 
-// acceleratorFacts is where the document has what a VMM's guests can have.
-const acceleratorFacts = "vmms.{vmm}.accelerators.{hypervisor}."
-
-// kubevirt are the families of KubeVirt's node labeller, by its keys
-// (staging/src/kubevirt.io/api/core/v1/types.go) and with its values.
+// kubevirt are the families of KubeVirt's node labeller, by its keys and with its
+// values.
 func kubevirt() []family {
 	return append(cpuFamilies(), []family{
-		set("machine-type.node.kubevirt.io/", []string{"vmms.{vmm}.machine_types"}, machineTypes),
-		set("hyperv.node.kubevirt.io/", hypervisorFacts("hyperv", "hyperv_features", "extensions", "msrs"), hyperv),
-		whole("cpu-timer.node.kubevirt.io/", hypervisorFacts("tsc"), tsc),
-		whole("kubevirt.io/realtime", []string{"host.realtime"}, realtime),
-		whole("kubevirt.io/ksm-enabled", []string{"host.ksm", "host.ksm_enabled"}, ksm),
-		confidential("sev", (*capabilitiesv1.ConfidentialComputing).GetSev),
-		confidential("sev-es", (*capabilitiesv1.ConfidentialComputing).GetSevEs),
-		confidential("sev-snp", (*capabilitiesv1.ConfidentialComputing).GetSevSnp),
-		confidential("tdx", (*capabilitiesv1.ConfidentialComputing).GetTdx),
-		confidential("s390-pv", (*capabilitiesv1.ConfidentialComputing).GetS390Pv),
+		set(contract.LabelMachineType, machineTypes, fromVMM(fact.MachineTypes)),
+		set(contract.LabelHyperV, hyperv, fromHypervisor(fact.HypervFeatures), fromHypervisor(fact.Extensions), fromHypervisor(fact.MSRs)),
+		whole(contract.LabelCPUTimer, tsc, fromHypervisor(fact.TSC)),
+		whole(contract.LabelRealtime, realtime, from(fact.HostRealtime)),
+		whole(contract.LabelKSMEnabled, ksm, from(fact.HostKSM)),
+		confidential(contract.LabelSEV, (*capabilitiesv1.ConfidentialComputing).GetSev, fact.ConfidentialSEV),
+		confidential(contract.LabelSEVES, (*capabilitiesv1.ConfidentialComputing).GetSevEs, fact.ConfidentialSEVES),
+		confidential(contract.LabelSEVSNP, (*capabilitiesv1.ConfidentialComputing).GetSevSnp, fact.ConfidentialSEVSNP),
+		confidential(contract.LabelTDX, (*capabilitiesv1.ConfidentialComputing).GetTdx, fact.ConfidentialTDX),
+		confidential(contract.LabelS390PV, (*capabilitiesv1.ConfidentialComputing).GetS390Pv, fact.ConfidentialS390PV),
 	}...)
 }
 
 func cpuFamilies() []family {
-	models := []string{acceleratorFacts + "cpu_models"}
-	host := []string{acceleratorFacts + "host_cpu_model"}
+	models, host := fromAccelerator(fact.CPUModels), fromAccelerator(fact.HostCPUModel)
 	return []family{
-		set("cpu-feature.node.kubevirt.io/", []string{acceleratorFacts + "cpu_features"}, cpuFeatures),
-		set("cpu-model.node.kubevirt.io/", models, func(v *view, add adder) { cpuModels(v, add, (*capabilitiesv1.CpuModel).GetUsable) }),
-		set("cpu-model-migration.node.kubevirt.io/", models, func(v *view, add adder) {
+		set(contract.LabelCPUFeature, cpuFeatures, fromAccelerator(fact.CPUFeatures)),
+		set(contract.LabelCPUModel, func(v *view, add adder) { cpuModels(v, add, (*capabilitiesv1.CpuModel).GetUsable) }, models),
+		set(contract.LabelCPUModelMigration, func(v *view, add adder) {
 			cpuModels(v, add, func(*capabilitiesv1.CpuModel) bool { return true })
-		}),
-		whole("host-model-cpu.node.kubevirt.io/", host, hostModel),
-		set("host-model-required-features.node.kubevirt.io/", host, requiredFeatures),
-		whole("cpu-vendor.node.kubevirt.io/", append(host, "host.cpu.vendor"), cpuVendor),
-		whole("node-labeller.kubevirt.io/obsolete-host-model", host, obsoleteHostModel),
+		}, models),
+		whole(contract.LabelHostModelCPU, hostModel, host),
+		set(contract.LabelHostModelRequiredFeatures, requiredFeatures, host),
+		whole(contract.LabelCPUVendor, cpuVendor, host, from(fact.HostCPU)),
+		whole(contract.LabelObsoleteHostModel, obsoleteHostModel, host),
 	}
-}
-
-// hypervisorFacts are parts of the chosen hypervisor.
-func hypervisorFacts(parts ...string) []string {
-	var facts []string
-	for _, p := range parts {
-		facts = append(facts, "hypervisors.{hypervisor}."+p)
-	}
-	return facts
 }
 
 func cpuFeatures(v *view, add adder) {
@@ -155,11 +145,10 @@ func ksm(v *view, add adder) {
 }
 
 // confidential is there only where guests run on the machine's own CPUs.
-func confidential(name string, get func(*capabilitiesv1.ConfidentialComputing) *capabilitiesv1.ConfidentialFeature) family {
-	facts := []string{"confidential." + name, "confidential_computing." + name}
-	return whole("kubevirt.io/"+name, facts, func(v *view, add adder) {
+func confidential(key string, get func(*capabilitiesv1.ConfidentialComputing) *capabilitiesv1.ConfidentialFeature, feature fact.Path) family {
+	return whole(key, func(v *view, add adder) {
 		if v.hardware() && get(v.doc.GetConfidentialComputing()).GetSupported() {
 			add("", yes)
 		}
-	})
+	}, from(feature))
 }

@@ -2,10 +2,12 @@ package labels
 
 import (
 	"cmp"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"maps"
 	"slices"
 	"strings"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 )
 
 // Kept is a label that is as it was, since what it follows from could not be
@@ -42,7 +44,7 @@ func Merge(previous map[string]string, now Set) (merged map[string]string, kept 
 			maps.DeleteFunc(merged, func(k, _ string) bool { return f.has(k) })
 		}
 		merged[key] = previous[key]
-		kept = append(kept, Kept{key, gap.fact, gap.reason})
+		kept = append(kept, Kept{key, string(gap.fact), gap.reason})
 	}
 	return merged, kept
 }
@@ -79,8 +81,8 @@ type choice struct {
 
 // gap is a fact that could not be asked.
 type gap struct {
-	path         string // the fact, as normal has it
-	fact, reason string
+	fact   fact.Path
+	reason string
 	// choice: what follows from it is which hypervisor or VMM is meant.
 	choice bool
 }
@@ -89,9 +91,9 @@ func newChoice(doc *capabilitiesv1.Capabilities, wanted string) choice {
 	c := choice{hypervisor: wanted, vmm: doc.GetDefaultVmm(), unknown: gaps(doc)}
 	if wanted == "" {
 		c.hypervisor = doc.GetDefaultHypervisor()
-		c.hypervisorGap = c.undecided("hypervisors", c.hypervisor, tried(doc))
+		c.hypervisorGap = c.undecided(fact.Hypervisors, string(fact.HypervisorState), c.hypervisor, tried(doc))
 	}
-	c.vmmGap = c.undecided("vmms", c.vmm, settled(doc))
+	c.vmmGap = c.undecided(fact.VMMs, string(fact.VMMState), c.vmm, settled(doc))
 	return c
 }
 
@@ -99,14 +101,10 @@ func newChoice(doc *capabilitiesv1.Capabilities, wanted string) choice {
 func gaps(doc *capabilitiesv1.Capabilities) []gap {
 	var all []gap
 	for _, u := range doc.GetUnknown() {
-		path := normal(u.GetFact())
-		if path == "host.nested" { // a parameter of KVM's modules
-			path = "hypervisors.kvm.nested"
-		}
-		all = append(all, gap{path: path, fact: u.GetFact(), reason: u.GetReason()})
+		all = append(all, gap{fact: fact.Path(u.GetFact()), reason: u.GetReason()})
 	}
 	slices.SortFunc(all, func(a, b gap) int {
-		return cmp.Or(strings.Compare(a.fact, b.fact), strings.Compare(a.reason, b.reason))
+		return cmp.Or(cmp.Compare(a.fact, b.fact), strings.Compare(a.reason, b.reason))
 	})
 	return all
 }
@@ -116,7 +114,7 @@ func gaps(doc *capabilitiesv1.Capabilities) []gap {
 func tried(doc *capabilitiesv1.Capabilities) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range doc.GetHypervisors() {
-		names[normal(h.GetName())] = h.GetState() != ""
+		names[h.GetName()] = h.GetState() != unasked
 	}
 	return names
 }
@@ -126,22 +124,18 @@ func tried(doc *capabilitiesv1.Capabilities) map[string]bool {
 func settled(doc *capabilitiesv1.Capabilities) map[string]bool {
 	names, after := map[string]bool{}, false
 	for _, m := range doc.GetVmms() {
-		names[normal(m.GetName())] = after || m.GetState() == works
+		names[m.GetName()] = after || m.GetState() == works
 		after = after || m.GetName() == doc.GetDefaultVmm()
 	}
 	return names
 }
 
-// undecided returns what could not be asked and might have been chosen in place
-// of chosen, which those that are settled can't.
-func (c choice) undecided(kind, chosen string, settled map[string]bool) *gap {
+// undecided returns what of all could not be asked and might have been chosen in place
+// of chosen, which those that are settled can't. Only all of one, or its state, decides.
+func (c choice) undecided(all fact.Path, state, chosen string, settled map[string]bool) *gap {
 	for _, g := range c.unknown {
-		first, rest, _ := strings.Cut(g.path, ".")
-		if first != kind {
-			continue
-		}
-		name, detail, _ := strings.Cut(rest, ".")
-		if detail != "" && detail != "state" || name != "" && (name == normal(chosen) || settled[name]) {
+		list, name, detail := g.fact.Member()
+		if list != all || detail != "" && detail != state || name != "" && (name == chosen || settled[name]) {
 			continue
 		}
 		g.choice = true
@@ -152,16 +146,15 @@ func (c choice) undecided(kind, chosen string, settled map[string]bool) *gap {
 
 // unasked reports whether a fact that the labels follow from is unknown.
 func (c choice) unasked(f family, name string) (gap, bool) {
-	for _, fact := range f.facts {
+	for _, s := range f.sources {
 		switch {
-		case c.hypervisorGap != nil && strings.Contains(fact, "{hypervisor}"):
+		case s.hypervisor && c.hypervisorGap != nil:
 			return *c.hypervisorGap, true
-		case c.vmmGap != nil && strings.Contains(fact, "{vmm}"):
+		case s.vmm && c.vmmGap != nil:
 			return *c.vmmGap, true
 		}
-		path := c.path(fact, name)
 		for _, g := range c.unknown {
-			if within(path, g.path) || within(g.path, path) {
+			if g.fact.Touches(s.path(c, name)) {
 				return g, true
 			}
 		}
@@ -174,36 +167,18 @@ func (c choice) unasked(f family, name string) (gap, bool) {
 func (s Set) Unknown() []string {
 	var out []string
 	for _, g := range s.choice.unknown {
-		if slices.ContainsFunc(families(), func(f family) bool { return s.choice.hangs(f, g) }) {
-			out = append(out, g.fact+": "+g.reason)
+		if s.choice.matters(g) {
+			out = append(out, string(g.fact)+": "+g.reason)
 		}
 	}
 	return slices.Compact(out)
 }
 
-// hangs reports whether some label of a family follows from what could not be asked.
-func (c choice) hangs(f family, g gap) bool {
-	return slices.ContainsFunc(f.facts, func(fact string) bool {
-		// A label for each name hangs on any name: try those of the gap.
-		return slices.ContainsFunc(strings.Split(g.path, "."), func(name string) bool {
-			path := c.path(fact, name)
-			return within(path, g.path) || within(g.path, path)
-		})
+// matters reports whether a label follows from what could not be asked.
+func (c choice) matters(g gap) bool {
+	// Where each label has a fact of its own, the gap is of the one by its name.
+	_, name, _ := g.fact.Member()
+	return slices.ContainsFunc(families(), func(f family) bool {
+		return slices.ContainsFunc(f.sources, func(s source) bool { return g.fact.Touches(s.path(c, name)) })
 	})
-}
-
-// path is where a fact of a family is in the document of this choice.
-func (c choice) path(fact, name string) string {
-	return normal(strings.NewReplacer("{hypervisor}", c.hypervisor, "{vmm}", c.vmm, "{name}", name).Replace(fact))
-}
-
-// within reports whether a path is another or below it.
-func within(path, above string) bool {
-	return path == above || strings.HasPrefix(path, above+".")
-}
-
-// normal is a path in which it doesn't matter how words are joined:
-// "hypervFeatures", "hyperv_features".
-func normal(path string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(path))
 }

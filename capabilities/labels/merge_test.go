@@ -25,16 +25,28 @@ func forget(doc *capabilitiesv1.Capabilities, facts ...string) *capabilitiesv1.C
 			doc.Host.Realtime = nil
 		case "host.numaNodes":
 			doc.Host.NumaNodes = nil
-		case "host.huge_pages", "host.huge-pages":
+		case "host.hugePages":
 			doc.Host.HugePages = nil
 		case "host.cpu":
 			doc.Host.Cpu = nil
 		case "host.nested":
 			kvm.Nested = nil
-		case "confidential.sev", "confidentialComputing.sevEs", "confidential":
+		case "confidentialComputing.sev":
 			doc.ConfidentialComputing = nil
 		case "hypervisors.kvm.tsc":
 			kvm.Tsc = nil
+		case "hypervisors.kvm.limits":
+			kvm.Limits = nil
+		case "hypervisors.kvm.nested":
+			kvm.Nested = nil
+		case "vmms.qemu.machineTypes":
+			qemu.MachineTypes = nil
+		case "vmms.qemu.accelerators.kvm.cpuFeatures":
+			qemu.Accelerators[0].CpuFeatures = nil
+		case "vmms.qemu.accelerators.kvm.cpuModels":
+			qemu.Accelerators[0].CpuModels = nil
+		case "vmms.qemu.accelerators.kvm.hostCpuModel":
+			qemu.Accelerators[0].HostCpuModel = nil
 		case "hypervisors.kvm.hypervFeatures":
 			kvm.HypervFeatures = nil
 		case "hypervisors.kvm.msrs":
@@ -63,18 +75,23 @@ func TestMerge(t *testing.T) {
 		{"intel", "host.ksm", []string{"kubevirt.io/ksm-enabled"}},
 		{"intel", "host.realtime", []string{"kubevirt.io/realtime"}},
 		{"intel", "host.numaNodes", []string{"node.vmlet.io/numa-"}},
-		{"intel", "host.huge_pages", []string{"node.vmlet.io/hugepages-"}},
-		{"intel", "host.huge-pages", []string{"node.vmlet.io/hugepages-"}},
+		{"intel", "host.hugePages", []string{"node.vmlet.io/hugepages-"}},
 		{"intel", "host.hugePages.2097152", []string{"node.vmlet.io/hugepages-"}}, // a part of a set
 		{"intel", "host.huge", nil},                                               // no part of the path
 		{"intel", "host.cpu", []string{"node.vmlet.io/isolated-cpus"}},            // the vendor is the host model's
 		{"intel", "host.nested", []string{"node.vmlet.io/nested"}},
 		{"intel", "host", []string{"kubevirt.io/ksm-enabled", "kubevirt.io/realtime", "node.vmlet.io/numa-", "node.vmlet.io/hugepages-", "node.vmlet.io/isolated-cpus"}},
 		{"intel", "host.clocksource", nil},
-		{"amd", "confidential.sev", []string{"kubevirt.io/sev"}},
+		{"amd", "confidentialComputing.sev", []string{"kubevirt.io/sev"}},
 		{"intel", "hypervisors.kvm.tsc", []string{"cpu-timer" + domain}},
 		{"intel", "hypervisors.kvm.hypervFeatures", []string{"hyperv" + domain}},
 		{"intel", "hypervisors.kvm.msrs", []string{"hyperv" + domain}},
+		{"intel", "hypervisors.kvm.limits", []string{"node.vmlet.io/max-vcpus"}},
+		{"intel", "hypervisors.kvm.nested", []string{"node.vmlet.io/nested"}},
+		{"intel", "vmms.qemu.machineTypes", []string{"machine-type" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.cpuFeatures", []string{"cpu-feature" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.cpuModels", []string{"cpu-model" + domain, "cpu-model-migration" + domain}},
+		{"intel", "vmms.qemu.accelerators.kvm.hostCpuModel", []string{"host-model-cpu" + domain, "host-model-required-features" + domain}},
 		{"intel", "hypervisors.emulation.tsc", nil},
 		{"intel", "vmms.qemu.accelerators.kvm", cpu},
 		{"intel", "vmms.qemu.accelerators.emulation", nil},

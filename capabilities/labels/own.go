@@ -2,28 +2,31 @@ package labels
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	"github.com/vmlet/vmlet/sysfs"
 	"slices"
 	"strconv"
+
+	"github.com/vmlet/vmlet/contract"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // own are vmlet's families: what a scheduler asks that KubeVirt's don't say.
 func own() []family {
-	numa := []string{"host.numa", "host.numa_nodes"}
+	numa := from(fact.HostNUMANodes)
 	return []family{
-		whole("node.vmlet.io/hypervisor", hypervisorFacts("state"), chosenHypervisor),
-		whole("node.vmlet.io/vmm", []string{"vmms.{vmm}.state"}, chosenVMM),
-		whole("node.vmlet.io/lazy-restore", []string{"vmms.{vmm}.lazy_restore"}, lazyRestore),
-		whole("node.vmlet.io/max-vcpus", hypervisorFacts("limits"), maxVCPUs),
-		whole("node.vmlet.io/nested", hypervisorFacts("nested"), nested),
-		whole("node.vmlet.io/isolated-cpus", []string{"host.cpu.isolated"}, isolatedCPUs),
-		set("node.vmlet.io/numa-nodes", numa, countNodes(func(*capabilitiesv1.NumaNode) bool { return true })),
-		set("node.vmlet.io/numa-cpuless-nodes", numa, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" })),
-		set("node.vmlet.io/numa-memoryless-nodes", numa, memoryless),
-		set("node.vmlet.io/hugepages-", []string{"host.huge_pages"}, hugePages),
-		whole("hypervisor.node.vmlet.io/", []string{"hypervisors.{name}.state"}, hypervisors),
-		whole("vmm.node.vmlet.io/", []string{"vmms.{name}.version"}, vmms),
+		whole(contract.LabelHypervisor, chosenHypervisor, fromHypervisor(fact.HypervisorState)),
+		whole(contract.LabelVMM, chosenVMM, fromVMM(fact.VMMState)),
+		whole(contract.LabelLazyRestore, lazyRestore, fromVMM(fact.LazyRestore)),
+		whole(contract.LabelMaxVCPUs, maxVCPUs, fromHypervisor(fact.Limits)),
+		whole(contract.LabelNested, nested, fromHypervisor(fact.Nested), fromKVMsModules()),
+		whole(contract.LabelIsolatedCPUs, isolatedCPUs, from(fact.HostCPU)),
+		set(contract.LabelNUMANodes, countNodes(func(*capabilitiesv1.NumaNode) bool { return true }), numa),
+		set(contract.LabelNUMACPULessNodes, countNodes(func(n *capabilitiesv1.NumaNode) bool { return n.GetCpus() == "" }), numa),
+		set(contract.LabelNUMAMemorylessNodes, memoryless, numa),
+		set(contract.LabelHugePages, hugePages, from(fact.HostHugePages)),
+		whole(contract.LabelHypervisorState, hypervisors, fromNamedHypervisor(fact.HypervisorState)),
+		whole(contract.LabelVMMVersion, vmms, fromNamedVMM(fact.VMMVersion)),
 	}
 }
 
@@ -113,8 +116,8 @@ func pageSize(bytes uint64) string {
 
 func hypervisors(v *view, add adder) {
 	for _, h := range v.doc.GetHypervisors() {
-		if h.GetState() != "" && h.GetState() != unusable {
-			add(h.GetName(), h.GetState())
+		if h.GetState() != unasked && h.GetState() != unusable {
+			add(h.GetName(), h.GetState().Word())
 		}
 	}
 }

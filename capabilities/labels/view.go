@@ -10,9 +10,11 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
+// States in short.
 const (
-	unusable = "unusable"
-	works    = "works"
+	unusable = capabilitiesv1.State_STATE_UNUSABLE
+	works    = capabilitiesv1.State_STATE_WORKS
+	unasked  = capabilitiesv1.State_STATE_UNSPECIFIED
 )
 
 // view is the document as seen by one hypervisor and the default VMM. Parts

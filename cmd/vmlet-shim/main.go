@@ -18,12 +18,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/program"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chvm"
 	chdriver "github.com/vmlet/vmlet/vmm/cloudhypervisor/driver"
 	qemudriver "github.com/vmlet/vmlet/vmm/qemu/driver"
 )
+
+// version is set by the linker: -ldflags "-X main.version=v1.2.3".
+var version string
+
+// errVersion ends a program that is asked for its version.
+var errVersion = errors.New("the version was asked for")
 
 // Exit codes, as those of the vmlet command.
 const (
@@ -50,6 +57,10 @@ func main() {
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
+	if errors.Is(err, errVersion) {
+		fmt.Println("vmlet-shim version", program.Version(version))
+		return
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vmlet-shim:", err)
 		os.Exit(exitUsage)
@@ -70,6 +81,7 @@ func parse(args []string, output io.Writer) (server.Options, slog.Level, error) 
 	flags.StringVar(&o.RunID, "run-id", "", "what exit.json is to name this run, `ID`")
 	flags.DurationVar(&o.Grace, "grace", 30*time.Second, "how long the guest may take to shut down after SIGTERM, SIGINT or SIGWINCH")
 	verbose := flags.Bool("verbose", false, "log more")
+	asked := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
 		return o, 0, err
 	}
@@ -78,6 +90,8 @@ func parse(args []string, output io.Writer) (server.Options, slog.Level, error) 
 		level = slog.LevelDebug
 	}
 	switch {
+	case *asked:
+		return o, 0, errVersion
 	case flags.NArg() > 0:
 		return o, 0, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.RunDir == "" || o.StateDir == "" || o.RunID == "":

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
@@ -58,7 +59,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	var o podOptions
 	flags := flag.NewFlagSet("vmlet-shim pod [flags] [SPECIFICATION]", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.StringVar(&o.volume, "volume", "/run/vmlet", "where the pod's emptyDir volume named vmlet, with medium Memory, is mounted, `DIR`")
+	flags.StringVar(&o.volume, "volume", contract.VolumePath, "where the pod's emptyDir volume named "+contract.VolumeName+", with medium Memory, is mounted, `DIR`")
 	flags.StringVar(&o.state, "state", "", "`DIR` on a volume that outlives the pod, for the VM's UEFI variables; it is made if it is not there. Default: they are lost with the pod")
 	flags.StringVar(&o.vmlet, "vmlet", "", "`PATH` of vmlet, which asks the VMM what it can do; default: beside this program")
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
@@ -185,7 +186,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 func takeVolume(path string) (release func(), err error) {
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the volume for sockets and memory: %w: mount an emptyDir volume named vmlet, with medium Memory, there (or say --volume)", err)
+		return nil, fmt.Errorf("the volume for sockets and memory: %w: mount an emptyDir volume named %s, with medium Memory, there (or say --volume)", err, contract.VolumeName)
 	}
 	if err := tidyVolume(dir); err != nil {
 		dir.Close()

@@ -99,7 +99,7 @@ func debian(t *testing.T) string {
 func makeImage(t *testing.T, o options) (file string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"vmlet", "vmlet-shim"} {
+	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/vmlet/vmlet/internal/ociimage"
 )
 
-// programsDir is where vmlet looks for vmlet-shim, and PATH has it.
+// programsDir is where the programs look for one another, and PATH has it.
 const programsDir = "usr/local/bin"
 
 type options struct {
@@ -32,7 +32,7 @@ func (o options) unpacked() (root, packages string) {
 func main() {
 	var o options
 	flag.StringVar(&o.packages, "packages", "", "folder with Debian's packages, unpacked: root, and a list and a description for each in packages")
-	flag.StringVar(&o.programs, "programs", "bin", "folder with vmlet and vmlet-shim")
+	flag.StringVar(&o.programs, "programs", "bin", "folder with vmlet, vmlet-agent and vmlet-shim")
 	flag.StringVar(&o.reference, "reference", "", "the image's name, with a tag")
 	flag.StringVar(&o.version, "version", "", "vmlet's version, for the image's labels")
 	flag.StringVar(&o.arch, "arch", "amd64", "the architecture, as Go calls it")
@@ -107,7 +107,7 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 
 func programEntries(folder string) ([]ociimage.Entry, error) {
 	var entries []ociimage.Entry
-	for _, name := range []string{"vmlet", "vmlet-shim"} {
+	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"github.com/vmlet/vmlet/sysfs"
@@ -22,7 +23,7 @@ func BenchmarkHealth(b *testing.B) {
 	if err := kubelet.Start(); err != nil {
 		b.Fatal(err)
 	}
-	n := NewNode(Domain+"/kvm", "kvm", sysfs.Roots{Dev: dev}, DefaultCount, "")
+	n := NewNode(contract.ResourceKVM, "kvm", sysfs.Roots{Dev: dev}, DefaultCount, "")
 	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: folder, Log: slog.New(slog.DiscardHandler)}, []deviceplugin.Kind{n})
 	if err != nil {
 		b.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/resourcename"
@@ -214,7 +215,7 @@ func TestKinds(t *testing.T) {
 		if err := resourcename.Check(k.Resource()); err != nil {
 			t.Error(err)
 		}
-		if name, own := strings.CutPrefix(k.Resource(), Domain+"/"); own {
+		if name, own := strings.CutPrefix(k.Resource(), contract.DeviceDomain+"/"); own {
 			got = append(got, name)
 		}
 	}
@@ -233,7 +234,7 @@ func TestValidate(t *testing.T) {
 	}
 	good := Config{
 		Counts: map[string]int{"kvm": 1, "tdx": 10, "pr-helper": 10_000}, QGSSocket: "/run/qgs",
-		CDI: map[string]string{Domain + "/kvm": "a.b/c=kvm", "nvidia.com/T4": "nvidia.com/pgpu"},
+		CDI: map[string]string{contract.ResourceKVM: "a.b/c=kvm", "nvidia.com/T4": "nvidia.com/pgpu"},
 	}
 	if got := faults(good); len(got) > 0 {
 		t.Errorf("%q", got)
@@ -246,9 +247,9 @@ func TestValidate(t *testing.T) {
 		"prHelperSocket":                      {PRHelperSocket: "/run/../pr"},
 		`cdi["a.b/c"]: vmlet offers no such`:  {CDI: map[string]string{"a.b/c": "a.b/c=d"}},
 		`cdi["other.org/nic"]: vmlet offers`:  {CDI: map[string]string{"other.org/nic": "a.b/c"}},
-		"want VENDOR/CLASS=NAME":              {CDI: map[string]string{Domain + "/kvm": "a.b/c"}},
+		"want VENDOR/CLASS=NAME":              {CDI: map[string]string{contract.ResourceKVM: "a.b/c"}},
 		"want VENDOR/CLASS,":                  {CDI: map[string]string{"nvidia.com/T4": "a.b/c=d"}},
-		`"a b/c=d": want`:                     {CDI: map[string]string{Domain + "/kvm": "a b/c=d"}},
+		`"a b/c=d": want`:                     {CDI: map[string]string{contract.ResourceKVM: "a b/c=d"}},
 	} {
 		if got := faults(c); len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("%q, want %q", got, want)

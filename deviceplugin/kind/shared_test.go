@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/deviceplugin/kubelettest"
 	"github.com/vmlet/vmlet/sysfs"
@@ -107,7 +108,7 @@ func must(t *testing.T, err error) {
 func TestNodeComesAndGoes(t *testing.T) {
 	dev := t.TempDir()
 	path := filepath.Join(dev, "net", "tun")
-	n := NewNode(Domain+"/tun", "net/tun", sysfs.Roots{Dev: dev}, 10, "")
+	n := NewNode(contract.ResourceTUN, "net/tun", sysfs.Roots{Dev: dev}, 10, "")
 	// Root may open anything: the agent is somebody else here.
 	n.probe.open = func(path string) (there bool, obstacle string) {
 		asNobody(func() { there, obstacle = openNode(path) })
@@ -145,7 +146,7 @@ func TestNodeComesAndGoes(t *testing.T) {
 
 func TestNodeFind(t *testing.T) {
 	dev := t.TempDir()
-	n := NewNode(Domain+"/kvm", "kvm", sysfs.Roots{Dev: dev}, 3, "vmlet.dev/device=kvm")
+	n := NewNode(contract.ResourceKVM, "kvm", sysfs.Roots{Dev: dev}, 3, "vmlet.dev/device=kvm")
 	if got := n.Find(t.Context()); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
@@ -179,7 +180,7 @@ func TestSocketComesAndGoes(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
 	path := filepath.Join(folder, "pr", "pr-helper.sock")
-	s := NewSocket(Domain+"/pr-helper", path, func() int { return 5 }, "")
+	s := NewSocket(contract.ResourcePRHelper, path, func() int { return 5 }, "")
 	k := offer(t, s)
 	listen := func() net.Listener {
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -216,7 +217,7 @@ func TestRealKVM(t *testing.T) {
 		t.Skip(err)
 	}
 	f.Close()
-	n := NewNode(Domain+"/kvm", "kvm", sysfs.Roots{}, DefaultCount, "")
+	n := NewNode(contract.ResourceKVM, "kvm", sysfs.Roots{}, DefaultCount, "")
 	k := offer(t, n)
 	counts(t, k, n.Resource(), DefaultCount, 0)
 	answer, err := k.Allocate(t.Context(), n.Resource(), []string{"kvm999"})

@@ -9,14 +9,12 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/resourcename"
 	"github.com/vmlet/vmlet/sysfs"
 )
-
-// Domain of the resources of the node itself.
-const Domain = "devices.kubevirt.io"
 
 const (
 	// DefaultCount is how many containers may have a device node at once.
@@ -70,9 +68,24 @@ func (c Config) nodes() []node {
 			add(r.Resource, strings.TrimPrefix(r.Path, "/dev/"))
 		}
 	}
-	add(Domain+"/sev", "sev")
-	add(Domain+"/iommufd", "iommu")
+	add(contract.ResourceSEV, "sev")
+	add(contract.ResourceIOMMUFD, "iommu")
 	return all
+}
+
+// socket is a resource and the socket of the service that it stands for.
+type socket struct {
+	resource, path string
+	count          func(*Hosts) int
+}
+
+// sockets are the services that are offered.
+func (c Config) sockets() []socket {
+	pr := contract.ResourcePRHelper
+	return []socket{
+		{contract.ResourceTDX, or(c.QGSSocket, DefaultQGSSocket), c.tdx},
+		{pr, or(c.PRHelperSocket, DefaultPRHelperSocket), func(*Hosts) int { return c.count(pr) }},
+	}
 }
 
 // Kinds are all kinds that are offered, if there is something of them.
@@ -82,10 +95,9 @@ func (c Config) Kinds() []deviceplugin.Kind {
 		all = append(all, NewNode(n.resource, n.path, c.Roots, c.count(n.resource), c.CDI[n.resource]))
 	}
 	hosts := NewHosts(c.Roots)
-	tdx, pr := Domain+"/tdx", Domain+"/pr-helper"
-	all = append(all,
-		NewSocket(tdx, or(c.QGSSocket, DefaultQGSSocket), func() int { return c.tdx(hosts) }, c.CDI[tdx]),
-		NewSocket(pr, or(c.PRHelperSocket, DefaultPRHelperSocket), func() int { return c.count(pr) }, c.CDI[pr]))
+	for _, s := range c.sockets() {
+		all = append(all, NewSocket(s.resource, s.path, func() int { return s.count(hosts) }, c.CDI[s.resource]))
+	}
 	for _, r := range c.hostDevices() {
 		if !r.External {
 			all = append(all, newHostDevice(r, c.Permitted, c.Roots, hosts, c.CDI[r.Name]))
@@ -128,9 +140,12 @@ var cdiName = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9_.]*[A-Za-z0-9])?/[A-Za-z
 // Validate reports every fault; keys are as in a configuration file: "counts",
 // "cdi", "qgsSocket", "prHelperSocket".
 func (c Config) Validate(fault func(key, format string, args ...any)) {
-	shared := map[string]bool{Domain + "/tdx": true, Domain + "/pr-helper": true} // resources, of all of one device
+	shared := make(map[string]bool) // resources, of all of one device
 	for _, n := range c.nodes() {
 		shared[n.resource] = true
+	}
+	for _, s := range c.sockets() {
+		shared[s.resource] = true
 	}
 	words := make(map[string]bool)
 	for r := range shared {

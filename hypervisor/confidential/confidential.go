@@ -10,13 +10,14 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/device"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/sysfs"
 )
 
 // Facts by their path in the document.
 const (
-	factAll      = "confidentialComputing"
-	factPlatform = factAll + ".sevPlatform"
+	factAll      = string(fact.Confidential)
+	factPlatform = string(fact.ConfidentialSEVPlatform)
 )
 
 // Discover asks the facts of a machine, which are those that sysfs.Read found under the same roots, and /dev/sev. arch is Go's

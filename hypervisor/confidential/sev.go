@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmlet/vmlet/hypervisor/device"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,11 +24,11 @@ type kind struct {
 
 func (a *asker) kinds() []kind {
 	return []kind{
-		{factAll + ".sev", "SEV", "sev", "sev", "sev", 1,
+		{string(fact.ConfidentialSEV), "SEV", "sev", "sev", "sev", 1,
 			"lower the minimum SEV ASID (\"SEV-ES ASID space limit\")", &a.out.Sev},
-		{factAll + ".sevEs", "SEV-ES", "sev_es", "sev_es", "sev_es", 3,
+		{string(fact.ConfidentialSEVES), "SEV-ES", "sev_es", "sev_es", "sev_es", 3,
 			"raise the minimum SEV ASID (\"SEV-ES ASID space limit\")", &a.out.SevEs},
-		{factAll + ".sevSnp", "SEV-SNP", "sev_snp", "sev_snp", "sev_es", 4,
+		{string(fact.ConfidentialSEVSNP), "SEV-SNP", "sev_snp", "sev_snp", "sev_es", 4,
 			"raise the minimum SEV ASID (\"SEV-ES ASID space limit\")", &a.out.SevSnp},
 	}
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/sysfs"
 	"golang.org/x/sys/unix"
 )
 
 // Facts by their path in the document.
 const (
-	factAll         = "hypervisors.kvm"
-	factHyperV      = factAll + ".hypervFeatures"
-	factHyperVCPUID = factAll + ".hypervCpuid"
-	factTSC         = factAll + ".tsc"
-	factCPUID       = factAll + ".cpuid"
-	factMSRs        = factAll + ".msrs"
-	factFeatureMSRs = factAll + ".featureMsrs"
+	factAll         = string(fact.Hypervisors) + "." + hypervisor.NameKVM
+	factHyperV      = factAll + "." + string(fact.HypervFeatures)
+	factHyperVCPUID = factAll + "." + string(fact.HypervCPUID)
+	factTSC         = factAll + "." + string(fact.TSC)
+	factCPUID       = factAll + "." + string(fact.CPUID)
+	factMSRs        = factAll + "." + string(fact.MSRs)
+	factFeatureMSRs = factAll + "." + string(fact.FeatureMSRs)
 )
 
 var _ hypervisor.Discoverer = KVM{}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/sysfs"
@@ -121,6 +122,6 @@ func cpuFlags(path string) ([]string, error) {
 
 // DeviceRequests are /dev/kvm, and what every VM can use.
 func (k KVM) DeviceRequests() []hypervisor.DeviceRequest {
-	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
+	own := []hypervisor.DeviceRequest{{Resource: contract.ResourceKVM, Path: "/dev/kvm"}}
 	return append(own, k.Base.DeviceRequests()...)
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"golang.org/x/sys/unix"
 )
 
 // Facts by their path in the document.
 const (
-	factAll = "hypervisors.mshv"
-	factTSC = factAll + ".tsc"
+	factAll = string(fact.Hypervisors) + "." + hypervisor.NameMSHV
+	factTSC = factAll + "." + string(fact.TSC)
 )
 
 // From linux/mshv.h: MSHV_ROOT_HVCALL is _IOWR(MSHV_IOCTL, 7, struct mshv_root_hvcall) on a partition, and on /dev/mshv, for the

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"syscall"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/device"
 	"github.com/vmlet/vmlet/sysfs"
@@ -101,6 +102,6 @@ func createFailure(path string, errno syscall.Errno) *device.Failure {
 
 // DeviceRequests are /dev/mshv, and what every VM can use.
 func (m MSHV) DeviceRequests() []hypervisor.DeviceRequest {
-	own := []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/mshv", Path: "/dev/mshv"}}
+	own := []hypervisor.DeviceRequest{{Resource: contract.ResourceMSHV, Path: "/dev/mshv"}}
 	return append(own, m.Base.DeviceRequests()...)
 }

@@ -13,13 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of a device, as capabilitiesv1.DeviceCapability has them.
-const (
-	Works    = "works"
-	Absent   = "absent"
-	Unusable = "unusable"
-)
-
 // Discover tries the devices under the root, in a fixed order. It returns within seconds, sooner when ctx ends; a device that
 // doesn't answer by then is unusable.
 func Discover(ctx context.Context, roots sysfs.Roots) []*capabilitiesv1.DeviceCapability {
@@ -53,7 +46,7 @@ func Paths(roots sysfs.Roots) []string {
 func (n node) capability(ctx context.Context, kernel device.Kernel, path string) *capabilitiesv1.DeviceCapability {
 	o, err := device.Within(ctx, func(context.Context) outcome { return n.try(kernel, path) })
 	if err != nil {
-		o = outcome{state: Unusable, fail: device.NoAnswer(path, err)}
+		o = outcome{state: capabilitiesv1.State_STATE_UNUSABLE, fail: device.NoAnswer(path, err)}
 	}
 	c := &capabilitiesv1.DeviceCapability{Name: n.name, Path: path, State: o.state}
 	if o.fail != nil {
@@ -97,9 +90,9 @@ func nodes() []node {
 	}
 }
 
-// outcome is a state, and why it isn't Works.
+// outcome is a state, and why the device doesn't work.
 type outcome struct {
-	state string
+	state capabilitiesv1.State
 	fail  *device.Failure
 }
 
@@ -108,16 +101,16 @@ func (n node) try(kernel device.Kernel, path string) outcome {
 	fd, fail := device.Open(path, func() string { return n.remedy })
 	switch {
 	case fail != nil && device.Absent(fail.Errno):
-		return outcome{Absent, fail}
+		return outcome{capabilitiesv1.State_STATE_ABSENT, fail}
 	case fail != nil:
-		return outcome{Unusable, fail}
+		return outcome{capabilitiesv1.State_STATE_UNUSABLE, fail}
 	}
 	defer unix.Close(fd)
 	if err := n.ask(kernel, fd); err != nil {
 		remedy := "its driver isn't " + n.name + "'s, or fails: look what made the device, and in the kernel's log (dmesg)"
-		return outcome{Unusable, device.Failed(path+": "+n.ioctl, device.Errno(err), remedy)}
+		return outcome{capabilitiesv1.State_STATE_UNUSABLE, device.Failed(path+": "+n.ioctl, device.Errno(err), remedy)}
 	}
-	return outcome{state: Works}
+	return outcome{state: capabilitiesv1.State_STATE_WORKS}
 }
 
 func (n node) ask(kernel device.Kernel, fd int) error {

@@ -78,7 +78,7 @@ func TestWorks(t *testing.T) {
 		t.Fatalf("%d devices, want %d", len(found), len(nodes()))
 	}
 	for _, c := range found {
-		if c.State != Works || c.Reason != "" || c.Errno != "" || !strings.HasPrefix(c.Path, dev) {
+		if c.State != capabilitiesv1.State_STATE_WORKS || c.Reason != "" || c.Errno != "" || !strings.HasPrefix(c.Path, dev) {
 			t.Errorf("%v", c)
 		}
 	}
@@ -88,7 +88,7 @@ func TestWorks(t *testing.T) {
 func TestAnotherDevice(t *testing.T) {
 	for name, c := range byName(Discover(t.Context(), sysfs.Roots{Dev: tree(t)})) {
 		asked := name != "mshv" && name != "iommufd" && name != "sev"
-		if (c.State == Unusable) != asked || asked && (c.Errno != "ENOTTY" || c.Remedy == "") {
+		if (c.State == capabilitiesv1.State_STATE_UNUSABLE) != asked || asked && (c.Errno != "ENOTTY" || c.Remedy == "") {
 			t.Errorf("%v", c)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAbsent(t *testing.T) {
 		"vhost-vsock": "modprobe vhost_vsock", "vfio": "modprobe vfio", "iommufd": "modprobe iommufd", "sev": "modprobe ccp",
 	} {
 		c := found[name]
-		if c.GetState() != Absent || c.Errno != "ENOENT" || !strings.Contains(c.Remedy, remedy) || !strings.Contains(c.Remedy, "container") {
+		if c.GetState() != capabilitiesv1.State_STATE_ABSENT || c.Errno != "ENOENT" || !strings.Contains(c.Remedy, remedy) || !strings.Contains(c.Remedy, "container") {
 			t.Errorf("%s: %v", name, c)
 		}
 	}
@@ -127,7 +127,7 @@ func TestNoDevices(t *testing.T) {
 				}
 			}
 			for _, c := range discover(t.Context(), sysfs.Roots{Dev: dev}, drivers{}) {
-				if c.State != Unusable || c.Reason == "" || c.Errno == "" {
+				if c.State != capabilitiesv1.State_STATE_UNUSABLE || c.Reason == "" || c.Errno == "" {
 					t.Errorf("%v", c)
 				}
 			}
@@ -140,7 +140,7 @@ func TestDriverFails(t *testing.T) {
 	broken := drivers{map[uintptr]error{0x8008AF00: unix.ENODEV}}
 	for name, c := range byName(discover(t.Context(), sysfs.Roots{Dev: tree(t)}, broken)) {
 		vhost := strings.HasPrefix(name, "vhost-")
-		if (c.State == Unusable) != vhost || vhost && (c.Errno != "ENODEV" || !strings.Contains(c.Reason, "VHOST_GET_FEATURES")) {
+		if (c.State == capabilitiesv1.State_STATE_UNUSABLE) != vhost || vhost && (c.Errno != "ENODEV" || !strings.Contains(c.Reason, "VHOST_GET_FEATURES")) {
 			t.Errorf("%v", c)
 		}
 	}
@@ -153,7 +153,7 @@ func TestGivenUp(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	for _, c := range discover(ctx, sysfs.Roots{Dev: tree(t)}, hanging{release}) {
 		asked := c.Name != "mshv" && c.Name != "iommufd" && c.Name != "sev"
-		if asked && (c.State != Unusable || !strings.Contains(c.Reason, "didn't answer")) {
+		if asked && (c.State != capabilitiesv1.State_STATE_UNUSABLE || !strings.Contains(c.Reason, "didn't answer")) {
 			t.Errorf("%v", c)
 		}
 	}
@@ -173,7 +173,7 @@ func TestReal(t *testing.T) {
 		if err == nil {
 			f.Close()
 		}
-		if (err == nil) != (c.State == Works) {
+		if (err == nil) != (c.State == capabilitiesv1.State_STATE_WORKS) {
 			t.Errorf("%v, and opening it: %v", c, err)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func TestAllAreInTheSource(t *testing.T) {
 	found := make(map[string]string)
 	root := filepath.Join("..", "..")
-	for _, folder := range []string{"agent", "vmm", "cmd"} {
+	for _, folder := range []string{"agent", "cmd", "memory", "shim", "vmm"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -22,8 +22,13 @@ const maxFile = 1 << 20
 // five levels.
 const maxDepth = 32
 
+// Others, as an inline field, takes the keys for which the struct has no other field.
+// They belong to another program, and nothing is said of their values.
+type Others map[string]yaml.Node
+
 // Load reads the only document of a file into a pointer to a struct with yaml
-// tags. An empty file changes nothing.
+// tags. The keys of an inline struct are those of the struct that it is in. An empty
+// file changes nothing.
 func Load(path string, into any) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,11 +121,11 @@ func (c *checker) checkStruct(n *yaml.Node, t reflect.Type, key string, depth in
 		name, value := n.Content[i], n.Content[i+1]
 		field, known := fieldOf(t, name.Value)
 		switch {
-		case !known:
+		case !known && !takesOthers(t):
 			c.fault(name, key, "unknown key %.60q: there are %s", name.Value, strings.Join(keysOf(t), ", "))
 		case seen[name.Value]:
 			c.fault(name, key, "%q is there twice", name.Value)
-		default:
+		case known:
 			c.check(value, field.Type, join(key, name.Value), depth+1)
 		}
 		seen[name.Value] = true
@@ -180,8 +185,8 @@ func join(key, name string) string {
 
 // fieldOf finds the field with this key.
 func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); keyOf(f) == key && key != "" {
+	for _, f := range fieldsOf(t) {
+		if keyOf(f) == key && key != "" {
 			return f, true
 		}
 	}
@@ -191,13 +196,39 @@ func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
 // keysOf lists the keys of a struct, sorted.
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for i := range t.NumField() {
-		if key := keyOf(t.Field(i)); key != "" {
+	for _, f := range fieldsOf(t) {
+		if key := keyOf(f); key != "" {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// fieldsOf lists the fields of a struct, with those of an inline struct in its place.
+func fieldsOf(t reflect.Type) []reflect.StructField {
+	var fields []reflect.StructField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if inline(f) && f.Type.Kind() == reflect.Struct {
+			fields = append(fields, fieldsOf(f.Type)...)
+		} else {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// takesOthers reports whether a struct takes keys that it has no field for.
+func takesOthers(t reflect.Type) bool {
+	return slices.ContainsFunc(fieldsOf(t), func(f reflect.StructField) bool {
+		return inline(f) && f.Type == reflect.TypeFor[Others]()
+	})
+}
+
+func inline(f reflect.StructField) bool {
+	_, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return options == "inline"
 }
 
 // keyOf is the key that a field's tag gives it; empty: it isn't configuration.

@@ -72,6 +72,56 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+type outer struct {
+	inner  `yaml:",inline"`
+	Colour string `yaml:"colour"`
+}
+
+// TestInline: keys of an inline struct stand beside the others, and are checked as they are.
+func TestInline(t *testing.T) {
+	var c outer
+	if err := Parse([]byte("size: 1g\ncolour: red\n"), "f", &c); err != nil {
+		t.Fatal(err)
+	}
+	if want := (outer{inner{Size: "1g"}, "red"}); c != want {
+		t.Errorf("got %+v, want %+v", c, want)
+	}
+	for content, want := range map[string]string{
+		"sise: 1g":             `f:1: unknown key "sise": there are colour, count, size`,
+		"count: many":          `f:1: count: "many": want a whole number`,
+		"size: 1g\nsize: 2g\n": `f:2: "size" is there twice`,
+	} {
+		if err := Parse([]byte(content), "f", new(outer)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", content, err, want)
+		}
+	}
+}
+
+// TestOthers: keys of another program are taken, whatever they have; known ones are as strict as ever.
+func TestOthers(t *testing.T) {
+	type tolerant struct {
+		Inner  inner  `yaml:",inline"`
+		Others Others `yaml:",inline"`
+	}
+	var c tolerant
+	err := Parse([]byte("size: 1g\ncolour: {a: [1, {b: c}]}\nshape: &x round\n"), "f", &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Inner.Size != "1g" || len(c.Others) != 2 {
+		t.Errorf("got %+v, want a size and two others", c)
+	}
+	for content, want := range map[string]string{
+		"count: many":              `f:1: count: "many": want a whole number`,
+		"a: 1\na: 2\n":             `f:2: "a" is there twice`,
+		"shape: &x 1g\nsize: *x\n": `f:2: size: anchors`,
+	} {
+		if err := Parse([]byte(content), "f", new(tolerant)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", content, err, want)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
 	if err := os.WriteFile(path, []byte("#"+strings.Repeat("x", maxFile)), 0o600); err != nil {
@@ -91,5 +141,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("<<: {name: a}"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		_ = Parse(content, "f", new(config))
+		_ = Parse(content, "f", new(struct {
+			Inner  inner `yaml:",inline"`
+			Others `yaml:",inline"`
+		}))
 	})
 }

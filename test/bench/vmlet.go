@@ -117,7 +117,7 @@ func (v *vmlet) startAgent(ctx context.Context) error {
 }
 
 func (v *vmlet) spawnAgent() error {
-	v.agent = exec.Command("bin/vmlet", "agent", "--config", v.path("config.yaml"),
+	v.agent = exec.Command("bin/vmlet-agent", "--config", v.path("config.yaml"),
 		"--state-dir", v.path("state"), "--run-dir", v.path("run"))
 	v.agent.Stdout, v.agent.Stderr = v.log, v.log
 	return v.agent.Start()

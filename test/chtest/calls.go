@@ -11,18 +11,16 @@ var errExists = errors.New("there is a VM already")
 
 // create keeps the configuration. It is not checked before a boot; but consoles
 // are opened, and Landlock takes hold. What fails then leaves the VM created.
-func (m *VMM) create(t tree) error {
+func (m *VMM) create(c *config) error {
 	if m.config != nil {
 		return errExists
 	}
 	// Descriptors don't come with this call, so none is known.
-	for _, net := range items(t, "net") {
-		delete(net, "fds")
+	for i := range c.Net {
+		c.Net[i].Fds = nil
+		c.Net[i].address()
 	}
-	for _, device := range items(t, "devices") {
-		delete(device, "fd")
-	}
-	m.config = t
+	m.config = c
 	if err := m.openConsoles(); err != nil {
 		return err
 	}
@@ -31,11 +29,10 @@ func (m *VMM) create(t tree) error {
 
 // restrict lets Landlock take hold, if the configuration says so.
 func (m *VMM) restrict() error {
-	c, err := look(m.config)
-	if err != nil || !c.Landlock {
-		return err
+	if !m.config.Landlock {
+		return nil
 	}
-	return causedBy(m.fence.restrict(c), "Landlock")
+	return causedBy(m.fence.restrict(m.config), "Landlock")
 }
 
 func (m *VMM) boot() error {
@@ -46,10 +43,8 @@ func (m *VMM) boot() error {
 	if m.config == nil {
 		return errNoVM()
 	}
-	if m.serial == nil {
-		if err := m.openConsoles(); err != nil {
-			return err
-		}
+	if err := m.openConsoles(); err != nil {
+		return err
 	}
 	v, err := m.newVM(nil)
 	if err != nil {
@@ -109,15 +104,18 @@ func (m *VMM) delete() error {
 			return err
 		}
 	}
-	// The socket of a console that no VM used stays where it is, in the way of
-	// the next.
-	m.closeConsoles()
-	m.config = nil
+	m.config, m.serial = nil, nil
 	for _, file := range m.descriptors {
 		file.Close()
 	}
 	clear(m.descriptors)
 	m.events.emit("vm", "deleted", nil)
+	return nil
+}
+
+func (m *VMM) shutdownCall() error {
+	m.leaving = true
+	m.shutdownVMM()
 	return nil
 }
 
@@ -135,15 +133,12 @@ func (m *VMM) reboot() error {
 	}
 	m.vm.end()
 	m.vm = nil
-	if err := m.openConsoles(); err != nil {
-		return err
-	}
 	v, err := m.newVM(nil)
 	if err != nil {
 		return err
 	}
 	if err := v.start(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.vm = v
@@ -171,19 +166,13 @@ func (m *VMM) info() (any, error) {
 	if m.config == nil {
 		return nil, errNoVM()
 	}
-	c, err := look(m.config)
-	if err != nil {
-		return nil, err
-	}
+	c := m.config
 	out := map[string]any{"config": m.config, "state": created}
 	size := c.Memory.boot()
 	if m.vm != nil {
 		out["state"], out["device_tree"] = m.vm.state, m.vm.bus.tree()
 		if c.Balloon != nil {
 			size -= min(size, c.Balloon.Size)
-		}
-		if c.Memory.Method == "VirtioMem" {
-			size += c.Memory.plugged()
 		}
 	}
 	out["memory_actual_size"] = size
@@ -199,35 +188,35 @@ func (m *VMM) counters() (any, error) {
 
 // addDevice puts a device into a VM that is booted, or into the configuration of
 // one that will be. The configuration must stay valid.
-func (m *VMM) addDevice(list deviceList, r *request, t tree) (any, error) {
-	if list.field == "net" {
-		m.takeFiles(r, t)
+func (m *VMM) addDevice(r *request, d deviceConfig) (any, error) {
+	net, is := d.(*netConfig)
+	if is {
+		net.address()
+		net.Fds = nil // numbers that come in a body mean nothing
+		if len(r.files) > 0 {
+			net.Fds = m.keep(r.files)
+			r.files = nil
+		}
 	}
-	answer, err := m.tryAdd(list, t)
-	if err != nil {
-		m.closeDescriptors(t)
+	answer, err := m.tryAdd(d)
+	if err != nil && is {
+		m.closeDescriptors(net)
 	}
 	return answer, err
 }
 
-func (m *VMM) tryAdd(list deviceList, t tree) (any, error) {
+func (m *VMM) tryAdd(c deviceConfig) (any, error) {
 	if m.config == nil {
 		return nil, errNoVM()
 	}
-	next, _ := clone(m.config).(tree)
-	addItem(next, list.field, t)
-	c, err := look(next)
-	if err == nil {
-		err = causedBy(c.validate(), "the configuration is not valid")
-	}
-	if err != nil {
-		return nil, err
+	if err := m.config.with(c).validate(); err != nil {
+		return nil, causedBy(err, "the configuration is not valid")
 	}
 	if m.vm == nil {
-		addItem(m.config, list.field, t)
+		m.config = m.config.with(c)
 		return nil, nil
 	}
-	d, err := m.vm.add(list, t)
+	d, err := m.vm.add(c)
 	if err != nil {
 		return nil, err
 	}
@@ -235,24 +224,13 @@ func (m *VMM) tryAdd(list deviceList, t tree) (any, error) {
 		m.vm.bus.unplug(d)
 		return nil, err
 	}
-	addItem(m.config, list.field, t)
+	m.config = m.config.with(c)
 	return map[string]string{"id": d.id, "bdf": d.bdf}, nil
 }
 
-// takeFiles makes the files that came with a request a network device's. Numbers
-// that its body has mean nothing.
-func (m *VMM) takeFiles(r *request, t tree) {
-	delete(t, "fds")
-	if len(r.files) == 0 {
-		return
-	}
-	t["fds"] = m.keep(r.files)
-	r.files = nil
-}
-
 // keep takes files in, and returns their numbers.
-func (m *VMM) keep(files []*os.File) []any {
-	var numbers []any
+func (m *VMM) keep(files []*os.File) []int {
+	var numbers []int
 	for _, file := range files {
 		fd := int(file.Fd())
 		m.descriptors[fd] = file
@@ -261,10 +239,9 @@ func (m *VMM) keep(files []*os.File) []any {
 	return numbers
 }
 
-func (m *VMM) closeDescriptors(t tree) {
-	numbers, _ := t["fds"].([]any)
-	for _, number := range numbers {
-		if fd, ok := number.(int); ok && m.descriptors[fd] != nil {
+func (m *VMM) closeDescriptors(net *netConfig) {
+	for _, fd := range net.Fds {
+		if m.descriptors[fd] != nil {
 			m.descriptors[fd].Close()
 			delete(m.descriptors, fd)
 		}
@@ -273,13 +250,12 @@ func (m *VMM) closeDescriptors(t tree) {
 
 // removeDevice asks the guest to let go of a device. The configuration is without
 // it at once.
-func (m *VMM) removeDevice(t tree) error {
-	id, _ := t["id"].(string)
+func (m *VMM) removeDevice(id string) error {
+	if m.config == nil {
+		return errNoVM()
+	}
 	if m.vm == nil {
-		if m.config == nil {
-			return errNoVM()
-		}
-		if !removeItem(m.config, id) {
+		if !m.config.remove(id) {
 			return fmt.Errorf("there is no device %q", id)
 		}
 		return nil
@@ -288,17 +264,13 @@ func (m *VMM) removeDevice(t tree) error {
 	if d == nil || d.ejecting {
 		return fmt.Errorf("there is no device %q", id)
 	}
-	switch d.kind {
-	case "disks", "net", "pmem", "fs", "vsock", "devices", "user_devices":
-	default:
+	if d.config == nil { // one that a boot made of another part of the configuration
 		return fmt.Errorf("device %q can't be removed", id)
 	}
-	for _, device := range items(m.config, "net") {
-		if device["id"] == id {
-			m.closeDescriptors(device)
-		}
+	if net, is := d.config.(*netConfig); is {
+		m.closeDescriptors(net)
 	}
-	removeItem(m.config, id)
+	m.config.remove(id)
 	d.ejecting = true
 	m.vm.settle()
 	return nil

@@ -139,8 +139,8 @@ func carryOut(t *testing.T, program string, c scenario) {
 		t.Error(err)
 	case exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGSYS:
 		t.Logf("its own seccomp filter ended it, as was seen once in hundreds of times: %s", &s.stderr)
-	case s.cmd.ProcessState.ExitCode() != c.exit:
-		t.Errorf("it ended with %v, want %d: %s", err, c.exit, &s.stderr)
+	case err != nil:
+		t.Errorf("it ended with %v: %s", err, &s.stderr)
 	}
 }
 

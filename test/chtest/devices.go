@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 
 // device is one that the guest sees.
 type device struct {
-	id   string
-	kind string // the configuration's field
-	bdf  string
-	slot [2]uint64 // segment and device number
-	disk *disk
-	end  func()
+	id     string
+	config deviceConfig // nil: it is the VMM's own
+	bdf    string
+	slot   [2]int // segment and device number
+	disk   *disk
+	end    func()
 	// ejecting is one that was removed, and that the guest has not let go of.
 	ejecting bool
 }
@@ -29,56 +30,46 @@ type device struct {
 // pciBus is a VM's devices.
 type pciBus struct {
 	devices map[string]*device
-	slots   map[[2]uint64]bool
+	slots   map[[2]int]bool
 	names   int // given to devices without one
 }
 
 func newBus() *pciBus {
-	return &pciBus{devices: map[string]*device{}, slots: map[[2]uint64]bool{}}
+	return &pciBus{devices: map[string]*device{}, slots: map[[2]int]bool{}}
 }
 
 // add makes a device of a configuration's, and gives it an id if it has none.
-func (v *vm) add(list deviceList, t tree) (*device, error) {
-	var p pciConfig
-	if err := convert(t, &p); err != nil {
-		return nil, err
-	}
+func (v *vm) add(c deviceConfig) (*device, error) {
+	p := c.pci()
 	if strings.HasPrefix(p.ID, "__") || v.bus.devices[p.ID] != nil {
 		return nil, fmt.Errorf("id %q is taken, or the VMM's own", p.ID)
 	}
-	for named := p.ID != ""; !named; v.bus.names++ {
-		p.ID = fmt.Sprintf("%s%d", list.prefix, v.bus.names)
-		named = v.bus.devices[p.ID] == nil && !v.named(p.ID)
+	id := p.ID
+	for ; id == "" || p.ID == "" && (v.bus.devices[id] != nil || v.named(id)); v.bus.names++ {
+		id = fmt.Sprintf("%s%d", prefix(c), v.bus.names)
 	}
-	d := &device{id: p.ID, kind: list.field, end: func() {}}
-	if err := v.prepare(d, t); err != nil {
+	d := &device{id: id, config: c, end: func() {}}
+	if err := v.prepare(d); err != nil {
 		return nil, err
 	}
-	if err := v.bus.plug(d, p); err != nil {
+	if err := v.bus.plug(d, *p); err != nil {
 		d.end()
 		return nil, err
 	}
-	t["id"] = p.ID
+	p.ID = id
 	return d, nil
 }
 
-// named tells whether the configuration has something of that id.
+// named reports whether the configuration has something of that id.
 func (v *vm) named(id string) bool {
-	for _, l := range deviceLists() {
-		for _, t := range items(v.vmm.config, l.field) {
-			if t["id"] == id {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.vmm.config.devices(), func(d deviceConfig) bool { return d.pci().ID == id })
 }
 
 // plug gives a device its place.
 func (b *pciBus) plug(d *device, p pciConfig) error {
-	d.slot = [2]uint64{p.Segment, 1}
+	d.slot = [2]int{int(p.Segment), 1}
 	if p.DeviceID != nil {
-		d.slot[1] = *p.DeviceID
+		d.slot[1] = int(*p.DeviceID)
 		if b.slots[d.slot] {
 			return fmt.Errorf("PCI device %d is taken", *p.DeviceID)
 		}
@@ -101,33 +92,22 @@ func (b *pciBus) unplug(d *device) {
 }
 
 // prepare does what the device needs of the host.
-func (v *vm) prepare(d *device, t tree) error {
-	switch d.kind {
-	case "disks":
-		return v.startDisk(d, t)
-	case "net":
-		return v.startNet(t)
-	case "vsock":
-		return v.startVsock(d, t)
-	case "pmem":
-		var c pmemConfig
-		if err := convert(t, &c); err != nil {
+func (v *vm) prepare(d *device) error {
+	switch c := d.config.(type) {
+	case *diskConfig:
+		return v.startDisk(d, c)
+	case *netConfig:
+		return v.startNet(c)
+	case *vsockConfig:
+		return v.startVsock(d, c)
+	case *vfioConfig:
+		if err := v.vmm.fence.allows(c.Path, "r"); err != nil {
 			return err
 		}
-		return v.startPmem(c)
-	}
-	var c deviceConf
-	if err := convert(t, &c); err != nil {
+		_, err := os.Stat(c.Path)
 		return err
 	}
-	if c.Socket != "" {
-		return v.reach(c.Socket)
-	}
-	if err := v.vmm.fence.allows(c.Path, "r"); err != nil {
-		return err
-	}
-	_, err := os.Stat(c.Path)
-	return err
+	return nil
 }
 
 // reach connects to another program's socket.
@@ -142,14 +122,8 @@ func (v *vm) reach(path string) error {
 	return conn.Close()
 }
 
-func (v *vm) startNet(t tree) error {
-	var c netConfig
-	if err := convert(t, &c); err != nil {
-		return err
-	}
+func (v *vm) startNet(c *netConfig) error {
 	switch {
-	case c.VhostUser:
-		return v.reach(c.VhostSocket)
 	case c.Tap == "" && len(c.Fds) > 0:
 		for _, fd := range c.Fds {
 			if err := v.vmm.checkTap(fd); err != nil {
@@ -184,32 +158,8 @@ func (m *VMM) checkTap(fd int) error {
 	return nil
 }
 
-func (v *vm) startPmem(c pmemConfig) error {
-	flags := os.O_RDWR
-	if c.DiscardWrites {
-		flags = os.O_RDONLY
-	}
-	file, err := v.vmm.fence.open(c.File, flags, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() == 0 || info.Size()%(2<<20) != 0 {
-		return fmt.Errorf("%s has %d bytes: want a multiple of 2 MiB", c.File, info.Size())
-	}
-	return nil
-}
-
-// startVsock listens for connections to the guest, who listens on no port.
-func (v *vm) startVsock(d *device, t tree) error {
-	var c vsockConfig
-	if err := convert(t, &c); err != nil {
-		return err
-	}
+// startVsock listens for connections to the guest, which takes none.
+func (v *vm) startVsock(d *device, c *vsockConfig) error {
 	if v.vsock {
 		return errors.New("there is a vsock device already")
 	}
@@ -221,15 +171,6 @@ func (v *vm) startVsock(d *device, t tree) error {
 		return err
 	}
 	listener.SetUnlinkOnClose(false)
-	go func() {
-		for {
-			conn, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go refuseVsock(conn)
-		}
-	}()
 	v.vsock = true
 	d.end = func() {
 		listener.Close()
@@ -239,20 +180,12 @@ func (v *vm) startVsock(d *device, t tree) error {
 	return nil
 }
 
-// refuseVsock hears which port is wanted, and hangs up.
-func refuseVsock(conn *net.UnixConn) {
-	conn.SetReadDeadline(time.Now().Add(time.Minute))
-	line := make([]byte, 64)
-	conn.Read(line)
-	conn.Close()
-}
-
 // tree is the devices' part of vm.info.
 func (b *pciBus) tree() map[string]any {
 	out := map[string]any{}
 	for id, d := range b.devices {
 		node := map[string]any{"id": id, "resources": []any{}, "children": []string{}}
-		if d.kind == "devices" || d.kind == "user_devices" {
+		if _, host := d.config.(*vfioConfig); host {
 			node["pci_bdf"] = d.bdf
 		} else {
 			parent := "_virtio-pci-" + id
@@ -269,15 +202,15 @@ func (b *pciBus) tree() map[string]any {
 func (b *pciBus) counters() map[string]map[string]uint64 {
 	out := map[string]map[string]uint64{}
 	for id, d := range b.devices {
-		switch d.kind {
-		case "disks":
+		switch d.config.(type) {
+		case *diskConfig:
 			out[id] = map[string]uint64{"read_bytes": 0, "write_bytes": 0, "read_ops": 0, "write_ops": 0}
 			for _, name := range []string{"read", "write"} {
 				for _, kind := range []string{"min", "max", "avg"} {
 					out[id][name+"_latency_"+kind] = math.MaxUint64
 				}
 			}
-		case "net":
+		case *netConfig:
 			out[id] = map[string]uint64{"rx_bytes": 0, "tx_bytes": 0, "rx_frames": 0, "tx_frames": 0}
 		}
 	}
@@ -287,12 +220,9 @@ func (b *pciBus) counters() map[string]map[string]uint64 {
 // addOwn makes the devices that a boot makes of other parts of the configuration: they
 // can't be removed.
 func (v *vm) addOwn(c *config) error {
-	balloon, rtc := pciConfig{}, pciConfig{}
+	var balloon pciConfig
 	if c.Balloon != nil {
 		balloon = c.Balloon.pciConfig
-	}
-	if c.Rtc != nil {
-		rtc = *c.Rtc
 	}
 	random, err := v.vmm.fence.open(c.Rng.Src, os.O_RDONLY, 0)
 	if err != nil {
@@ -305,7 +235,7 @@ func (v *vm) addOwn(c *config) error {
 		pci    pciConfig
 	}{
 		{c.Console.Mode != "Off", "__console", c.Console.pciConfig}, {true, "__rng", c.Rng.pciConfig},
-		{c.Balloon != nil, "__balloon", balloon}, {c.Watchdog, "__watchdog", pciConfig{}}, {c.Rtc != nil, "__rtc", rtc},
+		{c.Balloon != nil, "__balloon", balloon}, {c.Watchdog, "__watchdog", pciConfig{}},
 	}
 	for _, o := range own {
 		if !o.wanted {

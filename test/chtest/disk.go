@@ -19,14 +19,7 @@ type disk struct {
 	locked   bool
 }
 
-func (v *vm) startDisk(d *device, t tree) error {
-	var c diskConfig
-	if err := convert(t, &c); err != nil {
-		return err
-	}
-	if c.VhostUser {
-		return v.reach(c.VhostSocket)
-	}
+func (v *vm) startDisk(d *device, c *diskConfig) error {
 	if c.Path == "" {
 		return errors.New("a disk without a path")
 	}
@@ -42,7 +35,7 @@ func (v *vm) startDisk(d *device, t tree) error {
 	switch {
 	case err != nil:
 	case c.ImageType == "Unknown":
-		t["image_type"] = kind
+		c.ImageType = kind
 	case c.ImageType != kind:
 		err = fmt.Errorf("%s is %s, not %s", c.Path, kind, c.ImageType)
 	}

@@ -15,6 +15,5 @@
 //
 // What a test wants to go wrong is said by [Knobs].
 //
-// Not in it: migration, core dumps, vhost-user, vfio and vDPA devices beyond
-// their configuration, confidential guests.
+// In it are the calls, members, consoles and options that vmlet uses, and no others.
 package chtest

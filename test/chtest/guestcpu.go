@@ -19,7 +19,6 @@ type machine struct {
 	ram     *ram
 	console *console
 	knobs   func() Knobs
-	loaded  <-chan struct{} // closed once all memory is there
 	leave   func(reset bool)
 
 	button chan struct{} // holds one press
@@ -34,9 +33,6 @@ const optionsAt = 16
 
 // boot is what the guest does first.
 func (m *machine) boot(o guest.PVHOptions) {
-	if k := m.knobs(); k.Memory.MiB > 0 {
-		o.Memory = k.Memory
-	}
 	page := m.ram.at(0)
 	binary.LittleEndian.PutUint64(page, guestMagic)
 	binary.LittleEndian.PutUint64(page[8:], 0)
@@ -111,10 +107,10 @@ func (m *machine) loop(stop <-chan struct{}, done chan<- struct{}) {
 		case <-timer.C:
 			alive = m.count()
 		case key := <-m.console.keys:
-			alive = m.key(key, stop)
+			alive = m.key(key)
 		case <-m.button:
 			m.print("%s", guest.PowerLine)
-			if !m.knobs().IgnorePowerButton && !options.IgnorePowerButton {
+			if !options.IgnorePowerButton {
 				alive = false
 				go m.leave(false)
 			}
@@ -137,7 +133,7 @@ func (m *machine) count() bool {
 }
 
 // key acts on a character that was typed, as the guest of test/guest does.
-func (m *machine) key(key byte, stop <-chan struct{}) (alive bool) {
+func (m *machine) key(key byte) (alive bool) {
 	pattern := m.options().Memory
 	switch {
 	case key == '\n' || key == '\r':
@@ -148,15 +144,6 @@ func (m *machine) key(key byte, stop <-chan struct{}) (alive bool) {
 		go m.leave(true)
 		return false
 	case key == guest.KeyVerify && pattern.MiB > 0:
-		select {
-		case <-m.loaded:
-		case <-stop: // it is a fault that the guest waits for, also after it goes on
-			select {
-			case m.console.keys <- key:
-			default:
-			}
-			return true
-		}
 		m.verify(pattern)
 	default:
 		m.print("%s%c", guest.EchoPrefix, key)

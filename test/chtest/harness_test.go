@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/test/printed"
 )
 
@@ -26,6 +27,7 @@ type bench struct {
 	dir    string
 	socket string
 	events *printed.Text
+	serial *printed.Text // what the guest wrote since the VMM's start
 	mu     sync.Mutex
 	knobs  Knobs
 	more   []func(*Options)
@@ -50,11 +52,10 @@ func (b *bench) names() []string {
 func newBench(t *testing.T, k Knobs, more ...func(*Options)) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir(), knobs: k, more: more}
-	for name, text := range map[string]string{"kernel": "\x7fELF", "disk": strings.Repeat("\x00", 1<<20)} {
-		if err := os.WriteFile(b.path(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(b.path("disk"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	b.kernel(guest.PVHOptions{})
 	b.start()
 	t.Cleanup(func() { b.vmm.Close() })
 	return b
@@ -71,8 +72,8 @@ func (b *bench) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.events = &printed.Text{}
-	o := Options{Knobs: b.turned, Events: b.events}
+	b.events, b.serial = &printed.Text{}, &printed.Text{}
+	o := Options{Knobs: b.turned, Events: b.events, Stdout: b.serial}
 	for _, change := range b.more {
 		change(&o)
 	}
@@ -93,19 +94,31 @@ func (b *bench) turn(k Knobs) {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-// config is a VM's that boots, with its console in a file, and more fields.
+// kernel makes the kernel of the VMs to come.
+func (b *bench) kernel(o guest.PVHOptions) {
+	b.t.Helper()
+	elf, err := guest.PVH(o)
+	if err == nil {
+		err = os.WriteFile(b.path("kernel"), elf, 0o600)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// config is a VM's that boots, with more fields.
 func (b *bench) config(more string) string {
-	return fmt.Sprintf(`{"payload":{"kernel":%q},"memory":{"size":4194304},"console":{"mode":"Off"},"serial":{"mode":"File","file":%q}%s}`,
-		b.path("kernel"), b.path("console"), more)
+	return fmt.Sprintf(`{"payload":{"kernel":%q},"memory":{"size":8388608},"console":{"mode":"Off"},"serial":{"mode":"Tty"}%s}`,
+		b.path("kernel"), more)
 }
 
 // zoned is the same with its RAM in a file.
 func (b *bench) zoned(file string) string {
-	if err := os.WriteFile(file, make([]byte, 4<<20), 0o600); err != nil {
+	if err := os.WriteFile(file, make([]byte, 8<<20), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	zone := fmt.Sprintf(`"memory":{"size":0,"zones":[{"id":"ram","size":4194304,"shared":true,"file":%q}]}`, file)
-	return strings.Replace(b.config(""), `"memory":{"size":4194304}`, zone, 1)
+	zone := fmt.Sprintf(`"memory":{"size":0,"zones":[{"id":"ram","size":8388608,"shared":true,"file":%q}]}`, file)
+	return strings.Replace(b.config(""), `"memory":{"size":8388608}`, zone, 1)
 }
 
 func (b *bench) dial() *net.UnixConn {
@@ -209,13 +222,7 @@ func await(t *testing.T, what string, so func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-func (b *bench) console() string {
-	text, err := os.ReadFile(b.path("console"))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return string(text)
-}
+func (b *bench) console() string { return b.serial.String() }
 
 // counted waits for a number of the guest's.
 func (b *bench) counted(n int) {

@@ -8,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-
-	"github.com/vmlet/vmlet/test/guest"
 )
 
 // Variable is the environment variable that has the program's [Knobs] as JSON.
@@ -24,13 +22,6 @@ const Variable = "VMLET_CLOUD_HYPERVISOR_STANDIN"
 type Knobs struct {
 	// Version is what --version and vmm.ping say; "" is 53.0.0.
 	Version string `json:"version,omitempty"`
-	// NoOnDemand makes a version before 52, which doesn't know the field
-	// memory_restore_mode: it is not in the help, and is ignored in a body.
-	NoOnDemand bool `json:"no_on_demand,omitempty"`
-	// NoUserfaultfd makes a machine that doesn't let it restore on demand.
-	NoUserfaultfd bool `json:"no_userfaultfd,omitempty"`
-	// OnDemand is how long memory goes on being read after a restore on demand.
-	OnDemand int `json:"on_demand_ms,omitempty"`
 	// Slow is how long calls take before anything is done; vm.snapshot between its
 	// last event and its first file.
 	Slow map[string]int `json:"slow_ms,omitempty"`
@@ -38,11 +29,8 @@ type Knobs struct {
 	Refuse map[string][]string `json:"refuse,omitempty"`
 	// Answer is sent instead of what a call would answer, and nothing is done.
 	Answer map[string]Answer `json:"answer,omitempty"`
-	// Die ends the VMM at a call; at "" it does so after a time from its start.
+	// Die ends the VMM at a call.
 	Die map[string]Death `json:"die,omitempty"`
-	// IgnorePowerButton makes a guest that says that the button was pressed and
-	// goes on.
-	IgnorePowerButton bool `json:"ignore_power_button,omitempty"`
 	// Flood is how many events that mean nothing come before each call's own.
 	Flood int `json:"flood,omitempty"`
 	// Spill is how many bytes of a line go to the standard error and to the terminal
@@ -56,8 +44,6 @@ type Knobs struct {
 	// Eject is how long the guest takes to let go of a device or a CPU that is
 	// removed, beyond a tick.
 	Eject int `json:"eject_ms,omitempty"`
-	// Memory is filled by the guest as it boots, and checked when a "v" is typed.
-	Memory guest.Pattern `json:"memory,omitzero"`
 	// AnyTap takes descriptors for network devices that are no taps, for tests
 	// that may make none.
 	AnyTap bool `json:"any_tap,omitempty"`
@@ -77,8 +63,7 @@ type Answer struct {
 
 // Death is how the VMM ends.
 type Death struct {
-	After int `json:"after_ms,omitempty"`
-	Code  int `json:"code,omitempty"`
+	Code int `json:"code,omitempty"`
 	// Signal is one that it sends itself instead of leaving with a code.
 	Signal int `json:"signal,omitempty"`
 	// Words are its last, to standard error.

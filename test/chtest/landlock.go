@@ -47,24 +47,13 @@ func (f *fence) restrict(c *config) error {
 	for _, path := range []string{c.Payload.Firmware, c.Payload.Kernel, c.Payload.Initramfs, c.Rng.Src} {
 		add(path, "r")
 	}
-	for _, console := range []consoleConfig{c.Console, c.Serial, c.Debug} {
-		if console.Mode == "Pty" {
-			add("/dev/pts", "rw")
-			add("/dev/ptmx", "rw")
-		}
-		add(console.File, "rw")
-		add(console.Socket, "rw")
-	}
-	for _, pmem := range c.Pmem {
-		add(pmem.File, map[bool]string{true: "r", false: "rw"}[pmem.DiscardWrites])
-	}
-	for _, socket := range c.sockets() {
-		add(socket, "rw")
+	if c.Tpm != nil {
+		add(c.Tpm.Socket, "rw")
 	}
 	if c.Vsock != nil {
 		add(filepath.Dir(c.Vsock.Socket), "w")
 	}
-	if c.Net != nil {
+	if len(c.Net) > 0 {
 		add("/dev/net/tun", "rw")
 	}
 	for _, r := range c.Rules {

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
@@ -135,11 +134,11 @@ func asked(t *testing.T, program string) {
 
 func refused(t *testing.T, program string) {
 	for args, want := range map[string]int{
-		"": 2, "--unheard-of": 2, "--api-socket": 2, "--api-socket --seccomp true": 2, "--api-socket path=/tmp/x --landlock": 2,
-		"--seccomp maybe --api-socket path=/tmp/x": 2, "--version=1": 2, "--kernel /boot/vmlinuz": 2, "stray": 2,
-		"--api-socket path=/tmp/x --api-socket path=/tmp/y": 2,
-		"--api-socket fd=77": 1, "--api-socket fd=x": 1, "--api-socket path=/nowhere/at/all": 1,
-		"--api-socket path=/nowhere/at/all --event-monitor /x": 1, "--api-socket fd=0 --log-file /nowhere/at/all": 1,
+		"": 2, "--unheard-of": 2, "--api-socket": 2, "--api-socket --seccomp true": 2, "--api-socket fd=0 --landlock": 2,
+		"--seccomp maybe --api-socket fd=0": 2, "--version=1": 2, "--kernel /boot/vmlinuz": 2, "stray": 2,
+		"--api-socket fd=0 --api-socket fd=0": 2,
+		"--api-socket fd=77":                  1, "--api-socket fd=x": 1, "--api-socket path=/nowhere/at/all": 1, "--api-socket fd=0": 1,
+		"--api-socket fd=0 --event-monitor fd=77": 1,
 		"--help": 0, "-h": 0, "-V": 0, "--version": 0,
 	} {
 		err := exec.CommandContext(t.Context(), program, strings.Fields(args)...).Run()
@@ -175,59 +174,32 @@ func driven(t *testing.T, program, folder string) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 
-	// At a path, which is its own.
-	path := filepath.Join(folder, "socket")
-	at := exec.Command(program, "--api-socket", path, "--event-monitor", "path="+filepath.Join(folder, "events"))
-	if err := at.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer at.Process.Kill()
-	for conn, err := net.Dial("unix", path); ; conn, err = net.Dial("unix", path) {
-		if err == nil {
-			conn.Close()
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if out, err := exec.Command(program, "--api-socket", "path="+path).CombinedOutput(); err == nil || !strings.Contains(string(out), "in use") {
-		t.Errorf("a second one: %v %s", err, out)
-	}
-	if err := at.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := at.Wait(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("its socket stays: %v", err)
-	}
 }
 
 // dies: knobs that are beside the program, and turned while it runs.
 func dies(t *testing.T, program string) {
-	defer os.Remove(program + ".json")
-	s := start(t, program)
-	s.put(t, "vm.create", "{}", 204)
-	if err := (chtest.Knobs{Die: map[string]chtest.Death{"vm.delete": {Code: 3, Words: "no paper"}}}).Write(program); err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://localhost/api/v1/vm.delete", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if response, err := s.client.Do(r); err == nil {
-		response.Body.Close()
-		t.Errorf("answered with %d", response.StatusCode)
-	}
-	var exit *exec.ExitError
-	if err := s.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 || s.stderr.String() != "no paper\n" {
-		t.Errorf("%v: %q", err, s.stderr.String())
-	}
-	if err := (chtest.Knobs{Die: map[string]chtest.Death{"": {After: 1, Signal: int(syscall.SIGSEGV)}}}).Write(program); err != nil {
-		t.Fatal(err)
-	}
-	s = start(t, program)
-	if err := s.cmd.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGSEGV {
-		t.Errorf("%v: %s", err, s.stderr.String())
+	for _, death := range []chtest.Death{{Code: 3, Words: "no paper"}, {Signal: int(syscall.SIGSEGV)}} {
+		s := start(t, program)
+		s.put(t, "vm.create", "{}", 204)
+		if err := (chtest.Knobs{Die: map[string]chtest.Death{"vm.delete": death}}).Write(program); err != nil {
+			t.Fatal(err)
+		}
+		if status, answer := s.ask(t, "vm.delete", ""); status != 0 {
+			t.Errorf("answered with %d %s", status, answer)
+		}
+		var exit *exec.ExitError
+		if err := s.cmd.Wait(); !errors.As(err, &exit) {
+			t.Fatalf("it ended with %v, want %+v", err, death)
+		}
+		status := exit.Sys().(syscall.WaitStatus)
+		if killed := int(status.Signal()); status.Signaled() && killed != death.Signal || status.Exited() && status.ExitStatus() != death.Code {
+			t.Errorf("it ended with %v, want %+v", exit, death)
+		}
+		if words := strings.TrimSpace(s.stderr.String()); words != death.Words {
+			t.Errorf("its last words are %q, want %q", words, death.Words)
+		}
+		if err := os.Remove(program + ".json"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -20,7 +20,6 @@ const (
 // ram is a VM's memory, mapped as its zones say.
 type ram struct {
 	regions []*region
-	zoned   bool // the configuration has zones of its own
 }
 
 // region is a stretch of guest memory.
@@ -40,7 +39,7 @@ type memoryRange struct {
 
 // mapRAM maps a VM's memory, or what of it a fence lets it.
 func mapRAM(m *memoryConfig, f *fence) (*ram, error) {
-	r := &ram{zoned: m.Size == 0}
+	r := &ram{}
 	zones, err := m.layout()
 	if err != nil {
 		return nil, err
@@ -68,13 +67,6 @@ func mapRAM(m *memoryConfig, f *fence) (*ram, error) {
 	return r, nil
 }
 
-// Virtio-mem: what the room for it, and each change, are a multiple of, in bytes
-// (virtio-devices/src/mem.rs).
-const (
-	virtioMemAlign = 128 << 20
-	virtioMemBlock = 2 << 20
-)
-
 // layout are a VM's zones, which without any of its own is one for all memory
 // (validate_memory_config in vmm/src/memory_manager.rs).
 func (m *memoryConfig) layout() ([]zoneConfig, error) {
@@ -85,22 +77,17 @@ func (m *memoryConfig) layout() ([]zoneConfig, error) {
 	case m.Size != 0 && zones != nil:
 		return nil, errors.New("memory has a size or zones, not both")
 	case m.Size != 0:
-		zones = []zoneConfig{m.zoneConfig}
-		zones[0].ID = "mem0"
+		zones = []zoneConfig{{ramConfig: m.ramConfig, ID: "mem0"}}
 	}
 	seen := map[string]bool{}
 	for _, z := range zones {
-		plugged := z.Hotplugged != nil
 		switch {
 		case seen[z.ID]:
 			return nil, fmt.Errorf("memory zone %q is there twice", z.ID)
 		case z.Shared && z.File != "" && z.HostNode != nil:
 			return nil, fmt.Errorf("memory zone %q: a shared file can't be bound to a node of the host", z.ID)
-		case plugged && (z.Hotplug == nil || *z.Hotplugged > *z.Hotplug || m.Method == "Acpi"),
-			m.Size == 0 && z.Hotplug != nil && m.Method == "Acpi":
-			return nil, fmt.Errorf("memory zone %q: hotplug of this kind is not possible", z.ID)
-		case m.Method == "VirtioMem" && z.Hotplug != nil && *z.Hotplug%virtioMemAlign != 0:
-			return nil, fmt.Errorf("memory zone %q: %d bytes of room are no multiple of %d", z.ID, *z.Hotplug, virtioMemAlign)
+		case z.Hotplug != nil:
+			return nil, fmt.Errorf("memory zone %q: the stand-in adds no memory", z.ID)
 		}
 		seen[z.ID] = true
 	}
@@ -122,8 +109,7 @@ func mapRegion(z zoneConfig, offset, length uint64, f *fence) (*region, error) {
 	case z.File != "":
 		p.file, err = openBacking(z, int64(offset+length), f)
 	case z.Shared || z.Hugepages:
-		p.shared, p.offset = true, 0
-		p.file, err = anonymousFile(z, int64(length))
+		err = errors.New("the stand-in has shared memory and huge pages only in files")
 	}
 	if err != nil {
 		return nil, err
@@ -148,18 +134,14 @@ func mapRegion(z zoneConfig, offset, length uint64, f *fence) (*region, error) {
 func (z zoneConfig) alignment() (uint64, error) {
 	page := uint64(os.Getpagesize())
 	switch {
-	case z.File == "" && !z.Hugepages:
+	case z.File == "":
 		return page, nil
 	case z.Hugepages && z.HugepageSize != nil:
 		return *z.HugepageSize, nil
 	}
-	path := z.File
-	if path == "" {
-		path = "/dev/hugepages"
-	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return 0, &os.PathError{Op: "statfs", Path: path, Err: err}
+	if err := unix.Statfs(z.File, &st); err != nil {
+		return 0, &os.PathError{Op: "statfs", Path: z.File, Err: err}
 	}
 	return max(page, uint64(st.Bsize)), nil
 }
@@ -186,37 +168,6 @@ func openBacking(z zoneConfig, end int64, f *fence) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-func anonymousFile(z zoneConfig, size int64) (*os.File, error) {
-	flags := unix.MFD_CLOEXEC
-	if z.Hugepages {
-		flags |= unix.MFD_HUGETLB
-		if z.HugepageSize != nil {
-			flags |= huge(*z.HugepageSize)
-		}
-	}
-	fd, err := unix.MemfdCreate("ch_ram", flags)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	file := os.NewFile(uintptr(fd), "ch_ram")
-	if err := file.Truncate(size); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-// huge is a page size in memfd_create's flags: its logarithm from bit 26 on
-// (MFD_HUGE_SHIFT of the kernel's include/uapi/linux/memfd.h).
-func huge(size uint64) int {
-	log := 0
-	for size > 1 {
-		size >>= 1
-		log++
-	}
-	return log << 26
 }
 
 func (r *ram) close() {
@@ -303,10 +254,7 @@ func (r *ram) save(file *os.File, ranges []memoryRange) error {
 // load reads what save wrote. As with the real one, what is behind the end of a
 // file that is too short counts as a hole in it.
 func (r *ram) load(file *os.File, ranges []memoryRange) error {
-	return r.loadFrom(file, 0, ranges)
-}
-
-func (r *ram) loadFrom(file *os.File, offset int64, ranges []memoryRange) error {
+	offset := int64(0)
 	for _, m := range ranges {
 		data, err := r.stretch(m)
 		if err != nil {

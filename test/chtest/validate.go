@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ import (
 func (c *config) validate() error {
 	ids := idSet{}
 	return firstOf(
-		c.checkPayload, c.checkConsoles, c.checkCPUs,
+		c.checkPayload, func() error { return c.checkPCI(c.Console.pciConfig) }, c.checkCPUs,
 		func() error { return c.checkDisks(ids) },
 		func() error { return c.checkNets(ids) },
 		func() error { return c.checkOthers(ids) },
@@ -65,15 +66,6 @@ func (c *config) checkPayload() error {
 	return nil
 }
 
-func (c *config) checkConsoles() error {
-	for _, console := range []consoleConfig{c.Console, c.Serial} {
-		if console.Mode == "File" && console.File == "" {
-			return errors.New("a console of mode File needs a file")
-		}
-	}
-	return c.checkPCI(c.Console.pciConfig)
-}
-
 func (c *config) checkCPUs() error {
 	const most = 8192 // on x86-64
 	switch cpus := c.Cpus; {
@@ -87,25 +79,20 @@ func (c *config) checkCPUs() error {
 	t := c.Cpus.Topology
 	switch {
 	case t == nil:
-	case t.Threads*t.Cores*t.Dies*t.Packages == 0:
+	case t.vcpus() == 0:
 		return errors.New("topology: no part may be 0")
 	case t.Threads > 2:
 		return errors.New("topology: at most 2 threads a core")
-	case t.Threads*t.Cores*t.Dies*t.Packages != c.Cpus.Max:
+	case t.vcpus() != uint64(c.Cpus.Max):
 		return fmt.Errorf("topology: the product is not max_vcpus %d", c.Cpus.Max)
 	}
 	return nil
 }
 
 func (c *config) checkPCI(p pciConfig) error {
-	segments := uint64(1)
+	segments := uint16(1)
 	if c.Platform != nil {
 		segments = c.Platform.Segments
-		for _, s := range c.Platform.IommuSegments {
-			if s == p.Segment && !p.Iommu {
-				return fmt.Errorf("PCI segment %d is behind the IOMMU", s)
-			}
-		}
 	}
 	switch {
 	case p.Segment >= segments:
@@ -116,52 +103,21 @@ func (c *config) checkPCI(p pciConfig) error {
 	return nil
 }
 
-func (c *config) checkQueues(queues, size uint64) error {
-	if queues > c.Cpus.Boot {
+func (c *config) checkQueues(queues uint64, size uint16) error {
+	if queues > uint64(c.Cpus.Boot) {
 		return fmt.Errorf("%d queues for %d vCPUs are too many", queues, c.Cpus.Boot)
 	}
-	if bits.OnesCount64(size) != 1 {
+	if bits.OnesCount16(size) != 1 {
 		return fmt.Errorf("queue size %d is no power of two", size)
 	}
 	return nil
 }
 
-func (c *config) checkVhostUser(limited bool, socket string) error {
-	switch {
-	case !c.sharedMemory():
-		return errors.New("vhost-user needs shared memory")
-	case socket == "":
-		return errors.New("vhost_socket is missing")
-	case limited:
-		return errors.New("vhost-user devices have no rate limit")
-	}
-	return nil
-}
-
 func (c *config) checkDisks(ids idSet) error {
-	groups := map[string]bool{}
-	for _, g := range c.RateLimitGroups {
-		groups[g.ID] = true
-		if err := ids.add(g.ID); err != nil {
-			return err
-		}
-	}
 	for _, d := range c.Disks {
-		limited := d.RateLimiter != nil || d.RateLimitGroup != ""
-		if d.VhostUser {
-			if err := c.checkVhostUser(limited, d.VhostSocket); err != nil {
-				return err
-			}
-		}
 		switch {
-		case d.VhostSocket != "" && d.Path != "":
-			return errors.New("a disk has a path or a vhost_socket, not both")
-		case d.RateLimitGroup != "" && !groups[d.RateLimitGroup], d.RateLimiter != nil && d.RateLimitGroup != "":
-			return fmt.Errorf("rate limit group %q", d.RateLimitGroup)
 		case d.QueueSize <= 2:
 			return fmt.Errorf("queue size %d of a disk is too small", d.QueueSize)
-		case d.VhostUser && d.Iommu:
-			return errors.New("vhost-user devices can't be behind the IOMMU")
 		case len(d.Serial) > 20: // VIRTIO_BLK_ID_BYTES
 			return fmt.Errorf("serial %q is longer than 20 bytes", d.Serial)
 		}
@@ -175,24 +131,15 @@ func (c *config) checkDisks(ids idSet) error {
 
 func (c *config) checkNets(ids idSet) error {
 	for _, n := range c.Net {
-		if n.VhostUser {
-			if err := c.checkVhostUser(n.RateLimiter != nil, n.VhostSocket); err != nil {
-				return err
-			}
-		}
 		switch {
 		case n.Queues < 2:
 			return fmt.Errorf("%d queues of a network device: at least 2", n.Queues)
 		case n.Fds != nil && uint64(len(n.Fds))*2 != n.Queues:
 			return fmt.Errorf("%d descriptors for %d queues: want one for two", len(n.Fds), n.Queues)
-		case n.VhostUser && n.Iommu:
-			return errors.New("vhost-user devices can't be behind the IOMMU")
 		case n.MTU != nil && *n.MTU < 1280:
 			return fmt.Errorf("MTU %d is too small", *n.MTU)
 		case !n.Csum && (n.TSO || n.UFO):
 			return errors.New("segmentation can't be offloaded without checksums")
-		case (n.IP == "") != (n.Mask == ""):
-			return errors.New("ip and mask go together")
 		}
 		for _, fd := range n.Fds {
 			if fd <= 2 {
@@ -208,16 +155,7 @@ func (c *config) checkNets(ids idSet) error {
 }
 
 func (c *config) checkOthers(ids idSet) error {
-	if len(c.Fs)+len(c.Generic)+len(c.UserDevices) > 0 && !c.sharedMemory() {
-		return errors.New("vhost-user needs shared memory")
-	}
 	var common []pciConfig
-	for _, d := range c.Fs {
-		if err := c.checkQueues(d.Queues, d.QueueSize); err != nil {
-			return err
-		}
-		common = append(common, d.pciConfig)
-	}
 	paths := map[string]bool{}
 	for _, d := range c.Devices {
 		if d.Path == "" || paths[d.Path] {
@@ -226,19 +164,7 @@ func (c *config) checkOthers(ids idSet) error {
 		paths[d.Path] = true
 		common = append(common, d.pciConfig)
 	}
-	for _, d := range c.Generic {
-		common = append(common, d.pciConfig)
-	}
-	for _, d := range c.Pmem {
-		common = append(common, d.pciConfig)
-	}
-	for _, d := range append(c.UserDevices, c.Vdpa...) {
-		common = append(common, d.pciConfig)
-	}
 	common = append(common, c.Rng.pciConfig, pciConfig{ID: c.Console.ID})
-	if c.Rtc != nil {
-		common = append(common, *c.Rtc)
-	}
 	if c.Vsock != nil {
 		if cid := c.Vsock.CID; cid <= 2 || cid == 1<<32-1 {
 			return fmt.Errorf("CID %d has a meaning of its own", cid)
@@ -246,8 +172,8 @@ func (c *config) checkOthers(ids idSet) error {
 		common = append(common, c.Vsock.pciConfig)
 	}
 	if c.Balloon != nil {
-		if c.Balloon.Size >= c.Memory.total() {
-			return fmt.Errorf("a balloon of %d bytes in memory of %d", c.Balloon.Size, c.Memory.total())
+		if c.Balloon.Size >= c.Memory.boot() {
+			return fmt.Errorf("a balloon of %d bytes in memory of %d", c.Balloon.Size, c.Memory.boot())
 		}
 		common = append(common, c.Balloon.pciConfig)
 	}
@@ -263,7 +189,7 @@ func (c *config) checkMemory() error {
 	if size := c.Memory.HugepageSize; size != nil && (!c.Memory.Hugepages || bits.OnesCount64(*size) != 1) {
 		return fmt.Errorf("huge pages of %d bytes: want hugepages, and a power of two", *size)
 	}
-	for _, z := range append(c.Memory.Zones, c.Memory.zoneConfig) {
+	for _, z := range append(slices.Clip(c.Memory.Zones), zoneConfig{ramConfig: c.Memory.ramConfig}) {
 		if z.Shared && z.Mergeable {
 			return errors.New("shared memory can't be mergeable")
 		}
@@ -271,21 +197,8 @@ func (c *config) checkMemory() error {
 	return nil
 }
 
-// sharedMemory tells whether another process can see all of the guest's memory.
-func (c *config) sharedMemory() bool {
-	if c.Memory.Shared || c.Memory.Hugepages {
-		return true
-	}
-	for _, z := range c.Memory.Zones {
-		if !z.Shared && !z.Hugepages {
-			return false
-		}
-	}
-	return c.Memory.Size == 0
-}
-
 func (c *config) checkNuma() error {
-	zones, segments := map[string]bool{}, map[uint64]bool{}
+	zones, segments := map[string]bool{}, map[uint16]bool{}
 	for _, n := range c.Numa {
 		for _, zone := range n.MemoryZones {
 			if zones[zone] {
@@ -310,11 +223,6 @@ func (c *config) checkPlatform() error {
 	if p := c.Platform; p != nil {
 		if p.Segments == 0 || p.Segments > 96 {
 			return fmt.Errorf("%d PCI segments: want 1 to 96", p.Segments)
-		}
-		for _, s := range p.IommuSegments {
-			if s >= p.Segments {
-				return fmt.Errorf("there is no PCI segment %d", s)
-			}
 		}
 	}
 	for _, r := range c.Rules {

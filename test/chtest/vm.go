@@ -2,7 +2,6 @@ package chtest
 
 import (
 	"debug/elf"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,38 +21,30 @@ const (
 type vm struct {
 	vmm     *VMM
 	state   string
-	config  *config // as it was booted
 	ram     *ram
 	machine *machine
 	bus     *pciBus
 	vsock   bool
 
-	vcpus    uint64
-	fewer    uint64 // how many are to be left, of which the guest has not let go yet; or 0
-	memory   uint64
-	plugged  int // memory slots that are in use
-	loaded   chan struct{}
-	loadStop chan struct{} // closed to end a restore on demand; nil if there is none
+	vcpus uint32
+	fewer uint32 // how many are to be left, of which the guest has not let go yet; or 0
 }
 
 // newVM makes all that a VM consists of. With a snapshot its memory is filled.
 func (m *VMM) newVM(restore *restoring) (*vm, error) {
-	c, err := look(m.config)
-	if err != nil {
-		return nil, err
-	}
-	v := &vm{vmm: m, state: created, config: c, bus: newBus(), vcpus: c.Cpus.Boot, memory: c.Memory.boot(), loaded: make(chan struct{})}
+	c, err := m.config, error(nil)
+	v := &vm{vmm: m, state: created, bus: newBus(), vcpus: c.Cpus.Boot}
 	if v.ram, err = mapRAM(&c.Memory, &m.fence); err != nil {
 		return nil, causedBy(err, "memory")
 	}
-	v.machine = &machine{ram: v.ram, console: m.serial, knobs: m.knobs, loaded: v.loaded, button: make(chan struct{}, 1)}
+	v.machine = &machine{ram: v.ram, console: m.serial, knobs: m.knobs, button: make(chan struct{}, 1)}
 	v.machine.leave = func(reset bool) { m.guestLeft(v.machine, reset) }
 	if err := v.fill(restore); err != nil {
-		v.abandon()
+		v.end()
 		return nil, err
 	}
 	if err := v.attach(c); err != nil {
-		v.abandon()
+		v.end()
 		return nil, err
 	}
 	return v, nil
@@ -83,15 +74,11 @@ func (v *vm) attach(c *config) error {
 	if err := v.addOwn(c); err != nil {
 		return err
 	}
-	for _, list := range deviceLists() {
-		for _, t := range items(v.vmm.config, list.field) {
-			if _, err := v.add(list, t); err != nil {
-				// As with the real one: the list is in its hands, and is not put back.
-				if list.field != "generic_vhost_user" {
-					delete(v.vmm.config, list.field)
-				}
-				return causedBy(err, "%s", list.field)
-			}
+	for _, d := range c.devices() {
+		if _, err := v.add(d); err != nil {
+			// As with the real one: the list is in its hands, and is not put back.
+			c.forget(d)
+			return causedBy(err, "device %q", d.pci().ID)
 		}
 	}
 	return nil
@@ -118,7 +105,7 @@ func (v *vm) start() error {
 	v.machine.boot(options)
 	v.goOn()
 	for id, d := range v.bus.devices {
-		if d.disk != nil || d.kind == "net" {
+		if _, net := d.config.(*netConfig); net || d.disk != nil {
 			v.vmm.events.emit("virtio-device", "activated", map[string]string{"id": id})
 		}
 	}
@@ -128,7 +115,7 @@ func (v *vm) start() error {
 // loadPayload looks whether a boot could read it. It is not run, but the made-up
 // guest does as one of test/guest's would that is its kernel.
 func (v *vm) loadPayload() (o guest.PVHOptions, err error) {
-	p := v.config.Payload
+	p := v.vmm.config.Payload
 	for _, path := range []string{p.Kernel, p.Firmware, p.Initramfs} {
 		if path == "" {
 			continue
@@ -168,41 +155,11 @@ func (v *vm) goOn() {
 	v.machine.run()
 }
 
-// stop ends the guest and all that is the VM's: the vCPUs first.
-func (v *vm) stop() {
-	v.machine.halt()
-	if v.loadStop != nil {
-		close(v.loadStop)
-		<-v.loaded
-		v.loadStop = nil
-	}
-}
-
-// end is a shutdown. Only now is the console's socket removed.
+// end stops the guest, and then takes away all that is the VM's.
 func (v *vm) end() {
-	v.stop()
+	v.machine.halt()
 	v.bus.end()
 	v.ram.close()
-	if path, ok := v.vmm.serialSocket(); ok {
-		v.vmm.fence.remove(path)
-	}
-	v.vmm.closeConsoles()
-}
-
-// abandon lets go of a VM that never was one.
-func (v *vm) abandon() {
-	v.stop()
-	v.bus.end()
-	v.ram.close()
-}
-
-func (m *VMM) serialSocket() (string, bool) {
-	t, ok := m.config["serial"].(tree)
-	if !ok || t["mode"] != "Socket" {
-		return "", false
-	}
-	path, ok := t["socket"].(string)
-	return path, ok
 }
 
 // toState says no to what is no way from a state to another.
@@ -213,5 +170,3 @@ func (v *vm) toState(next string) error {
 	}
 	return nil
 }
-
-var errRestoring = errors.New("memory is still being restored")

@@ -23,8 +23,6 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Stdin is what such a console reads, if it is a terminal; nil: nothing.
 	Stdin io.Reader
-	// NoShutdown keeps the VMM when the guest has shut down.
-	NoShutdown bool
 }
 
 // VMM is a stand-in that runs. Its methods may be called from any goroutine.
@@ -40,13 +38,11 @@ type VMM struct {
 	// mu is held by who acts for the VMM thread: a request, or the guest.
 	mu          sync.Mutex
 	fence       fence
-	config      tree // nil: no VM was created
-	vm          *vm  // nil: none is booted
-	serial      *console
-	consoles    []*console       // the others
+	config      *config          // nil: no VM was created
+	vm          *vm              // nil: none is booted
+	serial      *console         // nil: none is open
 	descriptors map[int]*os.File // of network devices, by the number in the configuration
 	leaving     bool             // once the answer is sent
-	leavingCode int              // and with what
 
 	ending sync.Once
 	code   int
@@ -70,9 +66,6 @@ func New(listener *net.UnixListener, o Options) *VMM {
 	m.server = &server{vmm: m, listener: listener, conns: map[*net.UnixConn]bool{}}
 	m.events.emit("vmm", "starting", nil)
 	m.server.wg.Go(m.server.accept)
-	if death, ok := m.knobs().Die[""]; ok {
-		time.AfterFunc(milliseconds(death.After), func() { m.die(death) })
-	}
 	return m
 }
 
@@ -110,11 +103,9 @@ func (m *VMM) Close() {
 // drop lets go of everything, with no event and no file removed.
 func (m *VMM) drop() {
 	if m.vm != nil {
-		m.vm.machine.halt()
-		m.vm.abandon()
+		m.vm.end()
 		m.vm = nil
 	}
-	m.closeConsoles()
 	for _, file := range m.descriptors {
 		file.Close()
 	}
@@ -146,12 +137,12 @@ func (m *VMM) die(d Death) {
 	m.end(d.Code, unix.Signal(d.Signal))
 }
 
-// answered leaves after vmm.shutdown, or a panic, whose answer is still sent.
+// answered leaves after vmm.shutdown, whose answer is still sent.
 func (m *VMM) answered() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.leaving {
-		m.end(m.leavingCode, 0)
+		m.end(0, 0)
 	}
 }
 
@@ -168,13 +159,11 @@ func (m *VMM) carryOut(r *request, call string, k Knobs) (int, string) {
 		return 0, ""
 	}
 	if death, ok := k.Die[call]; ok && !death.Done {
-		time.Sleep(milliseconds(death.After))
 		m.die(death)
 		return 0, ""
 	}
 	status, body := m.route(r, call, k)
 	if death, ok := k.Die[call]; ok {
-		time.Sleep(milliseconds(death.After))
 		m.die(death)
 	}
 	return status, body
@@ -220,47 +209,20 @@ func (m *VMM) afterGuest(from *machine, reset bool) (leave bool, code int) {
 			fmt.Fprintln(m.options.Stderr, strings.Join(chain(err), ": "))
 		}
 		return err != nil, 1
-	case m.options.NoShutdown:
-		m.shutdown() // there is a VM, so it can be shut down
-		return false, 0
 	}
 	m.shutdownVMM()
 	return true, 0
 }
 
-// openConsoles makes the consoles of a configuration. The virtio console and the
-// debug console have no mode Socket.
+// openConsoles makes the consoles of a configuration. The guest writes to the serial
+// one alone.
 func (m *VMM) openConsoles() error {
-	m.closeConsoles()
-	for _, name := range []string{"console", "serial", "debug_console"} {
-		t, ok := m.config[name].(tree)
-		if !ok {
-			continue
-		}
-		if name != "serial" && t["mode"] == "Socket" {
-			return fmt.Errorf("%s: there is no mode Socket for it", name)
-		}
-		console, err := openConsole(t, &m.fence, &m.terminal)
+	for _, mode := range []string{m.config.Console.Mode, m.config.Serial.Mode} {
+		console, err := openConsole(mode, &m.terminal)
 		if err != nil {
-			return causedBy(err, "%s: it can't be opened", name)
+			return causedBy(err, "a console can't be opened")
 		}
-		if name == "serial" {
-			m.serial = console
-		} else {
-			m.consoles = append(m.consoles, console)
-		}
+		m.serial = console
 	}
 	return nil
-}
-
-// closeConsoles lets go of them. A socket's path stays, see [vm.end].
-func (m *VMM) closeConsoles() {
-	if m.serial != nil {
-		m.serial.close()
-		m.serial = nil
-	}
-	for _, console := range m.consoles {
-		console.close()
-	}
-	m.consoles = nil
 }

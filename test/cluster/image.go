@@ -46,7 +46,7 @@ func VmletImage(ctx context.Context, tarFile, reference string, more ...string) 
 		return err
 	}
 	defer os.RemoveAll(programs)
-	for _, name := range []string{"vmlet", "vmlet-shim"} {
+	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
 		if err := BuildProgram(ctx, filepath.Join(programs, name), "github.com/vmlet/vmlet/cmd/"+name); err != nil {
 			return err
 		}

@@ -167,7 +167,7 @@ func TestSecondAgent(t *testing.T) {
 		{n.path("state"), n.path("state"), filepath.Join(other, "run")},
 		{n.path("run"), filepath.Join(other, "state"), n.path("run")},
 	} {
-		cmd := n.command("agent", "--state-dir", c.state, "--run-dir", c.run, "--config", n.path("config.yaml"))
+		cmd := n.agent("--state-dir", c.state, "--run-dir", c.run, "--config", n.path("config.yaml"))
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 1 {
 			t.Errorf("a second agent on %s ended with %v", c.shared, err)

@@ -32,7 +32,7 @@ func TestNodeCapabilities(t *testing.T) {
 	got, err := service.GetCapabilities(ctx, &capabilitiesv1.GetCapabilitiesRequest{})
 	n.must(err)
 	doc := got.GetCapabilities()
-	if v := doc.GetVmms()[0]; v.GetState() != "works" || v.GetVersion() == "" || len(v.GetMachineTypes()) == 0 {
+	if v := doc.GetVmms()[0]; v.GetState() != capabilitiesv1.State_STATE_WORKS || v.GetVersion() == "" || len(v.GetMachineTypes()) == 0 {
 		t.Errorf("the VMM is %q: %s", v.GetState(), v.GetReason())
 	}
 	if out := n.probe(); !capabilities.Equal(doc, out) {

@@ -109,7 +109,7 @@ func buildFaulty(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(bin, "faulty")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace,faultpoints", "-o", dir+"/",
-		"github.com/vmlet/vmlet/cmd/vmlet", "github.com/vmlet/vmlet/cmd/vmlet-shim")
+		"github.com/vmlet/vmlet/cmd/vmlet", "github.com/vmlet/vmlet/cmd/vmlet-agent", "github.com/vmlet/vmlet/cmd/vmlet-shim")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building programs with fault points: %v\n%s", err, out)
@@ -131,7 +131,7 @@ func (n *node) victims(who string) (pids []int) {
 		switch {
 		case strings.Contains(what, "vmlet-shim"):
 			is = theShim
-		case strings.Contains(what, "vmlet agent "):
+		case strings.Contains(what, "vmlet-agent "):
 			is = theAgent
 		}
 		// One that an agent is about to start a shim in has the agent's name.

@@ -55,7 +55,7 @@ func unfit() string {
 	return ""
 }
 
-// build makes the programs: the agent with the race detector where there is a
+// build makes the programs: client and agent with the race detector where there is a
 // C compiler for it, the shim as it is shipped.
 func build() error {
 	race := []string{"-race"}
@@ -69,7 +69,7 @@ func build() error {
 	for _, program := range []struct {
 		name  string
 		flags []string
-	}{{"vmlet", race}, {"vmlet-shim", []string{"-trimpath", "-ldflags=-s -w"}}} {
+	}{{"vmlet", race}, {"vmlet-agent", race}, {"vmlet-shim", []string{"-trimpath", "-ldflags=-s -w"}}} {
 		args := append([]string{"build", "-o", filepath.Join(bin, program.name)}, program.flags...)
 		cmd := exec.Command("go", append(args, "github.com/vmlet/vmlet/cmd/"+program.name)...)
 		cmd.Env = os.Environ()

@@ -254,7 +254,7 @@ func TestEndpoints(t *testing.T) {
 
 	taken := strings.TrimPrefix(n.endpoint("health"), "http://")
 	n.must(os.WriteFile(n.path("other.yaml"), []byte("endpoints: {health: {address: \""+taken+"\"}}\n"), 0o600))
-	other := n.command("agent", "--state-dir", n.path("state2"), "--run-dir", n.path("run2"), "--config", n.path("other.yaml"))
+	other := n.agent("--state-dir", n.path("state2"), "--run-dir", n.path("run2"), "--config", n.path("other.yaml"))
 	other.Env = append(other.Env, "VMLET_SOCKET=")
 	out, err := other.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "endpoints.health.address") || !strings.Contains(string(out), "already in use") {

@@ -111,9 +111,14 @@ func (n *node) patient() (context.Context, context.CancelFunc) {
 	return suites.Wait(n.ctx, n.t, patience)
 }
 
-// command is a program of ours, with the socket of this node's agent.
-func (n *node) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(n.ctx, filepath.Join(n.bin, "vmlet"), args...)
+// command is the client, with the socket of this node's agent.
+func (n *node) command(args ...string) *exec.Cmd { return n.program("vmlet", args...) }
+
+// agent is the agent's program, with the socket of this node.
+func (n *node) agent(args ...string) *exec.Cmd { return n.program("vmlet-agent", args...) }
+
+func (n *node) program(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(n.ctx, filepath.Join(n.bin, name), args...)
 	cmd.Env = append(append(os.Environ(), n.env...), "VMLET_SOCKET="+n.socket(), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
@@ -138,7 +143,7 @@ func (n *node) tryStart() error {
 	n.must(err)
 	defer log.Close()
 
-	n.cmd = n.command("agent", "--state-dir", n.path("state"), "--run-dir", n.path("run"), "--config", n.path("config.yaml"), "--log-level", "debug")
+	n.cmd = n.agent("--state-dir", n.path("state"), "--run-dir", n.path("run"), "--config", n.path("config.yaml"), "--log-level", "debug")
 	n.cmd.Cancel = func() error { return n.cmd.Process.Signal(unix.SIGTERM) }
 	n.cmd.Env = append(n.cmd.Env, "NOTIFY_SOCKET="+n.path("ready.sock"))
 	n.cmd.Stdout, n.cmd.Stderr = log, log

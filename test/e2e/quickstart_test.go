@@ -66,12 +66,12 @@ make() { :; }
 curl() { cp "$DISK" "${!###*/}"; }
 vmlet() {
 	case $1 in
-	agent) exec "$DIR/bin/vmlet" "$@" --state-dir "$DIR/state" --run-dir "$DIR/run" --config "$DIR/agent.yaml" ;;
 	run) "$DIR/bin/vmlet" "$@" --kernel "$KERNEL" --initrd "$INITRD" --cmdline "console=ttyS0 quiet" ;;
 	console) "$DIR/bin/vmlet" logs --follow web-1 | grep -q -m 1 "^count" ;; # a person logs in
 	*) "$DIR/bin/vmlet" "$@" ;;
 	esac
 }
+vmlet-agent() { exec "$DIR/bin/vmlet-agent" --state-dir "$DIR/state" --run-dir "$DIR/run" --config "$DIR/agent.yaml"; }
 trap 'vmlet kill web-1 2>/dev/null || :; kill %1; wait' EXIT
 mkdir "$DIR/run" "$DIR/state"
 chmod 711 "$DIR"

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/deviceplugin/kind"
+	"github.com/vmlet/vmlet/contract"
 )
 
-const kvm = kind.Domain + "/kvm"
+const kvm = contract.ResourceKVM
 
 // testKVM: who asked for the device has it, and root and who is in its group can
 // open it. Another user can't, though the node is there: the runtime makes it with
@@ -88,7 +88,7 @@ func (n *node) testRestarts(t *testing.T) {
 		must(t, os.Remove(s))
 	}
 	again(than)
-	if s := n.status(t, kind.Domain+"/mshv"); s.Registrations != 0 {
+	if s := n.status(t, contract.ResourceMSHV); s.Registrations != 0 {
 		t.Errorf("%s isn't there and is registered", s.Resource)
 	}
 	if got := n.status(t, kvm).Allocations; got != 3 {

@@ -66,7 +66,7 @@ func (d *deployment) killAgent(t *testing.T) {
 
 // agentProcess is its number on the node; empty: there is none.
 func (d *deployment) agentProcess() string {
-	out, err := d.InNode(d.ctx, "pgrep", "--full", `^([^ ]*/)?vmlet agent --config `)
+	out, err := d.InNode(d.ctx, "pgrep", "--full", `^([^ ]*/)?vmlet-agent --config `)
 	if err != nil {
 		return ""
 	}

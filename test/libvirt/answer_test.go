@@ -31,7 +31,15 @@ const (
 	hostRequires kind = "host model requires"
 	hostDisables kind = "host model disables"
 	cpuFeature   kind = "CPU feature"
+	// namelessFeature is a CPU feature, also one of the host model's, that libvirt has no
+	// name for. Which there are depends on the processor.
+	namelessFeature kind = "CPU feature that libvirt has no name for"
 )
+
+// kinds are all that depend on the accelerator.
+func kinds() []kind {
+	return []kind{cpuModel, usableModel, modelVendor, hostModel, hostVendor, hostRequires, hostDisables, cpuFeature, namelessFeature}
+}
 
 // domainCapabilities is what is read of virsh domcapabilities.
 type domainCapabilities struct {
@@ -182,6 +190,35 @@ func under(a *capabilitiesv1.AcceleratorCapabilities) answer {
 	out[cpuFeature] = a.GetCpuFeatures()
 	out.sort()
 	return out
+}
+
+// libvirtFeatures are the CPU features that the installed libvirt has names for.
+func libvirtFeatures(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("/usr/share/libvirt/cpu_map/x86_features.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var features struct {
+		Features []feature `xml:"feature"`
+	}
+	if err := xml.Unmarshal(text, &features); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, len(features.Features))
+	for i, f := range features.Features {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// setApart moves the features that aren't among the named ones to a kind of their own.
+func (a answer) setApart(named []string) {
+	for _, k := range []kind{hostRequires, hostDisables, cpuFeature} {
+		nameless := missing(a[k], named)
+		a[k] = missing(a[k], nameless)
+		a[namelessFeature] = append(a[namelessFeature], nameless...)
+	}
 }
 
 func (a answer) add(k kind, name string) { a[k] = append(a[k], name) }

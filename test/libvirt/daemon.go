@@ -1,7 +1,7 @@
 // Package libvirt runs a libvirt of one's own, to be compared with: its daemons
 // are in a mount namespace where libvirt's folders are others, so that a libvirt
-// that the machine already has is not touched. It needs root, and what
-// test/setup bench installs.
+// that the machine already has neither is touched nor matters. It needs root, and
+// what test/setup bench installs.
 package libvirt
 
 import (
@@ -28,13 +28,14 @@ type Daemon struct {
 
 // inNamespace starts libvirt over folders of its own: $1 is where they are.
 // What follows are pairs: a folder, and what is to be in its place. /run is a tmpfs on
-// a node, and so is what libvirt has of it.
+// a node, and so is what libvirt has of it. Nothing of the machine's /etc/libvirt is
+// taken over: it names domains and networks to start with the daemon, which would run
+// twice then.
 const inNamespace = `
 set -e
 dir=$1
 shift
 mkdir -p "$dir/etc" "$dir/lib" "$dir/log" "$dir/cache"
-cp -a /etc/libvirt/. "$dir/etc/"
 printf '%s\n' 'user = "root"' 'group = "root"' 'security_driver = "none"' 'namespaces = []' >"$dir/etc/qemu.conf"
 mount --bind "$dir/etc" /etc/libvirt
 mkdir -p /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt

@@ -23,24 +23,28 @@ type difference struct {
 	only   side
 	names  []string // patterns as path.Match has them
 	reason string
+	// someHosts: the difference shows only under KVM, on some processors.
+	someHosts bool
 }
 
 // differences are all that are known to be between libvirt 9.0 and vmlet, with
 // QEMU 7.2 and 10.0, under KVM and under emulation.
 func differences() []difference {
 	return []difference{
-		{[]kind{machineType}, onlyVMLet, []string{"none"},
-			"no machine at all; libvirt leaves it out, and vmlet says that it is not supported"},
-		{[]kind{cpuModel, usableModel, modelVendor}, onlyVMLet, []string{"*-v[0-9]", "*-v[0-9]: *"},
-			"versions of a model; libvirt 9.0 knows those only that have a name of their own (Haswell-noTSX for Haswell-v2)"},
-		{[]kind{cpuModel, usableModel, modelVendor}, onlyVMLet, []string{
+		{kinds: []kind{machineType}, only: onlyVMLet, names: []string{"none"},
+			reason: "no machine at all; libvirt leaves it out, and vmlet says that it is not supported"},
+		{kinds: []kind{cpuModel, usableModel, modelVendor}, only: onlyVMLet, names: []string{"*-v[0-9]", "*-v[0-9]: *"},
+			reason: "versions of a model; libvirt 9.0 knows those only that have a name of their own (Haswell-noTSX for Haswell-v2)"},
+		{kinds: []kind{cpuModel, usableModel, modelVendor}, only: onlyVMLet, names: []string{
 			"ClearwaterForest*", "Denverton*", "EPYC-Genoa*", "GraniteRapids*", "KnightsMill*", "SapphireRapids*", "SierraForest*", "YongFeng*"},
-			"models that libvirt 9.0 has no definition of"},
-		{[]kind{cpuFeature, hostRequires}, onlyVMLet, []string{
-			"amd-psfd", "cmpccxadd", "fsrc", "fsrs", "fzrm", "gds-no", "lfence-always-serializing", "overflow-recov", "rfds-no", "stibp-always-on", "succor"},
-			"features that libvirt 9.0 has no name for; later versions use QEMU's, as vmlet does"},
-		{[]kind{hostRequires}, onlyLibvirt, []string{"npt"},
-			"nested paging: QEMU's EPYC has it and libvirt's definition of EPYC hasn't, so that libvirt adds it; the guest gets the same"},
+			reason: "models that libvirt 9.0 has no definition of"},
+		{kinds: []kind{namelessFeature}, only: onlyVMLet, names: []string{"*"},
+			reason: "such as `amd-psfd`, `gds-no` and `succor`, by processor; later versions use QEMU's names, as vmlet does"},
+		{kinds: []kind{hostRequires}, only: onlyLibvirt, names: []string{"npt"},
+			reason: "nested paging: QEMU's EPYC has it and libvirt's definition of EPYC hasn't, so that libvirt adds it; the guest gets the same"},
+		{kinds: []kind{hostDisables}, only: onlyVMLet, names: []string{"topoext"}, someHosts: true,
+			reason: "on AMD's processors, under KVM: QEMU's EPYC models have it and `-cpu host` hasn't, so that vmlet takes it away; " +
+				"libvirt's definitions haven't, so that its guests get it from QEMU's model"},
 	}
 }
 

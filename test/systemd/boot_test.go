@@ -60,7 +60,7 @@ func handIn(t *testing.T, tree string) {
 	t.Helper()
 	for _, version := range []string{"first", "second"} {
 		build(t, filepath.Join(tree, version, "bin")+"/", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version,
-			module+"cmd/vmlet", module+"cmd/vmlet-shim")
+			module+"cmd/vmlet", module+"cmd/vmlet-agent", module+"cmd/vmlet-shim")
 	}
 	must(t, os.CopyFS(filepath.Join(tree, "first", "deploy", "systemd"), os.DirFS("../../deploy/systemd")))
 	for name, o := range map[string]guest.PVHOptions{"counts": {}, "obeys": {}, "ignores": {IgnorePowerButton: true}} {
@@ -101,7 +101,7 @@ func startAgent(t *testing.T, dir, vmlet string) string {
 	t.Helper()
 	socket := filepath.Join(dir, "vmlet.sock")
 	put(t, filepath.Join(dir, "config.yaml"), fmt.Sprintf("stateDir: %s/state\nrunDir: %[1]s/run\nsocket: %s\nusers: {first: %d, count: 10}\n", dir, socket, firstUID))
-	agent := exec.Command(vmlet, "agent", "--config", filepath.Join(dir, "config.yaml"))
+	agent := exec.Command(vmlet+"-agent", "--config", filepath.Join(dir, "config.yaml"))
 	log, err := os.Create(filepath.Join(dir, "agent.log"))
 	must(t, err)
 	agent.Stderr = log

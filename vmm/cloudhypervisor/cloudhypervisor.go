@@ -179,7 +179,7 @@ func (p *Program) info(a *answer) vmm.Info {
 func (p *Program) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
 	out := &capabilitiesv1.VmmCapabilities{
-		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: "works",
+		Name: chvm.Name, Version: a.Version, Binary: a.Binary, Architecture: d.Arch, State: capabilitiesv1.State_STATE_WORKS,
 		Devices:           slices.Clone(d.Devices),
 		SnapshotKinds:     d.snapshotKinds(),
 		LazyRestore:       d.lazy(),

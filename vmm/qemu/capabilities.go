@@ -13,7 +13,7 @@ func (q *QEMU) capabilities(a *answer) *capabilitiesv1.VmmCapabilities {
 	d := &a.Details
 	out := &capabilitiesv1.VmmCapabilities{
 		Name: q.Name(), Version: a.Version, Binary: q.config.Binary, Package: d.Package, Architecture: d.Arch,
-		State:                 "works",
+		State:                 capabilitiesv1.State_STATE_WORKS,
 		Devices:               slices.Clone(d.Devices),
 		SnapshotKinds:         d.snapshotKinds(),
 		LazyRestore:           d.ReadOnlyMemory,

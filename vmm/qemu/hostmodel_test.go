@@ -81,6 +81,42 @@ func TestHostModel(t *testing.T) {
 	})
 }
 
+// TestHostModelIsTheHost: the host model, with what it requires and without what it
+// disables, has the features of the best CPU that a guest can have; no more, no less.
+func TestHostModelIsTheHost(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, q *QEMU, _ vmm.Info) {
+		models := definitionsOf(t, q)
+		for _, trial := range q.trials() {
+			t.Run(trial.Name(), func(t *testing.T) {
+				qemu, err := startBare(testContext(t), q.config.Binary, trial.Accelerator())
+				if err != nil {
+					t.Skipf("needs %s: %v", trial.Name(), err)
+				}
+				defer qemu.stop()
+				asking := asker{ctx: testContext(t), client: qemu.client}
+				accelerator, host := asking.accelerator(trial.Accelerator())
+				accelerator.describe(host, models)
+				model := accelerator.HostModel
+				if asking.err != nil || model == nil {
+					t.Fatalf("host model %v: %v", model, asking.err)
+				}
+				props := map[string]any{}
+				for _, name := range model.Required {
+					props[name] = true
+				}
+				for _, name := range model.Disabled {
+					props[name] = false
+				}
+				made, _ := asking.expand(model.Name, props)
+				got, want := meaningful(made.features), meaningful(host.features)
+				if more, less := without(got, want), without(want, got); len(more)+len(less) > 0 || asking.err != nil {
+					t.Errorf("%s with %q, without %q: has %q too many, lacks %q: %v", model.Name, model.Required, model.Disabled, more, less, asking.err)
+				}
+			})
+		}
+	})
+}
+
 func TestHostModelOfNothing(t *testing.T) {
 	if got := nearest(cpu{vendor: "GenuineIntel"}, nil); got != nil {
 		t.Errorf("without models: %+v", got)

@@ -75,7 +75,7 @@ func TestProbeOfRealQEMU(t *testing.T) {
 // checkCapabilities looks at what is in the node's document.
 func checkCapabilities(t *testing.T, info vmm.Info) {
 	c := info.Capabilities
-	if c.GetState() != "works" || c.GetVersion() != info.Version || c.GetBinary() != info.Binary || c.GetLazyRestore() != info.LazyRestore ||
+	if c.GetState() != capabilitiesv1.State_STATE_WORKS || c.GetVersion() != info.Version || c.GetBinary() != info.Binary || c.GetLazyRestore() != info.LazyRestore ||
 		c.GetArchitecture() != spec.ArchAMD64 || !strings.Contains(strings.Join(c.GetMigrationCapabilities(), " "), "x-ignore-shared") ||
 		!slices.Equal(c.GetBuiltAccelerators(), []string{"kvm", "tcg"}) || slices.Contains(c.GetSnapshotKinds(), "lazy") != info.LazyRestore {
 		t.Errorf("%+v", c)

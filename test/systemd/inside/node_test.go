@@ -44,7 +44,7 @@ func install(t *testing.T) {
 	}
 	write(t, "/etc/vmlet.yaml", "cgroup: {required: true}\nendpoints:\n  metrics: {address: \"127.0.0.1:8080\"}\n")
 	write(t, "/etc/systemd/system/vmlet.service.d/override.conf",
-		"[Service]\nExecStart=\nExecStart=/usr/local/bin/vmlet agent --config /etc/vmlet.yaml\n")
+		"[Service]\nExecStart=\nExecStart=/usr/local/bin/vmlet-agent --config /etc/vmlet.yaml\n")
 	command(t, "sh", "-e", "-c", "cd "+first+"\n"+commands)
 }
 
@@ -104,7 +104,7 @@ func kill(t *testing.T, web vm) {
 
 func upgrade(t *testing.T, web vm) {
 	web.survives(t, func() {
-		command(t, "install", "-m", "0755", second+"/bin/vmlet", second+"/bin/vmlet-shim", "/usr/local/bin/")
+		command(t, "install", "-m", "0755", second+"/bin/vmlet", second+"/bin/vmlet-agent", second+"/bin/vmlet-shim", "/usr/local/bin/")
 		command(t, "systemctl", "restart", "vmlet")
 	})
 	if version := command(t, "vmlet", "version"); strings.Count(version, "second") != 2 {

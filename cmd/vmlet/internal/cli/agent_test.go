@@ -1,92 +1,57 @@
 package cli
 
 import (
-	"log/slog"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
-
-	"github.com/vmlet/vmlet/agent/config"
 )
 
-// configOf returns the configuration that the arguments of `agent` make.
-func configOf(t *testing.T, env map[string]string, args ...string) (config.Config, error) {
-	t.Helper()
-	n := newFakeNode(t)
-	e, _, _ := n.env("")
-	e.Getenv = func(key string) string { return env[key] }
-	a := &app{Env: e}
-	root := &cobra.Command{Use: "vmlet", SilenceUsage: true, SilenceErrors: true}
-	a.globalFlags(root.PersistentFlags())
-	cmd, f := a.agentCommand()
-	var cfg config.Config
-	var err error
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err = a.agentConfig(cmd, *f)
-		return nil
-	}
-	root.AddCommand(cmd)
-	root.SetArgs(append([]string{"agent"}, args...))
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	return cfg, err
-}
-
-func TestAgentConfig(t *testing.T) {
-	t.Chdir(t.TempDir())
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("c.yaml", []byte("stateDir: /from/file\nsocket: /from/file.sock\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		name               string
-		env                map[string]string
-		args               []string
-		state, run, socket string
-	}{
-		{"defaults are the agent's", nil, nil, "", "", ""},
-		{"flags", nil, []string{"--state-dir", "s", "--run-dir", "/r", "--socket", "x.sock"}, filepath.Join(dir, "s"), "/r", filepath.Join(dir, "x.sock")},
-		{"file", nil, []string{"--config", "c.yaml"}, "/from/file", "", "/from/file.sock"},
-		{"flags before file", nil, []string{"--config", "c.yaml", "--state-dir", "/s"}, "/s", "", "/from/file.sock"},
-		{"environment", map[string]string{"VMLET_SOCKET": "/env.sock"}, []string{"--config", "c.yaml"}, "/from/file", "", "/env.sock"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			cfg, err := configOf(t, test.env, test.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if cfg.StateDir != test.state || cfg.RunDir != test.run || cfg.Socket != test.socket || cfg.Version == "" {
-				t.Errorf("%+v", cfg)
-			}
-			if !cfg.Log.Enabled(t.Context(), slog.LevelInfo) || cfg.Log.Enabled(t.Context(), slog.LevelDebug) {
-				t.Error("the level is not info")
-			}
-		})
-	}
-}
-
-func TestAgentRefuses(t *testing.T) {
-	n := newFakeNode(t)
-	for _, test := range []struct {
-		args string
-		code int
-		want string
-	}{
-		{"--log-level loud", exitUsage, `--log-level "loud"`},
-		{"--log-format xml", exitUsage, `--log-format "xml"`},
-		{"--config /nonexistent", exitFailed, "/nonexistent"},
-		{"extra", exitUsage, "want vmlet agent [flags]"},
-	} {
-		r := n.run(t, append([]string{"agent"}, strings.Fields(test.args)...)...)
-		if r.code != test.code || !strings.Contains(r.stderr, test.want) {
-			t.Errorf("%s: %+v", test.args, r)
+// TestAgentCommand: `vmlet agent` goes on as the vmlet-agent beside it, else as that in PATH.
+func TestAgentCommand(t *testing.T) {
+	own, other := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", other)
+	install := func(dir string, mode os.FileMode) string {
+		path := filepath.Join(dir, "vmlet-agent")
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
 		}
+		return path
+	}
+	// try returns what is executed, with its arguments.
+	try := func(args ...string) ([]string, result) {
+		var executed []string
+		env, out, stderr := newFakeNode(t).env("")
+		env.Getenv = os.Getenv
+		env.Program = filepath.Join(own, "vmlet")
+		env.Exec = func(program string, argv []string) error {
+			executed = append([]string{program}, argv...)
+			return errors.New("it would not come back")
+		}
+		code := Main(t.Context(), env, args)
+		return executed, result{code, out.String(), stderr.String()}
+	}
+
+	executed, r := try("agent")
+	for _, place := range []string{filepath.Join(own, "vmlet-agent"), other} {
+		if executed != nil || r.code != exitFailed || !strings.Contains(r.stderr, place) {
+			t.Errorf("without one: %q is executed, %+v: want %s to be named", executed, r, place)
+		}
+	}
+	inPath := install(other, 0o755)
+	install(own, 0o644) // no program
+	if executed, r = try("agent"); !slices.Equal(executed, []string{inPath, inPath}) {
+		t.Errorf("with one in PATH: %q, %+v", executed, r)
+	}
+	_ = os.Remove(filepath.Join(own, "vmlet-agent"))
+	beside := install(own, 0o755)
+	executed, r = try("--socket", "/s", "agent", "--config", "c.yaml", "--help")
+	if want := []string{beside, beside, "--socket", "/s", "--config", "c.yaml", "--help"}; !slices.Equal(executed, want) {
+		t.Errorf("with one beside it: %q, %+v, want %q", executed, r, want)
+	}
+	if r.code != exitFailed || !strings.Contains(r.stderr, "executing "+beside+": it would not come back") {
+		t.Errorf("when it can't be executed: %+v", r)
 	}
 }

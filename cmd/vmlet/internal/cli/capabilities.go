@@ -12,8 +12,9 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/sources"
+	"github.com/vmlet/vmlet/internal/program"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -46,26 +47,21 @@ func (a *app) capabilitiesDocument(ctx context.Context, f *capabilitiesFlags) (*
 	if err := a.checkRoots(f.flags, *f.roots); err != nil {
 		return nil, err
 	}
-	cfg, err := config.Load(f.config)
+	cfg, err := sources.Load(f.config)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Version = buildVersion(a.Version)
-	cfg.Log = slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	sources, err := cfg.Sources(*f.roots, a.answersFolder(cfg.StateDir))
-	if err != nil {
-		return nil, err
-	}
-	sources.Refresh = f.refresh
-	return capabilities.Collect(ctx, sources)
+	s := cfg.Sources(sources.Options{
+		Roots: *f.roots, KeepIn: a.answersFolder(cfg.StateDir), Version: program.Version(a.Version),
+		Log: slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	s.Refresh = f.refresh
+	return capabilities.Collect(ctx, s)
 }
 
 // answersFolder is where answers are kept: the agent's folder, so that both
 // have the same, or else the user's own; empty: nowhere.
 func (a *app) answersFolder(stateDir string) string {
-	if stateDir == "" {
-		stateDir = config.DefaultStateDir
-	}
 	if unix.Access(stateDir, unix.W_OK|unix.X_OK) == nil {
 		return stateDir
 	}

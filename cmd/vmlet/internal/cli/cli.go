@@ -8,12 +8,14 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
+	"github.com/vmlet/vmlet/internal/program"
 )
 
 // DefaultSocket is where the agent listens unless it is told otherwise.
@@ -25,23 +27,30 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// Version of the build; empty: what the Go build recorded.
 	Version string
+	// Program is the path of this program; empty: unknown.
+	Program string
 	Getenv  func(string) string
 	Now     func() time.Time
 	// Sleep waits for so long, or until ctx ends, whose error it then returns.
 	Sleep func(ctx context.Context, d time.Duration) error
 	// Dial connects to the agent's unix socket.
 	Dial func(ctx context.Context, socket string) (net.Conn, error)
+	// Exec goes on as another program, and returns only if it can't.
+	Exec func(program string, argv []string) error
 }
 
 // SystemEnv returns the process's own surroundings.
 func SystemEnv(version string) Env {
+	self, _ := os.Executable() // without it, programs are looked for in PATH alone
 	return Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Version: version,
+		Program: self,
 		Getenv:  os.Getenv,
 		Now:     time.Now,
 		Sleep:   sleep,
 		Dial:    dialUnix,
+		Exec:    func(program string, argv []string) error { return syscall.Exec(program, argv, os.Environ()) },
 	}
 }
 
@@ -100,7 +109,7 @@ cannot be reached, for which a command waits 5 seconds.`,
 		Example: `  vmlet run web-1 --kernel vmlinuz --initrd initrd.img --memory 1Gi
   vmlet save web-1 /srv/images/web-1
   vmlet start web-1`,
-		Version:       buildVersion(a.Version),
+		Version:       program.Version(a.Version),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"google.golang.org/grpc"
@@ -314,8 +315,8 @@ func (n *fakeNode) GetNode(context.Context, *nodev1.GetNodeRequest) (*nodev1.Get
 	return &nodev1.GetNodeResponse{
 		Name: "node-1", AgentVersion: "v0.1.0",
 		Hypervisors: []*nodev1.HypervisorStatus{
-			{Name: "kvm", Level: "degraded", Reason: "without arch-capabilities"},
-			{Name: "emulation", Level: "works"},
+			{Name: "kvm", State: capabilitiesv1.State_STATE_DEGRADED, Reason: "without arch-capabilities"},
+			{Name: "emulation", State: capabilitiesv1.State_STATE_WORKS},
 		},
 		Vmms: []*nodev1.Vmm{
 			{Name: "qemu", Version: "7.2.0", Binary: "/usr/bin/qemu-system-x86_64"},

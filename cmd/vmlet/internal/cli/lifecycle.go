@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/vmlet/vmlet/hypervisor"
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
@@ -113,7 +114,7 @@ func (a *app) noteDegraded(ctx context.Context, c *client, vm *nodev1.VirtualMac
 		return
 	}
 	for _, h := range node.GetHypervisors() {
-		if h.GetName() == name && h.GetLevel() == hypervisor.Degraded.String() {
+		if h.GetName() == name && h.GetState() == capabilitiesv1.State_STATE_DEGRADED {
 			a.notef("vmlet: %s runs under %s, which is degraded on this node, and may be slow or not boot: see vmlet probe", nameOf(vm), name)
 		}
 	}

@@ -3,9 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
+	"github.com/vmlet/vmlet/internal/program"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
@@ -54,7 +53,7 @@ func (a *app) printNode(node *nodev1.GetNodeResponse, defaultVMM string) error {
 	a.printf("Node:   %s\nAgent:  %s\n\n", node.GetName(), node.GetAgentVersion())
 	rows := [][]string{{"HYPERVISOR", "LEVEL", "REASON"}}
 	for _, h := range node.GetHypervisors() {
-		rows = append(rows, []string{h.GetName(), h.GetLevel(), h.GetReason()})
+		rows = append(rows, []string{h.GetName(), h.GetState().Word(), h.GetReason()})
 	}
 	width := terminal.Width(a.Stdout)
 	if err := output.Folded(a.Stdout, rows, width); err != nil {
@@ -105,7 +104,7 @@ func (a *app) versionCmd() *cobra.Command {
 	}
 	format := outputFlag(cmd, output.Table, output.JSON, output.YAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := versions{Client: clientVersion{buildVersion(a.Version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
+		v := versions{Client: clientVersion{program.Version(a.Version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}}
 		agent, err := a.agentVersion(cmd)
 		if err != nil && !errors.As(err, new(*noAgentError)) {
 			return err
@@ -139,32 +138,4 @@ func (a *app) agentVersion(cmd *cobra.Command) (*agentVersion, error) {
 		return nil, err
 	}
 	return &agentVersion{node.GetAgentVersion(), node.GetName()}, nil
-}
-
-// buildVersion returns the version that the linker set, or what the Go build
-// recorded: a module version, or a revision.
-func buildVersion(linked string) string {
-	if linked != "" {
-		return linked
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	setting := map[string]string{}
-	for _, s := range info.Settings {
-		setting[s.Key] = s.Value
-	}
-	rev := setting["vcs.revision"]
-	if rev == "" {
-		return "devel"
-	}
-	v := fmt.Sprintf("devel-%.12s", rev)
-	if setting["vcs.modified"] == "true" {
-		v += "-dirty"
-	}
-	return v
 }

@@ -124,7 +124,4 @@ func TestVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &v); r.code != 0 || err != nil || v.Agent != nil || v.Client.Version != "v0.0.0-test" {
 		t.Errorf("%+v: %v", r, err)
 	}
-	if buildVersion("") == "" {
-		t.Error("no version without the linker's")
-	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/overhead"
@@ -35,16 +35,13 @@ type overheadNode struct {
 
 // node reads the configuration and the flag that goes before it.
 func (f overheadFlags) node(roots sysfs.Roots) (*overheadNode, error) {
-	cfg, err := config.Load(f.config)
+	cfg, err := sources.Load(f.config)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := cfg.Sources(roots, "")
-	if err != nil {
-		return nil, err
-	}
-	n := &overheadNode{known: sources.Hypervisors, vmms: sources.VMMs}
-	n.standard, _ = n.known.Default(sources.DefaultHypervisor) // probe warns of an unknown one
+	s := cfg.Sources(sources.Options{Roots: roots})
+	n := &overheadNode{known: s.Hypervisors, vmms: s.VMMs}
+	n.standard, _ = n.known.Default(s.DefaultHypervisor) // probe warns of an unknown one
 	if f.hypervisor != "" {
 		n.standard = f.hypervisor
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/output"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/readiness"
 	"github.com/vmlet/vmlet/cmd/vmlet/internal/cli/terminal"
@@ -69,13 +69,9 @@ func unready(ready bool) error {
 // sayings prints what another process needs to know to plan VMs for this one's
 // VMMs. Nothing is kept: a container's files go with it.
 func (a *app) sayings(ctx context.Context, f *capabilitiesFlags) error {
-	cfg, err := config.Load(f.config)
+	cfg, err := sources.Load(f.config)
 	if err != nil {
 		return err
 	}
-	said, err := cfg.Sayings(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(a.Stdout).Encode(said)
+	return json.NewEncoder(a.Stdout).Encode(cfg.Sayings(ctx))
 }

@@ -23,6 +23,66 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// State says how far a hypervisor, a VMM or a device can be used.
+type State int32
+
+const (
+	// It was not asked: Capabilities.unknown says why.
+	State_STATE_UNSPECIFIED State = 0
+	State_STATE_WORKS       State = 1
+	// Of hypervisors: guests run, with limits that make it a bad default.
+	State_STATE_DEGRADED State = 2
+	// It can't be used.
+	State_STATE_UNUSABLE State = 3
+	// Of devices: there is none.
+	State_STATE_ABSENT State = 4
+)
+
+// Enum value maps for State.
+var (
+	State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_WORKS",
+		2: "STATE_DEGRADED",
+		3: "STATE_UNUSABLE",
+		4: "STATE_ABSENT",
+	}
+	State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_WORKS":       1,
+		"STATE_DEGRADED":    2,
+		"STATE_UNUSABLE":    3,
+		"STATE_ABSENT":      4,
+	}
+)
+
+func (x State) Enum() *State {
+	p := new(State)
+	*p = x
+	return p
+}
+
+func (x State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (State) Descriptor() protoreflect.EnumDescriptor {
+	return file_vmlet_capabilities_v1_capabilities_proto_enumTypes[0].Descriptor()
+}
+
+func (State) Type() protoreflect.EnumType {
+	return &file_vmlet_capabilities_v1_capabilities_proto_enumTypes[0]
+}
+
+func (x State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use State.Descriptor instead.
+func (State) EnumDescriptor() ([]byte, []int) {
+	return file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP(), []int{0}
+}
+
 // Capabilities is the document. It holds nothing that changes from one moment
 // to the next (free memory, load), so that two of one machine are the same.
 type Capabilities struct {
@@ -923,8 +983,8 @@ type HypervisorCapabilities struct {
 	// QEMU's name for it, and libvirt's.
 	Accelerator string `protobuf:"bytes,3,opt,name=accelerator,proto3" json:"accelerator,omitempty"`
 	VirtType    string `protobuf:"bytes,4,opt,name=virt_type,json=virtType,proto3" json:"virt_type,omitempty"`
-	// "works", "degraded" or "unusable".
-	State  string `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	// Works, degraded or unusable.
+	State  State  `protobuf:"varint,23,opt,name=state,proto3,enum=vmlet.capabilities.v1.State" json:"state,omitempty"`
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Remedy string `protobuf:"bytes,7,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	// The kernel's answer where one decided the state: "EACCES".
@@ -1015,11 +1075,11 @@ func (x *HypervisorCapabilities) GetVirtType() string {
 	return ""
 }
 
-func (x *HypervisorCapabilities) GetState() string {
+func (x *HypervisorCapabilities) GetState() State {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return State_STATE_UNSPECIFIED
 }
 
 func (x *HypervisorCapabilities) GetReason() string {
@@ -1423,8 +1483,8 @@ type VmmCapabilities struct {
 	Package string `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	// Go's name of the guests' architecture.
 	Architecture string `protobuf:"bytes,5,opt,name=architecture,proto3" json:"architecture,omitempty"`
-	// "works" or "unusable".
-	State        string         `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// Works or unusable.
+	State        State          `protobuf:"varint,17,opt,name=state,proto3,enum=vmlet.capabilities.v1.State" json:"state,omitempty"`
 	Reason       string         `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Remedy       string         `protobuf:"bytes,8,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	MachineTypes []*MachineType `protobuf:"bytes,9,rep,name=machine_types,json=machineTypes,proto3" json:"machine_types,omitempty"`
@@ -1510,11 +1570,11 @@ func (x *VmmCapabilities) GetArchitecture() string {
 	return ""
 }
 
-func (x *VmmCapabilities) GetState() string {
+func (x *VmmCapabilities) GetState() State {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return State_STATE_UNSPECIFIED
 }
 
 func (x *VmmCapabilities) GetReason() string {
@@ -2271,8 +2331,8 @@ type DeviceCapability struct {
 	// "tun", "vhost-net", "vhost-vsock", "vfio", "iommufd", "sev".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// "works", "absent" or "unusable": it is there and can't be opened.
-	State         string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Works, absent or unusable: it is there and can't be opened.
+	State         State  `protobuf:"varint,7,opt,name=state,proto3,enum=vmlet.capabilities.v1.State" json:"state,omitempty"`
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Remedy        string `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
 	Errno         string `protobuf:"bytes,6,opt,name=errno,proto3" json:"errno,omitempty"`
@@ -2324,11 +2384,11 @@ func (x *DeviceCapability) GetPath() string {
 	return ""
 }
 
-func (x *DeviceCapability) GetState() string {
+func (x *DeviceCapability) GetState() State {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return State_STATE_UNSPECIFIED
 }
 
 func (x *DeviceCapability) GetReason() string {
@@ -3253,13 +3313,13 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\tdistances\x18\x05 \x03(\rR\tdistances\"L\n" +
 	"\fHugePagePool\x12&\n" +
 	"\x0fpage_size_bytes\x18\x01 \x01(\x04R\rpageSizeBytes\x12\x14\n" +
-	"\x05total\x18\x02 \x01(\x04R\x05total\"\xde\a\n" +
+	"\x05total\x18\x02 \x01(\x04R\x05total\"\x82\b\n" +
 	"\x16HypervisorCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\tR\x06device\x12 \n" +
 	"\vaccelerator\x18\x03 \x01(\tR\vaccelerator\x12\x1b\n" +
-	"\tvirt_type\x18\x04 \x01(\tR\bvirtType\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\x12\x16\n" +
+	"\tvirt_type\x18\x04 \x01(\tR\bvirtType\x122\n" +
+	"\x05state\x18\x17 \x01(\x0e2\x1c.vmlet.capabilities.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06remedy\x18\a \x01(\tR\x06remedy\x12\x14\n" +
 	"\x05errno\x18\b \x01(\tR\x05errno\x12 \n" +
@@ -3285,7 +3345,7 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\x0fExtensionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\t\n" +
-	"\a_nested\"\xa6\x01\n" +
+	"\a_nestedJ\x04\b\x05\x10\x06\"\xa6\x01\n" +
 	"\x10HypervisorLimits\x12\x1b\n" +
 	"\tmax_vcpus\x18\x01 \x01(\rR\bmaxVcpus\x12+\n" +
 	"\x11recommended_vcpus\x18\x02 \x01(\rR\x10recommendedVcpus\x12\x1e\n" +
@@ -3304,14 +3364,14 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\boptional\x18\x03 \x01(\bR\boptional\"H\n" +
 	"\aTscInfo\x12!\n" +
 	"\ffrequency_hz\x18\x01 \x01(\x04R\vfrequencyHz\x12\x1a\n" +
-	"\bscalable\x18\x02 \x01(\bR\bscalable\"\xde\x04\n" +
+	"\bscalable\x18\x02 \x01(\bR\bscalable\"\x82\x05\n" +
 	"\x0fVmmCapabilities\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06binary\x18\x03 \x01(\tR\x06binary\x12\x18\n" +
 	"\apackage\x18\x04 \x01(\tR\apackage\x12\"\n" +
-	"\farchitecture\x18\x05 \x01(\tR\farchitecture\x12\x14\n" +
-	"\x05state\x18\x06 \x01(\tR\x05state\x12\x16\n" +
+	"\farchitecture\x18\x05 \x01(\tR\farchitecture\x122\n" +
+	"\x05state\x18\x11 \x01(\x0e2\x1c.vmlet.capabilities.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x16\n" +
 	"\x06remedy\x18\b \x01(\tR\x06remedy\x12G\n" +
 	"\rmachine_types\x18\t \x03(\v2\".vmlet.capabilities.v1.MachineTypeR\fmachineTypes\x12R\n" +
@@ -3322,7 +3382,7 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\flazy_restore\x18\r \x01(\bR\vlazyRestore\x125\n" +
 	"\x16migration_capabilities\x18\x0e \x03(\tR\x15migrationCapabilities\x12-\n" +
 	"\x12built_accelerators\x18\x0f \x03(\tR\x11builtAccelerators\x12\x1a\n" +
-	"\bfeatures\x18\x10 \x03(\tR\bfeatures\"\x9c\x02\n" +
+	"\bfeatures\x18\x10 \x03(\tR\bfeaturesJ\x04\b\x06\x10\a\"\x9c\x02\n" +
 	"\vMachineType\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05alias\x18\x02 \x01(\tR\x05alias\x12\x1e\n" +
@@ -3386,14 +3446,14 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"max_guests\x18\x06 \x01(\rR\tmaxGuests\x12\"\n" +
 	"\rmax_es_guests\x18\a \x01(\rR\vmaxEsGuests\x12#\n" +
 	"\rcbit_position\x18\b \x01(\rR\fcbitPosition\x122\n" +
-	"\x15reduced_physical_bits\x18\t \x01(\rR\x13reducedPhysicalBits\"\x96\x01\n" +
+	"\x15reduced_physical_bits\x18\t \x01(\rR\x13reducedPhysicalBits\"\xba\x01\n" +
 	"\x10DeviceCapability\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x14\n" +
-	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x122\n" +
+	"\x05state\x18\a \x01(\x0e2\x1c.vmlet.capabilities.v1.StateR\x05state\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06remedy\x18\x05 \x01(\tR\x06remedy\x12\x14\n" +
-	"\x05errno\x18\x06 \x01(\tR\x05errno\"2\n" +
+	"\x05errno\x18\x06 \x01(\tR\x05errnoJ\x04\b\x03\x10\x04\"2\n" +
 	"\x16GetCapabilitiesRequest\x12\x18\n" +
 	"\arefresh\x18\x01 \x01(\bR\arefresh\"b\n" +
 	"\x17GetCapabilitiesResponse\x12G\n" +
@@ -3444,7 +3504,13 @@ const file_vmlet_capabilities_v1_capabilities_proto_rawDesc = "" +
 	"\aunknown\x18\x02 \x03(\v2\".vmlet.capabilities.v1.UnknownFactR\aunknown\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xf1\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*i\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vSTATE_WORKS\x10\x01\x12\x12\n" +
+	"\x0eSTATE_DEGRADED\x10\x02\x12\x12\n" +
+	"\x0eSTATE_UNUSABLE\x10\x03\x12\x10\n" +
+	"\fSTATE_ABSENT\x10\x042\xf1\b\n" +
 	"\x13CapabilitiesService\x12p\n" +
 	"\x0fGetCapabilities\x12-.vmlet.capabilities.v1.GetCapabilitiesRequest\x1a..vmlet.capabilities.v1.GetCapabilitiesResponse\x12v\n" +
 	"\x11GetHypervFeatures\x12/.vmlet.capabilities.v1.GetHypervFeaturesRequest\x1a0.vmlet.capabilities.v1.GetHypervFeaturesResponse\x12\x8b\x01\n" +
@@ -3468,119 +3534,124 @@ func file_vmlet_capabilities_v1_capabilities_proto_rawDescGZIP() []byte {
 	return file_vmlet_capabilities_v1_capabilities_proto_rawDescData
 }
 
+var file_vmlet_capabilities_v1_capabilities_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_vmlet_capabilities_v1_capabilities_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_vmlet_capabilities_v1_capabilities_proto_goTypes = []any{
-	(*Capabilities)(nil),                     // 0: vmlet.capabilities.v1.Capabilities
-	(*HostDeviceResource)(nil),               // 1: vmlet.capabilities.v1.HostDeviceResource
-	(*HostDeviceObstacle)(nil),               // 2: vmlet.capabilities.v1.HostDeviceObstacle
-	(*UnknownFact)(nil),                      // 3: vmlet.capabilities.v1.UnknownFact
-	(*HostCapabilities)(nil),                 // 4: vmlet.capabilities.v1.HostCapabilities
-	(*IommuGroups)(nil),                      // 5: vmlet.capabilities.v1.IommuGroups
-	(*Vfio)(nil),                             // 6: vmlet.capabilities.v1.Vfio
-	(*HostCpu)(nil),                          // 7: vmlet.capabilities.v1.HostCpu
-	(*NumaNode)(nil),                         // 8: vmlet.capabilities.v1.NumaNode
-	(*HugePagePool)(nil),                     // 9: vmlet.capabilities.v1.HugePagePool
-	(*HypervisorCapabilities)(nil),           // 10: vmlet.capabilities.v1.HypervisorCapabilities
-	(*HypervisorLimits)(nil),                 // 11: vmlet.capabilities.v1.HypervisorLimits
-	(*CpuidLeaf)(nil),                        // 12: vmlet.capabilities.v1.CpuidLeaf
-	(*DeviceRequest)(nil),                    // 13: vmlet.capabilities.v1.DeviceRequest
-	(*TscInfo)(nil),                          // 14: vmlet.capabilities.v1.TscInfo
-	(*VmmCapabilities)(nil),                  // 15: vmlet.capabilities.v1.VmmCapabilities
-	(*MachineType)(nil),                      // 16: vmlet.capabilities.v1.MachineType
-	(*AcceleratorCapabilities)(nil),          // 17: vmlet.capabilities.v1.AcceleratorCapabilities
-	(*CpuModel)(nil),                         // 18: vmlet.capabilities.v1.CpuModel
-	(*HostCpuModel)(nil),                     // 19: vmlet.capabilities.v1.HostCpuModel
-	(*VmmSev)(nil),                           // 20: vmlet.capabilities.v1.VmmSev
-	(*ConfidentialComputing)(nil),            // 21: vmlet.capabilities.v1.ConfidentialComputing
-	(*ConfidentialFeature)(nil),              // 22: vmlet.capabilities.v1.ConfidentialFeature
-	(*SevPlatform)(nil),                      // 23: vmlet.capabilities.v1.SevPlatform
-	(*DeviceCapability)(nil),                 // 24: vmlet.capabilities.v1.DeviceCapability
-	(*GetCapabilitiesRequest)(nil),           // 25: vmlet.capabilities.v1.GetCapabilitiesRequest
-	(*GetCapabilitiesResponse)(nil),          // 26: vmlet.capabilities.v1.GetCapabilitiesResponse
-	(*GetHypervFeaturesRequest)(nil),         // 27: vmlet.capabilities.v1.GetHypervFeaturesRequest
-	(*GetHypervFeaturesResponse)(nil),        // 28: vmlet.capabilities.v1.GetHypervFeaturesResponse
-	(*GetSupportedMachineTypesRequest)(nil),  // 29: vmlet.capabilities.v1.GetSupportedMachineTypesRequest
-	(*GetSupportedMachineTypesResponse)(nil), // 30: vmlet.capabilities.v1.GetSupportedMachineTypesResponse
-	(*GetSupportedCpuModelsRequest)(nil),     // 31: vmlet.capabilities.v1.GetSupportedCpuModelsRequest
-	(*GetSupportedCpuModelsResponse)(nil),    // 32: vmlet.capabilities.v1.GetSupportedCpuModelsResponse
-	(*GetHostCpuModelInfoRequest)(nil),       // 33: vmlet.capabilities.v1.GetHostCpuModelInfoRequest
-	(*GetHostCpuModelInfoResponse)(nil),      // 34: vmlet.capabilities.v1.GetHostCpuModelInfoResponse
-	(*GetSupportedCpuFeaturesRequest)(nil),   // 35: vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
-	(*GetSupportedCpuFeaturesResponse)(nil),  // 36: vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
-	(*GetNodeTscInfoRequest)(nil),            // 37: vmlet.capabilities.v1.GetNodeTscInfoRequest
-	(*GetNodeTscInfoResponse)(nil),           // 38: vmlet.capabilities.v1.GetNodeTscInfoResponse
-	(*GetNodeSevFeaturesRequest)(nil),        // 39: vmlet.capabilities.v1.GetNodeSevFeaturesRequest
-	(*GetNodeSevFeaturesResponse)(nil),       // 40: vmlet.capabilities.v1.GetNodeSevFeaturesResponse
-	(*GetNodeLabelsRequest)(nil),             // 41: vmlet.capabilities.v1.GetNodeLabelsRequest
-	(*GetNodeLabelsResponse)(nil),            // 42: vmlet.capabilities.v1.GetNodeLabelsResponse
-	nil,                                      // 43: vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
-	nil,                                      // 44: vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
-	nil,                                      // 45: vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
+	(State)(0),                               // 0: vmlet.capabilities.v1.State
+	(*Capabilities)(nil),                     // 1: vmlet.capabilities.v1.Capabilities
+	(*HostDeviceResource)(nil),               // 2: vmlet.capabilities.v1.HostDeviceResource
+	(*HostDeviceObstacle)(nil),               // 3: vmlet.capabilities.v1.HostDeviceObstacle
+	(*UnknownFact)(nil),                      // 4: vmlet.capabilities.v1.UnknownFact
+	(*HostCapabilities)(nil),                 // 5: vmlet.capabilities.v1.HostCapabilities
+	(*IommuGroups)(nil),                      // 6: vmlet.capabilities.v1.IommuGroups
+	(*Vfio)(nil),                             // 7: vmlet.capabilities.v1.Vfio
+	(*HostCpu)(nil),                          // 8: vmlet.capabilities.v1.HostCpu
+	(*NumaNode)(nil),                         // 9: vmlet.capabilities.v1.NumaNode
+	(*HugePagePool)(nil),                     // 10: vmlet.capabilities.v1.HugePagePool
+	(*HypervisorCapabilities)(nil),           // 11: vmlet.capabilities.v1.HypervisorCapabilities
+	(*HypervisorLimits)(nil),                 // 12: vmlet.capabilities.v1.HypervisorLimits
+	(*CpuidLeaf)(nil),                        // 13: vmlet.capabilities.v1.CpuidLeaf
+	(*DeviceRequest)(nil),                    // 14: vmlet.capabilities.v1.DeviceRequest
+	(*TscInfo)(nil),                          // 15: vmlet.capabilities.v1.TscInfo
+	(*VmmCapabilities)(nil),                  // 16: vmlet.capabilities.v1.VmmCapabilities
+	(*MachineType)(nil),                      // 17: vmlet.capabilities.v1.MachineType
+	(*AcceleratorCapabilities)(nil),          // 18: vmlet.capabilities.v1.AcceleratorCapabilities
+	(*CpuModel)(nil),                         // 19: vmlet.capabilities.v1.CpuModel
+	(*HostCpuModel)(nil),                     // 20: vmlet.capabilities.v1.HostCpuModel
+	(*VmmSev)(nil),                           // 21: vmlet.capabilities.v1.VmmSev
+	(*ConfidentialComputing)(nil),            // 22: vmlet.capabilities.v1.ConfidentialComputing
+	(*ConfidentialFeature)(nil),              // 23: vmlet.capabilities.v1.ConfidentialFeature
+	(*SevPlatform)(nil),                      // 24: vmlet.capabilities.v1.SevPlatform
+	(*DeviceCapability)(nil),                 // 25: vmlet.capabilities.v1.DeviceCapability
+	(*GetCapabilitiesRequest)(nil),           // 26: vmlet.capabilities.v1.GetCapabilitiesRequest
+	(*GetCapabilitiesResponse)(nil),          // 27: vmlet.capabilities.v1.GetCapabilitiesResponse
+	(*GetHypervFeaturesRequest)(nil),         // 28: vmlet.capabilities.v1.GetHypervFeaturesRequest
+	(*GetHypervFeaturesResponse)(nil),        // 29: vmlet.capabilities.v1.GetHypervFeaturesResponse
+	(*GetSupportedMachineTypesRequest)(nil),  // 30: vmlet.capabilities.v1.GetSupportedMachineTypesRequest
+	(*GetSupportedMachineTypesResponse)(nil), // 31: vmlet.capabilities.v1.GetSupportedMachineTypesResponse
+	(*GetSupportedCpuModelsRequest)(nil),     // 32: vmlet.capabilities.v1.GetSupportedCpuModelsRequest
+	(*GetSupportedCpuModelsResponse)(nil),    // 33: vmlet.capabilities.v1.GetSupportedCpuModelsResponse
+	(*GetHostCpuModelInfoRequest)(nil),       // 34: vmlet.capabilities.v1.GetHostCpuModelInfoRequest
+	(*GetHostCpuModelInfoResponse)(nil),      // 35: vmlet.capabilities.v1.GetHostCpuModelInfoResponse
+	(*GetSupportedCpuFeaturesRequest)(nil),   // 36: vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
+	(*GetSupportedCpuFeaturesResponse)(nil),  // 37: vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
+	(*GetNodeTscInfoRequest)(nil),            // 38: vmlet.capabilities.v1.GetNodeTscInfoRequest
+	(*GetNodeTscInfoResponse)(nil),           // 39: vmlet.capabilities.v1.GetNodeTscInfoResponse
+	(*GetNodeSevFeaturesRequest)(nil),        // 40: vmlet.capabilities.v1.GetNodeSevFeaturesRequest
+	(*GetNodeSevFeaturesResponse)(nil),       // 41: vmlet.capabilities.v1.GetNodeSevFeaturesResponse
+	(*GetNodeLabelsRequest)(nil),             // 42: vmlet.capabilities.v1.GetNodeLabelsRequest
+	(*GetNodeLabelsResponse)(nil),            // 43: vmlet.capabilities.v1.GetNodeLabelsResponse
+	nil,                                      // 44: vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
+	nil,                                      // 45: vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
+	nil,                                      // 46: vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
 }
 var file_vmlet_capabilities_v1_capabilities_proto_depIdxs = []int32{
-	4,  // 0: vmlet.capabilities.v1.Capabilities.host:type_name -> vmlet.capabilities.v1.HostCapabilities
-	10, // 1: vmlet.capabilities.v1.Capabilities.hypervisors:type_name -> vmlet.capabilities.v1.HypervisorCapabilities
-	15, // 2: vmlet.capabilities.v1.Capabilities.vmms:type_name -> vmlet.capabilities.v1.VmmCapabilities
-	21, // 3: vmlet.capabilities.v1.Capabilities.confidential_computing:type_name -> vmlet.capabilities.v1.ConfidentialComputing
-	24, // 4: vmlet.capabilities.v1.Capabilities.devices:type_name -> vmlet.capabilities.v1.DeviceCapability
-	3,  // 5: vmlet.capabilities.v1.Capabilities.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
-	1,  // 6: vmlet.capabilities.v1.Capabilities.host_devices:type_name -> vmlet.capabilities.v1.HostDeviceResource
-	2,  // 7: vmlet.capabilities.v1.HostDeviceResource.obstacles:type_name -> vmlet.capabilities.v1.HostDeviceObstacle
-	7,  // 8: vmlet.capabilities.v1.HostCapabilities.cpu:type_name -> vmlet.capabilities.v1.HostCpu
-	8,  // 9: vmlet.capabilities.v1.HostCapabilities.numa_nodes:type_name -> vmlet.capabilities.v1.NumaNode
-	9,  // 10: vmlet.capabilities.v1.HostCapabilities.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
-	43, // 11: vmlet.capabilities.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
-	5,  // 12: vmlet.capabilities.v1.HostCapabilities.iommu_groups:type_name -> vmlet.capabilities.v1.IommuGroups
-	6,  // 13: vmlet.capabilities.v1.HostCapabilities.vfio:type_name -> vmlet.capabilities.v1.Vfio
-	9,  // 14: vmlet.capabilities.v1.NumaNode.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
-	11, // 15: vmlet.capabilities.v1.HypervisorCapabilities.limits:type_name -> vmlet.capabilities.v1.HypervisorLimits
-	44, // 16: vmlet.capabilities.v1.HypervisorCapabilities.extensions:type_name -> vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
-	14, // 17: vmlet.capabilities.v1.HypervisorCapabilities.tsc:type_name -> vmlet.capabilities.v1.TscInfo
-	12, // 18: vmlet.capabilities.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
-	13, // 19: vmlet.capabilities.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.capabilities.v1.DeviceRequest
-	12, // 20: vmlet.capabilities.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
-	16, // 21: vmlet.capabilities.v1.VmmCapabilities.machine_types:type_name -> vmlet.capabilities.v1.MachineType
-	17, // 22: vmlet.capabilities.v1.VmmCapabilities.accelerators:type_name -> vmlet.capabilities.v1.AcceleratorCapabilities
-	18, // 23: vmlet.capabilities.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.capabilities.v1.CpuModel
-	19, // 24: vmlet.capabilities.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.capabilities.v1.HostCpuModel
-	20, // 25: vmlet.capabilities.v1.AcceleratorCapabilities.sev:type_name -> vmlet.capabilities.v1.VmmSev
-	22, // 26: vmlet.capabilities.v1.ConfidentialComputing.sev:type_name -> vmlet.capabilities.v1.ConfidentialFeature
-	22, // 27: vmlet.capabilities.v1.ConfidentialComputing.sev_es:type_name -> vmlet.capabilities.v1.ConfidentialFeature
-	22, // 28: vmlet.capabilities.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.capabilities.v1.ConfidentialFeature
-	22, // 29: vmlet.capabilities.v1.ConfidentialComputing.tdx:type_name -> vmlet.capabilities.v1.ConfidentialFeature
-	22, // 30: vmlet.capabilities.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.capabilities.v1.ConfidentialFeature
-	23, // 31: vmlet.capabilities.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.capabilities.v1.SevPlatform
-	0,  // 32: vmlet.capabilities.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.capabilities.v1.Capabilities
-	16, // 33: vmlet.capabilities.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.capabilities.v1.MachineType
-	18, // 34: vmlet.capabilities.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.capabilities.v1.CpuModel
-	19, // 35: vmlet.capabilities.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.capabilities.v1.HostCpuModel
-	14, // 36: vmlet.capabilities.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.capabilities.v1.TscInfo
-	21, // 37: vmlet.capabilities.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.capabilities.v1.ConfidentialComputing
-	45, // 38: vmlet.capabilities.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
-	3,  // 39: vmlet.capabilities.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
-	25, // 40: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.capabilities.v1.GetCapabilitiesRequest
-	27, // 41: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.capabilities.v1.GetHypervFeaturesRequest
-	29, // 42: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.capabilities.v1.GetSupportedMachineTypesRequest
-	31, // 43: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.capabilities.v1.GetSupportedCpuModelsRequest
-	33, // 44: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.capabilities.v1.GetHostCpuModelInfoRequest
-	35, // 45: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
-	37, // 46: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.capabilities.v1.GetNodeTscInfoRequest
-	39, // 47: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.capabilities.v1.GetNodeSevFeaturesRequest
-	41, // 48: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.capabilities.v1.GetNodeLabelsRequest
-	26, // 49: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.capabilities.v1.GetCapabilitiesResponse
-	28, // 50: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.capabilities.v1.GetHypervFeaturesResponse
-	30, // 51: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.capabilities.v1.GetSupportedMachineTypesResponse
-	32, // 52: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.capabilities.v1.GetSupportedCpuModelsResponse
-	34, // 53: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.capabilities.v1.GetHostCpuModelInfoResponse
-	36, // 54: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
-	38, // 55: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.capabilities.v1.GetNodeTscInfoResponse
-	40, // 56: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.capabilities.v1.GetNodeSevFeaturesResponse
-	42, // 57: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.capabilities.v1.GetNodeLabelsResponse
-	49, // [49:58] is the sub-list for method output_type
-	40, // [40:49] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	5,  // 0: vmlet.capabilities.v1.Capabilities.host:type_name -> vmlet.capabilities.v1.HostCapabilities
+	11, // 1: vmlet.capabilities.v1.Capabilities.hypervisors:type_name -> vmlet.capabilities.v1.HypervisorCapabilities
+	16, // 2: vmlet.capabilities.v1.Capabilities.vmms:type_name -> vmlet.capabilities.v1.VmmCapabilities
+	22, // 3: vmlet.capabilities.v1.Capabilities.confidential_computing:type_name -> vmlet.capabilities.v1.ConfidentialComputing
+	25, // 4: vmlet.capabilities.v1.Capabilities.devices:type_name -> vmlet.capabilities.v1.DeviceCapability
+	4,  // 5: vmlet.capabilities.v1.Capabilities.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
+	2,  // 6: vmlet.capabilities.v1.Capabilities.host_devices:type_name -> vmlet.capabilities.v1.HostDeviceResource
+	3,  // 7: vmlet.capabilities.v1.HostDeviceResource.obstacles:type_name -> vmlet.capabilities.v1.HostDeviceObstacle
+	8,  // 8: vmlet.capabilities.v1.HostCapabilities.cpu:type_name -> vmlet.capabilities.v1.HostCpu
+	9,  // 9: vmlet.capabilities.v1.HostCapabilities.numa_nodes:type_name -> vmlet.capabilities.v1.NumaNode
+	10, // 10: vmlet.capabilities.v1.HostCapabilities.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
+	44, // 11: vmlet.capabilities.v1.HostCapabilities.vulnerabilities:type_name -> vmlet.capabilities.v1.HostCapabilities.VulnerabilitiesEntry
+	6,  // 12: vmlet.capabilities.v1.HostCapabilities.iommu_groups:type_name -> vmlet.capabilities.v1.IommuGroups
+	7,  // 13: vmlet.capabilities.v1.HostCapabilities.vfio:type_name -> vmlet.capabilities.v1.Vfio
+	10, // 14: vmlet.capabilities.v1.NumaNode.huge_pages:type_name -> vmlet.capabilities.v1.HugePagePool
+	0,  // 15: vmlet.capabilities.v1.HypervisorCapabilities.state:type_name -> vmlet.capabilities.v1.State
+	12, // 16: vmlet.capabilities.v1.HypervisorCapabilities.limits:type_name -> vmlet.capabilities.v1.HypervisorLimits
+	45, // 17: vmlet.capabilities.v1.HypervisorCapabilities.extensions:type_name -> vmlet.capabilities.v1.HypervisorCapabilities.ExtensionsEntry
+	15, // 18: vmlet.capabilities.v1.HypervisorCapabilities.tsc:type_name -> vmlet.capabilities.v1.TscInfo
+	13, // 19: vmlet.capabilities.v1.HypervisorCapabilities.cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
+	14, // 20: vmlet.capabilities.v1.HypervisorCapabilities.device_requests:type_name -> vmlet.capabilities.v1.DeviceRequest
+	13, // 21: vmlet.capabilities.v1.HypervisorCapabilities.hyperv_cpuid:type_name -> vmlet.capabilities.v1.CpuidLeaf
+	0,  // 22: vmlet.capabilities.v1.VmmCapabilities.state:type_name -> vmlet.capabilities.v1.State
+	17, // 23: vmlet.capabilities.v1.VmmCapabilities.machine_types:type_name -> vmlet.capabilities.v1.MachineType
+	18, // 24: vmlet.capabilities.v1.VmmCapabilities.accelerators:type_name -> vmlet.capabilities.v1.AcceleratorCapabilities
+	19, // 25: vmlet.capabilities.v1.AcceleratorCapabilities.cpu_models:type_name -> vmlet.capabilities.v1.CpuModel
+	20, // 26: vmlet.capabilities.v1.AcceleratorCapabilities.host_cpu_model:type_name -> vmlet.capabilities.v1.HostCpuModel
+	21, // 27: vmlet.capabilities.v1.AcceleratorCapabilities.sev:type_name -> vmlet.capabilities.v1.VmmSev
+	23, // 28: vmlet.capabilities.v1.ConfidentialComputing.sev:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	23, // 29: vmlet.capabilities.v1.ConfidentialComputing.sev_es:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	23, // 30: vmlet.capabilities.v1.ConfidentialComputing.sev_snp:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	23, // 31: vmlet.capabilities.v1.ConfidentialComputing.tdx:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	23, // 32: vmlet.capabilities.v1.ConfidentialComputing.s390_pv:type_name -> vmlet.capabilities.v1.ConfidentialFeature
+	24, // 33: vmlet.capabilities.v1.ConfidentialComputing.sev_platform:type_name -> vmlet.capabilities.v1.SevPlatform
+	0,  // 34: vmlet.capabilities.v1.DeviceCapability.state:type_name -> vmlet.capabilities.v1.State
+	1,  // 35: vmlet.capabilities.v1.GetCapabilitiesResponse.capabilities:type_name -> vmlet.capabilities.v1.Capabilities
+	17, // 36: vmlet.capabilities.v1.GetSupportedMachineTypesResponse.machine_types:type_name -> vmlet.capabilities.v1.MachineType
+	19, // 37: vmlet.capabilities.v1.GetSupportedCpuModelsResponse.models:type_name -> vmlet.capabilities.v1.CpuModel
+	20, // 38: vmlet.capabilities.v1.GetHostCpuModelInfoResponse.model:type_name -> vmlet.capabilities.v1.HostCpuModel
+	15, // 39: vmlet.capabilities.v1.GetNodeTscInfoResponse.tsc:type_name -> vmlet.capabilities.v1.TscInfo
+	22, // 40: vmlet.capabilities.v1.GetNodeSevFeaturesResponse.features:type_name -> vmlet.capabilities.v1.ConfidentialComputing
+	46, // 41: vmlet.capabilities.v1.GetNodeLabelsResponse.labels:type_name -> vmlet.capabilities.v1.GetNodeLabelsResponse.LabelsEntry
+	4,  // 42: vmlet.capabilities.v1.GetNodeLabelsResponse.unknown:type_name -> vmlet.capabilities.v1.UnknownFact
+	26, // 43: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:input_type -> vmlet.capabilities.v1.GetCapabilitiesRequest
+	28, // 44: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:input_type -> vmlet.capabilities.v1.GetHypervFeaturesRequest
+	30, // 45: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:input_type -> vmlet.capabilities.v1.GetSupportedMachineTypesRequest
+	32, // 46: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:input_type -> vmlet.capabilities.v1.GetSupportedCpuModelsRequest
+	34, // 47: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:input_type -> vmlet.capabilities.v1.GetHostCpuModelInfoRequest
+	36, // 48: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:input_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesRequest
+	38, // 49: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:input_type -> vmlet.capabilities.v1.GetNodeTscInfoRequest
+	40, // 50: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:input_type -> vmlet.capabilities.v1.GetNodeSevFeaturesRequest
+	42, // 51: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:input_type -> vmlet.capabilities.v1.GetNodeLabelsRequest
+	27, // 52: vmlet.capabilities.v1.CapabilitiesService.GetCapabilities:output_type -> vmlet.capabilities.v1.GetCapabilitiesResponse
+	29, // 53: vmlet.capabilities.v1.CapabilitiesService.GetHypervFeatures:output_type -> vmlet.capabilities.v1.GetHypervFeaturesResponse
+	31, // 54: vmlet.capabilities.v1.CapabilitiesService.GetSupportedMachineTypes:output_type -> vmlet.capabilities.v1.GetSupportedMachineTypesResponse
+	33, // 55: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuModels:output_type -> vmlet.capabilities.v1.GetSupportedCpuModelsResponse
+	35, // 56: vmlet.capabilities.v1.CapabilitiesService.GetHostCpuModelInfo:output_type -> vmlet.capabilities.v1.GetHostCpuModelInfoResponse
+	37, // 57: vmlet.capabilities.v1.CapabilitiesService.GetSupportedCpuFeatures:output_type -> vmlet.capabilities.v1.GetSupportedCpuFeaturesResponse
+	39, // 58: vmlet.capabilities.v1.CapabilitiesService.GetNodeTscInfo:output_type -> vmlet.capabilities.v1.GetNodeTscInfoResponse
+	41, // 59: vmlet.capabilities.v1.CapabilitiesService.GetNodeSevFeatures:output_type -> vmlet.capabilities.v1.GetNodeSevFeaturesResponse
+	43, // 60: vmlet.capabilities.v1.CapabilitiesService.GetNodeLabels:output_type -> vmlet.capabilities.v1.GetNodeLabelsResponse
+	52, // [52:61] is the sub-list for method output_type
+	43, // [43:52] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_capabilities_v1_capabilities_proto_init() }
@@ -3595,13 +3666,14 @@ func file_vmlet_capabilities_v1_capabilities_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_capabilities_v1_capabilities_proto_rawDesc), len(file_vmlet_capabilities_v1_capabilities_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_vmlet_capabilities_v1_capabilities_proto_goTypes,
 		DependencyIndexes: file_vmlet_capabilities_v1_capabilities_proto_depIdxs,
+		EnumInfos:         file_vmlet_capabilities_v1_capabilities_proto_enumTypes,
 		MessageInfos:      file_vmlet_capabilities_v1_capabilities_proto_msgTypes,
 	}.Build()
 	File_vmlet_capabilities_v1_capabilities_proto = out.File

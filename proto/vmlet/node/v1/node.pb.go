@@ -9,6 +9,7 @@
 package nodev1
 
 import (
+	v11 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	v1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -2855,11 +2856,11 @@ func (x *GetNodeResponse) GetVmms() []*Vmm {
 }
 
 type HypervisorStatus struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "works", "degraded" or "unusable".
-	Level         string `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Works, degraded or unusable.
+	State         v11.State `protobuf:"varint,4,opt,name=state,proto3,enum=vmlet.capabilities.v1.State" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2901,18 +2902,18 @@ func (x *HypervisorStatus) GetName() string {
 	return ""
 }
 
-func (x *HypervisorStatus) GetLevel() string {
-	if x != nil {
-		return x.Level
-	}
-	return ""
-}
-
 func (x *HypervisorStatus) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *HypervisorStatus) GetState() v11.State {
+	if x != nil {
+		return x.State
+	}
+	return v11.State(0)
 }
 
 // The VMM that this node starts unless a specification names another.
@@ -3089,7 +3090,7 @@ var File_vmlet_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18vmlet/node/v1/node.proto\x12\rvmlet.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18vmlet/spec/v1/spec.proto\"\x94\x01\n" +
+	"\x18vmlet/node/v1/node.proto\x12\rvmlet.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(vmlet/capabilities/v1/capabilities.proto\x1a\x18vmlet/spec/v1/spec.proto\"\x94\x01\n" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
@@ -3271,11 +3272,11 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12A\n" +
 	"\vhypervisors\x18\x03 \x03(\v2\x1f.vmlet.node.v1.HypervisorStatusR\vhypervisors\x12&\n" +
-	"\x04vmms\x18\x04 \x03(\v2\x12.vmlet.node.v1.VmmR\x04vmms\"T\n" +
+	"\x04vmms\x18\x04 \x03(\v2\x12.vmlet.node.v1.VmmR\x04vmms\"\x7f\n" +
 	"\x10HypervisorStatus\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05level\x18\x02 \x01(\tR\x05level\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x13\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x122\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1c.vmlet.capabilities.v1.StateR\x05stateJ\x04\b\x02\x10\x03R\x05level\"\x13\n" +
 	"\x11GetVmmNameRequest\"(\n" +
 	"\x12GetVmmNameResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"*\n" +
@@ -3393,6 +3394,7 @@ var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
 	(*v1.Disk)(nil),               // 56: vmlet.spec.v1.Disk
 	(*v1.NetworkInterface)(nil),   // 57: vmlet.spec.v1.NetworkInterface
+	(v11.State)(0),                // 58: vmlet.capabilities.v1.State
 }
 var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	54, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
@@ -3433,53 +3435,54 @@ var file_vmlet_node_v1_node_proto_depIdxs = []int32{
 	1,  // 35: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
 	49, // 36: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
 	4,  // 37: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	10, // 38: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	12, // 39: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	14, // 40: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	16, // 41: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	18, // 42: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	20, // 43: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	22, // 44: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	24, // 45: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	26, // 46: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	34, // 47: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	28, // 48: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	30, // 49: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	32, // 50: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	36, // 51: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	38, // 52: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	41, // 53: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	43, // 54: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	45, // 55: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	47, // 56: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	50, // 57: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	52, // 58: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	11, // 59: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	13, // 60: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	15, // 61: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	17, // 62: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	19, // 63: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	21, // 64: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	23, // 65: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	25, // 66: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	27, // 67: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	35, // 68: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	29, // 69: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	31, // 70: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	33, // 71: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	37, // 72: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	39, // 73: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	42, // 74: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	44, // 75: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	46, // 76: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	48, // 77: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	51, // 78: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	53, // 79: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	59, // [59:80] is the sub-list for method output_type
-	38, // [38:59] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	58, // 38: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	10, // 39: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	12, // 40: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	14, // 41: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	16, // 42: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	18, // 43: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	20, // 44: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	22, // 45: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	24, // 46: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	26, // 47: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	34, // 48: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	28, // 49: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	30, // 50: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	32, // 51: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	36, // 52: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	38, // 53: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	41, // 54: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	43, // 55: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	45, // 56: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	47, // 57: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	50, // 58: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	52, // 59: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	11, // 60: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	13, // 61: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	15, // 62: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	17, // 63: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	19, // 64: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	21, // 65: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	23, // 66: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	25, // 67: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	27, // 68: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	35, // 69: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	29, // 70: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	31, // 71: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	33, // 72: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	37, // 73: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	39, // 74: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	42, // 75: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	44, // 76: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	46, // 77: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	48, // 78: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	51, // 79: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	53, // 80: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	60, // [60:81] is the sub-list for method output_type
+	39, // [39:60] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }

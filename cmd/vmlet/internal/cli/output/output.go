@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmlet/vmlet/internal/strictyaml"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"sigs.k8s.io/yaml"
 )
 
 // Format is a way to write things, as the flag -o names it.
@@ -115,7 +115,7 @@ func Document(w io.Writer, format Format, v any) error {
 // write writes JSON with whatever white space as indented JSON or YAML.
 func write(w io.Writer, format Format, raw []byte) error {
 	if format == YAML {
-		raw, err := yaml.JSONToYAML(raw)
+		raw, err := strictyaml.FromJSON(raw)
 		if err != nil {
 			return err
 		}

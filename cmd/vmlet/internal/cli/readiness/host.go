@@ -3,6 +3,7 @@ package readiness
 import (
 	"fmt"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/sysfs"
 	"maps"
 	"slices"
@@ -182,7 +183,7 @@ func devices(doc *capabilitiesv1.Capabilities) []Check {
 func passthrough(doc *capabilitiesv1.Capabilities) []Check {
 	groups, vfio := doc.GetHost().GetIommuGroups(), doc.GetHost().GetVfio()
 	switch {
-	case groups == nil || groups.GetTotal() == 0 && !told(doc, "host.iommuGroups"):
+	case groups == nil || groups.GetTotal() == 0 && !told(doc, fact.HostIOMMUGroups):
 		return nil // what is unknown is said once
 	case groups.GetTotal() == 0:
 		return []Check{{Mark: Info, Name: "IOMMU", Finding: "no IOMMU group: no host device can be given to a guest", Remedy: iommuRemedy(doc)}}

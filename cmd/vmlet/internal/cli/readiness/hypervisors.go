@@ -6,28 +6,30 @@ import (
 
 	"github.com/dustin/go-humanize"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// States as the document has them.
+// States in short.
 const (
-	works    = "works"
-	degraded = "degraded"
-	unusable = "unusable"
-	absent   = "absent"
+	works    = capabilitiesv1.State_STATE_WORKS
+	degraded = capabilitiesv1.State_STATE_DEGRADED
+	unusable = capabilitiesv1.State_STATE_UNUSABLE
+	absent   = capabilitiesv1.State_STATE_ABSENT
+	notKnown = capabilitiesv1.State_STATE_UNSPECIFIED
 )
 
 func hypervisors(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, h := range doc.GetHypervisors() {
-		c := Check{Name: h.GetName(), Finding: h.GetState(), Details: h.GetLimitations(), Remedy: h.GetRemedy()}
+		c := Check{Name: h.GetName(), Finding: h.GetState().Word(), Details: h.GetLimitations(), Remedy: h.GetRemedy()}
 		switch h.GetState() {
 		case works:
 			c.Mark = Pass
 		case degraded:
 			c.Mark = Warn
-		case "":
-			c.Mark, c.Finding = Warn, notAsked(doc, "hypervisors."+h.GetName())
+		case notKnown:
+			c.Mark, c.Finding = Warn, notAsked(doc, fact.Hypervisor(h.GetName()))
 		default:
 			c.Mark = missing(doc, h)
 		}
@@ -153,10 +155,10 @@ func program(doc *capabilitiesv1.Capabilities, v *capabilitiesv1.VmmCapabilities
 			c.Finding += " (" + v.GetPackage() + ")"
 		}
 		c.Details = vmmAbilities(v)
-	case "":
-		c.Mark, c.Finding = Warn, notAsked(doc, "vmms."+v.GetName())
+	case notKnown:
+		c.Mark, c.Finding = Warn, notAsked(doc, fact.VMM(v.GetName()))
 	default:
-		c.Mark, c.Finding = Warn, v.GetState()+": "+v.GetReason()
+		c.Mark, c.Finding = Warn, v.GetState().Word()+": "+v.GetReason()
 		switch {
 		case v.GetName() != doc.GetDefaultVmm():
 			c.Mark = Info // nobody has to have it

@@ -4,9 +4,11 @@ package readiness
 
 import (
 	"fmt"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"slices"
 	"strings"
+
+	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
+	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 )
 
 // Mark is how good something is.
@@ -106,14 +108,14 @@ func head(doc *capabilitiesv1.Capabilities) string {
 func unknown(doc *capabilitiesv1.Capabilities) []Check {
 	var all []Check
 	for _, u := range doc.GetUnknown() {
-		if toldElsewhere(doc, u.GetFact()) {
+		if toldElsewhere(doc, fact.Path(u.GetFact())) {
 			continue
 		}
 		c := Check{Mark: Warn, Name: u.GetFact(), Finding: u.GetReason()}
 		if strings.Contains(u.GetReason(), "permission denied") || strings.Contains(u.GetReason(), "EACCES") {
 			c.Remedy = "run as root to see it"
 		}
-		if optional(u.GetFact()) {
+		if optional(fact.Path(u.GetFact())) {
 			c.Mark = Info
 		}
 		all = append(all, c)
@@ -123,23 +125,23 @@ func unknown(doc *capabilitiesv1.Capabilities) []Check {
 
 // toldElsewhere: that a hypervisor or VMM as a whole could not be asked is said
 // where it is listed.
-func toldElsewhere(doc *capabilitiesv1.Capabilities, fact string) bool {
+func toldElsewhere(doc *capabilitiesv1.Capabilities, part fact.Path) bool {
 	return slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool {
-		return fact == "hypervisors."+h.GetName() && h.GetState() == unusable
+		return part == fact.Hypervisor(h.GetName()) && h.GetState() == unusable
 	}) || slices.ContainsFunc(doc.GetVmms(), func(v *capabilitiesv1.VmmCapabilities) bool {
-		return fact == "vmms."+v.GetName() && v.GetState() != works
+		return part == fact.VMM(v.GetName()) && v.GetState() != works
 	})
 }
 
 // told: nothing says that a fact could not be asked.
-func told(doc *capabilitiesv1.Capabilities, fact string) bool {
-	return !slices.ContainsFunc(doc.GetUnknown(), func(u *capabilitiesv1.UnknownFact) bool { return u.GetFact() == fact })
+func told(doc *capabilitiesv1.Capabilities, part fact.Path) bool {
+	return !slices.ContainsFunc(doc.GetUnknown(), func(u *capabilitiesv1.UnknownFact) bool { return u.GetFact() == string(part) })
 }
 
 // notAsked words what the document says of a part that wasn't asked.
-func notAsked(doc *capabilitiesv1.Capabilities, fact string) string {
+func notAsked(doc *capabilitiesv1.Capabilities, part fact.Path) string {
 	for _, u := range doc.GetUnknown() {
-		if u.GetFact() == fact {
+		if u.GetFact() == string(part) {
 			return "not known: " + u.GetReason()
 		}
 	}
@@ -147,6 +149,6 @@ func notAsked(doc *capabilitiesv1.Capabilities, fact string) string {
 }
 
 // optional facts are missing on many a healthy machine.
-func optional(fact string) bool {
-	return slices.Contains([]string{"host.ksm", "host.nested", "host.realtime"}, fact)
+func optional(part fact.Path) bool {
+	return slices.Contains([]fact.Path{fact.HostKSM, fact.HostNested, fact.HostRealtime}, part)
 }

@@ -123,8 +123,10 @@ func TestNarrowTerminal(t *testing.T) {
 // else there is.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
-		kvm, kvmErrno, mshv, qemu string
-		wantKVM, wantMSHV         Mark
+		kvm               capabilitiesv1.State
+		kvmErrno          string
+		mshv, qemu        capabilitiesv1.State
+		wantKVM, wantMSHV Mark
 	}{
 		{works, "", unusable, works, Pass, Info},
 		{unusable, "ENOENT", works, works, Info, Pass},
@@ -132,7 +134,7 @@ func TestMissing(t *testing.T) {
 		{unusable, "EACCES", works, works, Warn, Pass},
 		{degraded, "", unusable, works, Warn, Info},
 		{unusable, "ENOENT", unusable, unusable, Warn, Info}, // it is the VMM that fails
-		{"", "", "", "", Warn, Warn},
+		{notKnown, "", notKnown, notKnown, Warn, Warn},
 	} {
 		doc := &capabilitiesv1.Capabilities{
 			Hypervisors: []*capabilitiesv1.HypervisorCapabilities{

@@ -15,7 +15,7 @@ func Ready(doc *capabilitiesv1.Capabilities) bool { return len(pairs(doc)) > 0 |
 // unasked: neither hypervisors nor VMMs have been asked.
 func unasked(doc *capabilitiesv1.Capabilities) bool {
 	return len(doc.GetHypervisors()) > 0 &&
-		!slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetState() != "" })
+		!slices.ContainsFunc(doc.GetHypervisors(), func(h *capabilitiesv1.HypervisorCapabilities) bool { return h.GetState() != notKnown })
 }
 
 // pairs are the hypervisors under which some VMM runs guests.

@@ -1,0 +1,64 @@
+package v1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Condition is one aspect of an object's state. It is [metav1.Condition] with the fields that
+// KubeVirt's clients write and read beside it, and with fewer that are required.
+type Condition struct {
+	// What the condition is about, such as Ready.
+	Type string `json:"type"`
+	// True, False or Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// The object's generation that the condition was made from.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// When the condition was last looked at.
+	// +optional
+	// +nullable
+	LastProbeTime metav1.Time `json:"lastProbeTime,omitzero"`
+	// When the condition's status last changed.
+	// +optional
+	// +nullable
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
+	// Why, in a word, for programs.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Why, in a sentence, for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// Types of conditions of a VirtualMachine, which has its instance's, too.
+const (
+	ConditionReady                  = "Ready"
+	ConditionFailure                = "Failure"
+	ConditionRestartRequired        = "RestartRequired"
+	ConditionManualRecoveryRequired = "ManualRecoveryRequired"
+)
+
+// Types of conditions of a VirtualMachineInstance, with ConditionReady.
+const (
+	ConditionProvisioning                  = "Provisioning"
+	ConditionSynchronized                  = "Synchronized"
+	ConditionPaused                        = "Paused"
+	ConditionAgentConnected                = "AgentConnected"
+	ConditionAgentVersionNotSupported      = "AgentVersionNotSupported"
+	ConditionAccessCredentialsSynchronized = "AccessCredentialsSynchronized"
+	ConditionLiveMigratable                = "LiveMigratable"
+	ConditionStorageLiveMigratable         = "StorageLiveMigratable"
+	ConditionHotVCPUChange                 = "HotVCPUChange"
+	ConditionHotMemoryChange               = "HotMemoryChange"
+	ConditionVolumesChange                 = "VolumesChange"
+	ConditionDataVolumesReady              = "DataVolumesReady"
+	ConditionMigrationRequired             = "MigrationRequired"
+	ConditionEvictionRequested             = "EvictionRequested"
+	ConditionSoftwareEmulation             = "SoftwareEmulation"
+)
+
+// Types of conditions of a KubeVirt, with ConditionSynchronized.
+const (
+	ConditionCreated     = "Created"
+	ConditionAvailable   = "Available"
+	ConditionProgressing = "Progressing"
+	ConditionDegraded    = "Degraded"
+)

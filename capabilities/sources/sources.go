@@ -1,0 +1,261 @@
+// Package sources says where the document of capabilities comes from: it makes
+// capabilities.Sources of the part of the configuration that every program on the node
+// reads. It knows nothing of the agent. Start at Config.Sources.
+package sources
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/hypervisor/profile"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/internal/strictyaml"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
+	"github.com/vmlet/vmlet/vmm/qemu"
+)
+
+// DefaultStateDir is the state directory of an agent whose configuration names none.
+const DefaultStateDir = "/var/lib/vmlet"
+
+// Files that keep answers which take long to get.
+const (
+	capabilitiesFile = "capabilities.json"
+	qemuFile         = "qemu.json"
+)
+
+// Config says which VMMs and hypervisors a node has, and what of it guests may be
+// given. The zero Config, completed, is a good one.
+type Config struct {
+	QEMU            QEMU            `yaml:"qemu"`
+	CloudHypervisor CloudHypervisor `yaml:"cloudHypervisor"`
+
+	// VMMs are their names in the order in which "auto" prefers them; those that it
+	// doesn't have come after them. Default: vmlet's order, QEMU first.
+	VMMs []string `yaml:"vmms"`
+	// Hypervisor is that of specifications which name none; default: the first
+	// that works, as "auto" has it. An unknown name is kvm, with a warning.
+	Hypervisor string `yaml:"hypervisor"`
+	// VirtualizationProfile names the parts of the stack; default: vmlet's own.
+	VirtualizationProfile profile.Profile `yaml:"virtualizationProfile"`
+	// ObsoleteCPUModels are not offered, as KubeVirt has them: true adds a model
+	// to those that are obsolete by themselves (ObsoleteModels), false takes one away.
+	ObsoleteCPUModels map[string]bool `yaml:"obsoleteCPUModels"`
+	// PermittedHostDevices may be given to guests; default: none.
+	PermittedHostDevices hostdevice.Permitted `yaml:"permittedHostDevices"`
+}
+
+// File is what the agent's configuration file says to programs beside the agent.
+type File struct {
+	Config `yaml:",inline"`
+	// StateDir is the agent's, where it keeps its answers; default DefaultStateDir.
+	StateDir string `yaml:"stateDir"`
+	// Others are the agent's own keys, which it alone can judge.
+	Others strictyaml.Others `yaml:",inline"`
+}
+
+// Load reads the agent's configuration file, and completes and validates what is
+// in it for other programs. An empty path is the defaults.
+func Load(path string) (File, error) {
+	var f File
+	if path != "" {
+		if err := strictyaml.Load(path, &f); err != nil {
+			return File{}, fmt.Errorf("the agent's configuration: %w", err)
+		}
+	}
+	f.StateDir = cmp.Or(f.StateDir, DefaultStateDir)
+	f.Config = f.Config.Complete()
+	var errs []error
+	fault := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("configuration: "+key+": "+format, args...))
+	}
+	checkPath(fault, "stateDir", f.StateDir)
+	f.Validate(fault)
+	return f, errors.Join(errs...)
+}
+
+// QEMU says which QEMU is used.
+type QEMU struct {
+	// Binary is its absolute path; default /usr/bin/qemu-system-ARCH.
+	Binary string `yaml:"binary"`
+}
+
+// CloudHypervisor says which cloud-hypervisor is used.
+type CloudHypervisor struct {
+	// Binary is its absolute path; default: /usr/local/bin/cloud-hypervisor,
+	// else that in /usr/bin.
+	Binary string `yaml:"binary"`
+	// Firmware is the absolute path of what boots VMs from their disks: the
+	// program's own build of edk2 (CLOUDHV.fd), or rust-hypervisor-firmware.
+	// Default: the first that is there of cloudhypervisor.DefaultFirmware.
+	Firmware string `yaml:"firmware"`
+}
+
+// firmware is a list of one; nil: the default.
+func (c CloudHypervisor) firmware() []string {
+	if c.Firmware == "" {
+		return nil
+	}
+	return []string{c.Firmware}
+}
+
+// Complete fills in the defaults.
+func (c Config) Complete() Config {
+	if c.QEMU.Binary == "" {
+		c.QEMU.Binary = "/usr/bin/qemu-system-" + qemuArch(runtime.GOARCH)
+	}
+	if h, ok := c.VirtualizationProfile.Hypervisor(standard.Registry(sysfs.Roots{})); ok && c.Hypervisor == "" {
+		c.Hypervisor = h
+	}
+	if v, ok := c.VirtualizationProfile.VMM(); ok && len(c.VMMs) == 0 {
+		c.VMMs = []string{v}
+	}
+	return c
+}
+
+// qemuArch is QEMU's name for one of Go's architectures.
+func qemuArch(arch string) string {
+	switch arch {
+	case "amd64":
+		return "x86_64"
+	case "arm64":
+		return "aarch64"
+	}
+	return arch
+}
+
+// Validate reports every fault of a completed configuration.
+func (c Config) Validate(fault func(key, format string, args ...any)) {
+	checkPath(fault, "qemu.binary", c.QEMU.Binary)
+	checkPath(fault, "cloudHypervisor.binary", c.CloudHypervisor.Binary)
+	checkPath(fault, "cloudHypervisor.firmware", c.CloudHypervisor.Firmware)
+	known := c.VMMNames()
+	for i, name := range c.VMMs {
+		key := fmt.Sprintf("vmms[%d]", i)
+		switch {
+		case !slices.Contains(known, name):
+			fault(key, "%.80q is no VMM: choose among %s", name, strings.Join(known, ", "))
+		case slices.Contains(c.VMMs[:i], name):
+			fault(key, "%s is there twice", name)
+		}
+	}
+	c.VirtualizationProfile.Validate(standard.Registry(sysfs.Roots{}), fault)
+	c.PermittedHostDevices.Validate(fault)
+}
+
+// checkPath reports a path that is neither empty nor absolute and clean.
+func checkPath(fault func(key, format string, args ...any), key, path string) {
+	if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path) {
+		fault(key, "%q is not an absolute, clean path", path)
+	}
+}
+
+// Options are where a process looks, and where it keeps answers.
+type Options struct {
+	Roots sysfs.Roots
+	// KeepIn is the directory for answers that take long to get; empty: they are not kept.
+	KeepIn string
+	// Version of this program: another version asks again.
+	Version string
+	// Log takes warnings; default: slog's.
+	Log *slog.Logger
+}
+
+// Sources makes the sources of a document of capabilities. The configuration must be
+// complete and valid.
+func (c Config) Sources(o Options) capabilities.Sources {
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	keys := capabilities.NewHostKeys(o.Roots, o.Version)
+	s := capabilities.Sources{
+		Roots:         o.Roots,
+		Hypervisors:   standard.Registry(o.Roots),
+		VMMs:          c.programs(o, keys.Recent),
+		RecentHostKey: keys.Recent,
+
+		DefaultHypervisor: c.Hypervisor,
+		ObsoleteCPUModels: c.ObsoleteModels(),
+
+		PermittedHostDevices: c.PermittedHostDevices,
+
+		Version: o.Version,
+		Log:     o.Log,
+	}
+	if o.KeepIn != "" {
+		s.CacheFile = filepath.Join(o.KeepIn, capabilitiesFile)
+	}
+	return s
+}
+
+// programs are the VMMs of this node, the preferred one first.
+func (c Config) programs(o Options, hostKey func() string) []vmm.Program {
+	hypervisors := standard.Registry(o.Roots).All()
+	q := qemu.Config{
+		Binary: c.QEMU.Binary, Log: o.Log,
+		Hypervisors: hypervisors,
+		HostKey:     hostKey,
+	}
+	if o.KeepIn != "" {
+		q.CacheFile = filepath.Join(o.KeepIn, qemuFile)
+	}
+	return inOrder(c.VMMs, []vmm.Program{
+		qemu.New(q),
+		cloudhypervisor.New(cloudhypervisor.Config{
+			Binary: c.CloudHypervisor.Binary, Firmware: c.CloudHypervisor.firmware(), Architecture: runtime.GOARCH,
+			Hypervisors: hypervisors, HostKey: hostKey,
+		}),
+	})
+}
+
+// inOrder puts those that are named first, in that order.
+func inOrder(names []string, programs []vmm.Program) []vmm.Program {
+	place := func(p vmm.Program) int {
+		if i := slices.Index(names, p.Name()); i >= 0 {
+			return i
+		}
+		return len(names)
+	}
+	slices.SortStableFunc(programs, func(a, b vmm.Program) int { return place(a) - place(b) })
+	return programs
+}
+
+// VMMNames returns the names that VMMs have in a configuration, the preferred one first.
+func (c Config) VMMNames() (names []string) {
+	for _, p := range c.programs(Options{}, nil) {
+		names = append(names, p.Name())
+	}
+	return names
+}
+
+// Sayings asks the VMMs on behalf of another process, which plans VMs for them. A program
+// that can't be asked is in them with why. The configuration must be complete and valid.
+func (c Config) Sayings(ctx context.Context) []vmm.Saying {
+	var out []vmm.Saying
+	for _, p := range c.Sources(Options{}).VMMs {
+		t, tells := p.(vmm.Teller)
+		if !tells {
+			continue
+		}
+		s := vmm.Saying{Name: p.Name()}
+		info, err := p.Info(ctx)
+		if err == nil {
+			s.Said, err = t.Tell(info)
+		}
+		if err != nil {
+			s.Error = err.Error()
+		}
+		out = append(out, s)
+	}
+	return out
+}
