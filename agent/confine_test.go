@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,7 @@ func TestConfine(t *testing.T) {
 	if os.Getenv(confined) != "" {
 		enabled := true
 		// The first time it is executed again, from the beginning.
-		if err := Confine(Config{Pods: PodsConfig{Enabled: &enabled}}); err != nil {
+		if err := Confine(config.Config{Pods: config.PodsConfig{Enabled: &enabled}}); err != nil {
 			t.Fatal(err)
 		}
 		status, err := os.ReadFile("/proc/self/status")

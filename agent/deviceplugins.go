@@ -3,82 +3,26 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/deviceplugin"
-	"github.com/vmlet/vmlet/deviceplugin/kind"
-	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/uevent"
-	"github.com/vmlet/vmlet/sysfs"
 )
-
-// DevicePluginsConfig is what pods of the node can ask for.
-type DevicePluginsConfig struct {
-	// Enabled offers devices to the kubelet; default: in a pod, which Kubernetes
-	// tells by a variable of the environment, and not else.
-	Enabled *bool `yaml:"enabled"`
-	// KubeletDir is the kubelet's --root-dir; default deviceplugin.DefaultKubeletDir.
-	KubeletDir string `yaml:"kubeletDir"`
-	// Counts is how many pods may have a device at once, by the last part of the
-	// resource's name: "kvm".
-	Counts map[string]int `yaml:"counts"`
-	// CDI are devices of the container device interface that are given in place
-	// of device nodes, by resource.
-	CDI map[string]string `yaml:"cdi"`
-	// QGSSocket is of TDX' quote generation service, PRHelperSocket of QEMU's
-	// helper for persistent reservations.
-	QGSSocket      string `yaml:"qgsSocket"`
-	PRHelperSocket string `yaml:"prHelperSocket"`
-}
-
-func (c *DevicePluginsConfig) complete() {
-	if c.Enabled == nil {
-		_, pod := os.LookupEnv("KUBERNETES_SERVICE_HOST")
-		c.Enabled = &pod
-	}
-	if c.KubeletDir == "" {
-		c.KubeletDir = deviceplugin.DefaultKubeletDir
-	}
-}
-
-// folder is the kubelet's for device plugins.
-func (c DevicePluginsConfig) folder() string { return deviceplugin.FolderIn(c.KubeletDir) }
-
-// validateDevicePlugins reports every fault.
-func (c Config) validateDevicePlugins(fault func(key, format string, args ...any)) {
-	at := func(key, format string, args ...any) { fault("devicePlugins."+key, format, args...) }
-	p := c.DevicePlugins
-	if !filepath.IsAbs(p.KubeletDir) || filepath.Clean(p.KubeletDir) != p.KubeletDir {
-		at("kubeletDir", "%q is not an absolute, clean path", p.KubeletDir)
-	} else if err := deviceplugin.CheckFolder(p.folder()); err != nil {
-		at("kubeletDir", "%v", err)
-	}
-	c.deviceKinds().Validate(at)
-}
-
-func (c Config) deviceKinds() kind.Config {
-	p := c.DevicePlugins
-	return kind.Config{
-		Hypervisors: standard.Registry(sysfs.Roots{}).All(), Permitted: c.PermittedHostDevices,
-		Counts: p.Counts, CDI: p.CDI, QGSSocket: p.QGSSocket, PRHelperSocket: p.PRHelperSocket,
-	}
-}
 
 // offerDevices offers devices to the kubelet until ctx ends, if it is to. What a
 // virt-handler offers, too, is left to it while that is on the node; a nil
 // neighbour is none. What is offered at present is in now.
-func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *nodeobject.Neighbour, now *offers) {
+func offerDevices(ctx context.Context, c config.Config, log *slog.Logger, neighbour *nodeobject.Neighbour, now *offers) {
 	if c.DevicePlugins.Enabled == nil || !*c.DevicePlugins.Enabled {
 		return
 	}
-	kinds := c.deviceKinds().Kinds()
+	kinds := c.DeviceKinds().Kinds()
 	if neighbour == nil {
-		c.offer(ctx, log, kinds, now)
+		offer(ctx, c, log, kinds, now)
 		return
 	}
 	var theirs, ours []deviceplugin.Kind
@@ -92,19 +36,19 @@ func (c Config) offerDevices(ctx context.Context, log *slog.Logger, neighbour *n
 	}
 	var both sync.WaitGroup
 	defer both.Wait()
-	both.Go(func() { c.offer(ctx, log, ours, now) })
-	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { c.offer(ctx, log, theirs, now) }) })
+	both.Go(func() { offer(ctx, c, log, ours, now) })
+	both.Go(func() { neighbour.RunUnlessAside(ctx, func(ctx context.Context) { offer(ctx, c, log, theirs, now) }) })
 }
 
 // offer offers devices of some kinds until ctx ends.
-func (c Config) offer(ctx context.Context, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {
+func offer(ctx context.Context, c config.Config, log *slog.Logger, kinds []deviceplugin.Kind, now *offers) {
 	changes, stop, err := uevent.Listen(ctx, "pci", "mdev", "usb", "vfio")
 	if err != nil {
 		log.Warn("a device that is bound to another driver is seen when its device node changes", "error", err)
 	} else {
 		defer stop()
 	}
-	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.folder(), Log: log, Changes: changes}, kinds)
+	m, err := deviceplugin.NewManager(deviceplugin.Config{Folder: c.DevicePlugins.Folder(), Log: log, Changes: changes}, kinds)
 	if err != nil {
 		log.Error("no devices are offered to the kubelet", "error", err)
 		return

@@ -27,26 +27,26 @@ type progress struct {
 
 // openEndpoints listens at the addresses of the configuration; nil: there are none.
 // VMMs are asked for metrics until ctx ends.
-func (a *agent) openEndpoints(ctx context.Context) (serve func(context.Context), err error) {
-	c := a.cfg.Endpoints
+func (p *program) openEndpoints(ctx context.Context) (serve func(context.Context), err error) {
+	c := p.cfg.Endpoints
 	if c.Metrics.Address == "" && c.Debug.Address == "" && c.Health.Address == "" {
 		return func(context.Context) {}, nil
 	}
-	live := endpoints.NewChecks("healthz", a.log, a.liveness()...)
-	ready := endpoints.NewChecks("readyz", a.log, a.readiness()...)
+	live := endpoints.NewChecks("healthz", p.cfg.Log, p.liveness()...)
+	ready := endpoints.NewChecks("readyz", p.cfg.Log, p.readiness()...)
 	h := endpoints.Handlers{
 		Health: endpoints.Health(live, ready),
-		Debug:  endpoints.Debug(endpoints.Pages{Labels: a.renderLabels, VMs: a.listing, Live: live, Ready: ready}),
+		Debug:  endpoints.Debug(endpoints.Pages{Labels: p.renderLabels, VMs: p.listing, Live: live, Ready: ready}),
 	}
 	wait := func() {}
 	if c.Metrics.Address != "" {
-		m := a.newMetrics(ctx)
+		m := p.newMetrics(ctx)
 		wait = m.Wait
-		if h.Metrics, err = a.guarded(m.Handler()); err != nil {
+		if h.Metrics, err = p.guarded(m.Handler()); err != nil {
 			return nil, err
 		}
 	}
-	servers, err := endpoints.Listen(c, h, a.log)
+	servers, err := endpoints.Listen(c, h, p.cfg.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -57,88 +57,88 @@ func (a *agent) openEndpoints(ctx context.Context) (serve func(context.Context),
 }
 
 // guarded lets only those through who may, if that is asked for.
-func (a *agent) guarded(h http.Handler) (http.Handler, error) {
-	if a.cfg.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {
+func (p *program) guarded(h http.Handler) (http.Handler, error) {
+	if p.cfg.Endpoints.Metrics.Authentication != endpoints.AuthenticationToken {
 		return h, nil
 	}
-	if a.kube == nil {
+	if p.kube == nil {
 		return nil, errors.New("configuration: endpoints.metrics.authentication: token needs the API server: see kubernetes.enabled and kubernetes.kubeconfig, or choose none")
 	}
-	return endpoints.Authenticated(h, a.kube, a.log), nil
+	return endpoints.Authenticated(h, p.kube, p.cfg.Log), nil
 }
 
 // liveness are the checks whose failure only a new agent mends.
-func (a *agent) liveness() []endpoints.Check {
+func (p *program) liveness() []endpoints.Check {
 	return []endpoints.Check{
-		{Name: "vms", Look: a.checkVMs},
+		{Name: "vms", Look: p.checkVMs},
 		{Name: "capabilities-watch", Look: func(context.Context) error {
-			if a.progress.unwatched.Load() {
+			if p.progress.unwatched.Load() {
 				return errors.New("nobody looks for changes of what the node can do any more")
 			}
 			return nil
 		}},
 		{Name: "api", Look: func(ctx context.Context) error {
-			if !a.progress.served.Load() {
+			if !p.progress.served.Load() {
 				return nil // not yet
 			}
-			return a.checkAPI(ctx)
+			return p.checkAPI(ctx)
 		}},
 	}
 }
 
 // readiness are the checks of all that the agent is there for.
-func (a *agent) readiness() []endpoints.Check {
+func (p *program) readiness() []endpoints.Check {
 	return []endpoints.Check{
 		{Name: "adoption", Look: func(context.Context) error {
-			if !a.progress.adopted.Load() {
+			if !p.progress.adopted.Load() {
 				return errors.New("the VMs that run are still being taken up")
 			}
 			return nil
 		}},
 		{Name: "api", Look: func(ctx context.Context) error {
-			if !a.progress.served.Load() {
+			if !p.progress.served.Load() {
 				return errors.New("the API is not served yet")
 			}
-			return a.checkAPI(ctx)
+			return p.checkAPI(ctx)
 		}},
 		{Name: "capabilities", Look: func(context.Context) error {
-			if a.node.keeper.Latest() == nil {
+			if p.node.Keeper.Latest() == nil {
 				return errors.New("what the node can do is still being asked")
 			}
 			return nil
 		}},
-		{Name: "device-plugins", Look: func(context.Context) error { return a.checkDevices() }},
+		{Name: "device-plugins", Look: func(context.Context) error { return p.checkDevices() }},
 	}
 }
 
 // checkVMs sees that nobody holds the VMs' locks.
-func (a *agent) checkVMs(context.Context) error {
-	for _, m := range a.all() {
-		m.snapshot()
+func (p *program) checkVMs(context.Context) error {
+	for _, m := range p.vms.All() {
+		m.Snapshot()
 	}
 	return nil
 }
 
 // checkAPI asks something that costs nothing, over the API's own socket.
-func (a *agent) checkAPI(ctx context.Context) error {
-	conn, err := grpc.NewClient("unix:"+a.cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (p *program) checkAPI(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix:"+p.cfg.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	_, err = nodev1.NewNodeServiceClient(conn).GetVM(ctx, &nodev1.GetVMRequest{})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return fmt.Errorf("%s: %w", a.cfg.Socket, err)
+		return fmt.Errorf("%s: %w", p.cfg.Socket, err)
 	}
 	return nil
 }
 
 // checkDevices sees that the kubelet knows of the devices that there are.
-func (a *agent) checkDevices() error {
-	if !*a.cfg.DevicePlugins.Enabled {
+func (p *program) checkDevices() error {
+	if !*p.cfg.DevicePlugins.Enabled {
 		return nil
 	}
-	all, begun := a.offers.status()
+	all, begun := p.offers.status()
 	if !begun {
 		return errors.New("no devices were offered to the kubelet yet")
 	}
@@ -155,12 +155,12 @@ func (a *agent) checkDevices() error {
 }
 
 // renderLabels are the labels that the node should have now.
-func (a *agent) renderLabels(ctx context.Context) (endpoints.Labels, error) {
-	doc, err := a.node.keeper.Document(ctx)
+func (p *program) renderLabels(ctx context.Context) (endpoints.Labels, error) {
+	doc, err := p.node.Keeper.Document(ctx)
 	if err != nil {
 		return endpoints.Labels{}, err
 	}
-	r, err := a.node.labels.of(doc)
+	r, err := p.node.Labels.Of(doc)
 	if err != nil {
 		return endpoints.Labels{}, err
 	}
@@ -190,9 +190,9 @@ type listed struct {
 }
 
 // listing are all VMs, for the debug page.
-func (a *agent) listing() any {
+func (p *program) listing() any {
 	all := []listed{}
-	for _, vm := range a.measured() {
+	for _, vm := range p.measured() {
 		s := vm.Record.GetStatus()
 		one := listed{
 			Namespace: vm.Namespace, Name: vm.Name, ID: vm.Record.GetId(), State: lifecycle.Name(s.GetState()), Message: s.GetMessage(),

@@ -3,21 +3,32 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/vmm"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmlet/vmlet/agent/config"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
+
+// program is that of an agent's VMs, of which nothing is run.
+func (a *testAgent) program(t *testing.T) *program {
+	t.Helper()
+	cfg, err := config.Config{StateDir: a.world.StateDir, RunDir: a.world.RunDir, Log: a.log}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &program{cfg: cfg, node: a.node, host: a.world.Host(), vms: a.Manager}
+}
 
 // TestMetricsOfOddVMs: one whose record can't be read, one that never ran, and one
 // in a pod.
 func TestMetricsOfOddVMs(t *testing.T) {
 	w := newWorld(t)
-	broken := filepath.Join(w.stateDir, "vms", "broken")
+	broken := filepath.Join(w.StateDir, "vms", "broken")
 	if err := os.MkdirAll(broken, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +41,12 @@ func TestMetricsOfOddVMs(t *testing.T) {
 		Id: "2", Spec: &specv1.VirtualMachineSpec{Name: "inner"},
 		Status: &nodev1.VirtualMachineStatus{State: nodev1.State_STATE_RUNNING, Pod: &nodev1.PodReference{Namespace: "shop", Name: "web-0"}},
 	}
-	a.mu.Lock()
-	for name, vm := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
-		a.machines[name] = newMachine(name, nil, vm, a.hub, a.log)
+	for name, record := range map[string]*nodev1.VirtualMachine{"made": made, "shop/web-0": podded} {
+		_, done := a.Enter(name, nil, record)
+		done()
 	}
-	a.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	m := a.newMetrics(ctx)
+	m := a.program(t).newMetrics(ctx)
 	defer m.Wait()
 	defer cancel()
 	families, err := m.Gather().Gather()
@@ -61,7 +71,7 @@ func TestMetricsOfOddVMs(t *testing.T) {
 	if want := []string{"broken,,crashed", "made,,unspecified", "web-0,shop,running"}; !slices.Equal(states, want) {
 		t.Errorf("names, namespaces and states %q, want %q", states, want)
 	}
-	page, err := json.Marshal(a.listing())
+	page, err := json.Marshal(a.program(t).listing())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,26 +82,12 @@ func TestMetricsOfOddVMs(t *testing.T) {
 	}
 }
 
-// TestPanicsAreCounted: each once, however often it is reported.
-func TestPanicsAreCounted(t *testing.T) {
-	w := newWorld(t)
-	a := w.start()
-	m := newMachine("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
-	watch := &watcher{agent: a.agent, m: m}
-	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
-		watch.monitorEvent(vmm.Event{Change: change})
-	}
-	if n := m.panics.Load(); n != 2 {
-		t.Errorf("%d panics, want 2", n)
-	}
-}
-
 // TestReadiness: ready only after all of it.
 func TestReadiness(t *testing.T) {
 	w := newWorld(t)
-	a := w.start()
+	p := w.start().program(t)
 	failing := func() (names []string) {
-		for _, check := range a.readiness() {
+		for _, check := range p.readiness() {
 			if check.Look(t.Context()) != nil {
 				names = append(names, check.Name)
 			}
@@ -105,26 +101,26 @@ func TestReadiness(t *testing.T) {
 		}
 	}
 	yes := true
-	a.cfg.DevicePlugins.Enabled = &yes
+	p.cfg.DevicePlugins.Enabled = &yes
 	is("at first", "adoption api capabilities device-plugins")
-	a.progress.adopted.Store(true)
+	p.progress.adopted.Store(true)
 	is("adopted", "api capabilities device-plugins")
-	if _, err := a.node.keeper.Document(t.Context()); err != nil {
+	if _, err := p.node.Keeper.Document(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	is("asked", "api device-plugins")
-	a.offers.begun = true
+	p.offers.begun = true
 	is("offered", "api")
-	a.progress.served.Store(true)
+	p.progress.served.Store(true)
 	is("served, and nobody answers", "api")
 }
 
 // TestTokensNeedAnAPIServer to ask whose they are.
 func TestTokensNeedAnAPIServer(t *testing.T) {
 	w := newWorld(t)
-	a := w.start()
-	a.cfg.Endpoints.Metrics.Address, a.cfg.Endpoints.Metrics.Authentication = "127.0.0.1:0", "token"
-	if _, err := a.openEndpoints(t.Context()); err == nil || !strings.Contains(err.Error(), "endpoints.metrics.authentication") {
+	p := w.start().program(t)
+	p.cfg.Endpoints.Metrics.Address, p.cfg.Endpoints.Metrics.Authentication = "127.0.0.1:0", "token"
+	if _, err := p.openEndpoints(t.Context()); err == nil || !strings.Contains(err.Error(), "endpoints.metrics.authentication") {
 		t.Error(err)
 	}
 }

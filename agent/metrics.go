@@ -3,44 +3,42 @@ package agent
 import (
 	"context"
 
-	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/metrics"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
-	"github.com/vmlet/vmlet/vmm"
 )
 
 // newMetrics makes the metrics of this agent. VMMs are asked until ctx ends.
-func (a *agent) newMetrics(ctx context.Context) *metrics.Metrics {
-	node, err := a.nodeName()
+func (p *program) newMetrics(ctx context.Context) *metrics.Metrics {
+	node, err := p.nodeName()
 	if err != nil {
-		a.log.Warn("the node's name is not known: metrics have none", "error", err)
+		p.cfg.Log.Warn("the node's name is not known: metrics have none", "error", err)
 	}
 	s := metrics.Sources{
-		Node: node, Version: a.cfg.Version, Log: a.log,
-		VMs: a.measured, Document: a.node.keeper.Latest, Probes: a.node.keeper.Probes, RAM: a.ram,
+		Node: node, Version: p.cfg.Version, Log: p.cfg.Log,
+		VMs: p.measured, Document: p.node.Keeper.Latest, Probes: p.node.Keeper.Probes, RAM: p.ram,
 	}
-	if *a.cfg.DevicePlugins.Enabled {
+	if *p.cfg.DevicePlugins.Enabled {
 		s.Devices = func() []deviceplugin.Status {
-			all, _ := a.offers.status()
+			all, _ := p.offers.status()
 			return all
 		}
 	}
-	if a.published != nil && a.published.publisher != nil {
-		s.Outcomes = func() []metrics.Outcome { return outcomesOf(a.published.publisher.Outcomes()) }
+	if p.published != nil && p.published.publisher != nil {
+		s.Outcomes = func() []metrics.Outcome { return outcomesOf(p.published.publisher.Outcomes()) }
 	}
 	return metrics.New(ctx, s)
 }
 
 // measured are the VMs as the metrics want them.
-func (a *agent) measured() []metrics.VM {
+func (p *program) measured() []metrics.VM {
 	var all []metrics.VM
-	for _, m := range a.all() {
-		record := m.snapshot()
+	for _, m := range p.vms.All() {
+		record := m.Snapshot()
 		vm := metrics.VM{
-			Name: m.name, Record: record, Panics: m.panics.Load(),
-			Threads: a.threads(record.GetStatus().GetHypervisor()), Sampler: m.sampler(),
+			Name: m.Name(), Record: record, Panics: m.Panics(),
+			Threads: p.threads(record.GetStatus().GetHypervisor()), Sampler: m.Sampler(),
 		}
 		if pod := record.GetStatus().GetPod(); pod != nil {
 			vm.Namespace, vm.Name, vm.Pod = pod.GetNamespace(), pod.GetName(), pod.GetName()
@@ -50,37 +48,23 @@ func (a *agent) measured() []metrics.VM {
 	return all
 }
 
-// sampler asks the VMM, unless it is busy with something else or can't be asked.
-func (m *machine) sampler() vmm.Sampler {
-	l := m.running()
-	if s := m.state(); l == nil || (s != lifecycle.Running && s != lifecycle.Paused) {
-		return nil
-	}
-	monitor, err := l.connected()
-	if err != nil {
-		return nil
-	}
-	sampler, _ := monitor.(vmm.Sampler)
-	return sampler
-}
-
 // threads is how a hypervisor's are called; the configuration counts more.
-func (a *agent) threads(name string) hypervisor.ThreadNames {
+func (p *program) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
-	if h, ok := a.node.hypervisors.Get(name); ok {
+	if h, ok := p.node.Hypervisors.Get(name); ok {
 		if namer, ok := hypervisor.As[hypervisor.ThreadNamer](h); ok {
 			names = namer.Threads()
 		}
 	}
-	if pattern := a.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
+	if pattern := p.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
 		names.VCPU = pattern
 	}
 	return names
 }
 
 // ram is the mount for guests' memory, where there is one.
-func (a *agent) ram() (metrics.RAM, bool) {
-	h, ok := a.host.(interface {
+func (p *program) ram() (metrics.RAM, bool) {
+	h, ok := p.host.(interface {
 		MemoryUsage() (size, used uint64, ok bool)
 	})
 	if !ok {

@@ -7,10 +7,28 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
+
+// kubeClient is the client of the API server; nil if the agent has to do with
+// none, or can't make one: VMs are run all the same.
+func kubeClient(c config.Config) *kube.Client {
+	k := c.Kubernetes
+	if k.Enabled == nil || !*k.Enabled {
+		return nil
+	}
+	client, err := kube.New(kube.Config{Kubeconfig: k.Kubeconfig, Node: k.Node, Namespace: k.Namespace, Version: c.Version})
+	if err != nil {
+		c.Log.Error("the agent has nothing to do with Kubernetes", "error", err)
+		return nil
+	}
+	c.Log.Info("Kubernetes", "node", client.Node(), "named by", client.NodeFrom(), "namespace", client.Namespace())
+	return client
+}
 
 // publication is what the agent says of its node in Kubernetes.
 type publication struct {
@@ -23,7 +41,7 @@ type publication struct {
 	events    *kube.Events
 }
 
-func newPublication(cfg Config, n *node, client *kube.Client) *publication {
+func newPublication(cfg config.Config, n *node.Node, client *kube.Client) *publication {
 	k := cfg.Kubernetes
 	p := &publication{source: newFactSource(n)}
 	if client == nil {
@@ -35,7 +53,7 @@ func newPublication(cfg Config, n *node, client *kube.Client) *publication {
 	p.neighbour = nodeobject.NewNeighbour(nodeobject.NeighbourConfig{
 		Watch: p.watch, Log: cfg.Log, Namespaces: k.VirtHandlerNamespaces, TakeOver: k.TakeOver,
 	})
-	if k.Labels == LabelsApply {
+	if k.Labels == config.LabelsApply {
 		p.publisher = nodeobject.New(nodeobject.Config{
 			Client: client, Watch: p.watch, Neighbour: p.neighbour, Source: p.source, Events: p.events,
 			Heartbeat: *k.Heartbeat, Log: cfg.Log,
@@ -45,7 +63,7 @@ func newPublication(cfg Config, n *node, client *kube.Client) *publication {
 }
 
 // run publishes until ctx ends.
-func (p *publication) run(ctx context.Context, cfg Config) {
+func (p *publication) run(ctx context.Context, cfg config.Config) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	if p.watch != nil {
@@ -53,7 +71,7 @@ func (p *publication) run(ctx context.Context, cfg Config) {
 		all.Go(func() { p.watch.Run(ctx) })
 		all.Go(func() { p.neighbour.Run(ctx) })
 	}
-	nfd := cfg.Kubernetes.Labels == LabelsNFD
+	nfd := cfg.Kubernetes.Labels == config.LabelsNFD
 	if p.publisher == nil && !nfd {
 		return
 	}
@@ -72,7 +90,7 @@ func (p *publication) run(ctx context.Context, cfg Config) {
 
 // factSource is what the Node's labels follow from.
 type factSource struct {
-	node  *node
+	node  *node.Node
 	state *nodeobject.Value[factState]
 }
 
@@ -81,16 +99,16 @@ type factState struct {
 	cpuManager *bool                        // nil: not known
 }
 
-func newFactSource(n *node) *factSource {
+func newFactSource(n *node.Node) *factSource {
 	return &factSource{node: n, state: nodeobject.NewValue(factState{})}
 }
 
 // follow takes each new document until ctx ends.
 func (s *factSource) follow(ctx context.Context) {
-	changes, stop := s.node.keeper.Subscribe()
+	changes, stop := s.node.Keeper.Subscribe()
 	defer stop()
 	// The first may have been made before.
-	if doc, err := s.node.keeper.Document(ctx); err == nil {
+	if doc, err := s.node.Keeper.Document(ctx); err == nil {
 		s.take(doc)
 	}
 	for {
@@ -126,7 +144,7 @@ func (s *factSource) Facts(_ context.Context, previous map[string]string) (nodeo
 	if state.document == nil {
 		return nodeobject.Facts{}, nodeobject.ErrNoFacts
 	}
-	labels, err := s.node.labels.after(state.document, previous)
+	labels, err := s.node.Labels.After(state.document, previous)
 	if err != nil {
 		return nodeobject.Facts{}, err
 	}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/suites"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -37,7 +39,7 @@ const (
 type kubeNode struct {
 	*cluster.Cluster
 	ctx context.Context
-	cfg Config
+	cfg config.Config
 	*publication
 	stop func()
 	// admin and anybody are ways to the API server, the administrator's and that of whoever
@@ -103,15 +105,15 @@ func TestNodeObject(t *testing.T) {
 }
 
 // config is that of the node's own agent.
-func (n *kubeNode) config(t *testing.T) Config {
+func (n *kubeNode) config(t *testing.T) config.Config {
 	t.Helper()
 	state := t.TempDir()
 	yes, no := true, false
-	cfg, err := Config{
+	cfg, err := config.Config{
 		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Kubernetes:    KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, cluster.NodeName)), Node: cluster.NodeName, Namespace: "vmlet"},
-		DevicePlugins: DevicePluginsConfig{Enabled: &no, KubeletDir: n.KubeletDir()},
-	}.complete()
+		Kubernetes:    config.KubernetesConfig{Enabled: &yes, Kubeconfig: n.tokenKubeconfig(t, n.token(t, cluster.NodeName)), Node: cluster.NodeName, Namespace: "vmlet"},
+		DevicePlugins: config.DevicePluginsConfig{Enabled: &no, KubeletDir: n.KubeletDir()},
+	}.Complete()
 	check(t, err)
 	return cfg
 }
@@ -134,11 +136,11 @@ func (n *kubeNode) rights(t *testing.T, folder string) string {
 
 // publish runs what an agent of this configuration says in Kubernetes, until it is
 // stopped or the test ends.
-func (n *kubeNode) publish(t *testing.T, cfg Config) (p *publication, stop func()) {
+func (n *kubeNode) publish(t *testing.T, cfg config.Config) (p *publication, stop func()) {
 	t.Helper()
-	inner, err := newNode(cfg.ownSources(), cfg.StateDir)
+	inner, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	check(t, err)
-	p = newPublication(cfg, inner, cfg.kubeClient())
+	p = newPublication(cfg, inner, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { p.run(ctx, cfg); close(done) }()

@@ -16,9 +16,9 @@ import (
 
 func (n *kubeNode) testLabels(t *testing.T) {
 	n.untilLabel(t, nodeobject.LabelSchedulable, "true")
-	doc, err := n.source.node.keeper.Document(n.ctx)
+	doc, err := n.source.node.Keeper.Document(n.ctx)
 	check(t, err)
-	derived, err := n.source.node.labels.of(doc)
+	derived, err := n.source.node.Labels.Of(doc)
 	check(t, err)
 	node := n.object(t)
 	for key, value := range derived.GetLabels() {
@@ -42,7 +42,7 @@ func (n *kubeNode) testLabels(t *testing.T) {
 // nothing is written. testAPIServerAway starts the API server again.
 func (n *kubeNode) testSilence(t *testing.T) {
 	n.settle(t, 20)
-	_, err := n.source.node.keeper.Refresh(n.ctx)
+	_, err := n.source.node.Keeper.Refresh(n.ctx)
 	check(t, err)
 	n.settle(t, 5)
 	before := n.writes(t)
@@ -160,7 +160,7 @@ func (n *kubeNode) testVirtHandler(t *testing.T) {
 	*offering.DevicePlugins.Enabled = true
 	ctx, cancel := context.WithCancel(n.ctx)
 	ended := make(chan struct{})
-	go func() { offering.offerDevices(ctx, offering.Log, n.neighbour, new(offers)); close(ended) }()
+	go func() { offerDevices(ctx, offering, offering.Log, n.neighbour, new(offers)); close(ended) }()
 	defer func() { cancel(); <-ended }()
 	n.untilOffered(t, true)
 	check(t, n.Apply(n.ctx, fmt.Sprintf(virtHandlers, "kubevirt")))

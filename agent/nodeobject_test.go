@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
@@ -58,43 +60,20 @@ func TestSchedulable(t *testing.T) {
 	}
 }
 
-// An agent that has lost its state folder learns of the Node what it can't ask.
-func TestLabelsAfterLoss(t *testing.T) {
-	f := newLabelFile(t.TempDir())
-	doc := &capabilitiesv1.Capabilities{
-		Hypervisors: []*capabilitiesv1.HypervisorCapabilities{{Name: "emulation", State: capabilitiesv1.State_STATE_WORKS}}, DefaultHypervisor: "emulation",
-		Unknown: []*capabilitiesv1.UnknownFact{{Fact: "host.ksm", Reason: "EIO"}},
-	}
-	const ksm = "kubevirt.io/ksm-enabled"
-	carried := map[string]string{ksm: "true", "example.org/mine": "1", "kubevirt.io/realtime": "true"}
-	got, err := f.after(doc, carried)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l := got.GetLabels(); l[ksm] != "true" || l["example.org/mine"] != "" || l["kubevirt.io/realtime"] != "" {
-		t.Errorf("%v", l)
-	}
-	// What the agent remembers counts more.
-	carried[ksm] = "false"
-	if got, err = f.after(doc, carried); err != nil || got.GetLabels()[ksm] != "true" {
-		t.Errorf("%v, %v", got.GetLabels(), err)
-	}
-}
-
 // Without an API server the labels of a real probe go into a file of Node Feature
 // Discovery's.
 func TestLabelsForNFD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vmlet")
 	state := t.TempDir()
-	cfg, err := Config{
+	cfg, err := config.Config{
 		StateDir: state, RunDir: filepath.Join(state, "run"), Version: "test", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Kubernetes:    KubernetesConfig{Enabled: new(bool), Labels: LabelsNFD, NFDFile: path},
-		DevicePlugins: DevicePluginsConfig{KubeletDir: state},
-	}.complete()
+		Kubernetes:    config.KubernetesConfig{Enabled: new(bool), Labels: config.LabelsNFD, NFDFile: path},
+		DevicePlugins: config.DevicePluginsConfig{KubeletDir: state},
+	}.Complete()
 	check(t, err)
-	n, err := newNode(cfg.ownSources(), cfg.StateDir)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	check(t, err)
-	p := newPublication(cfg, n, cfg.kubeClient())
+	p := newPublication(cfg, n, kubeClient(cfg))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { p.run(ctx, cfg); close(done) }()

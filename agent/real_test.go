@@ -4,13 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"github.com/vmlet/vmlet/capabilities/sources"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
-	"github.com/vmlet/vmlet/test/guest"
-	"github.com/vmlet/vmlet/test/suites"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"io"
 	"log/slog"
 	"os"
@@ -18,14 +11,26 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/vmlet/vmlet/capabilities/sources"
+
+	"github.com/vmlet/vmlet/agent/config"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
+
+func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
 
 const patience = 2 * time.Minute
 
 // realAgent is an agent on this machine with real shims and a real QEMU.
 type realAgent struct {
 	t      *testing.T
-	cfg    Config
+	cfg    config.Config
 	cancel context.CancelFunc
 	done   chan error
 	api    nodev1.NodeServiceClient
@@ -50,7 +55,7 @@ func newReal(t *testing.T) *realAgent {
 	if testing.Verbose() {
 		log = t.Output()
 	}
-	return &realAgent{t: t, cfg: Config{
+	return &realAgent{t: t, cfg: config.Config{
 		StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), Shim: shim,
 		Config: sources.Config{QEMU: sources.QEMU{Binary: binary}}, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -70,7 +75,7 @@ func (r *realAgent) start(ctx context.Context) {
 	case err := <-r.done:
 		r.t.Fatalf("the agent did not come up: %v", err)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(r.cfg.RunDir, SocketName), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(r.cfg.RunDir, config.SocketName), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		r.t.Fatal(err)
 	}

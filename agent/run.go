@@ -9,10 +9,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/agent/api"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/podvm"
 	"github.com/vmlet/vmlet/agent/store"
+	"github.com/vmlet/vmlet/agent/vm"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
@@ -26,12 +34,12 @@ const leavePatience = 20 * time.Second
 // Run serves the API until ctx ends; VMs go on after that. The error is nil if
 // it was ctx that ended it, and wraps a *store.LockedError if another agent
 // has the folders.
-func Run(ctx context.Context, cfg Config) error {
-	cfg, err := cfg.complete()
+func Run(ctx context.Context, cfg config.Config) error {
+	cfg, err := cfg.Complete()
 	if err != nil {
 		return err
 	}
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	// Without it nothing can ever run. A VMM may still be installed.
@@ -47,7 +55,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	n, err := newNode(cfg.ownSources(), cfg.StateDir)
+	n, err := node.New(cfg.OwnSources(), cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -55,7 +63,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, cfg, st, n, h, systemShims{}, bootID)
+	err = serve(ctx, cfg, st, n, h, place.SystemShims{}, bootID)
 	// Whoever's RAM is in the mount goes on with it.
 	if errHost := h.Close(); errHost != nil {
 		cfg.Log.Warn("leaving", "error", errHost)
@@ -63,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newHost(cfg Config) (*host.Host, error) {
+func newHost(cfg config.Config) (*host.Host, error) {
 	pages := make(map[uint64]string)
 	for i, h := range cfg.HugePages {
 		size, err := spec.ParseQuantity(h.PageSize)
@@ -86,52 +94,102 @@ func newHost(cfg Config) (*host.Host, error) {
 // instance tells the agent of a run folder from others on the machine; the
 // agent of the usual one needs no name.
 func instance(runDir string) string {
-	if runDir == DefaultRunDir {
+	if runDir == config.DefaultRunDir {
 		return ""
 	}
 	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(runDir)))
 }
 
+// program is all that an agent's process runs.
+type program struct {
+	cfg  config.Config
+	node *node.Node
+	host place.Host
+	vms  *vm.Manager
+	// kube is the client of the API server; nil without one.
+	kube *kube.Client
+	// published is what Kubernetes is told of the node.
+	published *publication
+
+	offers   offers
+	progress progress
+	// background is what runs until the agent's own life ends.
+	background sync.WaitGroup
+}
+
+// newProgram makes a program whose VMs' watches end with life.
+func newProgram(life context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) *program {
+	for _, note := range cfg.VirtualizationProfile.Notes() {
+		cfg.Log.Warn("configuration: " + note)
+	}
+	return &program{
+		cfg: cfg, node: n, host: h, kube: kubeClient(cfg),
+		vms: vm.New(life, vm.Options{
+			Own: &place.Resources{
+				Store: st, Host: h, Shims: s, Node: n, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim,
+				HotplugFolders: cfg.HotplugFolders, PodsOnly: *cfg.Pods.Enabled, Log: cfg.Log,
+			},
+			Hypervisor: cfg.Hypervisor, BootID: bootID, Log: cfg.Log,
+		}),
+	}
+}
+
+// nodeName is the node's name in Kubernetes, or else the machine's.
+func (p *program) nodeName() (string, error) {
+	if p.kube != nil {
+		return p.kube.Node(), nil
+	}
+	return os.Hostname()
+}
+
 // serve adopts what runs and serves the API until ctx ends.
-func serve(ctx context.Context, cfg Config, st *store.Store, n *node, h Host, s Shims, bootID string) error {
+func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	a := newAgent(life, cfg, st, n, h, s, bootID)
-	a.kube = cfg.kubeClient()
-	defer a.watches.Wait()
+	p := newProgram(life, cfg, st, n, h, s, bootID)
+	defer p.vms.Wait()
+	defer p.background.Wait()
 	defer end()
-	a.watches.Go(func() {
-		n.watch(life, cfg.Log)
-		a.progress.unwatched.Store(life.Err() == nil)
+	p.background.Go(func() {
+		n.Watch(life, cfg.Log)
+		p.progress.unwatched.Store(life.Err() == nil)
 	})
-	a.published = newPublication(cfg, n, a.kube)
-	a.watches.Go(func() { a.published.run(life, cfg) })
-	answer, err := a.openEndpoints(life)
+	p.published = newPublication(cfg, n, p.kube)
+	p.background.Go(func() { p.published.run(life, cfg) })
+	answer, err := p.openEndpoints(life)
 	if err != nil {
 		return err
 	}
-	a.watches.Go(func() { answer(life) })
-	a.watches.Go(func() { cfg.offerDevices(life, cfg.Log, a.published.neighbour, &a.offers) })
-	if err := a.adopt(ctx); err != nil {
+	p.background.Go(func() { answer(life) })
+	p.background.Go(func() { offerDevices(life, cfg, cfg.Log, p.published.neighbour, &p.offers) })
+	if err := p.vms.Adopt(ctx); err != nil {
 		return err
 	}
-	a.progress.adopted.Store(true)
-	if *cfg.Pods.Enabled && a.kube != nil {
-		a.watches.Go(func() { a.runPods(life, a.kube) })
+	p.progress.adopted.Store(true)
+	if *cfg.Pods.Enabled && p.kube != nil {
+		p.background.Go(func() {
+			podvm.Run(life, podvm.Options{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
+		})
 	}
-	l, err := listen(cfg.Socket, cfg.AllowedUsers)
+	return p.serveAPI(ctx)
+}
+
+// serveAPI serves the API until ctx ends.
+func (p *program) serveAPI(ctx context.Context) error {
+	cfg := p.cfg
+	l, err := api.Listen(cfg.Socket, cfg.AllowedUsers)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(cfg.Socket)
-	server := newServer(cfg.AllowedUsers, cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api{agent: a})
-	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &capabilitiesAPI{node: n})
+	server := api.NewServer(api.PeerUsers(cfg.AllowedUsers), cfg.Log)
+	nodev1.RegisterNodeServiceServer(server, &api.NodeService{VMs: p.vms, Node: p.node, Version: cfg.Version, NodeName: p.nodeName})
+	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &api.CapabilitiesService{Node: p.node})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	a.progress.served.Store(true)
-	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(a.all()))
-	a.ready()
+	p.progress.served.Store(true)
+	cfg.Log.Info("serving", "socket", cfg.Socket, "state", cfg.StateDir, "run", cfg.RunDir, "vms", len(p.vms.All()))
+	p.ready()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serving the API: %w", err)
@@ -160,12 +218,12 @@ func leave(server *grpc.Server) {
 }
 
 // ready tells whoever waits that the API is served.
-func (a *agent) ready() {
-	if a.cfg.Ready != nil {
-		a.cfg.Ready()
+func (p *program) ready() {
+	if p.cfg.Ready != nil {
+		p.cfg.Ready()
 	}
 	if err := notifySystemd(os.Getenv("NOTIFY_SOCKET")); err != nil {
-		a.log.Warn("telling systemd that the agent is ready", "error", err)
+		p.cfg.Log.Warn("telling systemd that the agent is ready", "error", err)
 	}
 }
 

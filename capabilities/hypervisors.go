@@ -101,19 +101,22 @@ func defaultVMM(ctx context.Context, s Sources, vmms []*capabilitiesv1.VmmCapabi
 	if s.foreign() {
 		return vmms[0] // nothing was asked
 	}
-	byName, names := make(map[string]*capabilitiesv1.VmmCapabilities), make([]string, len(vmms))
-	for i, v := range vmms {
-		names[i], byName[v.GetName()] = v.GetName(), v
+	byName := make(map[string]*capabilitiesv1.VmmCapabilities)
+	for _, v := range vmms {
+		byName[v.GetName()] = v
 	}
-	pair, err := pairing.Choose(ctx, pairing.Request{
-		VMMs: names, Hypervisors: known, Hypervisor: configured,
-		Ask: func(_ context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
-			if v := byName[name]; v.GetState() != capabilitiesv1.State_STATE_UNUSABLE {
-				return v, nil
+	on := pairing.Node{Hypervisors: known, Hypervisor: configured}
+	pair, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
+		for _, v := range vmms {
+			var err error
+			if v.GetState() == capabilitiesv1.State_STATE_UNUSABLE {
+				err = errors.New(v.GetReason())
 			}
-			return nil, errors.New(byName[name].GetReason())
-		},
-	})
+			if !yield(on.Candidate(ctx, v.GetName(), v, err)) {
+				return
+			}
+		}
+	}, "")
 	if err != nil {
 		return vmms[0]
 	}

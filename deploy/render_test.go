@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -69,7 +69,7 @@ func TestRendered(t *testing.T) {
 // The agent takes the configuration that everybody starts from, and its
 // environment is what the DaemonSet sets.
 func TestConfigurationIsTaken(t *testing.T) {
-	if _, err := agent.LoadConfig("base/agent.yaml"); err != nil {
+	if _, err := config.Load("base/agent.yaml"); err != nil {
 		t.Error(err)
 	}
 }

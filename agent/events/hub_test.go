@@ -1,10 +1,11 @@
 package events
 
 import (
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strconv"
 	"testing"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 func publish(h *Hub, vm string, from, to int) {

@@ -2,10 +2,11 @@ package lifecycle
 
 import (
 	"errors"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"slices"
 	"strings"
 	"testing"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // TestCheck has every operation in every state: + done, = already so, w waited

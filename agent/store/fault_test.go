@@ -3,13 +3,14 @@ package store
 import (
 	"errors"
 	"fmt"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
-	"google.golang.org/protobuf/proto"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/vmlet/vmlet/test/faultfs"
 )

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/internal/program"
 )
@@ -80,7 +81,7 @@ func execute(ctx context.Context, s surroundings, args []string) int {
 	return exitUsage
 }
 
-func runAgent(ctx context.Context, cfg agent.Config) error {
+func runAgent(ctx context.Context, cfg config.Config) error {
 	if err := agent.Confine(cfg); err != nil {
 		return err
 	}
@@ -129,8 +130,8 @@ What a flag says counts, not the configuration file.`,
 	set := cmd.Flags()
 	set.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
 	set.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+sources.DefaultStateDir+")")
-	set.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+agent.DefaultRunDir+")")
-	set.StringVar(&f.socket, "socket", s.getenv("VMLET_SOCKET"), "serve the API at this `PATH`, or set VMLET_SOCKET (default "+agent.SocketName+" in the run folder)")
+	set.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+config.DefaultRunDir+")")
+	set.StringVar(&f.socket, "socket", s.getenv("VMLET_SOCKET"), "serve the API at this `PATH`, or set VMLET_SOCKET (default "+config.SocketName+" in the run folder)")
 	set.StringVar(&f.logLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	set.StringVar(&f.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	set.BoolVar(&f.check, "check", false, "say what is wrong with the configuration, and run nothing")
@@ -138,12 +139,12 @@ What a flag says counts, not the configuration file.`,
 }
 
 // agentConfig is the configuration file's, with what the flags say in its place.
-func (f *flags) agentConfig(s surroundings) (agent.Config, error) {
+func (f *flags) agentConfig(s surroundings) (config.Config, error) {
 	log, err := newLog(s.stderr, f)
 	if err != nil {
-		return agent.Config{}, err
+		return config.Config{}, err
 	}
-	cfg, err := agent.LoadConfig(f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return cfg, err
 	}

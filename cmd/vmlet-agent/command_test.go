@@ -11,15 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmlet/vmlet/agent"
+	"github.com/vmlet/vmlet/agent/config"
 )
 
 // configOf returns the configuration that arguments make.
-func configOf(t *testing.T, env map[string]string, args ...string) (agent.Config, error) {
+func configOf(t *testing.T, env map[string]string, args ...string) (config.Config, error) {
 	t.Helper()
 	s := surroundings{io.Discard, io.Discard, func(key string) string { return env[key] }}
 	cmd, f := command(s)
-	var cfg agent.Config
+	var cfg config.Config
 	var err error
 	cmd.RunE = func(*cobra.Command, []string) error {
 		cfg, err = f.agentConfig(s)

@@ -11,6 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const (
+	// TempSuffix ends the name under which a socket is bound that gets its own name when
+	// it is ready to be found.
+	TempSuffix = ".new"
+	// MaxPath is how many bytes such a socket's path may have: what an address holds (107
+	// and a NUL, unix(7)), less the suffix.
+	MaxPath = 107 - len(TempSuffix)
+)
+
 // Peer asks the kernel who is at the other end (SO_PEERCRED, unix(7)): who called
 // connect(2), or listen(2), as this process's namespaces have it. PID is 0 if
 // that process is in none of them.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -15,24 +16,26 @@ import (
 	"github.com/vmlet/vmlet/vmm"
 )
 
-// Request is what a pair is chosen from.
-type Request struct {
-	// VMMs are the names of those there are, the preferred one first.
-	VMMs []string
-	// Because is why there is no choice among them; empty: there is.
-	Because string
+// Node is what a VMM may be paired with at a place.
+type Node struct {
 	// Hypervisors there are, and the one that is wanted; "auto" and "": any.
 	Hypervisors *hypervisor.Registry
 	Hypervisor  string
+	// Forbidden are the hypervisors, by name, that a VM at that place can't have, and why.
+	Forbidden map[string]error
+}
 
-	// Ask says what a VMM can do. An error is why it can't be used.
-	Ask func(ctx context.Context, vmm string) (*capabilitiesv1.VmmCapabilities, error)
-	// Permits says why a hypervisor is not to be had where the VM is; nil: it is.
-	// A nil Permits permits all.
-	Permits func(hypervisor.Hypervisor) error
-	// Accepts says why a VMM can't run this very VM under a hypervisor; nil: it
-	// can. A nil Accepts is for no VM in particular.
-	Accepts func(ctx context.Context, vmm string, h hypervisor.Hypervisor) error
+// Candidate is a VMM with the hypervisor that it would get.
+type Candidate struct {
+	VMM string
+	// Hypervisor is nil where the VMM can have none.
+	Hypervisor       hypervisor.Hypervisor
+	HypervisorReason string
+	// Err is why it can't be taken; nil: it can.
+	Err error
+
+	degraded bool
+	rank     int // less for a better hypervisor
 }
 
 // Pair is what was chosen, and why: sentences for people, in one line each.
@@ -41,124 +44,118 @@ type Pair struct {
 	VMMReason        string
 	Hypervisor       hypervisor.Hypervisor
 	HypervisorReason string
-
-	degraded bool
-	rank     int // less for a better hypervisor
 }
 
-// Choose takes each VMM with the first hypervisor that works with it, and of these
-// pairs the one with the preferred hypervisor: emulation is much slower than any
-// other, and one that is degraded is worse. Of several under that, it is the
-// preferred VMM. What a VM asks for never
-// makes a VMM take another hypervisor.
-//
-// Where there is one VMM only, the error is why it can't be used: *UnusableError,
-// those of hypervisor.Registry.Choose, or what Permits and Accepts have said. Else it
-// is a *NoneError. When ctx ends it is ctx's.
-func Choose(ctx context.Context, r Request) (Pair, error) {
-	if len(r.VMMs) == 0 {
-		return Pair{}, errors.New("there is no VMM")
-	}
-	var best *Pair
-	var passed []string // why those before the best aren't taken
-	var none NoneError
-	for _, name := range r.VMMs {
-		pair, err := r.try(ctx, name)
-		if errCtx := ctx.Err(); errCtx != nil {
-			return Pair{}, fmt.Errorf("choosing a VMM: %w", errors.Join(errCtx, err))
-		}
-		switch {
-		case err != nil:
-			none.Refusals = append(none.Refusals, Refusal{name, err})
-			if best == nil {
-				passed = append(passed, sentence(name, err))
-			}
-			continue
-		case best == nil:
-		case pair.rank < best.rank:
-			passed = append(passed, fmt.Sprintf("%s would run it under %s only", best.VMM, best.under()))
-		default:
-			continue
-		}
-		best = &pair
-		if pair.rank == 0 || r.named() {
-			break // none is better
-		}
-	}
-	if best == nil {
-		return Pair{}, none.err()
-	}
-	best.VMMReason = r.reason(best.VMM, passed)
-	return *best, nil
-}
-
-// under is the hypervisor, for people.
-func (p Pair) under() string {
-	if p.degraded {
-		return "a degraded " + p.Hypervisor.Name()
-	}
-	return p.Hypervisor.Name()
-}
-
-// named: one hypervisor is wanted.
-func (r Request) named() bool { return r.Hypervisor != "" && r.Hypervisor != hypervisor.NameAuto }
-
-// pair ranks a hypervisor: 0 for the first. All that are degraded come after those
-// that work.
-func (r Request) pair(ctx context.Context, vmm string, h hypervisor.Hypervisor, reason string) Pair {
-	names := r.Hypervisors.Names()
-	p := Pair{VMM: vmm, Hypervisor: h, HypervisorReason: reason, rank: slices.Index(names, h.Name())}
-	if h.Check(ctx).Level != hypervisor.Works {
-		p.degraded = true
-		p.rank += len(names)
-	}
-	return p
-}
-
-func (r Request) reason(name string, passed []string) string {
-	switch {
-	case r.Because != "":
-		return name + " " + r.Because
-	case len(passed) == 0:
-		return name + ": the node's first choice"
-	}
-	return name + ": " + strings.Join(passed, "; ")
-}
-
-// try is one VMM under the hypervisor that it would get.
-func (r Request) try(ctx context.Context, name string) (Pair, error) {
-	can, err := r.Ask(ctx, name)
+// Candidate pairs a VMM that can do this with the first hypervisor that works with it. What
+// a VM asks for never makes a VMM take another hypervisor. An err is why the VMM can't be
+// used. Err is an *UnusableError then, or else one of hypervisor.Registry.Choose.
+func (n Node) Candidate(ctx context.Context, name string, can *capabilitiesv1.VmmCapabilities, err error) Candidate {
+	c := Candidate{VMM: name}
 	if err != nil {
-		return Pair{}, &UnusableError{name, err}
+		c.Err = &UnusableError{name, err}
+		return c
 	}
-	permits := func(h hypervisor.Hypervisor) error {
-		if r.Permits == nil {
-			return nil
-		}
-		return r.Permits(h)
-	}
-	h, reason, err := r.Hypervisors.Choose(ctx, r.Hypervisor, func(h hypervisor.Hypervisor) error {
-		if err := permits(h); err != nil {
+	h, reason, err := n.Hypervisors.Choose(ctx, n.Hypervisor, func(h hypervisor.Hypervisor) error {
+		if err := n.Forbidden[h.Name()]; err != nil {
 			return err
 		}
 		return vmm.RunsUnder(can, h.Name())
 	})
 	if err != nil {
-		return Pair{}, err
+		c.Err = err
+		return c
 	}
 	// One that was asked for by name is taken whatever was said of it.
-	if err := permits(h); err != nil {
-		return Pair{}, fmt.Errorf("hypervisor: %w", err)
+	if err := n.Forbidden[h.Name()]; err != nil {
+		c.Err = fmt.Errorf("hypervisor: %w", err)
+		return c
 	}
-	if r.Accepts != nil {
-		if err := r.Accepts(ctx, name, h); err != nil {
-			return Pair{}, &RefusedError{name, h.Name(), err}
+	c.Hypervisor, c.HypervisorReason = h, reason
+	if err := vmm.RunsUnder(can, h.Name()); err != nil {
+		c.Err = &hypervisor.UnusableError{Name: h.Name(), Status: hypervisor.Status{Reason: "not with this VMM: " + err.Error()}}
+	}
+	n.rate(ctx, &c)
+	return c
+}
+
+// rate ranks a hypervisor: 0 for the first, and for one that is wanted by name. All that are
+// degraded come after those that work.
+func (n Node) rate(ctx context.Context, c *Candidate) {
+	if n.Hypervisor != "" && n.Hypervisor != hypervisor.NameAuto {
+		return // none is better
+	}
+	names := n.Hypervisors.Names()
+	c.rank = slices.Index(names, c.Hypervisor.Name())
+	if c.Hypervisor.Check(ctx).Level != hypervisor.Works {
+		c.degraded = true
+		c.rank += len(names)
+	}
+}
+
+// Refuse says that the VMM can't run a VM under its hypervisor. It counts more than what was
+// known of the two.
+func (c *Candidate) Refuse(err error) {
+	c.Err = &RefusedError{c.VMM, c.Hypervisor.Name(), err}
+}
+
+// Choose takes the candidate with the preferred hypervisor: emulation is much slower than any
+// other, and one that is degraded is worse. Of several under that, it is the first. It looks
+// at no more candidates than it must. because is why there is no choice among them; empty:
+// there is.
+//
+// Where there is one candidate only, the error is its own. Else it is a *NoneError. When ctx
+// ends it is ctx's.
+func Choose(ctx context.Context, candidates iter.Seq[Candidate], because string) (Pair, error) {
+	var best *Candidate
+	var passed []string // why those before the best aren't taken
+	var none NoneError
+	for c := range candidates {
+		if err := ctx.Err(); err != nil {
+			return Pair{}, fmt.Errorf("choosing a VMM: %w", errors.Join(err, c.Err))
+		}
+		switch {
+		case c.Err != nil:
+			none.Refusals = append(none.Refusals, Refusal{c.VMM, c.Err})
+			if best == nil {
+				passed = append(passed, sentence(c.VMM, c.Err))
+			}
+			continue
+		case best == nil:
+		case c.rank < best.rank:
+			passed = append(passed, fmt.Sprintf("%s would run it under %s only", best.VMM, best.under()))
+		default:
+			continue
+		}
+		best = &c
+		if c.rank == 0 {
+			break // none is better
 		}
 	}
-	if err := vmm.RunsUnder(can, h.Name()); err != nil {
-		return Pair{}, &hypervisor.UnusableError{Name: h.Name(), Status: hypervisor.Status{Reason: "not with this VMM: " + err.Error()}}
+	switch {
+	case best != nil:
+		return Pair{best.VMM, reason(best.VMM, because, passed), best.Hypervisor, best.HypervisorReason}, nil
+	case len(none.Refusals) == 0:
+		return Pair{}, errors.New("there is no VMM")
 	}
-	return r.pair(ctx, name, h, reason), nil
+	return Pair{}, none.err()
+}
+
+// under is the hypervisor, for people.
+func (c *Candidate) under() string {
+	if c.degraded {
+		return "a degraded " + c.Hypervisor.Name()
+	}
+	return c.Hypervisor.Name()
+}
+
+func reason(name, because string, passed []string) string {
+	switch {
+	case because != "":
+		return name + " " + because
+	case len(passed) == 0:
+		return name + ": the node's first choice"
+	}
+	return name + ": " + strings.Join(passed, "; ")
 }
 
 // sentence says in one line why a VMM is passed over.

@@ -36,7 +36,15 @@ type program struct {
 	refuses error
 }
 
-func request(t *testing.T, hypervisors string, order []string, programs map[string]program) pairing.Request {
+// request is what a pair is chosen from.
+type request struct {
+	pairing.Node
+	order    []string
+	programs map[string]program
+	because  string
+}
+
+func newRequest(t *testing.T, hypervisors string, order []string, programs map[string]program) request {
 	t.Helper()
 	var all []hypervisor.Hypervisor
 	for _, name := range strings.Fields(hypervisors) {
@@ -53,17 +61,28 @@ func request(t *testing.T, hypervisors string, order []string, programs map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pairing.Request{
-		VMMs: order, Hypervisors: known,
-		Ask: func(_ context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
-			v := &capabilitiesv1.VmmCapabilities{Name: name, Version: "1"}
-			for _, h := range strings.Fields(programs[name].under) {
-				v.Accelerators = append(v.Accelerators, &capabilitiesv1.AcceleratorCapabilities{Hypervisor: h, Usable: true})
+	return request{Node: pairing.Node{Hypervisors: known}, order: order, programs: programs}
+}
+
+// choose makes the candidates as they are looked at, and notes which were.
+func (r request) choose(ctx context.Context) (pair pairing.Pair, looked []string, err error) {
+	pair, err = pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
+		for _, name := range r.order {
+			looked = append(looked, name)
+			can := &capabilitiesv1.VmmCapabilities{Name: name, Version: "1"}
+			for _, h := range strings.Fields(r.programs[name].under) {
+				can.Accelerators = append(can.Accelerators, &capabilitiesv1.AcceleratorCapabilities{Hypervisor: h, Usable: true})
 			}
-			return v, programs[name].broken
-		},
-		Accepts: func(_ context.Context, name string, _ hypervisor.Hypervisor) error { return programs[name].refuses },
-	}
+			c := r.Candidate(ctx, name, can, r.programs[name].broken)
+			if c.Hypervisor != nil && r.programs[name].refuses != nil {
+				c.Refuse(r.programs[name].refuses)
+			}
+			if !yield(c) {
+				return
+			}
+		}
+	}, r.because)
+	return pair, looked, err
 }
 
 // TestChoose: VMM and hypervisor are chosen together, and the reason says why.
@@ -94,9 +113,9 @@ func TestChoose(t *testing.T) {
 		{"degraded, and asked for what it can", "~kvm emulation", "", both, program{refuses: fault}, program{under: "kvm"}, "", "c kvm", "c: q can't: a: no; b: nor that"},
 		{"no choice", "kvm", "", []string{"c"}, program{}, program{under: "kvm"}, "was asked for", "c kvm", "c was asked for"},
 	} {
-		r := request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c})
-		r.Hypervisor, r.Because = test.wanted, test.because
-		pair, err := pairing.Choose(t.Context(), r)
+		r := newRequest(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c})
+		r.Hypervisor, r.because = test.wanted, test.because
+		pair, _, err := r.choose(t.Context())
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -137,7 +156,7 @@ func TestNone(t *testing.T) {
 			"vmm: stat /q: file does not exist: install q, or set its path in the agent's configuration", false},
 		{"no VMM", "kvm", nil, program{}, program{}, "there is no VMM", false},
 	} {
-		_, err := pairing.Choose(t.Context(), request(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c}))
+		_, _, err := newRequest(t, test.hypervisors, test.order, map[string]program{"q": test.q, "c": test.c}).choose(t.Context())
 		if err == nil || err.Error() != test.want {
 			t.Errorf("%s:\n%v\nwant\n%s", test.name, err, test.want)
 		}
@@ -147,22 +166,17 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestPermits: what is not to be had where the VM is, isn't chosen, and is refused
+// TestForbidden: what is not to be had where the VM is, isn't chosen, and is refused
 // when it is asked for by name.
-func TestPermits(t *testing.T) {
-	r := request(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "kvm emulation"}})
-	r.Permits = func(h hypervisor.Hypervisor) error {
-		if h.Name() == "kvm" {
-			return errors.New("not given")
-		}
-		return nil
-	}
-	pair, err := pairing.Choose(t.Context(), r)
+func TestForbidden(t *testing.T) {
+	r := newRequest(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "kvm emulation"}})
+	r.Forbidden = map[string]error{"kvm": errors.New("not given")}
+	pair, _, err := r.choose(t.Context())
 	if err != nil || pair.Hypervisor.Name() != "emulation" || !strings.Contains(pair.HypervisorReason, "not given") {
 		t.Errorf("%+v, %v", pair, err)
 	}
 	r.Hypervisor = "kvm"
-	if _, err := pairing.Choose(t.Context(), r); err == nil || err.Error() != "hypervisor: not given" {
+	if _, _, err := r.choose(t.Context()); err == nil || err.Error() != "hypervisor: not given" {
 		t.Errorf("kvm by name: %v", err)
 	}
 }
@@ -170,14 +184,9 @@ func TestPermits(t *testing.T) {
 // TestOneReasonForEach: a hypervisor that is neither permitted nor known to the VMM is
 // passed over with one reason, on one line.
 func TestOneReasonForEach(t *testing.T) {
-	r := request(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "emulation"}})
-	r.Permits = func(h hypervisor.Hypervisor) error {
-		if h.Name() == "kvm" {
-			return errors.New("not given")
-		}
-		return nil
-	}
-	pair, err := pairing.Choose(t.Context(), r)
+	r := newRequest(t, "kvm emulation", []string{"q"}, map[string]program{"q": {under: "emulation"}})
+	r.Forbidden = map[string]error{"kvm": errors.New("not given")}
+	pair, _, err := r.choose(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,14 +198,24 @@ func TestOneReasonForEach(t *testing.T) {
 // TestGivenUp: an end of ctx is no reason to take another VMM.
 func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := request(t, "kvm", []string{"q", "c"}, nil)
-	ask := r.Ask
-	r.Ask = func(ctx context.Context, name string) (*capabilitiesv1.VmmCapabilities, error) {
+	r := newRequest(t, "kvm", []string{"q", "c"}, nil)
+	_, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
 		cancel()
-		_, _ = ask(ctx, name)
-		return nil, ctx.Err()
-	}
-	if _, err := pairing.Choose(ctx, r); !errors.Is(err, context.Canceled) || errors.As(err, new(*pairing.NoneError)) {
+		yield(r.Candidate(ctx, "q", nil, ctx.Err()))
+	}, "")
+	if !errors.Is(err, context.Canceled) || errors.As(err, new(*pairing.NoneError)) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestNoneIsAskedInVain: VMMs after one that can't be bettered are not looked at.
+func TestNoneIsAskedInVain(t *testing.T) {
+	for wanted, want := range map[string]string{"": "q", "emulation": "q", "mshv": "q c"} {
+		r := newRequest(t, "kvm mshv emulation", []string{"q", "c"}, map[string]program{"q": {under: "kvm emulation"}, "c": {under: "kvm mshv"}})
+		r.Hypervisor = wanted
+		_, looked, err := r.choose(t.Context())
+		if got := strings.Join(looked, " "); got != want || err != nil {
+			t.Errorf("hypervisor %q: looked at %s (%v), want %s", wanted, got, err, want)
+		}
 	}
 }

@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/selector"
+	"github.com/vmlet/vmlet/agent/vm"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// NodeService is the NodeService: it translates between messages and the agent.
+// Errors get their codes in the interceptors.
+type NodeService struct {
+	nodev1.UnimplementedNodeServiceServer
+	VMs  *vm.Manager
+	Node *node.Node
+	// Version is the agent's, and nodeName that of the node.
+	Version  string
+	NodeName func() (string, error)
+}
+
+func (s *NodeService) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (*nodev1.CreateVMResponse, error) {
+	vm, err := s.VMs.Create(ctx, r.GetSpec())
+	return &nodev1.CreateVMResponse{Vm: vm}, err
+}
+
+func (s *NodeService) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
+	m, err := s.VMs.Get(r.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &nodev1.GetVMResponse{Vm: m.Snapshot()}, nil
+}
+
+func (s *NodeService) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.ListVMsResponse, error) {
+	wanted, err := selector.Parse(r.GetLabelSelector())
+	if err != nil {
+		return nil, fault.Invalid("labelSelector", "%v", err)
+	}
+	list := new(nodev1.ListVMsResponse)
+	for _, m := range s.VMs.All() {
+		if vm := m.Snapshot(); wanted.Matches(vm.GetSpec().GetLabels()) {
+			list.Vms = append(list.Vms, vm)
+		}
+	}
+	return list, nil
+}
+
+func (s *NodeService) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServer[nodev1.StartVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.StartVMResponse{Progress: p}) }
+	vm, err := s.VMs.Start(stream.Context(), r.GetName(), vm.StartOptions{Cold: r.GetCold(), Paused: r.GetPaused()}, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&nodev1.StartVMResponse{Vm: vm})
+}
+
+func (s *NodeService) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
+	options := place.SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning()}
+	vm, result, err := s.VMs.Save(stream.Context(), r.GetName(), options, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&nodev1.SaveVMResponse{Vm: vm, Result: result})
+}
+
+func (s *NodeService) RestoreVM(r *nodev1.RestoreVMRequest, stream grpc.ServerStreamingServer[nodev1.RestoreVMResponse]) error {
+	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.RestoreVMResponse{Progress: p}) }
+	vm, err := s.VMs.Restore(stream.Context(), vm.RestoreOptions{
+		Directory: r.GetDirectory(), Name: r.GetName(), Lazy: r.GetLazy(), Paused: r.GetPaused(),
+		AllowChangedDisks: r.GetAllowChangedDisks(), NewIdentity: r.GetNewIdentity(),
+	}, reporter(report))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&nodev1.RestoreVMResponse{Vm: vm})
+}
+
+// reporter hands progress on. That a caller doesn't take it any more is no
+// reason to stop: the end of the call's context is.
+func reporter(send func(*nodev1.Progress) error) func(shim.Progress) {
+	return func(p shim.Progress) {
+		_ = send(&nodev1.Progress{Step: p.Step, BytesDone: p.Done, BytesTotal: p.Total})
+	}
+}
+
+func (s *NodeService) PauseVM(ctx context.Context, r *nodev1.PauseVMRequest) (*nodev1.PauseVMResponse, error) {
+	vm, err := s.VMs.Pause(ctx, r.GetName())
+	return &nodev1.PauseVMResponse{Vm: vm}, err
+}
+
+func (s *NodeService) ResumeVM(ctx context.Context, r *nodev1.ResumeVMRequest) (*nodev1.ResumeVMResponse, error) {
+	vm, err := s.VMs.Resume(ctx, r.GetName(), r.GetAllowDamaged())
+	return &nodev1.ResumeVMResponse{Vm: vm}, err
+}
+
+func (s *NodeService) ResetVM(ctx context.Context, r *nodev1.ResetVMRequest) (*nodev1.ResetVMResponse, error) {
+	vm, err := s.VMs.Reset(ctx, r.GetName())
+	return &nodev1.ResetVMResponse{Vm: vm}, err
+}
+
+func (s *NodeService) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nodev1.StopVMResponse, error) {
+	var grace *time.Duration
+	if r.GracePeriodMs != nil {
+		d := time.Duration(r.GetGracePeriodMs()) * time.Millisecond
+		grace = &d
+	}
+	vm, killed, err := s.VMs.Stop(ctx, r.GetName(), grace)
+	return &nodev1.StopVMResponse{Vm: vm, Killed: killed}, err
+}
+
+func (s *NodeService) ResizeVM(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.ResizeVMResponse, error) {
+	vm, has, err := s.VMs.Resize(ctx, r)
+	return &nodev1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
+}
+
+func (s *NodeService) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.AttachResponse, error) {
+	vm, device, err := s.VMs.Attach(ctx, r)
+	return &nodev1.AttachResponse{Vm: vm, Device: device}, err
+}
+
+func (s *NodeService) Detach(ctx context.Context, r *nodev1.DetachRequest) (*nodev1.DetachResponse, error) {
+	vm, err := s.VMs.Detach(ctx, r.GetName(), r.GetDevice())
+	return &nodev1.DetachResponse{Vm: vm}, err
+}
+
+func (s *NodeService) KillVM(ctx context.Context, r *nodev1.KillVMRequest) (*nodev1.KillVMResponse, error) {
+	vm, err := s.VMs.Kill(ctx, r.GetName())
+	return &nodev1.KillVMResponse{Vm: vm}, err
+}
+
+func (s *NodeService) DeleteVM(ctx context.Context, r *nodev1.DeleteVMRequest) (*nodev1.DeleteVMResponse, error) {
+	return &nodev1.DeleteVMResponse{}, s.VMs.Delete(ctx, r.GetName())
+}
+
+func (s *NodeService) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.GetNodeResponse, error) {
+	name, err := s.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	out := &nodev1.GetNodeResponse{Name: name, AgentVersion: s.Version}
+	for _, h := range s.Node.Hypervisors.All() {
+		status := h.Check(ctx)
+		out.Hypervisors = append(out.Hypervisors, &nodev1.HypervisorStatus{
+			Name: h.Name(), State: status.Level.State(), Reason: status.Sentence(),
+		})
+	}
+	for _, v := range s.Node.VMMs {
+		// One that can't be asked is listed all the same, without a version.
+		info, err := v.Info(ctx)
+		reason := vmm.Sentence(info.Capabilities.GetReason(), info.Capabilities.GetRemedy())
+		if err != nil {
+			reason = vmm.Sentence(err.Error(), vmm.Remedy(v.Name(), err))
+		}
+		out.Vmms = append(out.Vmms, &nodev1.Vmm{Name: v.Name(), Version: info.Version, Binary: info.Binary, LazyRestore: info.LazyRestore, Reason: reason})
+	}
+	return out, ctx.Err()
+}
+
+func (s *NodeService) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
+	v, err := s.Node.DefaultVMM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &nodev1.GetVmmNameResponse{Name: v.Name()}, nil
+}
+
+func (s *NodeService) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
+	v, err := s.Node.DefaultVMM(ctx)
+	if name := r.GetName(); name != "" && name != spec.Auto {
+		v, err = s.Node.VMM(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := v.Info(ctx)
+	if err != nil {
+		return nil, fault.Errorf(codes.Unavailable, "VMM %s: %w", v.Name(), err)
+	}
+	return &nodev1.GetVmmVersionResponse{Version: info.Version}, nil
+}

@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/logs"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"google.golang.org/grpc"
+)
+
+const (
+	// eventBuffer is how many events may wait for a caller who is slow.
+	eventBuffer = 256
+	// consoleBacklog is how many bytes of what was printed before come first:
+	// a screenful or two.
+	consoleBacklog = 8 << 10
+	// pieceSize is how many bytes of a console or a log go into one message.
+	pieceSize = 32 << 10
+)
+
+// WatchEvents sends the last events and then, with follow, those that come.
+func (s *NodeService) WatchEvents(r *nodev1.WatchEventsRequest, stream grpc.ServerStreamingServer[nodev1.WatchEventsResponse]) error {
+	sub := s.VMs.Subscribe(r.GetName(), r.GetTail(), eventBuffer)
+	defer sub.Close()
+	if r.GetFollow() {
+		// The caller is told that the subscription stands: what happens from
+		// now on is sent.
+		if err := stream.SendHeader(nil); err != nil {
+			return err
+		}
+	}
+	for {
+		for _, item := range sub.Take() {
+			if err := stream.Send(&nodev1.WatchEventsResponse{Event: item.Event, Dropped: item.Dropped}); err != nil {
+				return err
+			}
+		}
+		if !r.GetFollow() {
+			return nil
+		}
+		select {
+		case <-sub.Ready():
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-s.VMs.Context().Done():
+			return errLeaving
+		}
+	}
+}
+
+// ReadLogs sends a log and then, with follow, what is added to it.
+func (s *NodeService) ReadLogs(r *nodev1.ReadLogsRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogsResponse]) error {
+	m, err := s.VMs.Get(r.GetName())
+	if err != nil {
+		return err
+	}
+	var file string
+	switch r.GetLog() {
+	case "", "console":
+		file = shim.ConsoleLogName
+	case "vmm":
+		file = shim.VMMLogName
+	case "shim":
+		file = shim.ShimLogName
+	default:
+		return fault.Invalid("log", "%q: choose console, vmm or shim", r.GetLog())
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.VMs.Context(), func() { cancel(errLeaving) })()
+	err = logs.Read(ctx, logs.Options{
+		Dir: m.Placement().StateDir(), Name: file,
+		TailLines: int(r.GetTailLines()), Follow: r.GetFollow(), PieceSize: pieceSize,
+	}, func(b []byte) error { return stream.Send(&nodev1.ReadLogsResponse{Data: b}) })
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// AttachConsole joins the caller and the serial console until either ends.
+func (s *NodeService) AttachConsole(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	conn, err := s.VMs.Console(stream.Context(), first.GetName(), consoleBacklog)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(stream.Context(), func() { conn.Close() })()
+	defer context.AfterFunc(s.VMs.Context(), func() { conn.Close() })()
+	go keyboard(stream, conn, first.GetData())
+	return screen(stream, conn)
+}
+
+// keyboard sends what the caller types. When they are done typing, what the
+// console prints still comes: it is the stream's end that detaches.
+func keyboard(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn, data []byte) {
+	for {
+		if len(data) > 0 {
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			return
+		}
+		data = r.GetData()
+	}
+}
+
+// screen sends what the console prints until it is closed.
+func screen(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn) error {
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 {
+			if err := stream.Send(&nodev1.AttachConsoleResponse{Data: buf[:n]}); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+			return stream.Context().Err()
+		default:
+			return err
+		}
+	}
+}

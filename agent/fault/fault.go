@@ -1,0 +1,48 @@
+// Package fault has the errors of the agent's rooms: each with the code that a caller of
+// the API gets, and bounds on the foreign words in them. It must not know what the rooms
+// do. ToStatus is the one place where errors become gRPC statuses.
+package fault
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vmlet/vmlet/spec"
+	"google.golang.org/grpc/codes"
+)
+
+// Error is an error with the code that a caller gets.
+type Error struct {
+	Code codes.Code
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an error with a code; %w works.
+func Errorf(code codes.Code, format string, args ...any) error {
+	return &Error{code, fmt.Errorf(format, args...)}
+}
+
+// Invalid is a fault in one field.
+func Invalid(field, format string, args ...any) error {
+	return spec.FieldErrors{{Field: field, Message: fmt.Sprintf(format, args...)}}
+}
+
+// MaxMessage bounds what is kept of a message, in bytes: parts of it may be a
+// shim's or a VMM's words.
+const MaxMessage = 8 << 10
+
+// MaxLogged bounds what the log has of an error or a VM's state, in bytes: it may be a
+// pod's words. Record and pod get more of it (MaxMessage).
+const MaxLogged = 512
+
+// Clip cuts a text that has more than max bytes, between characters. The rest is not kept
+// in memory.
+func Clip(text string, max int) string {
+	if len(text) <= max {
+		return text
+	}
+	return strings.Clone(strings.ToValidUTF8(text[:max], ""))
+}

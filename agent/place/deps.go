@@ -1,0 +1,141 @@
+package place
+
+import (
+	"context"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// Shim is the agent's connection to one shim: a *shim.Client. It is made of what its users
+// need of it.
+type Shim interface {
+	Connection
+	Launcher
+	Saver
+	Plugger
+	Ender
+}
+
+// Connection is what a shim says unasked, and what it has.
+type Connection interface {
+	Welcome() shim.Welcome
+	// Describe is for shims in pods.
+	Describe(ctx context.Context) (*shim.Described, error)
+	// Events is closed when the connection is lost.
+	Events() <-chan shim.Event
+	Console(ctx context.Context, backlog int) (net.Conn, error)
+	Close() error
+}
+
+// Launcher has a shim start its VMM, and lets the guest run.
+type Launcher interface {
+	Launch(ctx context.Context, l shim.Launch, files []*os.File, progress func(shim.Progress)) (*shim.Launched, error)
+	Resume(ctx context.Context) error
+}
+
+// Saver has a shim write an image, in two phases.
+type Saver interface {
+	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)
+	Commit(ctx context.Context, c shim.Commit) (*shim.Committed, error)
+	Abort(ctx context.Context) error
+}
+
+// Plugger has a shim's VMM take devices and give them back.
+type Plugger interface {
+	Attach(ctx context.Context, a shim.Attach, files []*os.File) error
+	Detach(ctx context.Context, d shim.Detach) error
+}
+
+// Ender ends a shim's VMM, and the shim with it.
+type Ender interface {
+	Stop(ctx context.Context, grace time.Duration) (*shim.Exit, error)
+	Kill(ctx context.Context) (*shim.Exit, error)
+	Fail(ctx context.Context, reason string) (*shim.Exit, error)
+	// Release ends a shim that has started no VMM.
+	Release(ctx context.Context, reason string) error
+}
+
+// Shims starts shims and finds those that run.
+type Shims interface {
+	Start(ctx context.Context, o shim.StartOptions) (Shim, int, error)
+	Dial(ctx context.Context, runDir string) (Shim, error)
+	// DialSocket connects to a socket of a VM's run folder by its name.
+	DialSocket(ctx context.Context, runDir, name string) (net.Conn, error)
+	// Process is the shim that a run folder speaks of. The error wraps
+	// fs.ErrNotExist if it speaks of none, os.ErrProcessDone if it has ended.
+	Process(runDir string) (ShimProcess, error)
+}
+
+// ShimProcess is one very process, which another with its pid is not taken for.
+type ShimProcess interface {
+	PID() int
+	Alive() bool
+	// Wait returns when it has ended.
+	Wait(ctx context.Context) error
+	Kill() error
+	Close() error
+}
+
+// Host is what the agent makes of the machine for a VM: a *host.Host.
+type Host interface {
+	Users
+	Cgroups
+	Access
+	Taps
+	Memory
+	// Sweep takes back what no VM has; keep says which have something.
+	Sweep(keep func(vm string) bool) ([]string, error)
+}
+
+// Users are user ids, one for each VM that runs.
+type Users interface {
+	TakeUser(vm string) (uint32, error)
+	ClaimUser(uid uint32, vm string) error
+	ReleaseUser(uid uint32, vm string)
+}
+
+// Cgroups are those of VMs, and what runs in them.
+type Cgroups interface {
+	PlanCgroup(vm string, grace time.Duration) host.Cgroup
+	MakeCgroup(c host.Cgroup) error
+	// StartInCgroup reports whether the process that start has started is in it.
+	StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) (pid int, err error)) (joined bool, err error)
+	// EndProcesses kills what still runs as a VM's user in its cgroup, or at all if the
+	// cgroup has no paths, and waits until ctx ends for its end.
+	EndProcesses(ctx context.Context, c host.Cgroup, uid uint32) error
+	RemoveCgroup(c host.Cgroup) error
+}
+
+// Access is what users are given of devices and files.
+type Access interface {
+	GrantDevice(path string, uid uint32) (bool, error)
+	RevokeDevice(path string, uid uint32) error
+	// RevokeFile takes back what a shim has given a user, with a lock held; that the
+	// file is gone is no error.
+	RevokeFile(path, lock string, uid uint32) error
+}
+
+// Taps are network interfaces of the host.
+type Taps interface {
+	OpenTap(r host.TapRequest) (*os.File, string, error)
+	// RemoveTaps deletes what there still is of those that were made for an owner.
+	RemoveTaps(owner string) error
+	// NoteTap reads how a tap is that is the administrator's, and RestoreTap puts it back.
+	NoteTap(device string) (host.TapNote, error)
+	RestoreTap(n host.TapNote) error
+}
+
+// Memory is where guests' RAM is.
+type Memory interface {
+	// MemoryPath is where a VM's RAM file is made; pageSize in bytes, 0 for
+	// ordinary pages.
+	MemoryPath(vm, id string, pageSize uint64) (string, error)
+	RemoveMemory(path string) error
+	// MemoryRoom is the size in bytes of what ordinary RAM files are in.
+	MemoryRoom() uint64
+}

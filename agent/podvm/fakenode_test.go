@@ -1,0 +1,190 @@
+package podvm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/shim"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	podUID = "5f2b9c1e-8a34-4d6f-9b7a-0c1d2e3f4a5b"
+	podVM  = "default/web"
+	podKVM = "devices.kubevirt.io/kvm"
+)
+
+// fakeNode is what an agent learns of one pod. It outlives the agent.
+type fakeNode struct {
+	w   *world
+	dir string // the pod's volume
+
+	mu        sync.Mutex
+	proc      *vmtest.Proc
+	peer      pods.Peer
+	place     pods.Place
+	pod       *corev1.Pod
+	podErr    error
+	allocated map[string]bool
+	allocErr  error
+	asked     int // how often the kubelet was
+	dialled   int
+	dialErr   error
+	grantErr  error
+	granted   []string
+	gone      chan struct{}
+
+	servedUntil <-chan struct{} // closed when its volume is to be left
+}
+
+func newFakeNode(w *world) *fakeNode {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: podUID, Namespace: "default", Name: "web"},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(30)),
+			Containers: []corev1.Container{{Name: "vm"}},
+		},
+	}
+	return &fakeNode{
+		w: w, dir: w.T.TempDir(), pod: pod, peer: pods.Peer{UID: 1000},
+		place:     pods.Place{Pod: podUID, Container: "c0ffee", Cgroups: map[string]string{"": "/kubepods/pod/c0ffee"}},
+		allocated: map[string]bool{podKVM: true}, gone: make(chan struct{}),
+	}
+}
+
+const podSpec = "boot: {kernel: {path: /kernel}}\n"
+
+// container starts the pod's container.
+func (n *fakeNode) container(change ...func(*vmtest.Pod)) *vmtest.Proc {
+	n.w.T.Helper()
+	n.w.Mu.Lock()
+	n.w.NextPID++
+	p := &vmtest.Proc{
+		W: n.w.World, PID: n.w.NextPID, Dead: make(chan struct{}),
+		Options: shim.StartOptions{RunDir: n.dir, StateDir: n.dir, RunID: fmt.Sprint("run-", n.w.NextPID)},
+		Pod: &vmtest.Pod{
+			Described: shim.Described{Specification: []byte(podSpec), SpecificationName: "/guest/vm.yaml", VMMs: json.RawMessage(`[{"name":"qemu","said":"fake"},{"name":"other"}]`)},
+			RunDir:    "/run/vmlet",
+		},
+	}
+	p.Pod.RunID = p.Options.RunID
+	n.w.Procs[n.dir] = p
+	n.w.Mu.Unlock()
+	for _, f := range change {
+		f(p.Pod)
+	}
+	n.mu.Lock()
+	n.proc, n.peer.PID = p, p.PID
+	n.mu.Unlock()
+	n.announce()
+	return p
+}
+
+// announce is what a shim's coming looks like in its folder.
+func (n *fakeNode) announce() {
+	n.w.T.Helper()
+	temp := filepath.Join(n.dir, ".tmp")
+	if err := os.WriteFile(temp, nil, 0o600); err != nil {
+		n.w.T.Fatal(err)
+	}
+	if err := os.Rename(temp, filepath.Join(n.dir, shim.PIDName)); err != nil {
+		n.w.T.Fatal(err)
+	}
+}
+
+func (n *fakeNode) set(change func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change()
+}
+
+func (n *fakeNode) Dial(context.Context, string) (place.Shim, pods.Peer, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dialled++
+	switch {
+	case n.dialErr != nil:
+		return nil, pods.Peer{}, n.dialErr
+	case n.proc == nil:
+		return nil, pods.Peer{}, fs.ErrNotExist
+	case !n.proc.Alive():
+		return nil, pods.Peer{}, unix.ECONNREFUSED
+	}
+	return n.proc.Connect(), n.peer, nil
+}
+
+// Identify: no process of this machine, as the fakes are none.
+func (n *fakeNode) Identify(pid int) (shim.ShimProcess, error) {
+	return shim.ShimProcess{PID: pid, StartTime: 1}, nil
+}
+
+func (n *fakeNode) Place(shim.ShimProcess) (pods.Place, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.place, nil
+}
+
+func (n *fakeNode) Container(context.Context, types.UID, string) (*corev1.Pod, *corev1.Container, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.podErr != nil {
+		return nil, nil, n.podErr
+	}
+	return n.pod, &n.pod.Spec.Containers[0], nil
+}
+
+func (n *fakeNode) Allocated(_ context.Context, namespace, pod, container string) (map[string]bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	if namespace != "default" || pod != "web" || container != "vm" {
+		n.w.T.Errorf("asked for %s/%s %s", namespace, pod, container)
+	}
+	return n.allocated, n.allocErr
+}
+
+func (n *fakeNode) GrantDevice(p shim.ShimProcess, path string, uid uint32) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.granted = append(n.granted, fmt.Sprintf("%s to %d in the container of %d", path, uid, p.PID))
+	return n.grantErr
+}
+
+func (n *fakeNode) Gone(ctx context.Context, uid types.UID) error {
+	select {
+	case <-n.gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// servePod has an agent serve the pod's volume; unmount ends that and waits for it.
+func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(a.ctx)
+	n.servedUntil = ctx.Done()
+	done := make(chan struct{})
+	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
+	a.Go(func() {
+		defer close(done)
+		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})
+	})
+	t.Cleanup(cancel)
+	return func() {
+		cancel()
+		<-done
+	}
+}

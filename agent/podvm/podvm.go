@@ -1,0 +1,214 @@
+// Package podvm runs the VMs of this node's pods: it finds the shims in their containers,
+// asks the API server whose they are, and hands the VMs to their manager, with a placement of
+// its own. What a pod, its shim and its VMM say is bounded before it is decoded or kept.
+package podvm
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/internal/inotify"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// errNotYet is wrapped by what keeps a pod's VM from being started for a while:
+// the kubelet restarts, the API server has not said yet whose pod it is.
+var errNotYet = errors.New("not yet")
+
+// How long until a pod's VM is tried again, at first and at most.
+const (
+	firstRetry = 500 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// podSource is what an agent learns of pods, and does to them.
+type podSource interface {
+	// Dial connects to the shim in a volume; the peer is who listens there.
+	Dial(ctx context.Context, dir string) (place.Shim, pods.Peer, error)
+	Identify(pid int) (shim.ShimProcess, error)
+	// Place is where that very process is.
+	Place(p shim.ShimProcess) (pods.Place, error)
+	Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error)
+	Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error)
+	// GrantDevice gives a user access to a device in that very process's container.
+	GrantDevice(p shim.ShimProcess, path string, uid uint32) error
+	// Gone waits until there is no such pod.
+	Gone(ctx context.Context, uid types.UID) error
+}
+
+// runner runs the VMs of this node's pods.
+type runner struct {
+	manager *vm.Manager
+	// node is what the node can run VMs with, and node what is known of its pods.
+	node *node.Node
+	pods podSource
+	log  *slog.Logger
+	words
+	// volumes are watched through one inotify instance: root has few, and any pod may have
+	// a volume of that name.
+	volumes inotify.Shared
+}
+
+// Options are what the VMs of pods are run with.
+type Options struct {
+	Manager *vm.Manager
+	Node    *node.Node
+	Client  *kube.Client
+	// KubeletDir is the kubelet's --root-dir.
+	KubeletDir string
+	Log        *slog.Logger
+}
+
+// Run runs the pods' VMs until ctx ends; they go on after that.
+func Run(ctx context.Context, o Options) {
+	known := pods.New()
+	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
+	o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
+	p := &runner{manager: o.Manager, node: o.Node, log: o.Log, pods: systemPods{
+		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+	}}
+	p.sayings.room = semaphore.NewWeighted(podRoom)
+	defer p.volumes.Close()
+	if err := pods.Each(ctx, o.KubeletDir, o.Log, p.serve); err != nil {
+		o.Log.Error("VMs of pods are not found any more", "error", err)
+	}
+}
+
+// serve follows a pod's volume: each run of the container announces itself there.
+func (p *runner) serve(ctx context.Context, v pods.Volume) {
+	log := newThrottledLog(p.log.With("pod", v.UID))
+	// The socket is there a moment before it is listened on, the other file later.
+	announced := p.volumes.Folder(v.Dir, shim.SocketName, shim.PIDName)
+	defer announced.Close()
+	defer p.manager.Go(func() { p.forget(v.UID) })
+	// What a pod does with its volume is not to keep the agent busy.
+	often := rate.NewLimiter(rate.Every(vm.DialInterval), vm.DialBurst)
+	for often.Wait(ctx) == nil {
+		blind := announced.Arm()
+		if blind != nil {
+			log.warn("failed to watch the pod's volume: looking into it at intervals", blind, "directory", v.Dir, "interval", vm.DialInterval)
+		}
+		conn, peer, err := p.pods.Dial(ctx, v.Dir)
+		if err == nil {
+			p.attend(ctx, v, conn, peer, log)
+			continue
+		}
+		var again <-chan time.Time
+		if blind != nil {
+			again = time.After(vm.DialInterval)
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
+			log.warn("failed to connect to the shim of a pod's VM", err)
+			again = time.After(lastRetry) // it may have been too busy to answer
+		}
+		select {
+		case <-announced.Changes():
+		case <-again:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// attend is one run of a pod's container, from its announcement to its end.
+func (p *runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer, log *throttledLog) {
+	if conn.Welcome().Launching {
+		// For an agent that is gone, and about to be undone: it is to say hello anew.
+		idle(ctx, conn, firstRetry)
+		conn.Close()
+		return
+	}
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		m, err := p.take(ctx, v, conn, peer)
+		if err == nil {
+			p.awaitEnd(ctx, m)
+			return
+		}
+		if ctx.Err() != nil {
+			break // the agent ends or the pod does
+		}
+		// One that runs is not ended because this agent can't take it up.
+		if !errors.Is(err, errNotYet) && conn.Welcome().VMMPID == 0 {
+			log.warn("the pod's VM was refused", err)
+			p.turnAway(ctx, conn, fault.Clip(err.Error(), fault.MaxMessage))
+			return
+		}
+		log.warn("the pod's VM is not taken up yet: trying again", err)
+		if idle(ctx, conn, wait) != nil {
+			break
+		}
+	}
+	conn.Close()
+}
+
+// idle waits, and returns an error if the shim goes or ctx ends meanwhile.
+func idle(ctx context.Context, conn place.Shim, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case _, open := <-conn.Events():
+			if !open {
+				return shim.ErrDisconnected
+			}
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// turnAway ends a shim, which tells the pod's owner why, and waits until it has gone.
+func (p *runner) turnAway(ctx context.Context, conn place.Shim, why string) {
+	bounded, cancel := context.WithTimeout(ctx, place.EndPatience)
+	defer cancel()
+	_ = conn.Release(bounded, why) // it may be gone already
+	_ = idle(bounded, conn, place.EndPatience)
+	conn.Close()
+}
+
+// awaitEnd returns when a VM has ended, or the agent does. A connection that is
+// lost and found again is a new live.
+func (p *runner) awaitEnd(ctx context.Context, m *vm.VM) {
+	for ended := m.Ended(); ended != nil; ended = m.Ended() {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// forget drops the VM of a pod when that is gone: one that has ended is listed for
+// as long as its pod is.
+func (p *runner) forget(uid types.UID) {
+	if p.pods.Gone(p.manager.Context(), uid) != nil {
+		return // the agent ends
+	}
+	for _, m := range p.manager.All() {
+		h, is := m.Placement().(*placement)
+		if !is || h.pod.UID != uid {
+			continue
+		}
+		p.awaitEnd(p.manager.Context(), m) // its end may be known here a moment later
+		if p.manager.Context().Err() == nil {
+			p.manager.Dismiss(m)
+			m.Publish(&nodev1.Event{Type: "deleted", Message: "its pod is gone"})
+		}
+	}
+}

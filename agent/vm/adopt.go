@@ -1,0 +1,353 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// adoptPatience is how long a shim and its VMM may take to answer an agent that
+// has come back.
+const adoptPatience = 15 * time.Second
+
+// endingPatience is how long a shim that refuses a connection may take to end:
+// it has nothing left to do but that.
+const endingPatience = 2 * time.Second
+
+// adopters is how many VMs are adopted at a time: most of it is waiting.
+const adopters = 16
+
+// Adopt reads the folders and takes up what runs. What is wrong with one VM
+// costs that VM only.
+func (a *Manager) Adopt(ctx context.Context) error {
+	names, err := a.own.Store.Names()
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(adopters)
+	for _, name := range names {
+		group.Go(func() error {
+			a.adoptOne(ctx, name)
+			return nil
+		})
+	}
+	_ = group.Wait() // it has none
+	faultpoint.Reach("agent.adopt.all")
+	a.sweep()
+	return ctx.Err()
+}
+
+func (a *Manager) adoptOne(ctx context.Context, name string) {
+	gone, err := a.own.Store.Sweep(name)
+	if err != nil {
+		a.log.Error("tidying a VM's folder", "vm", name, "error", err)
+	}
+	if gone {
+		return
+	}
+	vm, err := a.own.Store.Load(name)
+	if err != nil {
+		a.log.Error("a VM's record can't be read", "vm", name, "error", err)
+		a.enterBroken(name, err)
+		return
+	}
+	if vm.Status == nil {
+		vm.Status = &nodev1.VirtualMachineStatus{State: lifecycle.Created}
+	}
+	faultpoint.Reach("agent.adopt.loaded")
+	m, _ := a.add(vm)
+	ad := &adoption{manager: a, m: m}
+	ad.run(ctx)
+}
+
+// enterBroken lists a VM whose record can't be read.
+func (a *Manager) enterBroken(name string, err error) {
+	m, _ := a.add(&nodev1.VirtualMachine{
+		Spec: &specv1.VirtualMachineSpec{Name: name},
+		Status: &nodev1.VirtualMachineStatus{
+			State:   lifecycle.Crashed,
+			Message: fmt.Sprintf("its record can't be read: %v", err),
+		},
+	})
+	m.broken = err
+	look := func() (place.ShimProcess, error) { return a.own.Shims.Process(a.own.Store.RunDir(name)) }
+	process, err := place.RunningShim(look())
+	if err != nil {
+		process = &unseen{look}
+	}
+	if process != nil {
+		m.lost = process // it runs, or may, and is to be ended before it is deleted
+	}
+	a.claimUser(name)
+}
+
+// adoption finds out what has become of one VM while no agent was there.
+type adoption struct {
+	manager *Manager
+	m       *VM
+	lease   *place.Lease // nil: it has nothing of the host
+}
+
+func (ad *adoption) run(ctx context.Context) {
+	m := ad.m
+	runDir := m.place.RunDir()
+	var err error
+	if ad.lease, err = place.ReadLease(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.log.Error("reading what the VM has of the host", "error", err)
+	}
+	// Whether it runs or not: what it has left may have the user id still.
+	ad.manager.claimUser(m.name)
+	process, err := place.RunningShim(m.place.Process())
+	switch {
+	case err != nil:
+		ad.lost(&unseen{m.place.Process}, err)
+	case process != nil:
+		ad.alive(ctx, process)
+	default:
+		ad.ended()
+	}
+}
+
+// alive takes up a VM whose shim runs.
+func (ad *adoption) alive(ctx context.Context, process place.ShimProcess) {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	for !ad.call(ctx, process) {
+		select {
+		case <-time.After(launchPace):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// launchPace is between two calls of a shim in the middle of a launch.
+const launchPace = 50 * time.Millisecond
+
+// call asks a shim for its VMM. It is to be called again if it reports false: a launch is
+// under way then that its agent did not live to see through, which is being taken back,
+// or its VMM runs by now.
+func (ad *adoption) call(ctx context.Context, process place.ShimProcess) (settled bool) {
+	conn, err := ad.m.place.Dial(ctx)
+	faultpoint.Reach("agent.adopt.dialled")
+	switch {
+	case err != nil:
+		// One that ends closes its socket a moment before.
+		ad.awaitEnd(ctx, process, endingPatience, err)
+	case conn.Welcome().VMMPID == 0:
+		err = release(ctx, conn)
+		var refused *shim.Error
+		if errors.As(err, &refused) && ctx.Err() == nil {
+			return false
+		}
+		ad.awaitEnd(ctx, process, adoptPatience, err)
+	case ad.lease == nil:
+		ad.lost(process, errors.Join(fmt.Errorf("without a %s it can't be adopted", place.LeaseName), conn.Close()))
+	default:
+		process.Close()
+		ad.takeUp(ctx, conn)
+	}
+	return true
+}
+
+// awaitEnd is for a shim that is about to end. What it has is not touched
+// before it has.
+func (ad *adoption) awaitEnd(ctx context.Context, process place.ShimProcess, patience time.Duration, cause error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := process.Wait(ctx); err != nil {
+		ad.lost(process, errors.Join(cause, err))
+		return
+	}
+	process.Close()
+	ad.ended()
+}
+
+// release ends a shim whose agent died before it had it start a VMM.
+func release(ctx context.Context, conn place.Shim) error {
+	defer conn.Close()
+	return conn.Release(ctx, "")
+}
+
+// TakeUp makes a VM the agent's again whose shim runs, and which has that lease.
+func (a *Manager) TakeUp(ctx context.Context, m *VM, l *place.Lease, conn place.Shim) {
+	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
+	defer cancel()
+	ad := &adoption{manager: a, m: m, lease: l}
+	ad.takeUp(ctx, conn)
+}
+
+// takeUp makes a VM that runs the agent's again.
+func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
+	a, m := ad.manager, ad.m
+	welcome := conn.Welcome()
+	dial := dialer(a.own.Shims, m.place.RunDir())
+	l := newLive(ad.lease, conn, nil, dial, nil)
+	v, err := m.place.VMM(ad.lease.VMM)
+	var status vmm.Status
+	if err == nil {
+		l.vmm = v
+		status, err = ad.connect(ctx, l)
+	}
+	state, message := lifecycle.Running, "adopted by a new agent"
+	switch {
+	case err != nil:
+		m.log.Error("the VMM's monitor does not answer", "error", err)
+		message = fmt.Sprintf("running, but its VMM's monitor does not answer: %v", err)
+	case !status.Running:
+		state = lifecycle.Paused
+	}
+	if m.State() == lifecycle.Saving {
+		message = "the agent was lost while it was being saved: the save was given up"
+	}
+	faultpoint.Reach("agent.adopt.connected")
+	shimPID, vmmPID := m.pids(welcome.PID, welcome.VMMPID)
+	m.mu.Lock()
+	m.live = l
+	m.mu.Unlock()
+	ad.observe(state, message, func(vm *nodev1.VirtualMachine) {
+		ad.catchUp(vm)
+		m.replay(vm, welcome.Notes)
+		if !welcome.Saving { // else the shim may be at the commit
+			vm.Status.Image = nil
+		}
+		vm.Status.EndedAt = nil
+		vm.Status.Process = &nodev1.ProcessStatus{
+			ShimPid: shimPID, VmmPid: vmmPID, Uid: ad.lease.UID, Cgroup: ad.lease.Searched().Path(),
+		}
+		agentThere := vm.Status.GetGuest().GetAgentConnected()
+		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
+	})
+	if monitor, err := l.connected(); err == nil {
+		matching, cancel := context.WithTimeout(a.ctx, statusPatience)
+		a.matchSize(matching, m, monitor)
+		cancel()
+	}
+	a.watch(m, l)
+}
+
+// catchUp fills in what a record does not say of a run that was started just
+// before the agent was lost.
+func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
+	if runIDOf(vm) == ad.lease.RunID {
+		return
+	}
+	m := ad.lease.Manifest
+	if s, err := spec.Parse(m.Specification, place.LeaseName); err == nil {
+		vm.Status.EffectiveSpec = s
+	}
+	vm.Status.Hypervisor = m.Accelerator
+	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
+	vm.Status.StartedAt = stamp(ad.lease.Start)
+	vm.Status.BootId = ad.manager.bootID
+}
+
+func (ad *adoption) connect(ctx context.Context, l *live) (vmm.Status, error) {
+	monitor, err := l.vmm.Connect(ctx, l.dial)
+	if err != nil {
+		return vmm.Status{}, err
+	}
+	status, err := monitor.Status(ctx)
+	if err != nil {
+		return vmm.Status{}, errors.Join(err, monitor.Close())
+	}
+	l.swap(monitor)
+	return status, nil
+}
+
+// ended finds out how a VM ended that does not run, and sweeps what it left.
+func (ad *adoption) ended() {
+	a, m := ad.manager, ad.m
+	faultpoint.Reach("agent.adopt.ended")
+	vm := m.Snapshot()
+	switch state := vm.GetStatus().GetState(); {
+	case !lifecycle.Live(state):
+	case state == lifecycle.Starting || state == lifecycle.Restoring:
+		ad.interrupted(vm)
+	default:
+		ad.classify(vm)
+	}
+	faultpoint.Reach("agent.adopt.classified")
+	// What takes longer is left to the VM's next start: the agent has to get ready.
+	ctx, cancel := context.WithTimeout(a.ctx, adoptPatience)
+	defer cancel()
+	if ad.lease == nil {
+		if err := errors.Join(m.sweep(ctx), a.own.Store.RemoveRunDir(m.name)); err != nil {
+			m.log.Error("removing what the VM left", "error", err)
+		}
+		return
+	}
+	if err := m.giveBack(ctx, ad.lease); err != nil {
+		m.log.Error("taking back what the VM had of the host", "error", err)
+	}
+}
+
+// interrupted is a start that the agent did not live to see through.
+func (ad *adoption) interrupted(vm *nodev1.VirtualMachine) {
+	exit, err := shim.ReadExit(ad.m.place.StateDir())
+	if err == nil && exit.RunID == runIDOf(vm) && exit.Reason != shim.ReasonFailed {
+		ad.observeExit(exit) // its VMM came up all the same, and has ended since
+		return
+	}
+	message := "the agent was lost while the VM was being started"
+	if vm.GetStatus().GetImage() != nil {
+		ad.observe(lifecycle.Saved, message)
+		return
+	}
+	ad.observe(lifecycle.Stopped, message)
+}
+
+// classify finds out how a VM that ran has ended.
+func (ad *adoption) classify(vm *nodev1.VirtualMachine) {
+	a := ad.manager
+	exit, err := shim.ReadExit(ad.m.place.StateDir())
+	rebooted := vm.GetStatus().GetBootId() != a.bootID
+	switch intent := vm.GetStatus().GetImage(); {
+	case err == nil && exit.RunID == runIDOf(vm):
+		ad.observeExit(exit)
+	case intent != nil && ad.m.keeper.HasImage(intent):
+		ad.observe(lifecycle.Saved, "saved to "+intent.GetPath())
+	case rebooted:
+		ad.observe(lifecycle.Stopped, "the machine was rebooted", endNow, noImage)
+	default:
+		ad.observeExit(&shim.Exit{Reason: shim.ReasonCrashed, LastWords: "its shim ended without a word while no agent was there: was it killed?"})
+	}
+}
+
+func (ad *adoption) observeExit(exit *shim.Exit) {
+	ad.manager.noteEnd(ad.m, exit)
+}
+
+func endNow(vm *nodev1.VirtualMachine) {
+	vm.Status.EndedAt, vm.Status.Process = timestamppb.Now(), nil
+}
+
+func noImage(vm *nodev1.VirtualMachine) { vm.Status.Image = nil }
+
+// observe sets the state to what was found, which need not follow what was
+// written down: any number of steps may lie between.
+func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
+	m := ad.m
+	m.mu.Lock()
+	after := proto.CloneOf(m.record)
+	after.Status.State = s
+	m.record = after
+	m.mu.Unlock()
+	m.note(s, message, mutate...)
+	m.log.Info("found", "state", lifecycle.Name(s), "message", fault.Clip(message, fault.MaxLogged))
+}

@@ -1,0 +1,227 @@
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/plan"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/pairing"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// choice is all that is decided about a run before anything is made.
+type choice struct {
+	place.Choice
+	info   vmm.Info
+	reason string // which hypervisor, and why
+	// vmmReason is why it is this VMM.
+	vmmReason string
+
+	// vfio are the nodes of devices of the host that the VMM opens as its user.
+	vfio []string
+	// lockedMemory is how many bytes the VMM locks for them.
+	lockedMemory uint64
+}
+
+// choose decides about hypervisor, VMM and user, and makes the plan. The only
+// thing that it takes is the user id.
+func (l *launch) choose(ctx context.Context) (err error) {
+	// What an agent with other hypervisors took is not this one's to run.
+	if err := l.manager.node.Hypervisors.Validate(l.spec, l.manager.arch, l.manager.node.Names().VMMs...).Err(); err != nil {
+		return err
+	}
+	c := choice{Choice: place.Choice{ID: l.m.Snapshot().GetId(), Start: time.Now()}}
+	if c.Lease, err = l.m.place.Take(&c.Choice); err != nil {
+		return err
+	}
+	if err := l.decide(ctx, &c); err != nil {
+		l.m.untake(c.Lease)
+		return err
+	}
+	l.choice = c
+	return nil
+}
+
+// decide fills in the choice and its lease.
+func (l *launch) decide(ctx context.Context, c *choice) error {
+	o, err := l.target(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := l.manager.vsockFree(l.m, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
+		return err
+	}
+	if err := l.manager.hostFacts(l.m, c); err != nil {
+		return err
+	}
+	if o.missing != nil {
+		return o.missing
+	}
+	if err := c.complete(o); err != nil {
+		return err
+	}
+	if inside := l.m.container; inside != nil && c.Lease.Unsaveable == "" {
+		if err := inside.RefusesSave(&c.Choice); err != nil {
+			c.Lease.Unsaveable = err.Error()
+		}
+	}
+	return nil
+}
+
+// target chooses what the VM runs on and completes its specification.
+func (l *launch) target(ctx context.Context, c *choice) (option, error) {
+	vmms, because, err := l.vmms()
+	if err != nil {
+		return option{}, err
+	}
+	on := l.pairable()
+	options := make(map[string]option)
+	pair, err := pairing.Choose(ctx, func(yield func(pairing.Candidate) bool) {
+		for _, name := range vmms {
+			candidate, o := l.candidate(ctx, on, &c.Choice, name)
+			if options[name] = o; !yield(candidate) {
+				return
+			}
+		}
+	}, because)
+	if err != nil {
+		return option{}, err
+	}
+	o := options[pair.VMM]
+	c.VMM, c.info, c.Spec = o.vmm, o.request.Info, o.request.Spec
+	c.reason, c.vmmReason = pair.HypervisorReason, pair.VMMReason
+	return o, nil
+}
+
+// vmms are those that the VM may have, the preferred one first, and why it can have
+// no other; empty: there is a choice.
+func (l *launch) vmms() (names []string, because string, err error) {
+	name := l.spec.GetVmm()
+	if name == "" || name == spec.Auto {
+		if names, err = l.m.place.VMMs(); len(names) == 1 {
+			because = "is the only one here"
+		}
+		return names, because, err
+	}
+	if _, err := l.m.place.VMM(name); err != nil {
+		return nil, "", err
+	}
+	if l.image != nil {
+		return []string{name}, "made the image", nil
+	}
+	return []string{name}, "was asked for", nil
+}
+
+// hypervisorFor is the specification's word, or the node's where it has none.
+func (a *Manager) hypervisorFor(s *specv1.VirtualMachineSpec) string {
+	if name := s.GetHypervisor(); name != "" && name != hypervisor.NameAuto {
+		return name
+	}
+	return a.defaultHypervisor
+}
+
+// complete takes the VMM's plan, and fills in the lease.
+func (c *choice) complete(o option) (err error) {
+	c.Plan = o.plan
+	if !opens(c.Plan, o.request.HypervisorDevice) { // else the shim does it
+		c.Device = o.request.HypervisorDevice
+	}
+	c.Lease.Start, c.Lease.VMM, c.Lease.Memory = c.Start, c.VMM.Name(), c.Plan.Memory.Path
+	c.Lease.VFIO, c.Plan.LockedMemory, c.Lease.MemorySize = c.vfio, c.lockedMemory, c.Plan.Memory.Size
+	if err := vmm.RefuseSave(c.VMM, c.Spec); err != nil {
+		c.Lease.Unsaveable = err.Error()
+	}
+	if c.Lease.Manifest, err = c.VMM.Manifest(o.request); err != nil {
+		return err
+	}
+	return describeImage(&c.Lease.Manifest, c)
+}
+
+// runIDOf is that of a VM's present or last run.
+func runIDOf(vm *nodev1.VirtualMachine) string {
+	return place.RunID(vm.GetId(), vm.GetStatus().GetStartedAt().AsTime())
+}
+
+// opens says whether the shim opens this path for the VMM.
+func opens(p *plan.Plan, path string) bool {
+	for _, f := range p.Files {
+		if f.Kind == plan.FilePath && f.Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// describe fills in what the record says of a run.
+func (c *choice) describe(vm *nodev1.VirtualMachine) {
+	vm.Status.EffectiveSpec = c.Spec
+	vm.Status.Hypervisor = c.Spec.GetHypervisor()
+	vm.Status.HypervisorReason, vm.Status.VmmReason = c.reason, c.vmmReason
+	vm.Status.Vmm = &nodev1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
+	vm.Status.StartedAt = timestamppb.New(c.Start)
+}
+
+// vsockFree refuses a context id that another running VM has: the kernel
+// would, but late and without a name.
+func (a *Manager) vsockFree(m *VM, cid uint32) error {
+	if cid == 0 {
+		return nil
+	}
+	for _, other := range a.All() {
+		if other == m || other.running() == nil {
+			continue
+		}
+		if other.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVsock().GetCid() == cid {
+			return fault.Errorf(codes.FailedPrecondition, "devices.vsock.cid: %d is that of vm %s, which runs", cid, other.name)
+		}
+	}
+	return nil
+}
+
+// onlyOne refuses a second VM with the id of one that has a VMM, and with its addresses.
+// VMs in pods are their own affair: what they say of their ids must keep no other from
+// being started.
+func (a *Manager) onlyOne(m *VM) error {
+	if _, own := m.place.(place.OnNode); !own {
+		return nil
+	}
+	id := m.Snapshot().GetId()
+	for _, other := range a.All() {
+		if _, own := other.place.(place.OnNode); !own || other == m {
+			continue
+		}
+		if vm := other.Snapshot(); vm.GetId() == id && lifecycle.Live(vm.GetStatus().GetState()) {
+			return fault.Errorf(codes.FailedPrecondition, "vm %s has the id %s, as has vm %s, which is %s: stop that first, or restore this one with --new-identity",
+				m.name, id, other.name, lifecycle.Name(vm.GetStatus().GetState()))
+		}
+	}
+	return nil
+}
+
+// describeImage adds to a manifest what the agent wants to find in an image:
+// the complete specification, with the addresses that the guest knows, and the id.
+func describeImage(m *memory.Manifest, c *choice) error {
+	content, err := spec.MarshalJSON(c.Spec)
+	if err != nil {
+		return err
+	}
+	m.Specification = content
+	m.PlanExtras, err = json.Marshal(imageExtras{ID: c.ID})
+	return err
+}
+
+// imageExtras is what an image says of a VM beside its specification.
+type imageExtras struct {
+	ID string `json:"id"`
+}

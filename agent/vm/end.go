@@ -1,0 +1,107 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// ended notes how a VMM ended and gives back what it had. When it returns the
+// VM can be started again.
+func (a *Manager) ended(m *VM, l *live, exit *shim.Exit) {
+	faultpoint.Reach("agent.end.heard")
+	l.swap(nil)
+	a.giveBack(m, l.lease)
+	faultpoint.Reach("agent.end.given-back")
+	l.shim.Close()
+	m.mu.Lock()
+	m.live = nil
+	m.mu.Unlock()
+	a.noteEnd(m, exit)
+	faultpoint.Reach("agent.end.noted")
+	l.exit = exit
+	close(l.over)
+}
+
+// MaxPath bounds a path that a shim says, in bytes with its end (PATH_MAX, limits.h).
+const MaxPath = 4096
+
+// MaxVersion bounds the version of a VMM and the id of an image, in bytes: they are shown.
+const MaxVersion = 128
+
+// noteEnd writes down how a VM ended.
+func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
+	state, message := verdict(exit)
+	at := exit.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	// The VMM's own word of it may come after its end, when nobody listens any more.
+	if exit.Reason == shim.ReasonPanicked && !m.Snapshot().GetStatus().GetGuest().GetPanicked() {
+		m.panics.Add(1)
+	}
+	m.note(state, message, func(vm *nodev1.VirtualMachine) {
+		vm.Status.EndedAt = stamp(at)
+		vm.Status.Process = nil
+		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
+		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}
+		vm.Status.Image = nil
+		if state == lifecycle.Saved {
+			vm.Status.Image = &nodev1.ImageReference{Path: fault.Clip(exit.ImageDirectory, MaxPath), ImageId: fault.Clip(exit.ImageID, MaxVersion)}
+		}
+	})
+}
+
+// verdict says what a VM is after it has ended so, and why.
+func verdict(exit *shim.Exit) (lifecycle.State, string) {
+	how := fmt.Sprintf("exit status %d", exit.Code)
+	if exit.Signal != "" {
+		how = "signal " + exit.Signal
+	}
+	if exit.Signal == "SIGKILL" {
+		how += ", from somebody or, where memory ran out, from the kernel: see dmesg"
+	}
+	switch exit.Reason {
+	case shim.ReasonShutdown:
+		return lifecycle.Stopped, "the guest shut down"
+	case shim.ReasonKilled:
+		if exit.GraceOver {
+			return lifecycle.Stopped, "killed: the guest did not shut down within its grace period"
+		}
+		return lifecycle.Stopped, "killed"
+	case shim.ReasonSaved:
+		return lifecycle.Saved, "saved to " + exit.ImageDirectory
+	case shim.ReasonPanicked:
+		return lifecycle.Crashed, "the guest panicked"
+	}
+	message := "the VMM ended unexpectedly, " + how
+	switch {
+	case exit.Code == 0 && exit.Signal == "" && exit.LastWords != "":
+		message = "the VMM ended unexpectedly: " + exit.LastWords
+	case exit.LastWords != "":
+		message = fmt.Sprintf("the VMM ended unexpectedly (%s); the last that it said: %s", how, exit.LastWords)
+	}
+	return lifecycle.Crashed, message
+}
+
+// giveBack waits for the shim's process to end and takes back what a run had
+// of the host. What can't be is logged, and kept for the VM's next start or deletion, or
+// the agent's next start.
+func (a *Manager) giveBack(m *VM, l *place.Lease) {
+	ctx, cancel := l.Ending(context.WithoutCancel(a.ctx))
+	defer cancel()
+	err := place.WaitForShim(ctx, m.place)
+	if err == nil { // else what it has is still in use
+		err = m.giveBack(ctx, l)
+	}
+	if err != nil {
+		m.log.Error("taking back what the VM had of the host", "error", err)
+	}
+}

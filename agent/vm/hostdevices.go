@@ -1,0 +1,126 @@
+package vm
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/capabilities/hostdevice"
+	"github.com/vmlet/vmlet/hypervisor"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/overhead"
+)
+
+// hostFacts checks what a complete specification wants of the machine: devices that
+// can be handed over, and nodes for memory. It is read anew, as drivers are bound
+// and let go of at any time.
+func (a *Manager) hostFacts(m *VM, c *choice) error {
+	if len(c.Spec.GetHostDevices()) == 0 && !bindsMemory(c.Spec) {
+		return nil
+	}
+	host := a.node.ReadHost()
+	var faults spec.FieldErrors
+	hostNodes(host, c.Spec, &faults)
+	if c.vfio = a.assign(m, host, c.Spec, &faults); len(faults) > 0 {
+		return faults
+	}
+	var err error
+	c.lockedMemory, err = a.lockedMemory(c)
+	return err
+}
+
+// lockedMemory is what the VMM must be able to lock: a device of the host may reach
+// any page of the guest at any time.
+func (a *Manager) lockedMemory(c *choice) (uint64, error) {
+	h, known := a.node.Hypervisors.Get(c.Spec.GetHypervisor())
+	adjuster, asks := hypervisor.As[hypervisor.ResourceAdjuster](h)
+	devices := len(c.Spec.GetHostDevices())
+	if devices == 0 || !known || !asks {
+		return 0, nil
+	}
+	cost, err := overhead.Of(overhead.Request{Spec: c.Spec, Hypervisor: h, VMM: c.VMM, Arch: a.arch})
+	if err != nil {
+		return 0, err
+	}
+	return adjuster.AdjustResources(hypervisor.ResourceFacts{
+		MemoryBytes: place.PlannedMemory(c.Spec), OverheadBytes: cost.Total, VFIODevices: devices,
+	}).Memlock, nil
+}
+
+func bindsMemory(s *specv1.VirtualMachineSpec) bool {
+	return slices.ContainsFunc(s.GetNuma().GetNodes(), func(n *specv1.NUMANode) bool { return n.GetHostNodes() != "" })
+}
+
+// hostNodes refuses nodes that the machine doesn't have; VMMs say no more than that
+// something is invalid.
+func hostNodes(host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) {
+	var there sysfs.IDList
+	for _, n := range host.Nodes {
+		there = append(there, n.ID)
+	}
+	for i, n := range s.GetNuma().GetNodes() {
+		wanted, err := spec.ParseIDs(n.GetHostNodes())
+		field := fmt.Sprintf("numa.nodes[%d].hostNodes", i)
+		if err != nil {
+			faults.Add(field, "%v", err)
+		}
+		for _, id := range wanted {
+			if !slices.Contains(there, id) {
+				faults.Add(field, "this machine has no NUMA node %d: it has %s", id, there)
+				break
+			}
+		}
+	}
+}
+
+// assign returns the device nodes, by their paths, that the VMM's user opens.
+func (a *Manager) assign(m *VM, host *sysfs.Host, s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) []string {
+	var nodes []string
+	others := a.groupsInUse(m)
+	for i, d := range s.GetHostDevices() {
+		field := fmt.Sprintf("hostDevices[%d]", i)
+		var assigned hostdevice.Assignment
+		var obstacle *hostdevice.Obstacle
+		switch device := d.GetDevice().(type) {
+		case *specv1.HostDevice_PciAddress:
+			field += ".pciAddress"
+			assigned, obstacle = hostdevice.AssignPCI(host, device.PciAddress)
+		case *specv1.HostDevice_Mdev:
+			field += ".mdev"
+			assigned, obstacle = hostdevice.AssignMediated(host, device.Mdev)
+		}
+		if obstacle != nil {
+			faults.Add(field, "%s", obstacle)
+			continue
+		}
+		for _, node := range assigned.Nodes {
+			path := a.node.Roots.DevPath(node)
+			if other := others[path]; other != "" {
+				faults.Add(field, "IOMMU group %d is that of a device of vm %s, which runs: stop that first", assigned.Group, other)
+			}
+			nodes = append(nodes, path)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// groupsInUse are the nodes of groups that other VMs have open, and whose they are.
+// The container's own node can be opened by many.
+func (a *Manager) groupsInUse(m *VM) map[string]string {
+	out := make(map[string]string)
+	for _, other := range a.All() {
+		l := other.running()
+		if other == m || l == nil {
+			continue
+		}
+		for _, path := range l.lease.VFIO {
+			if path != a.node.Roots.DevPath("vfio/vfio") {
+				out[path] = other.name
+			}
+		}
+	}
+	return out
+}

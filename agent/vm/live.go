@@ -1,0 +1,80 @@
+package vm
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
+)
+
+// live is a VM's VMM while it runs.
+type live struct {
+	lease *place.Lease
+	shim  place.Shim
+	vmm   vmm.VMM
+	dial  vmm.Dialer
+	// over is closed when the VMM has ended and all of the lease is given back.
+	over chan struct{}
+	exit *shim.Exit // set before over is closed
+
+	mu      sync.Mutex
+	monitor vmm.Monitor // nil: not connected
+	damage  string      // what is wrong with the image that memory is mapped from
+}
+
+func newLive(l *place.Lease, s place.Shim, v vmm.VMM, dial vmm.Dialer, monitor vmm.Monitor) *live {
+	return &live{lease: l, shim: s, vmm: v, dial: dial, monitor: monitor, over: make(chan struct{})}
+}
+
+func (l *live) setDamaged(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.damage = why
+}
+
+func (l *live) damaged() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.damage
+}
+
+// checkWhole refuses to let a guest run that would read wrong memory, and may write what
+// comes of it to its disks.
+func (l *live) checkWhole(vm string) error {
+	why := l.damaged()
+	if why == "" {
+		return nil
+	}
+	return fault.Errorf(codes.DataLoss, "vm %s stands still, as the image is damaged that its memory is mapped from (%s): kill it, and restore a whole image or start it --cold; resume --allow-damaged lets it go on with wrong memory, and it can then be stopped", vm, why)
+}
+
+// connected returns the monitor. The watch connects it anew when it is lost.
+func (l *live) connected() (vmm.Monitor, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.monitor == nil {
+		return nil, fault.Errorf(codes.Unavailable, "the VMM's monitor does not answer: try again, or kill the VM")
+	}
+	return l.monitor, nil
+}
+
+// swap replaces the monitor and closes the one that was there.
+func (l *live) swap(m vmm.Monitor) {
+	l.mu.Lock()
+	old := l.monitor
+	l.monitor = m
+	l.mu.Unlock()
+	if old != nil && old != m {
+		old.Close()
+	}
+}
+
+// dialer reaches the sockets of a run folder.
+func dialer(s place.Shims, runDir string) vmm.Dialer {
+	return func(ctx context.Context, name string) (net.Conn, error) { return s.DialSocket(ctx, runDir, name) }
+}

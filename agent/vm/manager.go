@@ -1,0 +1,200 @@
+// Package vm has the VMs of a node: their states, what runs of them, and what may be done
+// with them. The Manager decides about their lives and keeps the record of them. It must not
+// know how the API is served, what a pod is, or the agent's configuration: where a VM lives
+// is a place.Placement. Start reading at Manager, and at launch for how a VM is started.
+package vm
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/events"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/hypervisor"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// history is how many events are kept in memory for those who come later.
+const history = 1000
+
+// Options are what a node's VMs are run with.
+type Options struct {
+	// Own is what VMs of the node itself are placed with.
+	Own *place.Resources
+	// Hypervisor of specifications that name none; empty: the first that works.
+	Hypervisor string
+	// BootID is the machine's since it was booted.
+	BootID string
+	Log    *slog.Logger
+}
+
+// Manager owns the node's VMs and the host resources that they use. Its methods may be
+// called at the same time.
+type Manager struct {
+	own    *place.Resources
+	log    *slog.Logger
+	hub    *events.Hub
+	node   *node.Node
+	layers spec.Layers
+	arch   string
+	bootID string
+	// defaultHypervisor is that of specifications which say "auto".
+	defaultHypervisor string
+
+	// ctx lives as long as the agent serves; watches end with it.
+	ctx     context.Context
+	watches sync.WaitGroup
+
+	mu  sync.Mutex
+	vms map[string]*VM
+}
+
+// New makes the manager of a node's VMs. What it begins ends with ctx.
+func New(ctx context.Context, o Options) *Manager {
+	n := o.Own.Node
+	standard, warning := n.Hypervisors.Default(o.Hypervisor)
+	if warning != "" {
+		o.Log.Warn("configuration: " + warning)
+	}
+	return &Manager{
+		own: o.Own, log: o.Log, hub: events.NewHub(history), node: n, bootID: o.BootID,
+		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard,
+		ctx: ctx, vms: make(map[string]*VM),
+	}
+}
+
+// Validate returns all faults of a specification that are known before it is run:
+// its own, and what the hypervisor and the VMM that it names can't do.
+func (a *Manager) Validate(ctx context.Context, s *specv1.VirtualMachineSpec, find vmmFinder) error {
+	faults := a.node.Hypervisors.Validate(s, a.arch, a.node.Names().VMMs...)
+	v, err := find(s.GetVmm())
+	if err != nil || spec.Validate(s) != nil {
+		return faults.Err() // which VMM it is, and whether that is there, is seen at its start
+	}
+	if own, ok := v.(vmm.Validator); ok {
+		named := s.GetHypervisor()
+		if named == hypervisor.NameAuto {
+			named = ""
+		}
+		faults = append(faults, own.Validate(spec.Default(s, a.target("", named, v), a.layers), a.arch)...)
+	}
+	return advised(ctx, faults.Err(), find)
+}
+
+// Get finds a VM by its name.
+func (a *Manager) Get(name string) (*VM, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m, ok := a.vms[name]
+	if !ok {
+		return nil, notFound(name)
+	}
+	return m, nil
+}
+
+// All are the VMs, by name.
+func (a *Manager) All() []*VM {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := make([]*VM, 0, len(a.vms))
+	for _, m := range a.vms {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(x, y *VM) int { return strings.Compare(x.name, y.name) })
+	return list
+}
+
+// add enters a VM of the node itself, unless one of that name is there, which is
+// returned.
+func (a *Manager) add(vm *nodev1.VirtualMachine) (m *VM, added bool) {
+	m, done := a.enterOwn(vm)
+	if done == nil {
+		return m, false
+	}
+	done()
+	return m, true
+}
+
+// enterOwn is enter for a VM of the node itself.
+func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
+	name := vm.GetSpec().GetName()
+	return a.Enter(name, a.own.At(name), vm)
+}
+
+// Enter is add, with a new VM taken until done is called: nobody gets hold of
+// one that may be taken back. done is nil if the VM was there.
+func (a *Manager) Enter(name string, p place.Placement, vm *nodev1.VirtualMachine) (m *VM, done func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if there, ok := a.vms[name]; ok {
+		return there, nil
+	}
+	m = newVM(name, p, vm, a.hub, a.log)
+	m.slot <- struct{}{}
+	a.vms[name] = m
+	return m, func() { <-m.slot }
+}
+
+// drop forgets a VM.
+func (a *Manager) drop(m *VM) {
+	m.leave()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.vms[m.name] == m {
+		delete(a.vms, m.name)
+	}
+}
+
+// Context ends when the agent does; VMs go on after that.
+func (a *Manager) Context() context.Context { return a.ctx }
+
+// Go runs what Wait waits for. It is to end with Context.
+func (a *Manager) Go(f func()) { a.watches.Go(f) }
+
+// Wait returns when nothing is watched any more, after Context has ended.
+func (a *Manager) Wait() { a.watches.Wait() }
+
+// Subscribe hands on the events of the VM of a name, or of all if that is empty, from the
+// last tail on. Up to buffer of them wait for who is slow.
+func (a *Manager) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
+	return a.hub.Subscribe(name, int(min(tail, history)), buffer)
+}
+
+// Console connects to a VM's serial console; backlog bytes of what it has printed come
+// first.
+func (a *Manager) Console(ctx context.Context, name string, backlog int) (net.Conn, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.check(lifecycle.Console); err != nil {
+		return nil, err
+	}
+	l := m.running()
+	if l == nil {
+		return nil, endedMeanwhile(m)
+	}
+	return l.shim.Console(ctx, backlog)
+}
+
+// Dismiss drops a VM, and what is left of a shim that did not answer.
+func (a *Manager) Dismiss(m *VM) {
+	a.drop(m)
+	m.mu.Lock()
+	lost := m.lost
+	m.lost = nil
+	m.mu.Unlock()
+	if lost != nil {
+		lost.Close()
+	}
+}

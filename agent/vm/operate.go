@@ -1,0 +1,311 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
+)
+
+// operate does something short with a VM's monitor.
+func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operation, do func(context.Context, *VM, vmm.Monitor) error) (*nodev1.VirtualMachine, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	verdict, done, err := m.begin(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if verdict == lifecycle.Already {
+		return m.Snapshot(), nil
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return nil, endedMeanwhile(m)
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	if err := do(ctx, m, monitor); err != nil {
+		if answer, is := err.(*fault.Error); is { // it is the agent's own, and names the VM
+			return nil, answer
+		}
+		err = fmt.Errorf("vm %s: %s: %w", name, op, err)
+		if ctx.Err() == nil { // else it is the caller who had enough
+			err = &fault.Error{Code: codes.Unavailable, Err: err}
+		}
+		return nil, err
+	}
+	return m.Snapshot(), nil
+}
+
+// endedMeanwhile is what an operation says of a VM that has ended since it was
+// looked at.
+func endedMeanwhile(m *VM) error {
+	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
+}
+
+// Pause stops a guest that runs.
+func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		if err := monitor.Pause(ctx); err != nil {
+			return err
+		}
+		return m.become(lifecycle.Paused, "paused")
+	})
+}
+
+// Resume lets a paused guest run. allowDamaged lets one go on whose memory is wrong.
+func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		whole := func() error {
+			if l := m.running(); l != nil && !allowDamaged {
+				return l.checkWhole(name)
+			}
+			return nil
+		}
+		if err := whole(); err != nil {
+			return err
+		}
+		if err := goOn(ctx, m, monitor); err != nil {
+			return err
+		}
+		// What is found from now on pauses it again, see stopDamaged.
+		if err := whole(); err != nil {
+			if errPause := monitor.Pause(ctx); errPause != nil {
+				return errors.Join(err, errPause)
+			}
+			return err
+		}
+		return m.become(lifecycle.Running, "")
+	})
+}
+
+// goOn lets a guest run. The shim is asked first: one that has not run since its restore
+// or a save must find its disks as they were. It knows that, whatever has become of the
+// agent meanwhile.
+func goOn(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+	if l := m.running(); l != nil {
+		err := l.shim.Resume(ctx)
+		if changedDisk(err) {
+			return fault.Errorf(codes.FailedPrecondition, "vm %s: %w", m.name, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return monitor.Resume(ctx)
+}
+
+func changedDisk(err error) bool {
+	var refused *shim.Error
+	return errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk
+}
+
+// Reset has a guest begin again, as its reset button would.
+func (a *Manager) Reset(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Reset, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		err := monitor.Reset(ctx)
+		if err != nil {
+			err = errors.Join(err, a.standsStill(m, monitor, err))
+		}
+		return err
+	})
+}
+
+// standsStill notes that a guest runs no more, after what went wrong with it: a VMM may
+// have ended it, and not have got it to begin again.
+func (a *Manager) standsStill(m *VM, monitor vmm.Monitor, why error) error {
+	ctx, cancel := context.WithTimeout(a.ctx, statusPatience)
+	defer cancel()
+	status, err := monitor.Status(ctx)
+	if err != nil || status.Running || m.State() != lifecycle.Running {
+		return nil // what is known stays; the watch notes an end
+	}
+	return m.become(lifecycle.Paused, fmt.Sprintf("it doesn't run since a reset failed: %v", why))
+}
+
+// Stop presses the power button, and kills the VM after its grace period;
+// killed says that it came to that.
+func (a *Manager) Stop(ctx context.Context, name string, grace *time.Duration) (vm *nodev1.VirtualMachine, killed bool, err error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, false, err
+	}
+	if grace != nil && *grace < 0 {
+		return nil, false, fault.Invalid("grace_period_ms", "%d is negative", grace.Milliseconds())
+	}
+	verdict, done, err := m.begin(ctx, lifecycle.Stop)
+	if err != nil {
+		return nil, false, err
+	}
+	if verdict == lifecycle.Already {
+		return m.Snapshot(), false, nil
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return m.Snapshot(), false, nil // it has ended by itself
+	}
+	if m.State() == lifecycle.Paused { // it has to run to shut down
+		if err := l.checkWhole(name); err != nil {
+			return nil, false, err
+		}
+	}
+	wait := m.Snapshot().GetStatus().GetEffectiveSpec().GetStopGracePeriod().AsDuration()
+	if grace != nil {
+		wait = *grace
+	}
+	before := m.State()
+	m.note(lifecycle.Stopping, fmt.Sprintf("asked to shut down within %v", wait))
+	faultpoint.Reach("agent.stop.announced")
+	if before == lifecycle.Paused { // a paused guest can't shut down
+		if err := a.wake(ctx, m, l); err != nil {
+			m.note(before, "")
+			return nil, false, err
+		}
+	}
+	if err := a.press(ctx, m, l, before, wait); err != nil {
+		return nil, false, err
+	}
+	faultpoint.Reach("agent.stop.over")
+	exit := l.exit
+	return m.Snapshot(), exit != nil && exit.Reason == shim.ReasonKilled, nil
+}
+
+// wake lets a paused guest run so that it can shut down. An error means that it must
+// not; other failures show when it doesn't shut down.
+func (a *Manager) wake(ctx context.Context, m *VM, l *live) error {
+	monitor, err := l.connected()
+	if err == nil {
+		err = goOn(ctx, m, monitor)
+	}
+	if changedDisk(err) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	if err != nil {
+		m.log.Warn("failed to resume a paused guest so that it can shut down", "error", err)
+	}
+	return nil
+}
+
+// press presses the power button and waits until the VM has ended.
+func (a *Manager) press(ctx context.Context, m *VM, l *live, before lifecycle.State, grace time.Duration) error {
+	_, err := l.shim.Stop(ctx, grace)
+	if err := over(ctx, l, err); err != nil {
+		if ctx.Err() == nil {
+			m.note(before, "")
+		} // else the shim goes on stopping, and so does the state
+		return fmt.Errorf("stopping vm %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// over waits until a VM has ended and all is given back, after a request that
+// ends it. That the shim went away before it replied is no error then.
+func over(ctx context.Context, l *live, err error) error {
+	if err != nil && !errors.Is(err, shim.ErrDisconnected) {
+		return err
+	}
+	select {
+	case <-l.over:
+		if l.exit == nil {
+			return fault.Errorf(codes.Unavailable, "the connection to its shim was lost: look at the VM's state")
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Kill ends a VM at once, whatever is being done with it.
+func (a *Manager) Kill(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	verdict, err := m.check(lifecycle.Kill)
+	if err != nil || verdict == lifecycle.Already {
+		return m.Snapshot(), err
+	}
+	// A start or a restore under way takes itself back; all else is ended
+	// under the feet of whoever is at it.
+	m.mu.Lock()
+	interrupt, l, lost := m.interrupt, m.live, m.lost
+	m.mu.Unlock()
+	if interrupt != nil {
+		interrupt(errKilled)
+	}
+	if lost != nil {
+		return a.killLost(ctx, m, lost)
+	}
+	if l == nil {
+		if l, err = a.settled(ctx, m); l == nil {
+			return m.Snapshot(), err
+		}
+	}
+	faultpoint.Reach("agent.kill.begun")
+	if err := a.killLive(ctx, m, l); err != nil {
+		return nil, fmt.Errorf("killing vm %s: %w", name, err)
+	}
+	faultpoint.Reach("agent.kill.over")
+	return m.Snapshot(), nil
+}
+
+// killPatience is how long a shim may take to kill its VMM, beside the time that the
+// guest's memory takes; see PatienceFor. It has nothing else to wait for.
+const killPatience = 20 * time.Second
+
+// killLive has a shim kill its VMM, and kills the shim if it does not answer: its VMM
+// dies with it.
+func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
+	patient, cancel := context.WithTimeout(ctx, place.PatienceFor(killPatience, l.lease.MemorySize))
+	defer cancel()
+	_, err := l.shim.Kill(patient)
+	err = over(patient, l, err)
+	if err == nil || ctx.Err() != nil || patient.Err() == nil {
+		return err
+	}
+	process, errProcess := place.RunningShim(m.place.Process())
+	if errProcess != nil {
+		return errors.Join(err, errProcess)
+	}
+	if process == nil {
+		return over(ctx, l, nil) // it has ended just now
+	}
+	defer process.Close()
+	m.log.Warn("the shim does not answer: killing it", "pid", process.PID(), "error", err)
+	if err := process.Kill(); err != nil {
+		return err
+	}
+	if err := over(ctx, l, nil); err != nil {
+		return err
+	}
+	if m.State() == lifecycle.Crashed {
+		m.note(lifecycle.Stopped, killedSilent)
+	}
+	return nil
+}
+
+// settled waits until nothing is under way and returns what runs then.
+func (a *Manager) settled(ctx context.Context, m *VM) (*live, error) {
+	select {
+	case m.slot <- struct{}{}:
+		defer func() { <-m.slot }()
+		return m.running(), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,372 @@
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/plan"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// detachPatience is how long a guest may take to let a device go: PCI Express's
+	// attention button alone has five seconds.
+	detachPatience = 30 * time.Second
+	// detachPaused is for a guest that stands still, and can't.
+	detachPaused = time.Second
+)
+
+// plugging is one device that comes or goes.
+type plugging struct {
+	manager *Manager
+	m       *VM
+	// live is nil if nothing runs.
+	live    *live
+	plugger vmm.Plugger
+	// complete is the specification as it runs, or would.
+	complete *specv1.VirtualMachineSpec
+}
+
+// plug takes a VM for a change of its devices.
+func (a *Manager) plug(ctx context.Context, name string, op lifecycle.Operation) (*plugging, func(), error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, done, err := m.begin(ctx, op)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &plugging{manager: a, m: m}
+	if err := p.begin(); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	return p, done, nil
+}
+
+func (p *plugging) begin() error {
+	vm := p.m.Snapshot()
+	if !lifecycle.Live(vm.GetStatus().GetState()) {
+		p.complete = p.manager.completed(vm)
+		return nil
+	}
+	if p.live = p.m.running(); p.live == nil {
+		return endedMeanwhile(p.m)
+	}
+	var can bool
+	if p.plugger, can = p.live.vmm.(vmm.Plugger); !can {
+		return fault.Errorf(codes.FailedPrecondition, "vmm: devices can't come and go while %s runs: stop the VM, change its devices and start it again", p.live.lease.VMM)
+	}
+	p.complete = proto.CloneOf(vm.GetStatus().GetEffectiveSpec())
+	spec.FixSlots(p.complete)
+	return nil
+}
+
+// completed is the specification that a VM which doesn't run would have, as far as it
+// can be told: what it runs on is chosen at its start.
+func (a *Manager) completed(vm *nodev1.VirtualMachine) *specv1.VirtualMachineSpec {
+	target := spec.Target{ID: vm.GetId(), Arch: a.arch}
+	if v, err := a.node.VMM(vm.GetSpec().GetVmm()); err == nil {
+		target = a.target(vm.GetId(), "", v)
+	}
+	return spec.Default(vm.GetSpec(), target, a.layers)
+}
+
+// Attach gives a VM one more device and returns its name.
+func (a *Manager) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.VirtualMachine, string, error) {
+	device := &deviceNote{disk: proto.CloneOf(r.GetDisk()), network: proto.CloneOf(r.GetNetwork())}
+	if device.disk == nil && device.network == nil {
+		return nil, "", fault.Invalid("device", "is missing: want a disk or a network")
+	}
+	p, done, err := a.plug(ctx, r.GetName(), lifecycle.Attach)
+	if err != nil {
+		return nil, "", err
+	}
+	defer done()
+	if is, err := p.isThere(device); is || err != nil {
+		return p.m.Snapshot(), device.name(), err
+	}
+	d, err := p.attach(ctx, device)
+	if err != nil {
+		return nil, "", fmt.Errorf("attaching to vm %s: %w", r.GetName(), err)
+	}
+	faultpoint.Reach("agent.attach.attached")
+	if err := p.m.replug(d, proto.CloneOf(p.complete)); err != nil {
+		return nil, "", err
+	}
+	return p.m.Snapshot(), d.Attached.name(), nil
+}
+
+// with returns the complete specification with the device in it, at its end or in place
+// of the one with that index, and completed.
+func (p *plugging) with(device *deviceNote, at *deviceAt) (*specv1.VirtualMachineSpec, deviceAt) {
+	s := proto.CloneOf(p.complete)
+	place := deviceAt{network: device.network != nil}
+	switch {
+	case at != nil && at.network:
+		place = *at
+		s.Networks[at.index] = proto.CloneOf(device.network)
+	case at != nil:
+		place = *at
+		s.Disks[at.index] = proto.CloneOf(device.disk)
+	case place.network:
+		place.index = len(s.Networks)
+		s.Networks = append(s.Networks, proto.CloneOf(device.network))
+	default:
+		place.index = len(s.Disks)
+		s.Disks = append(s.Disks, proto.CloneOf(device.disk))
+	}
+	target := spec.Target{ID: p.m.Snapshot().GetId(), Hypervisor: s.GetHypervisor(), VMM: s.GetVmm(), Arch: p.manager.arch}
+	return spec.Default(s, target, nil), place
+}
+
+// isThere tells whether the VM has the very device. Another one under its name, or
+// over its file, is an error.
+func (p *plugging) isThere(device *deviceNote) (bool, error) {
+	if device.name() == "" {
+		return false, p.pathFree(device)
+	}
+	found := findDevice(p.complete, device.name())
+	if len(found) == 0 {
+		return false, p.pathFree(device)
+	}
+	at := found[0]
+	taken := fault.Errorf(codes.AlreadyExists, "vm %s has another device %q, %s: detach that first, or choose another name", p.m.name, device.name(), at.field())
+	if len(found) > 1 || at.network != (device.network != nil) {
+		return false, taken
+	}
+	again := &deviceNote{disk: proto.CloneOf(device.disk), network: proto.CloneOf(device.network)}
+	if at.network {
+		old := p.complete.Networks[at.index]
+		again.network.Slot = old.Slot
+		if again.network.Mac == "" {
+			again.network.Mac = old.Mac
+		}
+	} else {
+		old := p.complete.Disks[at.index]
+		again.disk.Slot, again.disk.BootOrder = old.Slot, old.BootOrder
+	}
+	if s, _ := p.with(again, &at); !proto.Equal(s, p.complete) {
+		return false, taken
+	}
+	return true, nil
+}
+
+// pathFree refuses a disk that the VM has: two of them would destroy what is on it.
+func (p *plugging) pathFree(device *deviceNote) error {
+	for i, d := range p.complete.GetDisks() {
+		if device.disk != nil && d.GetPath() == device.disk.GetPath() {
+			return fault.Errorf(codes.AlreadyExists, "disks[%d].path: vm %s has %s already, as disk %q", i, p.m.name, d.GetPath(), d.GetName())
+		}
+	}
+	return nil
+}
+
+// attach adds the device to what runs, if anything does, and returns what is to become
+// of the specification.
+func (p *plugging) attach(ctx context.Context, device *deviceNote) (delta, error) {
+	s, at := p.with(device, nil)
+	d := delta{Attached: device, Complete: new(deviceNote)}
+	if at.network {
+		d.Complete.network = s.Networks[at.index]
+		d.Complete.network.Slot = device.network.Slot // the VMM's planner chooses one
+		device.network.Name, device.network.Mac = d.Complete.network.Name, d.Complete.network.Mac
+	} else {
+		d.Complete.disk = s.Disks[at.index]
+		d.Complete.disk.Slot = device.disk.Slot
+		device.disk.Name = d.Complete.disk.Name
+	}
+	if others := findDevice(s, d.Complete.name()); len(others) > 1 {
+		return d, fault.Invalid(at.field()+".name", "%q is the name of %s too", d.Complete.name(), others[0].field())
+	}
+	if p.live == nil {
+		own := proto.CloneOf(p.m.Snapshot().GetSpec())
+		d.apply(own, proto.CloneOf(p.complete))
+		return d, p.manager.Validate(ctx, own, p.m.place.VMM)
+	}
+	if err := p.manager.Validate(ctx, s, p.m.place.VMM); err != nil {
+		return d, err
+	}
+	return d, p.attachLive(ctx, s, at, d)
+}
+
+// attachLive has the shim do it. d's complete device gets its slot.
+func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec, at deviceAt, d delta) error {
+	req, err := p.request(ctx, s, at)
+	if err != nil {
+		return err
+	}
+	attachment, err := p.plugger.PlanAttach(req)
+	if err != nil {
+		return err
+	}
+	files, err := p.openTap(at, d.Complete)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if at.network {
+		d.Complete.network.Slot = proto.Uint32(attachment.Slot)
+	} else {
+		d.Complete.disk.Slot = proto.Uint32(attachment.Slot)
+	}
+	note, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if err := p.granting(attachment.Files); err != nil {
+		return err
+	}
+	faultpoint.Reach("agent.attach.planned")
+	return p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
+}
+
+// request is what a device of this run is planned with.
+func (p *plugging) request(ctx context.Context, s *specv1.VirtualMachineSpec, at deviceAt) (vmm.PlugRequest, error) {
+	lease := p.live.lease
+	info, err := p.live.vmm.Info(ctx)
+	if err != nil {
+		return vmm.PlugRequest{}, fault.Errorf(codes.FailedPrecondition, "VMM %s: %w", p.plugger.Name(), err)
+	}
+	r := vmm.PlugRequest{Manifest: &lease.Manifest, Network: at.network, Index: at.index}
+	r.PlanRequest = vmm.PlanRequest{
+		ID: p.m.Snapshot().GetId(), Spec: s, Hypervisor: lease.Manifest.Accelerator, Info: info,
+		User: &plan.User{UID: lease.UID, GID: lease.UID}, StateDir: p.m.place.StateDir(),
+		BlockDevices: place.BlockDevices(s), Seed: -1, HotplugFolders: lease.HotplugFolders,
+	}
+	for i := range s.GetNetworks() {
+		tap := -1
+		if at.network && i == at.index && s.GetNetworks()[i].GetTap() != nil {
+			tap = 0 // it alone goes with the request
+		}
+		r.Taps = append(r.Taps, tap)
+	}
+	return r, nil
+}
+
+// openTap opens what an interface of the node's needs.
+func (p *plugging) openTap(at deviceAt, device *deviceNote) ([]*os.File, error) {
+	if device.network.GetTap() == nil {
+		return nil, nil
+	}
+	f, err := p.manager.own.At(p.m.name).OpenTap(device.network, p.live.lease, at.field())
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{f}, nil
+}
+
+// granting notes what the attachment gives the run's user access to.
+func (p *plugging) granting(files []plan.File) error {
+	if p.m.keeper == nil {
+		return nil
+	}
+	return p.m.keeper.Granting(p.live.lease, files)
+}
+
+// Detach takes a device away.
+func (a *Manager) Detach(ctx context.Context, name, device string) (*nodev1.VirtualMachine, error) {
+	p, done, err := a.plug(ctx, name, lifecycle.Detach)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	d := delta{Detached: device}
+	switch found := findDevice(p.complete, device); {
+	case len(found) == 0:
+		return nil, fault.Errorf(codes.NotFound, "vm %s has no device %q: it has %s", name, device, deviceNames(p.complete))
+	case len(found) > 1:
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s has two devices %q, %s and %s: stop it, and name one of them otherwise", name, device, found[0].field(), found[1].field())
+	case p.live != nil:
+		err = p.detachLive(ctx, found[0], d)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("detaching %s from vm %s: %w", device, name, err)
+	}
+	faultpoint.Reach("agent.detach.detached")
+	if err := p.m.replug(d, p.complete); err != nil {
+		return nil, err
+	}
+	return p.m.Snapshot(), nil
+}
+
+func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
+	req, err := p.request(ctx, p.complete, at)
+	if err != nil {
+		return err
+	}
+	detachment, err := p.plugger.PlanDetach(req)
+	if err != nil {
+		return err
+	}
+	note, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	within := detachPatience
+	if p.m.State() == lifecycle.Paused {
+		within = detachPaused
+	}
+	faultpoint.Reach("agent.detach.planned")
+	return p.live.shim.Detach(ctx, shim.Detach{Detachment: detachment, Within: within, Note: note})
+}
+
+// deviceNames lists those that can be detached.
+func deviceNames(s *specv1.VirtualMachineSpec) string {
+	var names string
+	add := func(name string) {
+		if names != "" {
+			names += ", "
+		}
+		names += name
+	}
+	for _, d := range s.GetDisks() {
+		add(d.GetName())
+	}
+	for _, n := range s.GetNetworks() {
+		add(n.GetName())
+	}
+	if names == "" {
+		return "none"
+	}
+	return names
+}
+
+// replug keeps a change of the devices. One of a VM that runs has happened: that it
+// can't be written down is logged, as the shim knows of it. One that doesn't would run
+// with the complete specification that is given.
+func (m *VM) replug(d delta, complete *specv1.VirtualMachineSpec) error {
+	live := false
+	err := m.Change(func(vm *nodev1.VirtualMachine) {
+		if live = lifecycle.Live(vm.GetStatus().GetState()); live {
+			complete = vm.Status.EffectiveSpec
+		}
+		d.apply(vm.Spec, complete)
+	})
+	if err == nil {
+		err = m.persist()
+	}
+	if err != nil && live {
+		m.log.Error("keeping the record", "error", err)
+		return nil
+	}
+	return err
+}

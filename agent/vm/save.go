@@ -1,0 +1,208 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/memory"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
+	"google.golang.org/grpc/codes"
+)
+
+// Save writes a VM's memory and device state to a folder. If ctx ends before
+// the image is there, the guest goes on and the save has failed.
+func (a *Manager) Save(ctx context.Context, name string, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.VirtualMachine, *nodev1.SaveResult, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.place.CheckSave(o); err != nil {
+		return nil, nil, err
+	}
+	_, done, err := m.begin(ctx, lifecycle.Save)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	l := m.running()
+	if l == nil {
+		return nil, nil, endedMeanwhile(m)
+	}
+	if why := l.lease.Unsaveable; why != "" {
+		return nil, nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
+	}
+	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}
+	result, err := s.run(ctx, progress)
+	if err != nil {
+		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.Directory, err))
+	}
+	return m.Snapshot(), result, nil
+}
+
+// saving is one save under way.
+type saving struct {
+	manager *Manager
+	m       *VM
+	l       *live
+	options place.SaveOptions
+	before  lifecycle.State
+}
+
+func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
+	if err := s.m.become(lifecycle.Saving, "saving to "+s.options.Directory); err != nil {
+		s.back(err)
+		return nil, err
+	}
+	faultpoint.Reach("agent.save.announced")
+	manifest, err := s.manifest()
+	if err != nil {
+		s.back(err)
+		return nil, err
+	}
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.Directory, Manifest: manifest}, progress)
+	if err != nil {
+		s.back(err)
+		return nil, err
+	}
+	faultpoint.Reach("agent.save.prepared")
+	if err := s.intend(ctx, prepared); err != nil {
+		// The guest is to go on whatever has become of the caller.
+		err = errors.Join(err, s.l.shim.Abort(context.WithoutCancel(ctx)))
+		s.back(err)
+		return nil, err
+	}
+	// From here on the image may be there at any moment: a caller who goes away
+	// does not undo it.
+	ctx = context.WithoutCancel(ctx)
+	faultpoint.Reach("agent.save.intended")
+	committed, err := s.l.shim.Commit(ctx, shim.Commit{KeepRunning: s.options.KeepRunning})
+	if err != nil {
+		return nil, s.doubt(ctx, err)
+	}
+	faultpoint.Reach("agent.save.committed")
+	if err := s.settle(ctx, committed); err != nil {
+		return nil, err
+	}
+	return &nodev1.SaveResult{
+		ImageId:     prepared.ImageID,
+		MemoryBytes: prepared.MemoryBytes,
+		StateBytes:  prepared.StateBytes,
+		StoppedMs:   committed.Stopped.Milliseconds(),
+	}, nil
+}
+
+// manifest is the run's, with the specification as it is by now.
+func (s *saving) manifest() (memory.Manifest, error) {
+	m := s.l.lease.Manifest
+	now := s.m.Snapshot().GetStatus().GetEffectiveSpec()
+	if now == nil {
+		return m, nil
+	}
+	var err error
+	m.Specification, err = spec.MarshalJSON(now)
+	return m, err
+}
+
+// intend writes down which image is about to be there, so that an agent that
+// comes after this one knows where to look.
+func (s *saving) intend(ctx context.Context, p *shim.Prepared) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if s.options.KeepRunning {
+		return nil
+	}
+	return s.m.become(lifecycle.Saving, "saving to "+s.options.Directory, func(vm *nodev1.VirtualMachine) {
+		vm.Status.Image = &nodev1.ImageReference{Path: s.options.Directory, ImageId: p.ImageID}
+	})
+}
+
+// settle brings the record up to what the shim has done.
+func (s *saving) settle(ctx context.Context, c *shim.Committed) error {
+	if c.Exit == nil {
+		// Asked for: what events said of it meanwhile was part of the save.
+		s.m.note(s.actual(), "saved to "+s.options.Directory+" and kept running")
+		return nil
+	}
+	return over(ctx, s.l, nil) // the watch notes how it ended
+}
+
+// back is after a save that failed: the guest goes on as before, if it is
+// still there.
+func (s *saving) back(cause error) {
+	if s.m.State() != lifecycle.Saving {
+		return
+	}
+	state := s.before
+	var refused *shim.Error
+	if errors.As(cause, &refused) { // and has undone it
+		state = s.actual()
+	}
+	message := fmt.Sprintf("the save failed: %v", named(s.options.Directory, cause))
+	if errors.Is(cause, context.Canceled) {
+		message = fmt.Sprintf("the save to %s was given up: who asked for it has gone", s.options.Directory)
+	}
+	s.m.note(state, message, func(vm *nodev1.VirtualMachine) {
+		vm.Status.Image = nil
+	})
+}
+
+// named is an error with the folder that it is about, once.
+func named(dir string, err error) error {
+	if strings.Contains(err.Error(), dir) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", dir, err)
+}
+
+// statusPatience is how long a VMM may take to say whether its guest runs.
+const statusPatience = 10 * time.Second
+
+// actual is the state of a guest that goes on after a save: as a rule that of before, but
+// it may have stopped for a reason of its own, or not go on.
+func (s *saving) actual() lifecycle.State {
+	monitor, err := s.l.connected()
+	if err != nil {
+		return s.before
+	}
+	ctx, cancel := context.WithTimeout(s.manager.ctx, statusPatience)
+	defer cancel()
+	status, err := monitor.Status(ctx)
+	switch {
+	case err != nil:
+		return s.before
+	case status.Running:
+		return lifecycle.Running
+	}
+	return lifecycle.Paused
+}
+
+// doubt is after a commit that brought an error: a shim that answered says
+// what is so; else its end, which the watch is about to note, will tell.
+func (s *saving) doubt(ctx context.Context, err error) error {
+	var refused *shim.Error
+	if errors.As(err, &refused) {
+		s.back(err)
+		return err
+	}
+	if errOver := over(ctx, s.l, nil); errOver != nil {
+		// It still runs: if the image is there, it is about to end as saved.
+		if s.m.State() == lifecycle.Saving {
+			s.m.note(s.before, fmt.Sprintf("the shim was lost at the end of the save to %s: whether the image is there is unknown: %v", s.options.Directory, err))
+		}
+		return errors.Join(err, errOver)
+	}
+	if s.m.State() == lifecycle.Saved {
+		return fault.Errorf(codes.Unavailable, "the shim went away, but the image is there and the VM is saved: %w", err)
+	}
+	return err
+}

@@ -1,0 +1,42 @@
+package vmtest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/vmlet/vmlet/shim"
+)
+
+// Pod is what a fakeProc says of its place in a pod; guarded by its mutex.
+type Pod struct {
+	Described shim.Described
+	Deaf      bool            // to the question what it is for
+	None      bool            // it says that it is in no pod
+	Launching bool            // it says that an earlier agent's launch is under way
+	Keep      json.RawMessage // what it says to have kept; nil: what it was given
+	RunDir    string
+	StateDir  string
+	RunID     string
+
+	Launched shim.Launch
+	Refusal  string
+}
+
+func (p *Pod) welcome(w *shim.Welcome) {
+	if !p.None {
+		w.Pod = &shim.Pod{RunDir: p.RunDir, RunID: p.RunID, StateDir: p.StateDir}
+	}
+	w.Launching, w.Keep = p.Launching, p.Launched.Keep
+	if p.Keep != nil {
+		w.Keep = p.Keep
+	}
+}
+
+func (p *Pod) describe(ctx context.Context) (*shim.Described, error) {
+	if p.Deaf {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	d := p.Described
+	return &d, nil
+}

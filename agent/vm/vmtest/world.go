@@ -1,0 +1,488 @@
+// Package vmtest has a machine for tests: hosts, shims, VMMs and pods that are made up, and
+// outlive the agents on it. It knows places, but not the VMs' manager, so that the
+// manager's own tests can use it.
+package vmtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/host"
+	"github.com/vmlet/vmlet/agent/node"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/hypervisor"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// World is a machine: what outlives an agent.
+type World struct {
+	Hypervisor string // that is configured
+	T          *testing.T
+	StateDir   string
+	RunDir     string
+	BootID     string
+
+	Mu      sync.Mutex
+	NextPID int
+	Procs   map[string]*Proc  // by run folder
+	fail    map[string]error  // by step
+	Held    map[string]bool   // of the host
+	Hooks   map[string]func() // by step, called once
+	steps   []string
+	// Searched are the cgroups in which processes were to be ended, as their paths.
+	Searched []string
+	VMM      *VMM
+	Others   []vmm.Program // after vmm, in the node's order
+	OwnShims place.Shims   // nil: fakes
+	OwnHost  place.Host    // nil: a fake
+}
+
+func New(t *testing.T) *World {
+	dir := t.TempDir()
+	w := &World{
+		T: t, StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), BootID: "boot-1",
+		NextPID: 100, Procs: make(map[string]*Proc), fail: make(map[string]error), Held: make(map[string]bool),
+		Hooks: make(map[string]func()),
+	}
+	w.VMM = &VMM{W: w}
+	return w
+}
+
+// step notes that something is done, or fails as the test wants.
+func (w *World) step(name string) error {
+	w.Mu.Lock()
+	hook := w.Hooks[name]
+	delete(w.Hooks, name)
+	w.Mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	w.steps = append(w.steps, name)
+	return w.fail[name]
+}
+
+// Taken lists the steps so far.
+func (w *World) Taken() []string {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return slices.Clone(w.steps)
+}
+
+func (w *World) Hold(what string) error {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if w.Held[what] {
+		return fmt.Errorf("%s is held already", what)
+	}
+	w.Held[what] = true
+	return nil
+}
+
+func (w *World) Has(what string) bool {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return w.Held[what]
+}
+
+func (w *World) Drop(what string) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	delete(w.Held, what)
+}
+
+// Holding lists what is taken of the host, processes included.
+func (w *World) Holding() (list []string) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	for what := range w.Held {
+		list = append(list, what)
+	}
+	for dir, p := range w.Procs {
+		if p.Alive() {
+			list = append(list, "process of "+filepath.Base(dir))
+		}
+	}
+	return list
+}
+
+func (w *World) Proc(vm string) *Proc {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	return w.Procs[filepath.Join(w.RunDir, "vms", vm)]
+}
+
+// FailStep has each later step of that name fail; nil: succeed.
+func (w *World) FailStep(name string, err error) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	w.fail[name] = err
+}
+
+func (w *World) WantNothingHeld(t *testing.T) {
+	t.Helper()
+	if held := w.Holding(); len(held) > 0 {
+		t.Errorf("still held: %q", held)
+	}
+	left, err := os.ReadDir(filepath.Join(w.RunDir, "vms"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("run folders are left: %v %v", left, err)
+	}
+}
+
+func (w *World) Connections(p *Proc) int {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	return len(p.Conns)
+}
+
+// Node is a machine of which nothing is read, and whose VMM isn't asked beforehand.
+func (w *World) Node(log *slog.Logger) *node.Node {
+	w.T.Helper()
+	known, err := hypervisor.New(KVM{}, emulation.Emulation{})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	none := filepath.Join(w.StateDir, "none")
+	n, err := node.New(capabilities.Sources{Roots: sysfs.Roots{Sys: none, Proc: none, Dev: none}, ThisMachine: true, Hypervisors: known, VMMs: append([]vmm.Program{w.VMM}, w.Others...), Log: log}, w.StateDir)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return n
+}
+
+// Shims are the processes of this machine.
+func (w *World) Shims() place.Shims {
+	if w.OwnShims != nil {
+		return w.OwnShims
+	}
+	return Shims{w}
+}
+
+// Host is the rest of it.
+func (w *World) Host() place.Host {
+	if w.OwnHost != nil {
+		return w.OwnHost
+	}
+	return &Host{w: w}
+}
+
+// KVM works.
+type KVM struct{}
+
+func (KVM) Name() string        { return "kvm" }
+func (KVM) Device() string      { return "/dev/fake-kvm" }
+func (KVM) Accelerator() string { return "kvm" }
+func (KVM) VirtType() string    { return "kvm" }
+func (KVM) DependsOn() hypervisor.Dependencies {
+	return hypervisor.Dependencies{}
+}
+func (KVM) Check(context.Context) hypervisor.Status {
+	return hypervisor.Status{Level: hypervisor.Works, CPUQuirks: []string{"-quirk"}}
+}
+
+func (KVM) DeviceRequests() []hypervisor.DeviceRequest {
+	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
+}
+
+func (KVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources {
+	return hypervisor.CommonResources(f)
+}
+
+// Host keeps count of what is taken; taking twice is an error.
+type Host struct{ w *World }
+
+func (h *Host) TakeUser(vm string) (uint32, error) {
+	if err := h.w.step("user"); err != nil {
+		return 0, err
+	}
+	for uid := uint32(1000); ; uid++ {
+		if h.w.Hold(fmt.Sprint("user ", uid)) == nil {
+			return uid, nil
+		}
+	}
+}
+func (h *Host) ClaimUser(uid uint32, vm string) error {
+	_ = h.w.Hold(fmt.Sprint("user ", uid)) // the agent that was lost had it
+	return nil
+}
+func (h *Host) ReleaseUser(uid uint32, vm string) { h.w.Drop(fmt.Sprint("user ", uid)) }
+func (h *Host) PlanCgroup(vm string, _ time.Duration) host.Cgroup {
+	return host.Cgroup{Version: 2, Paths: map[string]string{"": "/vmlet/" + vm}}
+}
+func (h *Host) MakeCgroup(c host.Cgroup) error {
+	if err := h.w.step("cgroup"); err != nil {
+		return err
+	}
+	return h.w.Hold("cgroup " + c.Path())
+}
+func (h *Host) StartInCgroup(c host.Cgroup, start func(*syscall.SysProcAttr) (int, error)) (bool, error) {
+	if err := h.w.step("join"); err != nil {
+		return false, err
+	}
+	_, err := start(new(syscall.SysProcAttr))
+	return !h.w.Has("no cgroup can be joined"), err
+}
+
+// EndProcesses can't end what a test has a user keep.
+func (h *Host) EndProcesses(_ context.Context, c host.Cgroup, uid uint32) error {
+	h.w.Mu.Lock()
+	h.w.Searched = append(h.w.Searched, c.Path())
+	h.w.Mu.Unlock()
+	if h.w.Has(fmt.Sprint("process of user ", uid)) {
+		return fmt.Errorf("a process of user %d does not end", uid)
+	}
+	return nil
+}
+func (h *Host) RemoveCgroup(c host.Cgroup) error {
+	if p := h.w.Proc(filepath.Base(c.Path())); p != nil && p.Alive() {
+		return errors.New("a process is in the cgroup")
+	}
+	h.w.Drop("cgroup " + c.Path())
+	return nil
+}
+func (h *Host) GrantDevice(path string, uid uint32) (bool, error) {
+	if err := h.w.step("device"); err != nil {
+		return false, err
+	}
+	return true, h.w.Hold(fmt.Sprint("device ", path, " ", uid))
+}
+func (h *Host) RevokeDevice(path string, uid uint32) error {
+	h.w.Drop(fmt.Sprint("device ", path, " ", uid))
+	return nil
+}
+func (h *Host) RevokeFile(path, _ string, uid uint32) error {
+	h.w.Drop(fmt.Sprint("file ", path, " ", uid))
+	return nil
+}
+func (h *Host) RemoveTaps(string) error { return nil }
+func (h *Host) NoteTap(device string) (host.TapNote, error) {
+	return host.TapNote{Device: device, Owner: -1, Group: -1, Persistent: true}, h.w.step("note " + device)
+}
+func (h *Host) RestoreTap(n host.TapNote) error { return h.w.step("restore " + n.Device) }
+func (h *Host) OpenTap(r host.TapRequest) (*os.File, string, error) {
+	if err := h.w.step("tap"); err != nil {
+		return nil, "", err
+	}
+	f, err := os.Open(os.DevNull)
+	return f, "tap0", err
+}
+func (h *Host) MemoryPath(vm, id string, pageSize uint64) (string, error) {
+	return "/ram/" + vm, h.w.step("memory path")
+}
+func (h *Host) MemoryRoom() uint64 { return 1 << 40 }
+
+func (h *Host) RemoveMemory(path string) error {
+	h.w.Drop("memory " + path)
+	return nil
+}
+func (h *Host) Sweep(keep func(string) bool) (swept []string, err error) {
+	for _, what := range h.w.Holding() {
+		for _, kind := range []string{"cgroup /vmlet/", "memory /ram/"} {
+			if vm, found := strings.CutPrefix(what, kind); found && !keep(vm) {
+				h.w.Drop(what)
+				swept = append(swept, vm)
+			}
+		}
+	}
+	return swept, nil
+}
+func (h *Host) Close() error { return nil }
+
+// Proc is a shim and its VMM.
+type Proc struct {
+	W        *World
+	PID      int
+	Options  shim.StartOptions
+	Mu       sync.Mutex
+	Launched *plan.Plan
+	Paused   bool
+	Saving   *shim.Save
+	Deaf     bool // answers no connection
+	Pod      *Pod
+	Conns    []*Shim
+	Monitors []*Monitor
+	Dead     chan struct{}
+
+	Attached []string
+	Taps     int
+	Notes    []json.RawMessage
+	VCPUs    int
+	Balloon  uint64
+}
+
+func (p *Proc) Alive() bool {
+	select {
+	case <-p.Dead:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *Proc) newMonitor() (vmm.Monitor, error) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	m := &Monitor{Proc: p, Sends: make(chan vmm.Event, 16)}
+	p.Monitors = append(p.Monitors, m)
+	return m, nil
+}
+
+// End ends shim and VMM, with a word (exit.json) or without.
+func (p *Proc) End(e *shim.Exit) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	if !p.Alive() {
+		return
+	}
+	if e != nil {
+		e.RunID, e.Time = p.Options.RunID, time.Now()
+		b, err := json.Marshal(e)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(p.Options.StateDir, shim.ExitName), b, 0o600)
+		}
+		if err != nil {
+			p.W.T.Error(err)
+		}
+	}
+	for _, m := range p.Monitors {
+		m.Close()
+	}
+	if p.Launched != nil {
+		p.W.Drop("memory " + p.Launched.Memory.Path)
+		for _, what := range granting(p.Launched) {
+			if e != nil { // else it was killed, and takes back nothing
+				p.W.Drop(what)
+			}
+		}
+	}
+	close(p.Dead)
+	for _, c := range p.Conns {
+		if e != nil {
+			c.Sends <- shim.Event{Exit: e}
+		}
+		c.HangUp()
+	}
+	p.Conns = nil
+}
+
+// Shims are the processes of a world.
+type Shims struct{ w *World }
+
+func (s Shims) Start(_ context.Context, o shim.StartOptions) (place.Shim, int, error) {
+	if err := s.w.step("shim"); err != nil {
+		return nil, 0, err
+	}
+	for _, dir := range []string{o.RunDir, o.StateDir} {
+		if _, err := os.Stat(dir); err != nil {
+			s.w.T.Errorf("the shim's folder: %v", err)
+		}
+	}
+	p := s.newProc(o)
+	if err := o.Within(func(*syscall.SysProcAttr) (int, error) { return p.PID, nil }); err != nil {
+		close(p.Dead)
+		return nil, 0, err
+	}
+	return p.Connect(), p.PID, nil
+}
+
+func (s Shims) newProc(o shim.StartOptions) *Proc {
+	s.w.Mu.Lock()
+	defer s.w.Mu.Unlock()
+	if p := s.w.Procs[o.RunDir]; p != nil && p.Alive() {
+		s.w.T.Errorf("a second shim in %s", o.RunDir)
+	}
+	s.w.NextPID++
+	p := &Proc{W: s.w, PID: s.w.NextPID, Options: o, Dead: make(chan struct{})}
+	s.w.Procs[o.RunDir] = p
+	return p
+}
+
+func (p *Proc) Connect() *Shim {
+	c := &Shim{proc: p, Sends: make(chan shim.Event, 8)}
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	p.Conns = append(p.Conns, c)
+	return c
+}
+
+func (s Shims) find(runDir string) (*Proc, error) {
+	s.w.Mu.Lock()
+	defer s.w.Mu.Unlock()
+	p := s.w.Procs[runDir]
+	switch {
+	case p == nil:
+		return nil, fs.ErrNotExist
+	case !p.Alive():
+		return nil, os.ErrProcessDone
+	}
+	return p, nil
+}
+
+func (s Shims) Dial(_ context.Context, runDir string) (place.Shim, error) {
+	p, err := s.find(runDir)
+	if err != nil {
+		return nil, err
+	}
+	if p.Deaf {
+		_ = s.w.step("dial")
+		return nil, errors.New("no answer")
+	}
+	return p.Connect(), nil
+}
+
+// Conn only says which process it leads to.
+type Conn struct {
+	net.Conn
+	proc *Proc
+}
+
+func (s Shims) DialSocket(_ context.Context, runDir, name string) (net.Conn, error) {
+	p, err := s.find(runDir)
+	return &Conn{proc: p}, err
+}
+
+func (s Shims) Process(runDir string) (place.ShimProcess, error) {
+	if err := s.w.step("process"); err != nil {
+		return nil, err
+	}
+	p, err := s.find(runDir)
+	if err != nil {
+		return nil, err
+	}
+	return Process{p}, nil
+}
+
+type Process struct{ p *Proc }
+
+func (f Process) PID() int     { return f.p.PID }
+func (f Process) Alive() bool  { return f.p.Alive() }
+func (f Process) Close() error { return nil }
+func (f Process) Kill() error  { f.p.End(nil); return nil }
+func (f Process) Wait(ctx context.Context) error {
+	select {
+	case <-f.p.Dead:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

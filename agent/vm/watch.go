@@ -1,0 +1,315 @@
+package vm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+const (
+	// monitorPatience is how long a VMM may take to answer a new connection.
+	monitorPatience = 10 * time.Second
+	// maxEventName and maxEventData bound, in bytes, what is kept of a VMM's
+	// event: QEMU's have less, and one of a VMM that was taken over may have
+	// as much as a message of its monitor.
+	maxEventName = 64
+	maxEventData = 4 << 10
+)
+
+// watch follows a running VM until it has ended or the agent ends.
+func (a *Manager) watch(m *VM, l *live) {
+	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one was told
+		l.setDamaged(why)
+		m.moved(lifecycle.Paused, lifecycle.Paused, why)
+	}
+	a.watches.Go(func() {
+		monitor, _ := l.connected()
+		w := &watcher{manager: a, m: m, l: l, pace: newPace()}
+		w.listen(monitor)
+		if monitor == nil && l.vmm != nil {
+			w.again = time.After(silenceFirst)
+		}
+		w.run()
+	})
+}
+
+type watcher struct {
+	manager *Manager
+	m       *VM
+	l       *live
+	events  <-chan vmm.Event // nil: no monitor
+	pace    *pace
+	// held and again fire when the next event may be taken, and a monitor that was
+	// lost be connected; nil: nothing is waited for.
+	held, again <-chan time.Time
+	// failures is how often in a row the monitor could not be connected; of that the VM's
+	// message is remarked, and before was.
+	failures         int
+	remarked, before string
+	// lost is why the monitor was lost; nil: not known.
+	lost error
+}
+
+func (w *watcher) listen(monitor vmm.Monitor) {
+	w.events = nil
+	if monitor != nil {
+		w.events = monitor.Events()
+	}
+}
+
+func (w *watcher) run() {
+	fromShim := w.l.shim.Events()
+	for {
+		events := w.events
+		if w.held != nil {
+			events = nil
+		}
+		select {
+		case <-w.manager.ctx.Done():
+			w.leave()
+			return
+		case e, ok := <-fromShim:
+			if w.manager.ctx.Err() != nil {
+				w.leave()
+				return
+			}
+			if !ok {
+				w.manager.lostShim(w.m, w.l)
+				return
+			}
+			if w.shimEvent(e) {
+				return
+			}
+		case e, ok := <-events:
+			if !ok {
+				w.lostMonitor()
+				continue
+			}
+			w.held = turn(w.pace.events)
+			w.monitorEvent(e)
+		case <-w.held:
+			w.held = nil
+		case <-w.again:
+			w.again = nil
+			w.reconnect()
+		}
+	}
+}
+
+// leave closes the agent's connections; the VM goes on.
+func (w *watcher) leave() {
+	w.l.swap(nil)
+	w.l.shim.Close()
+}
+
+// stopDamaged pauses a guest that was resumed when its shim had paused it, and had not
+// told yet of the damage.
+func (w *watcher) stopDamaged() {
+	monitor, err := w.l.connected()
+	if err != nil {
+		return // nobody has resumed it
+	}
+	ctx, cancel := context.WithTimeout(w.manager.ctx, statusPatience)
+	defer cancel()
+	if err := monitor.Pause(ctx); err != nil {
+		w.m.log.Error("pause a guest whose image is damaged", "error", err)
+	}
+}
+
+// shimEvent reports whether it was the last.
+func (w *watcher) shimEvent(e shim.Event) (last bool) {
+	if e.Damaged != "" && w.l.damaged() == "" { // once is enough: a pod's shim may say it as often as it likes
+		e.Damaged = fault.Clip(e.Damaged, fault.MaxMessage)
+		w.l.setDamaged(e.Damaged)
+		w.stopDamaged()
+		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
+		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged)
+		// The VMM may have said before that it is paused, but not why.
+		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
+		w.m.Publish(&nodev1.Event{Type: "image-damaged", Message: e.Damaged})
+	}
+	if e.Note != nil {
+		w.replugged(e.Note)
+	}
+	if e.Exit != nil {
+		w.manager.ended(w.m, w.l, e.Exit)
+	}
+	return e.Exit != nil
+}
+
+// replugged is of a device that the guest has let go after all, or of one that has come or
+// gone for an agent that was lost meanwhile.
+func (w *watcher) replugged(note []byte) {
+	d, err := readDelta(note)
+	if err == nil {
+		err = w.m.place.Refuses(lifecycle.Detach) // nobody has asked a pod's shim to
+	}
+	if err == nil {
+		err = w.m.replug(d, nil)
+	}
+	if err != nil {
+		w.m.log.Error("a device has come or gone", "error", err)
+		return
+	}
+	if d.Detached == "" {
+		w.m.Publish(&nodev1.Event{Type: "attached", Message: fmt.Sprintf("%s was attached for an agent that was lost meanwhile", d.Attached.name())})
+		return
+	}
+	w.m.Publish(&nodev1.Event{Type: "detached", Message: fmt.Sprintf("the guest has let go of %s after all", d.Detached)})
+}
+
+// lostMonitor connects it again, at once unless that was often. It is no fault yet: most
+// monitors are lost because the VMM ends.
+func (w *watcher) lostMonitor() {
+	if monitor, err := w.l.connected(); err == nil {
+		if lost, is := monitor.(interface{ Err() error }); is {
+			w.lost = lost.Err()
+		}
+	}
+	w.l.swap(nil)
+	w.events = nil
+	if w.again = turn(w.pace.connects); w.again == nil {
+		w.reconnect()
+	}
+}
+
+// reconnect connects a monitor that was lost anew, and later again if that fails. If the
+// VMM has ended its socket is gone, so that this fails at once, and the shim is about to
+// say so.
+func (w *watcher) reconnect() {
+	ctx, cancel := context.WithTimeout(w.manager.ctx, monitorPatience)
+	defer cancel()
+	monitor, err := w.l.vmm.Connect(ctx, w.l.dial)
+	if err != nil {
+		w.m.log.Debug("the VMM's monitor is gone", "error", err)
+		w.again = time.After(min(silenceFirst<<min(w.failures, 10), silenceLast))
+		if w.failures++; w.failures > 1 { // it has not ended
+			w.complain("VMM monitor lost", "error", cmp.Or(w.lost, err))
+			w.remark(err)
+		}
+		return
+	}
+	w.l.swap(monitor)
+	w.listen(monitor)
+	w.unremark()
+	w.m.log.Warn("VMM monitor was lost and is connected again: events may be missing", "error", w.lost)
+	w.resync()
+}
+
+func (w *watcher) monitorEvent(e vmm.Event) {
+	if e.Dropped > 0 {
+		w.complain("events of the VMM were dropped", "count", e.Dropped)
+		defer w.resync()
+	}
+	switch e.Change {
+	case vmm.ChangePaused:
+		w.heard(lifecycle.Running)
+	case vmm.ChangeResumed:
+		w.heard(lifecycle.Paused)
+	case vmm.ChangePanicked:
+		w.panicked()
+	case vmm.ChangeReset:
+		w.guest(func(g *nodev1.GuestStatus) { g.Panicked = false })
+	case vmm.ChangeAgentConnected:
+		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = true })
+	case vmm.ChangeAgentDisconnected:
+		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = false })
+	}
+	if len(e.Name) > maxEventName || len(e.Data) > maxEventData {
+		w.complain("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
+		e.Name, e.Data = e.Name[:min(len(e.Name), maxEventName)], nil
+	}
+	w.m.Publish(&nodev1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
+}
+
+// heard is told that the guest is in that state no more. It may have been long ago, and
+// have been undone since: so the VMM is asked.
+func (w *watcher) heard(before lifecycle.State) {
+	if w.m.State() == before {
+		w.resync()
+	}
+}
+
+// guest notes what the guest has reported. It is worth no write of its own: an
+// agent that comes back asks again.
+func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
+	_ = w.m.Change(func(vm *nodev1.VirtualMachine) {
+		if vm.Status.Guest == nil {
+			vm.Status.Guest = new(nodev1.GuestStatus)
+		}
+		set(vm.Status.Guest)
+	})
+}
+
+// lostShim is called when the connection to a shim ended without an exit.
+func (a *Manager) lostShim(m *VM, l *live) {
+	process, err := place.RunningShim(m.place.Process())
+	if err != nil {
+		a.giveUp(m, l, &unseen{m.place.Process}, err)
+		return
+	}
+	if process != nil {
+		err := a.again(m, l, process)
+		if err != nil && process.Alive() {
+			a.giveUp(m, l, process, err)
+			return
+		}
+		process.Close()
+		if err == nil {
+			return
+		}
+	}
+	a.ended(m, l, a.exitOf(m, l.lease.RunID))
+}
+
+// again connects to a shim that has dropped the connection and still runs.
+func (a *Manager) again(m *VM, l *live, process place.ShimProcess) error {
+	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
+	defer cancel()
+	conn, err := m.place.Dial(ctx)
+	if err != nil {
+		// It may be ending just now, which closes the connection first.
+		if process.Wait(ctx) == nil {
+			return os.ErrProcessDone
+		}
+		return err
+	}
+	m.log.Warn("the connection to the shim was lost and is there again")
+	if err := m.Change(func(vm *nodev1.VirtualMachine) { m.replay(vm, conn.Welcome().Notes) }); err != nil {
+		m.log.Error("keeping the record", "error", err)
+	}
+	monitor, _ := l.connected()
+	next := newLive(l.lease, conn, l.vmm, l.dial, monitor)
+	m.mu.Lock()
+	m.live = next
+	m.mu.Unlock()
+	close(l.over) // for those who waited: they look at the state
+	a.watch(m, next)
+	return nil
+}
+
+// exitOf reads how a run ended, as its shim wrote it down. A shim that was
+// killed just after a commit has written nothing, but the image is there.
+func (a *Manager) exitOf(m *VM, run string) *shim.Exit {
+	exit, err := shim.ReadExit(m.place.StateDir())
+	if err == nil && exit.RunID == run {
+		return exit
+	}
+	if intent := m.Snapshot().GetStatus().GetImage(); intent != nil && m.keeper != nil && m.keeper.HasImage(intent) {
+		return &shim.Exit{
+			Reason: shim.ReasonSaved, Time: time.Now(), RunID: run,
+			ImageDirectory: intent.GetPath(), ImageID: intent.GetImageId(),
+		}
+	}
+	return &shim.Exit{Reason: shim.ReasonCrashed, Time: time.Now(), RunID: run, LastWords: "the VM's shim ended without a word: was it killed?"}
+}
