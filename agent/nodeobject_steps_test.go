@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/cluster"
 	corev1 "k8s.io/api/core/v1"
 )
 
 func (n *kubeNode) testLabels(t *testing.T) {
-	n.untilLabel(t, nodeobject.LabelSchedulable, "true")
+	n.untilLabel(t, contract.LabelSchedulable, "true")
 	doc, err := n.source.node.Keeper.Document(n.ctx)
 	check(t, err)
 	derived, err := n.source.node.Labels.Of(doc)
@@ -29,8 +30,8 @@ func (n *kubeNode) testLabels(t *testing.T) {
 	if node.Labels[foreignLabel] != "1" || node.Labels[corev1.LabelHostname] != cluster.NodeName {
 		t.Error("labels of others are gone")
 	}
-	if node.Labels[nodeobject.LabelCPUManager] != "false" || node.Annotations[nodeobject.AnnotationHeartbeat] == "" {
-		t.Errorf("cpumanager %q, annotations %v", node.Labels[nodeobject.LabelCPUManager], node.Annotations)
+	if node.Labels[contract.LabelCPUManager] != "false" || node.Annotations[contract.AnnotationHeartbeat] == "" {
+		t.Errorf("cpumanager %q, annotations %v", node.Labels[contract.LabelCPUManager], node.Annotations)
 	}
 	t.Logf("%d labels, %d writes", len(derived.GetLabels())+2, n.writes(t))
 	if n.writes(t) > 2 { // what the kubelet's file says may come a moment later
@@ -81,7 +82,7 @@ func (n *kubeNode) testChange(t *testing.T) {
 	before := n.writes(t)
 	for i, step := range []struct{ policy, label string }{{"static", "true"}, {"none", "false"}} {
 		n.managed(t, step.policy)
-		n.untilLabel(t, nodeobject.LabelCPUManager, step.label)
+		n.untilLabel(t, contract.LabelCPUManager, step.label)
 		n.settle(t, 3)
 		if got := n.writes(t) - before; got != i+1 {
 			t.Errorf("%d writes for %d changes", got, i+1)
@@ -111,7 +112,7 @@ func (n *kubeNode) testConflict(t *testing.T) {
 }
 
 func (n *kubeNode) testSkip(t *testing.T) {
-	for _, annotation := range []string{nodeobject.AnnotationSkipLabels, nodeobject.AnnotationSkip} {
+	for _, annotation := range []string{contract.AnnotationSkipLabels, contract.AnnotationSkip} {
 		value := n.object(t).Labels[ownLabel]
 		n.kubectl(t, "annotate", "node", cluster.NodeName, annotation+"=true")
 		n.until(t, annotation, func() bool { return n.publisher.Outcomes().Skipped })
@@ -196,7 +197,7 @@ func (n *kubeNode) testAPIServerAway(t *testing.T) {
 	n.managed(t, "static")
 	n.until(t, "a write has failed", func() bool { return n.publisher.Outcomes().LastError != "" })
 	check(t, n.StartComponent(n.ctx, cluster.APIServer))
-	n.untilLabel(t, nodeobject.LabelCPUManager, "true")
+	n.untilLabel(t, contract.LabelCPUManager, "true")
 	n.settle(t, 5)
 	if got := n.publisher.Outcomes().Applies - before; got != 1 {
 		t.Errorf("%d writes for one change", got)
@@ -222,7 +223,7 @@ func (n *kubeNode) testMadeAnew(t *testing.T) {
 	n.managed(t, "static")
 	n.until(t, "a write is refused", func() bool { return strings.Contains(n.publisher.Outcomes().LastError, "Unauthorized") })
 	check(t, os.WriteFile(file, []byte(n.token(t, cluster.NodeName)), 0o600))
-	n.untilLabel(t, nodeobject.LabelCPUManager, "true")
+	n.untilLabel(t, contract.LabelCPUManager, "true")
 	n.untilLabel(t, ownLabel, value)
 	n.settle(t, 3)
 }
@@ -236,7 +237,7 @@ func (n *kubeNode) testThrashing(t *testing.T) {
 		})
 	}
 	n.untilEvent(t, "VmletPaused")
-	n.until(t, "the pause is written", func() bool { return n.object(t).Annotations[nodeobject.AnnotationPaused] != "" })
+	n.until(t, "the pause is written", func() bool { return n.object(t).Annotations[contract.AnnotationPaused] != "" })
 	before := n.writes(t)
 	n.label(t, kubevirtLabel, "")
 	n.managed(t, "none")
@@ -247,8 +248,8 @@ func (n *kubeNode) testThrashing(t *testing.T) {
 	if o := n.publisher.Outcomes(); o.Throttled < 3 || o.Pauses != 1 {
 		t.Errorf("%+v", o)
 	}
-	n.kubectl(t, "annotate", "node", cluster.NodeName, nodeobject.AnnotationPaused+"-")
-	n.untilLabel(t, nodeobject.LabelCPUManager, "false")
+	n.kubectl(t, "annotate", "node", cluster.NodeName, contract.AnnotationPaused+"-")
+	n.untilLabel(t, contract.LabelCPUManager, "false")
 	node := n.object(t)
 	if node.Labels[ownLabel] == "" || node.Labels[kubevirtLabel] == "" || node.Labels[foreignLabel] != "1" {
 		t.Errorf("labels %v", node.Labels)
@@ -367,7 +368,7 @@ func (n *kubeNode) testUninstall(t *testing.T) {
 			t.Errorf("%s is left", key)
 		}
 	}
-	if node.Labels[foreignLabel] != "1" || node.Annotations[nodeobject.AnnotationHeartbeat] != "" {
+	if node.Labels[foreignLabel] != "1" || node.Annotations[contract.AnnotationHeartbeat] != "" {
 		t.Errorf("labels %v, annotations %v", node.Labels, node.Annotations)
 	}
 }

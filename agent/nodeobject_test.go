@@ -10,8 +10,8 @@ import (
 
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/agent/node"
-	"github.com/vmlet/vmlet/agent/nodeobject"
 	"github.com/vmlet/vmlet/capabilities/labels"
+	"github.com/vmlet/vmlet/contract"
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 	"github.com/vmlet/vmlet/test/suites"
 )
@@ -80,7 +80,7 @@ func TestLabelsForNFD(t *testing.T) {
 	defer func() { cancel(); <-done }()
 	for over := suites.After(t, patience); ; time.Sleep(10 * time.Millisecond) {
 		got, err := labels.ReadNFD(path)
-		if err == nil && got[nodeobject.LabelSchedulable] != "" && strings.Trim(got["node.vmlet.io/numa-nodes"], "0123456789") == "" {
+		if err == nil && got[contract.LabelSchedulable] != "" && strings.Trim(got["node.vmlet.io/numa-nodes"], "0123456789") == "" {
 			return
 		}
 		select {

@@ -8,15 +8,3 @@
 // should be. What is to be written is decided from what was last seen of the Node
 // alone, see makePlan. docs/node-object.md is for its users.
 package nodeobject
-
-import "github.com/vmlet/vmlet/contract"
-
-// Labels and annotations of a running agent, beside those of package labels.
-const (
-	LabelSchedulable     = contract.LabelSchedulable
-	LabelCPUManager      = contract.LabelCPUManager
-	AnnotationHeartbeat  = contract.AnnotationHeartbeat
-	AnnotationSkipLabels = contract.AnnotationSkipLabels
-	AnnotationSkip       = contract.AnnotationSkip
-	AnnotationPaused     = contract.AnnotationPaused
-)

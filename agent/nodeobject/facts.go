@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // ErrNoFacts is returned by a Source that has no facts yet.
@@ -39,7 +41,7 @@ func (f Facts) fields() (known map[field]string, unknown map[field]bool) {
 	for key, value := range f.Labels {
 		known[label(key)] = value
 	}
-	for key, state := range map[string]*bool{LabelSchedulable: f.Schedulable, LabelCPUManager: f.CPUManager} {
+	for key, state := range map[string]*bool{contract.LabelSchedulable: f.Schedulable, contract.LabelCPUManager: f.CPUManager} {
 		if state == nil {
 			unknown[label(key)] = true
 		} else {

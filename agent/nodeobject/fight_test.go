@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vmlet/vmlet/contract"
 )
 
 // TestFights: somebody takes a label away again and again. The Node is written seldom,
@@ -16,7 +18,7 @@ import (
 // somebody has taken the annotation away.
 func TestFights(t *testing.T) {
 	t.Parallel()
-	own, paused := label("node.vmlet.io/vmm"), annotation(AnnotationPaused)
+	own, paused := label("node.vmlet.io/vmm"), annotation(contract.AnnotationPaused)
 	takes := func(n *fakeNode) { n.set("other", own, "") }
 	for name, c := range map[string]struct {
 		each  time.Duration

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/capabilities/labels"
+	"github.com/vmlet/vmlet/contract"
 )
 
 func put(t *testing.T, path, text string) {
@@ -113,7 +114,7 @@ func TestWriteFile(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"node.vmlet.io/vmm": "qemu", LabelSchedulable: "true", LabelCPUManager: "false"}
+	want := map[string]string{"node.vmlet.io/vmm": "qemu", contract.LabelSchedulable: "true", contract.LabelCPUManager: "false"}
 	expect := func() os.FileInfo {
 		t.Helper()
 		if err := writeFile(t.Context(), cfg); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/contract"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -178,7 +179,7 @@ func fieldsOf(e metav1.ManagedFieldsEntry) []field {
 
 // isHealth: a field says something of a running agent, not of the machine.
 func isHealth(f field) bool {
-	return f.kind == annotationField || f.key == LabelSchedulable || f.key == LabelCPUManager
+	return f.kind == annotationField || f.key == contract.LabelSchedulable || f.key == contract.LabelCPUManager
 }
 
 // isKubeVirt: a field is one of KubeVirt's families, which a virt-handler writes.

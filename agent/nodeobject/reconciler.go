@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/agent/kube"
+	"github.com/vmlet/vmlet/contract"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -96,21 +97,21 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 
 // leaveAlone reports whether nothing at all is to be written, and says so.
 func (r *reconciler) leaveAlone() bool {
-	_, skip := r.node.Annotations[AnnotationSkip]
-	_, paused := r.node.Annotations[AnnotationPaused]
-	_, skipLabels := r.node.Annotations[AnnotationSkipLabels]
+	_, skip := r.node.Annotations[contract.AnnotationSkip]
+	_, paused := r.node.Annotations[contract.AnnotationPaused]
+	_, skipLabels := r.node.Annotations[contract.AnnotationSkipLabels]
 	skipLabels = skipLabels && !r.takenOver()
 	r.counters.update(func(o *Outcomes) { o.Skipped, o.Paused = skip || skipLabels, paused || r.pausing })
 	r.reportSkipping(skip, skipLabels)
 	switch {
 	case paused && !r.paused:
-		r.log.Warn("the Node is left as it is until its annotation is taken away", "annotation", AnnotationPaused)
+		r.log.Warn("the Node is left as it is until its annotation is taken away", "annotation", contract.AnnotationPaused)
 		r.paused, r.pausing = true, false
 		r.retry.reset()
 	case !paused && r.paused:
 		r.paused = false
 		r.budget.reset()
-		r.report("paused", corev1.EventTypeNormal, "VmletResumed", "labels are written again: the annotation "+AnnotationPaused+" was taken away")
+		r.report("paused", corev1.EventTypeNormal, "VmletResumed", "labels are written again: the annotation "+contract.AnnotationPaused+" was taken away")
 	}
 	return skip || paused
 }
@@ -124,27 +125,27 @@ func (r *reconciler) pause(p plan) {
 	r.pausing = true
 	r.report("paused", corev1.EventTypeWarning, "VmletPaused", fmt.Sprintf(
 		"something else changes back what vmlet writes to this Node (%s): it is left as it is. Find out who does it (kubectl get node %s -o yaml --show-managed-fields), then take the annotation %s away",
-		names(p.changes), r.node.Name, AnnotationPaused))
+		names(p.changes), r.node.Name, contract.AnnotationPaused))
 }
 
 // wish is what the Node should have now.
 func (r *reconciler) wish() wish {
 	if r.pausing {
 		since := r.now().UTC().Format(time.RFC3339)
-		if at, there := r.node.Annotations[AnnotationPaused]; there {
+		if at, there := r.node.Annotations[contract.AnnotationPaused]; there {
 			since = at
 		}
-		pausedField := annotation(AnnotationPaused)
+		pausedField := annotation(contract.AnnotationPaused)
 		return wish{fields: map[field]string{pausedField: since}, frozen: func(f field) bool { return f != pausedField }}
 	}
 	known, unknown := r.facts.fields()
-	_, skipLabels := r.node.Annotations[AnnotationSkipLabels]
+	_, skipLabels := r.node.Annotations[contract.AnnotationSkipLabels]
 	skipLabels = skipLabels && !r.takenOver()
 	w := wish{fields: known, contested: r.isContested, frozen: func(f field) bool {
 		return unknown[f] || skipLabels && !isHealth(f) || r.standing.Aside && isKubeVirt(f)
 	}}
 	if r.heartbeat {
-		w.carried = map[field]string{annotation(AnnotationHeartbeat): r.now().UTC().Format(time.RFC3339)}
+		w.carried = map[field]string{annotation(contract.AnnotationHeartbeat): r.now().UTC().Format(time.RFC3339)}
 	}
 	return w
 }

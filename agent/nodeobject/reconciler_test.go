@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -14,7 +15,7 @@ import (
 // base is what the bench's facts give.
 func base(more map[string]string) map[string]string {
 	all := map[string]string{
-		"node.vmlet.io/vmm": "qemu", "kubevirt.io/realtime": "true", LabelSchedulable: "true", LabelCPUManager: "false",
+		"node.vmlet.io/vmm": "qemu", "kubevirt.io/realtime": "true", contract.LabelSchedulable: "true", contract.LabelCPUManager: "false",
 	}
 	maps.Copy(all, more)
 	maps.DeleteFunc(all, func(_, v string) bool { return v == "" })
@@ -29,7 +30,7 @@ func TestAppliesOnceAndOnlyOurs(t *testing.T) {
 	b.wrote(t, 1)
 	// Nothing has changed, though the heartbeat would be another by now; others
 	// change what is theirs.
-	beat := b.node.values[annotation(AnnotationHeartbeat)]
+	beat := b.node.values[annotation(contract.AnnotationHeartbeat)]
 	for i := range 1000 {
 		b.clock = b.clock.Add(time.Minute)
 		b.node.set("somebody", annotation("example.org/a"), time.Duration(i+1).String())
@@ -41,7 +42,7 @@ func TestAppliesOnceAndOnlyOurs(t *testing.T) {
 	b.look()
 	b.wants(t, base(map[string]string{"kubernetes.io/hostname": "n1", "node.vmlet.io/vmm": "cloud-hypervisor", "kubevirt.io/realtime": ""}))
 	b.wrote(t, 1)
-	if now := b.node.values[annotation(AnnotationHeartbeat)]; now == beat || now == "" {
+	if now := b.node.values[annotation(contract.AnnotationHeartbeat)]; now == beat || now == "" {
 		t.Errorf("the heartbeat %q did not go with the change", now)
 	}
 	if o := b.counters.get(); o.Applies != 2 || o.Labels != 3 || o.LastError != "" || o.NoChanges < 1000 {
@@ -54,7 +55,7 @@ func TestUnknown(t *testing.T) {
 	b := newBench(t)
 	b.facts.CPUManager = nil
 	b.look()
-	b.wants(t, base(map[string]string{LabelCPUManager: ""}))
+	b.wants(t, base(map[string]string{contract.LabelCPUManager: ""}))
 	b.facts = facts(b.facts.Labels)
 	b.look()
 	b.facts.CPUManager, b.facts.Schedulable = nil, nil
@@ -158,7 +159,7 @@ func TestThrashing(t *testing.T) {
 	if got := strings.Count(strings.Join(b.told, " "), "VmletPaused"); got != 1 {
 		t.Errorf("told of the pause %d times: %v", got, b.told)
 	}
-	if b.node.values[annotation(AnnotationPaused)] == "" {
+	if b.node.values[annotation(contract.AnnotationPaused)] == "" {
 		t.Fatal("no annotation")
 	}
 	if b.node.values[label("kubevirt.io/realtime")] != "true" {
@@ -173,9 +174,9 @@ func TestThrashing(t *testing.T) {
 	next.look()
 	b.wrote(t, 0)
 	// The annotation is taken away.
-	b.node.set("kubectl", annotation(AnnotationPaused), "")
+	b.node.set("kubectl", annotation(contract.AnnotationPaused), "")
 	b.look()
-	b.wants(t, map[string]string{"node.vmlet.io/vmm": "x", LabelSchedulable: "true", LabelCPUManager: "false"})
+	b.wants(t, map[string]string{"node.vmlet.io/vmm": "x", contract.LabelSchedulable: "true", contract.LabelCPUManager: "false"})
 	if !slices.Contains(b.told, "VmletResumed") || b.counters.get().Paused {
 		t.Errorf("%v, %+v", b.told, b.counters.get())
 	}
@@ -184,23 +185,23 @@ func TestThrashing(t *testing.T) {
 func TestSkip(t *testing.T) {
 	b := newBench(t)
 	b.look()
-	b.node.set("kubectl", annotation(AnnotationSkipLabels), "true")
+	b.node.set("kubectl", annotation(contract.AnnotationSkipLabels), "true")
 	b.facts = facts(map[string]string{"node.vmlet.io/vmm": "x"})
 	no := false
 	b.facts.Schedulable = &no
 	b.look()
 	// As with KubeVirt's: labels stay, whether VMs can be started goes on.
-	b.wants(t, base(map[string]string{LabelSchedulable: "false"}))
-	b.node.set("kubectl", annotation(AnnotationSkip), "")
-	b.node.set("kubectl", annotation(AnnotationSkip), "yes")
+	b.wants(t, base(map[string]string{contract.LabelSchedulable: "false"}))
+	b.node.set("kubectl", annotation(contract.AnnotationSkip), "")
+	b.node.set("kubectl", annotation(contract.AnnotationSkip), "yes")
 	b.facts.Schedulable = facts(nil).Schedulable
 	b.node.writes = 0
 	b.look()
 	b.wrote(t, 0)
-	b.node.set("kubectl", annotation(AnnotationSkip), "")
-	b.node.set("kubectl", annotation(AnnotationSkipLabels), "")
+	b.node.set("kubectl", annotation(contract.AnnotationSkip), "")
+	b.node.set("kubectl", annotation(contract.AnnotationSkipLabels), "")
 	b.look()
-	b.wants(t, map[string]string{"node.vmlet.io/vmm": "x", LabelSchedulable: "true", LabelCPUManager: "false"})
+	b.wants(t, map[string]string{"node.vmlet.io/vmm": "x", contract.LabelSchedulable: "true", contract.LabelCPUManager: "false"})
 	for _, reason := range []string{"VmletSkipsLabels", "VmletSkips", "VmletSkipsNoMore", "VmletNotSchedulable", "VmletSchedulable"} {
 		if !slices.Contains(b.told, reason) {
 			t.Errorf("%s not told: %v", reason, b.told)
@@ -208,7 +209,7 @@ func TestSkip(t *testing.T) {
 	}
 	// Beside a virt-handler that is taken over from, KubeVirt's annotation is
 	// what keeps that one away, not us.
-	b.node.set("kubectl", annotation(AnnotationSkipLabels), "true")
+	b.node.set("kubectl", annotation(contract.AnnotationSkipLabels), "true")
 	b.standing = Standing{Known: true, Sure: true, Reason: "its pod runs"}
 	b.facts = facts(map[string]string{"node.vmlet.io/vmm": "y"})
 	b.look()
@@ -223,11 +224,11 @@ func TestStandsAside(t *testing.T) {
 	b.standing = Standing{Known: true, Sure: true, Aside: true, Reason: "its pod runs"}
 	// virt-handler writes what it thinks; ours are left, and not put back.
 	b.node.set("virt-handler", label("kubevirt.io/realtime"), "")
-	b.node.set("virt-handler", label(LabelSchedulable), "false")
+	b.node.set("virt-handler", label(contract.LabelSchedulable), "false")
 	b.facts = facts(map[string]string{"node.vmlet.io/vmm": "x", "kubevirt.io/realtime": "true"})
 	b.node.writes = 0
 	b.look()
-	b.wants(t, base(map[string]string{"node.vmlet.io/vmm": "x", "kubevirt.io/realtime": "", LabelSchedulable: "false"}))
+	b.wants(t, base(map[string]string{"node.vmlet.io/vmm": "x", "kubevirt.io/realtime": "", contract.LabelSchedulable: "false"}))
 	b.wrote(t, 1) // vmlet's own label
 	b.look()
 	b.wrote(t, 0)
@@ -237,7 +238,7 @@ func TestStandsAside(t *testing.T) {
 	// It goes, and leaves a label behind that is still its own: that is said.
 	b.standing = Standing{Known: true, Sure: true}
 	b.look()
-	b.wants(t, base(map[string]string{"node.vmlet.io/vmm": "x", LabelSchedulable: "false"}))
+	b.wants(t, base(map[string]string{"node.vmlet.io/vmm": "x", contract.LabelSchedulable: "false"}))
 	if want := []string{"VmletStandsAside", "VmletTakesUp", "VmletConflict"}; !slices.Equal(b.told, want) {
 		t.Errorf("told %v, want %v", b.told, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -34,8 +35,8 @@ type Outcomes struct {
 	LeaseRenewals, LeaseErrors uint64
 	// Labels is how many labels of the Node are ours.
 	Labels int
-	// Paused: by the annotation AnnotationPaused. Skipped: by AnnotationSkip, or
-	// as far as labels go by AnnotationSkipLabels. Aside: for a virt-handler.
+	// Paused: by the annotation contract.AnnotationPaused. Skipped: by contract.AnnotationSkip, or
+	// as far as labels go by contract.AnnotationSkipLabels. Aside: for a virt-handler.
 	Paused, Skipped, Aside bool
 }
 
@@ -117,9 +118,9 @@ func (r *reconciler) reportStanding() {
 func (r *reconciler) reportSkipping(all, labels bool) {
 	switch {
 	case all:
-		r.report("skip", corev1.EventTypeNormal, "VmletSkips", "the annotation "+AnnotationSkip+" is there: vmlet leaves this Node as it is, with the labels that it has")
+		r.report("skip", corev1.EventTypeNormal, "VmletSkips", "the annotation "+contract.AnnotationSkip+" is there: vmlet leaves this Node as it is, with the labels that it has")
 	case labels:
-		r.report("skip", corev1.EventTypeNormal, "VmletSkipsLabels", "the annotation "+AnnotationSkipLabels+" is there: vmlet leaves the labels of what the machine can do as they are")
+		r.report("skip", corev1.EventTypeNormal, "VmletSkipsLabels", "the annotation "+contract.AnnotationSkipLabels+" is there: vmlet leaves the labels of what the machine can do as they are")
 	case r.clear("skip"):
 		r.event(corev1.EventTypeNormal, "VmletSkipsNoMore", "vmlet writes the labels of this Node again")
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -174,10 +175,10 @@ func heartbeatOf(node *object) time.Time {
 	if node == nil {
 		return time.Time{}
 	}
-	if !slices.Contains(owners(node.ManagedFields).others[annotation(AnnotationHeartbeat)], virtHandler) {
+	if !slices.Contains(owners(node.ManagedFields).others[annotation(contract.AnnotationHeartbeat)], virtHandler) {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339, node.Annotations[AnnotationHeartbeat])
+	at, err := time.Parse(time.RFC3339, node.Annotations[contract.AnnotationHeartbeat])
 	if err != nil {
 		return time.Time{}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -30,7 +31,7 @@ func daemonPod(namespace, owner string) *object {
 // beaten is a Node with a heartbeat that some manager wrote some time ago.
 func beaten(manager string, ago time.Duration) *object {
 	n := newFakeNode()
-	n.set(manager, annotation(AnnotationHeartbeat), neighbourTime.Add(-ago).Format(time.RFC3339))
+	n.set(manager, annotation(contract.AnnotationHeartbeat), neighbourTime.Add(-ago).Format(time.RFC3339))
 	return n.object()
 }
 
@@ -44,7 +45,7 @@ func TestJudge(t *testing.T) {
 	}
 	quiet := newFakeNode().object()
 	nonsense := newFakeNode()
-	nonsense.set(virtHandler, annotation(AnnotationHeartbeat), "soon")
+	nonsense.set(virtHandler, annotation(contract.AnnotationHeartbeat), "soon")
 	for name, c := range map[string]struct {
 		pods        objects
 		node        *object

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/vmlet/vmlet/contract"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,8 +75,8 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 			Resources: corev1.ResourceRequirements{Limits: c.Resources.Limits},
 		}
 		for _, m := range c.VolumeMounts {
-			if m.Name == VolumeName {
-				slim[i].VolumeMounts = []corev1.VolumeMount{{Name: VolumeName}}
+			if m.Name == contract.VolumeName {
+				slim[i].VolumeMounts = []corev1.VolumeMount{{Name: contract.VolumeName}}
 			}
 		}
 	}
@@ -174,7 +175,7 @@ func mounting(pod *corev1.Pod) *corev1.Container {
 	var found []*corev1.Container
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
-			if slices.ContainsFunc(containers[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == VolumeName }) {
+			if slices.ContainsFunc(containers[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == contract.VolumeName }) {
 				found = append(found, &containers[i])
 			}
 		}

@@ -5,9 +5,3 @@
 // Whatever a pod can write is the pod's word only. Whose it is, is said by the
 // kubelet's folders, the kernel (a socket's peer, its cgroup) and the API server.
 package pods
-
-import "github.com/vmlet/vmlet/contract"
-
-// VolumeName is the name of a pod's volume in which its shim announces itself: an
-// emptyDir with medium Memory.
-const VolumeName = contract.VolumeName

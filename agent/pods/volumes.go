@@ -13,11 +13,12 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/vmlet/vmlet/contract"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Volume is a pod's volume VolumeName, as this node has it mounted.
+// Volume is a pod's volume contract.VolumeName, as this node has it mounted.
 type Volume struct {
 	UID types.UID
 	// Dir is its path.
@@ -33,7 +34,7 @@ func volumePath(kubeletDir string) *regexp.Regexp {
 		kubeletDir = real
 	}
 	return regexp.MustCompile("^" + regexp.QuoteMeta(filepath.Join(kubeletDir, "pods")) +
-		`/([0-9a-zA-Z-]{1,63})/volumes/kubernetes\.io~empty-dir/` + VolumeName + "$")
+		`/([0-9a-zA-Z-]{1,63})/volumes/kubernetes\.io~empty-dir/` + contract.VolumeName + "$")
 }
 
 // Volumes tells which there are, at once and then each time that something is

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
@@ -113,7 +114,7 @@ func fakeKubelet(t *testing.T) (dir string, mount func(types.UID) (path string, 
 	dir = t.TempDir()
 	return dir, func(uid types.UID) (string, func()) {
 		t.Helper()
-		path := filepath.Join(dir, "pods", string(uid), "volumes", "kubernetes.io~empty-dir", VolumeName)
+		path := filepath.Join(dir, "pods", string(uid), "volumes", "kubernetes.io~empty-dir", contract.VolumeName)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			t.Fatal(err)
 		}

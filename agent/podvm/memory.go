@@ -7,7 +7,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/place"
-	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/spec"
 	"golang.org/x/sys/unix"
@@ -18,7 +18,7 @@ import (
 func (h *placement) room() (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(h.dir, &fs); err != nil {
-		return 0, fmt.Errorf("the pod's volume %s: statfs: %w", pods.VolumeName, err)
+		return 0, fmt.Errorf("the pod's volume %s: statfs: %w", contract.VolumeName, err)
 	}
 	return fs.Blocks * uint64(fs.Bsize), nil
 }
@@ -29,7 +29,7 @@ func (h *placement) checkRoom(memory uint64, lazy bool) error {
 	room, err := h.room()
 	if err == nil && memory > room && !lazy {
 		return fault.Invalid("memory.size", "%s is more than the %s of the pod's volume %s: raise its sizeLimit, or the pod's memory limit, which bounds it",
-			spec.FormatQuantity(memory), spec.ShortQuantity(room), pods.VolumeName)
+			spec.FormatQuantity(memory), spec.ShortQuantity(room), contract.VolumeName)
 	}
 	return err
 }
@@ -57,5 +57,5 @@ func (h *placement) RefusesSave(c *place.Choice) error {
 		return nil
 	}
 	return fmt.Errorf("it was restored with --lazy, and %s writes its memory to the pod's volume %s before it is in the image, for which the container's memory limit would have to be %s: raise it, and the volume's sizeLimit if it has one, or restore without --lazy",
-		c.VMM.Name(), pods.VolumeName, spec.FormatQuantity(need))
+		c.VMM.Name(), contract.VolumeName, spec.FormatQuantity(need))
 }

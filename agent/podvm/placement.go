@@ -17,6 +17,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -83,7 +84,7 @@ func (h *placement) CheckSave(o place.SaveOptions) error {
 	}
 	inside := filepath.Clean(h.conn.Welcome().Pod.RunDir)
 	if clean := filepath.Clean(o.Directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
-		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.Directory, pods.VolumeName)
+		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.Directory, contract.VolumeName)
 	}
 	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
 		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
