@@ -24,6 +24,7 @@ import (
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/capabilities"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	"github.com/vmlet/vmlet/plan"
@@ -201,7 +202,7 @@ func (KVM) Check(context.Context) hypervisor.Status {
 }
 
 func (KVM) DeviceRequests() []hypervisor.DeviceRequest {
-	return []hypervisor.DeviceRequest{{Resource: "devices.kubevirt.io/kvm", Path: "/dev/kvm"}}
+	return []hypervisor.DeviceRequest{{Resource: contract.ResourceKVM, Path: "/dev/kvm"}}
 }
 
 func (KVM) AdjustResources(f hypervisor.ResourceFacts) hypervisor.Resources {
