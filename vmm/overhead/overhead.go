@@ -1,6 +1,7 @@
-// Package overhead says what a VM costs beside its RAM: its shim, its VMM, and what the kernel keeps for it. The figures are
-// vmlet's own; docs/overhead.md has the measurements that they were fitted to, and go run ./test/bench -only overhead repeats them.
-// The package is pure.
+// Package overhead says what a VM costs beside its RAM: its shim, its VMM, and what the
+// kernel keeps for it. The figures are vmlet's own; docs/overhead.md has the measurements
+// that they were fitted to, and go run ./test/bench -rows overhead repeats them. The package
+// is pure.
 package overhead
 
 import (
