@@ -28,11 +28,13 @@ type NodeService struct {
 	NodeName func() (string, error)
 }
 
+// CreateVM keeps a specification and starts nothing.
 func (s *NodeService) CreateVM(ctx context.Context, r *nodev1.CreateVMRequest) (*nodev1.CreateVMResponse, error) {
 	vm, err := s.VMs.Create(ctx, r.GetSpec())
 	return &nodev1.CreateVMResponse{Vm: vm}, err
 }
 
+// GetVM returns the VM of a name.
 func (s *NodeService) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.GetVMResponse, error) {
 	m, err := s.VMs.Get(r.GetName())
 	if err != nil {
@@ -41,6 +43,7 @@ func (s *NodeService) GetVM(_ context.Context, r *nodev1.GetVMRequest) (*nodev1.
 	return &nodev1.GetVMResponse{Vm: m.Snapshot()}, nil
 }
 
+// ListVMs returns the VMs that a label selector chooses.
 func (s *NodeService) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nodev1.ListVMsResponse, error) {
 	wanted, err := selector.Parse(r.GetLabelSelector())
 	if err != nil {
@@ -55,6 +58,7 @@ func (s *NodeService) ListVMs(_ context.Context, r *nodev1.ListVMsRequest) (*nod
 	return list, nil
 }
 
+// StartVM boots a VM, or restores one that is saved. It streams progress, and then the VM.
 func (s *NodeService) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStreamingServer[nodev1.StartVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.StartVMResponse{Progress: p}) }
 	vm, err := s.VMs.Start(stream.Context(), r.GetName(), vm.StartOptions{Cold: r.GetCold(), Paused: r.GetPaused()}, reporter(report))
@@ -64,6 +68,7 @@ func (s *NodeService) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStream
 	return stream.Send(&nodev1.StartVMResponse{Vm: vm})
 }
 
+// SaveVM writes a memory image. It streams progress, and then the VM and the result.
 func (s *NodeService) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
 	options := place.SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning()}
@@ -74,6 +79,7 @@ func (s *NodeService) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamin
 	return stream.Send(&nodev1.SaveVMResponse{Vm: vm, Result: result})
 }
 
+// RestoreVM makes a VM from a memory image. It streams progress, and then the VM.
 func (s *NodeService) RestoreVM(r *nodev1.RestoreVMRequest, stream grpc.ServerStreamingServer[nodev1.RestoreVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.RestoreVMResponse{Progress: p}) }
 	vm, err := s.VMs.Restore(stream.Context(), vm.RestoreOptions{
@@ -94,21 +100,25 @@ func reporter(send func(*nodev1.Progress) error) func(shim.Progress) {
 	}
 }
 
+// PauseVM stops a running guest.
 func (s *NodeService) PauseVM(ctx context.Context, r *nodev1.PauseVMRequest) (*nodev1.PauseVMResponse, error) {
 	vm, err := s.VMs.Pause(ctx, r.GetName())
 	return &nodev1.PauseVMResponse{Vm: vm}, err
 }
 
+// ResumeVM lets a paused guest run.
 func (s *NodeService) ResumeVM(ctx context.Context, r *nodev1.ResumeVMRequest) (*nodev1.ResumeVMResponse, error) {
 	vm, err := s.VMs.Resume(ctx, r.GetName(), r.GetAllowDamaged())
 	return &nodev1.ResumeVMResponse{Vm: vm}, err
 }
 
+// ResetVM presses the reset button.
 func (s *NodeService) ResetVM(ctx context.Context, r *nodev1.ResetVMRequest) (*nodev1.ResetVMResponse, error) {
 	vm, err := s.VMs.Reset(ctx, r.GetName())
 	return &nodev1.ResetVMResponse{Vm: vm}, err
 }
 
+// StopVM presses the power button, and kills the VM after its grace period.
 func (s *NodeService) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nodev1.StopVMResponse, error) {
 	var grace *time.Duration
 	if r.GracePeriodMs != nil {
@@ -119,30 +129,37 @@ func (s *NodeService) StopVM(ctx context.Context, r *nodev1.StopVMRequest) (*nod
 	return &nodev1.StopVMResponse{Vm: vm, Killed: killed}, err
 }
 
+// ResizeVM changes the number of vCPUs and the size of the memory.
 func (s *NodeService) ResizeVM(ctx context.Context, r *nodev1.ResizeVMRequest) (*nodev1.ResizeVMResponse, error) {
 	vm, has, err := s.VMs.Resize(ctx, r)
 	return &nodev1.ResizeVMResponse{Vm: vm, MemoryBytes: has}, err
 }
 
+// Attach adds a disk or a network interface to a VM.
 func (s *NodeService) Attach(ctx context.Context, r *nodev1.AttachRequest) (*nodev1.AttachResponse, error) {
 	vm, device, err := s.VMs.Attach(ctx, r)
 	return &nodev1.AttachResponse{Vm: vm, Device: device}, err
 }
 
+// Detach removes a disk or a network interface from a VM.
 func (s *NodeService) Detach(ctx context.Context, r *nodev1.DetachRequest) (*nodev1.DetachResponse, error) {
 	vm, err := s.VMs.Detach(ctx, r.GetName(), r.GetDevice())
 	return &nodev1.DetachResponse{Vm: vm}, err
 }
 
+// KillVM ends a VM at once.
 func (s *NodeService) KillVM(ctx context.Context, r *nodev1.KillVMRequest) (*nodev1.KillVMResponse, error) {
 	vm, err := s.VMs.Kill(ctx, r.GetName())
 	return &nodev1.KillVMResponse{Vm: vm}, err
 }
 
+// DeleteVM removes the record of a VM that does not run.
 func (s *NodeService) DeleteVM(ctx context.Context, r *nodev1.DeleteVMRequest) (*nodev1.DeleteVMResponse, error) {
 	return &nodev1.DeleteVMResponse{}, s.VMs.Delete(ctx, r.GetName())
 }
 
+// GetNode returns the hypervisors and VMMs of the node. A VMM that can't be asked is listed
+// with the reason.
 func (s *NodeService) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*nodev1.GetNodeResponse, error) {
 	name, err := s.NodeName()
 	if err != nil {
@@ -167,6 +184,7 @@ func (s *NodeService) GetNode(ctx context.Context, _ *nodev1.GetNodeRequest) (*n
 	return out, ctx.Err()
 }
 
+// GetVmmName returns the VMM of VMs whose specification names none.
 func (s *NodeService) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameRequest) (*nodev1.GetVmmNameResponse, error) {
 	v, err := s.Node.DefaultVMM(ctx)
 	if err != nil {
@@ -175,6 +193,7 @@ func (s *NodeService) GetVmmName(ctx context.Context, _ *nodev1.GetVmmNameReques
 	return &nodev1.GetVmmNameResponse{Name: v.Name()}, nil
 }
 
+// GetVmmVersion returns the version of the named VMM; default: that of GetVmmName.
 func (s *NodeService) GetVmmVersion(ctx context.Context, r *nodev1.GetVmmVersionRequest) (*nodev1.GetVmmVersionResponse, error) {
 	v, err := s.Node.DefaultVMM(ctx)
 	if name := r.GetName(); name != "" && name != spec.Auto {

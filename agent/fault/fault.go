@@ -17,7 +17,10 @@ type Error struct {
 	Err  error
 }
 
+// Error returns the message of Err.
 func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Errorf makes an error with a code; %w works.

@@ -146,6 +146,7 @@ type StateError struct {
 	Advice    string
 }
 
+// Error names the VM and its state, and what to do.
 func (e *StateError) Error() string {
 	if e.Operation == Start && e.State == Paused {
 		return fmt.Sprintf("vm %s is paused: resume it", e.Name)

@@ -28,6 +28,7 @@ type LockedError struct {
 	PID int
 }
 
+// Error names the directory and the other agent, and what to do.
 func (e *LockedError) Error() string {
 	who := "another agent"
 	if e.PID != 0 {

@@ -14,7 +14,10 @@ type UnusableError struct {
 	Err error
 }
 
+// Error names the VMM, and says why and what to do.
 func (e *UnusableError) Error() string { return "vmm: " + e.sentence() }
+
+// Unwrap returns Err.
 func (e *UnusableError) Unwrap() error { return e.Err }
 
 // sentence names the VMM, once, and says what to do.
@@ -33,7 +36,10 @@ type RefusedError struct {
 	Err             error
 }
 
+// Error returns the message of Err.
 func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Refusal is why one VMM isn't taken.
@@ -49,6 +55,7 @@ type NoneError struct {
 	Refusals []Refusal
 }
 
+// Error has a line for each fault of each VMM.
 func (e *NoneError) Error() string {
 	lines := []string{"no VMM of this node can run it:"}
 	for _, r := range e.Refusals {

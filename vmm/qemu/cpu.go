@@ -18,6 +18,7 @@ const (
 	ModelBase = "base"
 )
 
+// OpenModel reports whether what a CPU model gives the guest depends on the host: host and max.
 func OpenModel(model string) bool { return model == ModelHost || model == ModelMax }
 
 func (b *builder) cpuArgs() {

@@ -16,6 +16,7 @@ type Tail struct {
 	text  []byte
 }
 
+// Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
 	if over := len(t.text) - t.Limit; over > 0 {

@@ -25,6 +25,7 @@ type StateError struct {
 	Remedy string
 }
 
+// Error names the action and the state, and says what to do.
 func (e *StateError) Error() string {
 	return fmt.Sprintf("can't %s: QEMU is in state %q: %s", e.Action, e.State, e.Remedy)
 }

@@ -35,6 +35,7 @@ type Error struct {
 	Command, Class, Desc string
 }
 
+// Error has a bounded part of the agent's words.
 func (e *Error) Error() string {
 	return fmt.Sprintf("guest agent command %s: %.200q (%.40q)", e.Command, e.Desc, e.Class)
 }
