@@ -1,7 +1,8 @@
-// Package agent puts the node's agent together, and alone sees all of its rooms: the VMs
-// (agent/vm, agent/place), those of pods (agent/podvm), the API (agent/api), what the node
-// is (agent/node) and says of itself in Kubernetes, device plugins, metrics and health.
+// Package agent assembles the node's agent from the packages below it: the VMs (agent/vm,
+// agent/place), those of pods (agent/podvm), the API (agent/api), what the node can do
+// (agent/node), the Node object (agent/nodeobject), device plugins, metrics and health. It
+// alone imports all of them.
 //
-// It holds nothing that a running guest needs. Killed and started again it
-// finds every shim and goes on. Run is where to start reading.
+// The agent holds nothing that a running guest needs: killed and started again, it finds
+// every shim and goes on. Start reading at Run.
 package agent

@@ -8,8 +8,8 @@ import (
 	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
 )
 
-// CapabilitiesService is the CapabilitiesService. Errors get their codes in the
-// interceptors.
+// CapabilitiesService serves the API of that name: it answers from the node's capabilities
+// document. Errors get their codes in the interceptors.
 type CapabilitiesService struct {
 	capabilitiesv1.UnimplementedCapabilitiesServiceServer
 	Node *node.Node

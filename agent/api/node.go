@@ -17,13 +17,14 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// NodeService is the NodeService: it translates between messages and the agent.
-// Errors get their codes in the interceptors.
+// NodeService serves the API of that name: it translates between messages and what the
+// VMs' manager offers. Errors get their codes in the interceptors.
 type NodeService struct {
 	nodev1.UnimplementedNodeServiceServer
 	VMs  *vm.Manager
 	Node *node.Node
-	// Version is the agent's, and nodeName that of the node.
+	// Version is the agent's; NodeName returns the node's name in Kubernetes, or else the
+	// machine's.
 	Version  string
 	NodeName func() (string, error)
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // Config is what an agent is told: the content of its configuration file. The
-// zero Config, completed by Run, is a good one.
+// zero Config, completed by Complete, is a good one.
 type Config struct {
 	// StateDir keeps what survives a reboot; default sources.DefaultStateDir.
 	StateDir string `yaml:"stateDir"`

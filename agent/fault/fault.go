@@ -1,6 +1,7 @@
-// Package fault has the errors of the agent's rooms: each with the code that a caller of
-// the API gets, and bounds on the foreign words in them. It must not know what the rooms
-// do. ToStatus is the one place where errors become gRPC statuses.
+// Package fault has the agent's errors, each with the code that a caller of the API gets,
+// and bounds on what they quote of shims, VMMs and pods. It must not know the
+// packages that use it (agent/vm, agent/place, agent/podvm). Start reading at ToStatus, the
+// one place where errors become gRPC statuses.
 package fault
 
 import (

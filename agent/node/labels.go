@@ -41,7 +41,7 @@ func (f LabelFile) Of(doc *capabilitiesv1.Capabilities) (*capabilitiesv1.GetNode
 	return f.After(doc, nil)
 }
 
-// After is of, on a node that carries labels of which the file may know nothing:
+// After is Of, on a node that carries labels of which the file may know nothing:
 // it may have been lost.
 func (f LabelFile) After(doc *capabilitiesv1.Capabilities, carried map[string]string) (*capabilitiesv1.GetNodeLabelsResponse, error) {
 	f.mu.Lock()

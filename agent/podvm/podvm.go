@@ -54,7 +54,7 @@ type podSource interface {
 // runner runs the VMs of this node's pods.
 type runner struct {
 	manager *vm.Manager
-	// node is what the node can run VMs with, and node what is known of its pods.
+	// node is what the node can run VMs with, pods what is known of its pods.
 	node *node.Node
 	pods podSource
 	log  *slog.Logger

@@ -221,7 +221,7 @@ func (p *runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*
 	}
 }
 
-// kept is h.kept, and the image that a save of the run would make.
+// kept returns the lease that the shim has kept (placement.kept), and the image that a save of the run would make.
 func (p *runner) kept(h *placement, w shim.Welcome) (*place.Lease, *vm.Image, error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()

@@ -48,7 +48,7 @@ func plight(p place.ShimProcess) string {
 	return fmt.Sprintf("its shim, process %d, runs but does not answer", p.PID())
 }
 
-// noter is how a state is written down: machine.note, adoption.observe.
+// noter is how a state is written down: VM.note, adoption.observe.
 type noter func(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine))
 
 // lose notes in a VM that its shim is lost.

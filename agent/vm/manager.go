@@ -125,7 +125,7 @@ func (a *Manager) add(vm *nodev1.VirtualMachine) (m *VM, added bool) {
 	return m, true
 }
 
-// enterOwn is enter for a VM of the node itself.
+// enterOwn is Enter for a VM of the node itself.
 func (a *Manager) enterOwn(vm *nodev1.VirtualMachine) (m *VM, done func()) {
 	name := vm.GetSpec().GetName()
 	return a.Enter(name, a.own.At(name), vm)

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// firstUser is the id that the first VM of a fakeHost gets.
+// firstUser is the id that the first VM of a vmtest.Host gets.
 const firstUser = "user 1000"
 
 // endAgent loses the agent, and with it what it knew of user ids.

@@ -21,8 +21,10 @@ type OtherVMM struct {
 	Missing error
 }
 
+// OtherName is the name of OtherVMM.
 const OtherName = "cloud-hypervisor"
 
+// NewOther makes the second VMM of a machine.
 func NewOther(w *World) *OtherVMM { return &OtherVMM{VMM: &VMM{W: w}} }
 
 func (v *OtherVMM) Name() string { return OtherName }

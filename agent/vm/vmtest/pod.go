@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/shim"
 )
 
-// Pod is what a fakeProc says of its place in a pod; guarded by its mutex.
+// Pod is what a Proc says of its place in a pod; guarded by its mutex.
 type Pod struct {
 	Described shim.Described
 	Deaf      bool            // to the question what it is for

@@ -16,19 +16,19 @@ import (
 	"github.com/vmlet/vmlet/shim"
 )
 
-// Shim is a connection to a fakeProc. It refuses what a shim refuses.
+// Shim is a connection to a Proc. It refuses what a shim refuses.
 type Shim struct {
-	proc  *Proc
-	Sends chan shim.Event
-	once  sync.Once
-	// duringSave, if set, is called before Save replies.
-	imageID string
+	proc    *Proc
+	Sends   chan shim.Event
+	once    sync.Once
+	imageID string // of the last save
 }
 
 func refuse(message string) error {
 	return &shim.Error{Code: shim.CodePrecondition, Message: message}
 }
 
+// HangUp ends the connection.
 func (c *Shim) HangUp() { c.once.Do(func() { close(c.Sends) }) }
 
 func (c *Shim) Welcome() shim.Welcome {

@@ -104,7 +104,7 @@ func (v *VMM) Connect(ctx context.Context, dial vmm.Dialer) (vmm.Monitor, error)
 	return conn.(*Conn).proc.newMonitor()
 }
 
-// Monitor is a connection to a fakeProc's VMM.
+// Monitor is a connection to a Proc's VMM.
 type Monitor struct {
 	Proc  *Proc
 	Sends chan vmm.Event
@@ -119,6 +119,8 @@ func (m *Monitor) Status(context.Context) (vmm.Status, error) {
 	defer m.Proc.Mu.Unlock()
 	return vmm.Status{Running: !m.Proc.Paused}, nil
 }
+
+// SetPaused pauses the guest or lets it run.
 func (m *Monitor) SetPaused(paused bool) error {
 	m.Proc.Mu.Lock()
 	defer m.Proc.Mu.Unlock()

@@ -51,11 +51,12 @@ type World struct {
 	// Searched are the cgroups in which processes were to be ended, as their paths.
 	Searched []string
 	VMM      *VMM
-	Others   []vmm.Program // after vmm, in the node's order
+	Others   []vmm.Program // after VMM, in the node's order
 	OwnShims place.Shims   // nil: fakes
 	OwnHost  place.Host    // nil: a fake
 }
 
+// New makes a machine on which nothing runs, in a directory of the test.
 func New(t *testing.T) *World {
 	dir := t.TempDir()
 	w := &World{
@@ -89,6 +90,7 @@ func (w *World) Taken() []string {
 	return slices.Clone(w.steps)
 }
 
+// Hold takes something of the host; what is taken already is an error.
 func (w *World) Hold(what string) error {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -99,12 +101,14 @@ func (w *World) Hold(what string) error {
 	return nil
 }
 
+// Has reports whether something of the host is taken.
 func (w *World) Has(what string) bool {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
 	return w.Held[what]
 }
 
+// Drop gives something back to the host.
 func (w *World) Drop(what string) {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -126,6 +130,7 @@ func (w *World) Holding() (list []string) {
 	return list
 }
 
+// Proc returns the latest shim of a VM of the node itself; nil: there was none.
 func (w *World) Proc(vm string) *Proc {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()
@@ -139,6 +144,7 @@ func (w *World) FailStep(name string, err error) {
 	w.fail[name] = err
 }
 
+// WantNothingHeld fails the test if anything is taken of the host, or a run directory is left.
 func (w *World) WantNothingHeld(t *testing.T) {
 	t.Helper()
 	if held := w.Holding(); len(held) > 0 {
@@ -150,6 +156,7 @@ func (w *World) WantNothingHeld(t *testing.T) {
 	}
 }
 
+// Connections returns how many connections a shim has.
 func (w *World) Connections(p *Proc) int {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -331,6 +338,7 @@ type Proc struct {
 	Balloon  uint64
 }
 
+// Alive reports whether the shim runs.
 func (p *Proc) Alive() bool {
 	select {
 	case <-p.Dead:
@@ -418,6 +426,7 @@ func (s Shims) newProc(o shim.StartOptions) *Proc {
 	return p
 }
 
+// Connect makes a connection to the shim.
 func (p *Proc) Connect() *Shim {
 	c := &Shim{proc: p, Sends: make(chan shim.Event, 8)}
 	p.Mu.Lock()
@@ -473,6 +482,7 @@ func (s Shims) Process(runDir string) (place.ShimProcess, error) {
 	return Process{p}, nil
 }
 
+// Process is a Proc as the manager sees it.
 type Process struct{ p *Proc }
 
 func (f Process) PID() int     { return f.p.PID }

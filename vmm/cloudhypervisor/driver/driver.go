@@ -1,5 +1,5 @@
 // Package driver is cloud-hypervisor as the shim sees it: what creates, boots,
-// stops, saves, loads and ends a machine, over its REST API.
+// stops, saves, loads and ends a VM, over its REST API.
 package driver
 
 import (

@@ -1,5 +1,5 @@
 // Package driver is QEMU as the shim sees it: what stops, saves, loads and ends
-// a machine, over QMP.
+// a VM, over QMP.
 package driver
 
 import (
