@@ -176,8 +176,8 @@ func (m *Manifest) Head() ([]byte, error) {
 
 func sumTrailer(s Sum32) string { return fmt.Sprintf(",\n  \"manifestSum\": \"%v\"\n}\n", s) }
 
-// newID returns a random (version 4) UUID, see RFC 9562.
-func newID() string {
+// NewID returns an id for an image: a random UUID (version 4, RFC 9562).
+func NewID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, by its documentation
 	b[6] = b[6]&0x0f | 0x40

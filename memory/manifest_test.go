@@ -15,7 +15,7 @@ import (
 // fullManifest has all fields set, and is valid.
 func fullManifest() *Manifest {
 	m := manifestFor(3<<20 + PageSize)
-	m.FormatVersion, m.ID, m.CreatedAt, m.Layout = FormatVersion, newID(), time.Now().UTC(), LayoutRaw
+	m.FormatVersion, m.ID, m.CreatedAt, m.Layout = FormatVersion, NewID(), time.Now().UTC(), LayoutRaw
 	m.VMM.Extra = map[string]string{"features": "x-ignore-shared"}
 	m.Regions = []Region{{"high", 2 << 20, 1<<20 + PageSize}, {"low", 1 << 20, 0}}
 	m.Sum, m.ChunkSize = SumCRC32C, 1<<20
@@ -199,7 +199,7 @@ func TestManifestTooLarge(t *testing.T) {
 // TestManifestOfLargestGuest: what can be saved can be read back.
 func TestManifestOfLargestGuest(t *testing.T) {
 	m := manifestFor(maxMemorySize)
-	m.FormatVersion, m.ID, m.Layout, m.Sum = FormatVersion, newID(), LayoutRaw, SumCRC32C
+	m.FormatVersion, m.ID, m.Layout, m.Sum = FormatVersion, NewID(), LayoutRaw, SumCRC32C
 	m.ChunkSize = chunkSizeFor(maxMemorySize)
 	for i := range chunkCount(maxMemorySize, m.ChunkSize) {
 		m.Chunks = append(m.Chunks, ChunkSum{Index: uint32(i)})

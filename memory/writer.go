@@ -199,7 +199,7 @@ func (w *Writer) complete(m *Manifest) error {
 	m.FormatVersion, m.Sum = FormatVersion, SumCRC32C
 	m.StateSize, m.StateSum = w.stateSize, w.stateSum
 	if m.ID == "" {
-		m.ID = newID()
+		m.ID = NewID()
 	}
 	if m.CreatedAt.IsZero() {
 		m.CreatedAt = time.Now().UTC()

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -225,20 +224,12 @@ func (p *prepared) complete(v *vm, state *os.File) error {
 	m := p.manifest
 	m.StateSize = uint64(st.Size())
 	if m.ID == "" {
-		m.ID = newID()
+		m.ID = memory.NewID()
 	}
 	if len(m.Regions) == 0 {
 		m.Regions = []memory.Region{{Name: "ram", Size: v.plan.Memory.Size}}
 	}
 	return nil
-}
-
-// newID returns a random UUID (version 4, RFC 9562).
-func newID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails, by its documentation
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // checkSpace refuses a save that has no chance before the guest is stopped.
