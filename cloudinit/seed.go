@@ -34,7 +34,7 @@ const (
 // at dates, and the same input is to give the same bytes.
 func epoch() time.Time { return time.Unix(315532800, 0).UTC() } // 1980-01-01
 
-// Seed returns the image for a machine with this id, or nil if its specification
+// Seed returns the image for a VM with this id, or nil if its specification
 // has no cloud-init. The same input gives the same bytes, so that a VM that is
 // restored finds the disk it had. A temporary folder is used meanwhile, which
 // only the caller's user can read.

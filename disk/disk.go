@@ -1,9 +1,11 @@
-// Package disk looks into disk images before a VMM does: what format one really has, which other files it would pull in, and
-// whether it is still the image that a saved machine goes with.
+// Package disk looks into disk images before a VMM does: what format an image really has,
+// which other files it names, and whether it is still the disk that a memory image was saved
+// with. It must not know VMs.
 //
-// Everything works on a file that the caller has opened, never on a path, so that what was examined is what is used. Headers are
-// taken for hostile: reads and memory are bounded and nothing that they say is followed. The package needs little
-// more than the standard library and x/sys, and little memory, so that the shim can link it.
+// Everything works on a file that the caller has opened, never on a path, so that what was
+// examined is what is used. Headers are taken for hostile: reads and memory are bounded and
+// nothing that they say is followed. The package needs little more than the standard library
+// and x/sys, and little memory, so that the shim can link it.
 package disk
 
 import (

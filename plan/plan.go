@@ -1,8 +1,8 @@
 // Package plan describes, as plain data, how one VMM process is started: its
 // command line, the files that are opened for it, its memory and its user.
 //
-// A planner (vmm/qemu) makes a Plan from a specification without touching the
-// system; vmlet-shim carries it out. The two are often of different versions
+// A planner (vmm/qemu, vmm/cloudhypervisor) makes a Plan from a specification
+// without touching the system; vmlet-shim carries it out. The two are often of different versions
 // and processes, so a Plan is JSON and holds no behaviour. The package imports
 // nothing heavy: the shim links it.
 package plan

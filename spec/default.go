@@ -11,7 +11,7 @@ import (
 
 // Target is what a specification is completed for.
 type Target struct {
-	// ID of the machine, a UUID; MAC addresses are made from it.
+	// ID of the VM, a UUID; MAC addresses are made from it.
 	ID string
 	// Hypervisor is the name of one ("kvm"), VMM "qemu" or "cloud-hypervisor":
 	// what was chosen where the specification says "auto".

@@ -99,8 +99,8 @@ func finaliseNetworks(networks []*specv1.NetworkInterface, target Target) {
 	}
 }
 
-// MAC returns the default address of the interface with this index of the
-// machine with this id: under 52:54:00, the prefix that QEMU's and libvirt's
+// MAC returns the default address of the interface with this index of the VM
+// with this id: under 52:54:00, the prefix that QEMU's and libvirt's
 // guests have, which is locally administered.
 func MAC(id string, index int) string { return freeMAC(id, index, make(map[string]bool)) }
 

@@ -187,7 +187,7 @@ func VCPUs(cpu *specv1.CPU) uint64 {
 	return vcpus
 }
 
-// VCPULimit returns how many virtual CPUs there may be while the machine runs:
+// VCPULimit returns how many virtual CPUs there may be while the VM runs:
 // those that it boots with, and those that can be plugged in.
 func VCPULimit(cpu *specv1.CPU) uint64 { return max(VCPUs(cpu), uint64(cpu.GetMaxVcpus())) }
 

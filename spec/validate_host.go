@@ -9,7 +9,7 @@ import (
 )
 
 // hostDevices are checked for what they are called; whether the node has them is
-// for the node to say, when the machine starts.
+// for the node to say, when the VM starts.
 func (v *validator) hostDevices(devices []*specv1.HostDevice) {
 	if len(devices) > MaxHostDevices {
 		v.add("hostDevices", "%d devices: at most %d", len(devices), MaxHostDevices)

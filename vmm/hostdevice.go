@@ -12,7 +12,7 @@ type SaveRefuser interface {
 	RefuseSave(s *specv1.VirtualMachineSpec) error
 }
 
-// RefuseSave says why a VMM can't save a machine; nil: it can. Devices of the host
+// RefuseSave says why a VMM can't save a VM; nil: it can. Devices of the host
 // keep their state to themselves whatever the VMM.
 func RefuseSave(v VMM, s *specv1.VirtualMachineSpec) error {
 	if len(s.GetHostDevices()) > 0 {

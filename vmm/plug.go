@@ -7,7 +7,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 )
 
-// Plugger is a VMM whose machines take and give up devices while they run. Like
+// Plugger is a VMM whose VMs take and give up devices while they run. Like
 // Plan its methods touch nothing; what can't be is an error that names the field.
 type Plugger interface {
 	Planner

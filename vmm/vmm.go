@@ -1,6 +1,9 @@
-// Package vmm says what every VMM must offer the agent. A VMM (QEMU,
-// cloud-hypervisor) is a folder of its own below this one; the agent is given
-// those that it may use as values.
+// Package vmm says what every VMM must offer the agent. Each VMM (QEMU, cloud-hypervisor)
+// has a directory below this one: at its top what is known without the program (Planner),
+// in probe the program on this node (VMM), in monitor the agent's connection to one that
+// runs (Monitor), in driver the shim's, in wire what these share. Package standard lists
+// the VMMs; this one must not know them. Start reading at Planner;
+// docs/adding-a-vmm.md shows all of it with an example.
 package vmm
 
 import (
@@ -38,8 +41,7 @@ type Program interface {
 
 // Planner is a VMM as it is everywhere, with its program or without: it runs nothing
 // and opens nothing. It may also be a Defaulter, a Validator, a Plugger, a SaveRefuser, a
-// MemoryCoster and a ProgramNamer. Its
-// methods may be called concurrently.
+// MemoryCoster and a ProgramNamer. Its methods may be called concurrently.
 type Planner interface {
 	// Name is the specification's word for it: "qemu".
 	Name() string

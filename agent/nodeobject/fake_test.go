@@ -20,7 +20,7 @@ import (
 
 // fakeNode is a Node under server-side apply, as far as it matters here: who
 // changes a field has it, and an apply that would change another's is refused.
-// TestRealAPIServer shows that the real one does the same.
+// TestNodeObject (package agent) shows that the real one does the same.
 type fakeNode struct {
 	uid     string
 	version int

@@ -26,7 +26,7 @@ const (
 
 // kvmRunHeader is the head of struct kvm_run (linux/kvm.h), with the io member of its union.
 type kvmRunHeader struct {
-	// requestInterruptWindow and immediate_exit, then padding; one word, for an atomic store.
+	// entry has request_interrupt_window and immediate_exit, then padding; one word, for an atomic store.
 	entry        uint32
 	_            uint32
 	exitReason   uint32

@@ -49,7 +49,7 @@ type Link struct {
 	// Events is the reading end of the plan's FileEvents, and the driver's to close;
 	// nil: it has none.
 	Events *os.File
-	// Folder is the plan's FileFolder, for as long as the machine; nil: it has none.
+	// Folder is the plan's FileFolder, for as long as the VM runs; nil: it has none.
 	// The VMM may have put anything there.
 	Folder *os.Root
 	// Buffered are the indexes of the plan's files that were to be opened with
@@ -67,7 +67,7 @@ type Machine interface {
 	// Continue lets the vCPUs run, also after SaveState. That they run already
 	// is no error; that they don't in the end is.
 	Continue(ctx context.Context) error
-	// SaveState writes the state of a stopped machine to a file that is open
+	// SaveState writes the state of a stopped VM to a file that is open
 	// for writing and empty, without the RAM if that is in a shared file. When
 	// it returns, also with an error, the VMM writes there no more. After
 	// success it has let go of its disks, until Continue.
@@ -96,7 +96,7 @@ type Ending struct {
 	Panicked bool
 	// Told: someone told the VMM to end, through a monitor.
 	Told bool
-	// Closed: the VMM had put the machine and its disks away before it ended, so that
+	// Closed: the VMM had put the VM and its disks away before it ended, so that
 	// it doesn't matter how its process did.
 	Closed bool
 }

@@ -1,7 +1,7 @@
-// Package standard puts together the VMMs that vmlet knows, as far as they are known without
-// their programs: a new one is a folder beside this one and a line here. Whoever judges
-// specifications away from a node can link it; the programs of a node follow from the
-// agent's configuration.
+// Package standard lists the VMMs that vmlet knows, as far as they are known without their
+// programs: a new one is a directory beside this one and a line here. It runs nothing and
+// opens nothing, so a program that judges specifications away from a node can link it; the
+// programs of a node follow from the agent's configuration (package sources).
 package standard
 
 import (

@@ -145,7 +145,7 @@ func diskSamples(devices []blockStats) []vmm.DiskSample {
 }
 
 // diskIndex reads the index of a disk off what QEMU calls its device: the id that
-// diskDevice gives it, or for virtio-blk the path of a part of that.
+// the planner (vmm/qemu) gives it, or for virtio-blk the path of a part of that.
 func diskIndex(device string) (int, bool) {
 	device = strings.TrimPrefix(device, "/machine/peripheral/")
 	device = strings.TrimSuffix(device, "/virtio-backend")
