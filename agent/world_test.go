@@ -19,7 +19,7 @@ type world struct{ *vmtest.World }
 
 func newWorld(t *testing.T) *world { return &world{vmtest.New(t)} }
 
-// testAgent is an agent in a world; leave ends it as a lost one, without a word.
+// testAgent is an agent in a world; end stops it and leaves the VMs as they are.
 type testAgent struct {
 	*vm.Manager
 	world *world
