@@ -13,7 +13,7 @@ import (
 
 // Choice is what is decided about a run before anything is made.
 type Choice struct {
-	ID    string
+	ID    string                     // of the VM, a UUID
 	Spec  *specv1.VirtualMachineSpec // complete
 	VMM   vmm.VMM
 	Plan  *plan.Plan

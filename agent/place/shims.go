@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SystemShims are processes of this machine.
+// SystemShims are shims that run as processes of this machine.
 type SystemShims struct{}
 
+// Start starts a shim and returns its pid; see shim.Start.
 func (SystemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, error) {
 	client, pid, err := shim.Start(ctx, o)
 	if err != nil {
@@ -24,6 +25,7 @@ func (SystemShims) Start(ctx context.Context, o shim.StartOptions) (Shim, int, e
 	return client, pid, nil
 }
 
+// Dial connects to the shim of a run directory.
 func (SystemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
 	client, err := shim.Dial(ctx, runDir)
 	if err != nil {
@@ -32,6 +34,7 @@ func (SystemShims) Dial(ctx context.Context, runDir string) (Shim, error) {
 	return client, nil
 }
 
+// DialSocket connects to a socket of a run directory by its name.
 func (SystemShims) DialSocket(ctx context.Context, runDir, name string) (net.Conn, error) {
 	conn, err := shim.DialSocket(ctx, runDir, name)
 	if err != nil {
@@ -40,6 +43,7 @@ func (SystemShims) DialSocket(ctx context.Context, runDir, name string) (net.Con
 	return conn, nil
 }
 
+// Process opens the process of the shim that a run directory names.
 func (SystemShims) Process(runDir string) (ShimProcess, error) {
 	p, err := shim.ReadShimProcess(runDir)
 	if err != nil {

@@ -24,12 +24,13 @@ import (
 
 // RestoreOptions say what is restored, and as what.
 type RestoreOptions struct {
-	Directory         string
+	Directory         string // of the image
 	Name              string // empty: the image's
-	Lazy, Paused      bool
-	AllowChangedDisks bool
-	NewIdentity       bool
-	entered           bool // by this restore: no record is on disk yet
+	Lazy              bool   // map the image instead of reading it first
+	Paused            bool   // leave the guest paused
+	AllowChangedDisks bool   // restore although disks differ from those of the save
+	NewIdentity       bool   // new id and MAC addresses, for a clone
+	entered           bool   // by this restore: no record is on disk yet
 }
 
 // Image is what the agent reads of an image before it restores it.

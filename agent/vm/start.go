@@ -10,7 +10,8 @@ import (
 
 // StartOptions say how a VM is started.
 type StartOptions struct {
-	Cold, Paused bool
+	Cold   bool // boot even if the VM is saved; its image is then no longer the VM's
+	Paused bool // leave the guest paused
 }
 
 // Start boots a VM, or restores one that is saved.
