@@ -1,6 +1,6 @@
-// Package api serves the agent's API: it translates between messages and what the VMs'
-// manager offers, and gives errors their codes. An Authenticator says who may call. It must
-// not decide anything about VMs.
+// Package api serves the agent's API: it translates between messages and the manager of VMs
+// (agent/vm), and gives errors their codes. An Authenticator says who may call. The package
+// must not decide anything about VMs. Start reading at NewServer and NodeService.
 package api
 
 import (

@@ -1,6 +1,7 @@
-// Package config is the agent's configuration file: its keys, their defaults and their
-// faults. Complete and Validate are pure but for what they must look at (the environment, and
-// whether directories are there); it must not know what is made of a configuration.
+// Package config reads the agent's configuration file, fills in defaults and reports faults.
+// Complete and Validate look at the environment and at whether directories exist, and change
+// nothing. The package must not know what the agent makes of a configuration. Start reading
+// at Config.
 package config
 
 import (

@@ -1,5 +1,5 @@
-// Package node is what this machine can run VMs with: its hypervisors, its VMMs and the
-// labels that follow from them. It must not know of VMs.
+// Package node knows what this machine can run VMs with: its hypervisors, its VMMs and the
+// labels that follow from them. It must not know VMs. Start reading at Node.
 package node
 
 import (

@@ -1,7 +1,8 @@
-// Package place is where VMs live. A Placement finds a VM's shim, and gives a launch what
-// it needs; OnNode is that of VMs on the node itself, with a user, a cgroup, taps and a
-// place for the RAM, all noted in a Lease before it is made. It must not know of VMs'
-// states, nor of what is done with them.
+// Package place says where VMs live. A Placement finds a VM's shim and gives a launch what it
+// needs. OnNode is the placement of VMs on the node itself: each has a user, a cgroup, taps
+// and a RAM file, all noted in a Lease before they are made. (The placement of VMs in pods is
+// in agent/podvm.) The package must not know the states of VMs, nor the operations on them.
+// Start reading at Placement.
 package place
 
 import (

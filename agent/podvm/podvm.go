@@ -1,6 +1,7 @@
 // Package podvm runs the VMs of this node's pods: it finds the shims in their containers,
-// asks the API server whose they are, and hands the VMs to their manager, with a placement of
-// its own. What a pod, its shim and its VMM say is bounded before it is decoded or kept.
+// asks the API server whose they are, and hands the VMs to their manager (agent/vm), with a
+// placement of its own. What a pod, its shim and its VMM say is bounded before it is decoded
+// or kept. Start reading at Run.
 package podvm
 
 import (

@@ -1,7 +1,7 @@
-// Package vm has the VMs of a node: their states, what runs of them, and what may be done
-// with them. The Manager decides about their lives and keeps the record of them. It must not
-// know how the API is served, what a pod is, or the agent's configuration: where a VM lives
-// is a place.Placement. Start reading at Manager, and at launch for how a VM is started.
+// Package vm manages the VMs of a node: it creates, starts, saves, restores, stops, adopts
+// and deletes them, and keeps their records. It must not know how the API is served, what a
+// pod is, or the agent's configuration: a place.Placement is where a VM lives. Start reading
+// at Manager, and at launch for how a VM is started.
 package vm
 
 import (
