@@ -208,7 +208,7 @@ func TestTokenExpires(t *testing.T) {
 			token string
 			gap   time.Duration // until the file has it
 			after time.Duration // until the agent uses it
-		}{{"second", 0, 5 * time.Second}, {"third", 10 * time.Second, 20 * time.Second}, {"fourth", 10 * time.Minute, 2 * time.Minute}} {
+		}{{"second", 0, 5 * time.Second}, {"third", 10 * time.Second, 40 * time.Second}, {"fourth", 10 * time.Minute, 2 * time.Minute}} {
 			begin := time.Now()
 			a.stop()
 			a.start()
