@@ -9,7 +9,7 @@ import (
 )
 
 // Confine leaves an agent of pods' VMs with the capabilities that it needs: to
-// connect to pods' sockets, whoever's they are, to go into containers by
+// connect to pods' sockets of any user, to enter containers by
 // /proc/PID/root, and to end a shim that doesn't answer. The rest of what comes
 // with a privileged container it has no use for. It doesn't return if it succeeds
 // and there was something to take away: the program is executed again.

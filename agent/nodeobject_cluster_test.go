@@ -42,8 +42,8 @@ type kubeNode struct {
 	cfg config.Config
 	*publication
 	stop func()
-	// admin and anybody are ways to the API server, the administrator's and that of whoever
-	// brings a token: a kubectl takes more of a processor than all that it asks for.
+	// admin and anybody are clients of the API server, with the administrator's certificate
+	// and with a token of the caller's: a kubectl costs more processor time than its request.
 	admin, anybody *http.Client
 	url            string
 }
@@ -217,7 +217,7 @@ func (n *kubeNode) ask(t *testing.T, method, path, body string, answer any) {
 	}
 }
 
-// askAs has the API server answer whoever has a token; an error is what it says.
+// askAs sends a request with a token; the error is what the API server answers.
 func (n *kubeNode) askAs(t *testing.T, token, method, path, body string) error {
 	t.Helper()
 	code, text := n.send(t, n.anybody, token, method, path, body)

@@ -108,7 +108,7 @@ type program struct {
 	vms  *vm.Manager
 	// kube is the client of the API server; nil without one.
 	kube *kube.Client
-	// published is what Kubernetes is told of the node.
+	// published writes what the node can do to Kubernetes.
 	published *publication
 
 	offers   offers

@@ -16,7 +16,7 @@ import (
 	"github.com/vmlet/vmlet/internal/strictyaml"
 )
 
-// The run folder of an agent that is told no other, beside sources.DefaultStateDir.
+// Defaults, beside sources.DefaultStateDir.
 const (
 	DefaultRunDir = "/run/vmlet"
 	// SocketName is the API's socket in the run folder.

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,5 +123,22 @@ func TestDebug(t *testing.T) {
 	labelsErr = errors.New("the disk is full")
 	if code, text := page("/debug/render/labels"); code != 503 || !strings.Contains(text, "the disk is full") {
 		t.Errorf("%d %s", code, text)
+	}
+}
+
+// TestChecksEndBeforeProbes: the kubelet learns which check fails, and doesn't give up first.
+func TestChecksEndBeforeProbes(t *testing.T) {
+	manifest, err := os.ReadFile("../../deploy/base/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeouts := regexp.MustCompile(`(?m)^ +timeoutSeconds: (\d+)$`).FindAllSubmatch(manifest, -1)
+	if len(timeouts) != 2 {
+		t.Fatalf("%d probes with a timeout, want liveness and readiness", len(timeouts))
+	}
+	for _, timeout := range timeouts {
+		if seconds, err := strconv.Atoi(string(timeout[1])); err != nil || checkPatience >= time.Duration(seconds)*time.Second {
+			t.Errorf("a check may take %v, and a probe waits %s s", checkPatience, timeout[1])
+		}
 	}
 }

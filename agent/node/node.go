@@ -156,7 +156,7 @@ func (n *Node) VMM(name string) (vmm.VMM, error) {
 	}
 	i := slices.Index(names, name)
 	if i < 0 {
-		return nil, fault.Invalid("vmm", "%q is not to be had on this node: choose auto or one of %v", name, names)
+		return nil, fault.Invalid("vmm", "%q is not on this node: choose auto or one of %v", name, names)
 	}
 	return n.VMMs[i], nil
 }

@@ -98,8 +98,8 @@ func (OnNode) HasImage(ref *nodev1.ImageReference) bool {
 	return i.Manifest().ID == ref.GetImageId()
 }
 
-// CheckSave refuses folders that an image can't be in. Whether it is empty,
-// and not in use, is for whoever writes it to find out.
+// CheckSave refuses folders that an image can't be in. The shim, which writes the image,
+// finds out whether the folder is empty and unused.
 func (h OnNode) CheckSave(o SaveOptions) error {
 	dir := o.Directory
 	if !filepath.IsAbs(dir) {

@@ -1,3 +1,5 @@
+// Package capabilitiesv1 is the document of what a node can give a guest, and the service
+// that answers from it. All but this file is generated from capabilities.proto.
 package capabilitiesv1
 
 import "strings"
