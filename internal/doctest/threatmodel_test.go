@@ -40,6 +40,16 @@ func TestThreatModel(t *testing.T) {
 	}
 }
 
+// TestSeeds: docs/seeds.md names tests that there are.
+func TestSeeds(t *testing.T) {
+	there := tests(t, root)
+	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(Read(t, filepath.Join(root, "docs/seeds.md")), -1) {
+		if !there[m[1]] {
+			t.Errorf("docs/seeds.md names %s, and no package has it", m[1])
+		}
+	}
+}
+
 // tests are the names of all tests and fuzz targets in the tree.
 func tests(t *testing.T, root string) map[string]bool {
 	t.Helper()
