@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/endpoints"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -64,7 +64,7 @@ func (p *program) guarded(h http.Handler) (http.Handler, error) {
 	if p.kube == nil {
 		return nil, errors.New("configuration: endpoints.metrics.authentication: token needs the API server: see kubernetes.enabled and kubernetes.kubeconfig, or choose none")
 	}
-	return endpoints.Authenticated(h, p.kube, p.cfg.Log), nil
+	return endpoints.Authenticated(h, &endpoints.Reviews{Authentication: p.kube.Authentication(), Authorization: p.kube.Authorization()}, p.cfg.Log), nil
 }
 
 // liveness are the checks whose failure only a new agent mends.
@@ -108,6 +108,8 @@ func (p *program) readiness() []endpoints.Check {
 			return nil
 		}},
 		{Name: "device-plugins", Look: func(context.Context) error { return p.checkDevices() }},
+		// VMs are run, and pods' VMs launched, without the cluster's programs.
+		{Name: "certificate", Look: p.checkCertificate, Degraded: true},
 	}
 }
 

@@ -4,7 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/kube"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/suites"
 )
@@ -61,11 +62,11 @@ func TestTokensOfRealAPIServer(t *testing.T) {
 		}
 		return token
 	}
-	client, err := kube.New(kube.Config{Kubeconfig: c.Kubeconfig(), Node: cluster.NodeName})
+	access, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := Authenticated(says("metrics"), client, quiet())
+	h := Authenticated(says("metrics"), reviewsBy(t, access), quiet())
 	prometheus := token("prometheus")
 	for _, s := range []struct {
 		who, authorization string

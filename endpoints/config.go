@@ -80,7 +80,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 		if a.address == "" {
 			continue
 		}
-		port, ok := portOf(a.address)
+		port, ok := Port(a.address)
 		if !ok {
 			fault(a.key, "%q is no address: want HOST:PORT with an IP address or none, such as :8080, or off", a.address)
 			continue
@@ -91,7 +91,7 @@ func (c Config) Validate(fault func(key, format string, args ...any)) {
 		seen[a.address] = a.key
 	}
 	if d := c.Debug.Address; d != "" && !loopback(d) {
-		if _, ok := portOf(d); ok {
+		if _, ok := Port(d); ok {
 			fault("debug.address", "%q can be reached from other machines, and what is there is for this one alone: want 127.0.0.1:PORT or [::1]:PORT", d)
 		}
 	}
@@ -118,9 +118,8 @@ func (m MetricsConfig) validate(fault func(key, format string, args ...any)) {
 	}
 }
 
-// portOf is the port of an address without a name in it: names may be others'
-// tomorrow.
-func portOf(address string) (int, bool) {
+// Port is the port of an address without a name in it: names may be others' tomorrow.
+func Port(address string) (int, bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || (host != "" && net.ParseIP(host) == nil) {
 		return 0, false

@@ -1,4 +1,4 @@
-package kube
+package endpoints
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -30,10 +32,7 @@ func (s *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	codecs, err := newCodecs()
-	if err != nil {
-		s.t.Error(err)
-	}
+	codecs := scheme.Codecs
 	answer := func(group runtime.GroupVersioner, object runtime.Object) {
 		info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -80,14 +79,20 @@ func (s *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func reviewsBy(t *testing.T, access *rest.Config) *Reviews {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Reviews{Authentication: client.AuthenticationV1().RESTClient(), Authorization: client.AuthorizationV1().RESTClient()}
+}
+
 func TestMayGet(t *testing.T) {
 	s := &reviews{t: t}
 	server := httptest.NewServer(s)
 	defer server.Close()
-	client, err := NewFor(&rest.Config{Host: server.URL}, "n1", "vmlet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := reviewsBy(t, &rest.Config{Host: server.URL})
 	for _, c := range []struct {
 		token        string
 		denied, down bool

@@ -170,7 +170,7 @@ func recovered(h http.Handler, logger *slog.Logger) http.Handler {
 			}
 			if p != nil {
 				logger.Error("panic", "path", r.URL.Path, "panic", p)
-				http.Error(w, "it failed inside the agent: its log says where", http.StatusInternalServerError)
+				http.Error(w, "it failed: the log says where", http.StatusInternalServerError)
 			}
 		}()
 		h.ServeHTTP(w, r)

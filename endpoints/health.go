@@ -21,6 +21,8 @@ const checkPatience = 4 * time.Second
 type Check struct {
 	Name string
 	Look func(ctx context.Context) error
+	// Degraded is a check whose failure is told, and fails nothing.
+	Degraded bool
 }
 
 // errHangs is what a check has that gives no answer.
@@ -53,8 +55,9 @@ func NewChecks(name string, log *slog.Logger, checks ...Check) *Checks {
 
 // Result of a check; Err is nil if all is well.
 type Result struct {
-	Name string
-	Err  error
+	Name     string
+	Err      error
+	Degraded bool
 }
 
 // Look looks at all of them, and waits for none for long.
@@ -64,7 +67,7 @@ func (c *Checks) Look(ctx context.Context) []Result {
 	results := make([]Result, len(c.all))
 	var all sync.WaitGroup
 	for i, check := range c.all {
-		all.Go(func() { results[i] = Result{check.Name, check.look(ctx)} })
+		all.Go(func() { results[i] = Result{check.Name, check.look(ctx), check.Degraded} })
 	}
 	all.Wait()
 	for i, check := range c.all {
@@ -117,6 +120,8 @@ func (o *oneCheck) tell(c *Checks, err error) {
 	case text == before:
 	case text == "":
 		c.log.Info("a check passes again", "endpoint", c.name, "check", o.Name)
+	case o.Degraded:
+		c.log.Warn("a check fails, and the probe passes", "endpoint", c.name, "check", o.Name, "error", err)
 	default:
 		c.log.Warn("a check fails", "endpoint", c.name, "check", o.Name, "error", err)
 	}
@@ -133,9 +138,11 @@ func (c *Checks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case slices.Contains(excluded, result.Name):
 			fmt.Fprintf(&b, "[+]%s excluded: ok\n", result.Name)
+		case result.Err != nil && result.Degraded:
+			fmt.Fprintf(&b, "[~]%s degraded: the log says why\n", result.Name)
 		case result.Err != nil:
 			failed = true
-			fmt.Fprintf(&b, "[-]%s failed: the agent's log says why\n", result.Name)
+			fmt.Fprintf(&b, "[-]%s failed: the log says why\n", result.Name)
 		default:
 			fmt.Fprintf(&b, "[+]%s ok\n", result.Name)
 		}
@@ -165,9 +172,10 @@ func Health(live, ready *Checks) http.Handler {
 
 // told is a Result for people.
 type told struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-	Why  string `json:"why,omitempty"`
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Degraded bool   `json:"degraded,omitempty"`
+	Why      string `json:"why,omitempty"`
 }
 
 // reasons answers with all checks and why they fail, as JSON.
@@ -178,7 +186,7 @@ func reasons(groups ...*Checks) http.HandlerFunc {
 			for _, result := range g.Look(r.Context()) {
 				t := told{Name: result.Name, OK: result.Err == nil}
 				if result.Err != nil {
-					t.Why = result.Err.Error()
+					t.Why, t.Degraded = result.Err.Error(), result.Degraded
 				}
 				all[g.name] = append(all[g.name], t)
 			}

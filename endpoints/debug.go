@@ -24,9 +24,9 @@ type UnknownFact struct {
 // Pages are what the debug pages show. Anybody on the machine may ask for them:
 // they have nothing of a VM's specification.
 type Pages struct {
-	// Labels as the node should have them now.
+	// Labels as the node should have them now; nil: the program is of no node.
 	Labels func(ctx context.Context) (Labels, error)
-	// VMs are those of the agent, to be shown as JSON.
+	// VMs are those of the program, to be shown as JSON; nil: it has none.
 	VMs func() any
 	// Live and Ready are the checks of healthz and readyz.
 	Live, Ready *Checks
@@ -35,8 +35,12 @@ type Pages struct {
 // Debug answers below /debug.
 func Debug(p Pages) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /debug/render/labels", p.labels)
-	mux.HandleFunc("GET /debug/vms", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.VMs()) })
+	if p.Labels != nil {
+		mux.HandleFunc("GET /debug/render/labels", p.labels)
+	}
+	if p.VMs != nil {
+		mux.HandleFunc("GET /debug/vms", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, p.VMs()) })
+	}
 	mux.HandleFunc("GET /debug/health", reasons(p.Live, p.Ready))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/vmlet/vmlet/agent/kube"
 )
 
-// Reviewer says whether a token's bearer may get a path: a *kube.Client.
+// Reviewer says whether a token's bearer may get a path: a *Reviews.
 type Reviewer interface {
-	MayGet(ctx context.Context, token, path string) (kube.Access, error)
+	MayGet(ctx context.Context, token, path string) (Access, error)
 }
 
 const (
@@ -27,7 +25,7 @@ const (
 	// reviewPatience is how long the API server may take.
 	reviewPatience = 5 * time.Second
 	// reviewsPerSecond and reviewsAtOnce bound what strangers, whose tokens are all
-	// different, can make the agent ask.
+	// different, can make the program ask.
 	reviewsPerSecond = 5
 	reviewsAtOnce    = 10
 )
@@ -45,7 +43,7 @@ type gate struct {
 }
 
 type access struct {
-	kube.Access
+	Access
 	until time.Time
 }
 
@@ -71,9 +69,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.log.Warn("whether somebody may have the metrics is not known", "from", r.RemoteAddr, "error", err)
 		w.Header().Set("Retry-After", "10")
 		http.Error(w, "the API server can't be asked", http.StatusServiceUnavailable)
-	case verdict == kube.AccessGranted:
+	case verdict == AccessGranted:
 		g.next.ServeHTTP(w, r)
-	case verdict == kube.AccessForbidden:
+	case verdict == AccessForbidden:
 		http.Error(w, "this user may not get "+r.URL.Path+" (a ClusterRole with nonResourceURLs)", http.StatusForbidden)
 	default:
 		unauthorized(w, "the API server does not know this token")
@@ -86,7 +84,7 @@ func unauthorized(w http.ResponseWriter, why string) {
 }
 
 // verdict is the API server's, of the last minute.
-func (g *gate) verdict(r *http.Request, token string) (kube.Access, error) {
+func (g *gate) verdict(r *http.Request, token string) (Access, error) {
 	key := sha256.Sum256([]byte(r.URL.Path + "\x00" + token))
 	g.mu.Lock()
 	last, known := g.known[key]
@@ -97,7 +95,7 @@ func (g *gate) verdict(r *http.Request, token string) (kube.Access, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewPatience)
 	defer cancel()
 	if err := g.limit.Wait(ctx); err != nil {
-		return kube.AccessUnknown, err
+		return AccessUnknown, err
 	}
 	verdict, err := g.reviewer.MayGet(ctx, token, r.URL.Path)
 	if err == nil {
@@ -108,7 +106,7 @@ func (g *gate) verdict(r *http.Request, token string) (kube.Access, error) {
 
 // keep remembers an answer. Where there are too many, what is out of date goes
 // first, and then any.
-func (g *gate) keep(key [sha256.Size]byte, verdict kube.Access) {
+func (g *gate) keep(key [sha256.Size]byte, verdict Access) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()

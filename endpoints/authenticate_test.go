@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/vmlet/vmlet/agent/kube"
 )
 
 // reviewer is an API server that knows two users.
@@ -20,17 +18,17 @@ type reviewer struct {
 	err   error
 }
 
-func (r *reviewer) MayGet(ctx context.Context, token, path string) (kube.Access, error) {
+func (r *reviewer) MayGet(ctx context.Context, token, path string) (Access, error) {
 	r.asked.Add(1)
 	switch {
 	case r.err != nil:
-		return kube.AccessGranted, r.err
+		return AccessGranted, r.err
 	case token == "prometheus" && path == "/metrics":
-		return kube.AccessGranted, ctx.Err()
+		return AccessGranted, ctx.Err()
 	case token == "guest":
-		return kube.AccessForbidden, ctx.Err()
+		return AccessForbidden, ctx.Err()
 	}
-	return kube.AccessUnknown, ctx.Err()
+	return AccessUnknown, ctx.Err()
 }
 
 func ask(h http.Handler, authorization string) int { return askFor(h, "/metrics", authorization) }

@@ -70,7 +70,7 @@ func TestServers(t *testing.T) {
 		{"http://" + at["metrics"] + "/debug/pprof/", "", 404},
 		{"http://" + at["metrics"] + "/", "", 404},
 		{"http://" + at["debug"] + "/x", "debug", 200},
-		{"http://" + at["health"] + "/healthz", "its log says where", 500},
+		{"http://" + at["health"] + "/healthz", "the log says where", 500},
 	} {
 		if code, text := get(t, http.DefaultClient, c.url); code != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("%s: %d %q", c.url, code, text)

@@ -21,14 +21,14 @@ func fine(context.Context) error { return nil }
 
 func TestHealth(t *testing.T) {
 	broken := func(context.Context) error { return errors.New("a secret path") }
-	h := Health(NewChecks("healthz", quiet(), Check{"a", fine}, Check{"b", fine}), NewChecks("readyz", quiet(), Check{"a", fine}, Check{"b", broken}))
+	h := Health(NewChecks("healthz", quiet(), Check{Name: "a", Look: fine}, Check{Name: "b", Look: fine}), NewChecks("readyz", quiet(), Check{Name: "a", Look: fine}, Check{Name: "b", Look: broken}))
 	for url, want := range map[string]string{
 		"/healthz":                   "200 ok",
 		"/healthz?verbose":           "200 [+]a ok\n[+]b ok\nhealthz check passed\n",
-		"/readyz":                    "500 [+]a ok\n[-]b failed: the agent's log says why\nreadyz check failed\n",
+		"/readyz":                    "500 [+]a ok\n[-]b failed: the log says why\nreadyz check failed\n",
 		"/readyz?exclude=b":          "200 ok",
 		"/readyz?verbose&exclude=b":  "200 [+]a ok\n[+]b excluded: ok\nreadyz check passed\n",
-		"/readyz?verbose&exclude=xy": "500 [+]a ok\n[-]b failed: the agent's log says why\nreadyz check failed\n",
+		"/readyz?verbose&exclude=xy": "500 [+]a ok\n[-]b failed: the log says why\nreadyz check failed\n",
 		"/metrics":                   "404 404 page not found\n",
 	} {
 		w := httptest.NewRecorder()
@@ -39,17 +39,33 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestDegraded: a check that may fail is told, and the probe passes.
+func TestDegraded(t *testing.T) {
+	away := func(context.Context) error { return errors.New("a secret path") }
+	ready := NewChecks("readyz", quiet(), Check{Name: "a", Look: fine}, Check{Name: "b", Look: away, Degraded: true})
+	for url, want := range map[string]string{
+		"/readyz":         "ok",
+		"/readyz?verbose": "[+]a ok\n[~]b degraded: the log says why\nreadyz check passed\n",
+	} {
+		w := httptest.NewRecorder()
+		Health(NewChecks("healthz", quiet()), ready).ServeHTTP(w, httptest.NewRequest("GET", url, nil))
+		if w.Code != 200 || w.Body.String() != want {
+			t.Errorf("%s: %d %q, want 200 %q", url, w.Code, w.Body, want)
+		}
+	}
+}
+
 // TestCheckThatHangs costs one goroutine, however often it is looked at, and
 // passes when it ends.
 func TestCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		var looks atomic.Int32
-		c := NewChecks("healthz", quiet(), Check{"stuck", func(context.Context) error {
+		c := NewChecks("healthz", quiet(), Check{Name: "stuck", Look: func(context.Context) error {
 			looks.Add(1)
 			<-hang
 			return nil
-		}}, Check{"fine", fine})
+		}}, Check{Name: "fine", Look: fine})
 		for range 50 {
 			begun := time.Now()
 			r := c.Look(context.Background())
@@ -72,7 +88,7 @@ func TestCheckThatHangs(t *testing.T) {
 func TestChangesAreLogged(t *testing.T) {
 	var out bytes.Buffer
 	var err error
-	c := NewChecks("readyz", slog.New(slog.NewTextHandler(&out, nil)), Check{"x", func(context.Context) error { return err }})
+	c := NewChecks("readyz", slog.New(slog.NewTextHandler(&out, nil)), Check{Name: "x", Look: func(context.Context) error { return err }})
 	for _, e := range []error{nil, errors.New("too bad"), errors.New("too bad"), nil, nil} {
 		err = e
 		c.Look(context.Background())
@@ -90,7 +106,7 @@ func TestDebug(t *testing.T) {
 			return Labels{Labels: map[string]string{"b": "2", "a": "1"}, Unknown: []UnknownFact{{"host", "gone"}}}, labelsErr
 		},
 		VMs:  func() any { return []string{"web"} },
-		Live: NewChecks("healthz", quiet(), Check{"a", fine}), Ready: NewChecks("readyz", quiet(), Check{"b", broken}),
+		Live: NewChecks("healthz", quiet(), Check{Name: "a", Look: fine}), Ready: NewChecks("readyz", quiet(), Check{Name: "b", Look: broken}),
 	})
 	page := func(url string) (int, string) {
 		w := httptest.NewRecorder()
@@ -128,7 +144,7 @@ func TestDebug(t *testing.T) {
 
 // TestChecksEndBeforeProbes: the kubelet learns which check fails, and doesn't give up first.
 func TestChecksEndBeforeProbes(t *testing.T) {
-	manifest, err := os.ReadFile("../../deploy/base/daemonset.yaml")
+	manifest, err := os.ReadFile("../deploy/base/daemonset.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,12 @@
-package kube
+package endpoints
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/client-go/rest"
 )
 
 // Access is what the API server says of a token's bearer.
@@ -19,15 +19,18 @@ const (
 	AccessGranted
 )
 
-// MayGet asks the API server whose a bearer token is (TokenReview) and whether
-// that user may get a path that is no resource, such as "/metrics"
-// (SubjectAccessReview). The agent needs the right to create both.
-func (c *Client) MayGet(ctx context.Context, token, path string) (Access, error) {
-	if c.authentication == nil || c.authorization == nil {
-		return AccessUnknown, errors.New("there is no API server")
-	}
+// Reviews asks the API server, by its clients of authentication.k8s.io/v1 and
+// authorization.k8s.io/v1. Its program needs the right to create TokenReviews and
+// SubjectAccessReviews. Its methods may be called concurrently.
+type Reviews struct {
+	Authentication, Authorization rest.Interface
+}
+
+// MayGet asks whose a bearer token is (TokenReview) and whether that user may get a path
+// that is no resource, such as "/metrics" (SubjectAccessReview).
+func (c *Reviews) MayGet(ctx context.Context, token, path string) (Access, error) {
 	var who authenticationv1.TokenReview
-	err := c.authentication.Post().Resource("tokenreviews").
+	err := c.Authentication.Post().Resource("tokenreviews").
 		Body(&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}).Do(ctx).Into(&who)
 	if err != nil {
 		return AccessUnknown, fmt.Errorf("asking whose a token is: %w", err)
@@ -41,7 +44,7 @@ func (c *Client) MayGet(ctx context.Context, token, path string) (Access, error)
 		extra[key] = authorizationv1.ExtraValue(value)
 	}
 	var may authorizationv1.SubjectAccessReview
-	err = c.authorization.Post().Resource("subjectaccessreviews").
+	err = c.Authorization.Post().Resource("subjectaccessreviews").
 		Body(&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
