@@ -1,0 +1,17 @@
+package contract
+
+// What a VirtualMachine has beside its instance.
+const (
+	// RevisionPrefix, the VirtualMachine's UID, "-" and its generation are the name of the
+	// ControllerRevision that has the spec which an instance was started with.
+	RevisionPrefix = "revision-start-vm-"
+	// AnnotationImmediateDataVolumes is "false" on a VirtualMachine whose DataVolumes are
+	// made when it first starts, and not before.
+	AnnotationImmediateDataVolumes = "kubevirt.io/immediate-data-volume-creation"
+	// AnnotationAllowClaimAdoption lets CDI fill a claim that is there before its DataVolume.
+	AnnotationAllowClaimAdoption = "cdi.kubevirt.io/allowClaimAdoption"
+	// AnnotationLatestVersion and AnnotationStorageVersion are on objects of KubeVirt's that
+	// admission has seen: versions of its API, the latest and the stored one.
+	AnnotationLatestVersion  = "kubevirt.io/latest-observed-api-version"
+	AnnotationStorageVersion = "kubevirt.io/storage-observed-api-version"
+)
