@@ -27,6 +27,8 @@ type Plan struct {
 	// Program is the VMM's absolute path; Args do not repeat it.
 	Program string   `json:"program"`
 	Args    []string `json:"args"`
+	// Env are variables, NAME=value, that the VMM has beside those of every VMM.
+	Env []string `json:"env,omitempty"`
 	// User that the VMM runs as; nil: the shim's own.
 	User *User `json:"user,omitempty"`
 	// Files are inherited by the VMM: Files[i] is descriptor FirstFile+i.

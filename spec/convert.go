@@ -169,6 +169,8 @@ func (c *converter) single(n *yaml.Node, f protoreflect.FieldDescriptor, path st
 		return c.boolean(n, path)
 	case protoreflect.Uint32Kind:
 		return c.number(n, path)
+	case protoreflect.Int64Kind:
+		return c.signed(n, path)
 	case protoreflect.StringKind:
 		return c.text(n, path)
 	}
@@ -235,6 +237,18 @@ func (c *converter) number(n *yaml.Node, path string) any {
 		return c.fault(n, path, "%.40q where a whole number from 0 to %d is wanted", n.Value, uint32(math.MaxUint32))
 	}
 	return json.Number(strconv.FormatUint(number, 10))
+}
+
+// signed is a whole number that may be negative.
+func (c *converter) signed(n *yaml.Node, path string) any {
+	if !c.scalar(n, path, "a number") {
+		return nil
+	}
+	number, err := strconv.ParseInt(n.Value, 10, 64)
+	if err != nil || n.Tag != "!!int" {
+		return c.fault(n, path, "%.40q where a whole number is wanted", n.Value)
+	}
+	return json.Number(strconv.FormatInt(number, 10))
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

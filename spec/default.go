@@ -36,6 +36,8 @@ type VMMDefaults struct {
 	TPM string
 	// CDROMBus is that of a CD-ROM which names none.
 	CDROMBus string
+	// ErrorPolicy is what a failed read or write of a disk does that doesn't say.
+	ErrorPolicy string
 	// UserNetwork: an interface that says nothing else is in a network of the
 	// VMM's own. Else it stays without, which the VMM refuses.
 	UserNetwork bool

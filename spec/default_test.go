@@ -40,7 +40,7 @@ func ownDefaults(arch string) VMMDefaults {
 		Layer: &specv1.VirtualMachineSpec{
 			MachineType: "q35", Boot: &specv1.Boot{Firmware: FirmwareBIOS}, Devices: &specv1.Devices{GuestAgent: proto.Bool(true)},
 		},
-		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true,
+		Watchdog: WatchdogI6300ESB, TPM: TPMCRB, CDROMBus: BusSATA, UserNetwork: true, ErrorPolicy: ErrorStop,
 	}
 	if arch == ArchARM64 {
 		d.Layer.MachineType, d.Layer.Boot.Firmware, d.CDROMBus, d.TPM = "virt", FirmwareUEFI, BusSCSI, TPMTIS
@@ -83,9 +83,9 @@ hostDevices:
 - {name: host0, mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}
 boot: {firmware: bios, kernel: {path: /k, initrd: /i, cmdline: "a=b, c"}}
 disks:
-- {name: disk0, path: /a, format: raw, type: disk, bus: virtio, cache: none}
-- {name: disk1, path: /b.iso, format: raw, type: cdrom, bus: sata, cache: none, readOnly: true}
-- {name: disk2, path: /c.qcow2, format: qcow2, type: disk, bus: virtio, cache: none, backingFiles: [{path: /d, format: raw}]}
+- {name: disk0, path: /a, format: raw, type: disk, bus: virtio, cache: none, errorPolicy: stop}
+- {name: disk1, path: /b.iso, format: raw, type: cdrom, bus: sata, cache: none, readOnly: true, errorPolicy: stop}
+- {name: disk2, path: /c.qcow2, format: qcow2, type: disk, bus: virtio, cache: none, errorPolicy: stop, backingFiles: [{path: /d, format: raw}]}
 cloudInit: {userData: "#cloud-config\n"}
 devices: {console: true, guestAgent: true, entropy: true, balloon: false, watchdog: {model: i6300esb, action: reset}, vsock: {cid: 3}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
 stopGracePeriod: 30s
@@ -137,6 +137,21 @@ func TestDefaultsByTarget(t *testing.T) {
 		}},
 		{"kvm", "arm64", "devices: {tpm: {socket: /a}}", func(s *specv1.VirtualMachineSpec) bool { return s.Devices.Tpm.Model == TPMTIS }},
 		{"kvm", "amd64", "cpu: {cores: 2}", func(s *specv1.VirtualMachineSpec) bool { return s.Cpu.MaxVcpus == 0 && VCPULimit(s.Cpu) == 2 }},
+		{"kvm", "amd64", "disks: [{path: /a}]\nnetworks: [{bootOrder: 1}]", func(s *specv1.VirtualMachineSpec) bool { return s.Disks[0].BootOrder == 0 }},
+		{"kvm", "amd64", "disks: [{path: /a}, {path: /b, errorPolicy: report}]", func(s *specv1.VirtualMachineSpec) bool {
+			return s.Disks[0].ErrorPolicy == ErrorStop && s.Disks[1].ErrorPolicy == ErrorReport
+		}},
+		{"kvm", "amd64", "devices: {inputs: [{name: input1}, {type: keyboard, bus: virtio}], video: {}}", func(s *specv1.VirtualMachineSpec) bool {
+			in := s.Devices.Inputs
+			return in[0].Type == InputTablet && in[0].Bus == BusUSB && in[1].Name == "input1-1" && in[1].Bus == BusVirtio && s.Devices.Video.Type == VideoVGA
+		}},
+		{"kvm", "amd64", "boot: {firmware: uefi}\ndevices: {video: {}}", func(s *specv1.VirtualMachineSpec) bool { return s.Devices.Video.Type == VideoBochs }},
+		{"kvm", "arm64", "devices: {video: {}}", func(s *specv1.VirtualMachineSpec) bool { return s.Devices.Video.Type == VideoVirtio }},
+		{"kvm", "amd64", "features: {hyperv: {synicTimerDirect: true, tlbflushDirect: true}}", func(s *specv1.VirtualMachineSpec) bool {
+			h := s.Features.Hyperv
+			return h.GetSynicTimer() && h.GetSynic() && h.GetVpindex() && h.GetTlbflush() && h.GetVapic() && h.Ipi == nil && s.Clock.Hyperv.GetPresent()
+		}},
+		{"kvm", "amd64", "features: {hyperv: {relaxed: true}}", func(s *specv1.VirtualMachineSpec) bool { return s.Features.Hyperv.Vpindex == nil && s.Clock == nil }},
 		{"kvm", "amd64", "stopGracePeriod: 0s", func(s *specv1.VirtualMachineSpec) bool { return s.StopGracePeriod.Seconds == 0 }},
 	} {
 		where := target()

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -37,7 +38,9 @@ func finalise(s *specv1.VirtualMachineSpec, target Target) {
 			set(&node.Policy, MemoryStrict)
 		}
 	}
-	finaliseDisks(s, target.Defaults.CDROMBus)
+	finaliseHyperV(s)
+	finaliseGraphics(s, target.Arch)
+	finaliseDisks(s, target.Defaults)
 	finaliseNetworks(s.Networks, target)
 	finaliseSlots(s)
 	taken := make(map[string]bool)
@@ -49,9 +52,32 @@ func finalise(s *specv1.VirtualMachineSpec, target Target) {
 	}
 }
 
-func finaliseDisks(s *specv1.VirtualMachineSpec, cdromBus string) {
+// finaliseGraphics is for inputs and the display, of which there are none unless asked for.
+func finaliseGraphics(s *specv1.VirtualMachineSpec, arch string) {
 	taken := make(map[string]bool)
-	ordered := s.GetBoot().GetKernel() != nil
+	for _, input := range s.Devices.Inputs {
+		taken[input.Name] = true
+	}
+	for i, input := range s.Devices.Inputs {
+		setName(&input.Name, "input", i, taken)
+		set(&input.Type, InputTablet)
+		set(&input.Bus, BusUSB)
+	}
+	if v := s.Devices.Video; v != nil {
+		switch {
+		case arch == ArchARM64:
+			set(&v.Type, VideoVirtio)
+		case s.GetBoot().GetFirmware() == FirmwareUEFI:
+			set(&v.Type, VideoBochs)
+		default:
+			set(&v.Type, VideoVGA)
+		}
+	}
+}
+
+func finaliseDisks(s *specv1.VirtualMachineSpec, defaults VMMDefaults) {
+	taken := make(map[string]bool)
+	ordered := s.GetBoot().GetKernel() != nil || slices.ContainsFunc(s.Networks, func(n *specv1.NetworkInterface) bool { return n.BootOrder != 0 })
 	for _, d := range s.Disks {
 		taken[d.Name] = true
 		ordered = ordered || d.BootOrder != 0
@@ -61,8 +87,9 @@ func finaliseDisks(s *specv1.VirtualMachineSpec, cdromBus string) {
 		set(&d.Format, FormatRaw)
 		set(&d.Type, DiskTypeDisk)
 		set(&d.Cache, CacheNone)
+		set(&d.ErrorPolicy, defaults.ErrorPolicy)
 		if d.Type == DiskTypeCDROM {
-			set(&d.Bus, cdromBus)
+			set(&d.Bus, defaults.CDROMBus)
 			d.ReadOnly = true
 		} else {
 			set(&d.Bus, BusVirtio)

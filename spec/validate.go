@@ -27,7 +27,7 @@ type Names struct {
 
 // ValidateNames is Validate where it is known which names there are.
 func ValidateNames(spec *specv1.VirtualMachineSpec, known Names) FieldErrors {
-	v := new(validator)
+	v := &validator{orders: make(map[uint32]string)}
 	v.name(spec.GetName())
 	v.labels(spec.GetLabels())
 	v.nameOf("hypervisor", spec.GetHypervisor(), known.Hypervisors)
@@ -42,6 +42,10 @@ func ValidateNames(spec *specv1.VirtualMachineSpec, known Names) FieldErrors {
 	v.networks(spec.GetNetworks())
 	v.devices(spec.GetDevices(), spec.GetMemory())
 	v.hostDevices(spec.GetHostDevices())
+	v.system(spec.GetSystem())
+	v.features(spec)
+	v.clock(spec.GetClock())
+	v.oneOf("onReboot", spec.GetOnReboot(), rebootActions())
 	v.grace(spec)
 	return v.faults
 }
@@ -49,6 +53,8 @@ func ValidateNames(spec *specv1.VirtualMachineSpec, known Names) FieldErrors {
 // validator collects faults.
 type validator struct {
 	faults FieldErrors
+	// orders are the fields that each boot order was found in, of disks and interfaces.
+	orders map[uint32]string
 }
 
 func (v *validator) add(field, format string, args ...any) { v.faults.Add(field, format, args...) }
@@ -65,6 +71,9 @@ var (
 	// Models, machine types, features: what QEMU's own have.
 	vmmWord = pattern(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$`)
 	serial  = pattern(`^[-A-Za-z0-9_.+: ]*$`)
+	// vendorID is one of Hyper-V's; timezone a name of the tz database.
+	vendorID = pattern(`^[-A-Za-z0-9_. ]{1,12}$`)
+	timezone = pattern(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$`)
 )
 
 // pattern is compiled when it is first used: counted repetitions take much room and time,
@@ -162,6 +171,11 @@ func (v *validator) cpu(cpu *specv1.CPU) {
 		return
 	}
 	v.maxVCPUs(cpu)
+}
+
+// TakesAway tells whether a guest is to go without the feature.
+func TakesAway(f *specv1.CPUFeature) bool {
+	return f.GetPolicy() == PolicyDisable || f.GetPolicy() == PolicyForbid
 }
 
 // maxVCPUs wants whole sockets: what is plugged in must fit the topology.

@@ -14,7 +14,7 @@ func (v *validator) disks(disks []*specv1.Disk) {
 		v.add("disks", "%d disks: at most %d", len(disks), MaxDisks)
 		return
 	}
-	names, orders, slots := make(map[string]int), make(map[uint32]int), make(map[uint32]int)
+	names, slots := make(map[string]int), make(map[uint32]int)
 	paths := make(map[string]int)
 	for i, d := range disks {
 		field := fmt.Sprintf("disks[%d]", i)
@@ -32,18 +32,36 @@ func (v *validator) disks(disks []*specv1.Disk) {
 		if d.GetType() == DiskTypeCDROM && d.GetBus() == BusVirtio {
 			v.add(field+".bus", "virtio has no CD-ROM: want sata, scsi or usb")
 		}
+		v.diskIO(field, d)
 		v.serial(field+".serial", d.GetSerial())
-		if order := d.GetBootOrder(); order != 0 {
-			if earlier, taken := orders[order]; taken {
-				v.add(field+".bootOrder", "%d is that of disks[%d] too", order, earlier)
-			} else if order > MaxDisks {
-				v.add(field+".bootOrder", "%d: at most %d", order, MaxDisks)
-			}
-			orders[order] = i
-		}
+		v.bootOrder(field, d.GetBootOrder())
 		v.slot(field+".slot", d.Slot, i, slots, "disks")
 		v.backingFiles(field, d)
 	}
+}
+
+// diskIO finds fault with how the files of a disk are read and written.
+func (v *validator) diskIO(field string, d *specv1.Disk) {
+	v.oneOf(field+".io", d.GetIo(), ioModes())
+	v.oneOf(field+".errorPolicy", d.GetErrorPolicy(), errorPolicies())
+	switch cache := d.GetCache(); {
+	case d.GetIo() != IONative || cache == "" || cache == CacheNone:
+	default:
+		v.add(field+".io", "native goes past the host's page cache, and the cache is %.40q: want cache none, or io threads", cache)
+	}
+}
+
+// bootOrder wants each number once among disks and interfaces.
+func (v *validator) bootOrder(field string, order uint32) {
+	if order == 0 {
+		return
+	}
+	if earlier, taken := v.orders[order]; taken {
+		v.add(field+".bootOrder", "%d is that of %s too", order, earlier)
+	} else if order > MaxBootOrder {
+		v.add(field+".bootOrder", "%d: at most %d", order, MaxBootOrder)
+	}
+	v.orders[order] = field
 }
 
 // onlyRead: the guest can't write to it.
@@ -105,7 +123,8 @@ func (v *validator) networks(networks []*specv1.NetworkInterface) {
 		v.oneOf(field+".model", n.GetModel(), netModels())
 		v.mac(field+".mac", n.GetMac(), i, macs)
 		v.slot(field+".slot", n.Slot, i, slots, "networks")
-		v.ports(field+".user", n.GetUser().GetPorts())
+		v.bootOrder(field, n.GetBootOrder())
+		v.userNetwork(field+".user", n.GetUser())
 		if tap := n.GetTap(); tap != nil {
 			v.device(field+".tap.device", tap.GetDevice())
 			v.device(field+".tap.bridge", tap.GetBridge())
@@ -130,6 +149,40 @@ func (v *validator) mac(field, text string, index int, macs map[string]int) {
 		v.add(field, "%s is the address of networks[%d] too", text, earlier)
 	default:
 		macs[key] = index
+	}
+}
+
+func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
+	v.ports(field, u.GetPorts())
+	v.cidr(field+".cidr", u.GetCidr())
+	if name := u.GetHostname(); name != "" && (len(name) > 253 || !subdomain().MatchString(name)) {
+		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", name)
+	}
+	domains, bytes := u.GetSearchDomains(), 0
+	for i, d := range domains {
+		if len(d) > 253 || !subdomain().MatchString(d) {
+			v.add(fmt.Sprintf("%s.searchDomains[%d]", field, i), "%.80q is not a domain such as default.svc.cluster.local", d)
+		}
+		bytes += len(d) + 1
+	}
+	if len(domains) > MaxSearchDomains || bytes > MaxSearchText {
+		v.add(field+".searchDomains", "%d domains of %d bytes together: at most %d, and %d bytes", len(domains), bytes, MaxSearchDomains, MaxSearchText)
+	}
+}
+
+// cidr wants the network's own address, as it is the network that is meant.
+func (v *validator) cidr(field, text string) {
+	if text == "" {
+		return
+	}
+	network, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || !network.Addr().Is4():
+		v.add(field, "%.80q is not an IPv4 network in CIDR notation such as 10.0.2.0/24", text)
+	case network.Bits() < MinUserPrefix || network.Bits() > MaxUserPrefix:
+		v.add(field, "%s: want a prefix of %d to %d bits: there are a gateway, a guest and a name server", text, MinUserPrefix, MaxUserPrefix)
+	case network.Masked() != network:
+		v.add(field, "%s is an address in a network: want the network, %s", text, network.Masked())
 	}
 }
 
@@ -186,4 +239,20 @@ func (v *validator) devices(d *specv1.Devices, m *specv1.Memory) {
 		v.add("devices.vsock.cid", "%d is not between %d and %d: 0 to 2 are the host's and the hypervisor's", s.GetCid(), MinVsockCID, uint32(MaxVsockCID))
 	}
 	v.tpm(d.GetTpm())
+	v.graphics(d)
+}
+
+func (v *validator) graphics(d *specv1.Devices) {
+	v.oneOf("devices.video.type", d.GetVideo().GetType(), videoTypes())
+	if n := len(d.GetInputs()); n > MaxInputs {
+		v.add("devices.inputs", "%d inputs: at most %d", n, MaxInputs)
+		return
+	}
+	names := make(map[string]int)
+	for i, input := range d.GetInputs() {
+		field := fmt.Sprintf("devices.inputs[%d]", i)
+		v.uniqueName(field+".name", input.GetName(), i, names, "devices.inputs")
+		v.oneOf(field+".type", input.GetType(), inputTypes())
+		v.oneOf(field+".bus", input.GetBus(), inputBuses())
+	}
 }

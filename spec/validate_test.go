@@ -18,12 +18,31 @@ memory: {size: 2Gi, hugePages: {pageSize: 1Gi}}
 networks: [{tap: {device: tap0, bridge: br-lan.1}, mac: "02:00:00:00:00:01"}, {user: {ports: [{protocol: udp, hostAddress: "::1", hostPort: 1, guestPort: 65535}]}}]
 disks: [{path: "/images/with space, comma=x.img", name: root_1.x, serial: "S 1.2+3"}]
 stopGracePeriod: 0s
-`} {
+`, hardware} {
 		if faults := Validate(parse(t, text)); faults.Err() != nil {
 			t.Errorf("%s\nhas faults: %v", text, faults)
 		}
 	}
 }
+
+// hardware is what a guest can be told of its machine.
+const hardware = `
+name: a
+system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: "e4686d2c,1", manufacturer: KubeVirt, product: None, version: "1", sku: s, family: f, assetTag: a}
+features:
+  acpi: true
+  apic: true
+  smm: true
+  kvmHidden: true
+  pvSpinlock: false
+  hyperv: {spinlocks: 8191, vendorId: "Vendor 1", synicTimer: true, ipi: true, evmcs: true}
+clock: {timezone: America/Argentina/Buenos_Aires, hpet: {present: false}, pit: {tickPolicy: delay}, rtc: {tickPolicy: catchup, track: guest}, kvm: {present: true}, hyperv: {present: true}}
+onReboot: end
+cpu: {features: [{name: a, policy: force}, {name: b, policy: optional}, {name: c, policy: forbid}]}
+disks: [{path: /a, io: native, errorPolicy: enospace, bootOrder: 2}]
+networks: [{bootOrder: 80, model: ne2k_pci, user: {cidr: 10.0.2.0/24, hostname: a.b, searchDomains: [svc.cluster.local]}}]
+devices: {inputs: [{name: t, type: tablet, bus: virtio}, {type: keyboard}], video: {type: ramfb}, watchdog: {action: shutdown}}
+`
 
 // TestValidate gives each faulty text and the fields that must be named, no more
 // and no less.
@@ -38,7 +57,7 @@ func TestValidate(t *testing.T) {
 		{"name: a\nlabels: {'a b': c, d: 'e f', 'UP/x': y, '/x': y, 'a/': y, ok: ok}", "labels[/x] labels[UP/x] labels[a b] labels[a/] labels[d]"},
 		{"name: a\nhypervisor: xen\nvmm: bochs", "hypervisor vmm"},
 		{"name: a\nmachineType: 'q35,usb=on'", "machineType"},
-		{"name: a\ncpu: {model: 'host,+x', features: [{name: a}, {name: a}, {}, {name: '+b'}, {name: c, policy: force}]}",
+		{"name: a\ncpu: {model: 'host,+x', features: [{name: a}, {name: a}, {}, {name: '+b'}, {name: c, policy: sometimes}]}",
 			"cpu.model cpu.features[1].name cpu.features[2].name cpu.features[3].name cpu.features[4].policy"},
 		{"name: a\ncpu: {sockets: 4294967295, cores: 4294967295, threads: 4294967295}", "cpu"},
 		{"name: a\ncpu: {sockets: 1025}", "cpu"},
@@ -59,7 +78,9 @@ func TestValidate(t *testing.T) {
 			"disks[0].format disks[0].type disks[0].bus disks[0].cache disks[0].serial"},
 		{"name: a\ndisks: [{path: /a, serial: 'a,b'}, {path: /b, type: cdrom, bus: virtio}]", "disks[0].serial disks[1].bus"},
 		{"name: a\ndisks: [{path: /a}, {path: /a, readOnly: true}, {path: /r, readOnly: true}, {path: /r, type: cdrom}]", "disks[1].path"},
-		{"name: a\ndisks: [{path: /a, bootOrder: 1}, {path: /b, bootOrder: 1}, {path: /c, bootOrder: 65}]", "disks[1].bootOrder disks[2].bootOrder"},
+		{"name: a\ndisks: [{path: /a, bootOrder: 1}, {path: /b, bootOrder: 1}, {path: /c, bootOrder: 81}]\nnetworks: [{bootOrder: 1}, {bootOrder: 2}]", "disks[1].bootOrder disks[2].bootOrder networks[0].bootOrder"},
+		{"name: a\ndisks: [{path: /a, io: io_uring, errorPolicy: panic}, {path: /b, io: native, cache: writeback}, {path: /c, io: threads, cache: unsafe}]",
+			"disks[0].io disks[0].errorPolicy disks[1].io"},
 		{"name: a\ndisks: [{path: /a, backingFiles: [{path: b}]}, {path: /c, format: qcow2, backingFiles: [{path: /b}, {path: /c}]}]",
 			"disks[0].backingFiles disks[0].backingFiles[0].path disks[1].backingFiles[0].format"},
 		{"name: a\ndisks: [" + strings.Repeat("{path: /a},", 65) + "]", "disks"},
@@ -73,6 +94,19 @@ func TestValidate(t *testing.T) {
 			"networks[0].user.ports[0].protocol networks[0].user.ports[0].hostAddress networks[0].user.ports[0].hostPort networks[0].user.ports[0].guestPort"},
 		{"name: a\ndevices: {watchdog: {model: x, action: y}, vsock: {cid: 2}}", "devices.watchdog.model devices.watchdog.action devices.vsock.cid"},
 		{"name: a\ndevices: {vsock: {cid: 4294967295}}", "devices.vsock.cid"},
+		{"name: a\nsystem: {uuid: 5D307CA9B3EF428C886106E72D69F223, serial: " + strings.Repeat("x", 256) + ", product: \"a\\nb\"}", "system.uuid system.serial system.product"},
+		{"name: a\nsystem: {uuid: 00000000-0000-0000-0000-000000000000}", "system.uuid"},
+		{"name: a\nfeatures: {hyperv: {spinlocks: 4094, vendorId: 'a,b', synicTimerDirect: true, vpindex: false, evmcs: true}}\ncpu: {features: [{name: vmx, policy: forbid}]}\nclock: {hyperv: {present: false}}",
+			"features.hyperv.spinlocks features.hyperv.vendorId features.hyperv.synic features.hyperv.synicTimer features.hyperv.evmcs"},
+		{"name: a\nclock: {offsetSeconds: 86401, hpet: {tickPolicy: x, track: wall}, kvm: {tickPolicy: delay}, pit: {tickPolicy: merge}, rtc: {tickPolicy: discard, track: boot}}",
+			"clock.offsetSeconds clock.hpet.tickPolicy clock.hpet.track clock.kvm.tickPolicy clock.pit.tickPolicy clock.rtc.tickPolicy clock.rtc.track"},
+		{"name: a\nclock: {timezone: ../../etc/passwd}", "clock.timezone"},
+		{"name: a\nclock: {timezone: ''}", "clock.timezone"},
+		{"name: a\nonReboot: crash", "onReboot"},
+		{"name: a\ndevices: {inputs: [{name: x, type: mouse}, {name: x, bus: ps2}], video: {type: qxl}}", "devices.video.type devices.inputs[0].type devices.inputs[1].name devices.inputs[1].bus"},
+		{"name: a\ndevices: {inputs: [" + strings.Repeat("{},", 9) + "]}", "devices.inputs"},
+		{"name: a\nnetworks: [{user: {cidr: 'fd00::/64', hostname: A, searchDomains: [a, 'b,c']}}, {user: {cidr: 10.0.2.1/24}}, {user: {cidr: 10.0.2.0/30}}, {user: {searchDomains: [" + strings.Repeat(long+",", 33) + "]}}]",
+			"networks[0].user.cidr networks[0].user.hostname networks[0].user.searchDomains[1] networks[1].user.cidr networks[2].user.cidr networks[3].user.searchDomains"},
 		{"name: a\nstopGracePeriod: -1s", "stopGracePeriod"},
 		{"name: a\nstopGracePeriod: 86401s", "stopGracePeriod"},
 	} {
@@ -126,7 +160,7 @@ func TestHypervisorNames(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{full, "name: a", "{}", "a: &b [*b]", "name: !!binary aGk=", "? {a: b} : c", "stopGracePeriod: 1e9s"} {
+	for _, seed := range []string{full, hardware, "name: a", "{}", "a: &b [*b]", "name: !!binary aGk=", "? {a: b} : c", "stopGracePeriod: 1e9s"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

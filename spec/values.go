@@ -34,11 +34,50 @@ const (
 	CacheWritethrough = "writethrough"
 	CacheUnsafe       = "unsafe"
 
-	PolicyRequire = "require"
-	PolicyDisable = "disable"
+	// How reads and writes wait: see io_submit(2) for native.
+	IONative  = "native"
+	IOThreads = "threads"
 
-	NetVirtio = "virtio"
-	NetE1000E = "e1000e"
+	// What a failed read or write does.
+	ErrorStop    = "stop"
+	ErrorIgnore  = "ignore"
+	ErrorReport  = "report"
+	ErrorNoSpace = "enospace"
+
+	// Policies for CPU features, as libvirt has them.
+	PolicyRequire  = "require"
+	PolicyDisable  = "disable"
+	PolicyForce    = "force"
+	PolicyOptional = "optional"
+	PolicyForbid   = "forbid"
+
+	NetVirtio  = "virtio"
+	NetE1000   = "e1000"
+	NetE1000E  = "e1000e"
+	NetIGB     = "igb"
+	NetNE2K    = "ne2k_pci"
+	NetPCNet   = "pcnet"
+	NetRTL8139 = "rtl8139"
+
+	RebootRestart = "restart"
+	RebootEnd     = "end"
+
+	InputTablet   = "tablet"
+	InputKeyboard = "keyboard"
+
+	VideoVGA    = "vga"
+	VideoVirtio = "virtio"
+	VideoBochs  = "bochs"
+	VideoCirrus = "cirrus"
+	VideoRAMFB  = "ramfb"
+
+	TickDelay   = "delay"
+	TickCatchup = "catchup"
+	TickMerge   = "merge"
+	TickDiscard = "discard"
+
+	TrackGuest = "guest"
+	TrackWall  = "wall"
 
 	ProtocolTCP = "tcp"
 	ProtocolUDP = "udp"
@@ -80,6 +119,18 @@ const (
 	MaxHostDevices = 16
 	MaxSocketPath  = 107 // sun_path (linux/un.h) less its NUL
 	maxIDList      = 1 << 10
+
+	MaxBootOrder     = MaxDisks + MaxInterfaces
+	MaxInputs        = 8   // functions of a PCI slot
+	MaxSystemText    = 255 // bytes; SMBIOS 2 wanted 64, and what reads it copes with more
+	MaxClockOffset   = 24 * 60 * 60
+	MaxTimezone      = 64
+	MaxSearchDomains = 32   // as Kubernetes: MaxDNSSearchPaths
+	MaxSearchText    = 2048 // bytes: MaxDNSSearchListChars
+	MaxVendorID      = 12   // bytes that CPUID has room for
+	MinSpinlocks     = 4095 // of Hyper-V, as libvirt wants it
+	MinUserPrefix    = 4    // of a user network, in bits
+	MaxUserPrefix    = 29   // gateway, guest and name server
 )
 
 func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
@@ -89,12 +140,27 @@ func buses() []string     { return []string{BusVirtio, BusSCSI, BusSATA, BusUSB}
 func caches() []string {
 	return []string{CacheNone, CacheWriteback, CacheWritethrough, CacheUnsafe}
 }
-func policies() []string  { return []string{PolicyRequire, PolicyDisable} }
-func netModels() []string { return []string{NetVirtio, NetE1000E} }
+func ioModes() []string { return []string{IONative, IOThreads} }
+func errorPolicies() []string {
+	return []string{ErrorStop, ErrorIgnore, ErrorReport, ErrorNoSpace}
+}
+func policies() []string {
+	return []string{PolicyRequire, PolicyDisable, PolicyForce, PolicyOptional, PolicyForbid}
+}
+func netModels() []string {
+	return []string{NetVirtio, NetE1000, NetE1000E, NetIGB, NetNE2K, NetPCNet, NetRTL8139}
+}
+func rebootActions() []string { return []string{RebootRestart, RebootEnd} }
+func inputTypes() []string    { return []string{InputTablet, InputKeyboard} }
+func inputBuses() []string    { return []string{BusUSB, BusVirtio} }
+func videoTypes() []string {
+	return []string{VideoVGA, VideoVirtio, VideoBochs, VideoCirrus, VideoRAMFB}
+}
+func rtcTracks() []string { return []string{TrackGuest, TrackWall} }
 func protocols() []string { return []string{ProtocolTCP, ProtocolUDP} }
 func watchdogs() []string { return []string{WatchdogI6300ESB, WatchdogITCO, WatchdogVirtio} }
 func watchdogActions() []string {
-	return []string{"reset", "poweroff", "pause", "inject-nmi", "none"}
+	return []string{"reset", "poweroff", "shutdown", "pause", "inject-nmi", "none"}
 }
 func memoryPolicies() []string {
 	return []string{MemoryStrict, MemoryPreferred, MemoryInterleave}

@@ -99,6 +99,130 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{0}
 }
 
+type PauseReason int32
+
+const (
+	PauseReason_PAUSE_REASON_UNSPECIFIED PauseReason = 0
+	// Somebody asked for it, or for a start or restore that is paused.
+	PauseReason_PAUSE_REASON_USER PauseReason = 1
+	// A disk could not be read or written, and its error policy is to stop.
+	PauseReason_PAUSE_REASON_IO_ERROR PauseReason = 2
+	// The image that its memory is mapped from is damaged.
+	PauseReason_PAUSE_REASON_IMAGE_DAMAGED PauseReason = 3
+	// The VMM paused it, and has not said why.
+	PauseReason_PAUSE_REASON_OTHER PauseReason = 4
+)
+
+// Enum value maps for PauseReason.
+var (
+	PauseReason_name = map[int32]string{
+		0: "PAUSE_REASON_UNSPECIFIED",
+		1: "PAUSE_REASON_USER",
+		2: "PAUSE_REASON_IO_ERROR",
+		3: "PAUSE_REASON_IMAGE_DAMAGED",
+		4: "PAUSE_REASON_OTHER",
+	}
+	PauseReason_value = map[string]int32{
+		"PAUSE_REASON_UNSPECIFIED":   0,
+		"PAUSE_REASON_USER":          1,
+		"PAUSE_REASON_IO_ERROR":      2,
+		"PAUSE_REASON_IMAGE_DAMAGED": 3,
+		"PAUSE_REASON_OTHER":         4,
+	}
+)
+
+func (x PauseReason) Enum() *PauseReason {
+	p := new(PauseReason)
+	*p = x
+	return p
+}
+
+func (x PauseReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PauseReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_vmlet_node_v1_node_proto_enumTypes[1].Descriptor()
+}
+
+func (PauseReason) Type() protoreflect.EnumType {
+	return &file_vmlet_node_v1_node_proto_enumTypes[1]
+}
+
+func (x PauseReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PauseReason.Descriptor instead.
+func (PauseReason) EnumDescriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+type EndReason int32
+
+const (
+	EndReason_END_REASON_UNSPECIFIED EndReason = 0
+	// The guest shut itself down, asked or not.
+	EndReason_END_REASON_SHUTDOWN EndReason = 1
+	// Somebody had it killed.
+	EndReason_END_REASON_KILLED EndReason = 2
+	// It did not shut down within its grace period and was killed.
+	EndReason_END_REASON_GRACE_PERIOD_OVER EndReason = 3
+	EndReason_END_REASON_PANICKED          EndReason = 4
+	// The VMM ended unexpectedly.
+	EndReason_END_REASON_CRASHED EndReason = 5
+	EndReason_END_REASON_SAVED   EndReason = 6
+)
+
+// Enum value maps for EndReason.
+var (
+	EndReason_name = map[int32]string{
+		0: "END_REASON_UNSPECIFIED",
+		1: "END_REASON_SHUTDOWN",
+		2: "END_REASON_KILLED",
+		3: "END_REASON_GRACE_PERIOD_OVER",
+		4: "END_REASON_PANICKED",
+		5: "END_REASON_CRASHED",
+		6: "END_REASON_SAVED",
+	}
+	EndReason_value = map[string]int32{
+		"END_REASON_UNSPECIFIED":       0,
+		"END_REASON_SHUTDOWN":          1,
+		"END_REASON_KILLED":            2,
+		"END_REASON_GRACE_PERIOD_OVER": 3,
+		"END_REASON_PANICKED":          4,
+		"END_REASON_CRASHED":           5,
+		"END_REASON_SAVED":             6,
+	}
+)
+
+func (x EndReason) Enum() *EndReason {
+	p := new(EndReason)
+	*p = x
+	return p
+}
+
+func (x EndReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EndReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_vmlet_node_v1_node_proto_enumTypes[2].Descriptor()
+}
+
+func (EndReason) Type() protoreflect.EnumType {
+	return &file_vmlet_node_v1_node_proto_enumTypes[2]
+}
+
+func (x EndReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EndReason.Descriptor instead.
+func (EndReason) EnumDescriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
 // VirtualMachine is a VM as the agent knows it; also the file that the agent
 // keeps in the VM's folder.
 type VirtualMachine struct {
@@ -189,7 +313,17 @@ type VirtualMachineStatus struct {
 	Pod *PodReference `protobuf:"bytes,14,opt,name=pod,proto3" json:"pod,omitempty"`
 	// Why it runs under this VMM: it was asked for, it made the image, or it was
 	// chosen, and what spoke against those before it.
-	VmmReason     string `protobuf:"bytes,15,opt,name=vmm_reason,json=vmmReason,proto3" json:"vmm_reason,omitempty"`
+	VmmReason string `protobuf:"bytes,15,opt,name=vmm_reason,json=vmmReason,proto3" json:"vmm_reason,omitempty"`
+	// Why it is paused; unspecified in every other state.
+	PauseReason PauseReason `protobuf:"varint,16,opt,name=pause_reason,json=pauseReason,proto3,enum=vmlet.node.v1.PauseReason" json:"pause_reason,omitempty"`
+	// The disk, by its name in the specification, whose error paused the VM; empty: not
+	// known, or paused for another reason.
+	PauseDisk string `protobuf:"bytes,17,opt,name=pause_disk,json=pauseDisk,proto3" json:"pause_disk,omitempty"`
+	// How it ended; unspecified while it runs.
+	EndReason EndReason `protobuf:"varint,18,opt,name=end_reason,json=endReason,proto3,enum=vmlet.node.v1.EndReason" json:"end_reason,omitempty"`
+	// The machine type as it runs, with its version: "pc-q35-7.2". Empty where the VMM
+	// has none.
+	MachineType   string `protobuf:"bytes,19,opt,name=machine_type,json=machineType,proto3" json:"machine_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,6 +459,34 @@ func (x *VirtualMachineStatus) GetPod() *PodReference {
 func (x *VirtualMachineStatus) GetVmmReason() string {
 	if x != nil {
 		return x.VmmReason
+	}
+	return ""
+}
+
+func (x *VirtualMachineStatus) GetPauseReason() PauseReason {
+	if x != nil {
+		return x.PauseReason
+	}
+	return PauseReason_PAUSE_REASON_UNSPECIFIED
+}
+
+func (x *VirtualMachineStatus) GetPauseDisk() string {
+	if x != nil {
+		return x.PauseDisk
+	}
+	return ""
+}
+
+func (x *VirtualMachineStatus) GetEndReason() EndReason {
+	if x != nil {
+		return x.EndReason
+	}
+	return EndReason_END_REASON_UNSPECIFIED
+}
+
+func (x *VirtualMachineStatus) GetMachineType() string {
+	if x != nil {
+		return x.MachineType
 	}
 	return ""
 }
@@ -606,12 +768,19 @@ func (x *ProcessStatus) GetCgroup() string {
 	return ""
 }
 
+// GuestStatus is the guest's word, bounded, but for what the VMM sees.
 type GuestStatus struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	AgentConnected bool                   `protobuf:"varint,1,opt,name=agent_connected,json=agentConnected,proto3" json:"agent_connected,omitempty"`
 	Panicked       bool                   `protobuf:"varint,2,opt,name=panicked,proto3" json:"panicked,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the guest agent says; asked when it connects and, while somebody watches, now
+	// and then.
+	AgentVersion  string            `protobuf:"bytes,3,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Hostname      string            `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Os            *GuestOS          `protobuf:"bytes,5,opt,name=os,proto3" json:"os,omitempty"`
+	Interfaces    []*GuestInterface `protobuf:"bytes,6,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GuestStatus) Reset() {
@@ -658,6 +827,197 @@ func (x *GuestStatus) GetPanicked() bool {
 	return false
 }
 
+func (x *GuestStatus) GetAgentVersion() string {
+	if x != nil {
+		return x.AgentVersion
+	}
+	return ""
+}
+
+func (x *GuestStatus) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *GuestStatus) GetOs() *GuestOS {
+	if x != nil {
+		return x.Os
+	}
+	return nil
+}
+
+func (x *GuestStatus) GetInterfaces() []*GuestInterface {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+// GuestOS is the guest's operating system, as its /etc/os-release and uname(2) have it.
+type GuestOS struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PrettyName    string                 `protobuf:"bytes,3,opt,name=pretty_name,json=prettyName,proto3" json:"pretty_name,omitempty"`
+	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	VersionId     string                 `protobuf:"bytes,5,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	KernelRelease string                 `protobuf:"bytes,6,opt,name=kernel_release,json=kernelRelease,proto3" json:"kernel_release,omitempty"`
+	KernelVersion string                 `protobuf:"bytes,7,opt,name=kernel_version,json=kernelVersion,proto3" json:"kernel_version,omitempty"`
+	Machine       string                 `protobuf:"bytes,8,opt,name=machine,proto3" json:"machine,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestOS) Reset() {
+	*x = GuestOS{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestOS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestOS) ProtoMessage() {}
+
+func (x *GuestOS) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestOS.ProtoReflect.Descriptor instead.
+func (*GuestOS) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GuestOS) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GuestOS) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GuestOS) GetPrettyName() string {
+	if x != nil {
+		return x.PrettyName
+	}
+	return ""
+}
+
+func (x *GuestOS) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *GuestOS) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *GuestOS) GetKernelRelease() string {
+	if x != nil {
+		return x.KernelRelease
+	}
+	return ""
+}
+
+func (x *GuestOS) GetKernelVersion() string {
+	if x != nil {
+		return x.KernelVersion
+	}
+	return ""
+}
+
+func (x *GuestOS) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+// GuestInterface is a network interface as the guest has it.
+type GuestInterface struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Mac   string                 `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
+	// IP addresses, without their prefixes; as the guest lists them.
+	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestInterface) Reset() {
+	*x = GuestInterface{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestInterface) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestInterface) ProtoMessage() {}
+
+func (x *GuestInterface) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestInterface.ProtoReflect.Descriptor instead.
+func (*GuestInterface) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GuestInterface) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GuestInterface) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *GuestInterface) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -676,7 +1036,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +1048,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +1061,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -765,7 +1125,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +1137,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +1150,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Progress) GetStep() string {
@@ -823,7 +1183,7 @@ type CreateVMRequest struct {
 
 func (x *CreateVMRequest) Reset() {
 	*x = CreateVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +1195,7 @@ func (x *CreateVMRequest) String() string {
 func (*CreateVMRequest) ProtoMessage() {}
 
 func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +1208,7 @@ func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMRequest.ProtoReflect.Descriptor instead.
 func (*CreateVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateVMRequest) GetSpec() *v1.VirtualMachineSpec {
@@ -867,7 +1227,7 @@ type CreateVMResponse struct {
 
 func (x *CreateVMResponse) Reset() {
 	*x = CreateVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1239,7 @@ func (x *CreateVMResponse) String() string {
 func (*CreateVMResponse) ProtoMessage() {}
 
 func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1252,7 @@ func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMResponse.ProtoReflect.Descriptor instead.
 func (*CreateVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateVMResponse) GetVm() *VirtualMachine {
@@ -914,7 +1274,7 @@ type StartVMRequest struct {
 
 func (x *StartVMRequest) Reset() {
 	*x = StartVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1286,7 @@ func (x *StartVMRequest) String() string {
 func (*StartVMRequest) ProtoMessage() {}
 
 func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1299,7 @@ func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMRequest.ProtoReflect.Descriptor instead.
 func (*StartVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartVMRequest) GetName() string {
@@ -974,7 +1334,7 @@ type StartVMResponse struct {
 
 func (x *StartVMResponse) Reset() {
 	*x = StartVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1346,7 @@ func (x *StartVMResponse) String() string {
 func (*StartVMResponse) ProtoMessage() {}
 
 func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1359,7 @@ func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMResponse.ProtoReflect.Descriptor instead.
 func (*StartVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StartVMResponse) GetProgress() *Progress {
@@ -1025,7 +1385,7 @@ type GetVMRequest struct {
 
 func (x *GetVMRequest) Reset() {
 	*x = GetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1397,7 @@ func (x *GetVMRequest) String() string {
 func (*GetVMRequest) ProtoMessage() {}
 
 func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1410,7 @@ func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMRequest.ProtoReflect.Descriptor instead.
 func (*GetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetVMRequest) GetName() string {
@@ -1069,7 +1429,7 @@ type GetVMResponse struct {
 
 func (x *GetVMResponse) Reset() {
 	*x = GetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1441,7 @@ func (x *GetVMResponse) String() string {
 func (*GetVMResponse) ProtoMessage() {}
 
 func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1454,7 @@ func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMResponse.ProtoReflect.Descriptor instead.
 func (*GetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetVMResponse) GetVm() *VirtualMachine {
@@ -1114,7 +1474,7 @@ type ListVMsRequest struct {
 
 func (x *ListVMsRequest) Reset() {
 	*x = ListVMsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1486,7 @@ func (x *ListVMsRequest) String() string {
 func (*ListVMsRequest) ProtoMessage() {}
 
 func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1499,7 @@ func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsRequest.ProtoReflect.Descriptor instead.
 func (*ListVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListVMsRequest) GetLabelSelector() string {
@@ -1158,7 +1518,7 @@ type ListVMsResponse struct {
 
 func (x *ListVMsResponse) Reset() {
 	*x = ListVMsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1530,7 @@ func (x *ListVMsResponse) String() string {
 func (*ListVMsResponse) ProtoMessage() {}
 
 func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1543,7 @@ func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsResponse.ProtoReflect.Descriptor instead.
 func (*ListVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListVMsResponse) GetVms() []*VirtualMachine {
@@ -1205,7 +1565,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1217,7 +1577,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1230,7 +1590,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchEventsRequest) GetName() string {
@@ -1265,7 +1625,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1637,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1650,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchEventsResponse) GetEvent() *Event {
@@ -1307,6 +1667,222 @@ func (x *WatchEventsResponse) GetDropped() uint64 {
 	return 0
 }
 
+type WatchVMsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVMsRequest) Reset() {
+	*x = WatchVMsRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVMsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVMsRequest) ProtoMessage() {}
+
+func (x *WatchVMsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVMsRequest.ProtoReflect.Descriptor instead.
+func (*WatchVMsRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
+}
+
+type WatchVMsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Update:
+	//
+	//	*WatchVMsResponse_Vm
+	//	*WatchVMsResponse_Gone
+	//	*WatchVMsResponse_Complete
+	Update        isWatchVMsResponse_Update `protobuf_oneof:"update"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchVMsResponse) Reset() {
+	*x = WatchVMsResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVMsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVMsResponse) ProtoMessage() {}
+
+func (x *WatchVMsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVMsResponse.ProtoReflect.Descriptor instead.
+func (*WatchVMsResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WatchVMsResponse) GetUpdate() isWatchVMsResponse_Update {
+	if x != nil {
+		return x.Update
+	}
+	return nil
+}
+
+func (x *WatchVMsResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		if x, ok := x.Update.(*WatchVMsResponse_Vm); ok {
+			return x.Vm
+		}
+	}
+	return nil
+}
+
+func (x *WatchVMsResponse) GetGone() *PodReference {
+	if x != nil {
+		if x, ok := x.Update.(*WatchVMsResponse_Gone); ok {
+			return x.Gone
+		}
+	}
+	return nil
+}
+
+func (x *WatchVMsResponse) GetComplete() bool {
+	if x != nil {
+		if x, ok := x.Update.(*WatchVMsResponse_Complete); ok {
+			return x.Complete
+		}
+	}
+	return false
+}
+
+type isWatchVMsResponse_Update interface {
+	isWatchVMsResponse_Update()
+}
+
+type WatchVMsResponse_Vm struct {
+	Vm *VirtualMachine `protobuf:"bytes,1,opt,name=vm,proto3,oneof"`
+}
+
+type WatchVMsResponse_Gone struct {
+	// The pod whose VM the agent has no more: it makes no promise about it.
+	Gone *PodReference `protobuf:"bytes,2,opt,name=gone,proto3,oneof"`
+}
+
+type WatchVMsResponse_Complete struct {
+	// All VMs that were there have been sent.
+	Complete bool `protobuf:"varint,3,opt,name=complete,proto3,oneof"`
+}
+
+func (*WatchVMsResponse_Vm) isWatchVMsResponse_Update() {}
+
+func (*WatchVMsResponse_Gone) isWatchVMsResponse_Update() {}
+
+func (*WatchVMsResponse_Complete) isWatchVMsResponse_Update() {}
+
+type ConfirmPodEndedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PodUid        string                 `protobuf:"bytes,1,opt,name=pod_uid,json=podUid,proto3" json:"pod_uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPodEndedRequest) Reset() {
+	*x = ConfirmPodEndedRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPodEndedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPodEndedRequest) ProtoMessage() {}
+
+func (x *ConfirmPodEndedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPodEndedRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmPodEndedRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ConfirmPodEndedRequest) GetPodUid() string {
+	if x != nil {
+		return x.PodUid
+	}
+	return ""
+}
+
+type ConfirmPodEndedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmPodEndedResponse) Reset() {
+	*x = ConfirmPodEndedResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmPodEndedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmPodEndedResponse) ProtoMessage() {}
+
+func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmPodEndedResponse.ProtoReflect.Descriptor instead.
+func (*ConfirmPodEndedResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
+}
+
 type PauseVMRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1316,7 +1892,7 @@ type PauseVMRequest struct {
 
 func (x *PauseVMRequest) Reset() {
 	*x = PauseVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1904,7 @@ func (x *PauseVMRequest) String() string {
 func (*PauseVMRequest) ProtoMessage() {}
 
 func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1917,7 @@ func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMRequest.ProtoReflect.Descriptor instead.
 func (*PauseVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PauseVMRequest) GetName() string {
@@ -1360,7 +1936,7 @@ type PauseVMResponse struct {
 
 func (x *PauseVMResponse) Reset() {
 	*x = PauseVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1948,7 @@ func (x *PauseVMResponse) String() string {
 func (*PauseVMResponse) ProtoMessage() {}
 
 func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1961,7 @@ func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMResponse.ProtoReflect.Descriptor instead.
 func (*PauseVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PauseVMResponse) GetVm() *VirtualMachine {
@@ -1406,7 +1982,7 @@ type ResumeVMRequest struct {
 
 func (x *ResumeVMRequest) Reset() {
 	*x = ResumeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1994,7 @@ func (x *ResumeVMRequest) String() string {
 func (*ResumeVMRequest) ProtoMessage() {}
 
 func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +2007,7 @@ func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResumeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResumeVMRequest) GetName() string {
@@ -1457,7 +2033,7 @@ type ResumeVMResponse struct {
 
 func (x *ResumeVMResponse) Reset() {
 	*x = ResumeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +2045,7 @@ func (x *ResumeVMResponse) String() string {
 func (*ResumeVMResponse) ProtoMessage() {}
 
 func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +2058,7 @@ func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResumeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumeVMResponse) GetVm() *VirtualMachine {
@@ -1501,7 +2077,7 @@ type ResetVMRequest struct {
 
 func (x *ResetVMRequest) Reset() {
 	*x = ResetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +2089,7 @@ func (x *ResetVMRequest) String() string {
 func (*ResetVMRequest) ProtoMessage() {}
 
 func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +2102,7 @@ func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMRequest.ProtoReflect.Descriptor instead.
 func (*ResetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResetVMRequest) GetName() string {
@@ -1545,7 +2121,7 @@ type ResetVMResponse struct {
 
 func (x *ResetVMResponse) Reset() {
 	*x = ResetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +2133,7 @@ func (x *ResetVMResponse) String() string {
 func (*ResetVMResponse) ProtoMessage() {}
 
 func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +2146,7 @@ func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMResponse.ProtoReflect.Descriptor instead.
 func (*ResetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResetVMResponse) GetVm() *VirtualMachine {
@@ -1591,7 +2167,7 @@ type StopVMRequest struct {
 
 func (x *StopVMRequest) Reset() {
 	*x = StopVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +2179,7 @@ func (x *StopVMRequest) String() string {
 func (*StopVMRequest) ProtoMessage() {}
 
 func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +2192,7 @@ func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMRequest.ProtoReflect.Descriptor instead.
 func (*StopVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StopVMRequest) GetName() string {
@@ -1644,7 +2220,7 @@ type StopVMResponse struct {
 
 func (x *StopVMResponse) Reset() {
 	*x = StopVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +2232,7 @@ func (x *StopVMResponse) String() string {
 func (*StopVMResponse) ProtoMessage() {}
 
 func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +2245,7 @@ func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMResponse.ProtoReflect.Descriptor instead.
 func (*StopVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopVMResponse) GetVm() *VirtualMachine {
@@ -1700,7 +2276,7 @@ type ResizeVMRequest struct {
 
 func (x *ResizeVMRequest) Reset() {
 	*x = ResizeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +2288,7 @@ func (x *ResizeVMRequest) String() string {
 func (*ResizeVMRequest) ProtoMessage() {}
 
 func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +2301,7 @@ func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResizeVMRequest) GetName() string {
@@ -1761,7 +2337,7 @@ type ResizeVMResponse struct {
 
 func (x *ResizeVMResponse) Reset() {
 	*x = ResizeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +2349,7 @@ func (x *ResizeVMResponse) String() string {
 func (*ResizeVMResponse) ProtoMessage() {}
 
 func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +2362,7 @@ func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResizeVMResponse) GetVm() *VirtualMachine {
@@ -1817,7 +2393,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +2405,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +2418,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AttachRequest) GetName() string {
@@ -1904,7 +2480,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2492,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2505,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttachResponse) GetVm() *VirtualMachine {
@@ -1957,7 +2533,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2545,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2558,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DetachRequest) GetName() string {
@@ -2008,7 +2584,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2596,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2609,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DetachResponse) GetVm() *VirtualMachine {
@@ -2052,7 +2628,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2640,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2653,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -2096,7 +2672,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2108,7 +2684,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2121,7 +2697,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -2140,7 +2716,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2728,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2741,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -2183,7 +2759,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2771,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2784,7 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 type SaveVMRequest struct {
@@ -2223,7 +2799,7 @@ type SaveVMRequest struct {
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2811,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2824,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -2284,7 +2860,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2872,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2885,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -2346,7 +2922,7 @@ type SaveResult struct {
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2934,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2947,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -2418,7 +2994,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +3006,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +3019,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -2499,7 +3075,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +3087,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +3100,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -2551,7 +3127,7 @@ type AttachConsoleRequest struct {
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +3139,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +3152,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -2602,7 +3178,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +3190,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +3203,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -2651,7 +3227,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3239,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +3252,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -2716,7 +3292,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +3304,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +3317,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -2759,7 +3335,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +3347,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +3360,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
 }
 
 type GetNodeResponse struct {
@@ -2799,7 +3375,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3387,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3400,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -2867,7 +3443,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3455,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3468,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -2925,7 +3501,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3513,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3526,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
 }
 
 type GetVmmNameResponse struct {
@@ -2962,7 +3538,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3550,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3563,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -3007,7 +3583,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3595,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3608,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -3051,7 +3627,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3639,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3652,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -3094,7 +3670,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
-	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xcc\x05\n" +
+	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\x86\a\n" +
 	"\x14VirtualMachineStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -3116,7 +3692,13 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\aboot_id\x18\r \x01(\tR\x06bootId\x12-\n" +
 	"\x03pod\x18\x0e \x01(\v2\x1b.vmlet.node.v1.PodReferenceR\x03pod\x12\x1d\n" +
 	"\n" +
-	"vmm_reason\x18\x0f \x01(\tR\tvmmReason\"p\n" +
+	"vmm_reason\x18\x0f \x01(\tR\tvmmReason\x12=\n" +
+	"\fpause_reason\x18\x10 \x01(\x0e2\x1a.vmlet.node.v1.PauseReasonR\vpauseReason\x12\x1d\n" +
+	"\n" +
+	"pause_disk\x18\x11 \x01(\tR\tpauseDisk\x127\n" +
+	"\n" +
+	"end_reason\x18\x12 \x01(\x0e2\x18.vmlet.node.v1.EndReasonR\tendReason\x12!\n" +
+	"\fmachine_type\x18\x13 \x01(\tR\vmachineType\"p\n" +
 	"\fPodReference\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3136,10 +3718,31 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\bshim_pid\x18\x01 \x01(\x03R\ashimPid\x12\x17\n" +
 	"\avmm_pid\x18\x02 \x01(\x03R\x06vmmPid\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\rR\x03uid\x12\x16\n" +
-	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\"R\n" +
+	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\"\xfa\x01\n" +
 	"\vGuestStatus\x12'\n" +
 	"\x0fagent_connected\x18\x01 \x01(\bR\x0eagentConnected\x12\x1a\n" +
-	"\bpanicked\x18\x02 \x01(\bR\bpanicked\"\xca\x01\n" +
+	"\bpanicked\x18\x02 \x01(\bR\bpanicked\x12#\n" +
+	"\ragent_version\x18\x03 \x01(\tR\fagentVersion\x12\x1a\n" +
+	"\bhostname\x18\x04 \x01(\tR\bhostname\x12&\n" +
+	"\x02os\x18\x05 \x01(\v2\x16.vmlet.node.v1.GuestOSR\x02os\x12=\n" +
+	"\n" +
+	"interfaces\x18\x06 \x03(\v2\x1d.vmlet.node.v1.GuestInterfaceR\n" +
+	"interfaces\"\xef\x01\n" +
+	"\aGuestOS\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
+	"\vpretty_name\x18\x03 \x01(\tR\n" +
+	"prettyName\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x05 \x01(\tR\tversionId\x12%\n" +
+	"\x0ekernel_release\x18\x06 \x01(\tR\rkernelRelease\x12%\n" +
+	"\x0ekernel_version\x18\a \x01(\tR\rkernelVersion\x12\x18\n" +
+	"\amachine\x18\b \x01(\tR\amachine\"T\n" +
+	"\x0eGuestInterface\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\"\xca\x01\n" +
 	"\x05Event\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x0e\n" +
 	"\x02vm\x18\x02 \x01(\tR\x02vm\x12\x13\n" +
@@ -3179,7 +3782,16 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x04tail\x18\x03 \x01(\rR\x04tail\"[\n" +
 	"\x13WatchEventsResponse\x12*\n" +
 	"\x05event\x18\x01 \x01(\v2\x14.vmlet.node.v1.EventR\x05event\x12\x18\n" +
-	"\adropped\x18\x02 \x01(\x04R\adropped\"$\n" +
+	"\adropped\x18\x02 \x01(\x04R\adropped\"\x11\n" +
+	"\x0fWatchVMsRequest\"\x9e\x01\n" +
+	"\x10WatchVMsResponse\x12/\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineH\x00R\x02vm\x121\n" +
+	"\x04gone\x18\x02 \x01(\v2\x1b.vmlet.node.v1.PodReferenceH\x00R\x04gone\x12\x1c\n" +
+	"\bcomplete\x18\x03 \x01(\bH\x00R\bcompleteB\b\n" +
+	"\x06update\"1\n" +
+	"\x16ConfirmPodEndedRequest\x12\x17\n" +
+	"\apod_uid\x18\x01 \x01(\tR\x06podUid\"\x19\n" +
+	"\x17ConfirmPodEndedResponse\"$\n" +
 	"\x0ePauseVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"@\n" +
 	"\x0fPauseVMResponse\x12-\n" +
@@ -3296,13 +3908,29 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x0eSTATE_STOPPING\x10\b\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\t\x12\x11\n" +
 	"\rSTATE_CRASHED\x10\n" +
-	"2\xe6\f\n" +
+	"*\x95\x01\n" +
+	"\vPauseReason\x12\x1c\n" +
+	"\x18PAUSE_REASON_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11PAUSE_REASON_USER\x10\x01\x12\x19\n" +
+	"\x15PAUSE_REASON_IO_ERROR\x10\x02\x12\x1e\n" +
+	"\x1aPAUSE_REASON_IMAGE_DAMAGED\x10\x03\x12\x16\n" +
+	"\x12PAUSE_REASON_OTHER\x10\x04*\xc0\x01\n" +
+	"\tEndReason\x12\x1a\n" +
+	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13END_REASON_SHUTDOWN\x10\x01\x12\x15\n" +
+	"\x11END_REASON_KILLED\x10\x02\x12 \n" +
+	"\x1cEND_REASON_GRACE_PERIOD_OVER\x10\x03\x12\x17\n" +
+	"\x13END_REASON_PANICKED\x10\x04\x12\x16\n" +
+	"\x12END_REASON_CRASHED\x10\x05\x12\x14\n" +
+	"\x10END_REASON_SAVED\x10\x062\x97\x0e\n" +
 	"\vNodeService\x12K\n" +
 	"\bCreateVM\x12\x1e.vmlet.node.v1.CreateVMRequest\x1a\x1f.vmlet.node.v1.CreateVMResponse\x12J\n" +
 	"\aStartVM\x12\x1d.vmlet.node.v1.StartVMRequest\x1a\x1e.vmlet.node.v1.StartVMResponse0\x01\x12B\n" +
 	"\x05GetVM\x12\x1b.vmlet.node.v1.GetVMRequest\x1a\x1c.vmlet.node.v1.GetVMResponse\x12H\n" +
 	"\aListVMs\x12\x1d.vmlet.node.v1.ListVMsRequest\x1a\x1e.vmlet.node.v1.ListVMsResponse\x12V\n" +
-	"\vWatchEvents\x12!.vmlet.node.v1.WatchEventsRequest\x1a\".vmlet.node.v1.WatchEventsResponse0\x01\x12H\n" +
+	"\vWatchEvents\x12!.vmlet.node.v1.WatchEventsRequest\x1a\".vmlet.node.v1.WatchEventsResponse0\x01\x12M\n" +
+	"\bWatchVMs\x12\x1e.vmlet.node.v1.WatchVMsRequest\x1a\x1f.vmlet.node.v1.WatchVMsResponse0\x01\x12`\n" +
+	"\x0fConfirmPodEnded\x12%.vmlet.node.v1.ConfirmPodEndedRequest\x1a&.vmlet.node.v1.ConfirmPodEndedResponse\x12H\n" +
 	"\aPauseVM\x12\x1d.vmlet.node.v1.PauseVMRequest\x1a\x1e.vmlet.node.v1.PauseVMResponse\x12K\n" +
 	"\bResumeVM\x12\x1e.vmlet.node.v1.ResumeVMRequest\x1a\x1f.vmlet.node.v1.ResumeVMResponse\x12H\n" +
 	"\aResetVM\x12\x1d.vmlet.node.v1.ResetVMRequest\x1a\x1e.vmlet.node.v1.ResetVMResponse\x12E\n" +
@@ -3333,156 +3961,174 @@ func file_vmlet_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmlet_node_v1_node_proto_rawDescData
 }
 
-var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_vmlet_node_v1_node_proto_goTypes = []any{
-	(State)(0),                    // 0: vmlet.node.v1.State
-	(*VirtualMachine)(nil),        // 1: vmlet.node.v1.VirtualMachine
-	(*VirtualMachineStatus)(nil),  // 2: vmlet.node.v1.VirtualMachineStatus
-	(*PodReference)(nil),          // 3: vmlet.node.v1.PodReference
-	(*Vmm)(nil),                   // 4: vmlet.node.v1.Vmm
-	(*ImageReference)(nil),        // 5: vmlet.node.v1.ImageReference
-	(*ProcessStatus)(nil),         // 6: vmlet.node.v1.ProcessStatus
-	(*GuestStatus)(nil),           // 7: vmlet.node.v1.GuestStatus
-	(*Event)(nil),                 // 8: vmlet.node.v1.Event
-	(*Progress)(nil),              // 9: vmlet.node.v1.Progress
-	(*CreateVMRequest)(nil),       // 10: vmlet.node.v1.CreateVMRequest
-	(*CreateVMResponse)(nil),      // 11: vmlet.node.v1.CreateVMResponse
-	(*StartVMRequest)(nil),        // 12: vmlet.node.v1.StartVMRequest
-	(*StartVMResponse)(nil),       // 13: vmlet.node.v1.StartVMResponse
-	(*GetVMRequest)(nil),          // 14: vmlet.node.v1.GetVMRequest
-	(*GetVMResponse)(nil),         // 15: vmlet.node.v1.GetVMResponse
-	(*ListVMsRequest)(nil),        // 16: vmlet.node.v1.ListVMsRequest
-	(*ListVMsResponse)(nil),       // 17: vmlet.node.v1.ListVMsResponse
-	(*WatchEventsRequest)(nil),    // 18: vmlet.node.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 19: vmlet.node.v1.WatchEventsResponse
-	(*PauseVMRequest)(nil),        // 20: vmlet.node.v1.PauseVMRequest
-	(*PauseVMResponse)(nil),       // 21: vmlet.node.v1.PauseVMResponse
-	(*ResumeVMRequest)(nil),       // 22: vmlet.node.v1.ResumeVMRequest
-	(*ResumeVMResponse)(nil),      // 23: vmlet.node.v1.ResumeVMResponse
-	(*ResetVMRequest)(nil),        // 24: vmlet.node.v1.ResetVMRequest
-	(*ResetVMResponse)(nil),       // 25: vmlet.node.v1.ResetVMResponse
-	(*StopVMRequest)(nil),         // 26: vmlet.node.v1.StopVMRequest
-	(*StopVMResponse)(nil),        // 27: vmlet.node.v1.StopVMResponse
-	(*ResizeVMRequest)(nil),       // 28: vmlet.node.v1.ResizeVMRequest
-	(*ResizeVMResponse)(nil),      // 29: vmlet.node.v1.ResizeVMResponse
-	(*AttachRequest)(nil),         // 30: vmlet.node.v1.AttachRequest
-	(*AttachResponse)(nil),        // 31: vmlet.node.v1.AttachResponse
-	(*DetachRequest)(nil),         // 32: vmlet.node.v1.DetachRequest
-	(*DetachResponse)(nil),        // 33: vmlet.node.v1.DetachResponse
-	(*KillVMRequest)(nil),         // 34: vmlet.node.v1.KillVMRequest
-	(*KillVMResponse)(nil),        // 35: vmlet.node.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),       // 36: vmlet.node.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),      // 37: vmlet.node.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),         // 38: vmlet.node.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),        // 39: vmlet.node.v1.SaveVMResponse
-	(*SaveResult)(nil),            // 40: vmlet.node.v1.SaveResult
-	(*RestoreVMRequest)(nil),      // 41: vmlet.node.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),     // 42: vmlet.node.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),  // 43: vmlet.node.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil), // 44: vmlet.node.v1.AttachConsoleResponse
-	(*ReadLogsRequest)(nil),       // 45: vmlet.node.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),      // 46: vmlet.node.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),        // 47: vmlet.node.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 48: vmlet.node.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),      // 49: vmlet.node.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),     // 50: vmlet.node.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),    // 51: vmlet.node.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),  // 52: vmlet.node.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil), // 53: vmlet.node.v1.GetVmmVersionResponse
-	(*v1.VirtualMachineSpec)(nil), // 54: vmlet.spec.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
-	(*v1.Disk)(nil),               // 56: vmlet.spec.v1.Disk
-	(*v1.NetworkInterface)(nil),   // 57: vmlet.spec.v1.NetworkInterface
-	(v11.State)(0),                // 58: vmlet.capabilities.v1.State
+	(State)(0),                      // 0: vmlet.node.v1.State
+	(PauseReason)(0),                // 1: vmlet.node.v1.PauseReason
+	(EndReason)(0),                  // 2: vmlet.node.v1.EndReason
+	(*VirtualMachine)(nil),          // 3: vmlet.node.v1.VirtualMachine
+	(*VirtualMachineStatus)(nil),    // 4: vmlet.node.v1.VirtualMachineStatus
+	(*PodReference)(nil),            // 5: vmlet.node.v1.PodReference
+	(*Vmm)(nil),                     // 6: vmlet.node.v1.Vmm
+	(*ImageReference)(nil),          // 7: vmlet.node.v1.ImageReference
+	(*ProcessStatus)(nil),           // 8: vmlet.node.v1.ProcessStatus
+	(*GuestStatus)(nil),             // 9: vmlet.node.v1.GuestStatus
+	(*GuestOS)(nil),                 // 10: vmlet.node.v1.GuestOS
+	(*GuestInterface)(nil),          // 11: vmlet.node.v1.GuestInterface
+	(*Event)(nil),                   // 12: vmlet.node.v1.Event
+	(*Progress)(nil),                // 13: vmlet.node.v1.Progress
+	(*CreateVMRequest)(nil),         // 14: vmlet.node.v1.CreateVMRequest
+	(*CreateVMResponse)(nil),        // 15: vmlet.node.v1.CreateVMResponse
+	(*StartVMRequest)(nil),          // 16: vmlet.node.v1.StartVMRequest
+	(*StartVMResponse)(nil),         // 17: vmlet.node.v1.StartVMResponse
+	(*GetVMRequest)(nil),            // 18: vmlet.node.v1.GetVMRequest
+	(*GetVMResponse)(nil),           // 19: vmlet.node.v1.GetVMResponse
+	(*ListVMsRequest)(nil),          // 20: vmlet.node.v1.ListVMsRequest
+	(*ListVMsResponse)(nil),         // 21: vmlet.node.v1.ListVMsResponse
+	(*WatchEventsRequest)(nil),      // 22: vmlet.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 23: vmlet.node.v1.WatchEventsResponse
+	(*WatchVMsRequest)(nil),         // 24: vmlet.node.v1.WatchVMsRequest
+	(*WatchVMsResponse)(nil),        // 25: vmlet.node.v1.WatchVMsResponse
+	(*ConfirmPodEndedRequest)(nil),  // 26: vmlet.node.v1.ConfirmPodEndedRequest
+	(*ConfirmPodEndedResponse)(nil), // 27: vmlet.node.v1.ConfirmPodEndedResponse
+	(*PauseVMRequest)(nil),          // 28: vmlet.node.v1.PauseVMRequest
+	(*PauseVMResponse)(nil),         // 29: vmlet.node.v1.PauseVMResponse
+	(*ResumeVMRequest)(nil),         // 30: vmlet.node.v1.ResumeVMRequest
+	(*ResumeVMResponse)(nil),        // 31: vmlet.node.v1.ResumeVMResponse
+	(*ResetVMRequest)(nil),          // 32: vmlet.node.v1.ResetVMRequest
+	(*ResetVMResponse)(nil),         // 33: vmlet.node.v1.ResetVMResponse
+	(*StopVMRequest)(nil),           // 34: vmlet.node.v1.StopVMRequest
+	(*StopVMResponse)(nil),          // 35: vmlet.node.v1.StopVMResponse
+	(*ResizeVMRequest)(nil),         // 36: vmlet.node.v1.ResizeVMRequest
+	(*ResizeVMResponse)(nil),        // 37: vmlet.node.v1.ResizeVMResponse
+	(*AttachRequest)(nil),           // 38: vmlet.node.v1.AttachRequest
+	(*AttachResponse)(nil),          // 39: vmlet.node.v1.AttachResponse
+	(*DetachRequest)(nil),           // 40: vmlet.node.v1.DetachRequest
+	(*DetachResponse)(nil),          // 41: vmlet.node.v1.DetachResponse
+	(*KillVMRequest)(nil),           // 42: vmlet.node.v1.KillVMRequest
+	(*KillVMResponse)(nil),          // 43: vmlet.node.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),         // 44: vmlet.node.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),        // 45: vmlet.node.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),           // 46: vmlet.node.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),          // 47: vmlet.node.v1.SaveVMResponse
+	(*SaveResult)(nil),              // 48: vmlet.node.v1.SaveResult
+	(*RestoreVMRequest)(nil),        // 49: vmlet.node.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),       // 50: vmlet.node.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),    // 51: vmlet.node.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil),   // 52: vmlet.node.v1.AttachConsoleResponse
+	(*ReadLogsRequest)(nil),         // 53: vmlet.node.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),        // 54: vmlet.node.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),          // 55: vmlet.node.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),         // 56: vmlet.node.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),        // 57: vmlet.node.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),       // 58: vmlet.node.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),      // 59: vmlet.node.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),    // 60: vmlet.node.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil),   // 61: vmlet.node.v1.GetVmmVersionResponse
+	(*v1.VirtualMachineSpec)(nil),   // 62: vmlet.spec.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil),   // 63: google.protobuf.Timestamp
+	(*v1.Disk)(nil),                 // 64: vmlet.spec.v1.Disk
+	(*v1.NetworkInterface)(nil),     // 65: vmlet.spec.v1.NetworkInterface
+	(v11.State)(0),                  // 66: vmlet.capabilities.v1.State
 }
 var file_vmlet_node_v1_node_proto_depIdxs = []int32{
-	54, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	2,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
+	62, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	4,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
 	0,  // 2: vmlet.node.v1.VirtualMachineStatus.state:type_name -> vmlet.node.v1.State
-	55, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	55, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	55, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	54, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	4,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
-	5,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
-	6,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
-	7,  // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
-	3,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
-	55, // 12: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 13: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
-	54, // 14: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	1,  // 15: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	9,  // 16: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	1,  // 17: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 18: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 19: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
-	8,  // 20: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
-	1,  // 21: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 22: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 23: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 24: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 25: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	56, // 26: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
-	57, // 27: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
-	1,  // 28: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 29: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	1,  // 30: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	9,  // 31: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	1,  // 32: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	40, // 33: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
-	9,  // 34: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	1,  // 35: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	49, // 36: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
-	4,  // 37: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	58, // 38: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
-	10, // 39: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	12, // 40: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	14, // 41: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	16, // 42: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	18, // 43: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	20, // 44: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	22, // 45: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	24, // 46: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	26, // 47: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	34, // 48: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	28, // 49: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	30, // 50: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	32, // 51: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	36, // 52: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	38, // 53: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	41, // 54: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	43, // 55: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	45, // 56: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	47, // 57: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	50, // 58: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	52, // 59: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	11, // 60: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	13, // 61: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	15, // 62: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	17, // 63: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	19, // 64: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	21, // 65: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	23, // 66: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	25, // 67: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	27, // 68: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	35, // 69: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	29, // 70: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	31, // 71: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	33, // 72: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	37, // 73: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	39, // 74: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	42, // 75: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	44, // 76: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	46, // 77: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	48, // 78: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	51, // 79: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	53, // 80: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	60, // [60:81] is the sub-list for method output_type
-	39, // [39:60] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	63, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	63, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	63, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	62, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	6,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
+	7,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
+	8,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
+	9,  // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
+	5,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
+	1,  // 12: vmlet.node.v1.VirtualMachineStatus.pause_reason:type_name -> vmlet.node.v1.PauseReason
+	2,  // 13: vmlet.node.v1.VirtualMachineStatus.end_reason:type_name -> vmlet.node.v1.EndReason
+	10, // 14: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
+	11, // 15: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	63, // 16: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 17: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
+	62, // 18: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	3,  // 19: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	13, // 20: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	3,  // 21: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 22: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 23: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
+	12, // 24: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
+	3,  // 25: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	5,  // 26: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
+	3,  // 27: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 28: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 29: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 30: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 31: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	64, // 32: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	65, // 33: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	3,  // 34: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 35: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 36: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	13, // 37: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	3,  // 38: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	48, // 39: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
+	13, // 40: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	3,  // 41: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	57, // 42: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	6,  // 43: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	66, // 44: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	14, // 45: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	16, // 46: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	18, // 47: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	20, // 48: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	22, // 49: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	24, // 50: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
+	26, // 51: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
+	28, // 52: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	30, // 53: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	32, // 54: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	34, // 55: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	42, // 56: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	36, // 57: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	38, // 58: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	40, // 59: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	44, // 60: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	46, // 61: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	49, // 62: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	51, // 63: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	53, // 64: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	55, // 65: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	58, // 66: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	60, // 67: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	15, // 68: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	17, // 69: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	19, // 70: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	21, // 71: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	23, // 72: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	25, // 73: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
+	27, // 74: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
+	29, // 75: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	31, // 76: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	33, // 77: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	35, // 78: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	43, // 79: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	37, // 80: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	39, // 81: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	41, // 82: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	45, // 83: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	47, // 84: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	50, // 85: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	52, // 86: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	54, // 87: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	56, // 88: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	59, // 89: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	61, // 90: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	68, // [68:91] is the sub-list for method output_type
+	45, // [45:68] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }
@@ -3490,9 +4136,14 @@ func file_vmlet_node_v1_node_proto_init() {
 	if File_vmlet_node_v1_node_proto != nil {
 		return
 	}
-	file_vmlet_node_v1_node_proto_msgTypes[25].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[28].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[29].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[22].OneofWrappers = []any{
+		(*WatchVMsResponse_Vm)(nil),
+		(*WatchVMsResponse_Gone)(nil),
+		(*WatchVMsResponse_Complete)(nil),
+	}
+	file_vmlet_node_v1_node_proto_msgTypes[31].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[34].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[35].OneofWrappers = []any{
 		(*AttachRequest_Disk)(nil),
 		(*AttachRequest_Network)(nil),
 	}
@@ -3501,8 +4152,8 @@ func file_vmlet_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   53,
+			NumEnums:      3,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,27 +21,29 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeService_CreateVM_FullMethodName      = "/vmlet.node.v1.NodeService/CreateVM"
-	NodeService_StartVM_FullMethodName       = "/vmlet.node.v1.NodeService/StartVM"
-	NodeService_GetVM_FullMethodName         = "/vmlet.node.v1.NodeService/GetVM"
-	NodeService_ListVMs_FullMethodName       = "/vmlet.node.v1.NodeService/ListVMs"
-	NodeService_WatchEvents_FullMethodName   = "/vmlet.node.v1.NodeService/WatchEvents"
-	NodeService_PauseVM_FullMethodName       = "/vmlet.node.v1.NodeService/PauseVM"
-	NodeService_ResumeVM_FullMethodName      = "/vmlet.node.v1.NodeService/ResumeVM"
-	NodeService_ResetVM_FullMethodName       = "/vmlet.node.v1.NodeService/ResetVM"
-	NodeService_StopVM_FullMethodName        = "/vmlet.node.v1.NodeService/StopVM"
-	NodeService_KillVM_FullMethodName        = "/vmlet.node.v1.NodeService/KillVM"
-	NodeService_ResizeVM_FullMethodName      = "/vmlet.node.v1.NodeService/ResizeVM"
-	NodeService_Attach_FullMethodName        = "/vmlet.node.v1.NodeService/Attach"
-	NodeService_Detach_FullMethodName        = "/vmlet.node.v1.NodeService/Detach"
-	NodeService_DeleteVM_FullMethodName      = "/vmlet.node.v1.NodeService/DeleteVM"
-	NodeService_SaveVM_FullMethodName        = "/vmlet.node.v1.NodeService/SaveVM"
-	NodeService_RestoreVM_FullMethodName     = "/vmlet.node.v1.NodeService/RestoreVM"
-	NodeService_AttachConsole_FullMethodName = "/vmlet.node.v1.NodeService/AttachConsole"
-	NodeService_ReadLogs_FullMethodName      = "/vmlet.node.v1.NodeService/ReadLogs"
-	NodeService_GetNode_FullMethodName       = "/vmlet.node.v1.NodeService/GetNode"
-	NodeService_GetVmmName_FullMethodName    = "/vmlet.node.v1.NodeService/GetVmmName"
-	NodeService_GetVmmVersion_FullMethodName = "/vmlet.node.v1.NodeService/GetVmmVersion"
+	NodeService_CreateVM_FullMethodName        = "/vmlet.node.v1.NodeService/CreateVM"
+	NodeService_StartVM_FullMethodName         = "/vmlet.node.v1.NodeService/StartVM"
+	NodeService_GetVM_FullMethodName           = "/vmlet.node.v1.NodeService/GetVM"
+	NodeService_ListVMs_FullMethodName         = "/vmlet.node.v1.NodeService/ListVMs"
+	NodeService_WatchEvents_FullMethodName     = "/vmlet.node.v1.NodeService/WatchEvents"
+	NodeService_WatchVMs_FullMethodName        = "/vmlet.node.v1.NodeService/WatchVMs"
+	NodeService_ConfirmPodEnded_FullMethodName = "/vmlet.node.v1.NodeService/ConfirmPodEnded"
+	NodeService_PauseVM_FullMethodName         = "/vmlet.node.v1.NodeService/PauseVM"
+	NodeService_ResumeVM_FullMethodName        = "/vmlet.node.v1.NodeService/ResumeVM"
+	NodeService_ResetVM_FullMethodName         = "/vmlet.node.v1.NodeService/ResetVM"
+	NodeService_StopVM_FullMethodName          = "/vmlet.node.v1.NodeService/StopVM"
+	NodeService_KillVM_FullMethodName          = "/vmlet.node.v1.NodeService/KillVM"
+	NodeService_ResizeVM_FullMethodName        = "/vmlet.node.v1.NodeService/ResizeVM"
+	NodeService_Attach_FullMethodName          = "/vmlet.node.v1.NodeService/Attach"
+	NodeService_Detach_FullMethodName          = "/vmlet.node.v1.NodeService/Detach"
+	NodeService_DeleteVM_FullMethodName        = "/vmlet.node.v1.NodeService/DeleteVM"
+	NodeService_SaveVM_FullMethodName          = "/vmlet.node.v1.NodeService/SaveVM"
+	NodeService_RestoreVM_FullMethodName       = "/vmlet.node.v1.NodeService/RestoreVM"
+	NodeService_AttachConsole_FullMethodName   = "/vmlet.node.v1.NodeService/AttachConsole"
+	NodeService_ReadLogs_FullMethodName        = "/vmlet.node.v1.NodeService/ReadLogs"
+	NodeService_GetNode_FullMethodName         = "/vmlet.node.v1.NodeService/GetNode"
+	NodeService_GetVmmName_FullMethodName      = "/vmlet.node.v1.NodeService/GetVmmName"
+	NodeService_GetVmmVersion_FullMethodName   = "/vmlet.node.v1.NodeService/GetVmmVersion"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -67,6 +69,17 @@ type NodeServiceClient interface {
 	// WatchEvents sends what happens from now on, after the last `tail` events
 	// of the past; without follow it ends there.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// WatchVMs sends the state of each VM of the node's pods, then a message with
+	// `complete`, and from then on each VM that changes and each that is gone. Who reads
+	// slowly gets the newest state alone. VMs of the node itself are left out, and so are
+	// what the user wrote (`spec`) and the cloud-init data of the effective specification.
+	// `complete` comes once the agent has taken up the VMs of all pods that were there
+	// when it started.
+	WatchVMs(ctx context.Context, in *WatchVMsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVMsResponse], error)
+	// ConfirmPodEnded returns once the agent promises that no VM of the pod runs on its
+	// node, and that it will launch none there any more. FAILED_PRECONDITION: one runs;
+	// UNAVAILABLE: the agent can't tell (yet).
+	ConfirmPodEnded(ctx context.Context, in *ConfirmPodEndedRequest, opts ...grpc.CallOption) (*ConfirmPodEndedResponse, error)
 	// PauseVM and ResumeVM are idempotent.
 	PauseVM(ctx context.Context, in *PauseVMRequest, opts ...grpc.CallOption) (*PauseVMResponse, error)
 	ResumeVM(ctx context.Context, in *ResumeVMRequest, opts ...grpc.CallOption) (*ResumeVMResponse, error)
@@ -177,6 +190,35 @@ func (c *nodeServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequ
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
+func (c *nodeServiceClient) WatchVMs(ctx context.Context, in *WatchVMsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVMsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[2], NodeService_WatchVMs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchVMsRequest, WatchVMsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_WatchVMsClient = grpc.ServerStreamingClient[WatchVMsResponse]
+
+func (c *nodeServiceClient) ConfirmPodEnded(ctx context.Context, in *ConfirmPodEndedRequest, opts ...grpc.CallOption) (*ConfirmPodEndedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfirmPodEndedResponse)
+	err := c.cc.Invoke(ctx, NodeService_ConfirmPodEnded_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) PauseVM(ctx context.Context, in *PauseVMRequest, opts ...grpc.CallOption) (*PauseVMResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PauseVMResponse)
@@ -269,7 +311,7 @@ func (c *nodeServiceClient) DeleteVM(ctx context.Context, in *DeleteVMRequest, o
 
 func (c *nodeServiceClient) SaveVM(ctx context.Context, in *SaveVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveVMResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[2], NodeService_SaveVM_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[3], NodeService_SaveVM_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +330,7 @@ type NodeService_SaveVMClient = grpc.ServerStreamingClient[SaveVMResponse]
 
 func (c *nodeServiceClient) RestoreVM(ctx context.Context, in *RestoreVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreVMResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[3], NodeService_RestoreVM_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[4], NodeService_RestoreVM_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +349,7 @@ type NodeService_RestoreVMClient = grpc.ServerStreamingClient[RestoreVMResponse]
 
 func (c *nodeServiceClient) AttachConsole(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachConsoleRequest, AttachConsoleResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[4], NodeService_AttachConsole_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[5], NodeService_AttachConsole_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +362,7 @@ type NodeService_AttachConsoleClient = grpc.BidiStreamingClient[AttachConsoleReq
 
 func (c *nodeServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[5], NodeService_ReadLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[6], NodeService_ReadLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -390,6 +432,17 @@ type NodeServiceServer interface {
 	// WatchEvents sends what happens from now on, after the last `tail` events
 	// of the past; without follow it ends there.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// WatchVMs sends the state of each VM of the node's pods, then a message with
+	// `complete`, and from then on each VM that changes and each that is gone. Who reads
+	// slowly gets the newest state alone. VMs of the node itself are left out, and so are
+	// what the user wrote (`spec`) and the cloud-init data of the effective specification.
+	// `complete` comes once the agent has taken up the VMs of all pods that were there
+	// when it started.
+	WatchVMs(*WatchVMsRequest, grpc.ServerStreamingServer[WatchVMsResponse]) error
+	// ConfirmPodEnded returns once the agent promises that no VM of the pod runs on its
+	// node, and that it will launch none there any more. FAILED_PRECONDITION: one runs;
+	// UNAVAILABLE: the agent can't tell (yet).
+	ConfirmPodEnded(context.Context, *ConfirmPodEndedRequest) (*ConfirmPodEndedResponse, error)
 	// PauseVM and ResumeVM are idempotent.
 	PauseVM(context.Context, *PauseVMRequest) (*PauseVMResponse, error)
 	ResumeVM(context.Context, *ResumeVMRequest) (*ResumeVMResponse, error)
@@ -446,6 +499,12 @@ func (UnimplementedNodeServiceServer) ListVMs(context.Context, *ListVMsRequest) 
 }
 func (UnimplementedNodeServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedNodeServiceServer) WatchVMs(*WatchVMsRequest, grpc.ServerStreamingServer[WatchVMsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchVMs not implemented")
+}
+func (UnimplementedNodeServiceServer) ConfirmPodEnded(context.Context, *ConfirmPodEndedRequest) (*ConfirmPodEndedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConfirmPodEnded not implemented")
 }
 func (UnimplementedNodeServiceServer) PauseVM(context.Context, *PauseVMRequest) (*PauseVMResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PauseVM not implemented")
@@ -591,6 +650,35 @@ func _NodeService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream)
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
+func _NodeService_WatchVMs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchVMsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeServiceServer).WatchVMs(m, &grpc.GenericServerStream[WatchVMsRequest, WatchVMsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_WatchVMsServer = grpc.ServerStreamingServer[WatchVMsResponse]
+
+func _NodeService_ConfirmPodEnded_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmPodEndedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).ConfirmPodEnded(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_ConfirmPodEnded_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).ConfirmPodEnded(ctx, req.(*ConfirmPodEndedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _NodeService_PauseVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PauseVMRequest)
@@ -868,6 +956,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _NodeService_ListVMs_Handler,
 		},
 		{
+			MethodName: "ConfirmPodEnded",
+			Handler:    _NodeService_ConfirmPodEnded_Handler,
+		},
+		{
 			MethodName: "PauseVM",
 			Handler:    _NodeService_PauseVM_Handler,
 		},
@@ -925,6 +1017,11 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchEvents",
 			Handler:       _NodeService_WatchEvents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchVMs",
+			Handler:       _NodeService_WatchVMs_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -55,7 +55,15 @@ type VirtualMachineSpec struct {
 	// The guest's NUMA nodes. Default: it sees none.
 	Numa *NUMA `protobuf:"bytes,14,opt,name=numa,proto3" json:"numa,omitempty"`
 	// Devices of the node that are handed over to the guest, by VFIO.
-	HostDevices   []*HostDevice `protobuf:"bytes,15,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
+	HostDevices []*HostDevice `protobuf:"bytes,15,rep,name=host_devices,json=hostDevices,proto3" json:"host_devices,omitempty"`
+	// What the guest reads about its machine. Default: its UUID is the VM's id.
+	System *SystemInformation `protobuf:"bytes,16,opt,name=system,proto3" json:"system,omitempty"`
+	// Features of the machine beside those of the CPU.
+	Features *Features `protobuf:"bytes,17,opt,name=features,proto3" json:"features,omitempty"`
+	// The guest's clocks. Default: the real-time clock shows UTC.
+	Clock *Clock `protobuf:"bytes,18,opt,name=clock,proto3" json:"clock,omitempty"`
+	// "restart" (the default), or "end": a guest that reboots ends.
+	OnReboot      string `protobuf:"bytes,19,opt,name=on_reboot,json=onReboot,proto3" json:"on_reboot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,6 +203,606 @@ func (x *VirtualMachineSpec) GetHostDevices() []*HostDevice {
 	return nil
 }
 
+func (x *VirtualMachineSpec) GetSystem() *SystemInformation {
+	if x != nil {
+		return x.System
+	}
+	return nil
+}
+
+func (x *VirtualMachineSpec) GetFeatures() *Features {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *VirtualMachineSpec) GetClock() *Clock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
+func (x *VirtualMachineSpec) GetOnReboot() string {
+	if x != nil {
+		return x.OnReboot
+	}
+	return ""
+}
+
+// SystemInformation is what SMBIOS tells the guest. What is not set is as the VMM
+// has it.
+type SystemInformation struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Uuid         string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Serial       string                 `protobuf:"bytes,2,opt,name=serial,proto3" json:"serial,omitempty"`
+	Manufacturer string                 `protobuf:"bytes,3,opt,name=manufacturer,proto3" json:"manufacturer,omitempty"`
+	Product      string                 `protobuf:"bytes,4,opt,name=product,proto3" json:"product,omitempty"`
+	Version      string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Sku          string                 `protobuf:"bytes,6,opt,name=sku,proto3" json:"sku,omitempty"`
+	Family       string                 `protobuf:"bytes,7,opt,name=family,proto3" json:"family,omitempty"`
+	// Of the chassis.
+	AssetTag      string `protobuf:"bytes,8,opt,name=asset_tag,json=assetTag,proto3" json:"asset_tag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SystemInformation) Reset() {
+	*x = SystemInformation{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SystemInformation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SystemInformation) ProtoMessage() {}
+
+func (x *SystemInformation) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SystemInformation.ProtoReflect.Descriptor instead.
+func (*SystemInformation) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SystemInformation) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetManufacturer() string {
+	if x != nil {
+		return x.Manufacturer
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetProduct() string {
+	if x != nil {
+		return x.Product
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetSku() string {
+	if x != nil {
+		return x.Sku
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetFamily() string {
+	if x != nil {
+		return x.Family
+	}
+	return ""
+}
+
+func (x *SystemInformation) GetAssetTag() string {
+	if x != nil {
+		return x.AssetTag
+	}
+	return ""
+}
+
+// Features are switches of the machine. One that is not set is as the VMM has it.
+type Features struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ACPI tables, by which a guest is asked to shut down. Default on.
+	Acpi *bool `protobuf:"varint,1,opt,name=acpi,proto3,oneof" json:"acpi,omitempty"`
+	// The interrupt controller of the processors. Default on.
+	Apic *bool `protobuf:"varint,2,opt,name=apic,proto3,oneof" json:"apic,omitempty"`
+	// System management mode.
+	Smm *bool `protobuf:"varint,3,opt,name=smm,proto3,oneof" json:"smm,omitempty"`
+	// The guest does not see that it runs under KVM. Default off.
+	KvmHidden *bool `protobuf:"varint,4,opt,name=kvm_hidden,json=kvmHidden,proto3,oneof" json:"kvm_hidden,omitempty"`
+	// Spinlocks that give the processor back to the host.
+	PvSpinlock    *bool   `protobuf:"varint,5,opt,name=pv_spinlock,json=pvSpinlock,proto3,oneof" json:"pv_spinlock,omitempty"`
+	Hyperv        *HyperV `protobuf:"bytes,6,opt,name=hyperv,proto3" json:"hyperv,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Features) Reset() {
+	*x = Features{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Features) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Features) ProtoMessage() {}
+
+func (x *Features) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Features.ProtoReflect.Descriptor instead.
+func (*Features) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Features) GetAcpi() bool {
+	if x != nil && x.Acpi != nil {
+		return *x.Acpi
+	}
+	return false
+}
+
+func (x *Features) GetApic() bool {
+	if x != nil && x.Apic != nil {
+		return *x.Apic
+	}
+	return false
+}
+
+func (x *Features) GetSmm() bool {
+	if x != nil && x.Smm != nil {
+		return *x.Smm
+	}
+	return false
+}
+
+func (x *Features) GetKvmHidden() bool {
+	if x != nil && x.KvmHidden != nil {
+		return *x.KvmHidden
+	}
+	return false
+}
+
+func (x *Features) GetPvSpinlock() bool {
+	if x != nil && x.PvSpinlock != nil {
+		return *x.PvSpinlock
+	}
+	return false
+}
+
+func (x *Features) GetHyperv() *HyperV {
+	if x != nil {
+		return x.Hyperv
+	}
+	return nil
+}
+
+// HyperV is what Windows makes use of when it runs as a guest. All are off unless set.
+type HyperV struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All that the node offers.
+	Passthrough *bool `protobuf:"varint,1,opt,name=passthrough,proto3,oneof" json:"passthrough,omitempty"`
+	Relaxed     *bool `protobuf:"varint,2,opt,name=relaxed,proto3,oneof" json:"relaxed,omitempty"`
+	Vapic       *bool `protobuf:"varint,3,opt,name=vapic,proto3,oneof" json:"vapic,omitempty"`
+	// How often a lock is tried before the guest tells of it, at least 4095; 0: never.
+	Spinlocks *uint32 `protobuf:"varint,4,opt,name=spinlocks,proto3,oneof" json:"spinlocks,omitempty"`
+	Vpindex   *bool   `protobuf:"varint,5,opt,name=vpindex,proto3,oneof" json:"vpindex,omitempty"`
+	Runtime   *bool   `protobuf:"varint,6,opt,name=runtime,proto3,oneof" json:"runtime,omitempty"`
+	// Needs vpindex.
+	Synic *bool `protobuf:"varint,7,opt,name=synic,proto3,oneof" json:"synic,omitempty"`
+	// Needs synic.
+	SynicTimer       *bool `protobuf:"varint,8,opt,name=synic_timer,json=synicTimer,proto3,oneof" json:"synic_timer,omitempty"`
+	SynicTimerDirect *bool `protobuf:"varint,9,opt,name=synic_timer_direct,json=synicTimerDirect,proto3,oneof" json:"synic_timer_direct,omitempty"`
+	Reset_           *bool `protobuf:"varint,10,opt,name=reset,proto3,oneof" json:"reset,omitempty"`
+	// 12 characters at most.
+	VendorId        *string `protobuf:"bytes,11,opt,name=vendor_id,json=vendorId,proto3,oneof" json:"vendor_id,omitempty"`
+	Frequencies     *bool   `protobuf:"varint,12,opt,name=frequencies,proto3,oneof" json:"frequencies,omitempty"`
+	Reenlightenment *bool   `protobuf:"varint,13,opt,name=reenlightenment,proto3,oneof" json:"reenlightenment,omitempty"`
+	// Needs vpindex.
+	Tlbflush         *bool `protobuf:"varint,14,opt,name=tlbflush,proto3,oneof" json:"tlbflush,omitempty"`
+	TlbflushDirect   *bool `protobuf:"varint,15,opt,name=tlbflush_direct,json=tlbflushDirect,proto3,oneof" json:"tlbflush_direct,omitempty"`
+	TlbflushExtended *bool `protobuf:"varint,16,opt,name=tlbflush_extended,json=tlbflushExtended,proto3,oneof" json:"tlbflush_extended,omitempty"`
+	// Needs vpindex.
+	Ipi *bool `protobuf:"varint,17,opt,name=ipi,proto3,oneof" json:"ipi,omitempty"`
+	// Needs vapic and the CPU feature vmx.
+	Evmcs         *bool `protobuf:"varint,18,opt,name=evmcs,proto3,oneof" json:"evmcs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HyperV) Reset() {
+	*x = HyperV{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HyperV) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HyperV) ProtoMessage() {}
+
+func (x *HyperV) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HyperV.ProtoReflect.Descriptor instead.
+func (*HyperV) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *HyperV) GetPassthrough() bool {
+	if x != nil && x.Passthrough != nil {
+		return *x.Passthrough
+	}
+	return false
+}
+
+func (x *HyperV) GetRelaxed() bool {
+	if x != nil && x.Relaxed != nil {
+		return *x.Relaxed
+	}
+	return false
+}
+
+func (x *HyperV) GetVapic() bool {
+	if x != nil && x.Vapic != nil {
+		return *x.Vapic
+	}
+	return false
+}
+
+func (x *HyperV) GetSpinlocks() uint32 {
+	if x != nil && x.Spinlocks != nil {
+		return *x.Spinlocks
+	}
+	return 0
+}
+
+func (x *HyperV) GetVpindex() bool {
+	if x != nil && x.Vpindex != nil {
+		return *x.Vpindex
+	}
+	return false
+}
+
+func (x *HyperV) GetRuntime() bool {
+	if x != nil && x.Runtime != nil {
+		return *x.Runtime
+	}
+	return false
+}
+
+func (x *HyperV) GetSynic() bool {
+	if x != nil && x.Synic != nil {
+		return *x.Synic
+	}
+	return false
+}
+
+func (x *HyperV) GetSynicTimer() bool {
+	if x != nil && x.SynicTimer != nil {
+		return *x.SynicTimer
+	}
+	return false
+}
+
+func (x *HyperV) GetSynicTimerDirect() bool {
+	if x != nil && x.SynicTimerDirect != nil {
+		return *x.SynicTimerDirect
+	}
+	return false
+}
+
+func (x *HyperV) GetReset_() bool {
+	if x != nil && x.Reset_ != nil {
+		return *x.Reset_
+	}
+	return false
+}
+
+func (x *HyperV) GetVendorId() string {
+	if x != nil && x.VendorId != nil {
+		return *x.VendorId
+	}
+	return ""
+}
+
+func (x *HyperV) GetFrequencies() bool {
+	if x != nil && x.Frequencies != nil {
+		return *x.Frequencies
+	}
+	return false
+}
+
+func (x *HyperV) GetReenlightenment() bool {
+	if x != nil && x.Reenlightenment != nil {
+		return *x.Reenlightenment
+	}
+	return false
+}
+
+func (x *HyperV) GetTlbflush() bool {
+	if x != nil && x.Tlbflush != nil {
+		return *x.Tlbflush
+	}
+	return false
+}
+
+func (x *HyperV) GetTlbflushDirect() bool {
+	if x != nil && x.TlbflushDirect != nil {
+		return *x.TlbflushDirect
+	}
+	return false
+}
+
+func (x *HyperV) GetTlbflushExtended() bool {
+	if x != nil && x.TlbflushExtended != nil {
+		return *x.TlbflushExtended
+	}
+	return false
+}
+
+func (x *HyperV) GetIpi() bool {
+	if x != nil && x.Ipi != nil {
+		return *x.Ipi
+	}
+	return false
+}
+
+func (x *HyperV) GetEvmcs() bool {
+	if x != nil && x.Evmcs != nil {
+		return *x.Evmcs
+	}
+	return false
+}
+
+type Clock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Base:
+	//
+	//	*Clock_OffsetSeconds
+	//	*Clock_Timezone
+	Base isClock_Base `protobuf_oneof:"base"`
+	Hpet *Timer       `protobuf:"bytes,3,opt,name=hpet,proto3" json:"hpet,omitempty"`
+	// KVM's clock.
+	Kvm *Timer `protobuf:"bytes,4,opt,name=kvm,proto3" json:"kvm,omitempty"`
+	Pit *Timer `protobuf:"bytes,5,opt,name=pit,proto3" json:"pit,omitempty"`
+	Rtc *Timer `protobuf:"bytes,6,opt,name=rtc,proto3" json:"rtc,omitempty"`
+	// Hyper-V's reference time.
+	Hyperv        *Timer `protobuf:"bytes,7,opt,name=hyperv,proto3" json:"hyperv,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clock) Reset() {
+	*x = Clock{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clock) ProtoMessage() {}
+
+func (x *Clock) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clock.ProtoReflect.Descriptor instead.
+func (*Clock) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Clock) GetBase() isClock_Base {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *Clock) GetOffsetSeconds() int64 {
+	if x != nil {
+		if x, ok := x.Base.(*Clock_OffsetSeconds); ok {
+			return x.OffsetSeconds
+		}
+	}
+	return 0
+}
+
+func (x *Clock) GetTimezone() string {
+	if x != nil {
+		if x, ok := x.Base.(*Clock_Timezone); ok {
+			return x.Timezone
+		}
+	}
+	return ""
+}
+
+func (x *Clock) GetHpet() *Timer {
+	if x != nil {
+		return x.Hpet
+	}
+	return nil
+}
+
+func (x *Clock) GetKvm() *Timer {
+	if x != nil {
+		return x.Kvm
+	}
+	return nil
+}
+
+func (x *Clock) GetPit() *Timer {
+	if x != nil {
+		return x.Pit
+	}
+	return nil
+}
+
+func (x *Clock) GetRtc() *Timer {
+	if x != nil {
+		return x.Rtc
+	}
+	return nil
+}
+
+func (x *Clock) GetHyperv() *Timer {
+	if x != nil {
+		return x.Hyperv
+	}
+	return nil
+}
+
+type isClock_Base interface {
+	isClock_Base()
+}
+
+type Clock_OffsetSeconds struct {
+	// Seconds that the real-time clock differs from UTC by.
+	OffsetSeconds int64 `protobuf:"varint,1,opt,name=offset_seconds,json=offsetSeconds,proto3,oneof"`
+}
+
+type Clock_Timezone struct {
+	// The real-time clock shows the time of this zone: "Europe/Berlin".
+	Timezone string `protobuf:"bytes,2,opt,name=timezone,proto3,oneof"`
+}
+
+func (*Clock_OffsetSeconds) isClock_Base() {}
+
+func (*Clock_Timezone) isClock_Base() {}
+
+type Timer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Default: as the VMM has it.
+	Present *bool `protobuf:"varint,1,opt,name=present,proto3,oneof" json:"present,omitempty"`
+	// What becomes of ticks that could not be delivered in time: "delay", "catchup",
+	// "merge" or "discard".
+	TickPolicy string `protobuf:"bytes,2,opt,name=tick_policy,json=tickPolicy,proto3" json:"tick_policy,omitempty"`
+	// What it follows: "guest" or "wall". Of rtc alone.
+	Track         string `protobuf:"bytes,3,opt,name=track,proto3" json:"track,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timer) Reset() {
+	*x = Timer{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timer) ProtoMessage() {}
+
+func (x *Timer) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timer.ProtoReflect.Descriptor instead.
+func (*Timer) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Timer) GetPresent() bool {
+	if x != nil && x.Present != nil {
+		return *x.Present
+	}
+	return false
+}
+
+func (x *Timer) GetTickPolicy() string {
+	if x != nil {
+		return x.TickPolicy
+	}
+	return ""
+}
+
+func (x *Timer) GetTrack() string {
+	if x != nil {
+		return x.Track
+	}
+	return ""
+}
+
 type CPU struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A model of the VMM ("host", "max", "Skylake-Server-v4"). Default: "host"
@@ -215,7 +823,7 @@ type CPU struct {
 
 func (x *CPU) Reset() {
 	*x = CPU{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +835,7 @@ func (x *CPU) String() string {
 func (*CPU) ProtoMessage() {}
 
 func (x *CPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[1]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +848,7 @@ func (x *CPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPU.ProtoReflect.Descriptor instead.
 func (*CPU) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CPU) GetModel() string {
@@ -289,7 +897,9 @@ type CPUFeature struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As the VMM names it: "avx2", "arch-capabilities".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "require" (the default) or "disable", as libvirt has them.
+	// As libvirt has them: "require" (the default), "disable", "optional" (if the node has
+	// it), "force" (it is asked for though the node lacks it) or "forbid" (a node that has
+	// it is refused).
 	Policy        string `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -297,7 +907,7 @@ type CPUFeature struct {
 
 func (x *CPUFeature) Reset() {
 	*x = CPUFeature{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +919,7 @@ func (x *CPUFeature) String() string {
 func (*CPUFeature) ProtoMessage() {}
 
 func (x *CPUFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[2]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +932,7 @@ func (x *CPUFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUFeature.ProtoReflect.Descriptor instead.
 func (*CPUFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CPUFeature) GetName() string {
@@ -354,7 +964,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +976,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[3]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +989,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Memory) GetSize() string {
@@ -413,7 +1023,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +1035,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[4]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +1048,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HugePages) GetPageSize() string {
@@ -459,7 +1069,7 @@ type NUMA struct {
 
 func (x *NUMA) Reset() {
 	*x = NUMA{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +1081,7 @@ func (x *NUMA) String() string {
 func (*NUMA) ProtoMessage() {}
 
 func (x *NUMA) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[5]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +1094,7 @@ func (x *NUMA) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMA.ProtoReflect.Descriptor instead.
 func (*NUMA) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NUMA) GetNodes() []*NUMANode {
@@ -514,7 +1124,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +1136,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[6]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +1149,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{6}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NUMANode) GetCpus() string {
@@ -589,7 +1199,7 @@ type NUMADistance struct {
 
 func (x *NUMADistance) Reset() {
 	*x = NUMADistance{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +1211,7 @@ func (x *NUMADistance) String() string {
 func (*NUMADistance) ProtoMessage() {}
 
 func (x *NUMADistance) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +1224,7 @@ func (x *NUMADistance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMADistance.ProtoReflect.Descriptor instead.
 func (*NUMADistance) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NUMADistance) GetNode() uint32 {
@@ -647,7 +1257,7 @@ type HostDevice struct {
 
 func (x *HostDevice) Reset() {
 	*x = HostDevice{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -659,7 +1269,7 @@ func (x *HostDevice) String() string {
 func (*HostDevice) ProtoMessage() {}
 
 func (x *HostDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -672,7 +1282,7 @@ func (x *HostDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDevice.ProtoReflect.Descriptor instead.
 func (*HostDevice) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HostDevice) GetName() string {
@@ -738,7 +1348,7 @@ type Boot struct {
 
 func (x *Boot) Reset() {
 	*x = Boot{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +1360,7 @@ func (x *Boot) String() string {
 func (*Boot) ProtoMessage() {}
 
 func (x *Boot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +1373,7 @@ func (x *Boot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boot.ProtoReflect.Descriptor instead.
 func (*Boot) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Boot) GetKernel() *KernelBoot {
@@ -792,7 +1402,7 @@ type KernelBoot struct {
 
 func (x *KernelBoot) Reset() {
 	*x = KernelBoot{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +1414,7 @@ func (x *KernelBoot) String() string {
 func (*KernelBoot) ProtoMessage() {}
 
 func (x *KernelBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +1427,7 @@ func (x *KernelBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelBoot.ProtoReflect.Descriptor instead.
 func (*KernelBoot) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KernelBoot) GetPath() string {
@@ -869,14 +1479,20 @@ type Disk struct {
 	// Where the device sits among its kind: 0 to 63 are the places of a boot, from
 	// 64 on come those for what is attached later. Default: the device's index. It is
 	// filled in when devices come and go, so that the others stay where they are.
-	Slot          *uint32 `protobuf:"varint,11,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
+	Slot *uint32 `protobuf:"varint,11,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
+	// "native" (which wants cache none) or "threads". Default: the VMM's.
+	Io string `protobuf:"bytes,12,opt,name=io,proto3" json:"io,omitempty"`
+	// What a failed read or write does: "stop" pauses the guest, "ignore" goes on, "report"
+	// tells the guest, "enospace" pauses it only where there is no space left. Default:
+	// stop with QEMU, report with cloud-hypervisor.
+	ErrorPolicy   string `protobuf:"bytes,13,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1504,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1517,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Disk) GetName() string {
@@ -981,17 +1597,33 @@ func (x *Disk) GetSlot() uint32 {
 	return 0
 }
 
+func (x *Disk) GetIo() string {
+	if x != nil {
+		return x.Io
+	}
+	return ""
+}
+
+func (x *Disk) GetErrorPolicy() string {
+	if x != nil {
+		return x.ErrorPolicy
+	}
+	return ""
+}
+
 type BackingFile struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Format        string                 `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path on the node. In a pod it may be a socket that hands out the file's
+	// descriptor.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Format        string `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackingFile) Reset() {
 	*x = BackingFile{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1635,7 @@ func (x *BackingFile) String() string {
 func (*BackingFile) ProtoMessage() {}
 
 func (x *BackingFile) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1648,7 @@ func (x *BackingFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingFile.ProtoReflect.Descriptor instead.
 func (*BackingFile) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BackingFile) GetPath() string {
@@ -1047,7 +1679,7 @@ type CloudInit struct {
 
 func (x *CloudInit) Reset() {
 	*x = CloudInit{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1691,7 @@ func (x *CloudInit) String() string {
 func (*CloudInit) ProtoMessage() {}
 
 func (x *CloudInit) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1704,7 @@ func (x *CloudInit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloudInit.ProtoReflect.Descriptor instead.
 func (*CloudInit) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CloudInit) GetUserData() string {
@@ -1103,7 +1735,7 @@ type NetworkInterface struct {
 	// Default: made from the machine's id and the interface's index, locally
 	// administered.
 	Mac string `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
-	// "virtio" (the default) or "e1000e".
+	// "virtio" (the default), "e1000", "e1000e", "igb", "ne2k_pci", "pcnet" or "rtl8139".
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// Types that are valid to be assigned to Backend:
 	//
@@ -1113,14 +1745,16 @@ type NetworkInterface struct {
 	// Where the device sits among its kind: 0 to 63 are the places of a boot, from
 	// 64 on come those for what is attached later. Default: the device's index. It is
 	// filled in when devices come and go, so that the others stay where they are.
-	Slot          *uint32 `protobuf:"varint,6,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
+	Slot *uint32 `protobuf:"varint,6,opt,name=slot,proto3,oneof" json:"slot,omitempty"`
+	// Among disks and interfaces, 1 is tried first; 0: not booted from.
+	BootOrder     uint32 `protobuf:"varint,7,opt,name=boot_order,json=bootOrder,proto3" json:"boot_order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1766,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1779,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -1201,6 +1835,13 @@ func (x *NetworkInterface) GetSlot() uint32 {
 	return 0
 }
 
+func (x *NetworkInterface) GetBootOrder() uint32 {
+	if x != nil {
+		return x.BootOrder
+	}
+	return 0
+}
+
 type isNetworkInterface_Backend interface {
 	isNetworkInterface_Backend()
 }
@@ -1220,15 +1861,22 @@ func (*NetworkInterface_User) isNetworkInterface_Backend() {}
 func (*NetworkInterface_Tap) isNetworkInterface_Backend() {}
 
 type UserNetwork struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ports         []*PortForward         `protobuf:"bytes,1,rep,name=ports,proto3" json:"ports,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ports []*PortForward         `protobuf:"bytes,1,rep,name=ports,proto3" json:"ports,omitempty"`
+	// The network that the guest is in, in CIDR notation; its first address is the
+	// gateway's and its second the guest's. Default: as the VMM has it.
+	Cidr string `protobuf:"bytes,2,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	// As DHCP tells the guest. Default: it tells none.
+	Hostname string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	// Domains that the guest searches names in. Default: none.
+	SearchDomains []string `protobuf:"bytes,4,rep,name=search_domains,json=searchDomains,proto3" json:"search_domains,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UserNetwork) Reset() {
 	*x = UserNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1888,7 @@ func (x *UserNetwork) String() string {
 func (*UserNetwork) ProtoMessage() {}
 
 func (x *UserNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,12 +1901,33 @@ func (x *UserNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNetwork.ProtoReflect.Descriptor instead.
 func (*UserNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UserNetwork) GetPorts() []*PortForward {
 	if x != nil {
 		return x.Ports
+	}
+	return nil
+}
+
+func (x *UserNetwork) GetCidr() string {
+	if x != nil {
+		return x.Cidr
+	}
+	return ""
+}
+
+func (x *UserNetwork) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *UserNetwork) GetSearchDomains() []string {
+	if x != nil {
+		return x.SearchDomains
 	}
 	return nil
 }
@@ -1277,7 +1946,7 @@ type PortForward struct {
 
 func (x *PortForward) Reset() {
 	*x = PortForward{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1958,7 @@ func (x *PortForward) String() string {
 func (*PortForward) ProtoMessage() {}
 
 func (x *PortForward) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1971,7 @@ func (x *PortForward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortForward.ProtoReflect.Descriptor instead.
 func (*PortForward) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PortForward) GetProtocol() string {
@@ -1345,7 +2014,7 @@ type TapNetwork struct {
 
 func (x *TapNetwork) Reset() {
 	*x = TapNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +2026,7 @@ func (x *TapNetwork) String() string {
 func (*TapNetwork) ProtoMessage() {}
 
 func (x *TapNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +2039,7 @@ func (x *TapNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapNetwork.ProtoReflect.Descriptor instead.
 func (*TapNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TapNetwork) GetDevice() string {
@@ -1398,17 +2067,20 @@ type Devices struct {
 	// virtio-rng. Default on.
 	Entropy *bool `protobuf:"varint,3,opt,name=entropy,proto3,oneof" json:"entropy,omitempty"`
 	// virtio-balloon with free page reporting. Default on.
-	Balloon       *bool     `protobuf:"varint,4,opt,name=balloon,proto3,oneof" json:"balloon,omitempty"`
-	Watchdog      *Watchdog `protobuf:"bytes,5,opt,name=watchdog,proto3" json:"watchdog,omitempty"`
-	Vsock         *Vsock    `protobuf:"bytes,6,opt,name=vsock,proto3" json:"vsock,omitempty"`
-	Tpm           *TPM      `protobuf:"bytes,7,opt,name=tpm,proto3" json:"tpm,omitempty"`
+	Balloon  *bool     `protobuf:"varint,4,opt,name=balloon,proto3,oneof" json:"balloon,omitempty"`
+	Watchdog *Watchdog `protobuf:"bytes,5,opt,name=watchdog,proto3" json:"watchdog,omitempty"`
+	Vsock    *Vsock    `protobuf:"bytes,6,opt,name=vsock,proto3" json:"vsock,omitempty"`
+	Tpm      *TPM      `protobuf:"bytes,7,opt,name=tpm,proto3" json:"tpm,omitempty"`
+	Inputs   []*Input  `protobuf:"bytes,8,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// Default: none.
+	Video         *Video `protobuf:"bytes,9,opt,name=video,proto3" json:"video,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +2092,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +2105,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Devices) GetConsole() bool {
@@ -1485,11 +2157,133 @@ func (x *Devices) GetTpm() *TPM {
 	return nil
 }
 
+func (x *Devices) GetInputs() []*Input {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *Devices) GetVideo() *Video {
+	if x != nil {
+		return x.Video
+	}
+	return nil
+}
+
+type Input struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "tablet" (the default) or "keyboard".
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// "usb" (the default) or "virtio".
+	Bus           string `protobuf:"bytes,3,opt,name=bus,proto3" json:"bus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Input) Reset() {
+	*x = Input{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Input) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Input) ProtoMessage() {}
+
+func (x *Input) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Input.ProtoReflect.Descriptor instead.
+func (*Input) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Input) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Input) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Input) GetBus() string {
+	if x != nil {
+		return x.Bus
+	}
+	return ""
+}
+
+type Video struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "vga", "virtio", "bochs", "cirrus" or "ramfb". Default: vga with a BIOS, bochs with
+	// UEFI, virtio on arm64.
+	Type          string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Video) Reset() {
+	*x = Video{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Video) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Video) ProtoMessage() {}
+
+func (x *Video) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Video.ProtoReflect.Descriptor instead.
+func (*Video) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Video) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
 type Watchdog struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "i6300esb" (the default) or "itco".
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
-	// "reset" (the default), "poweroff", "pause", "inject-nmi" or "none".
+	// "reset" (the default), "poweroff", "shutdown", "pause", "inject-nmi" or "none".
 	Action        string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1497,7 +2291,7 @@ type Watchdog struct {
 
 func (x *Watchdog) Reset() {
 	*x = Watchdog{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +2303,7 @@ func (x *Watchdog) String() string {
 func (*Watchdog) ProtoMessage() {}
 
 func (x *Watchdog) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +2316,7 @@ func (x *Watchdog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watchdog.ProtoReflect.Descriptor instead.
 func (*Watchdog) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Watchdog) GetModel() string {
@@ -1549,7 +2343,7 @@ type Vsock struct {
 
 func (x *Vsock) Reset() {
 	*x = Vsock{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +2355,7 @@ func (x *Vsock) String() string {
 func (*Vsock) ProtoMessage() {}
 
 func (x *Vsock) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +2368,7 @@ func (x *Vsock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vsock.ProtoReflect.Descriptor instead.
 func (*Vsock) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Vsock) GetCid() uint32 {
@@ -1597,7 +2391,7 @@ type TPM struct {
 
 func (x *TPM) Reset() {
 	*x = TPM{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +2403,7 @@ func (x *TPM) String() string {
 func (*TPM) ProtoMessage() {}
 
 func (x *TPM) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +2416,7 @@ func (x *TPM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TPM.ProtoReflect.Descriptor instead.
 func (*TPM) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TPM) GetSocket() string {
@@ -1643,7 +2437,7 @@ var File_vmlet_spec_v1_spec_proto protoreflect.FileDescriptor
 
 const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x18vmlet/spec/v1/spec.proto\x12\rvmlet.spec.v1\x1a\x1egoogle/protobuf/duration.proto\"\xfe\x05\n" +
+	"\x18vmlet/spec/v1/spec.proto\x12\rvmlet.spec.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb6\a\n" +
 	"\x12VirtualMachineSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12E\n" +
 	"\x06labels\x18\x02 \x03(\v2-.vmlet.spec.v1.VirtualMachineSpec.LabelsEntryR\x06labels\x12\x1e\n" +
@@ -1663,10 +2457,98 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\adevices\x18\f \x01(\v2\x16.vmlet.spec.v1.DevicesR\adevices\x12E\n" +
 	"\x11stop_grace_period\x18\r \x01(\v2\x19.google.protobuf.DurationR\x0fstopGracePeriod\x12'\n" +
 	"\x04numa\x18\x0e \x01(\v2\x13.vmlet.spec.v1.NUMAR\x04numa\x12<\n" +
-	"\fhost_devices\x18\x0f \x03(\v2\x19.vmlet.spec.v1.HostDeviceR\vhostDevices\x1a9\n" +
+	"\fhost_devices\x18\x0f \x03(\v2\x19.vmlet.spec.v1.HostDeviceR\vhostDevices\x128\n" +
+	"\x06system\x18\x10 \x01(\v2 .vmlet.spec.v1.SystemInformationR\x06system\x123\n" +
+	"\bfeatures\x18\x11 \x01(\v2\x17.vmlet.spec.v1.FeaturesR\bfeatures\x12*\n" +
+	"\x05clock\x18\x12 \x01(\v2\x14.vmlet.spec.v1.ClockR\x05clock\x12\x1b\n" +
+	"\ton_reboot\x18\x13 \x01(\tR\bonReboot\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xde\x01\n" +
+	"\x11SystemInformation\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06serial\x18\x02 \x01(\tR\x06serial\x12\"\n" +
+	"\fmanufacturer\x18\x03 \x01(\tR\fmanufacturer\x12\x18\n" +
+	"\aproduct\x18\x04 \x01(\tR\aproduct\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x10\n" +
+	"\x03sku\x18\x06 \x01(\tR\x03sku\x12\x16\n" +
+	"\x06family\x18\a \x01(\tR\x06family\x12\x1b\n" +
+	"\tasset_tag\x18\b \x01(\tR\bassetTag\"\x85\x02\n" +
+	"\bFeatures\x12\x17\n" +
+	"\x04acpi\x18\x01 \x01(\bH\x00R\x04acpi\x88\x01\x01\x12\x17\n" +
+	"\x04apic\x18\x02 \x01(\bH\x01R\x04apic\x88\x01\x01\x12\x15\n" +
+	"\x03smm\x18\x03 \x01(\bH\x02R\x03smm\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"kvm_hidden\x18\x04 \x01(\bH\x03R\tkvmHidden\x88\x01\x01\x12$\n" +
+	"\vpv_spinlock\x18\x05 \x01(\bH\x04R\n" +
+	"pvSpinlock\x88\x01\x01\x12-\n" +
+	"\x06hyperv\x18\x06 \x01(\v2\x15.vmlet.spec.v1.HyperVR\x06hypervB\a\n" +
+	"\x05_acpiB\a\n" +
+	"\x05_apicB\x06\n" +
+	"\x04_smmB\r\n" +
+	"\v_kvm_hiddenB\x0e\n" +
+	"\f_pv_spinlock\"\x86\a\n" +
+	"\x06HyperV\x12%\n" +
+	"\vpassthrough\x18\x01 \x01(\bH\x00R\vpassthrough\x88\x01\x01\x12\x1d\n" +
+	"\arelaxed\x18\x02 \x01(\bH\x01R\arelaxed\x88\x01\x01\x12\x19\n" +
+	"\x05vapic\x18\x03 \x01(\bH\x02R\x05vapic\x88\x01\x01\x12!\n" +
+	"\tspinlocks\x18\x04 \x01(\rH\x03R\tspinlocks\x88\x01\x01\x12\x1d\n" +
+	"\avpindex\x18\x05 \x01(\bH\x04R\avpindex\x88\x01\x01\x12\x1d\n" +
+	"\aruntime\x18\x06 \x01(\bH\x05R\aruntime\x88\x01\x01\x12\x19\n" +
+	"\x05synic\x18\a \x01(\bH\x06R\x05synic\x88\x01\x01\x12$\n" +
+	"\vsynic_timer\x18\b \x01(\bH\aR\n" +
+	"synicTimer\x88\x01\x01\x121\n" +
+	"\x12synic_timer_direct\x18\t \x01(\bH\bR\x10synicTimerDirect\x88\x01\x01\x12\x19\n" +
+	"\x05reset\x18\n" +
+	" \x01(\bH\tR\x05reset\x88\x01\x01\x12 \n" +
+	"\tvendor_id\x18\v \x01(\tH\n" +
+	"R\bvendorId\x88\x01\x01\x12%\n" +
+	"\vfrequencies\x18\f \x01(\bH\vR\vfrequencies\x88\x01\x01\x12-\n" +
+	"\x0freenlightenment\x18\r \x01(\bH\fR\x0freenlightenment\x88\x01\x01\x12\x1f\n" +
+	"\btlbflush\x18\x0e \x01(\bH\rR\btlbflush\x88\x01\x01\x12,\n" +
+	"\x0ftlbflush_direct\x18\x0f \x01(\bH\x0eR\x0etlbflushDirect\x88\x01\x01\x120\n" +
+	"\x11tlbflush_extended\x18\x10 \x01(\bH\x0fR\x10tlbflushExtended\x88\x01\x01\x12\x15\n" +
+	"\x03ipi\x18\x11 \x01(\bH\x10R\x03ipi\x88\x01\x01\x12\x19\n" +
+	"\x05evmcs\x18\x12 \x01(\bH\x11R\x05evmcs\x88\x01\x01B\x0e\n" +
+	"\f_passthroughB\n" +
+	"\n" +
+	"\b_relaxedB\b\n" +
+	"\x06_vapicB\f\n" +
+	"\n" +
+	"_spinlocksB\n" +
+	"\n" +
+	"\b_vpindexB\n" +
+	"\n" +
+	"\b_runtimeB\b\n" +
+	"\x06_synicB\x0e\n" +
+	"\f_synic_timerB\x15\n" +
+	"\x13_synic_timer_directB\b\n" +
+	"\x06_resetB\f\n" +
+	"\n" +
+	"_vendor_idB\x0e\n" +
+	"\f_frequenciesB\x12\n" +
+	"\x10_reenlightenmentB\v\n" +
+	"\t_tlbflushB\x12\n" +
+	"\x10_tlbflush_directB\x14\n" +
+	"\x12_tlbflush_extendedB\x06\n" +
+	"\x04_ipiB\b\n" +
+	"\x06_evmcs\"\xa6\x02\n" +
+	"\x05Clock\x12'\n" +
+	"\x0eoffset_seconds\x18\x01 \x01(\x03H\x00R\roffsetSeconds\x12\x1c\n" +
+	"\btimezone\x18\x02 \x01(\tH\x00R\btimezone\x12(\n" +
+	"\x04hpet\x18\x03 \x01(\v2\x14.vmlet.spec.v1.TimerR\x04hpet\x12&\n" +
+	"\x03kvm\x18\x04 \x01(\v2\x14.vmlet.spec.v1.TimerR\x03kvm\x12&\n" +
+	"\x03pit\x18\x05 \x01(\v2\x14.vmlet.spec.v1.TimerR\x03pit\x12&\n" +
+	"\x03rtc\x18\x06 \x01(\v2\x14.vmlet.spec.v1.TimerR\x03rtc\x12,\n" +
+	"\x06hyperv\x18\a \x01(\v2\x14.vmlet.spec.v1.TimerR\x06hypervB\x06\n" +
+	"\x04base\"i\n" +
+	"\x05Timer\x12\x1d\n" +
+	"\apresent\x18\x01 \x01(\bH\x00R\apresent\x88\x01\x01\x12\x1f\n" +
+	"\vtick_policy\x18\x02 \x01(\tR\n" +
+	"tickPolicy\x12\x14\n" +
+	"\x05track\x18\x03 \x01(\tR\x05trackB\n" +
+	"\n" +
+	"\b_present\"\xb9\x01\n" +
 	"\x03CPU\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x125\n" +
 	"\bfeatures\x18\x02 \x03(\v2\x19.vmlet.spec.v1.CPUFeatureR\bfeatures\x12\x18\n" +
@@ -1711,7 +2593,7 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"KernelBoot\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06initrd\x18\x02 \x01(\tR\x06initrd\x12\x18\n" +
-	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xb9\x02\n" +
+	"\acmdline\x18\x03 \x01(\tR\acmdline\"\xec\x02\n" +
 	"\x04Disk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -1725,7 +2607,9 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\x05cache\x18\t \x01(\tR\x05cache\x12?\n" +
 	"\rbacking_files\x18\n" +
 	" \x03(\v2\x1a.vmlet.spec.v1.BackingFileR\fbackingFiles\x12\x17\n" +
-	"\x04slot\x18\v \x01(\rH\x00R\x04slot\x88\x01\x01B\a\n" +
+	"\x04slot\x18\v \x01(\rH\x00R\x04slot\x88\x01\x01\x12\x0e\n" +
+	"\x02io\x18\f \x01(\tR\x02io\x12!\n" +
+	"\ferror_policy\x18\r \x01(\tR\verrorPolicyB\a\n" +
 	"\x05_slot\"9\n" +
 	"\vBackingFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
@@ -1733,18 +2617,23 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\tCloudInit\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\tR\buserData\x12\x1b\n" +
 	"\tmeta_data\x18\x02 \x01(\tR\bmetaData\x12%\n" +
-	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xdc\x01\n" +
+	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xfb\x01\n" +
 	"\x10NetworkInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x120\n" +
 	"\x04user\x18\x04 \x01(\v2\x1a.vmlet.spec.v1.UserNetworkH\x00R\x04user\x12-\n" +
 	"\x03tap\x18\x05 \x01(\v2\x19.vmlet.spec.v1.TapNetworkH\x00R\x03tap\x12\x17\n" +
-	"\x04slot\x18\x06 \x01(\rH\x01R\x04slot\x88\x01\x01B\t\n" +
+	"\x04slot\x18\x06 \x01(\rH\x01R\x04slot\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"boot_order\x18\a \x01(\rR\tbootOrderB\t\n" +
 	"\abackendB\a\n" +
-	"\x05_slot\"?\n" +
+	"\x05_slot\"\x96\x01\n" +
 	"\vUserNetwork\x120\n" +
-	"\x05ports\x18\x01 \x03(\v2\x1a.vmlet.spec.v1.PortForwardR\x05ports\"\x88\x01\n" +
+	"\x05ports\x18\x01 \x03(\v2\x1a.vmlet.spec.v1.PortForwardR\x05ports\x12\x12\n" +
+	"\x04cidr\x18\x02 \x01(\tR\x04cidr\x12\x1a\n" +
+	"\bhostname\x18\x03 \x01(\tR\bhostname\x12%\n" +
+	"\x0esearch_domains\x18\x04 \x03(\tR\rsearchDomains\"\x88\x01\n" +
 	"\vPortForward\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12!\n" +
 	"\fhost_address\x18\x02 \x01(\tR\vhostAddress\x12\x1b\n" +
@@ -1754,7 +2643,7 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"TapNetwork\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\tR\x06device\x12\x16\n" +
-	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\xc7\x02\n" +
+	"\x06bridge\x18\x02 \x01(\tR\x06bridge\"\xa1\x03\n" +
 	"\aDevices\x12\x1d\n" +
 	"\aconsole\x18\x01 \x01(\bH\x00R\aconsole\x88\x01\x01\x12$\n" +
 	"\vguest_agent\x18\x02 \x01(\bH\x01R\n" +
@@ -1763,14 +2652,22 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\aballoon\x18\x04 \x01(\bH\x03R\aballoon\x88\x01\x01\x123\n" +
 	"\bwatchdog\x18\x05 \x01(\v2\x17.vmlet.spec.v1.WatchdogR\bwatchdog\x12*\n" +
 	"\x05vsock\x18\x06 \x01(\v2\x14.vmlet.spec.v1.VsockR\x05vsock\x12$\n" +
-	"\x03tpm\x18\a \x01(\v2\x12.vmlet.spec.v1.TPMR\x03tpmB\n" +
+	"\x03tpm\x18\a \x01(\v2\x12.vmlet.spec.v1.TPMR\x03tpm\x12,\n" +
+	"\x06inputs\x18\b \x03(\v2\x14.vmlet.spec.v1.InputR\x06inputs\x12*\n" +
+	"\x05video\x18\t \x01(\v2\x14.vmlet.spec.v1.VideoR\x05videoB\n" +
 	"\n" +
 	"\b_consoleB\x0e\n" +
 	"\f_guest_agentB\n" +
 	"\n" +
 	"\b_entropyB\n" +
 	"\n" +
-	"\b_balloon\"8\n" +
+	"\b_balloon\"A\n" +
+	"\x05Input\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x10\n" +
+	"\x03bus\x18\x03 \x01(\tR\x03bus\"\x1b\n" +
+	"\x05Video\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\"8\n" +
 	"\bWatchdog\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\"\x19\n" +
@@ -1792,62 +2689,80 @@ func file_vmlet_spec_v1_spec_proto_rawDescGZIP() []byte {
 	return file_vmlet_spec_v1_spec_proto_rawDescData
 }
 
-var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_vmlet_spec_v1_spec_proto_goTypes = []any{
 	(*VirtualMachineSpec)(nil),  // 0: vmlet.spec.v1.VirtualMachineSpec
-	(*CPU)(nil),                 // 1: vmlet.spec.v1.CPU
-	(*CPUFeature)(nil),          // 2: vmlet.spec.v1.CPUFeature
-	(*Memory)(nil),              // 3: vmlet.spec.v1.Memory
-	(*HugePages)(nil),           // 4: vmlet.spec.v1.HugePages
-	(*NUMA)(nil),                // 5: vmlet.spec.v1.NUMA
-	(*NUMANode)(nil),            // 6: vmlet.spec.v1.NUMANode
-	(*NUMADistance)(nil),        // 7: vmlet.spec.v1.NUMADistance
-	(*HostDevice)(nil),          // 8: vmlet.spec.v1.HostDevice
-	(*Boot)(nil),                // 9: vmlet.spec.v1.Boot
-	(*KernelBoot)(nil),          // 10: vmlet.spec.v1.KernelBoot
-	(*Disk)(nil),                // 11: vmlet.spec.v1.Disk
-	(*BackingFile)(nil),         // 12: vmlet.spec.v1.BackingFile
-	(*CloudInit)(nil),           // 13: vmlet.spec.v1.CloudInit
-	(*NetworkInterface)(nil),    // 14: vmlet.spec.v1.NetworkInterface
-	(*UserNetwork)(nil),         // 15: vmlet.spec.v1.UserNetwork
-	(*PortForward)(nil),         // 16: vmlet.spec.v1.PortForward
-	(*TapNetwork)(nil),          // 17: vmlet.spec.v1.TapNetwork
-	(*Devices)(nil),             // 18: vmlet.spec.v1.Devices
-	(*Watchdog)(nil),            // 19: vmlet.spec.v1.Watchdog
-	(*Vsock)(nil),               // 20: vmlet.spec.v1.Vsock
-	(*TPM)(nil),                 // 21: vmlet.spec.v1.TPM
-	nil,                         // 22: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
-	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
+	(*SystemInformation)(nil),   // 1: vmlet.spec.v1.SystemInformation
+	(*Features)(nil),            // 2: vmlet.spec.v1.Features
+	(*HyperV)(nil),              // 3: vmlet.spec.v1.HyperV
+	(*Clock)(nil),               // 4: vmlet.spec.v1.Clock
+	(*Timer)(nil),               // 5: vmlet.spec.v1.Timer
+	(*CPU)(nil),                 // 6: vmlet.spec.v1.CPU
+	(*CPUFeature)(nil),          // 7: vmlet.spec.v1.CPUFeature
+	(*Memory)(nil),              // 8: vmlet.spec.v1.Memory
+	(*HugePages)(nil),           // 9: vmlet.spec.v1.HugePages
+	(*NUMA)(nil),                // 10: vmlet.spec.v1.NUMA
+	(*NUMANode)(nil),            // 11: vmlet.spec.v1.NUMANode
+	(*NUMADistance)(nil),        // 12: vmlet.spec.v1.NUMADistance
+	(*HostDevice)(nil),          // 13: vmlet.spec.v1.HostDevice
+	(*Boot)(nil),                // 14: vmlet.spec.v1.Boot
+	(*KernelBoot)(nil),          // 15: vmlet.spec.v1.KernelBoot
+	(*Disk)(nil),                // 16: vmlet.spec.v1.Disk
+	(*BackingFile)(nil),         // 17: vmlet.spec.v1.BackingFile
+	(*CloudInit)(nil),           // 18: vmlet.spec.v1.CloudInit
+	(*NetworkInterface)(nil),    // 19: vmlet.spec.v1.NetworkInterface
+	(*UserNetwork)(nil),         // 20: vmlet.spec.v1.UserNetwork
+	(*PortForward)(nil),         // 21: vmlet.spec.v1.PortForward
+	(*TapNetwork)(nil),          // 22: vmlet.spec.v1.TapNetwork
+	(*Devices)(nil),             // 23: vmlet.spec.v1.Devices
+	(*Input)(nil),               // 24: vmlet.spec.v1.Input
+	(*Video)(nil),               // 25: vmlet.spec.v1.Video
+	(*Watchdog)(nil),            // 26: vmlet.spec.v1.Watchdog
+	(*Vsock)(nil),               // 27: vmlet.spec.v1.Vsock
+	(*TPM)(nil),                 // 28: vmlet.spec.v1.TPM
+	nil,                         // 29: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	(*durationpb.Duration)(nil), // 30: google.protobuf.Duration
 }
 var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
-	22, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
-	1,  // 1: vmlet.spec.v1.VirtualMachineSpec.cpu:type_name -> vmlet.spec.v1.CPU
-	3,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
-	9,  // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
-	11, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
-	13, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
-	14, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
-	18, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
-	23, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
-	5,  // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
-	8,  // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
-	2,  // 11: vmlet.spec.v1.CPU.features:type_name -> vmlet.spec.v1.CPUFeature
-	4,  // 12: vmlet.spec.v1.Memory.huge_pages:type_name -> vmlet.spec.v1.HugePages
-	6,  // 13: vmlet.spec.v1.NUMA.nodes:type_name -> vmlet.spec.v1.NUMANode
-	7,  // 14: vmlet.spec.v1.NUMANode.distances:type_name -> vmlet.spec.v1.NUMADistance
-	10, // 15: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
-	12, // 16: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
-	15, // 17: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
-	17, // 18: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
-	16, // 19: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
-	19, // 20: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
-	20, // 21: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
-	21, // 22: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	29, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	6,  // 1: vmlet.spec.v1.VirtualMachineSpec.cpu:type_name -> vmlet.spec.v1.CPU
+	8,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
+	14, // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
+	16, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
+	18, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
+	19, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
+	23, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
+	30, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
+	10, // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
+	13, // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
+	1,  // 11: vmlet.spec.v1.VirtualMachineSpec.system:type_name -> vmlet.spec.v1.SystemInformation
+	2,  // 12: vmlet.spec.v1.VirtualMachineSpec.features:type_name -> vmlet.spec.v1.Features
+	4,  // 13: vmlet.spec.v1.VirtualMachineSpec.clock:type_name -> vmlet.spec.v1.Clock
+	3,  // 14: vmlet.spec.v1.Features.hyperv:type_name -> vmlet.spec.v1.HyperV
+	5,  // 15: vmlet.spec.v1.Clock.hpet:type_name -> vmlet.spec.v1.Timer
+	5,  // 16: vmlet.spec.v1.Clock.kvm:type_name -> vmlet.spec.v1.Timer
+	5,  // 17: vmlet.spec.v1.Clock.pit:type_name -> vmlet.spec.v1.Timer
+	5,  // 18: vmlet.spec.v1.Clock.rtc:type_name -> vmlet.spec.v1.Timer
+	5,  // 19: vmlet.spec.v1.Clock.hyperv:type_name -> vmlet.spec.v1.Timer
+	7,  // 20: vmlet.spec.v1.CPU.features:type_name -> vmlet.spec.v1.CPUFeature
+	9,  // 21: vmlet.spec.v1.Memory.huge_pages:type_name -> vmlet.spec.v1.HugePages
+	11, // 22: vmlet.spec.v1.NUMA.nodes:type_name -> vmlet.spec.v1.NUMANode
+	12, // 23: vmlet.spec.v1.NUMANode.distances:type_name -> vmlet.spec.v1.NUMADistance
+	15, // 24: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
+	17, // 25: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
+	20, // 26: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
+	22, // 27: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
+	21, // 28: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
+	26, // 29: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
+	27, // 30: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
+	28, // 31: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
+	24, // 32: vmlet.spec.v1.Devices.inputs:type_name -> vmlet.spec.v1.Input
+	25, // 33: vmlet.spec.v1.Devices.video:type_name -> vmlet.spec.v1.Video
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_spec_v1_spec_proto_init() }
@@ -1855,23 +2770,30 @@ func file_vmlet_spec_v1_spec_proto_init() {
 	if File_vmlet_spec_v1_spec_proto != nil {
 		return
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[8].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[2].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[3].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[4].OneofWrappers = []any{
+		(*Clock_OffsetSeconds)(nil),
+		(*Clock_Timezone)(nil),
+	}
+	file_vmlet_spec_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[13].OneofWrappers = []any{
 		(*HostDevice_PciAddress)(nil),
 		(*HostDevice_Mdev)(nil),
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
-	file_vmlet_spec_v1_spec_proto_msgTypes[14].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[16].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[19].OneofWrappers = []any{
 		(*NetworkInterface_User)(nil),
 		(*NetworkInterface_Tap)(nil),
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[18].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_spec_v1_spec_proto_rawDesc), len(file_vmlet_spec_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
