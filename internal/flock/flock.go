@@ -12,8 +12,12 @@ import (
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
-// pause is between two tries: flock(2) itself would wait for ever, and can't be called off.
-const pause = time.Millisecond
+// Pauses are between two tries, each twice as long as the one before, from first to last:
+// flock(2) itself would wait for ever, and can't be called off.
+const (
+	first = time.Millisecond
+	last  = 64 * time.Millisecond
+)
 
 // Try locks f without waiting; how is unix.LOCK_SH or unix.LOCK_EX. The error is
 // unix.EWOULDBLOCK if somebody else has it locked, or another errno.
@@ -24,7 +28,7 @@ func Try(f *os.File, how int) error {
 // Wait is Try again and again, for as long as somebody else has it locked and patient
 // says so.
 func Wait(f *os.File, how int, patient func() bool) error {
-	for {
+	for pause := first; ; pause = min(2*pause, last) {
 		err := Try(f, how)
 		if !errors.Is(err, unix.EWOULDBLOCK) || !patient() {
 			return err
