@@ -14,8 +14,9 @@ type MemoryCosts struct {
 	Measured bool
 	Note     string
 	// Base is for a VM without devices and virtual CPUs, the others for one more of each;
-	// Device is for one that is neither disk nor network.
+	// Device is for one that is none of the others, USB for the controller.
 	Base, VCPU, Disk, Network, Device uint64
+	Video, USB                        uint64
 }
 
 // MemoryCostsOf are those that a VMM says of itself; of one that says none they are a guess
@@ -25,7 +26,7 @@ func MemoryCostsOf(p Planner) MemoryCosts {
 		return c.MemoryCosts()
 	}
 	const mib = 1 << 20
-	return MemoryCosts{Note: "not measured", Base: 64 * mib, VCPU: mib / 2, Disk: mib, Network: mib, Device: mib / 2}
+	return MemoryCosts{Note: "not measured", Base: 64 * mib, VCPU: mib / 2, Disk: mib, Network: mib, Device: mib / 2, Video: 32 * mib, USB: 8 * mib}
 }
 
 // ProgramNamer is a VMM that can be told by the name of its program.

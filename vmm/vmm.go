@@ -187,8 +187,22 @@ type Monitor interface {
 type Status struct {
 	Running  bool
 	Panicked bool
+	// Asked: it doesn't run as it was asked to pause.
+	Asked bool
 	// Detail is the VMM's own word: "paused", "inmigrate".
 	Detail string
+	// IOError: the VMM stopped the guest as a disk could not be read or written. It tries
+	// that again when the guest is let go on. DiskErrors are the disks, as far as known.
+	IOError    bool
+	DiskErrors []DiskError
+}
+
+// DiskError is a disk that could not be read or written.
+type DiskError struct {
+	// Index is the disk's slot; see spec.Slot.
+	Index int
+	// NoSpace: there was no room for what was written.
+	NoSpace bool
 }
 
 // Event is something that a VMM reported.

@@ -45,7 +45,7 @@ func part(n uint32) uint16 { return uint16(max(n, 1)) }
 // feature turns on or off what cloud-hypervisor has a switch for. All others the
 // guest has where the node has them.
 func (b *builder) feature(field string, f *specv1.CPUFeature, out *chapi.CPUs) {
-	on := f.GetPolicy() != spec.PolicyDisable
+	on := !spec.TakesAway(f)
 	switch name := f.GetName(); name {
 	case "amx":
 		if b.details.Arch != spec.ArchAMD64 {
@@ -60,6 +60,9 @@ func (b *builder) feature(field string, f *specv1.CPUFeature, out *chapi.CPUs) {
 		}
 		out.HyperV = on
 	default:
+		if f.GetPolicy() == spec.PolicyOptional {
+			return
+		}
 		b.lacks(field, "%q: cloud-hypervisor has no switch for it, but for amx, nested and kvm_hyperv: leave it out, as the guest has what the node has", name)
 	}
 }

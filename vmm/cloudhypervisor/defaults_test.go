@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor"
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/vmtest"
@@ -45,8 +46,18 @@ func TestValidate(t *testing.T) {
 		{"machineType: q35\nboot: {firmware: bios}", "machineType boot.firmware"},
 		{"cpu: {model: Nehalem, features: [{name: avx2}]}", "cpu.model cpu.features[0].name"},
 		{"disks: [{path: /a, type: cdrom}, {path: /b, bus: scsi}]", "disks[0].type disks[1].bus"},
+		{"disks: [{path: /a, format: qcow2, backingFiles: [{path: " + contract.SocketsFolder + "/root.sock}]}]", "disks[0].backingFiles[0].path"},
 		{"networks: [{}, {user: {}}, {tap: {}, model: e1000e}]", "networks[0].tap networks[1].user networks[2].model"},
 		{"devices: {guestAgent: true, watchdog: {model: i6300esb}}", "devices.guestAgent devices.watchdog.model"},
+		{"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: s, sku: x, assetTag: y}", "system.sku system.assetTag"},
+		{"features: {acpi: false, apic: false, smm: true, kvmHidden: true, pvSpinlock: false, hyperv: {relaxed: true}}\nonReboot: end",
+			"features.acpi features.apic features.smm features.kvmHidden features.pvSpinlock features.hyperv onReboot"},
+		{"clock: {offsetSeconds: 1, hpet: {present: true}, kvm: {present: false}, pit: {tickPolicy: delay}, rtc: {track: guest}, hyperv: {present: true}}",
+			"clock.offsetSeconds clock.hpet.present clock.kvm.present clock.pit.tickPolicy clock.rtc.track clock.hyperv.present"},
+		{"clock: {timezone: Europe/Berlin}\ndevices: {inputs: [{}], video: {}}", "clock.timezone devices.video devices.inputs"},
+		{"disks: [{path: /a, io: native, errorPolicy: stop}]\nnetworks: [{tap: {}, bootOrder: 1}]", "disks[0].io disks[0].errorPolicy networks[0].bootOrder"},
+		{"features: {acpi: true, apic: true, smm: false, kvmHidden: false, hyperv: {relaxed: false}}\nonReboot: restart\ncpu: {features: [{name: avx, policy: optional}]}\n" +
+			"clock: {offsetSeconds: 0, hpet: {present: false}, kvm: {present: true}, pit: {present: false}, rtc: {present: true, track: wall}}\ndisks: [{path: /a, errorPolicy: report}]", ""},
 		{"hypervisor: auto\nboot: {firmware: uefi}\ncloudInit: {userData: x}\nnetworks: [{tap: {}}]", ""},
 	} {
 		s, err := spec.Parse([]byte("name: a\n"+c.yaml), "test")

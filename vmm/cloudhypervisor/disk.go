@@ -1,9 +1,12 @@
 package cloudhypervisor
 
 import (
+	"cmp"
 	"fmt"
+	"path"
 	"strconv"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -20,7 +23,8 @@ func (b *builder) disks() {
 	if b.spec.GetCloudInit() != nil {
 		b.seed()
 	}
-	b.config.Platform = &chapi.Platform{UUID: b.req.ID, PCISegments: b.segments()}
+	s := b.spec.GetSystem()
+	b.config.Platform = &chapi.Platform{UUID: cmp.Or(s.GetUuid(), b.req.ID), SerialNumber: s.GetSerial(), PCISegments: b.segments()}
 }
 
 // refuseDisk finds what a disk can't be.
@@ -36,6 +40,18 @@ func (b *builder) refuseDisk(field string, d *specv1.Disk) {
 	case "", spec.CacheNone, spec.CacheWriteback:
 	default:
 		b.lacks(field+".cache", "%q: cloud-hypervisor flushes when the guest says so: want none or writeback", d.GetCache())
+	}
+	if d.GetIo() != "" {
+		b.lacks(field+".io", "%q: cloud-hypervisor takes what the kernel has: leave it out", d.GetIo())
+	}
+	if policy := d.GetErrorPolicy(); policy != "" && policy != spec.ErrorReport {
+		b.lacks(field+".errorPolicy", "%q: cloud-hypervisor tells the guest of errors: want report", policy)
+	}
+	for i, backing := range d.GetBackingFiles() {
+		if path.Dir(path.Clean(backing.GetPath())) == contract.SocketsFolder {
+			b.lacks(fmt.Sprintf("%s.backingFiles[%d].path", field, i),
+				"%s: another container hands this file out, and cloud-hypervisor opens backing files by their names: want the image on a claim", backing.GetPath())
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ func (b *builder) network(index int) *wire.AddNet {
 	if n.GetModel() != "" && n.GetModel() != spec.NetVirtio {
 		b.lacks(field+".model", "%q: cloud-hypervisor has no other than virtio: want that", n.GetModel())
 	}
+	if n.GetBootOrder() != 0 {
+		b.lacks(field+".bootOrder", "%d: cloud-hypervisor's firmware boots from disks alone: leave it out", n.GetBootOrder())
+	}
 	number := spec.Slot(b.spec.GetNetworks(), index)
 	if number >= networksAtMost {
 		b.faults.Add(field+".slot", "%d: with cloud-hypervisor there are places from 0 to %d for interfaces: leave it out, and one is chosen", number, networksAtMost-1)

@@ -46,6 +46,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.networks()
 	b.devices()
 	b.hostDevices()
+	b.refuseHardware()
 	b.landlock()
 	b.checkSize()
 	if err := b.faults.Err(); err != nil {

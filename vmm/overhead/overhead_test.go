@@ -143,6 +143,9 @@ func TestMoreCostsMore(t *testing.T) {
 		{"kvm", "qemu", "amd64", "disks: [{path: /a}]", "disks: [{path: /a}]\nboot: {firmware: uefi}"},
 		{"kvm", "qemu", "amd64", "devices: {balloon: false, entropy: false, guestAgent: false}", "devices: {vsock: {cid: 3}, watchdog: {}}"},
 		{"emulation", "qemu", "amd64", "", "cpu: {cores: 64}"},
+		{"kvm", "qemu", "amd64", "", "devices: {video: {}}"},
+		{"kvm", "qemu", "amd64", "disks: [{path: /a}]", "disks: [{path: /a, bus: usb}]"},
+		{"kvm", "qemu", "amd64", "devices: {inputs: [{bus: virtio}]}", "devices: {inputs: [{}]}"},
 		{"kvm", "cloud-hypervisor", "arm64", "", "cpu: {cores: 64}"},
 	} {
 		if less, more := cost(c.name, c.vmm, c.arch, c.less), cost(c.name, c.vmm, c.arch, c.more); less >= more {

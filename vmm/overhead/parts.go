@@ -2,7 +2,9 @@ package overhead
 
 import (
 	"fmt"
+	"slices"
 
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -37,6 +39,12 @@ func (m *model) parts() []Part {
 	add("networks", uint64(len(m.Spec.GetNetworks()))*v.Network, basis, fmt.Sprintf("%d with their queues", len(m.Spec.GetNetworks())))
 	add("other devices", uint64(m.devices())*v.Device, basis, "")
 	add("watchdog, vsock", uint64(m.unmeasuredDevices())*v.Device, Estimated, "reckoned as the other devices")
+	if m.Spec.GetDevices().GetVideo() != nil {
+		add("video", v.Video, Calculated, "as if the guest drew on all of its memory")
+	}
+	if m.hasUSB() {
+		add("USB", v.USB, basis, "the controller")
+	}
 	firmware, how := m.firmware()
 	add("firmware", firmware, how, "UEFI: its code, its variables and copies of them")
 	add("page tables", m.tables(), Calculated, "as if the guest used all of its RAM")
@@ -82,7 +90,13 @@ func (m *model) disks() int {
 // devices beside disks and networks.
 func (m *model) devices() int {
 	d := m.Spec.GetDevices()
-	return count(d.GetConsole(), d.GetGuestAgent(), d.GetEntropy(), d.GetBalloon())
+	return count(d.GetConsole(), d.GetGuestAgent(), d.GetEntropy(), d.GetBalloon()) + len(d.GetInputs())
+}
+
+// hasUSB tells whether anything is plugged into a USB controller.
+func (m *model) hasUSB() bool {
+	return slices.ContainsFunc(m.Spec.GetDisks(), func(d *specv1.Disk) bool { return d.GetBus() == spec.BusUSB }) ||
+		slices.ContainsFunc(m.Spec.GetDevices().GetInputs(), func(i *specv1.Input) bool { return i.GetBus() == spec.BusUSB })
 }
 
 // unmeasuredDevices are those that no measured VM had.

@@ -24,6 +24,7 @@ type builder struct {
 	bus     layout
 
 	args   []string
+	env    []string
 	files  []plan.File
 	faults spec.FieldErrors
 

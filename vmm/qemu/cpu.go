@@ -29,14 +29,23 @@ func (b *builder) cpuArgs() {
 		features = append(features, name, "off")
 	}
 	for _, f := range cpu.GetFeatures() {
-		value := "on"
-		if f.GetPolicy() == spec.PolicyDisable {
-			value = "off"
+		if f.GetPolicy() == spec.PolicyOptional && !b.canHave(f.GetName()) {
+			continue
 		}
-		features = append(features, f.GetName(), value)
+		features = append(features, f.GetName(), onOff(!spec.TakesAway(f)))
 	}
+	features = append(features, b.enlightenments()...)
 	b.arg("-cpu", keyValues(cpu.GetModel(), features...))
 	b.topology()
+}
+
+// canHave tells whether the guest gets a feature that it is to have if possible. One that
+// is restored has what it had.
+func (b *builder) canHave(feature string) bool {
+	if image := b.req.Image; image != nil {
+		return slices.Contains(image.Manifest.CPU.Features, Canonical(feature))
+	}
+	return contains(b.accel.Available, Canonical(feature))
 }
 
 // topology has room for the vCPUs that may be plugged in, as sockets.
@@ -64,10 +73,14 @@ func (b *builder) checkModel() {
 	for i, f := range b.spec.GetCpu().GetFeatures() {
 		field := "cpu.features[" + strconv.Itoa(i) + "].name"
 		name := Canonical(f.GetName())
-		if !contains(b.accel.Known, name) {
+		available := contains(b.accel.Available, name)
+		switch policy := f.GetPolicy(); {
+		case !contains(b.accel.Known, name):
 			b.faults.Add(field, "%q is not a CPU feature of QEMU %s", f.GetName(), b.req.Info.Version)
-		} else if f.GetPolicy() != spec.PolicyDisable && !contains(b.accel.Available, name) {
+		case (policy == spec.PolicyRequire || policy == "") && !available:
 			b.faults.Add(field, "%s is required and can't be had on this node with %s", f.GetName(), b.req.Hypervisor)
+		case policy == spec.PolicyForbid && available:
+			b.faults.Add(field, "%s is forbidden and this node has it with %s: want policy disable, or a node without it", f.GetName(), b.req.Hypervisor)
 		}
 	}
 }
@@ -144,9 +157,13 @@ func (b *builder) guestFeatures() []string {
 		delete(have, name)
 	}
 	for _, f := range b.spec.GetCpu().GetFeatures() {
-		if name := Canonical(f.GetName()); f.GetPolicy() == spec.PolicyDisable {
+		switch name := Canonical(f.GetName()); {
+		case spec.TakesAway(f):
 			delete(have, name)
-		} else {
+		case f.GetPolicy() == spec.PolicyOptional && !b.canHave(name):
+		case f.GetPolicy() == spec.PolicyForce && len(b.accel.Known) > 0 && !contains(b.accel.Available, name):
+			// QEMU is asked for it, and leaves out what the hypervisor can't do.
+		default:
 			have[name] = true
 		}
 	}

@@ -20,6 +20,7 @@ var _ interface {
 	vmm.Validator
 	vmm.MemoryCoster
 	vmm.ProgramNamer
+	vmm.SaveRefuser
 } = QEMU{}
 
 // Defaults returns what a specification has with QEMU where it says nothing else.
@@ -34,6 +35,7 @@ func (QEMU) Defaults(arch string) spec.VMMDefaults {
 		TPM:         spec.TPMCRB,
 		CDROMBus:    spec.BusSATA,
 		UserNetwork: true,
+		ErrorPolicy: spec.ErrorStop,
 	}
 	if arch == spec.ArchARM64 {
 		d.Layer.MachineType, d.Layer.Boot.Firmware = "virt", spec.FirmwareUEFI
@@ -42,20 +44,12 @@ func (QEMU) Defaults(arch string) spec.VMMDefaults {
 	return d
 }
 
-// Validate finds what no QEMU has. The rest hangs on the program: its machine
-// types, CPU models and devices.
-func (QEMU) Validate(s *specv1.VirtualMachineSpec, _ string) (faults spec.FieldErrors) {
-	if s.GetDevices().GetWatchdog().GetModel() == spec.WatchdogVirtio {
-		faults.Add("devices.watchdog.model", "QEMU has no watchdog of virtio: want i6300esb, or use vmm: cloud-hypervisor")
-	}
-	return faults
-}
-
 // MemoryCosts are fitted to docs/overhead.md, with a margin of about a quarter for other
-// guests, versions and builds.
+// guests, versions and builds. A display takes what a guest draws on: 16 MiB of its own
+// (vgamem_mb in hw/display), and what shows it.
 func (QEMU) MemoryCosts() vmm.MemoryCosts {
 	const mib = 1 << 20
-	return vmm.MemoryCosts{Measured: true, Base: 44 * mib, VCPU: mib / 8, Disk: mib, Network: mib, Device: mib / 2}
+	return vmm.MemoryCosts{Measured: true, Base: 44 * mib, VCPU: mib / 8, Disk: mib, Network: mib, Device: mib / 2, Video: 20 * mib, USB: 4 * mib}
 }
 
 // ProgramNames are those that distributions give it.

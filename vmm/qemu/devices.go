@@ -10,7 +10,7 @@ import (
 // the same number beside it (hw/usb/hcd-xhci.h allows 15).
 const usbPorts = 15
 
-// controllers adds those that disks need.
+// controllers adds those that disks and inputs need.
 func (b *builder) controllers() {
 	buses := make(map[string]bool)
 	for _, d := range b.spec.GetDisks() {
@@ -19,7 +19,7 @@ func (b *builder) controllers() {
 	if b.hasSCSI() {
 		b.device("disks", b.bus.place(b.withQueues(b.bus.virtio("scsi", options{"id": "scsi"}), "num_queues"), slotSCSI(), 0))
 	}
-	if buses[spec.BusUSB] && !b.onMicroVM() {
+	if b.needsUSB() && !b.onMicroVM() {
 		b.device("disks", b.bus.place(options{"driver": "qemu-xhci", "id": "usb", "p2": usbPorts, "p3": usbPorts}, slotUSB(), 0))
 	}
 	if b.family == familyPC && (buses[spec.BusSATA] || b.spec.GetCloudInit() != nil) {
@@ -111,7 +111,7 @@ func (b *builder) panicAndGeneration() {
 	if b.bus.root != "" {
 		b.device("machineType", b.bus.place(options{"driver": "pvpanic-pci", "id": "panic"}, slotPanic(), 0))
 	}
-	if b.family == familyQ35 || b.family == familyPC {
+	if b.isPC() && !lacksACPI(b.spec.GetFeatures()) { // whose tables say where it is
 		b.device("machineType", options{"driver": "vmgenid", "id": "generation", "guid": "auto"})
 	}
 }
@@ -119,8 +119,10 @@ func (b *builder) panicAndGeneration() {
 // UsedDevices are all that a plan may have.
 func UsedDevices(arch string) []string {
 	names := []string{
-		"e1000e", "i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
+		"VGA", "bochs-display", "cirrus-vga", "ramfb", "virtio-gpu-pci", "virtio-vga", "usb-kbd", "usb-tablet",
+		"i6300esb", "ich9-ahci", "ide-cd", "ide-hd", "pcie-root-port", "pvpanic-pci", "qemu-xhci",
 		"scsi-cd", "scsi-hd", "usb-bot", "vfio-pci", "virtserialport", "vmgenid",
+		spec.NetE1000, spec.NetE1000E, spec.NetIGB, spec.NetNE2K, spec.NetPCNet, spec.NetRTL8139,
 	}
 	for _, model := range []string{spec.TPMCRB, spec.TPMTIS} {
 		if driver := tpmDriver(model, arch); driver != "" {
@@ -128,7 +130,7 @@ func UsedDevices(arch string) []string {
 		}
 	}
 	for _, transport := range []string{"pci", "device"} {
-		for _, kind := range []string{"balloon", "blk", "net", "rng", "scsi", "serial"} {
+		for _, kind := range []string{"balloon", "blk", "keyboard", "net", "rng", "scsi", "serial", "tablet"} {
 			names = append(names, "virtio-"+kind+"-"+transport)
 		}
 		names = append(names, "vhost-vsock-"+transport)

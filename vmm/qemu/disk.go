@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vmlet/vmlet/disk"
@@ -61,7 +62,11 @@ func (b *builder) image(name string, d *specv1.Disk, file plan.File, below strin
 		o["discard"] = "unmap"
 		return o
 	}
-	b.blockdev(common(options{"driver": driver, "node-name": fileNode(name), "filename": b.fdset(file)}))
+	protocol := options{"driver": driver, "node-name": fileNode(name), "filename": b.fdset(file)}
+	if d.GetIo() != "" {
+		protocol["aio"] = d.GetIo()
+	}
+	b.blockdev(common(protocol))
 	format := options{"driver": string(file.Disk.Format), "node-name": name, "file": fileNode(name)}
 	switch {
 	case below != "":
@@ -105,6 +110,7 @@ func (b *builder) diskDevice(index int, d *specv1.Disk, node string) {
 	if d.GetBootOrder() != 0 {
 		o["bootindex"] = d.GetBootOrder()
 	}
+	maps.Copy(o, onErrors(d.GetErrorPolicy()))
 	if d.GetType() != spec.DiskTypeCDROM {
 		o["write-cache"] = onOff(cacheOf(d.GetCache()).writeCache)
 	}
@@ -115,15 +121,24 @@ func (b *builder) diskDevice(index int, d *specv1.Disk, node string) {
 		o["driver"], o["bus"], o["scsi-id"], o["lun"] = "scsi-"+unit(d), "scsi.0", slot, 0
 		b.device(field, o)
 	case spec.BusSATA:
-		if d.GetReadOnly() && d.GetType() != spec.DiskTypeCDROM {
-			b.faults.Add(fmt.Sprintf("disks[%d].readOnly", index), "QEMU has no read-only SATA disk: want the bus virtio, scsi or usb")
-		}
 		b.sata(field, "ide-"+unit(d), b.sataPort(index), o)
 	case spec.BusUSB:
 		b.usb(field, index, d, o)
 	default:
 		b.faults.Add(field, "%.80q is not known", d.GetBus())
 	}
+}
+
+// onErrors is what failed reads and writes do. What isn't said is QEMU's own: to stop
+// where there is no space, else to tell the guest. A read never lacks space.
+func onErrors(policy string) options {
+	switch policy {
+	case "":
+		return nil
+	case spec.ErrorNoSpace:
+		return options{"werror": "enospc"}
+	}
+	return options{"rerror": policy, "werror": policy}
 }
 
 func unit(d *specv1.Disk) string {
@@ -140,9 +155,6 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// sataPorts is what an AHCI controller of QEMU's has.
-const sataPorts = 6
-
 // sataPort counts the SATA disks before this one.
 func (b *builder) sataPort(index int) int {
 	port := 0
@@ -155,12 +167,8 @@ func (b *builder) sataPort(index int) int {
 }
 
 func (b *builder) sata(field, driver string, port int, o options) {
-	switch {
-	case b.family == familyMicroVM || b.family == familyVirt:
+	if b.family == familyMicroVM || b.family == familyVirt {
 		b.faults.Add(field, "the machine type %s has no SATA: want %s", b.machine.Name, b.otherBuses())
-		return
-	case port >= sataPorts:
-		b.faults.Add(field, "is SATA disk number %d: there are %d ports", port+1, sataPorts)
 		return
 	}
 	o["driver"] = driver
@@ -193,8 +201,8 @@ func (b *builder) usb(field string, index int, d *specv1.Disk, o options) {
 			port++
 		}
 	}
-	if port > usbPorts {
-		b.faults.Add(field, "is USB disk number %d: there are %d ports", port, usbPorts)
+	if most := usbPorts - b.usbInputs(); port > most {
+		b.faults.Add(field, "is USB disk number %d: there are %d ports for them", port, most)
 		return
 	}
 	// usb-storage takes hard disks only, so its two halves are put together.

@@ -81,17 +81,20 @@ func (b *builder) machineArgs() {
 	if b.spec.GetNuma() == nil {
 		machine = append([]string{"memory-backend", RAM}, machine...)
 	}
+	b.checkTimers()
 	switch b.family {
 	case familyQ35, familyPC:
 		// Nothing that a server's guest uses, and each is a device to start and
 		// to save.
-		machine = append(machine, "usb", "off", "vmport", "off", "hpet", "off")
+		machine = append(machine, "usb", "off", "vmport", "off")
+		machine = append(machine, b.timers()...)
 		if b.lacksSATA() {
 			machine = append(machine, "sata", "off")
 		}
 	case familyVirt:
 		machine = append(machine, "gic-version", "max")
 	}
+	machine = append(machine, b.featureProperties()...)
 	if b.spec.GetBoot().GetFirmware() == spec.FirmwareUEFI && b.spec.GetBoot().GetKernel() == nil {
 		machine = append(machine, b.flash()...)
 	}

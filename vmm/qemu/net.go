@@ -24,20 +24,26 @@ func (b *builder) network(index int) {
 	} else {
 		b.userNetwork(field, backend, n.GetUser())
 	}
-	// No boot ROM: nothing here boots from the network, and it would be a
-	// part of every saved state.
 	o := options{"id": deviceID(backend), "netdev": backend, "mac": n.GetMac()}
-	if b.bus.root != "" {
+	switch {
+	case n.GetBootOrder() != 0:
+		o["bootindex"] = n.GetBootOrder()
+	case b.bus.root != "":
+		// No boot ROM where nothing boots from it: it would be a part of every
+		// saved state.
 		o["romfile"] = ""
 	}
-	switch {
-	case n.GetModel() != spec.NetE1000E:
+	switch model := n.GetModel(); {
+	case model == "" || model == spec.NetVirtio:
 		o = b.bus.virtio("net", o)
 	case b.onMicroVM():
-		b.faults.Add(field+".model", "the machine type microvm has no PCI for an e1000e: want virtio")
+		b.faults.Add(field+".model", "the machine type microvm has no PCI for an %.20s: want virtio", model)
 		return
 	default:
-		o["driver"] = "e1000e"
+		o["driver"] = model
+	}
+	if n.GetBootOrder() != 0 && b.onMicroVM() {
+		b.faults.Add(field+".bootOrder", "the machine type microvm boots a kernel, and nothing else: leave it out")
 	}
 	b.device(field+".model", b.placeDevice(field, o, slotsNetwork(), laterNetworks(), slot))
 }
@@ -78,5 +84,35 @@ func (b *builder) userNetwork(field, id string, user *specv1.UserNetwork) {
 	if forwards != nil {
 		o["hostfwd"] = forwards
 	}
+	if user.GetCidr() != "" {
+		b.addresses(field+".user.cidr", user.GetCidr(), o)
+	}
+	if name := user.GetHostname(); name != "" && len(name) <= maxSlirpName {
+		o["hostname"] = name
+	}
+	var domains []options
+	for _, d := range user.GetSearchDomains() {
+		domains = append(domains, options{"str": d})
+	}
+	if domains != nil {
+		o["dnssearch"] = domains
+	}
 	b.netdev(o)
+}
+
+// maxSlirpName is what libslirp keeps of a host's name (client_hostname in its slirp.h).
+// Half a name is worse than none.
+const maxSlirpName = 32
+
+// addresses are those of gateway, guest and name server: the first, second and third of
+// the network.
+func (b *builder) addresses(field, cidr string, o options) {
+	network, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		b.faults.Add(field, "%v", err)
+		return
+	}
+	gateway := network.Addr().Next()
+	guest := gateway.Next()
+	o["net"], o["host"], o["dhcpstart"], o["dns"] = network.String(), gateway.String(), guest.String(), guest.Next().String()
 }

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -49,6 +50,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		return nil, err
 	}
 	b.process()
+	b.system()
 	b.monitors()
 	b.machineArgs()
 	b.cpuArgs()
@@ -60,6 +62,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.disks()
 	b.networks()
 	b.hostDevices()
+	b.graphics()
 	if b.req.Paused || b.req.Image != nil {
 		// Whoever restores lets it go on when memory is there.
 		b.arg("-S")
@@ -76,6 +79,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		VMM:     wire.Name,
 		Program: b.req.Info.Binary,
 		Args:    slices.Clip(b.args),
+		Env:     b.env,
 		User:    b.req.User,
 		Files:   b.files,
 		Memory:  memory,
@@ -88,11 +92,12 @@ func (b *builder) plan() (*plan.Plan, error) {
 func (b *builder) process() {
 	b.arg("-no-user-config", "-nodefaults", "-display", "none", "-vga", "none")
 	b.arg("-name", keyValues("", "guest", b.spec.GetName(), "debug-threads", "on"))
-	b.arg("-uuid", b.req.ID)
+	b.arg("-uuid", cmp.Or(b.spec.GetSystem().GetUuid(), b.req.ID))
 	b.arg("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
-	// The clock of the machine is the host's: after a restore it is right at
-	// once, and a guest that reads it needs no agent.
-	b.arg("-rtc", "base=utc,clock=host")
+	b.realTimeClock()
+	if b.spec.GetOnReboot() == spec.RebootEnd {
+		b.arg("-action", "reboot=shutdown")
+	}
 }
 
 // monitors are listening sockets, bound before QEMU starts: there is no moment

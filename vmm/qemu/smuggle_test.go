@@ -38,12 +38,22 @@ disks:
   serial: S1
   bootOrder: 1
   cache: none
+  io: native
+  errorPolicy: stop
   backingFiles: [{path: /images/base.img, format: raw}]
 cloudInit: {userData: "#", metaData: "a: b", networkConfig: "version: 2"}
 networks:
-- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
+- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {cidr: 10.0.2.0/24, hostname: a, searchDomains: [b.c], ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
 - {name: b, mac: "52:54:00:00:00:02", model: virtio, tap: {device: tap0, bridge: br0}}
-devices: {watchdog: {model: i6300esb, action: reset}, tpm: {socket: /run/tpm.sock, model: tpm-crb}}
+devices:
+  watchdog: {model: i6300esb, action: reset}
+  tpm: {socket: /run/tpm.sock, model: tpm-crb}
+  inputs: [{name: t, type: tablet, bus: usb}]
+  video: {type: vga}
+system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: a, manufacturer: b, product: c, version: d, sku: e, family: f, assetTag: g}
+features: {hyperv: {vendorId: Vendor}}
+clock: {timezone: Europe/Berlin, hpet: {tickPolicy: delay}, pit: {tickPolicy: delay}, rtc: {tickPolicy: delay, track: wall}}
+onReboot: restart
 `
 
 // TestNothingIsSmuggled puts hostile text into every string of a specification,
@@ -78,7 +88,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 			}
 		}
 	})
-	if fields < 45 {
+	if fields < 70 {
 		t.Errorf("only %d string fields were tried: the specification isn't what it was", fields)
 	}
 }
@@ -110,6 +120,10 @@ func visit(m protoreflect.Message, path string, find func(*vmSpec) protoreflect.
 				visit(value.List().Get(i).Message(), at, func(s *vmSpec) protoreflect.Message {
 					return find(s).Mutable(d).List().Get(i).Message()
 				}, f)
+			}
+		case d.IsList() && d.Kind() == protoreflect.StringKind:
+			for i := range value.List().Len() {
+				f(at, func(s *vmSpec, v string) { find(s).Mutable(d).List().Set(i, protoreflect.ValueOfString(v)) })
 			}
 		case d.Kind() == protoreflect.MessageKind:
 			visit(value.Message(), at, func(s *vmSpec) protoreflect.Message { return find(s).Mutable(d).Message() }, f)
@@ -201,7 +215,22 @@ func TestPlanRefuses(t *testing.T) {
 			}}, []string{"numa.nodes[0].hostNodes"}},
 		"restored host device": {qemutest.Case{YAML: qemutest.Small + "hostDevices: [{pciAddress: '0000:01:00.0'}]",
 			Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(false) }}, []string{"hostDevices"}},
-		"no CRB":          {qemutest.Case{Info: "arm64", Arch: "arm64", YAML: "devices: {tpm: {socket: /a, model: tpm-crb}}"}, []string{"devices.tpm.model"}},
+		"no CRB": {qemutest.Case{Info: "arm64", Arch: "arm64", YAML: "devices: {tpm: {socket: /a, model: tpm-crb}}"}, []string{"devices.tpm.model"}},
+		"features on microvm": {qemutest.Case{YAML: "machineType: microvm\n" + qemutest.Small2("inputs: [{}], video: {}") + "system: {serial: a}\nfeatures: {smm: true}\nclock: {hpet: {present: true}, pit: {tickPolicy: delay}, rtc: {tickPolicy: catchup}}\nnetworks: [{bootOrder: 1}]\n"},
+			[]string{"system", "clock.hpet.present", "clock.pit.tickPolicy", "clock.rtc.tickPolicy", "features.smm", "networks[0].bootOrder", "devices.video", "devices.inputs[0].bus"}},
+		"no ACPI":      {qemutest.Case{YAML: "boot: {firmware: uefi}\nfeatures: {acpi: false}\ncpu: {maxVcpus: 2}"}, []string{"features.acpi", "features.acpi"}},
+		"no APIC":      {qemutest.Case{YAML: qemutest.Small + "features: {apic: false}"}, []string{"features.apic"}},
+		"timers":       {qemutest.Case{YAML: qemutest.Small + "clock: {rtc: {present: false}, hpet: {tickPolicy: merge}}"}, []string{"clock.rtc.present", "clock.hpet.tickPolicy"}},
+		"forbidden":    {qemutest.Case{YAML: qemutest.Small + "cpu: {features: [{name: avx, policy: forbid}, {name: frob, policy: force}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
+		"inputs on pc": {qemutest.Case{YAML: "machineType: pc\n" + qemutest.Small2("inputs: [{bus: virtio}, {bus: virtio}, {bus: virtio}, {bus: virtio}]")}, []string{"devices.inputs[3].bus"}},
+		"no igb":       {qemutest.Case{Info: "7.2", YAML: qemutest.Small + "networks: [{model: igb}]"}, []string{"networks[0].model"}},
+		"arm64": {qemutest.Case{Info: "arm64", Arch: "arm64", YAML: "disks: [{path: /a}]\n" + "features: {kvmHidden: true, pvSpinlock: true, hyperv: {spinlocks: 8191}}\nclock: {kvm: {present: true}, hyperv: {present: true}, rtc: {tickPolicy: catchup}}"},
+			[]string{"features.kvmHidden", "features.pvSpinlock", "features.hyperv", "clock.kvm.present", "clock.hyperv.present", "clock.rtc.tickPolicy"}},
+		"no pv-unhalt": {qemutest.Case{Hypervisor: "kvm", YAML: qemutest.Small + "features: {pvSpinlock: true}", Change: func(r *vmm.PlanRequest) {
+			a := r.Info.Details.(*qemu.Details).Accelerators["kvm"]
+			a.Available = nil
+			r.Info.Details.(*qemu.Details).Accelerators["kvm"] = a
+		}}, []string{"features.pvSpinlock"}},
 		"several at once": {qemutest.Case{YAML: qemutest.Small + "cpu: {model: frob, features: [{name: frob}]}\nnetworks: [{tap: {}}]"}, []string{"cpu.model", "cpu.features[0].name", "networks[0].tap"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,7 +141,11 @@ func (m *monitor) Status(ctx context.Context) (vmm.Status, error) {
 		return vmm.Status{}, err
 	}
 	detail := string(info.State[:min(len(info.State), maxState)])
-	return vmm.Status{Running: info.State == chapi.StateRunning, Panicked: m.panicked.Load(), Detail: detail}, nil
+	status := vmm.Status{Running: info.State == chapi.StateRunning, Panicked: m.panicked.Load(), Detail: detail}
+	if info.State == chapi.StatePaused {
+		status.Asked = true
+	}
+	return status, nil
 }
 
 // Pause stops the vCPUs. Pausing a VM that stands still changes nothing.

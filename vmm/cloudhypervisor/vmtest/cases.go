@@ -76,6 +76,7 @@ devices: {vsock: {cid: 42}, watchdog: {action: reset}}
 			r.Taps = []int{1, 0}
 			r.HotplugFolders = []string{"/images", "/images"}
 		}},
+		{Name: "system", YAML: Small + "system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: S1}\n"},
 		{Name: "mshv", Hypervisor: "mshv", YAML: Small},
 		{Name: "arm64", Arch: spec.ArchARM64, YAML: "cpu: {threads: 4}\ndisks: [{path: /images/root.img}]\n"},
 		{Name: "max-vcpus", YAML: Small + "cpu: {sockets: 1, cores: 2, threads: 2, maxVcpus: 12}\n"},

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
@@ -167,7 +168,42 @@ func (m *monitor) Status(ctx context.Context) (vmm.Status, error) {
 	if err := m.client.Execute(ctx, "query-status", nil, &reply); err != nil {
 		return vmm.Status{}, err
 	}
-	return vmm.Status{Running: reply.Running, Panicked: reply.Status == "guest-panicked", Detail: reply.Status}, nil
+	status := vmm.Status{Running: reply.Running, Panicked: reply.Status == "guest-panicked", Detail: reply.Status, IOError: reply.Status == "io-error",
+		Asked: reply.Status == "paused" || reply.Status == "prelaunch"}
+	if status.IOError {
+		status.DiskErrors = m.diskErrors(ctx)
+	}
+	return status, nil
+}
+
+// diskErrors asks which disks stopped the guest (BlockDeviceIoStatus in
+// qapi/block-core.json). That it can't be told is no reason not to tell the rest.
+func (m *monitor) diskErrors(ctx context.Context) []vmm.DiskError {
+	var devices []blockDevice
+	if err := m.client.Execute(ctx, "query-block", nil, &devices); err != nil {
+		return nil
+	}
+	return failed(devices)
+}
+
+type blockDevice struct {
+	// Device that the guest has of it, by its path or id.
+	Device string `json:"qdev"`
+	Status string `json:"io-status"`
+}
+
+// failed are the specification's disks among them that had an error, each once.
+func failed(devices []blockDevice) []vmm.DiskError {
+	var out []vmm.DiskError
+	for _, d := range devices {
+		index, ok := diskIndex(d.Device)
+		known := func(e vmm.DiskError) bool { return e.Index == index }
+		if !ok || index >= maxDisks || d.Status == "" || d.Status == "ok" || slices.ContainsFunc(out, known) {
+			continue
+		}
+		out = append(out, vmm.DiskError{Index: index, NoSpace: d.Status == "nospace"})
+	}
+	return out
 }
 
 // Pause stops the vCPUs. Pausing a VM that stands still changes nothing.
@@ -196,7 +232,11 @@ func (m *monitor) Resume(ctx context.Context) error {
 		return err
 	}
 	after, err := m.Status(ctx)
-	if err == nil && !after.Running {
+	switch {
+	case err != nil || after.Running:
+	case after.IOError:
+		err = &StateError{Action: "resume", State: after.Detail, Remedy: "a disk still can't be read or written: make room in its storage, or mend it"}
+	default:
 		err = &StateError{Action: "resume", State: after.Detail, Remedy: "it stopped again at once: its log says more"}
 	}
 	return err
@@ -225,6 +265,9 @@ func (m *monitor) Reset(ctx context.Context) error {
 	return m.client.Execute(ctx, "system_reset", nil, nil)
 }
 
+// agentChardev is what the planner (vmm/qemu) calls the other end of the agent's port.
+const agentChardev = "guest-agent"
+
 // agentTimeout is how long a guest agent may take to answer: it may have been
 // swapped out, or be waiting for a clock device. The caller's context may be
 // shorter.
@@ -233,6 +276,36 @@ const agentTimeout = 5 * time.Second
 // SetGuestTime sets the guest's system clock and its RTC.
 func (m *monitor) SetGuestTime(ctx context.Context, now time.Time) error {
 	begun := time.Now()
+	return m.withAgent(ctx, func(ctx context.Context, agent *qga.Client) error {
+		// The agent may have kept us waiting.
+		return agent.SetTime(ctx, now.Add(time.Since(begun)))
+	})
+}
+
+// AskGuest asks the guest's agent about the guest.
+func (m *monitor) AskGuest(ctx context.Context) (g vmm.Guest, err error) {
+	// Nobody waits for an agent that is not there: the guest has not opened its port.
+	var ports []struct {
+		Label string `json:"label"`
+		Open  bool   `json:"frontend-open"`
+	}
+	if err := m.client.Execute(ctx, "query-chardev", nil, &ports); err != nil {
+		return g, err
+	}
+	for _, p := range ports {
+		if p.Label == agentChardev && !p.Open {
+			return g, fmt.Errorf("%w: it has not opened its port", vmm.ErrNoGuestAgent)
+		}
+	}
+	err = m.withAgent(ctx, func(ctx context.Context, agent *qga.Client) error {
+		g, err = agent.Guest(ctx)
+		return err
+	})
+	return g, err
+}
+
+// withAgent speaks to the guest's agent, for as long as it may take to answer.
+func (m *monitor) withAgent(ctx context.Context, speak func(context.Context, *qga.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	select {
@@ -250,6 +323,5 @@ func (m *monitor) SetGuestTime(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("%w: %w", vmm.ErrNoGuestAgent, err)
 	}
 	defer agent.Close()
-	// The agent may have kept us waiting.
-	return agent.SetTime(ctx, now.Add(time.Since(begun)))
+	return speak(ctx, agent)
 }

@@ -45,6 +45,8 @@ func TestChange(t *testing.T) {
 		{"VSERPORT_CHANGE", `[]`, vmm.ChangeNone},
 		{"VSERPORT_CHANGE", "", vmm.ChangeNone},
 		{"WATCHDOG", `{"action": "reset"}`, vmm.ChangeNone},
+		{"BLOCK_IO_ERROR", `{"action": "report", "operation": "write"}`, vmm.ChangeNone},
+		{"BLOCK_IO_ERROR", `[]`, vmm.ChangeNone},
 		{"FROM_THE_FUTURE", `{}`, vmm.ChangeNone},
 	} {
 		if got := change(qmp.Event{Name: c.name, Data: json.RawMessage(c.data)}); got != c.want {

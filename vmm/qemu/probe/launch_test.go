@@ -80,6 +80,7 @@ func launch(t *testing.T, p *plan.Plan, r resources) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), memory: r.memory, exited: make(chan struct{})}
 	m.cmd = exec.Command(p.Program, p.Args...)
+	m.cmd.Env = append(os.Environ(), p.Env...)
 	for _, f := range p.Files {
 		file := m.open(f, p, r)
 		defer file.Close()

@@ -57,8 +57,11 @@ func TestProbeOfRealQEMU(t *testing.T) {
 		if len(emulation.Models["Skylake-Server-v4"].Unavailable) == 0 {
 			t.Error("emulation can do all of Skylake-Server-v4")
 		}
-		if len(d.Devices) != len(qemu.UsedDevices(d.Arch)) {
-			t.Errorf("devices %q, want all of %q", d.Devices, qemu.UsedDevices(d.Arch))
+		for _, name := range qemu.UsedDevices(d.Arch) {
+			newer := name == spec.NetIGB && strings.HasPrefix(info.Version, "7.") // came with QEMU 8.0
+			if _, found := slices.BinarySearch(d.Devices, name); found == newer {
+				t.Errorf("devices %q: %s is among them: %t", d.Devices, name, found)
+			}
 		}
 		checkCapabilities(t, info)
 		q35, found := d.Machine("q35")

@@ -139,7 +139,69 @@ networks:
 		{Name: "watchdog-itco", Change: func(r *vmm.PlanRequest) {
 			r.Spec = Complete(Small2("watchdog: {model: itco}"), spec.ArchAMD64, "emulation")
 		}},
-		{Name: "restore", YAML: KernelBoot + "disks: [{path: /images/a.img}]\n", Change: func(r *vmm.PlanRequest) { r.Image = Image(false) }},
+		{Name: "system", YAML: Small + `
+system:
+  uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223
+  manufacturer: "Kube,Virt=x"
+  product: None
+  version: "1.2"
+  serial: "e4686d2c-6e8d"
+  sku: "1.2"
+  family: Red, green
+  assetTag: "rack,4"
+onReboot: end
+`},
+		{Name: "features", YAML: Small + `
+features: {acpi: false, apic: true, smm: false}
+clock: {pit: {present: false}, hpet: {present: true, tickPolicy: delay}}
+`},
+		{Name: "enlightenments", YAML: Small + Enlightenments},
+		{Name: "enlightenments-kvm", Hypervisor: "kvm", Unreal: true, YAML: Small + Enlightenments + "cpu: {model: Nehalem}\n"},
+		{Name: "clock-zone", YAML: Small + "clock: {timezone: Europe/Berlin, rtc: {tickPolicy: catchup, track: guest}}\n"},
+		{Name: "clock-offset", YAML: Small + "clock: {offsetSeconds: -5445, rtc: {present: true, tickPolicy: delay, track: wall}, hpet: {present: false}}\n"},
+		{Name: "cpu-policies", YAML: Small + `
+cpu: {model: Nehalem, features: [{name: aes, policy: optional}, {name: invtsc, policy: optional}, {name: rdrand, policy: force}, {name: arch-capabilities, policy: forbid}, {name: avx, policy: require}]}
+`},
+		// QEMU warns of what it then leaves out.
+		{Name: "cpu-force", Info: "7.2", Unreal: true, YAML: Small + "cpu: {features: [{name: sha_ni, policy: force}]}\n"},
+		{Name: "graphics", YAML: Small2("inputs: [{}, {type: keyboard}, {bus: virtio}, {type: keyboard, bus: virtio}], video: {}")},
+		{Name: "graphics-pc", YAML: "machineType: pc\n" + Small2("inputs: [{}, {bus: virtio}], video: {type: cirrus}")},
+		{Name: "graphics-uefi", YAML: "boot: {firmware: uefi}\ndisks: [{path: /images/root.img, bus: usb}]\ndevices: {inputs: [{}], video: {}}\n"},
+		{Name: "graphics-virtio", YAML: Small2("video: {type: virtio}")},
+		{Name: "graphics-ramfb", YAML: Small2("video: {type: ramfb}")},
+		{Name: "arm64-graphics", Info: "arm64", Arch: spec.ArchARM64, Unreal: true, YAML: "disks: [{path: /images/root.img}]\ndevices: {inputs: [{}, {bus: virtio}], video: {}}\n"},
+		{Name: "graphics-microvm", YAML: "machineType: microvm\n" + Small2("inputs: [{bus: virtio}]")},
+		{Name: "disk-io", YAML: `
+disks:
+- {path: /images/a.qcow2, format: qcow2, io: native, errorPolicy: enospace, backingFiles: [{path: /images/base.img}]}
+- {path: /images/b.img, bus: sata, io: threads, errorPolicy: report}
+- {path: /images/c.img, bus: scsi, errorPolicy: ignore}
+- {path: /images/d.img, bus: usb}
+`},
+		{Name: "network-models", YAML: `
+disks: [{path: /images/a.img, bootOrder: 2}]
+networks:
+- {model: virtio, bootOrder: 1}
+- {model: e1000}
+- {model: ne2k_pci}
+- {model: pcnet}
+- {model: rtl8139, bootOrder: 3}
+`},
+		{Name: "network-igb", Info: "10.0", YAML: Small + "networks: [{model: igb}]\n"},
+		{Name: "network-user", YAML: Small + `
+networks:
+- user:
+    cidr: 10.0.2.0/24
+    hostname: web-1
+    searchDomains: [default.svc.cluster.local, svc.cluster.local]
+    ports: [{hostAddress: 0.0.0.0, hostPort: 18080, guestPort: 80}]
+- user: {cidr: 192.168.7.8/29, hostname: a-name-of-more-than-thirty-two-characters}
+`},
+		// Its specification is from before disks had a policy for errors.
+		{Name: "restore", YAML: KernelBoot + "disks: [{path: /images/a.img}]\n", Change: func(r *vmm.PlanRequest) {
+			r.Image = Image(false)
+			r.Spec.Disks[0].ErrorPolicy = ""
+		}},
 		// Disk 1 has gone, another has come while it ran, and so has an interface.
 		{Name: "restore-plugged", YAML: KernelBoot + `
 disks: [{path: /images/a.img, slot: 0}, {path: /images/c.img, slot: 2}, {path: /images/d.img, slot: 65}, {path: /images/e.img, bus: scsi, slot: 1}]
@@ -178,6 +240,33 @@ cloudInit: {userData: "#cloud-config"}
 			Change: func(r *vmm.PlanRequest) { r.HypervisorDevice = "/dev/kvm" }},
 	}
 }
+
+// Enlightenments are all that KVM shows a guest of itself.
+const Enlightenments = `
+features:
+  kvmHidden: true
+  pvSpinlock: true
+  hyperv:
+    passthrough: true
+    relaxed: true
+    vapic: true
+    spinlocks: 8191
+    vpindex: true
+    runtime: true
+    synic: true
+    synicTimer: true
+    synicTimerDirect: true
+    reset: true
+    vendorId: Some Body
+    frequencies: true
+    reenlightenment: true
+    tlbflush: true
+    tlbflushDirect: true
+    tlbflushExtended: true
+    ipi: true
+    evmcs: true
+clock: {kvm: {present: false}, pit: {tickPolicy: discard}}
+`
 
 // NUMA has two nodes with memory.
 const NUMA = `

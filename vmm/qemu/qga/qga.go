@@ -30,6 +30,9 @@ const sentinel = 0xff
 // ErrProtocol means that what came is not what an agent says.
 var ErrProtocol = errors.New("not the guest agent's protocol")
 
+// errUnfit is a reply after which the agent is still in step.
+var errUnfit = errors.New("its reply does not fit")
+
 // Error is the agent's refusal.
 type Error struct {
 	Command, Class, Desc string
@@ -188,7 +191,7 @@ func (c *Client) decode(command string, line []byte, result any) error {
 		return nil
 	}
 	if err := json.Unmarshal(reply.Return, result); err != nil {
-		return fmt.Errorf("guest agent command %s: %w: its reply %.80q does not fit", command, ErrProtocol, reply.Return)
+		return fmt.Errorf("guest agent command %s: %w: %w: %.80q", command, ErrProtocol, errUnfit, reply.Return)
 	}
 	return nil
 }

@@ -173,6 +173,7 @@ func FuzzReply(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if c, err := New(ctx, ours); err == nil {
+			_, _ = c.Guest(ctx) // an error, as a rule
 			c.Close()
 		}
 	})
