@@ -162,6 +162,8 @@ type Described struct {
 	SpecificationName string `json:"specificationName,omitempty"`
 	// Restore: the VM goes on from an image.
 	Restore *PodRestore `json:"restore,omitempty"`
+	// Paused: the guest stays paused once its VMM is up.
+	Paused bool `json:"paused,omitempty"`
 	// VMMs is what the programs in the pod's image say of themselves, as
 	// `vmlet probe --vmms` prints it.
 	VMMs json.RawMessage `json:"vmms"`
@@ -194,8 +196,8 @@ type Launch struct {
 	// Keep is the agent's own: the shim gives it to agents that come later (1.1).
 	Keep json.RawMessage `json:"keep,omitempty"`
 	// Grace that the guest has to shut down when the shim is asked to end by a
-	// signal; 0: what the shim was started with (1.1).
-	Grace time.Duration `json:"grace,omitempty"`
+	// signal; 0: none, it is ended at once; nil: what the shim was started with (1.1).
+	Grace *time.Duration `json:"grace,omitempty"`
 }
 
 // Launched answers Launch.

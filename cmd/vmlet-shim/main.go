@@ -51,8 +51,10 @@ const (
 func main() {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcs))
 	debug.SetGCPercent(gcPercent)
-	if len(os.Args) > 1 && os.Args[1] == podMode {
-		os.Exit(podMain(os.Args[2:]))
+	if len(os.Args) > 1 {
+		if mode := modes()[os.Args[1]]; mode != nil {
+			os.Exit(mode(os.Args[2:]))
+		}
 	}
 	options, level, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -71,6 +73,11 @@ func main() {
 		options.Log.Error("shim failed", "error", err)
 		os.Exit(exitFailed)
 	}
+}
+
+// modes are what this program is in a pod, by its first argument. They return the exit code.
+func modes() map[string]func(args []string) int {
+	return map[string]func([]string) int{podMode: podMain, prepareMode: prepareMain, copyMode: copyMain, diskMode: diskMain}
 }
 
 func parse(args []string, output io.Writer) (server.Options, slog.Level, error) {
@@ -110,7 +117,7 @@ func run(o server.Options) error {
 	}
 	o.Listener = listener
 	// In a pod there may be a terminal, whose size changes by the same signal.
-	_, err = serve(o, func() {}, shim.StopSignal)
+	_, err = serve(context.Background(), o, func() {}, shim.StopSignal)
 	return err
 }
 
@@ -122,9 +129,9 @@ func drivers() map[string]server.Driver {
 	}
 }
 
-// serve runs a shim until it ends; ready is called before. SIGTERM, SIGINT and the
-// signals stop ask it to end.
-func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, error) {
+// serve runs a shim until it ends; ready is called before. SIGTERM, SIGINT, the signals
+// stop and the end of ctx ask it to end.
+func serve(ctx context.Context, o server.Options, ready func(), stop ...os.Signal) (*server.Server, error) {
 	if err := confine(); err != nil {
 		return nil, err
 	}
@@ -135,7 +142,7 @@ func serve(o server.Options, ready func(), stop ...os.Signal) (*server.Server, e
 	}
 	// A terminal that goes away is none of the guest's business.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	ctx, restore := signal.NotifyContext(context.Background(), append(stop, unix.SIGTERM, unix.SIGINT)...)
+	ctx, restore := signal.NotifyContext(ctx, append(stop, unix.SIGTERM, unix.SIGINT)...)
 	defer restore()
 	ready()
 	return s, s.Run(ctx)

@@ -48,8 +48,12 @@ const (
 
 // podOptions are those of a shim in a pod.
 type podOptions struct {
+	folders
 	volume, state, vmlet, specification string
+	preparation                         string // its file; empty: there is nothing to make
 	restore                             shim.PodRestore
+	paused                              bool
+	noConsoleLog                        bool
 	grace                               time.Duration
 	terminationLog                      string
 	level                               slog.Level
@@ -59,6 +63,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	var o podOptions
 	flags := flag.NewFlagSet("vmlet-shim pod [flags] [SPECIFICATION]", flag.ContinueOnError)
 	flags.SetOutput(output)
+	o.flags(flags)
+	flags.StringVar(&o.preparation, "preparation", "", "make the disks that `FILE` describes before the VM starts")
 	flags.StringVar(&o.volume, "volume", contract.VolumePath, "where the pod's emptyDir volume named "+contract.VolumeName+", with medium Memory, is mounted, `DIR`")
 	flags.StringVar(&o.state, "state", "", "`DIR` on a volume that outlives the pod, for the VM's UEFI variables; it is made if it is not there. Default: they are lost with the pod")
 	flags.StringVar(&o.vmlet, "vmlet", "", "`PATH` of vmlet, which asks the VMM what it can do; default: beside this program")
@@ -66,6 +72,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since, or is a block device, which can't be shown to be unchanged")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
+	flags.BoolVar(&o.paused, "paused", false, "leave the guest paused before its first instruction, or as the image has it, until somebody resumes it")
+	flags.BoolVar(&o.noConsoleLog, "no-console-log", false, "keep what the guest prints on its console out of the container's log")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
 	flags.StringVar(&o.terminationLog, "termination-log", terminationLog, "the container's terminationMessagePath, `FILE`")
 	verbose := flags.Bool("verbose", false, "log more")
@@ -90,6 +98,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, errors.New("name the specification's file, or --restore an image")
 	case o.specification != "" && o.restore.Directory != "":
 		return o, fmt.Errorf("%s: an image has its own specification: leave out the one or --restore", o.specification)
+	case o.preparation != "" && o.restore.Directory != "":
+		return o, fmt.Errorf("--preparation %s: an image has its own disks: leave out the one or --restore", o.preparation)
 	case o.grace <= 0:
 		return o, fmt.Errorf("--grace %v is not positive", o.grace)
 	case !filepath.IsAbs(o.volume):
@@ -121,7 +131,11 @@ func podMain(args []string) int {
 	defer said.end(outputPatience)
 	defer console.end(outputPatience)
 	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: o.level}))
-	if err := o.run(log, console); err != nil {
+	var shown io.Writer = console
+	if o.noConsoleLog {
+		shown = nil
+	}
+	if err := o.run(log, shown); err != nil {
 		log.Error("the VM has failed", "error", err)
 		o.lastWords(err.Error())
 		return exitFailed
@@ -138,8 +152,8 @@ func (o podOptions) lastWords(text string) {
 	}
 }
 
-// run serves until the VMM has ended. The error is nil if it was to end: the
-// guest shut down, was saved, or somebody ended it.
+// run serves until the VMM has ended. console, unless it is nil, gets what the guest prints.
+// The error is nil if it was to end: the guest shut down, was saved, or somebody ended it.
 func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	unlock, err := takeVolume(o.volume)
 	if err != nil {
@@ -147,6 +161,15 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	}
 	defer unlock()
 	if err := o.makeState(); err != nil {
+		return err
+	}
+	// Caught from here on: as the first process of a container this one would not end by
+	// the signal itself.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	if err := o.prepare(ctx); ctx.Err() != nil {
+		return nil // asked to end before anything was started
+	} else if err != nil {
 		return err
 	}
 	described, err := o.describe()
@@ -157,10 +180,10 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := serve(server.Options{
+	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, StateDir: o.state, Probe: o.probe},
+		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Probe: o.probe},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return err
@@ -228,7 +251,7 @@ func (o podOptions) makeState() error {
 }
 
 func (o podOptions) describe() (shim.Described, error) {
-	var d shim.Described
+	d := shim.Described{Paused: o.paused}
 	if o.restore.Directory == "" {
 		content, err := readBounded(o.specification, shim.MaxPodSpecification)
 		d.Specification, d.SpecificationName = content, o.specification

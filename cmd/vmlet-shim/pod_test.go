@@ -29,6 +29,7 @@ func TestParsePod(t *testing.T) {
 		{"/vm.yaml", ""},
 		{"--restore /saved --lazy --allow-changed-disks --new-identity", ""},
 		{"--grace 5s --volume /v --vmlet /bin/vmlet --termination-log /log --verbose /vm.yaml", ""},
+		{"--paused --no-console-log /vm.yaml", ""},
 		{"", "name the specification"},
 		{"a b", `unexpected argument "b"`},
 		{"--restore /saved a", "leave out the one"},
@@ -36,6 +37,8 @@ func TestParsePod(t *testing.T) {
 		{"--volume run a", "not an absolute path"},
 		{"--state /v/state a", ""},
 		{"--state state a", "not an absolute path"},
+		{"--preparation /p.json --made /made --sockets /sockets /vm.json", ""},
+		{"--preparation /p.json --restore /saved", "an image has its own disks"},
 		{"--grace 0s a", "not positive"},
 		{"--grace -1s a", "not positive"},
 		{"--teapot a", "teapot"},
@@ -138,6 +141,24 @@ func testPodRuns(t *testing.T, v podVMM) {
 	}
 }
 
+// TestPodConsoleNotLogged: the console is there, and the container's log has nothing of it.
+func TestPodConsoleNotLogged(t *testing.T) { forEachPodVMM(t, testPodConsoleNotLogged) }
+
+func testPodConsoleNotLogged(t *testing.T, v podVMM) {
+	p := v.scene(t)
+	p.container("--no-console-log", p.specification)
+	p.connect()
+	p.boot(nil)
+	p.console(1 << 20).expect(guest.UpLine)
+	_, err := p.client.Stop(p.ctx, time.Minute)
+	p.check(err)
+	p.client.Close()
+	p.wantExit(0)
+	if text := p.stdout.String(); text != "" {
+		t.Errorf("standard output: %q", text)
+	}
+}
+
 // TestPodKeepsState: firmware variables are where a pod after this one finds them, and it
 // goes on with what is there.
 func TestPodKeepsState(t *testing.T) {
@@ -200,7 +221,7 @@ func testPodSignal(t *testing.T, v podVMM) {
 		p.writeKernel(guest.PVHOptions{IgnorePowerButton: true})
 		p.container("--grace", "1h", p.specification)
 		p.connect()
-		p.boot(func(l *shim.Launch) { l.Grace = time.Millisecond })
+		p.boot(func(l *shim.Launch) { l.Grace = new(time.Millisecond) })
 		p.console(1 << 20).count()
 		p.check(p.cmd.Process.Signal(unix.SIGTERM))
 		p.wantExit(0)

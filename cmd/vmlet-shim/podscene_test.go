@@ -193,7 +193,7 @@ func (p *podScene) connect() {
 // boot launches the PVH guest with what a node's agent would send.
 func (p *podScene) boot(change func(*shim.Launch)) {
 	p.t.Helper()
-	l := shim.Launch{Keep: json.RawMessage(`{"kept":"this"}`), Grace: time.Minute}
+	l := shim.Launch{Keep: json.RawMessage(`{"kept":"this"}`), Grace: new(time.Minute)}
 	if change != nil {
 		change(&l)
 	}

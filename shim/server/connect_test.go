@@ -38,7 +38,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &opener{plan: new(plan.Plan)}
-	file, err := o.one(&plan.File{Kind: plan.FileConnect, Path: path})
+	file, err := o.one(t.Context(), &plan.File{Kind: plan.FileConnect, Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestConnect(t *testing.T) {
 		short:                            {nil, "is no socket"},
 		"/proc/self/root" + short + "/x": {unix.ELOOP, ""},
 	} {
-		_, err := o.one(&plan.File{Kind: plan.FileConnect, Path: name})
+		_, err := o.one(t.Context(), &plan.File{Kind: plan.FileConnect, Path: name})
 		if err == nil || want.err != nil && !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.text) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v, want %v, %q and the path", name, err, want.err, want.text)
 		}
@@ -110,7 +110,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 70001, GID: 70001}}, lock: dir, undo: new(undoStack)}
-	place, err := o.one(&plan.File{Kind: plan.FileSocket, Path: path})
+	place, err := o.one(t.Context(), &plan.File{Kind: plan.FileSocket, Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,6 +137,8 @@ type fakeMachine struct {
 	proceed func() error
 
 	plug fakePlug
+	// deaf is how many times the guest does not hear its power button.
+	deaf atomic.Int32
 	// ended is called when the VMM has ended, closed when all is taken back; nil: neither is.
 	ended, closed func()
 }
@@ -194,8 +197,14 @@ func (m *fakeMachine) SaveState(ctx context.Context, f *os.File, _ bool) error {
 }
 
 func (m *fakeMachine) LoadState(context.Context, *os.File, bool) error { return nil }
-func (m *fakeMachine) PowerDown(ctx context.Context) error             { return m.exit('0') }
 func (m *fakeMachine) Quit(context.Context) error                      { return m.exit('0') }
+
+func (m *fakeMachine) PowerDown(context.Context) error {
+	if m.deaf.Add(-1) >= 0 {
+		return nil
+	}
+	return m.exit('0')
+}
 
 func (m *fakeMachine) Ending(context.Context) Ending {
 	if m.ended != nil {

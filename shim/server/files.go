@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type opener struct {
 	console  *os.File
 	stateDir string
 	lock     string     // what shims lock to change access lists
+	sockets  string     // the folder of files that other containers hand out; empty: there is none
 	undo     *undoStack // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
@@ -36,10 +38,10 @@ type opener struct {
 }
 
 // all opens every file; errors name its field and path.
-func (o *opener) all() error {
+func (o *opener) all(ctx context.Context) error {
 	for i := range o.plan.Files {
 		f := &o.plan.Files[i]
-		file, err := o.one(f)
+		file, err := o.one(ctx, f)
 		if err != nil {
 			var known *shim.Error
 			if errors.As(err, &known) {
@@ -60,10 +62,10 @@ func (o *opener) release() {
 	o.own = nil
 }
 
-func (o *opener) one(f *plan.File) (*os.File, error) {
+func (o *opener) one(ctx context.Context, f *plan.File) (*os.File, error) {
 	switch f.Kind {
 	case plan.FilePath:
-		return o.path(f)
+		return o.path(ctx, f)
 	case plan.FileMemory:
 		if o.ram == nil {
 			return nil, errors.New("the plan has a file of kind memory, but no memory.path and no image with a memory file")
@@ -108,13 +110,13 @@ func (o *opener) listen(f *plan.File) (*os.File, error) {
 	return file, nil
 }
 
-func (o *opener) path(f *plan.File) (*os.File, error) {
+func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	if f.Template != "" {
 		if err := o.fromTemplate(f); err != nil {
 			return nil, err
 		}
 	}
-	file, err := openPath(f)
+	file, err := o.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -182,7 +182,7 @@ func TestLockedFolder(t *testing.T) {
 	}
 	s := &Server{o: Options{RunDir: filepath.Join(run, "vm") + "/"}}
 	o := &opener{plan: &plan.Plan{User: &plan.User{UID: 954321, GID: 954321}}, lock: s.listLock(), undo: new(undoStack)}
-	_, err = o.one(&plan.File{Kind: plan.FilePath, Path: path, Write: true, Granted: true})
+	_, err = o.one(t.Context(), &plan.File{Kind: plan.FilePath, Path: path, Write: true, Granted: true})
 	defer o.release()
 	if errors.Is(err, unix.ENOTSUP) {
 		t.Skip(err)

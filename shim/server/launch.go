@@ -149,7 +149,7 @@ func (l *launch) run(ctx context.Context) error {
 		return err
 	}
 	faultpoint.Reach("shim.launch.prepared")
-	if err := opener.all(); err != nil {
+	if err := opener.all(ctx); err != nil {
 		return err
 	}
 	l.opener, l.vm.disks = opener, opener.disks
@@ -188,7 +188,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), received: l.received, ram: ram, undo: &v.undo}
+	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), received: l.received, ram: ram, undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 

@@ -18,8 +18,19 @@ type Pod struct {
 	Described shim.Described
 	// StateDir is a folder that outlives the pod; empty: there is none.
 	StateDir string
+	// Sockets is the folder of sockets at which other containers of the pod hand out files: a
+	// plan's path in it stands for such a file. Empty: there is none.
+	Sockets string
 	// Probe asks what the VMMs in the pod's image can do.
 	Probe func(ctx context.Context) (json.RawMessage, error)
+}
+
+// sockets is the folder of files that other containers hand out, empty outside of a pod.
+func (s *Server) sockets() string {
+	if s.o.Pod == nil {
+		return ""
+	}
+	return s.o.Pod.Sockets
 }
 
 // describe tells an agent which VM the pod is there for. The VMMs are asked

@@ -66,7 +66,7 @@ func startProcess(p *plan.Plan, files []*os.File, stdin, stdout *os.File, log io
 func command(p *plan.Plan, files []*os.File, output *os.File) *exec.Cmd {
 	cmd := exec.Command(p.Program, p.Args...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}, p.Env...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.ExtraFiles = files // from plan.FirstFile on
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

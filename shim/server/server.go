@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +32,9 @@ type Options struct {
 	Log     *slog.Logger
 	// Grace that the guest has to shut down when Run's context ends.
 	Grace time.Duration
+	// PressEvery is how often the power button is pressed until the guest shuts down; 0: every
+	// 5 seconds.
+	PressEvery time.Duration
 	// ConsoleLog and VMMLog bound these logs; zero: logfile.Default.
 	ConsoleLog, VMMLog logfile.Limits
 	// FirstConnection is how long an agent may take to connect; 0: half a minute.
@@ -100,6 +102,7 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.ClearWithin, 5*time.Second)
 	setDefault(&o.Linger, 3*time.Second)
 	setDefault(&o.Grace, 30*time.Second)
+	setDefault(&o.PressEvery, 5*time.Second)
 	setDefault(&o.ConsoleLog, logfile.Default())
 	setDefault(&o.VMMLog, logfile.Default())
 	run, err := rundir.Open(o.RunDir)
@@ -285,12 +288,15 @@ func (s *Server) terminate() {
 		return
 	}
 	s.mu.Lock()
-	grace := cmp.Or(v.grace, s.o.Grace)
+	grace := s.o.Grace
+	if v.grace != nil {
+		grace = max(0, *v.grace)
+	}
 	s.stopWithin(v, grace)
 	s.mu.Unlock()
 	s.log.Info("asking the guest to shut down", "grace", grace)
 	s.press(v)
-	<-s.ended
+	s.pressAgain(v)
 }
 
 // abortAll ends what is under way, so that nothing else begins either, and

@@ -32,6 +32,7 @@ func (s *Server) beginStop(args *shim.Stop) (work, error) {
 	return func() (any, error) {
 		s.press(v)
 		faultpoint.Reach("shim.stop.pressed")
+		s.pressAgain(v)
 		return s.awaitExit()
 	}, nil
 }
@@ -54,8 +55,21 @@ func (s *Server) stopWithin(v *vm, grace time.Duration) {
 	}
 }
 
-// press presses the power button, again at each Stop: a guest that boots does
-// not hear the first. A guest that stands still would never hear it.
+// pressAgain presses the power button now and then until the VMM has ended: a guest that
+// boots does not hear the first.
+func (s *Server) pressAgain(v *vm) {
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(s.o.PressEvery):
+			s.press(v)
+		}
+	}
+}
+
+// press presses the power button. A guest that stands still would never hear it, and is
+// continued.
 func (s *Server) press(v *vm) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()

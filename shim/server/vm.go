@@ -26,8 +26,8 @@ type vm struct {
 	// imageBytes of data in the image that private RAM is mapped from.
 	imageBytes uint64
 	keep       json.RawMessage // the agent's own
-	// grace that the guest has after a signal; 0: the shim's.
-	grace      time.Duration
+	// grace that the guest has after a signal; nil: the shim's.
+	grace      *time.Duration
 	undo       undoStack
 	background sync.WaitGroup // what uses the image
 	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/internal/filesocket"
+	"github.com/vmlet/vmlet/plan"
+)
+
+// handoutTime is how long another container may take to hand a file out.
+const handoutTime = 30 * time.Second
+
+// open opens what is at a file's path, or takes it from the container that hands it out.
+func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
+	if o.sockets == "" || filepath.Dir(filepath.Clean(f.Path)) != filepath.Clean(o.sockets) {
+		return openPath(f)
+	}
+	switch {
+	case f.Write:
+		return nil, fmt.Errorf("%s: another container hands it out, for reading only: make the disk read-only, or put an overlay over it", f.Path)
+	case f.ByName:
+		return nil, fmt.Errorf("%s: another container hands it out, and this VMM opens it by its name: use QEMU", f.Path)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, handoutTime, fmt.Errorf("its container has not handed it out within %v: see that container's log", handoutTime))
+	defer cancel()
+	file, err := filesocket.Receive(ctx, f.Path)
+	var said *filesocket.Fault
+	if errors.As(err, &said) {
+		return nil, fmt.Errorf("its image %w", said)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	if err := setFlag(file, unix.O_NONBLOCK, false); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
