@@ -21,8 +21,7 @@ import (
 	"github.com/vmlet/vmlet/agent/podvm"
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/agent/vm"
-	capabilitiesv1 "github.com/vmlet/vmlet/proto/vmlet/capabilities/v1"
-	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/internal/certificate"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc"
 )
@@ -108,8 +107,12 @@ type program struct {
 	vms  *vm.Manager
 	// kube is the client of the API server; nil without one.
 	kube *kube.Client
+	// pods are the VMs of pods; nil: the agent runs none.
+	pods api.PodVMs
 	// published writes what the node can do to Kubernetes.
 	published *publication
+	// certificate is what the API is served with on the network; nil if it isn't.
+	certificate *certificate.Keeper
 
 	offers   offers
 	progress progress
@@ -122,8 +125,9 @@ func newProgram(life context.Context, cfg config.Config, st *store.Store, n *nod
 	for _, note := range cfg.VirtualizationProfile.Notes() {
 		cfg.Log.Warn("configuration: " + note)
 	}
+	client := kubeClient(cfg)
 	return &program{
-		cfg: cfg, node: n, host: h, kube: kubeClient(cfg),
+		cfg: cfg, node: n, host: h, kube: client, certificate: certificateKeeper(cfg, client),
 		vms: vm.New(life, vm.Options{
 			Own: &place.Resources{
 				Store: st, Host: h, Shims: s, Node: n, StateDir: cfg.StateDir, RunDir: cfg.RunDir, Shim: cfg.Shim,
@@ -156,6 +160,9 @@ func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node
 	})
 	p.published = newPublication(cfg, n, p.kube)
 	p.background.Go(func() { p.published.run(life, cfg) })
+	if p.certificate != nil {
+		p.background.Go(func() { p.certificate.Run(life) })
+	}
 	answer, err := p.openEndpoints(life)
 	if err != nil {
 		return err
@@ -167,9 +174,9 @@ func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node
 	}
 	p.progress.adopted.Store(true)
 	if *cfg.Pods.Enabled && p.kube != nil {
-		p.background.Go(func() {
-			podvm.Run(life, podvm.Options{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
-		})
+		pods := podvm.New(podvm.Options{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
+		p.pods = pods
+		p.background.Go(func() { pods.Run(life) })
 	}
 	return p.serveAPI(ctx)
 }
@@ -182,9 +189,12 @@ func (p *program) serveAPI(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(cfg.Socket)
-	server := api.NewServer(api.PeerUsers(cfg.AllowedUsers), cfg.Log)
-	nodev1.RegisterNodeServiceServer(server, &api.NodeService{VMs: p.vms, Node: p.node, Version: cfg.Version, NodeName: p.nodeName})
-	capabilitiesv1.RegisterCapabilitiesServiceServer(server, &api.CapabilitiesService{Node: p.node})
+	server := p.newServer(api.PeerUsers(cfg.AllowedUsers))
+	stop, err := p.serveNetwork()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	p.progress.served.Store(true)

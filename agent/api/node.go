@@ -23,6 +23,8 @@ type NodeService struct {
 	nodev1.UnimplementedNodeServiceServer
 	VMs  *vm.Manager
 	Node *node.Node
+	// Pods are the VMs of pods; nil: the agent runs none.
+	Pods PodVMs
 	// Version is the agent's; NodeName returns the node's name in Kubernetes, or else the
 	// machine's.
 	Version  string

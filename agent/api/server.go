@@ -54,14 +54,15 @@ func (g *gate) recover(method string, err *error) {
 	}
 }
 
-// NewServer makes a server of the API for those whom callers lets in.
-func NewServer(callers Authenticator, log *slog.Logger) *grpc.Server {
+// NewServer makes a server of the API for those whom callers lets in. Further options are
+// the way's in which they come.
+func NewServer(callers Authenticator, log *slog.Logger, further ...grpc.ServerOption) *grpc.Server {
 	g := &gate{callers: callers, log: log}
-	return grpc.NewServer(
+	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.Creds(callers.Credentials()),
 		grpc.UnaryInterceptor(g.unary),
 		grpc.StreamInterceptor(g.stream),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.WaitForHandlers(true),
-	)
+	}, further...)...)
 }

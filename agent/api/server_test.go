@@ -53,12 +53,17 @@ func dialAPI(socket string) (*grpc.ClientConn, error) {
 // serveTest serves an agent's API as Run does.
 func (a *testAgent) serveTest(t *testing.T, socket string, allowed []uint32) nodev1.NodeServiceClient {
 	t.Helper()
+	return serveNode(t, socket, allowed, &NodeService{VMs: a.Manager, Node: a.node, NodeName: os.Hostname})
+}
+
+func serveNode(t *testing.T, socket string, allowed []uint32, service *NodeService) nodev1.NodeServiceClient {
+	t.Helper()
 	l, err := Listen(socket, allowed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := NewServer(PeerUsers(allowed), slog.New(slog.DiscardHandler))
-	nodev1.RegisterNodeServiceServer(server, &NodeService{VMs: a.Manager, Node: a.node, NodeName: os.Hostname})
+	nodev1.RegisterNodeServiceServer(server, service)
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	conn, err := dialAPI(socket)

@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/vmlet/vmlet/agent/endpoints"
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/capabilities/sources"
+	"github.com/vmlet/vmlet/endpoints"
 	"github.com/vmlet/vmlet/internal/strictyaml"
 )
 
@@ -56,6 +56,8 @@ type Config struct {
 
 	// Pods runs the VMs of this node's pods.
 	Pods PodsConfig `yaml:"pods"`
+	// API is served to the cluster's programs.
+	API APIConfig `yaml:"api"`
 	// Endpoints are metrics, debug pages and health.
 	Endpoints endpoints.Config `yaml:"endpoints"`
 
@@ -149,6 +151,7 @@ func (c Config) Complete() (Config, error) {
 	c.DevicePlugins.complete()
 	c.Kubernetes.complete()
 	c.Pods.complete(*c.Kubernetes.Enabled)
+	c.API.complete(*c.Kubernetes.Enabled)
 	_, pod := os.LookupEnv("KUBERNETES_SERVICE_HOST")
 	c.Endpoints.Complete(pod)
 	if c.Log == nil {

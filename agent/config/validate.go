@@ -64,5 +64,6 @@ func (c Config) Validate() error {
 		fault("pods.enabled", "whose pod a VM's is, says the API server: it needs kubernetes.enabled")
 	}
 	c.Kubernetes.validate(fault)
+	c.API.validate(*c.Kubernetes.Enabled, fault)
 	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,7 +60,7 @@ type Client struct {
 	node      NodeName
 	namespace string
 
-	core, metadata, coordination, authentication, authorization rest.Interface
+	core, metadata, coordination, authentication, authorization, certificates rest.Interface
 }
 
 // New makes a client, which asks nothing of the API server yet.
@@ -140,6 +141,7 @@ func (c *Client) connect(access *rest.Config) error {
 		{&c.coordination, coordinationv1.SchemeGroupVersion, "/apis", ""},
 		{&c.authentication, authenticationv1.SchemeGroupVersion, "/apis", ""},
 		{&c.authorization, authorizationv1.SchemeGroupVersion, "/apis", ""},
+		{&c.certificates, certificatesv1.SchemeGroupVersion, "/apis", ""},
 	} {
 		cfg := rest.CopyConfig(access)
 		cfg.GroupVersion, cfg.APIPath = &g.version, g.path
@@ -171,6 +173,7 @@ func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
+		certificatesv1.AddToScheme,
 		metav1.AddMetaToScheme, // an object's metadata alone
 	} {
 		if err := add(scheme); err != nil {
@@ -205,3 +208,6 @@ func (c *Client) Authentication() rest.Interface { return c.authentication }
 
 // Authorization is authorization.k8s.io/v1, of access reviews.
 func (c *Client) Authorization() rest.Interface { return c.authorization }
+
+// Certificates is certificates.k8s.io/v1, of certificate signing requests.
+func (c *Client) Certificates() rest.Interface { return c.certificates }

@@ -52,9 +52,17 @@ func Descriptors(s *specv1.VirtualMachineSpec) (taps []int, seed int) {
 
 // BlockDevices are those paths of disks and backing files that are block devices on
 // this node now.
-func BlockDevices(s *specv1.VirtualMachineSpec) (paths []string) {
+func BlockDevices(s *specv1.VirtualMachineSpec) []string {
+	return DiskPaths(s, func(path string) bool {
+		st, err := os.Stat(path)
+		return err == nil && st.Mode().Type()&os.ModeDevice != 0
+	})
+}
+
+// DiskPaths are those paths of disks and backing files that are wanted.
+func DiskPaths(s *specv1.VirtualMachineSpec, wanted func(path string) bool) (paths []string) {
 	add := func(path string) {
-		if st, err := os.Stat(path); err == nil && st.Mode().Type()&os.ModeDevice != 0 {
+		if wanted(path) {
 			paths = append(paths, path)
 		}
 	}

@@ -20,6 +20,8 @@ type Pods struct {
 	mu      sync.Mutex
 	byUID   map[types.UID]*corev1.Pod
 	changed chan struct{} // closed, and another made, at each change
+	// synced says whether all are known that were there at first; nil: Run has not begun.
+	synced func() bool
 }
 
 // New returns the pods of a node, none of which is known before Run.
@@ -40,7 +42,19 @@ func (p *Pods) Run(ctx context.Context, source cache.ListerWatcher) {
 			DeleteFunc: p.remove,
 		},
 	})
+	p.mu.Lock()
+	p.synced = informer.HasSynced
+	p.mu.Unlock()
 	informer.RunWithContext(ctx)
+}
+
+// Synced says whether the API server has said which pods there are. Before, one that is not
+// known may be there.
+func (p *Pods) Synced() bool {
+	p.mu.Lock()
+	synced := p.synced
+	p.mu.Unlock()
+	return synced != nil && synced()
 }
 
 // slim keeps of a pod only what the agent reads: a node may have hundreds, and each
@@ -54,6 +68,7 @@ func slim(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 			ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp,
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy: pod.Spec.RestartPolicy, TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
@@ -72,7 +87,8 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 	for i, c := range all {
 		slim[i] = corev1.Container{
 			Name: c.Name, RestartPolicy: c.RestartPolicy, RestartPolicyRules: c.RestartPolicyRules,
-			Resources: corev1.ResourceRequirements{Limits: c.Resources.Limits},
+			Resources:     corev1.ResourceRequirements{Limits: c.Resources.Limits},
+			VolumeDevices: c.VolumeDevices,
 		}
 		for _, m := range c.VolumeMounts {
 			if m.Name == contract.VolumeName {

@@ -148,6 +148,7 @@ func TestSlim(t *testing.T) {
 	vm := sidecar("vm", "vmlet")
 	vm.RestartPolicyRules, vm.Resources.Limits = rules, limits
 	vm.VolumeMounts[0].MountPath = ""
+	vm.VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
 	want := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: testUID, Namespace: "default", Name: "web", ResourceVersion: "7", CreationTimestamp: created},
 		Spec: corev1.PodSpec{

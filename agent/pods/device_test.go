@@ -223,3 +223,58 @@ func TestRootOfNoProcess(t *testing.T) {
 		t.Errorf("%v, %v", f, err)
 	}
 }
+
+// TestGrantVolume: a block device that the runtime has made in the container, whichever it
+// is, and no other file.
+func TestGrantVolume(t *testing.T) {
+	loop := unix.Mkdev(7, 250)
+	for _, test := range []struct {
+		name    string
+		make    func(t *testing.T, node string)
+		granted bool
+		want    string // of the error; empty: none
+	}{
+		{"the container's own", func(t *testing.T, node string) { makeNode(t, node, unix.S_IFBLK, 0o660, loop) }, true, ""},
+		{"for everybody already", func(t *testing.T, node string) { makeNode(t, node, unix.S_IFBLK, 0o666, loop) }, false, ""},
+		{"a character device", func(t *testing.T, node string) { makeNode(t, node, unix.S_IFCHR, 0o660, loop) }, false, "no block device"},
+		{"a file", func(t *testing.T, node string) { makeNode(t, node, unix.S_IFREG, 0o660, 0) }, false, "no block device"},
+		{"none", func(*testing.T, string) {}, false, "no such file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			proc, path := newContainer(t)
+			root, err := Root(proc, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			node := filepath.Join(path, "dev", "data")
+			test.make(t, node)
+			err = GrantVolume(root, "/dev/data", grantedUser)
+			if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+			if _, err := os.Lstat(node); errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			if got := mayOpen(t, node, grantedUser); got != test.granted {
+				t.Errorf("the user may open it: %t, want %t", got, test.granted)
+			}
+		})
+	}
+}
+
+// TestGrantVolumeLeavesTheNodesOwn: a file that is mounted from the node's folder of devices
+// is the node's.
+func TestGrantVolumeLeavesTheNodesOwn(t *testing.T) {
+	_, root := newContainer(t)
+	node := filepath.Join(root, "dev", "data")
+	makeNode(t, node, unix.S_IFBLK, 0o660, unix.Mkdev(7, 250))
+	f, err := os.OpenFile(node, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if done, err := checkVolume(f, filepath.Join(root, "dev")); done || err == nil || !strings.Contains(err.Error(), "the node's own file") {
+		t.Errorf("done %t, %v", done, err)
+	}
+}

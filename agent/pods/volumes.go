@@ -139,14 +139,18 @@ func unescape(s string) string {
 
 // Each runs serve for each volume for as long as it is there, until ctx ends.
 // It returns when all have returned. One that takes long to return holds up none
-// of the others.
-func Each(ctx context.Context, kubeletDir string, log *slog.Logger, serve func(context.Context, Volume)) error {
+// of the others. first is told those that were there at first, before any is served.
+func Each(ctx context.Context, kubeletDir string, log *slog.Logger, first func([]Volume), serve func(context.Context, Volume)) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	running := make(map[Volume]context.CancelFunc)
 	return Volumes(ctx, kubeletDir, func(now []Volume) {
+		if first != nil {
+			first(now)
+			first = nil
+		}
 		there := make(map[Volume]bool, len(now))
 		for _, v := range now {
 			there[v] = true

@@ -165,7 +165,7 @@ func TestEach(t *testing.T) {
 	over := make(chan error, 1)
 	own, end := context.WithCancel(ctx)
 	defer end()
-	go func() { over <- Each(own, dir, slog.New(slog.DiscardHandler), serve) }()
+	go func() { over <- Each(own, dir, slog.New(slog.DiscardHandler), nil, serve) }()
 
 	first := Volume{testUID, path}
 	next(word{first, false})
@@ -191,13 +191,14 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestEachWaits: what serves a volume is waited for.
+// TestEachWaits: what serves a volume is waited for, and those that were there are known before.
 func TestEachWaits(t *testing.T) {
 	dir, mount := fakeKubelet(t)
 	mount(testUID)
 	ctx, end := context.WithCancel(t.Context())
 	var returned bool
-	err := Each(ctx, dir, slog.New(slog.DiscardHandler), func(ctx context.Context, _ Volume) {
+	var told []Volume
+	err := Each(ctx, dir, slog.New(slog.DiscardHandler), func(v []Volume) { told = append(told, v...) }, func(ctx context.Context, _ Volume) {
 		end()
 		<-ctx.Done()
 		runtime.Gosched()
@@ -205,5 +206,8 @@ func TestEachWaits(t *testing.T) {
 	})
 	if err != nil || !returned {
 		t.Errorf("returned %t, %v", returned, err)
+	}
+	if len(told) != 1 || told[0].UID != testUID {
+		t.Errorf("told of %v at first", told)
 	}
 }

@@ -45,6 +45,8 @@ type fakeNode struct {
 	grantErr  error
 	granted   []string
 	gone      chan struct{}
+	process   *pods.Process // that may run its VM, beside proc
+	processes error         // why that is not known
 
 	servedUntil <-chan struct{} // closed when its volume is to be left
 }
@@ -162,6 +164,20 @@ func (n *fakeNode) GrantDevice(p shim.ShimProcess, path string, uid uint32) erro
 	return n.grantErr
 }
 
+func (n *fakeNode) GrantVolume(p shim.ShimProcess, path string, uid uint32) error {
+	return n.GrantDevice(p, "volume "+path, uid)
+}
+
+// MayRunVM is the shim for as long as it is there, or what a test has put there.
+func (n *fakeNode) MayRunVM(context.Context, types.UID) (*pods.Process, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.proc != nil && n.proc.Alive() {
+		return &pods.Process{PID: n.proc.PID, Name: "vmlet-shim"}, nil
+	}
+	return n.process, n.processes
+}
+
 func (n *fakeNode) Gone(ctx context.Context, uid types.UID) error {
 	select {
 	case <-n.gone:
@@ -171,13 +187,23 @@ func (n *fakeNode) Gone(ctx context.Context, uid types.UID) error {
 	}
 }
 
+// runner is that of an agent's pods.
+func (n *fakeNode) runner(a *testAgent) *Runner {
+	return &Runner{manager: a.Manager, node: a.node, log: a.log, pods: n, arrivals: newArrivals()}
+}
+
 // servePod has an agent serve the pod's volume; unmount ends that and waits for it.
 func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
+	t.Helper()
+	return n.serveWith(t, a, n.runner(a))
+}
+
+// serveWith is servePod with a runner that the test has.
+func (n *fakeNode) serveWith(t *testing.T, a *testAgent, p *Runner) (unmount func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(a.ctx)
 	n.servedUntil = ctx.Done()
 	done := make(chan struct{})
-	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
 	a.Go(func() {
 		defer close(done)
 		p.serve(ctx, pods.Volume{UID: podUID, Dir: n.dir})

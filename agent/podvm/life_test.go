@@ -59,6 +59,24 @@ func TestPodAdopted(t *testing.T) {
 	vmtest.Eventually(t, "its end is seen", second.is(lifecycle.Stopped))
 }
 
+// TestPodStartsPaused: a pod that asks for it has a guest that stands still until somebody
+// resumes it.
+func TestPodStartsPaused(t *testing.T) {
+	w := newWorld(t)
+	n := newFakeNode(w)
+	a := w.start()
+	n.servePod(t, a)
+	proc := n.container(func(p *vmtest.Pod) { p.Described.Paused = true })
+	vmtest.Eventually(t, "it is paused", a.is(lifecycle.Paused))
+	if !proc.Pod.Launched.Plan.Paused {
+		t.Error("the plan lets the guest run")
+	}
+	if _, err := a.Resume(t.Context(), podVM, false); err != nil {
+		t.Fatal(err)
+	}
+	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+}
+
 // TestPodHostileKeep: what a shim says to have kept is the pod's word. Nothing of it
 // names anything of the node's, and a VM that runs is never ended because of it.
 func TestPodHostileKeep(t *testing.T) {
@@ -115,7 +133,7 @@ func TestPodHostileKeep(t *testing.T) {
 			}
 
 			second := w.start()
-			p := &runner{manager: second.Manager, node: second.node, log: second.log, pods: n}
+			p := n.runner(second)
 			h := &placement{runner: p, dir: n.dir, pod: n.pod, container: &n.pod.Spec.Containers[0], place: n.place, peer: n.peer, conn: proc.Connect()}
 			d, err := p.describe(t.Context(), h)
 			if err != nil {
@@ -428,7 +446,8 @@ func savedPod(t *testing.T, a *testAgent, n *fakeNode) []byte {
 	return manifest
 }
 
-// TestPodGrace: the guest has what the pod has, less what the shim needs itself.
+// TestPodGrace: the guest has what its specification says, also nothing, but no more than
+// what the pod has, less what the shim needs itself.
 func TestPodGrace(t *testing.T) {
 	for _, test := range []struct {
 		pod  *int64
@@ -446,11 +465,14 @@ func TestPodGrace(t *testing.T) {
 		{new(int64(-1 << 63)), 30 * time.Second, time.Second},
 		{nil, 30 * time.Second, 30 * time.Second},
 		{new(int64(30)), 1500 * time.Millisecond, 1500 * time.Millisecond},
+		{new(int64(210)), 180 * time.Second, 180 * time.Second},
+		{new(int64(30)), 0, 0},
+		{new(int64(0)), 0, 0},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: test.pod}}
 		h := &placement{pod: pod}
 		r, err := h.Request(&place.Choice{Lease: new(place.Lease), Spec: &specv1.VirtualMachineSpec{StopGracePeriod: durationpb.New(test.own)}})
-		if err != nil || r.Grace != test.want {
+		if err != nil || r.Grace == nil || *r.Grace != test.want {
 			t.Errorf("%v of a pod with %v: %v, %v; want %v", test.own, test.pod, r.Grace, err, test.want)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/memory"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
@@ -34,7 +35,7 @@ const graceMargin = 2 * time.Second
 // placement is that of a VM in a pod. User, cgroup and devices are the container's,
 // and so are all paths but dir: the agent opens none of them.
 type placement struct {
-	runner *runner
+	runner *Runner
 	// dir is the pod's volume, as this node has it mounted.
 	dir       string
 	pod       *corev1.Pod
@@ -137,6 +138,10 @@ func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 	inside := h.conn.Welcome().Pod
 	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
 	req.Taps, req.Seed = place.Descriptors(req.Spec)
+	// By their names alone: nothing that the pod names is looked at.
+	req.BlockDevices = place.DiskPaths(req.Spec, func(path string) bool {
+		return filepath.Dir(filepath.Clean(path)) == contract.DevicesFolder
+	})
 	if req.Spec.GetMemory().GetHugePages() != nil {
 		return fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
 	}
@@ -186,11 +191,18 @@ func (h *placement) Request(c *place.Choice) (shim.Launch, error) {
 	if len(kept) > shim.MaxPodKeep {
 		return shim.Launch{}, fault.Errorf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
 	}
-	grace := c.Spec.GetStopGracePeriod().AsDuration()
-	if s := h.pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < int64(grace/time.Second)+int64(graceMargin/time.Second) {
-		grace = min(grace, time.Duration(*s)*time.Second-graceMargin)
+	grace := h.grace(c.Spec)
+	return shim.Launch{Plan: c.Plan, Keep: kept, Grace: &grace}, nil
+}
+
+// grace is how long the guest has once the kubelet has asked the shim to end: what the
+// specification says, also none, and less only where the kubelet would end the shim before.
+func (h *placement) grace(s *specv1.VirtualMachineSpec) time.Duration {
+	grace := s.GetStopGracePeriod().AsDuration()
+	if own := h.pod.Spec.TerminationGracePeriodSeconds; grace > 0 && own != nil && *own < int64((grace+graceMargin)/time.Second) {
+		grace = max(min(grace, time.Duration(*own)*time.Second-graceMargin), time.Second)
 	}
-	return shim.Launch{Plan: c.Plan, Keep: kept, Grace: max(grace, time.Second)}, nil
+	return grace
 }
 
 // kept is the lease of a run that an earlier agent has launched. It is the pod's

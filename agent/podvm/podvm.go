@@ -1,7 +1,7 @@
 // Package podvm runs the VMs of this node's pods: it finds the shims in their containers,
 // asks the API server whose they are, and hands the VMs to their manager (agent/vm), with a
 // placement of its own. What a pod, its shim and its VMM say is bounded before it is decoded
-// or kept. Start reading at Run.
+// or kept. Start reading at Runner.
 package podvm
 
 import (
@@ -48,12 +48,16 @@ type podSource interface {
 	Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error)
 	// GrantDevice gives a user access to a device in that very process's container.
 	GrantDevice(p shim.ShimProcess, path string, uid uint32) error
+	// GrantVolume does so for a volume that is a block device.
+	GrantVolume(p shim.ShimProcess, path string, uid uint32) error
+	// MayRunVM returns a process of a pod that may be its VM, or launch one; nil: none.
+	MayRunVM(ctx context.Context, uid types.UID) (*pods.Process, error)
 	// Gone waits until there is no such pod.
 	Gone(ctx context.Context, uid types.UID) error
 }
 
-// runner runs the VMs of this node's pods.
-type runner struct {
+// Runner runs the VMs of this node's pods. Its methods may be called concurrently.
+type Runner struct {
 	manager *vm.Manager
 	// node is what the node can run VMs with, pods what is known of its pods.
 	node *node.Node
@@ -63,6 +67,11 @@ type runner struct {
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
 	volumes inotify.Shared
+
+	arrivals *arrivals
+	promises promises
+	// run does the work of Run.
+	run func(context.Context) error
 }
 
 // Options are what the VMs of pods are run with.
@@ -75,28 +84,39 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Run runs the pods' VMs until ctx ends; they go on after that.
-func Run(ctx context.Context, o Options) {
+// New makes a Runner; Run has it run VMs.
+func New(o Options) *Runner {
 	known := pods.New()
-	ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
-	o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
-	p := &runner{manager: o.Manager, node: o.Node, log: o.Log, pods: systemPods{
+	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, arrivals: newArrivals(), pods: systemPods{
 		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
+	p.run = func(ctx context.Context) error {
+		ours := kube.Following{Resource: "pods", Fields: "spec.nodeName=" + o.Client.Node(), What: "following the pods of this node"}
+		o.Manager.Go(func() { known.Run(kube.Quiet(ctx), o.Client.ListWatch(ours, o.Log)) })
+		return pods.Each(ctx, o.KubeletDir, o.Log, p.arrivals.list, p.serve)
+	}
+	return p
+}
+
+// Run runs the pods' VMs until ctx ends; they go on after that.
+func (p *Runner) Run(ctx context.Context) {
 	defer p.volumes.Close()
-	if err := pods.Each(ctx, o.KubeletDir, o.Log, p.serve); err != nil {
-		o.Log.Error("VMs of pods are not found any more", "error", err)
+	patience := time.AfterFunc(takeUpPatience, p.arrivals.end)
+	defer patience.Stop()
+	if err := p.run(ctx); err != nil {
+		p.log.Error("VMs of pods are not found any more", "error", err)
 	}
 }
 
 // serve follows a pod's volume: each run of the container announces itself there.
-func (p *runner) serve(ctx context.Context, v pods.Volume) {
+func (p *Runner) serve(ctx context.Context, v pods.Volume) {
 	log := newThrottledLog(p.log.With("pod", v.UID))
 	// The socket is there a moment before it is listened on, the other file later.
 	announced := p.volumes.Folder(v.Dir, shim.SocketName, shim.PIDName)
 	defer announced.Close()
 	defer p.manager.Go(func() { p.forget(v.UID) })
+	defer p.arrivals.looked(v)
 	// What a pod does with its volume is not to keep the agent busy.
 	often := rate.NewLimiter(rate.Every(vm.DialInterval), vm.DialBurst)
 	for often.Wait(ctx) == nil {
@@ -117,6 +137,7 @@ func (p *runner) serve(ctx context.Context, v pods.Volume) {
 			log.warn("failed to connect to the shim of a pod's VM", err)
 			again = time.After(lastRetry) // it may have been too busy to answer
 		}
+		p.arrivals.looked(v)
 		select {
 		case <-announced.Changes():
 		case <-again:
@@ -126,7 +147,7 @@ func (p *runner) serve(ctx context.Context, v pods.Volume) {
 }
 
 // attend is one run of a pod's container, from its announcement to its end.
-func (p *runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer, log *throttledLog) {
+func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer, log *throttledLog) {
 	if conn.Welcome().Launching {
 		// For an agent that is gone, and about to be undone: it is to say hello anew.
 		idle(ctx, conn, firstRetry)
@@ -135,6 +156,7 @@ func (p *runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 	}
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		m, err := p.take(ctx, v, conn, peer)
+		p.arrivals.looked(v)
 		if err == nil {
 			p.awaitEnd(ctx, m)
 			return
@@ -175,7 +197,7 @@ func idle(ctx context.Context, conn place.Shim, d time.Duration) error {
 }
 
 // turnAway ends a shim, which tells the pod's owner why, and waits until it has gone.
-func (p *runner) turnAway(ctx context.Context, conn place.Shim, why string) {
+func (p *Runner) turnAway(ctx context.Context, conn place.Shim, why string) {
 	bounded, cancel := context.WithTimeout(ctx, place.EndPatience)
 	defer cancel()
 	_ = conn.Release(bounded, why) // it may be gone already
@@ -185,7 +207,7 @@ func (p *runner) turnAway(ctx context.Context, conn place.Shim, why string) {
 
 // awaitEnd returns when a VM has ended, or the agent does. A connection that is
 // lost and found again is a new live.
-func (p *runner) awaitEnd(ctx context.Context, m *vm.VM) {
+func (p *Runner) awaitEnd(ctx context.Context, m *vm.VM) {
 	for ended := m.Ended(); ended != nil; ended = m.Ended() {
 		select {
 		case <-ended:
@@ -197,7 +219,7 @@ func (p *runner) awaitEnd(ctx context.Context, m *vm.VM) {
 
 // forget drops the VM of a pod when that is gone: one that has ended is listed for
 // as long as its pod is.
-func (p *runner) forget(uid types.UID) {
+func (p *Runner) forget(uid types.UID) {
 	if p.pods.Gone(p.manager.Context(), uid) != nil {
 		return // the agent ends
 	}

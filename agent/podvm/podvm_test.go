@@ -14,8 +14,10 @@ import (
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -48,6 +50,30 @@ func wantText(t *testing.T, got string, want ...string) {
 	}
 }
 
+// TestPodBlockDevices: claims that are block devices are told by where they are, as the
+// agent looks at nothing that a pod names.
+func TestPodBlockDevices(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.servePod(t, a)
+	n.container(func(p *vmtest.Pod) {
+		p.Described.Specification = []byte("disks: [{path: " + contract.DevicesFolder + "/data}, {path: " + contract.DisksFolder + "/root/disk.img}]\n")
+	})
+	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+	m, _ := a.Get(podVM)
+	h, is := m.Placement().(*placement)
+	if !is {
+		t.Fatalf("it lives in a %T", m.Placement())
+	}
+	req := vmm.PlanRequest{Spec: m.Snapshot().GetStatus().GetEffectiveSpec()}
+	if err := h.Describe(nil, &req); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{contract.DevicesFolder + "/data"}; !slices.Equal(req.BlockDevices, want) {
+		t.Errorf("block devices %q, want %q", req.BlockDevices, want)
+	}
+}
+
 func TestPodBoots(t *testing.T) {
 	w := newWorld(t)
 	a, n := w.start(), newFakeNode(w)
@@ -61,8 +87,8 @@ func TestPodBoots(t *testing.T) {
 		t.Errorf("%v", vm)
 	}
 	launched := proc.Pod.Launched
-	if launched.Plan.Memory.Path != "/run/vmlet/ram" || launched.Plan.User != nil || launched.Grace != 28*time.Second {
-		t.Errorf("plan %+v, grace %v", launched.Plan, launched.Grace)
+	if launched.Plan.Memory.Path != "/run/vmlet/ram" || launched.Plan.User != nil || *launched.Grace != 28*time.Second {
+		t.Errorf("plan %+v, grace %v", launched.Plan, *launched.Grace)
 	}
 	if want := []string{"/dev/kvm to 1000 in the container of 101"}; !slices.Equal(n.granted, want) {
 		t.Errorf("granted: %q", n.granted)
@@ -190,7 +216,7 @@ func TestStaticPodRefused(t *testing.T) {
 	a, n := w.start(), newFakeNode(w)
 	const uid = "0123456789abcdef0123456789abcdef"
 	n.place.Pod = uid
-	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
+	p := n.runner(a)
 	ctx, cancel := context.WithCancel(a.ctx)
 	defer cancel()
 	a.Go(func() { p.serve(ctx, pods.Volume{UID: uid, Dir: n.dir}) })
@@ -226,6 +252,21 @@ func TestRootPodNeedsNoGrant(t *testing.T) {
 	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
 	if len(n.granted) > 0 {
 		t.Errorf("granted: %q", n.granted)
+	}
+}
+
+// TestPodVolumesGranted: the container's volumes that are block devices, those that the API
+// server has.
+func TestPodVolumesGranted(t *testing.T) {
+	w := newWorld(t)
+	a, n := w.start(), newFakeNode(w)
+	n.allocated = nil
+	n.pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: contract.DevicesFolder + "/data"}}
+	n.servePod(t, a)
+	n.container()
+	vmtest.Eventually(t, "it runs", a.is(lifecycle.Running))
+	if want := []string{"volume " + contract.DevicesFolder + "/data to 1000 in the container of 101"}; !slices.Equal(n.granted, want) {
+		t.Errorf("granted %q, want %q", n.granted, want)
 	}
 }
 

@@ -151,7 +151,8 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 
 // serve has an agent run the VMs of the node's pod.
 func (n *shimmedNode) serve(a *testAgent) {
-	p := &runner{manager: a.Manager, node: a.node, log: a.log, pods: n}
+	p := n.runner(a)
+	p.pods = n // itself, not the fake in it
 	a.Go(func() { p.serve(a.ctx, pods.Volume{UID: podUID, Dir: n.dir}) })
 }
 

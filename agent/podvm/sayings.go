@@ -91,7 +91,7 @@ func separators(content []byte) (n int) {
 }
 
 // listen takes in what the VMMs in a pod's image say of themselves. p.reading is held.
-func (p *runner) listen(h *placement, words json.RawMessage) error {
+func (p *Runner) listen(h *placement, words json.RawMessage) error {
 	const whose = "what the VMMs in the pod's image say of themselves"
 	if len(words) > shim.MaxPodVMMs {
 		return fmt.Errorf("%s: %d bytes, at most %d are taken", whose, len(words), shim.MaxPodVMMs)

@@ -59,6 +59,17 @@ func (s systemPods) Container(ctx context.Context, uid types.UID, id string) (*c
 	return s.pods.Container(ctx, uid, id)
 }
 
+func (s systemPods) MayRunVM(_ context.Context, uid types.UID) (*pods.Process, error) {
+	if !s.pods.Synced() {
+		return nil, errors.New("the API server has not said yet which pods are on this node")
+	}
+	processes, err := pods.Processes("/proc", uid)
+	if err != nil {
+		return nil, err
+	}
+	return s.pods.MayRunVM(uid, processes), nil
+}
+
 func (s systemPods) Gone(ctx context.Context, uid types.UID) error { return s.pods.Gone(ctx, uid) }
 
 func (s systemPods) Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error) {
@@ -66,6 +77,15 @@ func (s systemPods) Allocated(ctx context.Context, namespace, pod, container str
 }
 
 func (systemPods) GrantDevice(p shim.ShimProcess, path string, uid uint32) error {
+	return inContainer(p, path, uid, pods.GrantDevice)
+}
+
+func (systemPods) GrantVolume(p shim.ShimProcess, path string, uid uint32) error {
+	return inContainer(p, path, uid, pods.GrantVolume)
+}
+
+// inContainer grants in the container of that very process.
+func inContainer(p shim.ShimProcess, path string, uid uint32, grant func(*os.File, string, uint32) error) error {
 	root, err := pods.Root("/proc", p.PID)
 	if err != nil {
 		return err
@@ -74,5 +94,5 @@ func (systemPods) GrantDevice(p shim.ShimProcess, path string, uid uint32) error
 	if err := stillThere(p); err != nil {
 		return err
 	}
-	return pods.GrantDevice(root, path, uid)
+	return grant(root, path, uid)
 }

@@ -34,7 +34,7 @@ const (
 func isPath(said string) bool { return filepath.IsAbs(said) && len(said) < vm.MaxPath }
 
 // take finds out whose shim it is, and starts its VM or takes up one that runs.
-func (p *runner) take(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer) (*vm.VM, error) {
+func (p *Runner) take(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer) (*vm.VM, error) {
 	h, err := p.placement(ctx, v, conn, peer)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (p *runner) take(ctx context.Context, v pods.Volume, conn place.Shim, peer 
 
 // placement identifies the pod. The kernel says which container listens, and the API
 // server whose that is; the shim is not asked.
-func (p *runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer) (*placement, error) {
+func (p *Runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, peer pods.Peer) (*placement, error) {
 	if w := conn.Welcome(); w.Pod == nil || !isPath(w.Pod.RunDir) || w.Pod.StateDir != "" && !isPath(w.Pod.StateDir) {
 		return nil, fault.Errorf(codes.FailedPrecondition, "what listens in the volume is no shim of a pod: its container runs vmlet-shim pod")
 	}
@@ -81,8 +81,9 @@ func (p *runner) placement(ctx context.Context, v pods.Volume, conn place.Shim, 
 }
 
 // grant gives the pod's user access to the hypervisors' devices that the kubelet
-// has allocated to the container.
-func (p *runner) grant(ctx context.Context, h *placement) error {
+// has allocated to the container, and to the container's volumes that are block devices:
+// the runtime leaves both with the owner that they have on the node.
+func (p *Runner) grant(ctx context.Context, h *placement) error {
 	var err error
 	if h.allocated, err = p.pods.Allocated(ctx, h.pod.Namespace, h.pod.Name, h.container.Name); err != nil {
 		return fmt.Errorf("%w: %w", errNotYet, err)
@@ -100,19 +101,25 @@ func (p *runner) grant(ctx context.Context, h *placement) error {
 			}
 		}
 	}
+	for _, d := range h.container.VolumeDevices {
+		if err := p.pods.GrantVolume(h.shimID, d.DevicePath, h.peer.UID); err != nil {
+			return fmt.Errorf("giving the pod's user %d access to volume %s: %w", h.peer.UID, d.Name, err)
+		}
+	}
 	return nil
 }
 
 // wanted is what a shim in a pod is there for.
 type wanted struct {
-	spec *specv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
+	spec   *specv1.VirtualMachineSpec // of the file that the container names; nil: it names an image
+	paused bool                       // the guest stays paused once its VMM is up
 	// image and how to restore it; nil: it was restored by an earlier agent.
 	image   *vm.Image
 	restore vm.RestoreOptions
 }
 
 // describe asks the shim what it is there for, and what the VMMs beside it can do.
-func (p *runner) describe(ctx context.Context, h *placement) (*wanted, error) {
+func (p *Runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, describePatience, fmt.Errorf("the shim has not said within %v which VM it is for", describePatience))
 	defer cancel()
 	d, err := h.conn.Describe(ctx)
@@ -127,10 +134,11 @@ func (p *runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 	}
 	if d.Restore == nil {
 		s, err := p.specification(h, d)
-		return &wanted{spec: s}, err
+		return &wanted{spec: s, paused: d.Paused}, err
 	}
 	w := &wanted{restore: vm.RestoreOptions{
 		Directory: d.Restore.Directory, Lazy: d.Restore.Lazy, AllowChangedDisks: d.Restore.AllowChangedDisks, NewIdentity: d.Restore.NewIdentity,
+		Paused: d.Paused,
 	}}
 	if n := len(d.Restore.Manifest); n > shim.MaxPodManifest {
 		return nil, fault.Errorf(codes.InvalidArgument, "%s: a manifest of %d bytes, a VM in a pod may have %d", fault.Clip(w.restore.Directory, vm.MaxPath), n, shim.MaxPodManifest)
@@ -142,19 +150,19 @@ func (p *runner) describe(ctx context.Context, h *placement) (*wanted, error) {
 }
 
 // launch boots the VM that a shim was started for, or restores it.
-func (p *runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
+func (p *Runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
 	if want.spec == nil {
 		return p.restore(ctx, h, want)
 	}
 	if err := p.manager.Validate(ctx, want.spec, h.VMM); err != nil {
 		return nil, err
 	}
-	return p.run(h, want.spec, string(h.pod.UID), func(m *vm.VM) error { return p.manager.Launch(ctx, m, want.spec) })
+	return p.start(h, want.spec, string(h.pod.UID), func(m *vm.VM) error { return p.manager.Launch(ctx, m, want.spec, want.paused) })
 }
 
 // specification is the one that the container names, for a guest named as its pod
 // unless it has a name.
-func (p *runner) specification(h *placement, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
+func (p *Runner) specification(h *placement, d *shim.Described) (*specv1.VirtualMachineSpec, error) {
 	// The name begins each error, and leaves room for what follows, in the log, too.
 	name := fault.Clip(d.SpecificationName, fault.MaxLogged/2)
 	if n := len(d.Specification); n > shim.MaxPodSpecification {
@@ -185,18 +193,26 @@ func nameFor(pod string) string {
 }
 
 // restore lets the VM of an image in one of the pod's volumes go on.
-func (p *runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
+func (p *Runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.VM, error) {
 	i := want.image
 	if err := p.manager.Identify(i, want.restore); err != nil {
 		return nil, err
 	}
-	return p.run(h, i.Spec, i.ID, func(m *vm.VM) error {
+	return p.start(h, i.Spec, i.ID, func(m *vm.VM) error {
 		return p.manager.LaunchImage(ctx, m, i, want.restore, nil)
 	})
 }
 
-// run enters the VM and has it launched.
-func (p *runner) run(h *placement, s *specv1.VirtualMachineSpec, id string, launch func(*vm.VM) error) (*vm.VM, error) {
+// start enters the VM and has it launched.
+func (p *Runner) start(h *placement, s *specv1.VirtualMachineSpec, id string, launch func(*vm.VM) error) (*vm.VM, error) {
+	if err := h.launchable(); err != nil {
+		return nil, err
+	}
+	launched, err := p.promises.launch(h.pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	defer launched()
 	m, done := p.enter(h, s, id)
 	defer done()
 	if err := launch(m); err != nil {
@@ -208,7 +224,7 @@ func (p *runner) run(h *placement, s *specv1.VirtualMachineSpec, id string, laun
 
 // enter lists the VM. An earlier run of the same pod, or of one of the same name
 // that is gone, makes way for it.
-func (p *runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func()) {
+func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func()) {
 	vm := vm.NewRecord(s, id)
 	vm.Status.Pod = h.reference()
 	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
@@ -222,7 +238,7 @@ func (p *runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*
 }
 
 // kept returns the lease that the shim has kept (placement.kept), and the image that a save of the run would make.
-func (p *runner) kept(h *placement, w shim.Welcome) (*place.Lease, *vm.Image, error) {
+func (p *Runner) kept(h *placement, w shim.Welcome) (*place.Lease, *vm.Image, error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	l, err := h.kept(w)
@@ -234,7 +250,7 @@ func (p *runner) kept(h *placement, w shim.Welcome) (*place.Lease, *vm.Image, er
 }
 
 // adopt takes up a VM that an earlier agent has launched.
-func (p *runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *wanted) (*vm.VM, error) {
+func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *wanted) (*vm.VM, error) {
 	l, i, err := p.kept(h, w)
 	if err != nil {
 		return nil, err
@@ -258,7 +274,7 @@ func (p *runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 
 // warn says so in the record if a container's memory limit is less than what the
 // VM may come to.
-func (p *runner) warn(h *placement, m *vm.VM) {
+func (p *Runner) warn(h *placement, m *vm.VM) {
 	limit, has := h.container.Resources.Limits[corev1.ResourceMemory]
 	status := m.Snapshot().GetStatus()
 	need, known := p.node.PodLimit(status.GetEffectiveSpec(), status.GetHypervisor(), status.GetVmm().GetName())

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,6 +205,7 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		l.vmm = v
 		status, err = ad.connect(ctx, l)
 	}
+	var why pause
 	state, message := lifecycle.Running, "adopted by a new agent"
 	switch {
 	case err != nil:
@@ -211,6 +213,8 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		message = fmt.Sprintf("running, but its VMM's monitor does not answer: %v", err)
 	case !status.Running:
 		state = lifecycle.Paused
+		why = pauseOf(status, m.Snapshot().GetStatus().GetEffectiveSpec())
+		message = cmp.Or(why.message, message)
 	}
 	if m.State() == lifecycle.Saving {
 		message = "the agent was lost while it was being saved: the save was given up"
@@ -229,6 +233,9 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		vm.Status.EndedAt = nil
 		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: shimPID, VmmPid: vmmPID, Uid: ad.lease.UID, Cgroup: ad.lease.Searched().Path(),
+		}
+		if vm.Status.PauseReason == nodev1.PauseReason_PAUSE_REASON_UNSPECIFIED || status.IOError {
+			why.note(vm)
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: status.Panicked, AgentConnected: agentThere}
@@ -251,7 +258,7 @@ func (ad *adoption) catchUp(vm *nodev1.VirtualMachine) {
 	if s, err := spec.Parse(m.Specification, place.LeaseName); err == nil {
 		vm.Status.EffectiveSpec = s
 	}
-	vm.Status.Hypervisor = m.Accelerator
+	vm.Status.Hypervisor, vm.Status.MachineType = m.Accelerator, m.MachineType
 	vm.Status.Vmm = &nodev1.Vmm{Name: m.VMM.Name, Version: m.VMM.Version}
 	vm.Status.StartedAt = stamp(ad.lease.Start)
 	vm.Status.BootId = ad.manager.bootID

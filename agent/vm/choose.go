@@ -169,6 +169,7 @@ func (c *choice) describe(vm *nodev1.VirtualMachine) {
 	vm.Status.Hypervisor = c.Spec.GetHypervisor()
 	vm.Status.HypervisorReason, vm.Status.VmmReason = c.reason, c.vmmReason
 	vm.Status.Vmm = &nodev1.Vmm{Name: c.info.Name, Version: c.info.Version, Binary: c.info.Binary, LazyRestore: c.info.LazyRestore}
+	vm.Status.MachineType = c.Lease.Manifest.MachineType
 	vm.Status.StartedAt = timestamppb.New(c.Start)
 }
 

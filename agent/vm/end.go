@@ -49,6 +49,7 @@ func (a *Manager) noteEnd(m *VM, exit *shim.Exit) {
 	}
 	m.note(state, message, func(vm *nodev1.VirtualMachine) {
 		vm.Status.EndedAt = stamp(at)
+		vm.Status.EndReason = endReason(exit)
 		vm.Status.Process = nil
 		panicked := vm.Status.Guest.GetPanicked() || exit.Reason == shim.ReasonPanicked
 		vm.Status.Guest = &nodev1.GuestStatus{Panicked: panicked}

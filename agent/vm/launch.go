@@ -44,9 +44,10 @@ type launch struct {
 	failure error // set before all is taken back
 }
 
-// Launch boots a VM that is taken, with what its placement has.
-func (a *Manager) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec) error {
-	l := &launch{manager: a, m: m, spec: s}
+// Launch boots a VM that is taken, with what its placement has. A paused guest waits
+// for Resume before its first instruction.
+func (a *Manager) Launch(ctx context.Context, m *VM, s *specv1.VirtualMachineSpec, paused bool) error {
+	l := &launch{manager: a, m: m, spec: s, paused: paused}
 	return l.run(ctx, "")
 }
 
@@ -230,6 +231,9 @@ func (l *launch) settle(ctx context.Context, message string) error {
 	l.m.mu.Unlock()
 	shimPID, vmmPID := l.m.pids(l.pid, l.vmmPID)
 	l.m.note(state, message, func(vm *nodev1.VirtualMachine) {
+		if state == lifecycle.Paused && l.paused {
+			vm.Status.PauseReason = nodev1.PauseReason_PAUSE_REASON_USER
+		}
 		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: shimPID, VmmPid: vmmPID, Uid: l.choice.Lease.UID, Cgroup: l.choice.Lease.Searched().Path(),
 		}

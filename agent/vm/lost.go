@@ -90,6 +90,10 @@ func (a *Manager) claimUser(name string) {
 // killedSilent is said of a VM whose shim had to be killed.
 const killedSilent = "killed: its shim did not answer"
 
+func wasKilled(vm *nodev1.VirtualMachine) {
+	vm.Status.EndReason = nodev1.EndReason_END_REASON_KILLED
+}
+
 // killLost ends a lost shim. It is that very process, by its pidfd, and its VMM dies
 // with it.
 func (a *Manager) killLost(ctx context.Context, m *VM, process place.ShimProcess) (*nodev1.VirtualMachine, error) {
@@ -97,7 +101,7 @@ func (a *Manager) killLost(ctx context.Context, m *VM, process place.ShimProcess
 		if err := process.Kill(); err != nil {
 			return nil, err
 		}
-		return func() { m.note(lifecycle.Stopped, killedSilent) }, process.Wait(ctx)
+		return func() { m.note(lifecycle.Stopped, killedSilent, wasKilled) }, process.Wait(ctx)
 	})
 	return m.Snapshot(), err
 }

@@ -22,6 +22,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"golang.org/x/sync/semaphore"
 )
 
 // history is how many events are kept in memory for those who come later.
@@ -41,15 +42,20 @@ type Options struct {
 // Manager owns the node's VMs and the host resources that they use. Its methods may be
 // called at the same time.
 type Manager struct {
-	own    *place.Resources
-	log    *slog.Logger
-	hub    *events.Hub
-	node   *node.Node
-	layers spec.Layers
-	arch   string
-	bootID string
+	own *place.Resources
+	log *slog.Logger
+	hub *events.Hub
+	// followers are woken when a VM's record has changed, or a VM has come or gone.
+	followers *events.Followers
+	node      *node.Node
+	layers    spec.Layers
+	arch      string
+	bootID    string
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
+
+	// guests bounds how many guests' agents are asked at a time.
+	guests *semaphore.Weighted
 
 	// ctx lives as long as the agent serves; watches end with it.
 	ctx     context.Context
@@ -67,7 +73,7 @@ func New(ctx context.Context, o Options) *Manager {
 		o.Log.Warn("configuration: " + warning)
 	}
 	return &Manager{
-		own: o.Own, log: o.Log, hub: events.NewHub(history), node: n, bootID: o.BootID,
+		own: o.Own, log: o.Log, hub: events.NewHub(history), followers: new(events.Followers), guests: semaphore.NewWeighted(guestsAsked), node: n, bootID: o.BootID,
 		layers: n.Hypervisors.Layers(), arch: runtime.GOARCH, defaultHypervisor: standard,
 		ctx: ctx, vms: make(map[string]*VM),
 	}
@@ -139,9 +145,10 @@ func (a *Manager) Enter(name string, p place.Placement, vm *nodev1.VirtualMachin
 	if there, ok := a.vms[name]; ok {
 		return there, nil
 	}
-	m = newVM(name, p, vm, a.hub, a.log)
+	m = newVM(name, p, vm, a.hub, a.followers, a.log)
 	m.slot <- struct{}{}
 	a.vms[name] = m
+	a.followers.Wake()
 	return m, func() { <-m.slot }
 }
 
@@ -153,6 +160,7 @@ func (a *Manager) drop(m *VM) {
 	if a.vms[m.name] == m {
 		delete(a.vms, m.name)
 	}
+	a.followers.Wake()
 }
 
 // Context ends when the agent does; VMs go on after that.
@@ -169,6 +177,10 @@ func (a *Manager) Wait() { a.watches.Wait() }
 func (a *Manager) Subscribe(name string, tail uint32, buffer int) *events.Subscription {
 	return a.hub.Subscribe(name, int(min(tail, history)), buffer)
 }
+
+// Follow returns a channel that has a value when a VM may have changed, come or gone since it
+// was last received from, and at first: All and Snapshot say what is new. stop ends that.
+func (a *Manager) Follow() (changed <-chan struct{}, stop func()) { return a.followers.Follow() }
 
 // Console connects to a VM's serial console; backlog bytes of what it has printed come
 // first.

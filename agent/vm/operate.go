@@ -63,7 +63,7 @@ func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachin
 		if err := monitor.Pause(ctx); err != nil {
 			return err
 		}
-		return m.become(lifecycle.Paused, "paused")
+		return m.become(lifecycle.Paused, "paused", pause{reason: nodev1.PauseReason_PAUSE_REASON_USER}.note)
 	})
 }
 
@@ -294,7 +294,7 @@ func (a *Manager) killLive(ctx context.Context, m *VM, l *live) error {
 		return err
 	}
 	if m.State() == lifecycle.Crashed {
-		m.note(lifecycle.Stopped, killedSilent)
+		m.note(lifecycle.Stopped, killedSilent, wasKilled)
 	}
 	return nil
 }

@@ -82,12 +82,14 @@ func (w *watcher) resync() {
 		if status.Running {
 			from, to = to, from
 		}
-		if !w.m.movedSince(before, from, to, "") {
+		why := pauseOf(status, before.GetStatus().GetEffectiveSpec())
+		if !w.m.movedSince(before, from, to, why.message, why.note) {
 			continue
 		}
 		if status.Panicked {
 			w.panicked()
 		}
+		w.planRetry()
 		return
 	}
 	w.m.log.Warn("what the VMM says of its state was outdated each time that it was asked")
@@ -95,12 +97,10 @@ func (w *watcher) resync() {
 
 // panicked notes a panic, of which a guest may report one several times.
 func (w *watcher) panicked() {
-	w.guest(func(g *nodev1.GuestStatus) {
-		if !g.Panicked {
-			w.m.panics.Add(1)
-		}
-		g.Panicked = true
-	})
+	if !w.m.Snapshot().GetStatus().GetGuest().GetPanicked() {
+		w.m.panics.Add(1)
+	}
+	w.guest(func(g *nodev1.GuestStatus) { g.Panicked = true })
 }
 
 // remark says of a VM that is as it was that its monitor doesn't answer.

@@ -29,6 +29,7 @@ type VM struct {
 	keeper    place.Keeper
 	container place.Container
 	hub       *events.Hub
+	followers *events.Followers
 	log       *slog.Logger
 
 	// panics is how many the guest has had, as far as they were reported.
@@ -60,11 +61,11 @@ func notFound(name string) error {
 	return fault.Errorf(codes.NotFound, "no vm named %q: vmlet list has those that there are", name)
 }
 
-func newVM(name string, p place.Placement, record *nodev1.VirtualMachine, hub *events.Hub, log *slog.Logger) *VM {
+func newVM(name string, p place.Placement, record *nodev1.VirtualMachine, hub *events.Hub, followers *events.Followers, log *slog.Logger) *VM {
 	keeper, _ := p.(place.Keeper)
 	container, _ := p.(place.Container)
 	return &VM{
-		name: name, place: p, keeper: keeper, container: container, hub: hub, record: record,
+		name: name, place: p, keeper: keeper, container: container, hub: hub, followers: followers, record: record,
 		log:  log.With("vm", name, "id", record.GetId()),
 		slot: make(chan struct{}, 1),
 	}
@@ -189,12 +190,14 @@ func (m *VM) changeLocked(mutate func(*nodev1.VirtualMachine)) error {
 		after.Status = new(nodev1.VirtualMachineStatus)
 	}
 	mutate(after)
+	fitReasons(after.Status)
 	after.Status.Message = fault.Clip(after.Status.Message, fault.MaxMessage)
 	from, to := before.GetStatus().GetState(), after.GetStatus().GetState()
 	if !lifecycle.May(from, to) {
 		return fault.Errorf(codes.Internal, "vm %s is %s and can't become %s", m.name, lifecycle.Name(from), lifecycle.Name(to))
 	}
 	m.record = after
+	m.followers.Wake()
 	if from != to {
 		m.log.Info("state", "from", lifecycle.Name(from), "to", lifecycle.Name(to), "message", fault.Clip(after.Status.Message, fault.MaxLogged))
 		m.hub.Publish(&nodev1.Event{
@@ -244,13 +247,13 @@ func (m *VM) note(s lifecycle.State, message string, mutate ...func(*nodev1.Virt
 
 // moved notes a change that nobody asked for, or that was asked for just now. In other
 // states, such as saving, pauses are part of what is being done.
-func (m *VM) moved(from, to lifecycle.State, message string) {
-	for !m.movedSince(m.Snapshot(), from, to, message) {
+func (m *VM) moved(from, to lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
+	for !m.movedSince(m.Snapshot(), from, to, message, mutate...) {
 	}
 }
 
 // movedSince is moved if the VM is as it was before, which it reports.
-func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string) (asBefore bool) {
+func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) (asBefore bool) {
 	m.mu.Lock()
 	if m.record != before {
 		m.mu.Unlock()
@@ -259,7 +262,12 @@ func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State,
 	changed := before.GetStatus().GetState() == from
 	var err error
 	if changed {
-		err = m.changeLocked(func(vm *nodev1.VirtualMachine) { vm.Status.State, vm.Status.Message = to, message })
+		err = m.changeLocked(func(vm *nodev1.VirtualMachine) {
+			vm.Status.State, vm.Status.Message = to, message
+			for _, f := range mutate {
+				f(vm)
+			}
+		})
 	}
 	m.mu.Unlock()
 	if err == nil && changed {

@@ -14,6 +14,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -30,12 +31,14 @@ const (
 func (a *Manager) watch(m *VM, l *live) {
 	if why := fault.Clip(l.shim.Welcome().Damaged, fault.MaxMessage); why != "" { // an agent before this one was told
 		l.setDamaged(why)
-		m.moved(lifecycle.Paused, lifecycle.Paused, why)
+		m.moved(lifecycle.Paused, lifecycle.Paused, why, damagedPause().note)
 	}
 	a.watches.Go(func() {
 		monitor, _ := l.connected()
-		w := &watcher{manager: a, m: m, l: l, pace: newPace()}
+		w := &watcher{manager: a, m: m, l: l, pace: newPace(), talk: guestTalk{wait: guestFirst}}
 		w.listen(monitor)
+		w.askGuest() // its agent may have connected before
+		w.planRetry()
 		if monitor == nil && l.vmm != nil {
 			w.again = time.After(silenceFirst)
 		}
@@ -49,6 +52,8 @@ type watcher struct {
 	l       *live
 	events  <-chan vmm.Event // nil: no monitor
 	pace    *pace
+	talk    guestTalk
+	retry   retry
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
@@ -71,7 +76,7 @@ func (w *watcher) run() {
 	fromShim := w.l.shim.Events()
 	for {
 		events := w.events
-		if w.held != nil {
+		if w.held != nil || w.retry.tried != nil {
 			events = nil
 		}
 		select {
@@ -102,6 +107,14 @@ func (w *watcher) run() {
 		case <-w.again:
 			w.again = nil
 			w.reconnect()
+		case g := <-w.talk.answer:
+			w.guestAnswered(g)
+		case <-w.talk.due:
+			w.guestDue()
+		case <-w.retry.due:
+			w.retryDue()
+		case <-w.retry.tried:
+			w.retried()
 		}
 	}
 }
@@ -133,9 +146,9 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		w.l.setDamaged(e.Damaged)
 		w.stopDamaged()
 		w.m.log.Error("the image that memory is mapped from is damaged", "error", e.Damaged)
-		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged)
+		w.m.moved(lifecycle.Running, lifecycle.Paused, e.Damaged, damagedPause().note)
 		// The VMM may have said before that it is paused, but not why.
-		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged)
+		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged, damagedPause().note)
 		w.m.Publish(&nodev1.Event{Type: "image-damaged", Message: e.Damaged})
 	}
 	if e.Note != nil {
@@ -201,6 +214,7 @@ func (w *watcher) reconnect() {
 	}
 	w.l.swap(monitor)
 	w.listen(monitor)
+	w.askGuest()
 	w.unremark()
 	w.m.log.Warn("VMM monitor was lost and is connected again: events may be missing", "error", w.lost)
 	w.resync()
@@ -221,9 +235,9 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	case vmm.ChangeReset:
 		w.guest(func(g *nodev1.GuestStatus) { g.Panicked = false })
 	case vmm.ChangeAgentConnected:
-		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = true })
+		w.guestConnected()
 	case vmm.ChangeAgentDisconnected:
-		w.guest(func(g *nodev1.GuestStatus) { g.AgentConnected = false })
+		w.guestGone()
 	}
 	if len(e.Name) > maxEventName || len(e.Data) > maxEventData {
 		w.complain("an event of the VMM is too large to be kept", "bytes", len(e.Name)+len(e.Data))
@@ -240,9 +254,15 @@ func (w *watcher) heard(before lifecycle.State) {
 	}
 }
 
-// guest notes what the guest has reported. It is worth no write of its own: an
-// agent that comes back asks again.
+// guest notes what the guest has reported, if it is news. It is worth no write of its own:
+// an agent that comes back asks again.
 func (w *watcher) guest(set func(*nodev1.GuestStatus)) {
+	was := w.m.Snapshot().GetStatus().GetGuest()
+	if now := proto.CloneOf(was); now != nil {
+		if set(now); proto.Equal(was, now) {
+			return
+		}
+	}
 	_ = w.m.Change(func(vm *nodev1.VirtualMachine) {
 		if vm.Status.Guest == nil {
 			vm.Status.Guest = new(nodev1.GuestStatus)

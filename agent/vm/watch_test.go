@@ -108,7 +108,7 @@ func TestLostShimEnds(t *testing.T) {
 func TestPanicsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	a := w.start()
-	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.log)
+	m := newVM("x", nil, &nodev1.VirtualMachine{Spec: &specv1.VirtualMachineSpec{Name: "x"}, Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.followers, a.log)
 	watch := &watcher{manager: a.Manager, m: m}
 	for _, change := range []vmm.Change{vmm.ChangePanicked, vmm.ChangePanicked, vmm.ChangeReset, vmm.ChangePanicked} {
 		watch.monitorEvent(vmm.Event{Change: change})

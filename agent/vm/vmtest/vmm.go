@@ -117,7 +117,10 @@ func (m *Monitor) Status(context.Context) (vmm.Status, error) {
 	}
 	m.Proc.Mu.Lock()
 	defer m.Proc.Mu.Unlock()
-	return vmm.Status{Running: !m.Proc.Paused}, nil
+	if m.Proc.Paused && m.Proc.Stopped != nil {
+		return *m.Proc.Stopped, nil
+	}
+	return vmm.Status{Running: !m.Proc.Paused, Asked: m.Proc.Paused}, nil
 }
 
 // SetPaused pauses the guest or lets it run.
@@ -142,6 +145,17 @@ func (m *Monitor) Reset(context.Context) error {
 func (m *Monitor) SetGuestTime(context.Context, time.Time) error {
 	return m.Proc.W.step("guest time")
 }
+
+// AskGuest is what the test has the guest say.
+func (m *Monitor) AskGuest(context.Context) (vmm.Guest, error) {
+	m.Proc.Mu.Lock()
+	defer m.Proc.Mu.Unlock()
+	if m.Proc.Guest == nil {
+		return vmm.Guest{}, vmm.ErrNoGuestAgent
+	}
+	return *m.Proc.Guest, nil
+}
+
 func (m *Monitor) Size(context.Context) (vmm.Size, error) {
 	m.Proc.Mu.Lock()
 	defer m.Proc.Mu.Unlock()

@@ -324,6 +324,8 @@ type Proc struct {
 	Mu       sync.Mutex
 	Launched *plan.Plan
 	Paused   bool
+	Stopped  *vmm.Status // what its VMM says, if that stopped the guest by itself
+	Guest    *vmm.Guest  // what its agent says; nil: it has none
 	Saving   *shim.Save
 	Deaf     bool // answers no connection
 	Pod      *Pod

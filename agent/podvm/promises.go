@@ -1,0 +1,124 @@
+package podvm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// promises are the pods of which the agent has said that their VM runs no more, and those whose
+// VM it is launching: no pod is both. The zero value is ready for use.
+//
+// They are kept in memory. An agent that is started again launches no VM of a pod that is being
+// deleted, or that the API server has no more; see launchable.
+type promises struct {
+	mu        sync.Mutex
+	ended     []types.UID // the oldest first
+	launching map[types.UID]int
+}
+
+// maxPromises bounds what is remembered: the last of them. A pod whose UID is forgotten after
+// so many others is long gone.
+const maxPromises = 1 << 10
+
+// launch begins the launch of a pod's VM. done is to be called when that is over, and the VM,
+// if it runs, in its manager's list.
+func (p *promises) launch(pod types.UID) (done func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if slices.Contains(p.ended, pod) {
+		return nil, fault.Errorf(codes.FailedPrecondition, "the agent has promised the cluster that no VM of pod %s runs any more: it starts none", pod)
+	}
+	if p.launching == nil {
+		p.launching = make(map[types.UID]int)
+	}
+	p.launching[pod]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.launching[pod]--; p.launching[pod] == 0 {
+			delete(p.launching, pod)
+		}
+	}, nil
+}
+
+// promise has no launch begin from now on; it reports whether none is under way.
+func (p *promises) promise(pod types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.launching[pod] > 0 {
+		return false
+	}
+	if !slices.Contains(p.ended, pod) {
+		p.ended = append(p.ended[max(0, len(p.ended)+1-maxPromises):], pod)
+	}
+	return true
+}
+
+// forget takes a promise back before anybody was told of it.
+func (p *promises) forget(pod types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = slices.DeleteFunc(p.ended, func(u types.UID) bool { return u == pod })
+}
+
+// TakenUp is closed when the VMs of the pods that were there at the start have been taken up.
+func (p *Runner) TakenUp() <-chan struct{} { return p.arrivals.done }
+
+// ConfirmEnded promises that no VM of a pod runs on this node, and that none will be launched.
+// It is FailedPrecondition if one runs, or may be about to, and Unavailable if that is unknown.
+func (p *Runner) ConfirmEnded(ctx context.Context, pod types.UID) error {
+	select {
+	case <-p.arrivals.done:
+	default:
+		return fault.Errorf(codes.Unavailable, "the agent was started just now and has not looked into all pods yet: ask again")
+	}
+	// Looked at before the promise, so that a pod about which it can't be made is left
+	// alone, and after it, as a shim may have come meanwhile.
+	if err := p.quiet(ctx, pod); err != nil {
+		return err
+	}
+	if !p.promises.promise(pod) {
+		return fault.Errorf(codes.FailedPrecondition, "a VM of pod %s is being started", pod)
+	}
+	if err := p.quiet(ctx, pod); err != nil {
+		p.promises.forget(pod)
+		return err
+	}
+	return nil
+}
+
+// quiet is an error if a VM of a pod runs, or a process that may be one.
+func (p *Runner) quiet(ctx context.Context, pod types.UID) error {
+	for _, m := range p.manager.All() {
+		h, is := m.Placement().(*placement)
+		if s := m.State(); is && h.pod.UID == pod && lifecycle.Live(s) {
+			return fault.Errorf(codes.FailedPrecondition, "vm %s is %s", m.Name(), lifecycle.Name(s))
+		}
+	}
+	process, err := p.pods.MayRunVM(ctx, pod)
+	if err != nil {
+		return fault.Errorf(codes.Unavailable, "which processes pod %s has: %w", pod, err)
+	}
+	if process != nil {
+		return fault.Errorf(codes.FailedPrecondition, "process %d (%.16q) of pod %s runs in the container of its VM", process.PID, process.Name, pod)
+	}
+	return nil
+}
+
+// launchable refuses to start a VM for a pod that nobody wants any more.
+func (h *placement) launchable() error {
+	if h.pod.DeletionTimestamp != nil {
+		return fmt.Errorf("pod %s/%s: %w", h.pod.Namespace, h.pod.Name, errDeleted)
+	}
+	return nil
+}
+
+// errDeleted is said of a pod that was deleted before its VM was started.
+var errDeleted = fault.Errorf(codes.FailedPrecondition, "it is being deleted: no VM is started in it any more")

@@ -1,0 +1,117 @@
+package vm
+
+import (
+	"time"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// guestFirst and guestLast are between two questions to a guest's agent, at first, when
+	// the guest may still be getting its addresses, and in the end.
+	guestFirst = 5 * time.Second
+	guestLast  = time.Minute
+	// guestsAsked is how many guests are asked at a time: an answer has up to 64 KiB, and
+	// takes a MiB or two while it is read.
+	guestsAsked = 4
+)
+
+// guestTalk is what a watcher asks of the guest's agent: as that connects, and then now and
+// then while anybody follows the VMs.
+type guestTalk struct {
+	// due fires when the next question is; nil: none is. wait is from it to the next.
+	due  <-chan time.Time
+	wait time.Duration
+	// answer has that of the question under way, nil if no agent answered; nil: none is.
+	answer chan *vmm.Guest
+}
+
+// askGuest has the agent asked, unless it is asked already. It does not wait.
+func (w *watcher) askGuest() {
+	w.talk.due = nil
+	monitor, err := w.l.connected()
+	if err != nil || w.talk.answer != nil {
+		return // it is asked when the monitor is there again
+	}
+	asker, can := monitor.(vmm.GuestAsker)
+	if !can {
+		return
+	}
+	answer := make(chan *vmm.Guest, 1)
+	w.talk.answer = answer
+	w.manager.watches.Go(func() { answer <- w.manager.ask(asker) })
+}
+
+// ask is nil if there is no agent that answers.
+func (a *Manager) ask(guest vmm.GuestAsker) *vmm.Guest {
+	if a.guests.Acquire(a.ctx, 1) != nil {
+		return nil
+	}
+	defer a.guests.Release(1)
+	g, err := guest.AskGuest(a.ctx)
+	if err != nil {
+		return nil
+	}
+	return &g
+}
+
+// guestAnswered notes what a guest says of itself. An agent that answers is connected, also if
+// its event came before anybody watched.
+func (w *watcher) guestAnswered(g *vmm.Guest) {
+	w.talk.answer = nil
+	if g != nil {
+		w.guest(func(s *nodev1.GuestStatus) { describeGuest(s, g) })
+	}
+	if w.m.Snapshot().GetStatus().GetGuest().GetAgentConnected() {
+		w.talk.due = time.After(w.talk.wait)
+		w.talk.wait = min(2*w.talk.wait, guestLast)
+	}
+}
+
+// guestDue asks again if anybody wants to know.
+func (w *watcher) guestDue() {
+	if w.manager.followers.Any() {
+		w.askGuest()
+		return
+	}
+	w.talk.due = time.After(w.talk.wait)
+}
+
+// guestConnected is of an agent that has come.
+func (w *watcher) guestConnected() {
+	w.guest(func(s *nodev1.GuestStatus) { s.AgentConnected = true })
+	w.talk.wait = guestFirst
+	w.askGuest()
+}
+
+// guestGone is of an agent that has gone: what it said holds no more.
+func (w *watcher) guestGone() {
+	w.talk.due, w.talk.answer = nil, nil // an answer under way is of an agent that was
+	w.guest(func(s *nodev1.GuestStatus) {
+		panicked := s.Panicked
+		proto.Reset(s)
+		s.Panicked = panicked
+	})
+}
+
+// describeGuest takes over what a guest says.
+func describeGuest(s *nodev1.GuestStatus, g *vmm.Guest) {
+	s.AgentConnected, s.AgentVersion, s.Hostname = true, g.AgentVersion, g.Hostname
+	s.Os = nil
+	if os := g.OS; os != (vmm.GuestOS{}) {
+		s.Os = &nodev1.GuestOS{
+			Id: os.ID, Name: os.Name, PrettyName: os.PrettyName, Version: os.Version, VersionId: os.VersionID,
+			KernelRelease: os.KernelRelease, KernelVersion: os.KernelVersion, Machine: os.Machine,
+		}
+	}
+	s.Interfaces = nil
+	for _, i := range g.Interfaces {
+		out := &nodev1.GuestInterface{Name: i.Name, Mac: i.MAC}
+		for _, a := range i.Addresses {
+			out.Addresses = append(out.Addresses, a.String())
+		}
+		s.Interfaces = append(s.Interfaces, out)
+	}
+}

@@ -1,0 +1,64 @@
+package vm
+
+import (
+	"fmt"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// pause is why a VM is paused; the zero value: it is not.
+type pause struct {
+	reason nodev1.PauseReason
+	// disk is the name of the one whose error it was; empty: not known, or none.
+	disk string
+	// message says what to do, to people; empty: there is nothing to be said.
+	message string
+}
+
+// note writes the reason down.
+func (p pause) note(vm *nodev1.VirtualMachine) {
+	vm.Status.PauseReason, vm.Status.PauseDisk = p.reason, p.disk
+}
+
+func damagedPause() pause {
+	return pause{reason: nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED}
+}
+
+// pauseOf is why a VMM says that its guest stands still.
+func pauseOf(status vmm.Status, s *specv1.VirtualMachineSpec) pause {
+	switch {
+	case status.Running:
+		return pause{}
+	case status.Asked: // by this agent, or one before it
+		return pause{reason: nodev1.PauseReason_PAUSE_REASON_USER}
+	case !status.IOError:
+		return pause{reason: nodev1.PauseReason_PAUSE_REASON_OTHER}
+	}
+	why := pause{reason: nodev1.PauseReason_PAUSE_REASON_IO_ERROR, message: "paused: a disk can't be read or written: mend its storage, then resume the VM"}
+	for _, e := range status.DiskErrors {
+		i := diskInSlot(s.GetDisks(), e.Index)
+		if i < 0 {
+			continue
+		}
+		why.disk = s.GetDisks()[i].GetName()
+		why.message = fmt.Sprintf("paused: disk %s can't be read or written: mend its storage, then resume the VM", why.disk)
+		if e.NoSpace {
+			why.message = fmt.Sprintf("paused: there is no space left for disk %s: make room in its storage, then resume the VM", why.disk)
+		}
+		break
+	}
+	return why
+}
+
+// diskInSlot returns the disk's index; -1: there is none.
+func diskInSlot(disks []*specv1.Disk, slot int) int {
+	for i := range disks {
+		if spec.Slot(disks, i) == slot {
+			return i
+		}
+	}
+	return -1
+}

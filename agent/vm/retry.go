@@ -1,0 +1,85 @@
+package vm
+
+import (
+	"context"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+const (
+	// retryFirst and retryLast are how long a guest that a disk's error has stopped waits
+	// until the disk is tried again, at first and at most: storage may work again soon, or
+	// when somebody has made room.
+	retryFirst = 5 * time.Second
+	retryLast  = 2 * time.Minute
+	// retrySettle is how long the disk is given to fail again. Until then nothing is said of
+	// the guest: a retry in vain is no news.
+	retrySettle = time.Second
+)
+
+// retry lets a guest go on that a disk's error has stopped.
+type retry struct {
+	// wait is how long it will be until the next one.
+	wait time.Duration
+	// due fires when the disk is to be tried, tried when that was done; nil: nothing is
+	// waited for.
+	due   <-chan time.Time
+	tried <-chan struct{}
+}
+
+// stoppedByDisk says whether a VM waits for a disk.
+func stoppedByDisk(m *VM) bool {
+	s := m.Snapshot().GetStatus()
+	return s.GetState() == lifecycle.Paused && s.GetPauseReason() == nodev1.PauseReason_PAUSE_REASON_IO_ERROR
+}
+
+// planRetry has the disk tried in a while if the guest waits for it.
+func (w *watcher) planRetry() {
+	switch {
+	case !stoppedByDisk(w.m):
+		w.retry = retry{tried: w.retry.tried}
+	case w.retry.due == nil && w.retry.tried == nil:
+		wait := max(w.retry.wait, retryFirst)
+		w.retry.due, w.retry.wait = time.After(wait), min(2*wait, retryLast)
+	}
+}
+
+// retryDue lets the guest go on, beside the watch: another operation may have the VM.
+func (w *watcher) retryDue() {
+	tried := make(chan struct{})
+	w.retry.due, w.retry.tried = nil, tried
+	w.manager.watches.Go(func() {
+		defer close(tried)
+		if err := w.manager.retryDisk(w.m); err != nil {
+			w.m.log.Debug("the guest does not go on after a disk's error", "error", err)
+		}
+	})
+}
+
+// retried gives the disk a moment; what the VMM says meanwhile is looked at afterwards.
+func (w *watcher) retried() {
+	w.retry.tried = nil
+	w.held = time.After(retrySettle)
+	w.planRetry()
+}
+
+// retryDisk is a resume that leaves the state to what the VMM says of it.
+func (a *Manager) retryDisk(m *VM) error {
+	ctx, cancel := context.WithTimeout(a.ctx, monitorPatience)
+	defer cancel()
+	_, err := a.operate(ctx, m.name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		if l := m.running(); l != nil {
+			if err := l.checkWhole(m.name); err != nil {
+				return err
+			}
+		}
+		if !stoppedByDisk(m) {
+			return nil // somebody was faster
+		}
+		return goOn(ctx, m, monitor)
+	})
+	return err
+}

@@ -1,0 +1,87 @@
+package vm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	"github.com/vmlet/vmlet/agent/place"
+	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/vmm"
+)
+
+// TestRetryDisk: a guest that a disk's error has stopped is let go on, and is as the VMM says
+// afterwards; one that somebody has paused is left alone.
+func TestRetryDisk(t *testing.T) {
+	w, a := withRunning(t)
+	m, _ := a.Get("web")
+	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}}
+	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
+	says := func(status vmm.Status, change vmm.Change) {
+		monitor.status = status
+		watcher.monitorEvent(vmm.Event{Change: change})
+	}
+	paused := func() bool {
+		w.Proc("web").Mu.Lock()
+		defer w.Proc("web").Mu.Unlock()
+		return w.Proc("web").Paused
+	}
+
+	if err := monitor.Monitor.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says(vmm.Status{IOError: true}, vmm.ChangePaused)
+	if watcher.retry.due == nil || watcher.retry.wait != 2*retryFirst {
+		t.Fatalf("no retry is planned: %+v", watcher.retry)
+	}
+	watcher.retryDue()
+	<-watcher.retry.tried
+	if paused() {
+		t.Error("the VMM was not asked to go on")
+	}
+	if m.State() != lifecycle.Paused {
+		t.Errorf("the VM is %s before the VMM has said so", lifecycle.Name(m.State()))
+	}
+	watcher.retried()
+	if watcher.held == nil || watcher.retry.due == nil || watcher.retry.wait != 4*retryFirst {
+		t.Errorf("after a retry: %+v", watcher.retry)
+	}
+	says(vmm.Status{Running: true}, vmm.ChangeResumed)
+	if m.State() != lifecycle.Running || watcher.retry != (retry{}) {
+		t.Errorf("the guest goes on: %s, %+v", lifecycle.Name(m.State()), watcher.retry)
+	}
+
+	if _, err := a.Pause(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	says(vmm.Status{Asked: true}, vmm.ChangePaused)
+	if watcher.planRetry(); watcher.retry.due != nil {
+		t.Error("a retry is planned for a guest that was paused")
+	}
+	if err := a.retryDisk(m); err != nil || !paused() {
+		t.Errorf("a guest that was paused goes on: %v", err)
+	}
+}
+
+// TestRetryWaits: they grow, and end.
+func TestRetryWaits(t *testing.T) {
+	w, a := withRunning(t)
+	m, _ := a.Get("web")
+	watcher := &watcher{manager: a.Manager, m: m, pace: newPace()}
+	monitor := &statusMonitor{Monitor: &vmtest.Monitor{Proc: w.Proc("web"), Sends: make(chan vmm.Event)}, status: vmm.Status{IOError: true}}
+	watcher.l = newLive(&place.Lease{}, nil, w.VMM, nil, monitor)
+	watcher.monitorEvent(vmm.Event{Change: vmm.ChangePaused})
+	var last time.Duration
+	for range 10 {
+		watcher.retry.due = nil
+		watcher.planRetry()
+		if watcher.retry.wait < last {
+			t.Errorf("%v after %v", watcher.retry.wait, last)
+		}
+		last = watcher.retry.wait
+	}
+	if last != retryLast {
+		t.Errorf("at last %v, want %v", last, retryLast)
+	}
+}
