@@ -1,0 +1,114 @@
+package configuration
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// Ignored is a setting that has no effect, and why.
+type Ignored struct {
+	// Field is its path below spec.
+	Field  string
+	Reason string
+}
+
+func (i Ignored) String() string { return "spec." + i.Field + ": " + i.Reason }
+
+const (
+	noOperator = "vmlet has no operator that installs programs: change what deploy/ has"
+	notYet     = "not supported yet"
+	otherwise  = "vmlet has no such part"
+)
+
+// reasons has each setting without effect, by its path below spec. All others are read by
+// From.
+func reasons() map[string]string {
+	return map[string]string{
+		"imageTag": noOperator, "imageRegistry": noOperator, "monitorNamespace": noOperator,
+		"serviceMonitorNamespace": noOperator, "monitorAccount": noOperator,
+		"productVersion": noOperator, "productName": noOperator, "productComponent": noOperator,
+		"infra": noOperator, "customizeComponents": noOperator, "uninstallStrategy": noOperator,
+		"workloadUpdateStrategy":    "VMs stay with their release until they restart",
+		"certificateRotateStrategy": "vmlet renews its certificates by itself",
+		"synchronizationPort":       notYet,
+		"workloads.replicas":        noOperator,
+
+		"configuration.migrations":                                     "live migration is not supported yet",
+		"configuration.ovmfPath":                                       "the firmware is the launcher image's",
+		"configuration.selinuxLauncherType":                            "VMs' pods have their runtime's SELinux type",
+		"configuration.defaultHibernateConfig":                         notYet,
+		"configuration.supportContainerResources":                      otherwise,
+		"configuration.supportedGuestAgentVersions":                    "every guest agent is supported",
+		"configuration.memBalloonStatsPeriod":                          notYet,
+		"configuration.permittedHostDevices":                           "the agents' configuration has them (hostDevices)",
+		"configuration.mediatedDevicesConfiguration":                   notYet,
+		"configuration.minCPUModel":                                    notYet,
+		"configuration.obsoleteCPUModels":                              "the agents' configuration has them",
+		"configuration.virtualMachineInstancesPerNode":                 "the kubelet's maxPods is the bound",
+		"configuration.apiConfiguration":                               noOperator,
+		"configuration.webhookConfiguration":                           noOperator,
+		"configuration.controllerConfiguration":                        noOperator,
+		"configuration.handlerConfiguration":                           noOperator,
+		"configuration.tlsConfiguration":                               "vmlet's programs speak TLS 1.3 with each other",
+		"configuration.seccompConfiguration":                           "VMs' pods have the profile RuntimeDefault",
+		"configuration.vmStateStorageClass":                            notYet,
+		"configuration.vmRolloutStrategy":                              "a change of a VM's template counts from its next start on",
+		"configuration.autoCPULimitNamespaceLabelSelector":             "pods have the CPU limits that their VMs say",
+		"configuration.virtualMachineOptions.disableFreePageReporting": "QEMU's balloons report free pages, for all VMs",
+		"configuration.ksmConfiguration":                               "guests' memory is shared, which KSM does not merge",
+		"configuration.liveUpdateConfiguration":                        notYet,
+		"configuration.commonInstancetypesDeployment":                  notYet,
+		"configuration.virtTemplateDeployment":                         otherwise,
+		"configuration.instancetype":                                   notYet,
+		"configuration.hypervisors":                                    notYet,
+		"configuration.changedBlockTrackingLabelSelectors":             notYet,
+		"configuration.persistentReservationConfiguration":             notYet,
+		"configuration.confidentialCompute":                            notYet,
+		"configuration.roleAggregationStrategy":                        noOperator,
+
+		"configuration.developerConfiguration.minimumClusterTSCFrequency": notYet,
+		"configuration.developerConfiguration.diskVerification":           "images are looked at by vmlet itself, within bounds of its own",
+		"configuration.developerConfiguration.logVerbosity":               "vmlet's programs have a flag --log-level",
+		"configuration.developerConfiguration.clusterProfiler":            "vmlet's programs serve profiles at /debug/pprof",
+
+		"configuration.network.permitSlirpInterface": "slirp is not supported",
+		"configuration.network.binding":              "network bindings by plug-ins are not supported",
+
+		"configuration.architectureConfiguration.amd64.ovmfPath": "the firmware is the launcher image's",
+		"configuration.architectureConfiguration.arm64.ovmfPath": "the firmware is the launcher image's",
+		"configuration.architectureConfiguration.ppc64le":        "ppc64le is not supported",
+		"configuration.architectureConfiguration.s390x":          "s390x is not supported",
+	}
+}
+
+// ignored are the settings of a spec that have no effect, sorted by their paths.
+func ignored(s *kubevirtv1.KubeVirtSpec) []Ignored {
+	var all []Ignored
+	reasons := reasons()
+	var walk func(prefix string, v reflect.Value)
+	walk = func(prefix string, v reflect.Value) {
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			path, value := prefix+name, v.Field(i)
+			if value.IsZero() {
+				continue
+			}
+			if reason, is := reasons[path]; is {
+				all = append(all, Ignored{path, reason})
+				continue
+			}
+			if value.Kind() == reflect.Pointer {
+				value = value.Elem()
+			}
+			if value.Kind() == reflect.Struct {
+				walk(path+".", value)
+			}
+		}
+	}
+	walk("", reflect.ValueOf(s).Elem())
+	slices.SortFunc(all, func(a, b Ignored) int { return strings.Compare(a.Field, b.Field) })
+	return all
+}

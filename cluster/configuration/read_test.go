@@ -1,0 +1,184 @@
+package configuration
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+func read(t *testing.T, text string) (Configuration, []Ignored) {
+	t.Helper()
+	var kv kubevirtv1.KubeVirt
+	if err := yaml.UnmarshalStrict([]byte(text), &kv); err != nil {
+		t.Fatal(err)
+	}
+	return From(&kv)
+}
+
+func TestFromNothing(t *testing.T) {
+	for _, kv := range []*kubevirtv1.KubeVirt{nil, {}} {
+		c, faults := From(kv)
+		if len(faults) > 0 {
+			t.Error(faults)
+		}
+		c.FeatureGates = nil
+		if !reflect.DeepEqual(c, Default()) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestFrom(t *testing.T) {
+	c, faults := read(t, `
+spec:
+  imagePullPolicy: Always
+  imagePullSecrets: [{name: registry}]
+  workloads: {nodePlacement: {nodeSelector: {vms: "yes"}}}
+  configuration:
+    cpuModel: Haswell
+    cpuRequest: 250m
+    defaultRuntimeClass: slow
+    evictionStrategy: LiveMigrate
+    additionalGuestMemoryOverheadRatio: "1.5"
+    smbios: {manufacturer: ACME}
+    machineType: pc-q35-7.2
+    architectureConfiguration: {defaultArchitecture: arm64, arm64: {machineType: virt-9, emulatedMachines: [virt-9]}}
+    network: {defaultNetworkInterface: bridge, permitBridgeInterfaceOnPodNetwork: false}
+    virtualMachineOptions: {disableSerialConsoleLog: {}}
+    developerConfiguration:
+      useEmulation: true
+      cpuAllocationRatio: 4
+      memoryOvercommit: 150
+      nodeSelectors: {a: b}
+      pvcTolerateLessSpaceUpToPercent: 20
+      minimumReservePVCBytes: 1048576
+      featureGates: [A, B]
+      disabledFeatureGates: [C]
+`)
+	if len(faults) > 0 {
+		t.Error(faults)
+	}
+	unlike := reflect.ValueOf(Default())
+	for i, v := 0, reflect.ValueOf(c); i < v.NumField(); i++ {
+		if reflect.DeepEqual(v.Field(i).Interface(), unlike.Field(i).Interface()) {
+			t.Errorf("%s is the default's", v.Type().Field(i).Name)
+		}
+	}
+	if c.MachineType["amd64"] != "pc-q35-7.2" || c.MachineType["arm64"] != "virt-9" || c.ImagePullPolicy != corev1.PullAlways ||
+		!c.FeatureGates["A"] || c.FeatureGates["C"] || c.CPUAllocationRatio != 4 || c.OverheadRatio != 1.5 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestIgnored(t *testing.T) {
+	c, faults := read(t, `
+spec:
+  imageTag: v1.9.0
+  certificateRotateStrategy: {selfSigned: {ca: {duration: 48h}}}
+  configuration:
+    migrations: {parallelMigrationsPerCluster: 3}
+    additionalGuestMemoryOverheadRatio: much
+    vmRolloutStrategy: LiveUpdate
+    virtualMachineOptions: {disableFreePageReporting: {}}
+    autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
+    network: {defaultNetworkInterface: slirp, permitSlirpInterface: true}
+    architectureConfiguration: {s390x: {machineType: s390-ccw-virtio}}
+    developerConfiguration: {memoryOvercommit: 5, cpuAllocationRatio: -1, featureGates: [A], disabledFeatureGates: [A]}
+`)
+	var fields []string
+	for _, f := range faults {
+		fields = append(fields, f.Field)
+		if f.Reason == "" {
+			t.Errorf("%s without a reason", f.Field)
+		}
+	}
+	slices.Sort(fields)
+	want := []string{
+		"certificateRotateStrategy",
+		"configuration.additionalGuestMemoryOverheadRatio",
+		"configuration.architectureConfiguration.s390x",
+		"configuration.autoCPULimitNamespaceLabelSelector",
+		"configuration.developerConfiguration.cpuAllocationRatio",
+		"configuration.developerConfiguration.disabledFeatureGates",
+		"configuration.developerConfiguration.memoryOvercommit",
+		"configuration.migrations",
+		"configuration.network.defaultNetworkInterface",
+		"configuration.network.permitSlirpInterface",
+		"configuration.virtualMachineOptions.disableFreePageReporting",
+		"configuration.vmRolloutStrategy",
+		"imageTag",
+	}
+	if !slices.Equal(fields, want) {
+		t.Errorf("%q", fields)
+	}
+	if c.MemoryOvercommit != 100 || c.CPUAllocationRatio != 10 || c.OverheadRatio != 1 || c.DefaultInterface != "masquerade" || c.FeatureGates["A"] {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestEverySetting: each setting is read, or has a reason why it is not.
+func TestEverySetting(t *testing.T) {
+	left, found := reasons(), 0
+	var walk func(prefix string, of reflect.Type)
+	walk = func(prefix string, of reflect.Type) {
+		for i := range of.NumField() {
+			field := of.Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			path := prefix + name
+			if _, is := left[path]; is {
+				delete(left, path)
+				continue
+			}
+			inner := field.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct && inner.PkgPath() == reflect.TypeFor[kubevirtv1.KubeVirt]().PkgPath() {
+				walk(path+".", inner)
+				continue
+			}
+			if found++; !readSettings()[path] {
+				t.Errorf("%s is neither read nor in reasons", path)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[kubevirtv1.KubeVirtSpec]())
+	if len(left) > 0 {
+		t.Errorf("there is no %q", slices.Sorted(maps.Keys(left)))
+	}
+	if found != len(readSettings()) {
+		t.Errorf("%d of the settings that are read are there", found)
+	}
+}
+
+// readSettings are those that TestFrom sets.
+func readSettings() map[string]bool {
+	all := make(map[string]bool)
+	for _, path := range []string{
+		"imagePullPolicy", "imagePullSecrets",
+		"workloads.nodePlacement.nodeSelector", "workloads.nodePlacement.affinity", "workloads.nodePlacement.tolerations",
+		"configuration.cpuModel", "configuration.cpuRequest", "configuration.defaultRuntimeClass", "configuration.evictionStrategy",
+		"configuration.additionalGuestMemoryOverheadRatio",
+		"configuration.smbios.manufacturer", "configuration.smbios.product", "configuration.smbios.version",
+		"configuration.smbios.sku", "configuration.smbios.family",
+		"configuration.machineType", "configuration.emulatedMachines", "configuration.imagePullPolicy",
+		"configuration.architectureConfiguration.defaultArchitecture",
+		"configuration.architectureConfiguration.amd64.machineType", "configuration.architectureConfiguration.amd64.emulatedMachines",
+		"configuration.architectureConfiguration.arm64.machineType", "configuration.architectureConfiguration.arm64.emulatedMachines",
+		"configuration.network.defaultNetworkInterface", "configuration.network.permitBridgeInterfaceOnPodNetwork",
+		"configuration.developerConfiguration.useEmulation", "configuration.developerConfiguration.cpuAllocationRatio",
+		"configuration.developerConfiguration.memoryOvercommit", "configuration.developerConfiguration.nodeSelectors",
+		"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent", "configuration.developerConfiguration.minimumReservePVCBytes",
+		"configuration.developerConfiguration.featureGates", "configuration.developerConfiguration.disabledFeatureGates",
+	} {
+		all[path] = true
+	}
+	return all
+}

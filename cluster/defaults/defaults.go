@@ -1,0 +1,150 @@
+// Package defaults fills in what VirtualMachines and VirtualMachineInstances leave open.
+// What is set is never changed, and what is filled in once stays as it is: to fill in
+// defaults a second time changes nothing.
+//
+// A VirtualMachine's spec is its user's: it is given an identity when it is created, and
+// nothing else. All that a VM leaves open is filled into the instance of each run, so that
+// the cluster's configuration counts from the next start on. Start reading at Instance.
+package defaults
+
+import (
+	"slices"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// Machine gives a VirtualMachine that is being created, which has no UID yet, its finalizer,
+// KubeVirt's annotations, and a random UUID and serial number for its firmware. It leaves others alone: a new UUID
+// would be another machine to the guest.
+func Machine(vm *kubevirtv1.VirtualMachine, _ configuration.Configuration) {
+	if vm.UID != "" || vm.DeletionTimestamp != nil {
+		return
+	}
+	created(&vm.ObjectMeta, contract.FinalizerMachine)
+	if vm.Spec.Template == nil {
+		return // refused by its definition
+	}
+	firmware := made(&vm.Spec.Template.Spec.Domain.Firmware)
+	if firmware.UUID == "" {
+		firmware.UUID = types.UID(uuid.NewString())
+	}
+	if firmware.Serial == "" {
+		firmware.Serial = uuid.NewString()
+	}
+}
+
+// Instance fills in what an instance leaves open: the configuration's values first, then
+// the architecture's, then those of all instances. One that is being created gets its
+// finalizer and KubeVirt's annotations.
+func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) {
+	if vmi.UID == "" && vmi.DeletionTimestamp == nil {
+		created(&vmi.ObjectMeta, contract.FinalizerInstance)
+	}
+	s := &vmi.Spec
+	fill(&s.Architecture, c.DefaultArchitecture)
+	v := valuesOf(s.Architecture, c)
+	if vmi.Annotations[contract.AnnotationVMM] == spec.VMMCloudHypervisor {
+		v.diskBus = kubevirtv1.DiskBusVirtio // the only one that it has
+	}
+	if s.EvictionStrategy == nil {
+		s.EvictionStrategy = &v.eviction
+	}
+	fill(&made(&s.Domain.Machine).Type, v.machine)
+	memory(&s.Domain)
+	processors(&s.Domain, c)
+	fill(&s.Domain.CPU.Model, v.cpuModel)
+	features(s.Domain.Features, s.Domain.CPU)
+	timers(s.Domain.Clock)
+	firmware(&s.Domain, v)
+	images(s)
+	network(s, v)
+	disks(s, v)
+	otherDevices(&s.Domain.Devices)
+}
+
+// created gives a new object its finalizer, and notes by which version of the API it was seen.
+func created(meta *metav1.ObjectMeta, finalizer string) {
+	if !slices.Contains(meta.Finalizers, finalizer) {
+		meta.Finalizers = append(meta.Finalizers, finalizer)
+	}
+	if meta.Annotations == nil {
+		meta.Annotations = make(map[string]string)
+	}
+	meta.Annotations[contract.AnnotationLatestVersion] = kubevirtv1.Version
+	meta.Annotations[contract.AnnotationStorageVersion] = kubevirtv1.Version
+}
+
+// values are what instances leave open, of one architecture.
+type values struct {
+	machine  string
+	cpuModel string
+	diskBus  kubevirtv1.DiskBus
+	// uefi: the architecture has no BIOS.
+	uefi bool
+	// binding of interfaces that name none.
+	binding  string
+	eviction kubevirtv1.EvictionStrategy
+}
+
+// The CPU models that stand for the node's processor.
+const (
+	hostModel       = "host-model"
+	hostPassthrough = "host-passthrough"
+)
+
+// valuesOf lays the architecture's values over those that all have, and the configuration's
+// over both.
+func valuesOf(arch string, c configuration.Configuration) values {
+	v := values{cpuModel: hostModel, diskBus: kubevirtv1.DiskBusVirtio, binding: "masquerade", eviction: kubevirtv1.EvictionNone}
+	switch arch {
+	case "amd64":
+		v.machine, v.diskBus = "q35", kubevirtv1.DiskBusSATA
+	case "arm64":
+		v.machine, v.uefi = "virt", true
+	}
+	lay(&v.machine, c.MachineType[arch])
+	lay(&v.cpuModel, c.CPUModel)
+	lay(&v.binding, c.DefaultInterface)
+	lay(&v.eviction, c.EvictionStrategy)
+	if arch == "arm64" && v.cpuModel == hostModel {
+		v.cpuModel = hostPassthrough // there are no named models that are near to a node's
+	}
+	return v
+}
+
+// lay sets what is under it to a value, if there is one.
+func lay[T ~string](under *T, value T) {
+	if value != "" {
+		*under = value
+	}
+}
+
+// fill sets what is not set.
+func fill[T ~string](field *T, value T) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+// made returns what a field points to, which is made where there is nothing.
+func made[T any](field **T) *T {
+	if *field == nil {
+		*field = new(T)
+	}
+	return *field
+}
+
+// on turns a feature on, or whatever else is a switch, unless it says otherwise.
+func on(field **bool) {
+	if *field == nil {
+		yes := true
+		*field = &yes
+	}
+}
