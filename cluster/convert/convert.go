@@ -1,0 +1,122 @@
+// Package convert turns a VirtualMachineInstance into what runs it in its pod: the VM's
+// specification, and what the pod makes before the VM starts. It is pure. Package launcher
+// makes the pod around both, and they agree on the places in the pod by this package's
+// functions (places.go). It expects instances with their defaults, and leaves unset in the
+// specification what the VMM's own defaults say anyway, so that `vmm: auto` has a choice.
+// Start reading at Specification.
+package convert
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/launch"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// Input is what a specification, and a pod, are made from. None of it is changed.
+type Input struct {
+	// Instance with its defaults.
+	Instance      *kubevirtv1.VirtualMachineInstance
+	Configuration configuration.Configuration
+	// Claims by name: those that the instance's volumes name and that exist. Specification
+	// takes a missing one for a claim with a file system, so that admission can convert an
+	// instance before its claims exist.
+	Claims map[string]*corev1.PersistentVolumeClaim
+	// Launcher is the container image of vmlet's own programs and of the VMMs.
+	Launcher string
+}
+
+// defaultGrace is how long a guest has to shut down, in seconds, where the instance does not
+// say (KubeVirt's default).
+const defaultGrace = 30
+
+// Specification returns the VM's specification, without a name as a VM in a pod has its
+// pod's, and what the pod makes before the VM starts. The error joins a field.Error for each
+// fault. Specification does not repeat what spec.Validate checks: see Faults.
+func Specification(in Input) (*specv1.VirtualMachineSpec, *launch.Preparation, error) {
+	vmi := in.Instance
+	domain, path := &vmi.Spec.Domain, field.NewPath("spec", "domain")
+	var faults field.ErrorList
+	memory, fault := memory(domain.Memory, path.Child("memory", "guest"))
+	if fault != nil {
+		faults = append(faults, fault)
+	}
+	disks, preparation, more := disks(in)
+	faults = append(faults, more...)
+	networks, more := networks(vmi)
+	faults = append(faults, more...)
+	if err := faults.ToAggregate(); err != nil {
+		return nil, nil, err
+	}
+	s := &specv1.VirtualMachineSpec{
+		Hypervisor:      hypervisorName(in),
+		Vmm:             vmi.Annotations[contract.AnnotationVMM],
+		MachineType:     MachineType(in),
+		Cpu:             cpu(domain.CPU),
+		Memory:          memory,
+		Boot:            boot(domain.Firmware),
+		Disks:           disks,
+		Networks:        networks,
+		Devices:         devices(in),
+		StopGracePeriod: durationpb.New(Grace(vmi)),
+		System:          system(in),
+		Features:        features(domain.Features),
+		Clock:           clock(domain.Clock),
+	}
+	if domain.RebootPolicy != nil && *domain.RebootPolicy == kubevirtv1.RebootTerminate {
+		s.OnReboot = "end"
+	}
+	orderBoot(domain.Devices, s)
+	return s, preparation, nil
+}
+
+// Grace is how long the guest has to shut down before it is killed; 0: it is killed at once.
+func Grace(vmi *kubevirtv1.VirtualMachineInstance) time.Duration {
+	if seconds := vmi.Spec.TerminationGracePeriodSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
+	}
+	return defaultGrace * time.Second
+}
+
+// UUID is the machine's. An instance that has none has its own UID, which is a UUID, too.
+func UUID(vmi *kubevirtv1.VirtualMachineInstance) string {
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.UUID != "" {
+		return string(f.UUID)
+	}
+	return string(vmi.UID)
+}
+
+// Architecture is the guest's, by Go's name for it.
+func Architecture(in Input) string {
+	if a := in.Instance.Spec.Architecture; a != "" {
+		return a
+	}
+	return in.Configuration.DefaultArchitecture
+}
+
+// hypervisorName is KVM unless somebody says otherwise: the pod then requests /dev/kvm, and a
+// node whose KVM does not work says so instead of emulating the guest.
+func hypervisorName(in Input) string {
+	switch named := in.Instance.Annotations[contract.AnnotationHypervisor]; {
+	case named != "":
+		return named
+	case in.Configuration.UseEmulation:
+		return spec.HypervisorEmulation
+	}
+	return spec.HypervisorKVM
+}
+
+// forCloudHypervisor: the instance names the VMM that has no machine types, no video, few
+// words for SMBIOS and always an entropy device. What KubeVirt gives every guest unasked is
+// left out for it.
+func forCloudHypervisor(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return vmi.Annotations[contract.AnnotationVMM] == spec.VMMCloudHypervisor
+}

@@ -1,0 +1,339 @@
+package convert_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/launch"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// input is an instance whose spec is the YAML, with 1Gi unless that says otherwise.
+func input(t testing.TB, text string) convert.Input {
+	t.Helper()
+	in := convert.Input{Instance: new(kubevirtv1.VirtualMachineInstance), Configuration: configuration.Default()}
+	in.Instance.Name, in.Instance.Namespace, in.Instance.UID = "web-1", "default", "5d307ca9-b3ef-428c-8861-06e72d69f223"
+	if err := yaml.UnmarshalStrict([]byte(text), &in.Instance.Spec); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if in.Instance.Spec.Domain.Memory == nil {
+		if err := yaml.Unmarshal([]byte("memory: {guest: 1Gi}"), &in.Instance.Spec.Domain); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return in
+}
+
+func converted(t testing.TB, in convert.Input) (*specv1.VirtualMachineSpec, *launch.Preparation) {
+	t.Helper()
+	s, preparation, err := convert.Specification(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, preparation
+}
+
+// TestFields holds what the golden files of package launcher have no manifest for: each
+// instance makes a specification that has these lines.
+func TestFields(t *testing.T) {
+	for _, c := range []struct{ name, instance, want string }{
+		{"memory in odd bytes", "domain: {memory: {guest: 1024M}}", "memory: {size: 977Mi}"},
+		{"memory below a MiB", "domain: {memory: {guest: 1}}", "memory: {size: 1Mi}"},
+		{"host-passthrough", "domain: {cpu: {model: host-passthrough, cores: 2}}", "cpu: {cores: 2}"},
+		{"named model", "domain: {cpu: {model: Haswell, threads: 2}}", "cpu: {model: Haswell, threads: 2}"},
+		{"pc-q35", "domain: {machine: {type: pc-q35-7.2}}", "machineType: pc-q35-7.2"},
+		{"grace of 0", "terminationGracePeriodSeconds: 0\ndomain: {}", "stopGracePeriod: 0s"},
+		{"grace unset", "domain: {}", "stopGracePeriod: 30s"},
+		{"no console", "domain: {devices: {autoattachSerialConsole: false, rng: {}, autoattachGraphicsDevice: false}}", "devices: {console: false}"},
+		{"initrd", "domain: {firmware: {kernelBoot: {container: {image: a, kernelPath: /k, initrdPath: /i}}}}",
+			"boot: {kernel: {path: /var/run/vmlet/sockets/boot.kernel.sock, initrd: /var/run/vmlet/sockets/boot.initrd.sock}}"},
+		{"hyperv off and on", "domain: {features: {hyperv: {vapic: {enabled: false}, relaxed: {}, tlbflush: {direct: {}, extended: {enabled: false}}}}}",
+			"features: {hyperv: {relaxed: true, tlbflush: true, tlbflushDirect: true}}"},
+		{"hyperv passthrough", "domain: {features: {hypervPassthrough: {}}}", "features: {hyperv: {passthrough: true}}"},
+		{"spinlocks by default", "domain: {features: {hyperv: {spinlocks: {}}}}", "features: {hyperv: {spinlocks: 4096}}"},
+		{"everything on as it is anyway", "domain: {features: {acpi: {enabled: true}, apic: {}}}", ""},
+		{"UTC with an offset", "domain: {clock: {utc: {offsetSeconds: -3600}}}", "clock: {offsetSeconds: '-3600'}"},
+		{"UTC with no offset", "domain: {clock: {utc: {offsetSeconds: 0}}}", "clock: {offsetSeconds: '0'}"},
+		{"asset tag", "domain: {chassis: {asset: A-1}, firmware: {serial: S-1}}",
+			"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: S-1, assetTag: A-1, manufacturer: KubeVirt, product: None, family: KubeVirt}"},
+		{"UTC", "domain: {clock: {utc: {}}}", ""},
+		{"kvmclock off", "domain: {clock: {timer: {kvm: {present: false}}}}", "clock: {kvm: {present: false}}"},
+		{"empty disk", "domain: {devices: {disks: [{name: a, disk: {bus: scsi}}]}}\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}]",
+			"disks: [{name: a, bus: scsi, path: /var/run/vmlet/made/a.img}]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, _ := converted(t, input(t, c.instance))
+			want := map[string]any{}
+			if err := yaml.Unmarshal([]byte(c.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			got := asMap(t, s)
+			for field := range want {
+				if g, w := text(t, got[field]), text(t, want[field]); g != w {
+					t.Errorf("%s is\n%s, want\n%s", field, g, w)
+				}
+			}
+			for _, field := range []string{"features", "clock", "boot"} {
+				if want[field] == nil && got[field] != nil {
+					t.Errorf("%s is %s, want none", field, text(t, got[field]))
+				}
+			}
+		})
+	}
+}
+
+func asMap(t *testing.T, s *specv1.VirtualMachineSpec) (out map[string]any) {
+	t.Helper()
+	encoded, err := spec.MarshalJSON(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(encoded, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	out, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestSpecificationFaults(t *testing.T) {
+	for _, c := range []struct{ name, instance, want string }{
+		{"no memory", "domain: {memory: {}}", "spec.domain.memory.guest: Required"},
+		{"too much memory", "domain: {memory: {guest: 1Ei}}", "spec.domain.memory.guest: Invalid value: \"1Ei\": is more than 64Ti"},
+		{"disk without volume", "domain: {devices: {disks: [{name: a}]}}", "spec.domain.devices.disks[0].name: Not found: \"a\""},
+		{"volume that is a path", "domain: {devices: {disks: [{name: ../../a}]}}\nvolumes: [{name: ../../a, emptyDisk: {capacity: 1Gi}}]", "spec.volumes[0].name: Invalid"},
+		{"host disk", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, hostDisk: {path: /a, type: Disk}}]", "spec.volumes[0]: Forbidden"},
+		{"no capacity", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, emptyDisk: {capacity: 1000k}}]", "spec.volumes[0].emptyDisk.capacity: Invalid"},
+		{"broken base64", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userDataBase64: '%'}}]", "spec.volumes[0].cloudInitNoCloud.userDataBase64: Invalid"},
+		{"Secret that is a path", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userData: a}}]\n" +
+			"accessCredentials: [{sshPublicKey: {source: {secret: {secretName: ../../../bin}}, propagationMethod: {noCloud: {}}}}]", "spec.accessCredentials: Invalid"},
+		{"multus", "domain: {devices: {interfaces: [{name: a}]}}\nnetworks: [{name: a, multus: {networkName: b}}]", "spec.domain.devices.interfaces[0].name: Unsupported value"},
+		{"too many ports", "domain: {devices: {interfaces: [{name: a, portRanges: [{protocol: TCP, start: 1, end: 65535}]}]}}\nnetworks: [{name: a, pod: {}}]",
+			"spec.domain.devices.interfaces[0].ports: Too many: 65: must have at most 64"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := convert.Specification(input(t, c.instance))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+	_, _, err := convert.Specification(input(t, "domain: {memory: {}, devices: {disks: [{name: a}], interfaces: [{name: a}]}}"))
+	for _, want := range []string{"memory.guest", "disks[0].name", "interfaces[0].name"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v lacks %s: all faults are told at once", err, want)
+		}
+	}
+}
+
+func TestHypervisor(t *testing.T) {
+	for _, c := range []struct {
+		annotation string
+		emulation  bool
+		want       string
+	}{
+		{"", false, "kvm"}, {"", true, "emulation"}, {"auto", true, "auto"}, {"kvm", true, "kvm"}, {"mshv", false, "mshv"},
+	} {
+		in := input(t, "domain: {}")
+		in.Configuration.UseEmulation = c.emulation
+		if c.annotation != "" {
+			in.Instance.Annotations = map[string]string{contract.AnnotationHypervisor: c.annotation}
+		}
+		if s, _ := converted(t, in); s.Hypervisor != c.want {
+			t.Errorf("%+v: hypervisor %q", c, s.Hypervisor)
+		}
+	}
+}
+
+// TestMachineTypeOfCloudHypervisor: the cluster's default is not the user's word.
+func TestMachineTypeOfCloudHypervisor(t *testing.T) {
+	in := input(t, "domain: {machine: {type: pc-q35-8.0}}")
+	in.Configuration.MachineType = map[string]string{"amd64": "pc-q35-8.0"}
+	if s, _ := converted(t, in); s.MachineType != "pc-q35-8.0" {
+		t.Errorf("for QEMU it is %q", s.MachineType)
+	}
+	in.Instance.Annotations = map[string]string{contract.AnnotationVMM: spec.VMMCloudHypervisor}
+	if s, _ := converted(t, in); s.MachineType != "" || s.GetDevices() != nil {
+		t.Errorf("for cloud-hypervisor it is %q with %v", s.MachineType, s.GetDevices())
+	}
+}
+
+func TestMAC(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, uuid := range []string{"5d307ca9-b3ef-428c-8861-06e72d69f223", "e4686d2c-6e8d-4335-b8fd-81bee22f4815"} {
+		for _, name := range []string{"default", "second"} {
+			mac, err := net.ParseMAC(convert.MAC(uuid, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mac[0]&1 != 0 || mac[0]&2 == 0 {
+				t.Errorf("%s is not a locally administered unicast address", mac)
+			}
+			if seen[mac.String()] || convert.MAC(uuid, name) != mac.String() {
+				t.Errorf("%s is not of %s and %s alone", mac, uuid, name)
+			}
+			seen[mac.String()] = true
+		}
+	}
+}
+
+func TestHostname(t *testing.T) {
+	for _, c := range []struct{ name, hostname, want string }{
+		{"web-1", "", "web-1"},
+		{"web-1.example.com", "", "web-1"},
+		{"web-1", "other", "other"},
+		{strings.Repeat("a", 62) + "-b", "", strings.Repeat("a", 62)},
+	} {
+		vmi := new(kubevirtv1.VirtualMachineInstance)
+		vmi.Name, vmi.Spec.Hostname = c.name, c.hostname
+		if got := convert.Hostname(vmi); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestDeviceName: every name of a volume is one that the specification takes, and no two are
+// the same.
+func TestDeviceName(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	seen := make(map[string]string)
+	for _, name := range []string{"root", "2nd", "0", long, long[:62] + "b", long[:31], long[:32], "x-" + long[:29]} {
+		got := convert.DeviceName(name)
+		if other, there := seen[got]; there {
+			t.Errorf("%s and %s are both %s", name, other, got)
+		}
+		seen[got] = name
+		s := &specv1.VirtualMachineSpec{Name: "a", Disks: []*specv1.Disk{{Name: got, Path: "/a"}}}
+		if err := spec.Validate(s).Err(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if convert.DeviceName("root") != "root" {
+		t.Error("a name that fits is another")
+	}
+}
+
+// TestClaimSize: the smaller of request and capacity, but that a file system that is about to
+// grow counts as grown.
+func TestClaimSize(t *testing.T) {
+	const growing = "spec: {resources: {requests: {storage: 2Gi}}}\n" +
+		"status: {capacity: {storage: 1Gi}, conditions: [{type: FileSystemResizePending, status: %q}]}"
+	for _, c := range []struct {
+		claim string
+		want  int64
+	}{
+		{"spec: {resources: {requests: {storage: 1Gi}}}", 1 << 30},
+		{"spec: {resources: {requests: {storage: 2Gi}}}\nstatus: {capacity: {storage: 1Gi}}", 1 << 30},
+		{"spec: {resources: {requests: {storage: 1Gi}}}\nstatus: {capacity: {storage: 8Gi}}", 1 << 30},
+		{fmt.Sprintf(growing, "True"), 2 << 30},
+		{fmt.Sprintf(growing, "False"), 1 << 30},
+		{"spec: {}", 0},
+	} {
+		in := input(t, "domain: {devices: {disks: [{name: a, disk: {}}]}}\nvolumes: [{name: a, persistentVolumeClaim: {claimName: c}}]")
+		claim := new(corev1.PersistentVolumeClaim)
+		if err := yaml.UnmarshalStrict([]byte(c.claim), claim); err != nil {
+			t.Fatal(err)
+		}
+		in.Claims = map[string]*corev1.PersistentVolumeClaim{"c": claim}
+		_, preparation := converted(t, in)
+		if raw := preparation.Disks[0].Raw; raw.Size != c.want || raw.Reserve != 128<<10 || raw.Tolerance != 10 {
+			t.Errorf("%s: %+v, want size %d", c.claim, raw, c.want)
+		}
+		// The guest's CD-ROM is not grown.
+		in.Instance.Spec.Domain.Devices.Disks[0] = kubevirtv1.Disk{Name: "a", CDROM: new(kubevirtv1.CDROMTarget)}
+		if _, preparation := converted(t, in); *preparation.Disks[0].Raw != (launch.Raw{}) {
+			t.Errorf("%s: a CD-ROM is made: %+v", c.claim, preparation.Disks[0].Raw)
+		}
+	}
+}
+
+// TestBootOrder: devices with an order first, then the other disks as they are listed; none
+// has one where nobody asks, and with a kernel only those that have one.
+func TestBootOrder(t *testing.T) {
+	const volumes = "\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}, {name: c, emptyDisk: {capacity: 1Gi}}]\nnetworks: [{name: n, pod: {}}]"
+	for _, c := range []struct {
+		domain string
+		want   [4]uint32 // a, b, c, the interface
+	}{
+		{"devices: {disks: [{name: a}, {name: b}, {name: c}], interfaces: [{name: n}]}", [4]uint32{}},
+		{"devices: {disks: [{name: a}, {name: b, bootOrder: 7}, {name: c}], interfaces: [{name: n}]}", [4]uint32{2, 1, 3, 0}},
+		{"devices: {disks: [{name: a}, {name: b}, {name: c, bootOrder: 200}], interfaces: [{name: n, bootOrder: 100}]}", [4]uint32{3, 4, 2, 1}},
+		{"firmware: {kernelBoot: {container: {image: i, kernelPath: /k}}}\n  devices: {disks: [{name: a}, {name: b, bootOrder: 2}, {name: c}], interfaces: [{name: n}]}", [4]uint32{0, 1, 0, 0}},
+	} {
+		s, _ := converted(t, input(t, "domain:\n  "+c.domain+volumes))
+		var got [4]uint32
+		for i, d := range s.Disks {
+			got[i] = d.BootOrder
+		}
+		got[3] = s.Networks[0].BootOrder
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", c.domain, got, c.want)
+		}
+	}
+}
+
+// TestForwards: the listed ports, each once; where none is listed those of the probes.
+func TestForwards(t *testing.T) {
+	const probes = "readinessProbe: {tcpSocket: {port: 22}}\nlivenessProbe: {httpGet: {port: 8080}}\nnetworks: [{name: n, pod: {}}]\n"
+	for _, c := range []struct{ iface, want string }{
+		{"{name: n}", "tcp 22, tcp 8080"},
+		{"{name: n, ports: [{port: 53, protocol: UDP}, {port: 53}, {port: 53, protocol: TCP}]}", "udp 53, tcp 53"},
+		{"{name: n, ports: [{port: 21}], portRanges: [{protocol: TCP, start: 20, end: 22}]}", "tcp 21, tcp 20, tcp 22"},
+	} {
+		s, _ := converted(t, input(t, probes+"domain: {devices: {interfaces: ["+c.iface+"]}}"))
+		var got []string
+		for _, p := range s.Networks[0].GetUser().Ports {
+			if p.HostPort != p.GuestPort || p.HostAddress != "0.0.0.0" {
+				t.Errorf("%v", p)
+			}
+			got = append(got, p.Protocol+" "+strings.TrimSpace(text(t, p.HostPort)))
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %q, want %s", c.iface, got, c.want)
+		}
+	}
+}
+
+// TestFaults: what a VMM can't do is a fault where it is named, and where none can.
+func TestFaults(t *testing.T) {
+	const disk = "\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}]"
+	for _, c := range []struct{ vmm, instance, want string }{
+		{"", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, ""},
+		{"cloud-hypervisor", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, "disks[0].bus"},
+		{"cloud-hypervisor", "domain: {devices: {interfaces: [{name: n}]}}\nnetworks: [{name: n, pod: {}}]", "networks[0].user"},
+		{"cloud-hypervisor", "domain: {firmware: {bootloader: {bios: {}}}, devices: {disks: [{name: a, disk: {bus: virtio}}]}}" + disk, "boot.firmware"},
+		{"xen", "domain: {}", "vmm"},
+		{"", "domain: {devices: {disks: [{name: a, serial: 'a=b', disk: {bus: virtio}}]}}" + disk, "disks[0].serial"},
+		{"", "terminationGracePeriodSeconds: 1000000\ndomain: {}", "stopGracePeriod"},
+	} {
+		in := input(t, c.instance)
+		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: c.vmm}
+		err := convert.Faults(in)
+		var faults spec.FieldErrors
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%q %s: %v", c.vmm, c.instance, err)
+		case c.want == "":
+		case !errors.As(err, &faults) || faults[0].Field != c.want:
+			t.Errorf("%q %s: %v, want a fault of %s", c.vmm, c.instance, err, c.want)
+		}
+	}
+}

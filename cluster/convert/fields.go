@@ -1,0 +1,200 @@
+package convert
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+// Place is where an instance's fields are in the object that its user writes: an instance
+// itself, or the template of a VirtualMachine.
+type Place struct {
+	Spec        *field.Path
+	Annotations *field.Path
+}
+
+// InstancePlace is the place of an instance's own fields.
+func InstancePlace() Place {
+	return Place{Spec: field.NewPath("spec"), Annotations: field.NewPath("metadata", "annotations")}
+}
+
+// InstanceField returns the field of an instance that a field of its specification comes
+// from: the nearest that is known, and at worst the whole spec. A disk that only its volume
+// names, as defaults are not filled in yet, is the volume.
+func InstanceField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, at Place) *field.Path {
+	domain := at.Spec.Child("domain")
+	devices := domain.Child("devices")
+	list, index, rest := indexed(name)
+	switch {
+	case list == "disks" && index < len(s.Domain.Devices.Disks):
+		return diskField(rest, s, index, at.Spec)
+	case list == "disks":
+		if volume := undiskedVolume(s, index-len(s.Domain.Devices.Disks)); volume >= 0 {
+			return at.Spec.Child("volumes").Index(volume)
+		}
+	case list == "networks" && index < len(s.Domain.Devices.Interfaces):
+		return interfaceField(rest, devices.Child("interfaces").Index(index))
+	case list == "cpu.features" && s.Domain.CPU != nil && index < len(s.Domain.CPU.Features):
+		return domain.Child("cpu", "features").Index(index)
+	case list == "devices.inputs" && index < len(s.Domain.Devices.Inputs):
+		return devices.Child("inputs").Index(index)
+	}
+	firmware := domain.Child("firmware")
+	for _, row := range []struct {
+		prefix string
+		path   *field.Path
+	}{
+		{"vmm", at.Annotations.Key(contract.AnnotationVMM)},
+		{"hypervisor", at.Annotations.Key(contract.AnnotationHypervisor)},
+		{"machineType", domain.Child("machine", "type")},
+		{"cpu.model", domain.Child("cpu", "model")},
+		{"cpu.features", domain.Child("cpu", "features")},
+		{"cpu", domain.Child("cpu")},
+		{"memory", domain.Child("memory", "guest")},
+		{"boot.kernel.cmdline", firmware.Child("kernelBoot", "kernelArgs")},
+		{"boot.kernel.path", firmware.Child("kernelBoot", "container", "kernelPath")},
+		{"boot.kernel.initrd", firmware.Child("kernelBoot", "container", "initrdPath")},
+		{"boot.kernel", firmware.Child("kernelBoot")},
+		{"boot.firmware", firmware.Child("bootloader")},
+		{"boot", firmware},
+		{"features.kvmHidden", domain.Child("features", "kvm", "hidden")},
+		{"features.pvSpinlock", domain.Child("features", "pvspinlock")},
+		{"features.hyperv.passthrough", domain.Child("features", "hypervPassthrough")},
+		{"features.hyperv", domain.Child("features", "hyperv")},
+		{"features", domain.Child("features")},
+		{"clock.timezone", domain.Child("clock", "timezone")},
+		{"clock.offsetSeconds", domain.Child("clock", "utc", "offsetSeconds")},
+		{"clock", domain.Child("clock", "timer")},
+		{"system.assetTag", domain.Child("chassis", "asset")},
+		{"system", firmware},
+		{"onReboot", domain.Child("rebootPolicy")},
+		{"disks", devices.Child("disks")},
+		{"networks", devices.Child("interfaces")},
+		{"devices.watchdog", devices.Child("watchdog")},
+		{"devices.video", devices.Child("video")},
+		{"devices.inputs", devices.Child("inputs")},
+		{"devices.entropy", devices.Child("rng")},
+		{"devices.balloon", devices.Child("autoattachMemBalloon")},
+		{"devices", devices},
+		{"stopGracePeriod", at.Spec.Child("terminationGracePeriodSeconds")},
+	} {
+		if rest, is := strings.CutPrefix(name, row.prefix); is && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return row.path
+		}
+	}
+	return at.Spec
+}
+
+// undiskedVolume is the index of the nth volume that no disk names, for which the defaults
+// make one; -1: there are fewer.
+func undiskedVolume(s *kubevirtv1.VirtualMachineInstanceSpec, n int) int {
+	for i, v := range s.Volumes {
+		if slices.ContainsFunc(s.Domain.Devices.Disks, func(d kubevirtv1.Disk) bool { return d.Name == v.Name }) {
+			continue
+		}
+		if n == 0 {
+			return i
+		}
+		n--
+	}
+	return -1
+}
+
+// diskField is of a disk's own fields, or its volume, which is where its file comes from.
+func diskField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, index int, spec *field.Path) *field.Path {
+	d, at := &s.Domain.Devices.Disks[index], spec.Child("domain", "devices", "disks").Index(index)
+	target := "disk"
+	if d.CDROM != nil {
+		target = "cdrom"
+	}
+	switch name {
+	case "bus":
+		return at.Child(target, "bus")
+	case "readOnly":
+		return at.Child(target, "readonly")
+	case "name", "serial", "bootOrder", "cache", "io", "errorPolicy":
+		return at.Child(name)
+	case "path", "format", "backingFiles":
+		if volume := slices.IndexFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name }); volume >= 0 {
+			return spec.Child("volumes").Index(volume)
+		}
+	}
+	return at
+}
+
+func interfaceField(name string, at *field.Path) *field.Path {
+	switch {
+	case name == "mac":
+		return at.Child("macAddress")
+	case name == "name" || name == "model" || name == "bootOrder":
+		return at.Child(name)
+	case name == "user.ports" || strings.HasPrefix(name, "user.ports["):
+		return at.Child("ports")
+	}
+	return at
+}
+
+// indexed splits a path of a specification into a list: its name, an index, and what
+// follows. The name of a path into none is empty.
+func indexed(name string) (list string, index int, rest string) {
+	list, rest, _ = strings.Cut(name, "[")
+	number, rest, found := strings.Cut(rest, "]")
+	index, err := strconv.Atoi(number)
+	if !found || err != nil || index < 0 {
+		return "", 0, ""
+	}
+	return list, index, strings.TrimPrefix(rest, ".")
+}
+
+// vmmAdvice is how nodes advise to use another VMM (spec.FieldError); an instance has an
+// annotation for that.
+const vmmAdvice = "use vmm: "
+
+// specField finds paths into a specification: words with a '.' or an index, and a single
+// one where a line begins with it. A word behind a '/' is a file's.
+var specField = regexp.MustCompile(`(?m)(?:^|[\s("';,])([a-z][A-Za-z]*(?:\[\d+\]|\.[a-z][A-Za-z]*)+)|^([a-z][A-Za-z]*):`)
+
+// InInstanceWords returns what a node says of an instance's VM with the instance's fields in
+// the place of the specification's, which the user has never seen.
+func InInstanceWords(message string, s *kubevirtv1.VirtualMachineInstanceSpec) string {
+	place, done := InstancePlace(), 0
+	var out strings.Builder
+	for _, m := range specField.FindAllStringSubmatchIndex(message, -1) {
+		from, to := max(m[2], m[4]), max(m[3], m[5])
+		if name := message[from:to]; isSpecField(name) {
+			out.WriteString(message[done:from])
+			out.WriteString(InstanceField(name, s, place).String())
+			done = to
+		}
+	}
+	out.WriteString(message[done:])
+	return strings.ReplaceAll(out.String(), vmmAdvice, "set the annotation "+contract.AnnotationVMM+": ")
+}
+
+// isSpecField: a specification has such a field.
+func isSpecField(name string) bool {
+	message := (*specv1.VirtualMachineSpec)(nil).ProtoReflect().Descriptor()
+	for part := range strings.SplitSeq(name, ".") {
+		part, _, _ = strings.Cut(part, "[")
+		if message == nil {
+			return false
+		}
+		f := message.Fields().ByJSONName(part)
+		if f == nil {
+			return false
+		}
+		message = nil
+		if f.Kind() == protoreflect.MessageKind {
+			message = f.Message()
+		}
+	}
+	return true
+}

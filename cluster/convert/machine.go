@@ -1,0 +1,127 @@
+package convert
+
+import (
+	"cmp"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// The CPU models that stand for the node's own processor.
+const (
+	HostModel       = "host-model"
+	HostPassthrough = "host-passthrough"
+)
+
+// What KubeVirt's guests read about their machine where the configuration says nothing.
+// Guests' tools detect KubeVirt by it.
+const (
+	smbiosMaker   = "KubeVirt"
+	smbiosProduct = "None"
+)
+
+// MachineType is the specification's; empty: the VMM's default.
+func MachineType(in Input) string {
+	if in.Instance.Spec.Domain.Machine == nil {
+		return ""
+	}
+	arch, machine := Architecture(in), in.Instance.Spec.Domain.Machine.Type
+	switch {
+	case machine == defaultMachines[arch]:
+		return ""
+	case forCloudHypervisor(in.Instance) && machine == in.Configuration.MachineType[arch]:
+		return ""
+	}
+	return machine
+}
+
+// defaultMachines are those of QEMU's planner.
+var defaultMachines = map[string]string{spec.ArchAMD64: "q35", spec.ArchARM64: "virt"}
+
+func cpu(c *kubevirtv1.CPU) *specv1.CPU {
+	if c == nil {
+		return nil
+	}
+	out := &specv1.CPU{
+		Sockets: uint32(max(c.Sockets, 0)),
+		Cores:   uint32(max(c.Cores, 0)),
+		Threads: uint32(max(c.Threads, 0)),
+	}
+	// Left unset, the hypervisor's default is the node's processor, and under emulation all
+	// that can be emulated.
+	if c.Model != HostModel && c.Model != HostPassthrough {
+		out.Model = c.Model
+	}
+	for _, f := range c.Features {
+		out.Features = append(out.Features, &specv1.CPUFeature{Name: f.Name, Policy: string(f.Policy)})
+	}
+	return out
+}
+
+// memory is rounded up to whole MiB, as the specification has them: 1024M is 977Mi.
+func memory(m *kubevirtv1.Memory, path *field.Path) (*specv1.Memory, *field.Error) {
+	if m == nil || m.Guest == nil || m.Guest.Sign() <= 0 {
+		return nil, field.Required(path, "set the guest's memory, such as 1Gi")
+	}
+	size := uint64(wholeMiB(*m.Guest))
+	if size > spec.MaxMemory {
+		return nil, field.Invalid(path, m.Guest.String(), "is more than "+spec.FormatQuantity(spec.MaxMemory)+", the most that a guest can have")
+	}
+	return &specv1.Memory{Size: spec.FormatQuantity(size)}, nil
+}
+
+const mib = 1 << 20
+
+// wholeMiB rounds a positive quantity up, in bytes.
+func wholeMiB(q resource.Quantity) int64 {
+	bytes := q.Value()
+	if rest := bytes % mib; rest != 0 && bytes < bytes-rest+mib {
+		bytes += mib - rest
+	}
+	return bytes
+}
+
+func boot(f *kubevirtv1.Firmware) *specv1.Boot {
+	if f == nil {
+		return nil
+	}
+	b := new(specv1.Boot)
+	switch {
+	case f.Bootloader != nil && f.Bootloader.BIOS != nil:
+		b.Firmware = spec.FirmwareBIOS
+	case f.Bootloader != nil && f.Bootloader.EFI != nil:
+		b.Firmware = spec.FirmwareUEFI
+	}
+	if k := f.KernelBoot; k != nil && k.Container != nil {
+		b.Kernel = &specv1.KernelBoot{Path: KernelSocket, Cmdline: k.KernelArgs}
+		if k.Container.InitrdPath != "" {
+			b.Kernel.Initrd = InitrdSocket
+		}
+	}
+	if proto.Size(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// system is what SMBIOS tells the guest. cloud-hypervisor tells it UUID and serial alone.
+func system(in Input) *specv1.SystemInformation {
+	domain, smbios := &in.Instance.Spec.Domain, in.Configuration.SMBIOS
+	s := &specv1.SystemInformation{Uuid: UUID(in.Instance)}
+	if domain.Firmware != nil {
+		s.Serial = domain.Firmware.Serial
+	}
+	if domain.Chassis != nil {
+		s.AssetTag = domain.Chassis.Asset
+	}
+	if !forCloudHypervisor(in.Instance) {
+		s.Manufacturer, s.Family = cmp.Or(smbios.Manufacturer, smbiosMaker), cmp.Or(smbios.Family, smbiosMaker)
+		s.Product, s.Version, s.Sku = cmp.Or(smbios.Product, smbiosProduct), smbios.Version, smbios.SKU
+	}
+	return s
+}

@@ -1,0 +1,170 @@
+package launcher
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// strictHyperv is the feature gate under which Hyper-V's enlightenments choose nodes.
+const strictHyperv = "HypervStrictCheck"
+
+// nodeSelector is the instance's, the cluster's, and what the guest needs of its node by the
+// labels that agents write. Where both say something of a label the cluster's word counts.
+func (l *launcher) nodeSelector() map[string]string {
+	all := maps.Clone(l.vmi.Spec.NodeSelector)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, l.Configuration.NodeSelectors)
+	maps.Copy(all, l.Configuration.Placement.NodeSelector)
+	all[contract.LabelSchedulable] = "true"
+	all[corev1.LabelArchStable] = convert.Architecture(l.Input)
+	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && l.spec.Vmm != spec.VMMCloudHypervisor {
+		all[contract.LabelMachineType+m.Type] = "true"
+	}
+	if model := l.spec.GetCpu().GetModel(); model != "" {
+		all[contract.LabelCPUModel+model] = "true"
+	}
+	for _, f := range l.features(kubevirtv1.CPUFeatureRequire, "") {
+		all[contract.LabelCPUFeature+f] = "true"
+	}
+	if l.dedicated() {
+		all[contract.LabelCPUManager] = "true"
+	}
+	if l.Configuration.FeatureGates[strictHyperv] {
+		for _, f := range enlightenments(l.spec.GetFeatures().GetHyperv()) {
+			all[contract.LabelHyperV+f] = "true"
+		}
+	}
+	return all
+}
+
+// features of the CPU that have one of the policies.
+func (l *launcher) features(policies ...kubevirtv1.CPUFeaturePolicy) (names []string) {
+	if l.vmi.Spec.Domain.CPU == nil {
+		return nil
+	}
+	for _, f := range l.vmi.Spec.Domain.CPU.Features {
+		if slices.Contains(policies, f.Policy) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// enlightenments are those that nodes have labels of, by the labels' names.
+func enlightenments(h *specv1.HyperV) (names []string) {
+	for _, e := range []struct {
+		name string
+		on   bool
+	}{
+		{"vpindex", h.GetVpindex()}, {"runtime", h.GetRuntime()}, {"reset", h.GetReset_()}, {"synic", h.GetSynic()},
+		{"synictimer", h.GetSynicTimer()}, {"frequencies", h.GetFrequencies()}, {"reenlightenment", h.GetReenlightenment()},
+		{"tlbflush", h.GetTlbflush()}, {"ipi", h.GetIpi()},
+	} {
+		if e.on {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// affinity is the instance's and the cluster's, and keeps off nodes that have what the guest
+// must not have.
+func (l *launcher) affinity() *corev1.Affinity {
+	out := merge(l.vmi.Spec.Affinity, l.Configuration.Placement.Affinity)
+	var never []string
+	for _, f := range l.features(kubevirtv1.CPUFeatureForbid) {
+		never = append(never, contract.LabelCPUFeature+f)
+	}
+	if c := l.vmi.Spec.Domain.CPU; c != nil && c.Model == convert.HostModel && l.spec.Hypervisor != spec.HypervisorEmulation {
+		never = append(never, contract.LabelObsoleteHostModel)
+	}
+	if len(never) == 0 {
+		return out
+	}
+	var requirements []corev1.NodeSelectorRequirement
+	for _, label := range never {
+		requirements = append(requirements, corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
+	}
+	return merge(out, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: requirements}},
+		},
+	}})
+}
+
+// merge wants what both want. Neither is changed.
+func merge(a, b *corev1.Affinity) *corev1.Affinity {
+	if a == nil || b == nil {
+		return cmp.Or(a, b).DeepCopy()
+	}
+	out, more := a.DeepCopy(), b.DeepCopy()
+	out.NodeAffinity = mergeNodes(out.NodeAffinity, more.NodeAffinity)
+	if m := more.PodAffinity; m != nil {
+		if out.PodAffinity == nil {
+			out.PodAffinity = new(corev1.PodAffinity)
+		}
+		p := out.PodAffinity
+		p.RequiredDuringSchedulingIgnoredDuringExecution = append(p.RequiredDuringSchedulingIgnoredDuringExecution, m.RequiredDuringSchedulingIgnoredDuringExecution...)
+		p.PreferredDuringSchedulingIgnoredDuringExecution = append(p.PreferredDuringSchedulingIgnoredDuringExecution, m.PreferredDuringSchedulingIgnoredDuringExecution...)
+	}
+	if m := more.PodAntiAffinity; m != nil {
+		if out.PodAntiAffinity == nil {
+			out.PodAntiAffinity = new(corev1.PodAntiAffinity)
+		}
+		p := out.PodAntiAffinity
+		p.RequiredDuringSchedulingIgnoredDuringExecution = append(p.RequiredDuringSchedulingIgnoredDuringExecution, m.RequiredDuringSchedulingIgnoredDuringExecution...)
+		p.PreferredDuringSchedulingIgnoredDuringExecution = append(p.PreferredDuringSchedulingIgnoredDuringExecution, m.PreferredDuringSchedulingIgnoredDuringExecution...)
+	}
+	return out
+}
+
+// mergeNodes: of the terms of a node selector one has to fit, so that each of the one goes
+// with each of the other.
+func mergeNodes(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution, b.PreferredDuringSchedulingIgnoredDuringExecution...)
+	one, other := a.RequiredDuringSchedulingIgnoredDuringExecution, b.RequiredDuringSchedulingIgnoredDuringExecution
+	if one == nil || other == nil {
+		if one == nil {
+			a.RequiredDuringSchedulingIgnoredDuringExecution = other
+		}
+		return a
+	}
+	both := new(corev1.NodeSelector)
+	for _, x := range one.NodeSelectorTerms {
+		for _, y := range other.NodeSelectorTerms {
+			both.NodeSelectorTerms = append(both.NodeSelectorTerms, corev1.NodeSelectorTerm{
+				MatchExpressions: slices.Concat(x.MatchExpressions, y.MatchExpressions),
+				MatchFields:      slices.Concat(x.MatchFields, y.MatchFields),
+			})
+		}
+	}
+	a.RequiredDuringSchedulingIgnoredDuringExecution = both
+	return a
+}
+
+// tolerations are the instance's and the cluster's.
+func (l *launcher) tolerations() (all []corev1.Toleration) {
+	for _, list := range [][]corev1.Toleration{l.vmi.Spec.Tolerations, l.Configuration.Placement.Tolerations} {
+		for i := range list {
+			all = append(all, *list[i].DeepCopy())
+		}
+	}
+	return all
+}

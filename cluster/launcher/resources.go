@@ -1,0 +1,162 @@
+package launcher
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/vmlet/vmlet/contract"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/sysfs"
+)
+
+// ownStorage is what a pod writes to its node's disk beside the guest's disks, in bytes: logs,
+// images of files, vmlet-shim for other containers, the tables of an overlay.
+const ownStorage = 50 << 20
+
+// What a container takes that hands out a disk's descriptor and waits.
+const (
+	handoutCPU         = "1m"
+	handoutCPULimit    = "100m"
+	handoutMemory      = "16Mi"
+	handoutMemoryLimit = "32Mi"
+)
+
+// resources of the container that runs the VM: what the instance says, and what follows from
+// its guest.
+func (l *launcher) resources() corev1.ResourceRequirements {
+	given := l.vmi.Spec.Domain.Resources
+	r := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	for name, q := range given.Requests {
+		r.Requests[name] = q.DeepCopy()
+	}
+	for name, q := range given.Limits {
+		r.Limits[name] = q.DeepCopy()
+	}
+	l.memory(r)
+	l.cpu(r)
+	l.storage(r)
+	for _, device := range devices(l.spec.Hypervisor, l.Configuration.UseEmulation) {
+		r.Limits[device] = resource.MustParse("1")
+	}
+	return r
+}
+
+// memory is the guest's, which is in the container's tmpfs and so counts as the container's,
+// and the overhead. There is a limit only where the instance gives one.
+func (l *launcher) memory(r corev1.ResourceRequirements) {
+	guest := l.guestMemory()
+	if q, given := r.Requests[corev1.ResourceMemory]; given {
+		r.Requests[corev1.ResourceMemory] = bytes(q.Value() + l.overhead.request)
+	} else {
+		// 100 is all of it.
+		share := max(int64(l.Configuration.MemoryOvercommit), 100)
+		r.Requests[corev1.ResourceMemory] = bytes(guest/share*100 + guest%share*100/share + l.overhead.request)
+	}
+	if q, given := r.Limits[corev1.ResourceMemory]; given {
+		// The guest's memory is in whole MiB, and may be a little above a limit equal to it.
+		r.Limits[corev1.ResourceMemory] = bytes(max(q.Value(), guest) + l.overhead.limit)
+	}
+	if l.dedicated() {
+		r.Requests[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
+		r.Limits[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
+	}
+}
+
+// guestMemory in bytes, as the specification has it.
+func (l *launcher) guestMemory() int64 {
+	size, err := spec.ParseQuantity(l.spec.GetMemory().GetSize())
+	if err != nil {
+		return 0 // convert has written it
+	}
+	return int64(size)
+}
+
+// cpu is a share of a CPU for each of the guest's, unless the instance says otherwise.
+func (l *launcher) cpu(r corev1.ResourceRequirements) {
+	vcpus := int64(spec.VCPUs(l.spec.GetCpu()))
+	if l.dedicated() {
+		r.Requests[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
+		r.Limits[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
+		return
+	}
+	if _, given := r.Requests[corev1.ResourceCPU]; given {
+		return
+	}
+	request := resource.NewMilliQuantity(vcpus*1000/max(int64(l.Configuration.CPUAllocationRatio), 1), resource.DecimalSI)
+	if configured := l.Configuration.CPURequest; configured != nil {
+		request = configured
+	}
+	if limit, given := r.Limits[corev1.ResourceCPU]; given && request.Cmp(limit) > 0 {
+		request = &limit
+	}
+	r.Requests[corev1.ResourceCPU] = request.DeepCopy()
+}
+
+// dedicated: each of the guest's CPUs has one of the node's to itself, so that the pod's
+// requests are its limits.
+func (l *launcher) dedicated() bool {
+	c := l.vmi.Spec.Domain.CPU
+	return c != nil && c.DedicatedCPUPlacement
+}
+
+// storage counts empty disks with all that the guest may write to them. Overlays can't be
+// counted, as what they lie over is not known here. There is no limit, and the volumes have
+// no sizeLimit: the kubelet would end the VM for a guest that writes to its disk. A node that
+// runs out of room evicts pods above their requests first.
+func (l *launcher) storage(r corev1.ResourceRequirements) {
+	own := int64(ownStorage)
+	for _, d := range l.preparation.Disks {
+		if d.Raw != nil && isMade(l.pathOf(d.Name)) {
+			own += d.Raw.Size
+		}
+	}
+	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
+		if q, given := list[corev1.ResourceEphemeralStorage]; given {
+			list[corev1.ResourceEphemeralStorage] = bytes(q.Value() + own)
+		}
+	}
+	if _, given := r.Requests[corev1.ResourceEphemeralStorage]; !given {
+		r.Requests[corev1.ResourceEphemeralStorage] = bytes(own)
+	}
+}
+
+// devices are the resources of the nodes' devices that the VM can't do without.
+func devices(name string, useEmulation bool) (resources []corev1.ResourceName) {
+	switch {
+	case name != "" && name != spec.Auto:
+	case useEmulation:
+		return nil
+	default:
+		return []corev1.ResourceName{contract.ResourceKVM}
+	}
+	h, known := hypervisors.Registry(sysfs.Roots{}).Get(name)
+	if !known {
+		return nil // refused at admission
+	}
+	for _, d := range h.DeviceRequests() {
+		if !d.Optional {
+			resources = append(resources, corev1.ResourceName(d.Resource))
+		}
+	}
+	return resources
+}
+
+// handoutResources are those of containers of other images. They have limits where the VM's
+// container has, so that the pod's quality of service is that container's, and a quota on
+// limits does not refuse the pod.
+func (l *launcher) handoutResources() corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(handoutCPU), corev1.ResourceMemory: resource.MustParse(handoutMemory)},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(handoutMemoryLimit)},
+	}
+	if _, limited := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceCPU]; limited || l.dedicated() {
+		r.Limits[corev1.ResourceCPU] = resource.MustParse(handoutCPULimit)
+	}
+	if l.dedicated() {
+		r.Requests = r.Limits.DeepCopy()
+	}
+	return r
+}
+
+func bytes(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.BinarySI) }
