@@ -62,3 +62,25 @@ const (
 	ConditionProgressing = "Progressing"
 	ConditionDegraded    = "Degraded"
 )
+
+// FindCondition returns the condition of a type, or nil if there is none.
+func FindCondition(all []Condition, kind string) *Condition {
+	for n := range all {
+		if all[n].Type == kind {
+			return &all[n]
+		}
+	}
+	return nil
+}
+
+// SetTransitionTimes sets in each condition when its status last changed: as in those before
+// where the status is the same, else now.
+func SetTransitionTimes(conditions, before []Condition, now metav1.Time) {
+	for n := range conditions {
+		c := &conditions[n]
+		c.LastTransitionTime = now
+		if b := FindCondition(before, c.Type); b != nil && b.Status == c.Status && !b.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = b.LastTransitionTime
+		}
+	}
+}

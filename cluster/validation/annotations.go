@@ -1,0 +1,68 @@
+package validation
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// annotationTable has the annotations of instances that have a meaning to vmlet or KubeVirt.
+func annotationTable() []Field {
+	return []Field{
+		{contract.AnnotationVMM, Supported, allVMMs, "the VMM that runs the VM: auto (the default), qemu or cloud-hypervisor"},
+		{contract.AnnotationHypervisor, Supported, allVMMs, "the hypervisor that runs it: kvm (the default; with useEmulation in the KubeVirt object: emulation), mshv, emulation or auto"},
+		{"hooks.kubevirt.io/hookSidecars", Refused, "", "hook sidecars change libvirt's domain, which vmlet has not: remove the annotation"},
+		{"kubevirt.io/ignitiondata", Refused, "", "ignition data is not supported: use a cloudInitConfigDrive volume, whose user data Ignition reads"},
+		{"kubevirt.io/libvirt-log-filters", Ignored, "", "vmlet has no libvirt"},
+		{"smbios.vm.kubevirt.io/baseBoardManufacturer", Ignored, "", "it is read by a hook sidecar"},
+		{"kubevirt.io/disablePCIHole64", Ignored, "", "the guest has the machine type's address space"},
+		{"kubevirt.io/placePCIDevicesOnRootComplex", Ignored, "", "vmlet gives PCI addresses"},
+		{"kubevirt.io/keep-launcher-alive-after-failure", Ignored, "", "the pod ends with its VM, and its log stays until the instance is deleted"},
+		{"kubevirt.io/pause-guest-agent-probes", Ignored, "", "there are no probes by the guest agent"},
+		{"kubevirt.io/free-page-reporting-disabled", Ignored, "", "QEMU's balloons report free pages, for all VMs"},
+		{"kubevirt.io/vga-display-efi-x86", Ignored, "", "set domain.devices.video.type to vga"},
+		{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity", Ignored, "", "the VMM's threads have no CPUs of their own"},
+	}
+}
+
+// annotations checks those that choose VMM and hypervisor, and the table's.
+func (r Request) annotations(all map[string]string, at *field.Path) (faults field.ErrorList, warnings []string) {
+	for _, row := range annotationTable() {
+		value, set := all[row.Path]
+		switch {
+		case !set:
+		case row.Support == Refused:
+			faults = append(faults, field.Forbidden(at.Key(row.Path), row.Note))
+		case row.Support == Ignored:
+			warnings = append(warnings, at.Key(row.Path).String()+" is ignored: "+row.Note)
+		case row.Path == contract.AnnotationVMM:
+			faults = append(faults, oneOf(value, withAuto(r.VMMs), at.Key(row.Path))...)
+		case row.Path == contract.AnnotationHypervisor:
+			faults = append(faults, oneOf(value, withAuto(r.Hypervisors), at.Key(row.Path))...)
+		}
+	}
+	return faults, warnings
+}
+
+func withAuto(names []string) []string { return append([]string{spec.Auto}, names...) }
+
+// reservedLabels refuses that a user sets, changes or removes labels that controllers go by.
+func reservedLabels(labels, old map[string]string, at *field.Path) (faults field.ErrorList) {
+	for _, name := range controllerLabels() {
+		value, set := labels[name]
+		before, was := old[name]
+		if set != was || value != before {
+			faults = append(faults, field.Forbidden(at.Key(name), "the label is set by controllers alone: leave it as it is"))
+		}
+	}
+	return faults
+}
+
+// controllerLabels are labels of an instance that users don't set.
+func controllerLabels() []string {
+	return []string{
+		contract.LabelCreatedBy, contract.LabelNodeName, contract.LabelSchedulable,
+		"kubevirt.io/install-strategy", "kubevirt.io/migrationJobUID", "kubevirt.io/migrationTargetNodeName",
+	}
+}

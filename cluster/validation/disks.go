@@ -1,0 +1,119 @@
+package validation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// inSerial says whether KubeVirt takes a character in the serial number of a disk. How many
+// a disk has room for is its VMM's to say.
+func inSerial(c rune) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_.+-", c)
+}
+
+func (r Request) disks(vmi *kubevirtv1.VirtualMachineInstance, at *field.Path) (faults field.ErrorList) {
+	s, seen := &vmi.Spec, make(map[string]bool)
+	sata := r.architecture(s) == spec.ArchAMD64 && vmi.Annotations[contract.AnnotationVMM] != spec.VMMCloudHypervisor
+	for i, d := range s.Domain.Devices.Disks {
+		disk := at.Index(i)
+		hasVolume := slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name })
+		switch {
+		case seen[d.Name]:
+			faults = append(faults, field.Duplicate(disk.Child("name"), short(d.Name)))
+		case !hasVolume && d.CDROM != nil:
+			faults = append(faults, field.Invalid(disk.Child("name"), short(d.Name), "spec.volumes has no volume of this name, and empty CD-ROM drives are not supported yet"))
+		case !hasVolume:
+			faults = append(faults, field.Invalid(disk.Child("name"), short(d.Name), "spec.volumes has no volume of this name: add it or remove the disk"))
+		}
+		seen[d.Name] = true
+		if d.CDROM != nil && d.CDROM.Bus == kubevirtv1.DiskBusVirtio {
+			faults = append(faults, field.NotSupported(disk.Child("cdrom", "bus"), d.CDROM.Bus, []kubevirtv1.DiskBus{kubevirtv1.DiskBusSATA, kubevirtv1.DiskBusSCSI, kubevirtv1.DiskBusUSB}))
+		}
+		if onSATA(d, sata) && onlyRead(d, s.Volumes) {
+			faults = append(faults, field.Invalid(disk.Child("disk", "bus"), diskBus(d), "a disk on the bus sata can't be read-only: use virtio, scsi or usb"))
+		}
+		if len(d.Serial) > maxSerial {
+			faults = append(faults, field.TooLong(disk.Child("serial"), "", maxSerial))
+		} else if strings.ContainsFunc(d.Serial, func(c rune) bool { return !inSerial(c) }) {
+			faults = append(faults, field.Invalid(disk.Child("serial"), short(d.Serial), "want letters, digits, '-', '_', '.' and '+'"))
+		}
+	}
+	return faults
+}
+
+// onSATA says whether a disk is on the bus sata, by its specification or by default.
+func onSATA(d kubevirtv1.Disk, byDefault bool) bool {
+	bus := diskBus(d)
+	return d.CDROM == nil && (bus == kubevirtv1.DiskBusSATA || bus == "" && byDefault)
+}
+
+func diskBus(d kubevirtv1.Disk) kubevirtv1.DiskBus {
+	switch {
+	case d.Disk != nil:
+		return d.Disk.Bus
+	case d.CDROM != nil:
+		return d.CDROM.Bus
+	}
+	return ""
+}
+
+// onlyRead says whether a disk is read-only, by itself or by its claim.
+func onlyRead(d kubevirtv1.Disk, volumes []kubevirtv1.Volume) bool {
+	return d.Disk != nil && d.Disk.ReadOnly || slices.ContainsFunc(volumes, func(v kubevirtv1.Volume) bool {
+		return v.Name == d.Name && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+	})
+}
+
+// bootOrder wants no two devices at one place.
+func bootOrder(s *kubevirtv1.VirtualMachineInstanceSpec, devices *field.Path) (faults field.ErrorList) {
+	taken := make(map[int64]*field.Path)
+	check := func(order *int64, device *field.Path) {
+		if order == nil {
+			return
+		}
+		if other, twice := taken[*order]; twice {
+			faults = append(faults, field.Invalid(device.Child("bootOrder"), *order, "it is the place of "+other.String()+", too"))
+			return
+		}
+		taken[*order] = device
+	}
+	for i, d := range s.Domain.Devices.Disks {
+		check(d.BootOrder, devices.Child("disks").Index(i))
+	}
+	for i, n := range s.Domain.Devices.Interfaces {
+		check(n.BootOrder, devices.Child("interfaces").Index(i))
+	}
+	return faults
+}
+
+// otherDevices checks inputs, the graphics device and the watchdog.
+func otherDevices(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+	d, seen := s.Domain.Devices, make(map[string]bool)
+	for i, input := range d.Inputs {
+		name := at.Child("inputs").Index(i).Child("name")
+		if input.Name == "" {
+			faults = append(faults, field.Required(name, fmt.Sprintf("name the %s", input.Type)))
+		} else if seen[input.Name] {
+			faults = append(faults, field.Duplicate(name, short(input.Name)))
+		}
+		seen[input.Name] = true
+	}
+	if d.Watchdog != nil && d.Watchdog.Name == "" {
+		faults = append(faults, field.Required(at.Child("watchdog", "name"), "name the watchdog"))
+	}
+	if d.Video == nil {
+		return faults
+	}
+	faults = append(faults, oneOf(d.Video.Type, []string{"virtio", "vga", "bochs", "cirrus", "ramfb"}, at.Child("video", "type"))...)
+	if graphics := d.AutoattachGraphicsDevice; graphics != nil && !*graphics {
+		faults = append(faults, field.Forbidden(at.Child("video"), "autoattachGraphicsDevice is false: leave one of the two out"))
+	}
+	return faults
+}

@@ -1,0 +1,136 @@
+package validation
+
+func deviceFields() []Field {
+	const hostDevice = "devices of nodes can't be given to VMs yet: leave it out"
+	const queues = "virtio devices have one queue: leave it out"
+	const threads = "disks have no threads of their own yet: leave it out"
+	const pciAddress = "PCI addresses are given by vmlet, and stay: leave it out"
+	const tag = "devices are not tagged in the guest's metadata yet: leave it out"
+	return []Field{
+		{"domain.devices.disks[].name", Supported, allVMMs, ""},
+		{"domain.devices.disks[].disk.bus", Supported, allVMMs, "sata (the default on amd64; six at most), scsi and usb: QEMU"},
+		{"domain.devices.disks[].disk.readonly", Supported, allVMMs, "but on the bus sata"},
+		{"domain.devices.disks[].disk.pciAddress", Refused, "", pciAddress},
+		{"domain.devices.disks[].lun", Refused, "", "SCSI pass-through is not supported yet: use disk with bus scsi"},
+		{"domain.devices.disks[].cdrom.bus", Supported, onlyQEMU, ""},
+		{"domain.devices.disks[].cdrom.readonly", Supported, onlyQEMU, ""},
+		{"domain.devices.disks[].cdrom.readonly=false", Ignored, "", "guests can't write to a CD-ROM: use disk for what the guest writes to"},
+		{"domain.devices.disks[].cdrom.tray", Supported, onlyQEMU, ""},
+		{"domain.devices.disks[].cdrom.tray=open", Ignored, "", "the tray is closed when the guest starts"},
+		{"domain.devices.disks[].bootOrder", Supported, allVMMs, "cloud-hypervisor: in the order of the list"},
+		{"domain.devices.disks[].serial", Supported, allVMMs, "at most 20 characters, which is what disks have room for"},
+		{"domain.devices.disks[].dedicatedIOThread", Refused, "", threads},
+		{"domain.devices.disks[].cache", Supported, allVMMs, "writethrough: QEMU"},
+		{"domain.devices.disks[].io", Supported, onlyQEMU, ""},
+		{"domain.devices.disks[].tag", Refused, "", tag},
+		{"domain.devices.disks[].blockSize", Refused, "", "sizes of blocks can't be set yet: leave it out"},
+		{"domain.devices.disks[].shareable", Refused, "", "disks can't be shared among VMs yet: leave it out and give each VM a claim of its own"},
+		{"domain.devices.disks[].errorPolicy", Supported, allVMMs, "all but report: QEMU"},
+		{"domain.devices.disks[].changedBlockTracking", Refused, "", "incremental backups are not supported: leave it out"},
+
+		{"domain.devices.interfaces[].name", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].model", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].masquerade", Supported, onlyQEMU, "by QEMU's user-mode network: only the listed ports are reached at the pod"},
+		{"domain.devices.interfaces[].bridge", Supported, onlyQEMU, "as masquerade: the guest's address is not the pod's yet"},
+		{"domain.devices.interfaces[].sriov", Refused, "", "SR-IOV is not supported yet: use masquerade"},
+		{"domain.devices.interfaces[].passtBinding", Refused, "", "passt is not supported yet: use masquerade"},
+		{"domain.devices.interfaces[].binding", Refused, "", "network binding plug-ins are not supported: use masquerade"},
+		{"domain.devices.interfaces[].slirp", Refused, "", "slirp is not supported, as in KubeVirt since 1.3: use masquerade"},
+		{"domain.devices.interfaces[].macvtap", Refused, "", "macvtap is not supported, as in KubeVirt since 1.3: use masquerade"},
+		{"domain.devices.interfaces[].passt", Refused, "", "passt is not supported, as in KubeVirt since 1.3: use masquerade"},
+		{"domain.devices.interfaces[].ports[].name", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].ports[].protocol", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].ports[].port", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].portRanges[].protocol", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].portRanges[].start", Supported, onlyQEMU, "64 ports in all at most"},
+		{"domain.devices.interfaces[].portRanges[].end", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].macAddress", Supported, onlyQEMU, "made from the VM's UUID and the interface's name if unset"},
+		{"domain.devices.interfaces[].bootOrder", Supported, onlyQEMU, ""},
+		{"domain.devices.interfaces[].pciAddress", Refused, "", pciAddress},
+		{"domain.devices.interfaces[].dhcpOptions", Refused, "", "DHCP options can't be set yet: leave it out and configure the guest by cloud-init"},
+		{"domain.devices.interfaces[].tag", Refused, "", tag},
+		{"domain.devices.interfaces[].acpiIndex", Refused, "", "ACPI indexes of interfaces are not supported: leave it out and match the interface by macAddress in the guest"},
+		{"domain.devices.interfaces[].state", Supported, onlyQEMU, "up"},
+		{"domain.devices.interfaces[].state=down", Refused, "", "links can't be set down yet: leave it out"},
+		{"domain.devices.interfaces[].state=absent", Refused, "", "interfaces of a running VM can't be removed yet: remove the interface and restart the VM"},
+
+		{"domain.devices.filesystems", Refused, "", "shared file systems are not supported yet: use a disk of the volume"},
+		{"domain.devices.gpus", Refused, "", hostDevice},
+		{"domain.devices.hostDevices", Refused, "", hostDevice},
+		{"domain.devices.inputs[].name", Supported, onlyQEMU, ""},
+		{"domain.devices.inputs[].type", Supported, onlyQEMU, ""},
+		{"domain.devices.inputs[].bus", Supported, onlyQEMU, ""},
+		{"domain.devices.watchdog.name", Supported, onlyQEMU, ""},
+		{"domain.devices.watchdog.i6300esb.action", Supported, onlyQEMU, ""},
+		{"domain.devices.watchdog.diag288", Refused, "", "s390x is not supported: use i6300esb"},
+		{"domain.devices.rng", Supported, allVMMs, "cloud-hypervisor: always there"},
+		{"domain.devices.tpm", Refused, "", "VMs have no TPM yet: leave it out"},
+		{"domain.devices.video.type", Supported, onlyQEMU, "virtio, vga, bochs, cirrus or ramfb"},
+		{"domain.devices.sound", Refused, "", "sound is not supported yet: leave it out"},
+		{"domain.devices.panicDevices", Refused, "", "panic devices are not supported yet: leave it out"},
+		{"domain.devices.clientPassthrough", Refused, "", "USB redirection is not supported yet: leave it out"},
+		{"domain.devices.downwardMetrics", Refused, "", "metrics of the node are not shown to guests: leave it out"},
+		{"domain.devices.autoattachPodInterface", Supported, allVMMs, ""},
+		{"domain.devices.autoattachGraphicsDevice", Supported, allVMMs, "a graphics device: QEMU"},
+		{"domain.devices.autoattachSerialConsole", Supported, allVMMs, ""},
+		{"domain.devices.logSerialConsole", Supported, allVMMs, "the log is that of the container compute"},
+		{"domain.devices.autoattachMemBalloon", Supported, allVMMs, ""},
+		{"domain.devices.autoattachInputDevice", Supported, onlyQEMU, ""},
+		{"domain.devices.autoattachVSOCK", Refused, "", "vsock is not supported yet: leave it out"},
+		{"domain.devices.blockMultiQueue", Refused, "", queues},
+		{"domain.devices.networkInterfaceMultiqueue", Refused, "", queues},
+		{"domain.devices.useVirtioTransitional", Refused, "", "virtio devices are modern ones: leave it out, and use the bus sata and the model e1000e for guests that don't know them"},
+		{"domain.devices.disableHotplug", Supported, allVMMs, "always so: nothing can be attached to a running VM yet"},
+		{"domain.ioThreadsPolicy", Refused, "", threads},
+		{"domain.ioThreads", Refused, "", threads},
+	}
+}
+
+func volumeFields() []Field {
+	const hotplug = "volumes of a running VM can't be attached or detached yet: leave it out"
+	fields := []Field{
+		{"volumes[].name", Supported, allVMMs, ""},
+		{"volumes[].containerDisk.image", Supported, allVMMs, ""},
+		{"volumes[].containerDisk.imagePullSecret", Supported, allVMMs, ""},
+		{"volumes[].containerDisk.path", Supported, allVMMs, ""},
+		{"volumes[].containerDisk.imagePullPolicy", Supported, allVMMs, ""},
+		{"volumes[].persistentVolumeClaim.claimName", Supported, allVMMs, ""},
+		{"volumes[].persistentVolumeClaim.readOnly", Supported, allVMMs, ""},
+		{"volumes[].persistentVolumeClaim.hotpluggable", Refused, "", hotplug},
+		{"volumes[].dataVolume.name", Supported, allVMMs, "a claim of this name that no DataVolume made is taken as it is"},
+		{"volumes[].dataVolume.hotpluggable", Refused, "", hotplug},
+		{"volumes[].ephemeral.persistentVolumeClaim", Supported, allVMMs, ""},
+		{"volumes[].emptyDisk.capacity", Supported, allVMMs, ""},
+		{"volumes[].hostDisk", Refused, "", "files of the node are not supported: use a local persistentVolumeClaim"},
+	}
+	for _, kind := range []string{"cloudInitNoCloud", "cloudInitConfigDrive"} {
+		for _, name := range []string{"secretRef", "userDataBase64", "userData", "networkDataSecretRef", "networkDataBase64", "networkData"} {
+			fields = append(fields, Field{"volumes[]." + kind + "." + name, Supported, allVMMs, ""})
+		}
+	}
+	return append(fields,
+		Field{"volumes[].sysprep", Refused, "", "sysprep is not supported yet: use a configMap or secret volume with the volumeLabel unattendCD"},
+		Field{"volumes[].configMap.name", Supported, allVMMs, ""},
+		Field{"volumes[].configMap.optional", Supported, allVMMs, ""},
+		Field{"volumes[].configMap.volumeLabel", Supported, allVMMs, ""},
+		Field{"volumes[].secret.secretName", Supported, allVMMs, ""},
+		Field{"volumes[].secret.optional", Supported, allVMMs, ""},
+		Field{"volumes[].secret.volumeLabel", Supported, allVMMs, ""},
+		Field{"volumes[].downwardAPI.fields", Supported, allVMMs, ""},
+		Field{"volumes[].downwardAPI.volumeLabel", Supported, allVMMs, ""},
+		Field{"volumes[].serviceAccount.serviceAccountName", Supported, allVMMs, ""},
+		Field{"volumes[].downwardMetrics", Refused, "", "metrics of the node are not shown to guests: leave it out"},
+		Field{"volumes[].memoryDump", Refused, "", "memory dumps are not supported: leave it out"},
+		Field{"volumes[].containerPath", Refused, "", "directories of the pod are not shared with guests: use a configMap, secret or serviceAccount volume"},
+	)
+}
+
+func networkFields() []Field {
+	return []Field{
+		{"networks[].name", Supported, onlyQEMU, ""},
+		{"networks[].pod.vmNetworkCIDR", Supported, onlyQEMU, ""},
+		{"networks[].pod.vmIPv6NetworkCIDR", Ignored, "", "the network between guest and pod is IPv4 alone"},
+		{"networks[].multus", Refused, "", "further networks are not supported yet: use pod"},
+		{"networks[].resourceClaim", Refused, "", "network devices of resource claims are not supported: use pod"},
+	}
+}

@@ -1,0 +1,163 @@
+package validation
+
+import (
+	"fmt"
+	"slices"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// machineTable is the table of all fields of a VirtualMachine's spec.
+func machineTable() []Field {
+	table := MachineFields()
+	for _, f := range InstanceFields() {
+		f.Path = "template.spec." + f.Path
+		table = append(table, f)
+	}
+	return table
+}
+
+func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []string) {
+	at := field.NewPath("spec")
+	faults, warnings := unsupported(vm.Spec, at, machineTable())
+	//lint:ignore SA1019 manifests still have the old field
+	if vm.Spec.Running != nil {
+		warnings = append(warnings, "spec.running is deprecated: use spec.runStrategy, Always in place of true and Halted in place of false")
+	}
+	faults = append(faults, runStrategy(vm.Spec.RunStrategy, at.Child("runStrategy"))...)
+	if vm.Spec.Template == nil {
+		return append(faults, field.Required(at.Child("template"), "what the VM is has to be set")), warnings
+	}
+	faults = append(faults, r.dataVolumes(vm, at.Child("dataVolumeTemplates"))...)
+	faults = append(faults, templateMetadata(&vm.Spec.Template.ObjectMeta, at.Child("template", "metadata"))...)
+	notes := at.Child("template", "metadata", "annotations")
+	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, notes)
+	faults, warnings = append(faults, annotationFaults...), append(warnings, annotationWarnings...)
+
+	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: vm.Spec.Template.ObjectMeta, Spec: vm.Spec.Template.Spec}
+	vmi.Name, vmi.Namespace = vm.Name, vm.Namespace
+	below := at.Child("template", "spec")
+	own := r.spec(vmi, below)
+	// A VM that can't start yet can be kept: tools make it, and set its size later.
+	size := below.Child("domain", "memory", "guest").String()
+	sized := slices.DeleteFunc(slices.Clone(own), func(f *field.Error) bool {
+		return f.Type == field.ErrorTypeRequired && f.Field == size
+	})
+	faults = append(faults, sized...)
+	switch {
+	case len(sized) == len(own) && len(faults) == 0:
+		faults = r.plan(vmi, below, notes)
+	case len(sized) < len(own) && vm.Spec.Instancetype == nil:
+		warnings = append(warnings, size+" is not set, nor is resources.requests.memory: the VM can't be started before one of them is")
+	}
+	return faults, warnings
+}
+
+func runStrategy(strategy *kubevirtv1.RunStrategy, at *field.Path) field.ErrorList {
+	if strategy == nil {
+		return nil
+	}
+	switch *strategy {
+	case kubevirtv1.RunStrategyHibernate, kubevirtv1.RunStrategyWaitAsReceiver:
+		return nil // refused by the table
+	}
+	known := []kubevirtv1.RunStrategy{
+		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
+		kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyOnce,
+	}
+	return oneOf(*strategy, known, at)
+}
+
+// dataVolumes wants each template complete, and used by a volume: one that is not would be
+// filled and never read.
+func (r Request) dataVolumes(vm *kubevirtv1.VirtualMachine, at *field.Path) (faults field.ErrorList) {
+	if len(vm.Spec.DataVolumeTemplates) == 0 {
+		return nil
+	}
+	if !r.HasCDI {
+		return field.ErrorList{field.Forbidden(at, "imports without CDI are not supported yet: install CDI, or make the claim beforehand and use it as a persistentVolumeClaim volume")}
+	}
+	seen := make(map[string]bool)
+	for i, t := range vm.Spec.DataVolumeTemplates {
+		name, spec := at.Index(i).Child("metadata", "name"), at.Index(i).Child("spec")
+		switch {
+		case t.Name == "":
+			faults = append(faults, field.Required(name, "the DataVolume needs a name"))
+		case seen[t.Name]:
+			faults = append(faults, field.Duplicate(name, t.Name))
+		default:
+			faults = append(faults, subdomainName(t.Name, name)...)
+			if !usesClaim(vm.Spec.Template.Spec.Volumes, t.Name) {
+				faults = append(faults, field.Invalid(name, t.Name, "no volume uses the DataVolume: add a dataVolume volume of this name to spec.template.spec.volumes"))
+			}
+		}
+		seen[t.Name] = true
+		if (t.Spec.PVC == nil) == (t.Spec.Storage == nil) {
+			faults = append(faults, field.Invalid(spec, "", "exactly one of storage and pvc has to be set"))
+		}
+		if (t.Spec.Source == nil) == (t.Spec.SourceRef == nil) && !storageHasSource(t.Spec) {
+			faults = append(faults, field.Invalid(spec, "", "exactly one of source and sourceRef has to be set"))
+		}
+	}
+	return faults
+}
+
+// storageHasSource says whether the storage fills the claim, in place of CDI.
+func storageHasSource(d kubevirtv1.DataVolumeSpec) bool {
+	if d.Source != nil || d.SourceRef != nil {
+		return false
+	}
+	return d.PVC != nil && (d.PVC.DataSource != nil || d.PVC.DataSourceRef != nil) ||
+		d.Storage != nil && (d.Storage.DataSource != nil || d.Storage.DataSourceRef != nil)
+}
+
+func usesClaim(volumes []kubevirtv1.Volume, name string) bool {
+	return slices.ContainsFunc(volumes, func(v kubevirtv1.Volume) bool {
+		return v.DataVolume != nil && v.DataVolume.Name == name ||
+			v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name
+	})
+}
+
+// templateMetadata is free-form in the definition, and an instance is not.
+func templateMetadata(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	return append(metav1validation.ValidateLabels(meta.Labels, at.Child("labels")),
+		apivalidation.ValidateAnnotations(meta.Annotations, at.Child("annotations"))...)
+}
+
+// oneOf wants one of the known values; the empty one is a default's.
+func oneOf[T ~string](value T, known []T, at *field.Path) field.ErrorList {
+	if value == "" || slices.Contains(known, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, short(value), known)}
+}
+
+func subdomainName(name string, at *field.Path) (faults field.ErrorList) {
+	for _, fault := range validation.IsDNS1123Subdomain(name) {
+		faults = append(faults, field.Invalid(at, short(name), fault))
+	}
+	return faults
+}
+
+// required is subdomainName of an object's name that has to be set.
+func required(name, what string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, fmt.Sprintf("the name of the %s has to be set", what))}
+	}
+	return subdomainName(name, at)
+}
+
+// short is a value as messages quote it.
+func short[T ~string](value T) T {
+	const most = 80
+	if len(value) > most {
+		return value[:most] + "…"
+	}
+	return value
+}

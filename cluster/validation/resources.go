@@ -1,0 +1,114 @@
+package validation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// minMemoryRequest is the least memory that a pod may request: 1M.
+const minMemoryRequest = 1_000_000
+
+func processor(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (faults field.ErrorList) {
+	cpu, at := s.Domain.CPU, domain.Child("cpu")
+	if cpu == nil {
+		return nil
+	}
+	vcpus := int64(1)
+	for _, n := range []int32{cpu.Sockets, cpu.Cores, cpu.Threads} {
+		vcpus = min(vcpus*int64(max(n, 1)), 1<<31)
+	}
+	if vcpus > spec.MaxVCPUs {
+		faults = append(faults, field.Invalid(at, fmt.Sprintf("%d sockets × %d cores × %d threads", cpu.Sockets, cpu.Cores, cpu.Threads), fmt.Sprintf("a VM has at most %d vCPUs", spec.MaxVCPUs)))
+	}
+	faults = append(faults, labelPart(cpu.Model, at.Child("model"))...)
+	seen := make(map[string]bool)
+	for i, f := range cpu.Features {
+		name := at.Child("features").Index(i).Child("name")
+		switch {
+		case f.Name == "":
+			faults = append(faults, field.Required(name, "want a CPU feature such as vmx"))
+		case seen[f.Name]:
+			faults = append(faults, field.Duplicate(name, short(f.Name)))
+		default:
+			faults = append(faults, labelPart(f.Name, name)...)
+		}
+		seen[f.Name] = true
+	}
+	return faults
+}
+
+// labelPart wants what nodes' labels can name: models, features and machine types are
+// found by them.
+func labelPart(name string, at *field.Path) field.ErrorList {
+	if name == "" || len(validation.IsQualifiedName(name)) == 0 && !strings.Contains(name, "/") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, short(name), "want at most 63 letters, digits, '-', '_' and '.', with a letter or digit first and last")}
+}
+
+// memory wants the guest's to be known, and to fit the pod's limit.
+func memory(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) field.ErrorList {
+	at := domain.Child("memory", "guest")
+	limit, limited := s.Domain.Resources.Limits[corev1.ResourceMemory]
+	_, requested := s.Domain.Resources.Requests[corev1.ResourceMemory]
+	m := s.Domain.Memory
+	switch {
+	case m == nil || m.Guest == nil:
+		if limited || requested || m != nil && m.Hugepages != nil {
+			return nil
+		}
+		return field.ErrorList{field.Required(at, "the guest's memory has to be set, here or by resources.requests.memory")}
+	case m.Guest.CmpInt64(spec.MinMemory) < 0:
+		return field.ErrorList{field.Invalid(at, m.Guest.String(), "want at least 1Mi")}
+	case m.Guest.CmpInt64(spec.MaxMemory) > 0:
+		return field.ErrorList{field.Invalid(at, m.Guest.String(), "want at most 64Ti")}
+	case limited && m.Guest.Cmp(limit) > 0:
+		return field.ErrorList{field.Invalid(at, m.Guest.String(), "the guest has more memory than resources.limits.memory, "+limit.String()+": raise the limit or leave it out")}
+	}
+	return nil
+}
+
+func resources(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+	r := s.Domain.Resources
+	for _, list := range []struct {
+		name string
+		of   corev1.ResourceList
+	}{{"requests", r.Requests}, {"limits", r.Limits}} {
+		for _, name := range slices.Sorted(maps.Keys(list.of)) {
+			faults = append(faults, quantity(name, list.of[name], at.Child(list.name).Key(string(name)))...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		if limit, limited := r.Limits[name]; limited && request.Cmp(limit) > 0 {
+			faults = append(faults, field.Invalid(at.Child("requests").Key(string(name)), request.String(), "the request is more than the limit, "+limit.String()))
+		}
+	}
+	if request, set := r.Requests[corev1.ResourceMemory]; set && request.CmpInt64(minMemoryRequest) < 0 {
+		faults = append(faults, field.Invalid(at.Child("requests").Key("memory"), request.String(), "want at least 1M: memory is in bytes, so did you forget the unit, as in 1Gi?"))
+	}
+	return faults
+}
+
+func quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) (faults field.ErrorList) {
+	for _, fault := range validation.IsQualifiedName(string(name)) {
+		faults = append(faults, field.Invalid(at, short(name), fault))
+	}
+	if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+		faults = append(faults, field.Forbidden(at, "huge pages are not supported yet: leave it out"))
+	}
+	if q.Sign() < 0 {
+		faults = append(faults, field.Invalid(at, q.String(), "want 0 or more"))
+	}
+	return faults
+}
