@@ -1,0 +1,180 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// aliveEvery and alivePatience have a dead agent found within their sum. An agent
+	// ends connections that ask more often than it likes.
+	aliveEvery    = 10 * time.Second
+	alivePatience = 5 * time.Second
+	// headerPatience is how long an agent may take to accept a stream, with connecting.
+	headerPatience = 20 * time.Second
+	// firstRetry and lastRetry are how long it takes until the next try of a stream, at
+	// first and at most; each is varied by half, so that agents that were lost together
+	// don't come back together.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 10 * time.Second
+	// window and buffer are bytes per connection. gRPC would adapt the window to what comes,
+	// which a hostile agent decides.
+	window = 64 << 10
+	buffer = 4 << 10
+	// messageRate and messageBurst are how many messages a second are read of one agent, and
+	// at once. More wait at the agent's, which sends the newest state alone.
+	messageRate  = 20
+	messageBurst = 2 * maxVMs
+	// maxHeaders bounds headers and trailers, in bytes.
+	maxHeaders = 16 << 10
+	// maxWords bounds what is quoted of an agent's error, in bytes.
+	maxWords = 512
+)
+
+// dial makes the client of a node's agent, unless there is one; a.mu is held. It connects
+// when it is used.
+func (a *Agents) dial(n *node) error {
+	if n.conn != nil {
+		return nil
+	}
+	config := a.tls.Clone()
+	config.ServerName = n.name + contract.AgentNameSuffix
+	retry := backoff.DefaultConfig
+	retry.BaseDelay, retry.MaxDelay = firstRetry, lastRetry
+	conn, err := grpc.NewClient("passthrough:///"+n.endpoint.Address,
+		grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: headerPatience}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveEvery, Timeout: alivePatience}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
+		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+	)
+	n.conn = conn
+	return err
+}
+
+// stream listens to one agent.
+type stream struct {
+	agents *Agents
+	node   *node
+	client nodev1.NodeServiceClient
+	log    *slog.Logger
+}
+
+// run listens until ctx ends, again after each failure.
+func (s *stream) run(ctx context.Context) {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		complete, err := s.listen(ctx)
+		if ctx.Err() != nil {
+			return // others have noted that
+		}
+		s.agents.lost(ctx, s.node)
+		if complete {
+			wait = firstRetry
+		}
+		varied := wait/2 + rand.N(wait)
+		s.log.Warn("the agent is not heard: connecting again", "error", clipped{err}, "in", varied)
+		select {
+		case <-time.After(varied):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen reports whether the agent has said all, and why that ended.
+func (s *stream) listen(ctx context.Context) (complete bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(headerPatience, func() { cancel(fmt.Errorf("no answer for %v", headerPatience)) })
+	defer late.Stop()
+	watch, err := s.client.WatchVMs(ctx, &nodev1.WatchVMsRequest{})
+	if err == nil {
+		_, err = watch.Header()
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return false, err
+	}
+	late.Stop()
+	now, pace := newSaid(), rate.NewLimiter(messageRate, messageBurst)
+	for {
+		if err := pace.Wait(ctx); err != nil {
+			return now.complete, err
+		}
+		m, err := watch.Recv()
+		if err != nil {
+			return now.complete, err
+		}
+		if err := s.agents.hear(ctx, s.node, now, m); err != nil {
+			return now.complete, err
+		}
+	}
+}
+
+// hear takes in what an agent says. What it says at first counts when it has said all.
+func (a *Agents) hear(ctx context.Context, n *node, now *said, m *nodev1.WatchVMsResponse) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // another stream may be heard by now
+	}
+	uid, err := now.take(m)
+	switch {
+	case err != nil || !now.complete:
+		return err
+	case !n.heard:
+		n.heard, n.said = true, now
+		a.changes.add(n.pods)
+	default:
+		if pod, bound := n.pods[uid]; bound {
+			a.changes.add(map[types.UID]PodKey{uid: pod})
+		}
+	}
+	return nil
+}
+
+// lost notes that a stream has ended, unless it was ended here.
+func (a *Agents) lost(ctx context.Context, n *node) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() == nil {
+		a.lose(n)
+	}
+}
+
+// clipped is an agent's error with a bounded part of its words. It keeps the gRPC status's
+// code.
+type clipped struct{ err error }
+
+func (c clipped) Error() string {
+	text := c.err.Error()
+	return text[:min(len(text), maxWords)]
+}
+
+// GRPCStatus is what status.Code looks for.
+func (c clipped) GRPCStatus() *status.Status {
+	s, is := status.FromError(c.err)
+	if !is && errors.Is(c.err, context.DeadlineExceeded) {
+		s = status.FromContextError(c.err)
+	}
+	return status.New(s.Code(), c.Error())
+}
