@@ -1,0 +1,268 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// take carries out a step, and has what is observed follow it.
+func (t *round) take(ctx context.Context, s step) error {
+	log.FromContext(ctx).V(1).Info("taking a step", "step", string(s.do))
+	switch s.do {
+	case protect:
+		return t.protect(ctx)
+	case create:
+		return t.create(ctx)
+	case confirm:
+		t.confirm(ctx, s.pod)
+		return nil
+	case write:
+		return t.write(ctx, s)
+	case remove:
+		return t.remove(ctx, s.pod)
+	case destroy:
+		return t.remove(ctx, s.pod, client.GracePeriodSeconds(0))
+	case kill:
+		t.kill(ctx, s.pod)
+		return nil
+	case release:
+		return t.release(ctx, s.pod)
+	case finalize:
+		return t.finalize(ctx)
+	case label:
+		return t.label(ctx)
+	case relabel:
+		return t.relabel(ctx, s.pod)
+	}
+	return fmt.Errorf("there is no step %q", s.do)
+}
+
+func (t *round) record(e event) {
+	t.Events.Eventf(t.o.instance, nil, e.kind, e.reason, e.reason, "%s", sentence(e.message))
+}
+
+// change patches the instance's metadata, if nobody has changed the instance meanwhile.
+func (t *round) change(ctx context.Context, change func(*kubevirtv1.VirtualMachineInstance)) error {
+	changed := t.o.instance.DeepCopy()
+	change(changed)
+	patch := client.MergeFromWithOptions(t.o.instance, client.MergeFromWithOptimisticLock{})
+	if err := t.Client.Patch(ctx, changed, patch); err != nil {
+		return err
+	}
+	t.o.instance = changed
+	return nil
+}
+
+func (t *round) protect(ctx context.Context) error {
+	return t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
+		vmi.Finalizers = append(vmi.Finalizers, contract.FinalizerInstance)
+	})
+}
+
+func (t *round) finalize(ctx context.Context) error {
+	vmi := t.o.instance
+	err := t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
+		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == contract.FinalizerInstance })
+	})
+	switch {
+	case apierrors.IsNotFound(err): // another round did it
+		t.o.instance = nil
+		return nil
+	case err == nil:
+		t.Events.Eventf(vmi, nil, corev1.EventTypeNormal, eventGone, eventGone, "the VM has ended, and its pod was let go")
+	}
+	return err
+}
+
+// label looks at the API server first: a cache that lacks the last round's label would cost
+// a write that is refused.
+func (t *round) label(ctx context.Context) error {
+	vmi := t.o.instance
+	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
+	if err != nil {
+		return err
+	}
+	if now != nil && now.UID == vmi.UID && now.Labels[contract.LabelNodeName] == vmi.Status.NodeName {
+		t.o.instance = now
+		return nil
+	}
+	return t.change(ctx, func(vmi *kubevirtv1.VirtualMachineInstance) {
+		vmi.Labels = orEmpty(vmi.Labels)
+		vmi.Labels[contract.LabelNodeName] = vmi.Status.NodeName
+	})
+}
+
+func (t *round) write(ctx context.Context, s step) error {
+	changed := t.o.instance.DeepCopy()
+	changed.Status = *s.status
+	if err := t.Client.Status().Update(ctx, changed); err != nil {
+		return err
+	}
+	t.o.instance = changed
+	for _, e := range s.events {
+		t.record(e)
+	}
+	return nil
+}
+
+// create makes the instance's pod. What speaks against it becomes the round's fault, which
+// the next step writes down.
+func (t *round) create(ctx context.Context) error {
+	vmi := t.o.instance
+	made, err := t.Pod(vmi.DeepCopy(), t.o.claims)
+	if err != nil {
+		t.o.fault, t.again = &fault{reasonFailedCreate, err.Error()}, refusedAgain
+		return nil
+	}
+	setLabels(made, sharedLabels(vmi))
+	if found, err := t.findOthers(ctx, made); err != nil || found {
+		return err
+	}
+	switch err := t.Client.Create(ctx, made); {
+	case apierrors.IsAlreadyExists(err):
+		return t.adopt(ctx)
+	case err != nil:
+		t.failures = append(t.failures, err)
+		t.o.fault = &fault{reasonFailedCreate, refusal(err, vmi.Namespace)}
+		return nil
+	}
+	t.o.pod = &pod{Pod: made, node: node{exists: true}}
+	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name})
+	return t.checkOwner(ctx)
+}
+
+// findOthers asks the API server, as the cache may not have them, for the pods of earlier
+// instances of this name that have not ended.
+func (t *round) findOthers(ctx context.Context, made *corev1.Pod) (bool, error) {
+	var pods corev1.PodList
+	if err := t.Live.List(ctx, &pods, client.InNamespace(made.Namespace), client.MatchingLabels{
+		contract.LabelApp: contract.LabelAppLauncher, contract.LabelInstanceID: made.Labels[contract.LabelInstanceID],
+	}); err != nil {
+		return false, fmt.Errorf("looking for pods of earlier instances: %w", err)
+	}
+	known := len(t.o.others)
+	for i := range pods.Items {
+		p := &pod{Pod: &pods.Items[i]}
+		same := func(q *pod) bool { return q.UID == p.UID }
+		if instanceOf(p.Pod) != t.o.instance.Name || uidOf(p.Labels) == t.o.instance.UID || slices.ContainsFunc(t.o.others, same) {
+			continue
+		}
+		if err := t.look(ctx, p); err != nil {
+			return false, err
+		}
+		t.o.others = append(t.o.others, p)
+	}
+	return len(t.o.others) > known, nil
+}
+
+// adopt takes up a pod that another round has made.
+func (t *round) adopt(ctx context.Context) error {
+	found, err := t.ownPod(ctx, t.o.instance)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		t.again = refusedAgain
+		t.o.fault = &fault{reasonFailedCreate, "pod " + t.PodName(t.o.instance) + " is there and is not this instance's: delete it"}
+		return nil
+	}
+	t.o.pod = &pod{Pod: found}
+	return t.look(ctx, t.o.pod)
+}
+
+// checkOwner sees whether the instance went while its pod was made: nobody would look after
+// the pod.
+func (t *round) checkOwner(ctx context.Context) error {
+	vmi := t.o.instance
+	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
+	if err != nil || now != nil && now.UID == vmi.UID {
+		return err
+	}
+	t.o.instance, t.o.others, t.o.pod = nil, append(t.o.others, t.o.pod), nil
+	return nil
+}
+
+// remove deletes a pod, and reads it again: what the cache had may be older than the node
+// that it was bound to meanwhile.
+func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOption) error {
+	uid := p.UID
+	err := t.Client.Delete(ctx, p.DeepCopy(), append(options, client.Preconditions{UID: &uid})...)
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return err
+	}
+	if err == nil && t.o.instance != nil {
+		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
+	}
+	found, err := get(ctx, t.Live, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, new(corev1.Pod))
+	switch {
+	case err != nil:
+		return err
+	case found == nil || found.UID != uid:
+		p.gone = true
+		return nil
+	}
+	p.Pod = found
+	return t.look(ctx, p)
+}
+
+// changePod patches the pod's metadata, if nobody has changed the pod meanwhile.
+func (t *round) changePod(ctx context.Context, p *pod, change func(*corev1.Pod)) error {
+	changed := p.DeepCopy()
+	change(changed)
+	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) {
+		p.gone = true
+		return nil
+	}
+	if err == nil {
+		p.Pod = changed
+	}
+	return err
+}
+
+func (t *round) release(ctx context.Context, p *pod) error {
+	return t.changePod(ctx, p, func(p *corev1.Pod) {
+		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == contract.FinalizerPod })
+	})
+}
+
+func (t *round) relabel(ctx context.Context, p *pod) error {
+	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.instance)) })
+}
+
+// confirm asks the agent. Its promise is kept for this round alone: it gives it again.
+func (t *round) confirm(ctx context.Context, p *pod) {
+	err := t.Agents.ConfirmEnded(ctx, p.Spec.NodeName, p.UID)
+	if err == nil {
+		p.promised = true
+		return
+	}
+	p.asked = true
+	if status.Code(err) != codes.FailedPrecondition { // else one runs, and its end will be told
+		t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
+	}
+}
+
+func (t *round) kill(ctx context.Context, p *pod) {
+	p.killed = true
+	agent, err := t.Agents.Client(p.Spec.NodeName)
+	if err == nil {
+		_, err = agent.KillVM(ctx, &nodev1.KillVMRequest{Name: p.Namespace + "/" + p.Name})
+	}
+	if err != nil {
+		t.failures = append(t.failures, fmt.Errorf("killing the VM of pod %s: %w", p.Name, err))
+	}
+}

@@ -1,0 +1,259 @@
+package instance
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+// Types of conditions beside those of the API.
+const (
+	conditionPodScheduled = string(corev1.PodScheduled)
+	// ConditionNetworkLimited is True while the guest's network does less than KubeVirt's.
+	ConditionNetworkLimited = "NetworkLimited"
+)
+
+// Reasons of conditions; those that KubeVirt has in its spelling.
+const (
+	reasonFailedCreate     = "FailedCreate"
+	reasonClaimNotFound    = "FailedPvcNotFound"
+	reasonClaimFilling     = "DataVolumeNotReady"
+	reasonFailedStart      = "FailedStart"
+	reasonPodNotExists     = "PodNotExists"
+	reasonPodTerminating   = "PodTerminating"
+	reasonPodConditionMiss = "PodConditionMissing"
+	reasonGuestNotRunning  = "GuestNotRunning"
+	reasonNodeUnresponsive = "NodeUnresponsive"
+	reasonPausedByUser     = "PausedByUser"
+	reasonPausedIOError    = "PausedIOError"
+	reasonPaused           = "Paused"
+	reasonNotSupported     = "LiveMigrationNotSupported"
+	reasonUserNetwork      = "UserModeNetwork"
+	reasonEmulation        = "Emulation"
+	reasonAgentConnected   = "AgentConnected"
+	reasonAgentUnavailable = "AgentUnavailable"
+	reasonFailedMount      = "FailedMount"
+	reasonImagePull        = "ErrImagePull"
+	reasonImageBackOff     = "ImagePullBackOff"
+)
+
+// owned are the conditions that this package writes; all others stay as they are.
+var owned = []string{
+	kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionPaused,
+	kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionLiveMigratable,
+	kubevirtv1.ConditionSoftwareEmulation, conditionPodScheduled, ConditionNetworkLimited,
+}
+
+// find is a condition by its type; nil: there is none.
+func find(conditions []kubevirtv1.Condition, of string) *kubevirtv1.Condition {
+	for i := range conditions {
+		if conditions[i].Type == of {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// merge puts wanted in the place of those of known that are owned. One that says the same as
+// before keeps its times, and one of the same status the time of its transition.
+func merge(known, wanted []kubevirtv1.Condition, now metav1.Time) []kubevirtv1.Condition {
+	var all []kubevirtv1.Condition
+	for _, c := range known {
+		if !slices.Contains(owned, c.Type) || find(wanted, c.Type) != nil {
+			all = append(all, c)
+		}
+	}
+	for _, w := range wanted {
+		w.LastTransitionTime = now
+		old := find(all, w.Type)
+		if old == nil {
+			all = append(all, w)
+			continue
+		}
+		if old.Status == w.Status {
+			w.LastTransitionTime = old.LastTransitionTime
+		}
+		if w.LastProbeTime.IsZero() {
+			w.LastProbeTime = old.LastProbeTime
+		}
+		*old = w
+	}
+	return all
+}
+
+// conditions of an instance that comes to this phase. end is why it ended, or silent.
+func (o *observed) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Condition {
+	f := o.unsynchronized(phase, why)
+	all := []kubevirtv1.Condition{o.ready(phase, why, f), notMigratable()}
+	if f != nil {
+		all = append(all, condition(kubevirtv1.ConditionSynchronized, metav1.ConditionFalse, f.reason, f.message))
+	}
+	if o.pod != nil && !isFinal(phase) {
+		if c := podCondition(o.pod.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			all = append(all, condition(conditionPodScheduled, metav1.ConditionFalse, c.Reason, c.Message))
+		}
+	}
+	all = append(all, o.guestConditions(phase)...)
+	for i := range all {
+		all[i].ObservedGeneration = o.instance.Generation
+	}
+	return all
+}
+
+func condition(of string, status metav1.ConditionStatus, reason, message string) kubevirtv1.Condition {
+	return kubevirtv1.Condition{Type: of, Status: status, Reason: reason, Message: sentence(message)}
+}
+
+func notMigratable() kubevirtv1.Condition {
+	return condition(kubevirtv1.ConditionLiveMigratable, metav1.ConditionFalse, reasonNotSupported,
+		"vmlet does not migrate running VMs yet: shut the VM down and start it to have it on another node")
+}
+
+// ready follows the pod's readiness while the guest runs. Before that it says what keeps the
+// guest from running, nil if nothing is known to: it is the condition that VMs have, too.
+func (o *observed) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1.Condition {
+	no := func(reason, message string) kubevirtv1.Condition {
+		return condition(kubevirtv1.ConditionReady, metav1.ConditionFalse, reason, message)
+	}
+	switch {
+	case isFinal(phase):
+		return no(reasonGuestNotRunning, why.message)
+	case phase == kubevirtv1.PhaseUnknown:
+		return no(reasonNodeUnresponsive, why.message)
+	case o.pod == nil:
+		return no(reasonPodNotExists, "the VM has no pod yet"+because(f))
+	case o.pod.deleting():
+		return no(reasonPodTerminating, "the VM's pod is being deleted: the guest has its grace period to shut down")
+	case phase != kubevirtv1.PhaseRunning:
+		if f == nil {
+			f = o.unscheduled()
+		}
+		return no(reasonGuestNotRunning, "the guest has not started yet"+because(f))
+	case o.paused():
+		return no(reasonGuestNotRunning, "the guest is paused")
+	}
+	c := podCondition(o.pod.Pod, corev1.PodReady)
+	if c == nil {
+		return no(reasonPodConditionMiss, "the kubelet has not said whether the pod is ready")
+	}
+	return condition(kubevirtv1.ConditionReady, metav1.ConditionStatus(c.Status), c.Reason, c.Message)
+}
+
+func because(f *fault) string {
+	if f == nil {
+		return ""
+	}
+	return ": " + f.message
+}
+
+// unscheduled is why the scheduler finds no node; nil: it has found one, or has not looked.
+func (o *observed) unscheduled() *fault {
+	c := podCondition(o.pod.Pod, corev1.PodScheduled)
+	if c == nil || c.Status != corev1.ConditionFalse {
+		return nil
+	}
+	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message}
+}
+
+// paused: the agent says so, or has said so before it was lost.
+func (o *observed) paused() bool {
+	if o.pod.word.Heard && o.pod.word.VM != nil {
+		return o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_PAUSED
+	}
+	return find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
+}
+
+func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == of {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// unsynchronized is why the VM is not as it was asked for; nil: it is, or nothing is known
+// to be wrong.
+func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
+	switch {
+	case isFinal(phase):
+		if entered(&o.instance.Status, kubevirtv1.PhaseRunning) || phase == kubevirtv1.PhaseSucceeded {
+			return nil
+		}
+		return &fault{reasonFailedStart, why.message}
+	case o.pod == nil:
+		return o.waits()
+	}
+	if f := o.waitingFault(); f != nil {
+		return f
+	}
+	switch {
+	case phase == kubevirtv1.PhaseScheduling:
+		return o.pod.trouble
+	case phase == kubevirtv1.PhaseScheduled && !o.pod.word.Heard:
+		return &fault{reasonAgentUnavailable, "vmlet's agent on node " + o.pod.Spec.NodeName +
+			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
+	}
+	return nil
+}
+
+// guestConditions are what the agent says. While it is not heard, they stay as they are.
+func (o *observed) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Condition {
+	if isFinal(phase) || o.pod == nil {
+		return nil
+	}
+	vm := o.pod.word.VM
+	if !o.pod.word.Heard || vm == nil || phase != kubevirtv1.PhaseRunning {
+		return o.kept()
+	}
+	var all []kubevirtv1.Condition
+	if vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED {
+		reason, message := pauseReason(vm)
+		all = append(all, condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, message))
+	}
+	if vm.GetStatus().GetGuest().GetAgentConnected() {
+		all = append(all, condition(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, reasonAgentConnected, ""))
+	}
+	if vm.GetStatus().GetHypervisor() == "emulation" {
+		all = append(all, condition(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, reasonEmulation,
+			"the VM is emulated, which is slow: "+vm.GetStatus().GetHypervisorReason()))
+	}
+	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
+		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork,
+			"the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone"))
+	}
+	return all
+}
+
+func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
+
+// kept are the conditions of the guest's as they were last known.
+func (o *observed) kept() []kubevirtv1.Condition {
+	var all []kubevirtv1.Condition
+	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {
+		if c := find(o.instance.Status.Conditions, of); c != nil {
+			all = append(all, *c)
+		}
+	}
+	return all
+}
+
+// pauseReason is why a VM is paused, as KubeVirt spells it, and in words.
+func pauseReason(vm *nodev1.VirtualMachine) (reason, message string) {
+	s := vm.GetStatus()
+	switch s.GetPauseReason() {
+	case nodev1.PauseReason_PAUSE_REASON_IO_ERROR:
+		if disk := s.GetPauseDisk(); disk != "" {
+			return reasonPausedIOError, "disk " + disk + " could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
+		}
+		return reasonPausedIOError, "a disk could not be read or written: mend its volume, or make room in it, and the guest goes on within two minutes"
+	case nodev1.PauseReason_PAUSE_REASON_IMAGE_DAMAGED, nodev1.PauseReason_PAUSE_REASON_OTHER:
+		return reasonPaused, s.GetMessage()
+	}
+	return reasonPausedByUser, "the guest was paused, or started paused: it goes on when it is resumed"
+}

@@ -1,0 +1,231 @@
+package instance
+
+import (
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// verb is what a step does.
+type verb string
+
+const (
+	nothing verb = ""
+	// protect puts the instance's finalizer on it, which admission has done if it is there.
+	protect verb = "protect"
+	// create makes the instance's pod.
+	create verb = "create"
+	// confirm asks the agent to promise that the pod's VM has ended.
+	confirm verb = "confirm"
+	// write writes the instance's status.
+	write verb = "write"
+	// remove deletes a pod with its own grace period, destroy with none.
+	remove  verb = "delete"
+	destroy verb = "destroy"
+	// kill ends the guest of a pod that is being deleted, through the agent.
+	kill verb = "kill"
+	// release takes vmlet's finalizer from a pod, finalize from the instance.
+	release  verb = "release"
+	finalize verb = "finalize"
+	// label says on the instance where it runs; relabel gives the pod the instance's labels.
+	label   verb = "label"
+	relabel verb = "relabel"
+)
+
+// step is the next thing to do. It changes one object at most.
+type step struct {
+	do  verb
+	pod *pod // of confirm, remove, destroy, kill, release, relabel
+	// status and events are of write.
+	status *kubevirtv1.VirtualMachineInstanceStatus
+	events []event
+	// wake is when to look again though nothing has changed, if there is nothing to do;
+	// 0: never.
+	wake time.Duration
+}
+
+// decide returns the next step. It is a function of its argument alone: it can be asked
+// again after each step, after a crash and by two controllers at once, as each step is
+// allowed by what is observed and not by what was done before.
+//
+// What keeps a VM from running twice: a pod is made only for an instance whose status knows
+// of none; a pod keeps its finalizer until its VM has ended and the instance's status says
+// so, for good; and the instance keeps its own until then.
+func decide(o *observed) step {
+	rules := []func(*observed) step{endOthers}
+	if o.instance != nil {
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, killGuest, releasePod, finalizeInstance, labelInstance, relabelPod)
+	}
+	for _, rule := range rules {
+		if s := rule(o); s.do != nothing {
+			return s
+		}
+	}
+	return step{wake: o.wake()}
+}
+
+// endOthers ends the pods of earlier instances, which nobody else looks after.
+func endOthers(o *observed) step {
+	for _, p := range o.others {
+		switch {
+		case p.gone:
+		case p.stranded():
+			return step{do: destroy, pod: p}
+		case !p.deleting():
+			return step{do: remove, pod: p}
+		case p.askable():
+			return step{do: confirm, pod: p}
+		case p.ended() && p.held():
+			return step{do: release, pod: p}
+		}
+	}
+	return step{}
+}
+
+func protectInstance(o *observed) step {
+	if o.deleting() || o.final() || slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
+		return step{}
+	}
+	return step{do: protect}
+}
+
+func createPod(o *observed) step {
+	_, _, had := active(&o.instance.Status)
+	if o.pod != nil || had || o.deleting() || !o.fresh() || o.waits() != nil {
+		return step{}
+	}
+	return step{do: create}
+}
+
+func confirmEnd(o *observed) step {
+	if o.pod == nil || o.final() && !o.pod.held() || !o.pod.askable() && !o.pod.overUnheard(o.now) {
+		return step{}
+	}
+	return step{do: confirm, pod: o.pod}
+}
+
+// askable: the kubelet ought to say that the pod has ended and does not, and the agent may.
+func (p *pod) askable() bool {
+	return p.bound() && !p.ended() && !p.asked && p.word.Heard &&
+		(p.gone || p.deleting() || p.terminal()) && (p.word.VM == nil || stopped(p.word.VM))
+}
+
+// overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
+func (p *pod) overUnheard(now time.Time) bool {
+	return p.bound() && !p.ended() && !p.asked && p.word.Heard && stopped(p.word.VM) && !p.silence(now).IsZero()
+}
+
+// endPod deletes the pod of an instance that is being deleted, one that failed before it was
+// bound to a node, one that another controller made when the instance had ended, and by force
+// one whose node is lost.
+func endPod(o *observed) step {
+	p := o.pod
+	switch {
+	case p == nil || p.gone:
+	case p.stranded():
+		return step{do: destroy, pod: p}
+	case !p.deleting() && (o.deleting() || !p.bound() && p.terminal() || o.final() && !p.ended()):
+		return step{do: remove, pod: p}
+	}
+	return step{}
+}
+
+// stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
+func (p *pod) stranded() bool {
+	forced := p.deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
+	return p.bound() && p.node.lost() && !forced
+}
+
+func writeStatus(o *observed) step {
+	s := o.status()
+	if apiequality.Semantic.DeepEqual(*s, o.instance.Status) {
+		return step{}
+	}
+	return step{do: write, status: s, events: news(&o.instance.Status, s)}
+}
+
+// killGuest ends a guest whose grace period was set to 0 after its pod was made. Where it
+// was 0 before, the shim ends the guest itself.
+func killGuest(o *observed) step {
+	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
+	if p == nil || !p.deleting() || p.ended() || p.killed || grace == nil || *grace != 0 {
+		return step{}
+	}
+	own := p.word.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
+	if !p.word.Heard || !started(p.word.VM) || own != nil && own.AsDuration() == 0 {
+		return step{}
+	}
+	return step{do: kill, pod: p}
+}
+
+// releasePod lets the pod go once the instance is known to have ended: it never gets another.
+func releasePod(o *observed) step {
+	if o.pod == nil || !o.pod.held() || !o.pod.ended() || !o.final() {
+		return step{}
+	}
+	return step{do: release, pod: o.pod}
+}
+
+func finalizeInstance(o *observed) step {
+	if !o.deleting() || !o.final() || !slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
+		return step{}
+	}
+	if o.pod != nil && o.pod.held() {
+		return step{}
+	}
+	return step{do: finalize}
+}
+
+// labelInstance comes after Running is written, so that it delays nothing.
+func labelInstance(o *observed) step {
+	name := o.instance.Status.NodeName
+	if o.deleting() || o.recorded() != kubevirtv1.PhaseRunning || name == "" || o.instance.Labels[contract.LabelNodeName] == name {
+		return step{}
+	}
+	return step{do: label}
+}
+
+// relabelPod has Services follow the labels of an instance that runs.
+func relabelPod(o *observed) step {
+	p := o.pod
+	if p == nil || p.gone || p.deleting() || p.ended() || o.final() || !relabelled(p.Pod, o.instance) {
+		return step{}
+	}
+	return step{do: relabel, pod: p}
+}
+
+// wake is when something is due though nothing changes: a container that does not come to
+// run its guest, a pod whose events may say why it does not start, a node that is not heard of.
+func (o *observed) wake() time.Duration {
+	if o.instance == nil || o.pod == nil || o.final() {
+		return 0
+	}
+	var due []time.Time
+	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduling {
+		due = append(due, since.Add(scheduledPatience))
+	}
+	if !o.quiet().IsZero() {
+		due = append(due, o.nextReading())
+	}
+	if n := o.pod.node; o.pod.bound() && !o.pod.word.Heard && !n.renewed.IsZero() {
+		next := n.renewed.Add(leaseLimit)
+		if !next.After(o.now) { // it may be renewed again, and nobody would tell
+			next = o.now.Add(leaseLimit)
+		}
+		due = append(due, next)
+	}
+	if c := find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
+		due = append(due, c.LastProbeTime.Add(guestInterval))
+	}
+	first := time.Duration(0)
+	for _, at := range due {
+		if in := at.Sub(o.now); in > 0 && (first == 0 || in < first) {
+			first = in
+		}
+	}
+	return first
+}

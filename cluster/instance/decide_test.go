@@ -1,0 +1,378 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// scene is what is observed, as a table's row changes it.
+type scene struct{ *observed }
+
+// newScene is an instance that nothing has been done for.
+func newScene() scene {
+	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: vmName, UID: "uid-0001", Generation: 1, Finalizers: []string{contract.FinalizerInstance},
+		CreationTimestamp: metav1.NewTime(testTime.Add(-time.Minute)),
+	}}
+	return scene{&observed{now: testTime, instance: vmi, claims: make(map[string]*corev1.PersistentVolumeClaim)}}
+}
+
+// recordedAs has the status be as it would have been written in this state, with a phase.
+func (s scene) recordedAs(phase kubevirtv1.Phase) scene {
+	for _, p := range []kubevirtv1.Phase{kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled, kubevirtv1.PhaseRunning} {
+		s.instance.Status.PhaseTransitionTimestamps = append(s.instance.Status.PhaseTransitionTimestamps,
+			kubevirtv1.PhaseTransition{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(testTime)})
+		if p == phase {
+			break
+		}
+	}
+	s.instance.Status.Phase = phase
+	return s
+}
+
+// written has the status be what would be written now.
+func (s scene) written() scene {
+	s.instance.Status = *s.status()
+	return s
+}
+
+func (s scene) withPod(change ...func(*pod)) scene {
+	made, _ := makePod(s.instance, nil)
+	made.UID = "p-1"
+	p := &pod{Pod: made, node: node{exists: true, ready: corev1.ConditionTrue, since: testTime.Add(-time.Hour)}}
+	for _, f := range change {
+		f(p)
+	}
+	s.pod = p
+	return s
+}
+
+func (s scene) withOther(change ...func(*pod)) scene {
+	t := newScene().withPod(change...)
+	t.pod.Labels[contract.LabelCreatedBy] = "uid-0000"
+	s.others = append(s.others, t.pod)
+	return s
+}
+
+func (s scene) change(f func(*kubevirtv1.VirtualMachineInstance)) scene {
+	f(s.instance)
+	return s
+}
+
+func (s scene) deleted() scene {
+	return s.change(func(v *kubevirtv1.VirtualMachineInstance) { v.DeletionTimestamp = &metav1.Time{Time: testTime} })
+}
+
+func bound(p *pod)  { p.Spec.NodeName = "node-a" }
+func ending(p *pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
+func free(p *pod)   { p.Finalizers = nil }
+func gone(p *pod) {
+	p.gone, p.Pod = true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}}
+}
+func failed(p *pod) { p.Status.Phase = corev1.PodFailed }
+
+func state(c corev1.ContainerState) func(*pod) {
+	return func(p *pod) {
+		bound(p)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, State: c}}
+	}
+}
+
+func runsSince(ago time.Duration) func(*pod) {
+	return state(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(testTime.Add(-ago))}})
+}
+
+func exited(code int32, message string) func(*pod) {
+	return state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}})
+}
+
+func heard(states ...nodev1.State) func(*pod) {
+	return func(p *pod) {
+		p.word = nodes.Word{Heard: true}
+		for _, s := range states {
+			p.word.VM = &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{State: s, EffectiveSpec: &specv1.VirtualMachineSpec{}}}
+		}
+	}
+}
+
+func endedBy(r nodev1.EndReason) func(*pod) {
+	return func(p *pod) {
+		heard(nodev1.State_STATE_STOPPED)(p)
+		p.word.VM.Status.EndReason, p.word.VM.Status.Message = r, "QEMU aborted"
+	}
+}
+
+func readiness(s corev1.ConditionStatus) func(*pod) { return func(p *pod) { p.node.ready = s } }
+func outOfService(p *pod)                           { p.node.outOfService = true }
+func noNode(p *pod)                                 { p.node = node{} }
+func renewed(ago time.Duration) func(*pod) {
+	return func(p *pod) { p.node.renewed = testTime.Add(-ago) }
+}
+
+const (
+	running  = nodev1.State_STATE_RUNNING
+	stopping = nodev1.State_STATE_STOPPING
+	halted   = nodev1.State_STATE_STOPPED
+)
+
+func onClaim(v *kubevirtv1.VirtualMachineInstance) {
+	v.Spec.Volumes = []kubevirtv1.Volume{{Name: "root", DataVolume: &kubevirtv1.DataVolumeSource{Name: "data"}}}
+}
+
+func (s scene) withClaim(phase string) scene {
+	is := true
+	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: "data", Annotations: map[string]string{importPhase: phase},
+		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Controller: &is}},
+	}}
+	return s
+}
+
+func noFinalizer(v *kubevirtv1.VirtualMachineInstance) { v.Finalizers = nil }
+
+func grace(seconds int64) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(v *kubevirtv1.VirtualMachineInstance) { v.Spec.TerminationGracePeriodSeconds = &seconds }
+}
+
+func ownGrace(d time.Duration) func(*pod) {
+	return func(p *pod) { p.word.VM.Status.EffectiveSpec.StopGracePeriod = durationpb.New(d) }
+}
+
+// on is a scene with a pod that has all of this.
+func on(phase kubevirtv1.Phase, change ...func(*pod)) scene {
+	return newScene().withPod(change...).recordedAs(phase)
+}
+
+// TestDecide: the next step in every state. What is written has the phase.
+func TestDecide(t *testing.T) {
+	const (
+		pending, scheduling, scheduled = kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled
+		isRunning, succeeded, failing  = kubevirtv1.PhaseRunning, kubevirtv1.PhaseSucceeded, kubevirtv1.PhaseFailed
+		unknown                        = kubevirtv1.PhaseUnknown
+	)
+	for _, test := range []struct {
+		name string
+		in   scene
+		want string
+	}{
+		{"new", newScene(), "create"},
+		{"new without a finalizer", newScene().change(noFinalizer), "protect"},
+		{"new, no claim", newScene().change(onClaim), "write Pending"},
+		{"new, no claim, written", newScene().change(onClaim).written(), ""},
+		{"waiting, the claim came", newScene().change(onClaim).written().withClaim(importSucceeded), "create"},
+		{"new, claim being filled", newScene().change(onClaim).withClaim("Running"), "write Pending"},
+		{"refused", scene{&observed{now: testTime, instance: newScene().instance, fault: &fault{reasonFailedCreate, "quota"}}}, "write Pending"},
+		{"new, an earlier pod runs", newScene().withOther(runsSince(time.Minute), ending, heard(running)), "write Pending"},
+		{"new, an earlier pod is not deleted", newScene().withOther(runsSince(time.Minute), heard(running)), "delete"},
+		{"new, an earlier pod has ended", newScene().withOther(exited(0, ""), ending), "release"},
+		{"new, an earlier pod is released", newScene().withOther(exited(0, ""), ending, free), "create"},
+		{"new, an earlier pod may have ended", newScene().withOther(runsSince(time.Minute), ending, heard()), "confirm"},
+		{"new, an earlier pod's node is lost", newScene().withOther(runsSince(time.Minute), ending, noNode), "destroy"},
+		{"gone, a pod is left", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
+		{"gone, its pod ends", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
+		{"gone, its pod has ended", scene{&observed{now: testTime}}.withOther(exited(1, ""), ending), "release"},
+		{"new, deleted", newScene().deleted(), "write Failed"},
+		{"new, deleted, written", newScene().deleted().written(), "finalize"},
+
+		{"made", newScene().withPod(), "write Scheduling"},
+		{"made, written", newScene().withPod().written(), ""},
+		{"bound", on(scheduling, bound).written(), ""},
+		{"its container runs", newScene().withPod().written().withPod(runsSince(0), heard()), ""},
+		{"its container runs for long", newScene().withPod().written().withPod(runsSince(time.Minute), heard()), "write Scheduled"},
+		{"the agent has it run", on(scheduled, runsSince(time.Minute), heard(running)), "write Running"},
+		{"the agent has it start", on(scheduled, runsSince(time.Minute), heard(nodev1.State_STATE_STARTING)).written(), ""},
+		{"the kubelet does not know yet", on(scheduling, bound, heard(running)).written(), ""},
+		{"runs, written", on(scheduled, runsSince(0), heard(running)).written(), "label"},
+		{"runs, the agent is away", on(isRunning, runsSince(time.Minute), renewed(time.Second)), "write Running"},
+		{"runs, the agent knows nothing", on(isRunning, runsSince(time.Minute), heard()), "write Running"},
+		{"pod failed before it was bound", on(scheduling, failed), "delete"},
+		{"pod vanished, node unknown", on(scheduling, gone), "write Failed"},
+		{"pod vanished, its VM runs", on(isRunning, runsSince(0), heard(running), gone, bound), "write Unknown"},
+		{"pod vanished, the agent has no VM", on(isRunning, runsSince(0), gone, bound, heard()), "confirm"},
+
+		{"shut down", on(isRunning, exited(0, "")), "write Succeeded"},
+		{"failed", on(isRunning, exited(1, "x")), "write Failed"},
+		{"the agent's word over the exit code", on(isRunning, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), "write Failed"},
+		{"ended by the agent's word alone", on(isRunning, runsSince(0), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), "write Running"},
+		{"ended, not written", on(isRunning, exited(0, ""), ending), "write Succeeded"},
+		{"ended, written", on(isRunning, exited(0, "")).written(), "release"},
+		{"ended, released", on(isRunning, exited(0, ""), free).written(), ""},
+		{"ended, deleted", on(isRunning, exited(0, "")).written().deleted(), "delete"},
+		{"ended, deleted, pod held", on(isRunning, exited(0, ""), ending).written().deleted(), "release"},
+		{"ended, deleted, pod released", on(isRunning, exited(0, ""), ending, free).written().deleted(), "finalize"},
+		{"ended, its pod is gone", newScene().recordedAs(succeeded), ""},
+		{"ended, and a pod came", newScene().recordedAs(failing).withPod(), "delete"},
+		{"ended, and a pod runs", on(failing, runsSince(0), ending, heard(running)), ""},
+
+		{"deleted while it runs", on(isRunning, runsSince(0), heard(running)).deleted(), "delete"},
+		{"deleted, its pod ends", on(isRunning, runsSince(0), heard(stopping), ending).deleted().written(), ""},
+		{"deleted, its pod was never bound", on(scheduling, ending).deleted(), "write Failed"},
+		{"grace set to 0", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(0)).written(), "kill"},
+		{"grace was 0", on(isRunning, runsSince(0), heard(running), ownGrace(0), ending).deleted().change(grace(0)).written(), ""},
+		{"its pod is deleted", on(isRunning, runsSince(0), heard(running), ending), "write Running"},
+		{"its pod is deleted by force", on(isRunning, runsSince(0), heard(halted), ending), "confirm"},
+		{"its pod is deleted, the agent is away", on(isRunning, runsSince(0), ending, renewed(time.Second)).written(), "label"},
+
+		{"node not heard of", on(isRunning, runsSince(0), renewed(leaseLimit)), "write Unknown"},
+		{"node not heard of, pod deleted", on(isRunning, runsSince(0), renewed(leaseLimit), ending), "write Unknown"},
+		{"node not heard of, deleted", on(isRunning, runsSince(0), renewed(leaseLimit), ending).deleted().written(), ""},
+		{"lease old, agent heard", on(isRunning, runsSince(0), renewed(leaseLimit), heard(running)), "write Running"},
+		{"kubelet dead, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(running)), "write Unknown"},
+		{"kubelet dead, VM ended", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown), heard(halted)), "confirm"},
+		{"node not ready, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse), heard(running)), "write Running"},
+		{"node not ready", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse)), "write Unknown"},
+		{"tainted, but ready", on(isRunning, runsSince(0), outOfService, heard(running)), "write Running"},
+		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService), "destroy"},
+		{"node deleted", on(unknown, runsSince(0), noNode), "destroy"},
+		{"node back", on(unknown, runsSince(0), heard(running)).recordedAs(isRunning).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = unknown }), "write Running"},
+		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
+		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
+	} {
+		s := decide(test.in.observed)
+		got := string(s.do)
+		if s.do == write {
+			got += " " + string(s.status.Phase)
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestDestroyedOnce: a pod of a lost node that is being deleted without grace is let go as
+// soon as the status says that the VM has ended.
+func TestDestroyedOnce(t *testing.T) {
+	none := int64(0)
+	s := on(kubevirtv1.PhaseUnknown, runsSince(0), noNode, ending)
+	s.pod.DeletionGracePeriodSeconds = &none
+	if got := decide(s.observed); got.do != write || got.status.Phase != kubevirtv1.PhaseFailed {
+		t.Errorf("first %v", got.do)
+	}
+	if got := decide(s.written().observed); got.do != release {
+		t.Errorf("then %v", got.do)
+	}
+}
+
+// TestEnded: what lets a VM start again, and what does not.
+func TestEnded(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change []func(*pod)
+		want   bool
+	}{
+		{"not bound", nil, false},
+		{"not bound, failed", []func(*pod){failed}, false},
+		{"not bound, deleted", []func(*pod){ending}, true},
+		{"bound", []func(*pod){bound}, false},
+		{"bound, deleted", []func(*pod){bound, ending}, false},
+		{"failed by others' word", []func(*pod){runsSince(0), failed, ending}, false},
+		{"container ended", []func(*pod){exited(1, "")}, true},
+		{"agent says so, no promise", []func(*pod){runsSince(0), heard(halted), ending}, false},
+		{"agent has no VM", []func(*pod){runsSince(0), heard(), ending}, false},
+		{"promised", []func(*pod){runsSince(0), func(p *pod) { p.promised = true }}, true},
+		{"node silent", []func(*pod){runsSince(0), readiness(corev1.ConditionUnknown), renewed(time.Hour)}, false},
+		{"node tainted, ready", []func(*pod){runsSince(0), outOfService}, false},
+		{"node tainted, not ready", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown)}, true},
+		{"node gone", []func(*pod){runsSince(0), noNode}, true},
+		{"vanished, bound", []func(*pod){gone, bound}, false},
+		{"a sidecar ended", []func(*pod){bound, func(p *pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+		}}, false},
+	} {
+		if got := newScene().withPod(test.change...).pod.ended(); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestEnds: how a VM ended, and what the user reads.
+func TestEnds(t *testing.T) {
+	noACPI := func(v *kubevirtv1.VirtualMachineInstance) {
+		off := false
+		v.Spec.Domain.Features = &kubevirtv1.Features{ACPI: kubevirtv1.FeatureState{Enabled: &off}}
+	}
+	oom := func(p *pod) {
+		exited(137, "")(p)
+		p.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+	}
+	evicted := func(p *pod) {
+		exited(137, "")(p)
+		p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory."
+	}
+	rejected := func(p *pod) {
+		failed(p)
+		ending(p)
+		p.Status.Reason, p.Status.Message = "UnexpectedAdmissionError", "Allocate failed due to no healthy devices"
+	}
+	sidecar := func(p *pod) {
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", LastTerminationState: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "image quay.io/x has no single disk file under /disk; found: etc, usr"}}}}
+	}
+	for _, test := range []struct {
+		name   string
+		in     scene
+		change func(*kubevirtv1.VirtualMachineInstance)
+		phase  kubevirtv1.Phase
+		says   string
+	}{
+		{"shutdown", on("", runsSince(0), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN), exited(0, "")), nil, kubevirtv1.PhaseSucceeded, "the guest shut down"},
+		{"saved", on("", exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SAVED)), nil, kubevirtv1.PhaseSucceeded, "saved"},
+		{"killed", on("", exited(0, ""), endedBy(nodev1.EndReason_END_REASON_KILLED)), nil, kubevirtv1.PhaseSucceeded, "without a shutdown"},
+		{"grace over", on("", exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), nil, kubevirtv1.PhaseFailed, "within its grace period"},
+		{"grace over, of 0", on("", exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), grace(0), kubevirtv1.PhaseSucceeded, "without a shutdown"},
+		{"grace over, no ACPI", on("", exited(0, ""), endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), noACPI, kubevirtv1.PhaseSucceeded, "without a shutdown"},
+		{"panicked", on("", exited(1, ""), endedBy(nodev1.EndReason_END_REASON_PANICKED)), nil, kubevirtv1.PhaseFailed, "the guest panicked"},
+		{"crashed", on("", exited(1, ""), endedBy(nodev1.EndReason_END_REASON_CRASHED)), nil, kubevirtv1.PhaseFailed, "QEMU aborted"},
+		{"exit code 0", on("", exited(0, "")), nil, kubevirtv1.PhaseSucceeded, "the guest shut down"},
+		{"last words", on("", exited(1, "disks[0].path: no such file")), nil, kubevirtv1.PhaseFailed, "spec.domain.devices.disks: no such file"},
+		{"no words", on("", exited(1, "")), nil, kubevirtv1.PhaseFailed, "kubectl logs virt-launcher-web-"},
+		{"a sidecar's words", on("", exited(1, ""), sidecar), nil, kubevirtv1.PhaseFailed, "container volumeroot: image quay.io/x has no single disk file"},
+		{"out of memory", on("", oom), nil, kubevirtv1.PhaseFailed, "resources.limits.memory"},
+		{"evicted", on("", evicted), nil, kubevirtv1.PhaseFailed, "the kubelet evicted the VM's pod: The node was low"},
+		{"rejected", on("", rejected), nil, kubevirtv1.PhaseFailed, "no healthy devices"},
+		{"node deleted", on("", runsSince(0), noNode), nil, kubevirtv1.PhaseFailed, "node node-a was deleted"},
+		{"node out of service", on("", runsSince(0), outOfService, readiness(corev1.ConditionFalse)), nil, kubevirtv1.PhaseFailed, "node node-a is out of service"},
+		{"deleted unbound", on("", ending), nil, kubevirtv1.PhaseFailed, "deleted before the guest ran"},
+	} {
+		in := test.in
+		if test.change != nil {
+			in = in.change(test.change)
+		}
+		if phase, f := in.end(); phase != test.phase || !strings.Contains(f.message, test.says) {
+			t.Errorf("%s: %s, %q; want %s, %q", test.name, phase, f.message, test.phase, test.says)
+		}
+	}
+}
+
+// TestWakes: nothing is looked at again for no reason, and what comes with time is.
+func TestWakes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		in   scene
+		want time.Duration
+	}{
+		{"unscheduled", newScene().withPod().written(), 0},
+		{"container runs", on(kubevirtv1.PhaseScheduling, runsSince(2*time.Second), heard()).written(), 3 * time.Second},
+		{"runs", on(kubevirtv1.PhaseRunning, runsSince(0), heard(running)).written(), 0},
+		{"agent away", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second)).written(), 30 * time.Second},
+		{"silent", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour)).written(), leaseLimit},
+		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
+	} {
+		if got := test.in.wake(); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}

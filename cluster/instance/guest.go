@@ -1,0 +1,217 @@
+package instance
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+// What is kept of the guest's own word.
+const (
+	maxGuestInterfaces = 16 // beside those of the specification
+	maxAddresses       = 16 // an interface
+	maxGuestText       = 128
+)
+
+// Who reported an interface, as KubeVirt spells it.
+const (
+	fromDomain = "domain"
+	fromAgent  = "guest-agent"
+)
+
+// defaultCIDR is the user-mode network's where the specification names none.
+const defaultCIDR = "10.0.2.0/24"
+
+// started: the guest runs, or has been paused while it ran.
+func started(vm *nodev1.VirtualMachine) bool {
+	switch vm.GetStatus().GetState() {
+	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_SAVING, nodev1.State_STATE_STOPPING:
+		return true
+	}
+	return false
+}
+
+// stopped: the VM has ended.
+func stopped(vm *nodev1.VirtualMachine) bool {
+	switch vm.GetStatus().GetState() {
+	case nodev1.State_STATE_STOPPED, nodev1.State_STATE_CRASHED, nodev1.State_STATE_SAVED:
+		return true
+	}
+	return false
+}
+
+// guestStatus fills in what the agent says of a VM that runs.
+func (o *observed) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
+	spec := vm.GetStatus().GetEffectiveSpec()
+	if spec == nil {
+		return
+	}
+	if t := cmp.Or(vm.GetStatus().GetMachineType(), spec.GetMachineType()); t != "" {
+		s.Machine = &kubevirtv1.Machine{Type: clip(t, maxGuestText)}
+	}
+	if cpu := spec.GetCpu(); cpu != nil {
+		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: count(cpu.GetSockets()), Cores: count(cpu.GetCores()), Threads: count(cpu.GetThreads())}
+	}
+	s.Memory = o.memory(spec)
+	s.GuestOSInfo = guestOS(vm.GetStatus().GetGuest().GetOs())
+	s.Interfaces = o.interfaces(vm)
+}
+
+// count is a number of the agent's in a field that the API server bounds.
+func count(n uint32) int32 { return int32(max(1, min(n, 1<<16))) }
+
+func (o *observed) memory(spec *specv1.VirtualMachineSpec) *kubevirtv1.MemoryStatus {
+	m := &kubevirtv1.MemoryStatus{GuestRequested: requestedMemory(&o.instance.Spec.Domain)}
+	if size, err := resource.ParseQuantity(clip(spec.GetMemory().GetSize(), maxGuestText)); err == nil {
+		m.GuestAtBoot, m.GuestCurrent = &size, &size
+	}
+	if target, err := resource.ParseQuantity(clip(spec.GetMemory().GetTarget(), maxGuestText)); err == nil {
+		m.GuestCurrent = &target
+	}
+	if bytes, err := resource.ParseQuantity(o.pod.Annotations[contract.AnnotationMemoryOverhead]); err == nil {
+		overhead := resource.NewQuantity(bytes.Value(), resource.BinarySI)
+		m.MemoryOverhead = overhead
+	}
+	return m
+}
+
+func requestedMemory(d *kubevirtv1.DomainSpec) *resource.Quantity {
+	if d.Memory != nil && d.Memory.Guest != nil {
+		q := d.Memory.Guest.DeepCopy()
+		return &q
+	}
+	if q, has := d.Resources.Requests[corev1.ResourceMemory]; has {
+		q = q.DeepCopy()
+		return &q
+	}
+	return nil
+}
+
+func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
+	if os == nil {
+		return nil
+	}
+	bound := func(s string) string { return clip(s, maxGuestText) }
+	return &kubevirtv1.GuestOSInfo{
+		Name: bound(os.GetName()), ID: bound(os.GetId()), PrettyName: bound(os.GetPrettyName()),
+		Version: bound(os.GetVersion()), VersionID: bound(os.GetVersionId()),
+		KernelRelease: bound(os.GetKernelRelease()), KernelVersion: bound(os.GetKernelVersion()), Machine: bound(os.GetMachine()),
+	}
+}
+
+// interfaces are the guest's. The first one's first address is the pod's: there the guest is
+// reached, whatever address it has itself.
+func (o *observed) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
+	reported := vm.GetStatus().GetGuest().GetInterfaces()
+	var all []kubevirtv1.InterfaceStatus
+	matched := make(map[*nodev1.GuestInterface]bool)
+	for i, wanted := range o.instance.Spec.Domain.Devices.Interfaces {
+		network := networkOf(vm.GetStatus().GetEffectiveSpec(), wanted.Name, i)
+		s := kubevirtv1.InterfaceStatus{Name: wanted.Name, MAC: wanted.MACAddress, InfoSource: fromDomain, LinkState: "up", QueueCount: 1}
+		if mac := network.GetMac(); mac != "" {
+			s.MAC = clip(mac, maxGuestText)
+		}
+		if i == 0 {
+			s.IPAddresses = podAddresses(o.pod.Pod)
+			s.PodInterfaceName = "eth0"
+		}
+		at := slices.IndexFunc(reported, func(g *nodev1.GuestInterface) bool { return s.MAC != "" && strings.EqualFold(g.GetMac(), s.MAC) })
+		if at >= 0 {
+			matched[reported[at]] = true
+			s.InfoSource += ", " + fromAgent
+			s.InterfaceName = clip(reported[at].GetName(), maxGuestText)
+			s.IPAddresses = addresses(s.IPAddresses, reported[at], internal(network))
+		}
+		if len(s.IPAddresses) > 0 {
+			s.IPAddress = s.IPAddresses[0]
+		}
+		all = append(all, s)
+	}
+	extra := 0
+	for _, g := range reported {
+		if matched[g] || g.GetName() == "lo" || extra == maxGuestInterfaces {
+			continue
+		}
+		extra++
+		all = append(all, made(g))
+	}
+	return all
+}
+
+// made is an interface that the guest has made itself.
+func made(g *nodev1.GuestInterface) kubevirtv1.InterfaceStatus {
+	s := kubevirtv1.InterfaceStatus{
+		MAC: clip(g.GetMac(), maxGuestText), InterfaceName: clip(g.GetName(), maxGuestText), InfoSource: fromAgent,
+		IPAddresses: addresses(nil, g, netip.Prefix{}),
+	}
+	if len(s.IPAddresses) > 0 {
+		s.IPAddress = s.IPAddresses[0]
+	}
+	return s
+}
+
+// networkOf is an interface of the specification by its name, else by its place.
+func networkOf(spec *specv1.VirtualMachineSpec, name string, i int) *specv1.NetworkInterface {
+	for _, n := range spec.GetNetworks() {
+		if n.GetName() == name {
+			return n
+		}
+	}
+	if i < len(spec.GetNetworks()) {
+		return spec.GetNetworks()[i]
+	}
+	return nil
+}
+
+func podAddresses(p *corev1.Pod) []string {
+	var all []string
+	for _, ip := range p.Status.PodIPs {
+		all = append(all, ip.IP)
+	}
+	if all == nil && p.Status.PodIP != "" {
+		all = []string{p.Status.PodIP}
+	}
+	return all
+}
+
+// internal is the network behind the VMM's own NAT: nobody reaches the guest at an address
+// in it.
+func internal(n *specv1.NetworkInterface) netip.Prefix {
+	if n.GetUser() == nil {
+		return netip.Prefix{}
+	}
+	cidr := n.GetUser().GetCidr()
+	if cidr == "" {
+		cidr = defaultCIDR
+	}
+	p, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p.Masked()
+}
+
+// addresses appends what the guest says of an interface: what is an address, is not there
+// yet and not behind the NAT.
+func addresses(known []string, g *nodev1.GuestInterface, hidden netip.Prefix) []string {
+	for _, text := range g.GetAddresses() {
+		a, err := netip.ParseAddr(text)
+		switch {
+		case len(known) >= maxAddresses:
+			return known
+		case err != nil || a.Zone() != "" || hidden.IsValid() && hidden.Contains(a) || slices.Contains(known, a.String()):
+			continue
+		}
+		known = append(known, a.String())
+	}
+	return known
+}

@@ -1,0 +1,62 @@
+package instance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// podLabels are the labels of VMs' pods that are not the instance's.
+var podLabels = []string{contract.LabelApp, contract.LabelCreatedBy, contract.LabelInstanceID, contract.LabelInstanceName, contract.LabelNodeName}
+
+// sharedLabels are the labels that the pod has of the instance.
+func sharedLabels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
+	all := maps.Clone(vmi.Labels)
+	maps.DeleteFunc(all, func(key, _ string) bool { return slices.Contains(podLabels, key) })
+	return all
+}
+
+// labelKeys is the value of contract.AnnotationLabels.
+func labelKeys(labels map[string]string) string {
+	return strings.Join(slices.Sorted(maps.Keys(labels)), ",")
+}
+
+// relabelled: the instance's labels have changed since the pod got them.
+func relabelled(p *corev1.Pod, vmi *kubevirtv1.VirtualMachineInstance) bool {
+	shared := sharedLabels(vmi)
+	for key, value := range shared {
+		if has, is := p.Labels[key]; !is || has != value {
+			return true
+		}
+	}
+	return p.Annotations[contract.AnnotationLabels] != labelKeys(shared)
+}
+
+// setLabels gives the pod the instance's labels, and takes those away that it had of it
+// before. Labels that others have put on the pod stay.
+func setLabels(p *corev1.Pod, shared map[string]string) {
+	p.Labels, p.Annotations = orEmpty(p.Labels), orEmpty(p.Annotations)
+	for _, key := range strings.Split(p.Annotations[contract.AnnotationLabels], ",") {
+		if _, still := shared[key]; !still && !slices.Contains(podLabels, key) {
+			delete(p.Labels, key)
+		}
+	}
+	maps.Copy(p.Labels, shared)
+	p.Annotations[contract.AnnotationLabels] = labelKeys(shared)
+}
+
+// orEmpty is a copy of a map that can be written to.
+func orEmpty(m map[string]string) map[string]string {
+	all := make(map[string]string, len(m)+1)
+	maps.Copy(all, m)
+	return all
+}
+
+// uidOf is the instance that a pod was made for.
+func uidOf(labels map[string]string) types.UID { return types.UID(labels[contract.LabelCreatedBy]) }

@@ -1,0 +1,210 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+const (
+	// eventsOfUID selects events by the object that they are of.
+	eventsOfUID = "involvedObject.uid"
+	// maxEvents is more than a pod has that does not start.
+	maxEvents = 100
+)
+
+// observe reads what there is of a name: the instance and its pods, and what is known of
+// their nodes. nil: there is nothing.
+//
+// The cache may be behind. What it has is only ever older than what is there, and steps that
+// follow from it fail or do nothing then; but that something is not in it says nothing, and
+// the API server is asked.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observed, error) {
+	o := &observed{now: r.Now().UTC().Truncate(time.Second)}
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{IndexInstance: key.Name}); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.instance, err = r.instance(ctx, key, pods.Items); err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		p := &pod{Pod: &pods.Items[i]}
+		switch {
+		case o.instance == nil || uidOf(p.Labels) != o.instance.UID:
+			o.others = append(o.others, p)
+		case p.Name == r.PodName(o.instance) && metav1.IsControlledBy(p, o.instance):
+			o.pod = p
+		}
+	}
+	if o.instance == nil && len(o.others) == 0 {
+		return nil, nil
+	}
+	if o.instance != nil {
+		if err := r.findPod(ctx, o); err != nil {
+			return nil, err
+		}
+		if o.claims, err = r.claims(ctx, o.instance); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range append(o.others, o.pod) {
+		if p != nil {
+			if err := r.look(ctx, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if o.instance != nil && o.suspicious() {
+		o.pod.trouble = r.trouble(ctx, o)
+	}
+	return o, nil
+}
+
+// trouble reads the events of a pod that does not start. If they can't be read, it is what
+// was known before: clusters may keep events apart from all else.
+func (r *Reconciler) trouble(ctx context.Context, o *observed) *fault {
+	var events corev1.EventList
+	err := r.Live.List(ctx, &events, client.InNamespace(o.pod.Namespace), client.Limit(maxEvents),
+		client.MatchingFields{eventsOfUID: string(o.pod.UID)})
+	if err == nil {
+		return eventFault(events.Items, o.pod.Namespace)
+	}
+	log.FromContext(ctx).Info("failed to read the events of a pod that does not start", "pod", o.pod.Name, "error", err.Error())
+	if was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
+		return &fault{was.Reason, was.Message}
+	}
+	return nil
+}
+
+// instance is the one of this name; nil: there is none. If the pods know another than the
+// cache, the API server says which is right.
+func (r *Reconciler) instance(ctx context.Context, key types.NamespacedName, pods []corev1.Pod) (*kubevirtv1.VirtualMachineInstance, error) {
+	vmi, err := get(ctx, r.Client, key, new(kubevirtv1.VirtualMachineInstance))
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		if vmi == nil || uidOf(pods[i].Labels) != vmi.UID {
+			return get(ctx, r.Live, key, new(kubevirtv1.VirtualMachineInstance))
+		}
+	}
+	return vmi, nil
+}
+
+// findPod looks for a pod that the instance's status knows, or that may be about to be made,
+// and that the cache does not have.
+func (r *Reconciler) findPod(ctx context.Context, o *observed) error {
+	if o.pod != nil || o.final() && !o.deleting() || o.fresh() && !o.deleting() {
+		return nil
+	}
+	found, err := r.ownPod(ctx, o.instance)
+	if err != nil {
+		return err
+	}
+	uid, node, had := active(&o.instance.Status)
+	switch {
+	case found != nil:
+		o.pod = &pod{Pod: found}
+	case had && !o.final():
+		o.pod = &pod{gone: true, Pod: &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.instance.Namespace, Name: r.PodName(o.instance), UID: uid},
+			Spec:       corev1.PodSpec{NodeName: node},
+		}}
+	}
+	return nil
+}
+
+// ownPod asks the API server for the instance's pod; nil: there is none, or another has its
+// name.
+func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*corev1.Pod, error) {
+	p, err := get(ctx, r.Live, types.NamespacedName{Namespace: vmi.Namespace, Name: r.PodName(vmi)}, new(corev1.Pod))
+	if p == nil || uidOf(p.Labels) != vmi.UID || !metav1.IsControlledBy(p, vmi) {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (r *Reconciler) claims(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
+	all := make(map[string]*corev1.PersistentVolumeClaim)
+	for _, name := range claimNames(vmi) {
+		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
+		if err != nil {
+			return nil, err
+		}
+		if claim != nil {
+			all[name] = claim
+		}
+	}
+	return all, nil
+}
+
+// look fills in what is known of the node that a pod is bound to.
+func (r *Reconciler) look(ctx context.Context, p *pod) error {
+	name := p.Spec.NodeName
+	if name == "" {
+		return nil
+	}
+	p.word = r.Agents.Said(name, p.UID)
+	if p.node.exists = true; computeEnd(p.Pod) != nil && !p.deleting() {
+		return nil // it matters no more
+	}
+	var err error
+	if p.node, err = r.node(ctx, r.Client, name); err != nil {
+		return err
+	}
+	if p.node.lost() {
+		// Much follows from it.
+		if p.node, err = r.node(ctx, r.Live, name); err != nil {
+			return err
+		}
+	}
+	if p.word.Heard || !p.node.exists {
+		return nil
+	}
+	lease, err := get(ctx, r.Live, types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: name}, new(coordinationv1.Lease))
+	if lease != nil && lease.Spec.RenewTime != nil {
+		p.node.renewed = lease.Spec.RenewTime.Time
+	}
+	return err
+}
+
+func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (node, error) {
+	found, err := get(ctx, from, types.NamespacedName{Name: name}, new(corev1.Node))
+	if err != nil || found == nil {
+		return node{}, err
+	}
+	n := node{exists: true, ready: corev1.ConditionUnknown, since: found.CreationTimestamp.Time}
+	for _, c := range found.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			n.ready, n.since = c.Status, c.LastTransitionTime.Time
+		}
+	}
+	for _, t := range found.Spec.Taints {
+		n.outOfService = n.outOfService || t.Key == corev1.TaintNodeOutOfService
+	}
+	return n, nil
+}
+
+// get is client.Get, with the zero value for what is not there.
+func get[T client.Object](ctx context.Context, from client.Reader, key types.NamespacedName, into T) (T, error) {
+	var none T
+	switch err := from.Get(ctx, key, into); {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T %s: %w", into, key, err)
+	}
+	return into, nil
+}

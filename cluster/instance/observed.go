@@ -1,0 +1,188 @@
+package instance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// leaseLimit is how long a node whose agent is not heard may leave its Lease as it is. The
+// kubelet renews it every 10 s.
+const leaseLimit = 40 * time.Second
+
+// observed is all that the next step follows from.
+type observed struct {
+	now time.Time // in whole seconds, as statuses have it
+	// instance as the API server has it; nil: there is none.
+	instance *kubevirtv1.VirtualMachineInstance
+	// pod is the instance's own; nil: there is none, and none has vanished.
+	pod *pod
+	// others are pods of instances that had the same name and are gone.
+	others []*pod
+	// claims are those that the instance names and that are there.
+	claims map[string]*corev1.PersistentVolumeClaim
+	// fault is what kept the pod from being made in this round.
+	fault *fault
+}
+
+// fault is why something is not as it was asked for: a reason in a word, and a sentence.
+type fault struct{ reason, message string }
+
+// pod is a pod of a VM, with what is known of it beyond the object.
+type pod struct {
+	*corev1.Pod
+	// gone: the object is not there any more. Of a pod that vanished before its VM had ended
+	// the UID is left, and the node as the instance's status has it.
+	gone bool
+	node node
+	word nodes.Word
+	// trouble is why it does not start, by its events; nil: they were not read, or don't say.
+	trouble *fault
+	// promised: the agent has confirmed that the VM has ended; asked: it was asked in this
+	// round and has not.
+	promised, asked bool
+	// killed: the agent was asked in this round to kill the VM.
+	killed bool
+}
+
+// node is what is known of the node that a pod is bound to.
+type node struct {
+	exists       bool
+	ready        corev1.ConditionStatus
+	since        time.Time // ready has been so
+	outOfService bool      // it carries the taint
+	// renewed is when the kubelet renewed the node's Lease; zero: not asked, or it has none.
+	renewed time.Time
+}
+
+// lost: nothing of the node's pods can run any more, as somebody who must know has said.
+// Kubernetes acts on the taint only where the node is not ready, and so does vmlet.
+func (n node) lost() bool {
+	return !n.exists || n.outOfService && n.ready != corev1.ConditionTrue
+}
+
+// ended: the pod's VM does not run and never will. This is the only thing that lets a VM
+// start again.
+func (p *pod) ended() bool {
+	switch {
+	case computeEnd(p.Pod) != nil, p.promised:
+		return true
+	case p.Spec.NodeName == "":
+		// The API server binds no pod that is being deleted.
+		return p.gone || p.DeletionTimestamp != nil
+	}
+	return p.node.lost()
+}
+
+// computeEnd is how the container that runs the VM has ended, by the kubelet's word: others
+// write pods' phases, too, and nobody else the statuses of containers.
+func computeEnd(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	if c := computeStatus(p); c != nil {
+		return c.State.Terminated
+	}
+	return nil
+}
+
+func computeStatus(p *corev1.Pod) *corev1.ContainerStatus {
+	for i, c := range p.Status.ContainerStatuses {
+		if c.Name == contract.ContainerCompute {
+			return &p.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// runs: the kubelet has started the container, and has not said that it ended.
+func (p *pod) runs() (since time.Time, is bool) {
+	c := computeStatus(p.Pod)
+	if c == nil || c.State.Running == nil {
+		return time.Time{}, false
+	}
+	return c.State.Running.StartedAt.Time, true
+}
+
+func (p *pod) bound() bool    { return p.Spec.NodeName != "" }
+func (p *pod) deleting() bool { return p.DeletionTimestamp != nil }
+func (p *pod) held() bool     { return !p.gone && slices.Contains(p.Finalizers, contract.FinalizerPod) }
+
+func (p *pod) terminal() bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// silence is since when nobody has said that the pod's node works; zero: somebody does.
+func (p *pod) silence(now time.Time) time.Time {
+	n := p.node
+	switch {
+	case !p.bound() || !n.exists:
+		return time.Time{}
+	case n.ready == corev1.ConditionUnknown, n.ready != corev1.ConditionTrue && !p.word.Heard:
+		return n.since
+	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.renewed.Add(leaseLimit)):
+		return n.renewed
+	}
+	return time.Time{}
+}
+
+// recorded is the phase in the instance's status.
+func (o *observed) recorded() kubevirtv1.Phase { return o.instance.Status.Phase }
+
+func (o *observed) final() bool    { return isFinal(o.recorded()) }
+func (o *observed) deleting() bool { return o.instance.DeletionTimestamp != nil }
+
+func isFinal(p kubevirtv1.Phase) bool {
+	return p == kubevirtv1.PhaseSucceeded || p == kubevirtv1.PhaseFailed
+}
+
+// fresh: no pod was ever made, as far as the status says.
+func (o *observed) fresh() bool {
+	return o.recorded() == "" || o.recorded() == kubevirtv1.PhasePending
+}
+
+// entered says whether the instance has been in a phase.
+func entered(s *kubevirtv1.VirtualMachineInstanceStatus, phase kubevirtv1.Phase) bool {
+	return slices.ContainsFunc(s.PhaseTransitionTimestamps, func(t kubevirtv1.PhaseTransition) bool { return t.Phase == phase })
+}
+
+// active is the pod that the status names: its UID, and its node as far as it was known.
+func active(s *kubevirtv1.VirtualMachineInstanceStatus) (uid types.UID, node string, has bool) {
+	for _, uid := range slices.Sorted(maps.Keys(s.ActivePods)) {
+		return uid, s.ActivePods[uid], true
+	}
+	return "", "", false
+}
+
+// waits is why the pod can't be made yet; nil: it can.
+func (o *observed) waits() *fault {
+	if o.fault != nil {
+		return o.fault
+	}
+	for _, p := range o.others {
+		if !p.ended() {
+			return &fault{reasonFailedCreate, "pod " + p.Name + " of an earlier instance of this name has not ended: " +
+				"this one starts when it has; see kubectl describe pod " + p.Name}
+		}
+	}
+	var missing []string
+	for _, name := range claimNames(o.instance) {
+		claim := o.claims[name]
+		switch {
+		case claim == nil:
+			missing = append(missing, name)
+		case filling(claim):
+			return &fault{reasonClaimFilling, "claim " + name + " is still being filled by its DataVolume: the VM starts when that is done"}
+		}
+	}
+	if missing != nil {
+		return &fault{reasonClaimNotFound, "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
+			" in namespace " + o.instance.Namespace + ": create it, or correct the name in spec.volumes"}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// Package instance runs VirtualMachineInstances: it makes the pod of each, follows what the
+// kubelet and the node's agent say of it, and writes the instance's status.
+//
+// decide, which is pure, says what to do next; Reconciler observes, carries that out one step
+// at a time, and can be killed between any two. The package must not know what is in a pod
+// (cluster/launcher) nor how agents are reached. Start reading at decide.
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+const (
+	// maxSteps bounds one round, should a step not have the effect that decide expects.
+	maxSteps = 50
+	// soon is when to look again at an object that somebody else has changed meanwhile.
+	soon = time.Second
+	// refusedAgain is when a pod is made again that could not be put together: the cluster's
+	// configuration may have changed.
+	refusedAgain = time.Minute
+)
+
+// Agents are the agents of nodes, by the nodes' names. What an agent says counts only for
+// pods that are bound to its node.
+type Agents interface {
+	// Said is the last that the agent has said of the pod's VM.
+	Said(node string, pod types.UID) nodes.Word
+	// ConfirmEnded returns nil if the agent promises that the pod's VM does not run and never
+	// will.
+	ConfirmEnded(ctx context.Context, node string, pod types.UID) error
+	// Client is for calls to the agent's API.
+	Client(node string) (nodev1.NodeServiceClient, error)
+}
+
+// Recorder records events.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
+}
+
+// Reconciler is the controller. Its fields are set before it is started and not changed.
+type Reconciler struct {
+	// Client reads from a cache that has the indexes of Setup. Live reads from the API server:
+	// it is asked before anything follows from an object's absence.
+	Client client.Client
+	Live   client.Reader
+	Agents Agents
+	// Pod makes the pod of an instance with the claims that it names, and PodName is its name,
+	// which is made from the instance's UID. Both are pure.
+	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
+	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
+	Events  Recorder
+	Now     func() time.Time
+}
+
+// Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
+// brought now.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	o, err := r.observe(ctx, req.NamespacedName)
+	if err != nil || o == nil {
+		return reconcile.Result{}, err
+	}
+	t := &round{Reconciler: r, o: o}
+	for range maxSteps {
+		next := decide(o)
+		if next.do == nothing {
+			return t.result(next.wake)
+		}
+		err := t.take(ctx, next)
+		switch {
+		case apierrors.IsConflict(err):
+			return reconcile.Result{RequeueAfter: soon}, nil
+		case err != nil:
+			return reconcile.Result{}, fmt.Errorf("%s: %w", next.do, err)
+		case o.instance == nil && len(o.others) == 0:
+			return reconcile.Result{}, nil
+		}
+	}
+	return reconcile.Result{}, fmt.Errorf("instance %s: still not settled after %d steps", req.NamespacedName, maxSteps)
+}
+
+// round is one call of Reconcile.
+type round struct {
+	*Reconciler
+	o *observed
+	// failures are what is tried again later though the round went on; again is when, if
+	// sooner than that.
+	failures []error
+	again    time.Duration
+}
+
+func (t *round) result(wake time.Duration) (reconcile.Result, error) {
+	if err := errors.Join(t.failures...); err != nil {
+		return reconcile.Result{}, err
+	}
+	if t.again != 0 && (wake == 0 || t.again < wake) {
+		wake = t.again
+	}
+	return reconcile.Result{RequeueAfter: wake}, nil
+}

@@ -1,0 +1,256 @@
+package instance
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// synchronized is the condition's reason and message; empty: there is none.
+func (w *world) synchronized() (reason, message string) {
+	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionSynchronized); c != nil {
+		return c.Reason, c.Message
+	}
+	return "", ""
+}
+
+// TestOtherPodsAreAskedFor: a cache that does not have an earlier instance's pod lets no
+// second guest start.
+func TestOtherPodsAreAskedFor(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	empty := w.snapshot()
+	w.addInstance()
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.guest().stays = true
+	w.forgetInstance()
+	w.addInstance()
+	next := w.instance().DeepCopy()
+	next.ResourceVersion = ""
+	w.must(empty.Create(t.Context(), next)) // it has the instance, and no pods
+	w.cached = empty
+	before := len(w.writes)
+	w.reconcile(w.controller())
+	if slices.Contains(w.writes[before:], "create pod") {
+		t.Fatalf("a pod was made while an earlier one's guest runs: %v", w.writes[before:])
+	}
+}
+
+// TestOwnerGoneMeanwhile: an instance that is deleted while its pod is made leaves no pod.
+func TestOwnerGoneMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.before = func(_ int, what string) outcome {
+		if what == "create pod" {
+			w.forgetInstance()
+		}
+		return succeeds
+	}
+	w.reconcile(w.controller())
+	if pods := w.pods(); len(pods) > 0 {
+		t.Errorf("pod %s is left: %+v", pods[0].Name, pods[0].ObjectMeta)
+	}
+	if want := []string{"create pod", "delete pod", "patch pod"}; !slices.Equal(w.writes, want) {
+		t.Errorf("writes %v, want %v", w.writes, want)
+	}
+}
+
+// TestForeignPod: a pod of the name that is not the instance's is neither taken up nor removed.
+func TestForeignPod(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	foreign, err := makePod(w.instance(), nil)
+	w.must(err)
+	foreign.OwnerReferences, foreign.Finalizers = nil, nil
+	w.must(w.server.Create(t.Context(), foreign))
+	result := w.reconcile(w.controller())
+	if reason, message := w.synchronized(); reason != "FailedCreate" || !strings.Contains(message, foreign.Name+" is there and is not this instance's: delete it") {
+		t.Errorf("Synchronized: %s, %q", reason, message)
+	}
+	if result.RequeueAfter == 0 {
+		t.Error("it is not tried again")
+	}
+	if pods := w.pods(); len(pods) != 1 || pods[0].DeletionTimestamp != nil || len(w.instance().Status.ActivePods) > 0 {
+		t.Errorf("pods %+v", pods)
+	}
+}
+
+// TestRefused: what speaks against the pod is told once, and tried again.
+func TestRefused(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance(func(v *kubevirtv1.VirtualMachineInstance) {
+		v.Annotations = map[string]string{"refuse": "no such model"}
+	})
+	for range 3 {
+		if r := w.reconcile(w.controller()); r.RequeueAfter != refusedAgain {
+			t.Errorf("again after %v", r.RequeueAfter)
+		}
+	}
+	if reason, message := w.synchronized(); reason != "FailedCreate" || message != "spec.domain.cpu: no such model" {
+		t.Errorf("Synchronized: %s, %q", reason, message)
+	}
+	if want := []string{"status instance"}; !slices.Equal(w.writes, want) {
+		t.Errorf("writes %v, want %v", w.writes, want)
+	}
+	if want := []string{"Warning FailedCreate"}; !slices.Equal(w.events, want) {
+		t.Errorf("events %v, want %v", w.events, want)
+	}
+}
+
+// TestPodRefusedByTheServer: an error of the API server's is told, and tried again sooner and
+// sooner less.
+func TestPodRefusedByTheServer(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.before = func(_ int, what string) outcome {
+		if what == "create pod" {
+			return fails
+		}
+		return succeeds
+	}
+	w.reconcile(w.controller())
+	if reason, message := w.synchronized(); reason != "FailedCreate" || !strings.Contains(message, "etcd is away") {
+		t.Errorf("Synchronized: %s, %q", reason, message)
+	}
+	if len(w.errors) != 1 {
+		t.Errorf("errors %v: controller-runtime tries again after one", w.errors)
+	}
+	w.before = nil
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	if reason, _ := w.synchronized(); reason != "" {
+		t.Errorf("Synchronized still has %s", reason)
+	}
+}
+
+// TestClaims: an instance waits for its claims, and says so once.
+func TestClaims(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance(onClaim)
+	w.during(3)
+	if reason, message := w.synchronized(); reason != "FailedPvcNotFound" || !strings.Contains(message, "no PersistentVolumeClaim data in namespace shop") {
+		t.Errorf("Synchronized: %s, %q", reason, message)
+	}
+	w.must(w.server.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"}}))
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	if want := []string{"status instance", "create pod", "status instance", "status instance", "patch instance"}; !slices.Equal(w.writes, want) {
+		t.Errorf("writes %v, want %v", w.writes, want)
+	}
+}
+
+// TestLabels: the pod follows the instance's labels, and keeps those of others.
+func TestLabels(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	p := w.pods()[0]
+	p.Labels["istio"] = "on"
+	w.must(w.server.Update(t.Context(), &p))
+	vmi := w.instance()
+	delete(vmi.Labels, "app")
+	vmi.Labels["tier"], vmi.Labels[contract.LabelApp] = "front", "mine"
+	w.must(w.server.Update(t.Context(), vmi))
+	before := len(w.writes)
+	w.during(3)
+	got := w.pods()[0].Labels
+	for key, want := range map[string]string{"app": "", "tier": "front", "istio": "on", contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: string(vmi.UID)} {
+		if got[key] != want {
+			t.Errorf("label %s is %q, want %q", key, got[key], want)
+		}
+	}
+	if want := []string{"patch pod"}; !slices.Equal(w.writes[before:], want) {
+		t.Errorf("writes %v, want %v", w.writes[before:], want)
+	}
+}
+
+// TestKilledAtOnce: a grace period that is set to 0 later reaches a guest that does not heed
+// its power button.
+func TestKilledAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.guest().stays = true
+	w.deleteInstance()
+	w.during(5)
+	if w.phase() != kubevirtv1.PhaseRunning {
+		t.Fatalf("phase %s", w.phase())
+	}
+	vmi := w.instance()
+	grace(0)(vmi)
+	w.must(w.server.Update(t.Context(), vmi))
+	w.until("it is gone", w.in("gone"))
+	if !slices.Contains(w.events, "Normal Stopped") || slices.Contains(w.events, "Warning Stopped") {
+		t.Errorf("events %v", w.events)
+	}
+}
+
+// TestEvents: KubeVirt's reasons, each once.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.guest().state = nodev1.State_STATE_PAUSED
+	w.during(2)
+	w.guest().state = nodev1.State_STATE_RUNNING
+	w.during(2)
+	w.deleteInstance()
+	w.until("it is gone", w.in("gone"))
+	want := []string{"Normal SuccessfulCreate", "Normal Started", "Normal Paused", "Normal Unpaused",
+		"Normal SuccessfulDelete", "Normal ShuttingDown", "Normal Stopped", "Normal Deleted"}
+	if !slices.Equal(w.events, want) {
+		t.Errorf("events %v, want %v", w.events, want)
+	}
+}
+
+// TestVanishedPod: a pod whose finalizer somebody has removed does not count as ended, and
+// what its agent says does.
+func TestVanishedPod(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.nodes["node-a"].noKubelet, w.nodes["node-b"].noKubelet = true, true // it would end the guest
+	p := w.pods()[0]
+	p.Finalizers = nil
+	w.must(w.server.Update(t.Context(), &p))
+	w.must(w.server.Delete(t.Context(), &p))
+	w.during(5)
+	if w.phase() != kubevirtv1.PhaseUnknown {
+		t.Fatalf("phase %s while the guest runs", w.phase())
+	}
+	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+	w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
+}
+
+// TestInstanceOf: whose a pod is, and that nobody else's is taken for a VM's.
+func TestInstanceOf(t *testing.T) {
+	of := func(change func(*corev1.Pod)) *corev1.Pod {
+		p, _ := makePod(newScene().instance, nil)
+		change(p)
+		return p
+	}
+	for _, test := range []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{
+		{"its own", of(func(*corev1.Pod) {}), vmName},
+		{"orphaned", of(func(p *corev1.Pod) { p.OwnerReferences = nil }), vmName},
+		{"another's", of(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), ""},
+		{"another group's", of(func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "kubevirt.io/v2" }), ""},
+		{"no launcher", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelApp) }), ""},
+		{"of no instance", of(func(p *corev1.Pod) { delete(p.Labels, contract.LabelCreatedBy) }), ""},
+	} {
+		if got := instanceOf(test.pod); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

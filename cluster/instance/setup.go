@@ -1,0 +1,188 @@
+package instance
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// Indexes of the cache that Client reads from.
+const (
+	// IndexInstance finds VMs' pods by their instance's name.
+	IndexInstance = "vmlet.instance"
+	// IndexNode finds VMs' pods by their node.
+	IndexNode = "vmlet.node"
+	// IndexClaim finds instances by the claims that they name.
+	IndexClaim = "vmlet.claim"
+)
+
+// workers is how many instances are worked on at a time; each waits for the API server most
+// of the time.
+const workers = 16
+
+// patience is the most time until what has failed is tried again, such as a pod whose
+// ServiceAccount is missing: whoever creates it should not have to wait longer.
+const patience = time.Minute
+
+// Setup adds the controller to a manager. changed has the pods of which an agent has said
+// something new, or whose agent was lost or is heard again.
+func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey) error {
+	for _, i := range Indexes() {
+		if err := m.GetFieldIndexer().IndexField(context.Background(), i.Object, i.Field, i.Values); err != nil {
+			return err
+		}
+	}
+	return builder.ControllerManagedBy(m).
+		Named("instance").
+		For(&kubevirtv1.VirtualMachineInstance{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			go r.follow(ctx, changed, queue)
+			return nil
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
+		Complete(r)
+}
+
+// Index is one of the cache's.
+type Index struct {
+	Object client.Object
+	Field  string
+	Values client.IndexerFunc
+}
+
+// Indexes are those that the Reconciler's Client needs.
+func Indexes() []Index {
+	return []Index{
+		{&corev1.Pod{}, IndexInstance, func(o client.Object) []string { return some(instanceOf(o.(*corev1.Pod))) }},
+		{&corev1.Pod{}, IndexNode, func(o client.Object) []string {
+			p := o.(*corev1.Pod)
+			if instanceOf(p) == "" {
+				return nil
+			}
+			return some(p.Spec.NodeName)
+		}},
+		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
+			return claimNames(o.(*kubevirtv1.VirtualMachineInstance))
+		}},
+	}
+}
+
+func some(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{name}
+}
+
+// instanceOf is the name of the instance that a pod was made for; empty: it is no VM's pod.
+// A pod whose owner was taken from it still has the annotation.
+func instanceOf(p *corev1.Pod) string {
+	if p.Labels[contract.LabelApp] != contract.LabelAppLauncher || uidOf(p.Labels) == "" {
+		return ""
+	}
+	owner := metav1.GetControllerOf(p)
+	switch {
+	case owner == nil:
+		return p.Annotations[contract.AnnotationDomain]
+	case owner.APIVersion == kubevirtv1.Group+"/"+kubevirtv1.Version && owner.Kind == "VirtualMachineInstance":
+		return owner.Name
+	}
+	return ""
+}
+
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+	if name := instanceOf(o.(*corev1.Pod)); name != "" {
+		return []reconcile.Request{request(o.GetNamespace(), name)}
+	}
+	return nil
+}
+
+func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) []reconcile.Request {
+	var all kubevirtv1.VirtualMachineInstanceList
+	if err := r.Client.List(ctx, &all, client.InNamespace(o.GetNamespace()), client.MatchingFields{IndexClaim: o.GetName()}); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range all.Items {
+		requests = append(requests, request(all.Items[i].Namespace, all.Items[i].Name))
+	}
+	return requests
+}
+
+func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Request {
+	var all corev1.PodList
+	if err := r.Client.List(ctx, &all, client.MatchingFields{IndexNode: o.GetName()}); err != nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range all.Items {
+		requests = append(requests, ofPod(ctx, &all.Items[i])...)
+	}
+	return requests
+}
+
+// nodeChanges are those of a node by which its VMs' pods end or become unknown. A kubelet
+// writes its node's status every few minutes.
+func nodeChanges() predicate.Predicate {
+	says := func(o client.Object) (corev1.ConditionStatus, bool) {
+		n := o.(*corev1.Node)
+		ready := corev1.ConditionUnknown
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				ready = c.Status
+			}
+		}
+		return ready, slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	}
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		wasReady, wasOut := says(e.ObjectOld)
+		ready, out := says(e.ObjectNew)
+		return wasReady != ready || wasOut != out
+	}}
+}
+
+// follow has instances looked at of whose pods something new is known.
+func (r *Reconciler) follow(ctx context.Context, changed <-chan nodes.PodKey, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case key, open := <-changed:
+			if !open {
+				return
+			}
+			p, err := get(ctx, r.Client, types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, new(corev1.Pod))
+			if err != nil || p == nil {
+				continue // the pod's own events come in time
+			}
+			for _, request := range ofPod(ctx, p) {
+				queue.Add(request)
+			}
+		}
+	}
+}

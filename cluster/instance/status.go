@@ -1,0 +1,264 @@
+package instance
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+const (
+	// scheduledPatience is how long a container may run before the status says Scheduled: most
+	// guests run by then, and the write is saved.
+	scheduledPatience = 5 * time.Second
+	// guestInterval is between two writes for the sake of the guest's own word: a guest that
+	// makes and removes interfaces all the time costs no more.
+	guestInterval = 15 * time.Second
+	// runtimeUser is the user of VMs' pods.
+	runtimeUser = 107
+)
+
+// status of the instance as it follows from all that is observed.
+func (o *observed) status() *kubevirtv1.VirtualMachineInstanceStatus {
+	s := o.instance.Status.DeepCopy()
+	if o.final() {
+		return s
+	}
+	phase, why := o.phase()
+	s.Reason = why.reason
+	s.Conditions = merge(s.Conditions, o.conditions(phase, why), metav1.NewTime(o.now))
+	s.Phase = phase
+	o.enter(s)
+	if isFinal(phase) {
+		return s
+	}
+	if phase != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
+		s.VolumeStatus = o.volumeStatuses(phase)
+	}
+	o.asked(s)
+	if o.pod == nil || o.pod.gone {
+		return s
+	}
+	o.podStatus(s)
+	if phase == kubevirtv1.PhaseRunning && o.pod.word.Heard && o.pod.word.VM != nil {
+		o.guestStatus(s, o.pod.word.VM)
+		o.pace(s)
+	}
+	return s
+}
+
+// asked fills in what follows from the instance alone.
+func (o *observed) asked(s *kubevirtv1.VirtualMachineInstanceStatus) {
+	owner, generation := metav1.GetControllerOf(o.instance), o.instance.Annotations[contract.AnnotationVMGeneration]
+	if s.VirtualMachineRevisionName == "" && owner != nil && owner.Kind == "VirtualMachine" && generation != "" {
+		s.VirtualMachineRevisionName = contract.RevisionPrefix + string(owner.UID) + "-" + clip(generation, maxGuestText)
+	}
+	if s.Memory == nil {
+		if q := requestedMemory(&o.instance.Spec.Domain); q != nil {
+			s.Memory = &kubevirtv1.MemoryStatus{GuestAtBoot: q, GuestCurrent: q, GuestRequested: q}
+		}
+	}
+	if cpu := o.instance.Spec.Domain.CPU; cpu != nil && s.CurrentCPUTopology == nil {
+		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: max(cpu.Sockets, 1), Cores: max(cpu.Cores, 1), Threads: max(cpu.Threads, 1)}
+	}
+}
+
+// enter notes when the instance came to its phase for the first time. A guest that is seen
+// running at once was Scheduled when its container started.
+func (o *observed) enter(s *kubevirtv1.VirtualMachineInstanceStatus) {
+	add := func(phase kubevirtv1.Phase, at time.Time) {
+		if !entered(s, phase) {
+			s.PhaseTransitionTimestamps = append(s.PhaseTransitionTimestamps,
+				kubevirtv1.PhaseTransition{Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.UTC().Truncate(time.Second))})
+		}
+	}
+	if len(s.PhaseTransitionTimestamps) == 0 {
+		add(kubevirtv1.PhasePending, o.instance.CreationTimestamp.Time)
+	}
+	if s.Phase == kubevirtv1.PhaseRunning {
+		if since, runs := o.pod.runs(); runs {
+			add(kubevirtv1.PhaseScheduled, since)
+		}
+	}
+	add(s.Phase, o.now)
+}
+
+// podStatus fills in what follows from the pod. Its node is left out until the container
+// runs, which saves a write.
+func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
+	p := o.pod
+	if p.Status.QOSClass != "" {
+		class := p.Status.QOSClass
+		s.QOSClass = &class
+	}
+	s.RuntimeUser = runtimeUser
+	for _, c := range p.Spec.Containers {
+		if c.Name == contract.ContainerCompute {
+			s.LauncherContainerImageVersion = c.Image
+		}
+	}
+	if s.Phase != kubevirtv1.PhaseScheduling {
+		s.NodeName = p.Spec.NodeName
+		s.ActivePods = map[types.UID]string{p.UID: p.Spec.NodeName}
+	} else if _, _, has := active(s); !has {
+		s.ActivePods = map[types.UID]string{p.UID: ""}
+	}
+}
+
+// pace keeps what the guest says of itself as it was where that was written just now.
+func (o *observed) pace(s *kubevirtv1.VirtualMachineInstanceStatus) {
+	recorded := &o.instance.Status
+	connected := find(s.Conditions, kubevirtv1.ConditionAgentConnected)
+	same := apiequality.Semantic.DeepEqual(s.Interfaces, recorded.Interfaces) && apiequality.Semantic.DeepEqual(s.GuestOSInfo, recorded.GuestOSInfo)
+	if connected == nil || same {
+		return
+	}
+	if !connected.LastProbeTime.IsZero() && o.now.Before(connected.LastProbeTime.Add(guestInterval)) && recorded.Interfaces != nil {
+		s.Interfaces, s.GuestOSInfo = recorded.Interfaces, recorded.GuestOSInfo
+		return
+	}
+	connected.LastProbeTime = metav1.NewTime(o.now)
+}
+
+// phase is where the instance is in its life, and why where it is Unknown or has just ended.
+func (o *observed) phase() (kubevirtv1.Phase, fault) {
+	p := o.pod
+	switch {
+	case p == nil && o.deleting():
+		return kubevirtv1.PhaseFailed, fault{message: "the VM was deleted before it had a pod"}
+	case p == nil && o.fresh():
+		return kubevirtv1.PhasePending, fault{}
+	case p == nil:
+		return kubevirtv1.PhaseFailed, fault{message: "the VM's pod is gone"}
+	case p.ended():
+		return o.end()
+	case !p.silence(o.now).IsZero():
+		return kubevirtv1.PhaseUnknown, o.silent(p.silence(o.now))
+	case p.gone:
+		return kubevirtv1.PhaseUnknown, fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
+			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
+	case entered(&o.instance.Status, kubevirtv1.PhaseRunning):
+		return kubevirtv1.PhaseRunning, fault{}
+	}
+	since, runs := p.runs()
+	switch {
+	case !runs:
+		return kubevirtv1.PhaseScheduling, fault{}
+	case p.word.Heard && started(p.word.VM):
+		return kubevirtv1.PhaseRunning, fault{}
+	case !entered(&o.instance.Status, kubevirtv1.PhaseScheduled) && o.now.Before(since.Add(scheduledPatience)):
+		return kubevirtv1.PhaseScheduling, fault{}
+	}
+	return kubevirtv1.PhaseScheduled, fault{}
+}
+
+func (o *observed) silent(since time.Time) fault {
+	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
+	what := "node " + name + " is not ready since " + at
+	if o.pod.node.ready == corev1.ConditionTrue {
+		what = "node " + name + " has not been heard of since " + at
+	}
+	return fault{reasonNodeUnresponsive, what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
+}
+
+// end is how the VM ended, in words of the instance: nodes know its specification alone.
+func (o *observed) end() (kubevirtv1.Phase, fault) {
+	phase, why := o.saidEnd()
+	why.message = convert.InInstanceWords(clip(why.message, 4*maxMessage), &o.instance.Spec)
+	return phase, why
+}
+
+// saidEnd is how the VM ended: by the agent's word, else by the kubelet's, else by what is
+// known of the node.
+func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
+	p := o.pod
+	if phase, f, known := o.agentEnd(p.word.VM); known {
+		return phase, f
+	}
+	if t := computeEnd(p.Pod); t != nil {
+		if t.ExitCode == 0 {
+			return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}
+		}
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}
+	}
+	name := p.Spec.NodeName
+	switch {
+	case p.bound() && !p.node.exists:
+		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", "node " + name + " was deleted"}
+	case p.bound() && p.node.lost():
+		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", "node " + name + " is out of service, as its taint says"}
+	case p.Status.Message != "":
+		return kubevirtv1.PhaseFailed, fault{p.Status.Reason, p.Status.Message}
+	case p.gone:
+		return kubevirtv1.PhaseFailed, fault{message: "pod " + p.Name + " was removed before its VM had ended"}
+	}
+	if f := failedContainer(p.Pod); f != "" {
+		return kubevirtv1.PhaseFailed, fault{message: f}
+	}
+	return kubevirtv1.PhaseFailed, fault{message: "the VM's pod was deleted before the guest ran"}
+}
+
+// agentEnd is how the VM ended by the agent's word. A guest that was not given time to shut
+// down, or has no ACPI by which it could be asked, has not failed when it is killed.
+func (o *observed) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault, bool) {
+	switch s := vm.GetStatus(); s.GetEndReason() {
+	case nodev1.EndReason_END_REASON_SHUTDOWN:
+		return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}, true
+	case nodev1.EndReason_END_REASON_SAVED:
+		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved"}, true
+	case nodev1.EndReason_END_REASON_KILLED:
+		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown, as was asked for"}, true
+	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
+		if grace := o.instance.Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 || !o.hasACPI() {
+			return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown"}, true
+		}
+		return kubevirtv1.PhaseFailed, fault{message: "the guest did not shut down within its grace period and was killed"}, true
+	case nodev1.EndReason_END_REASON_PANICKED:
+		return kubevirtv1.PhaseFailed, fault{message: "the guest panicked"}, true
+	case nodev1.EndReason_END_REASON_CRASHED:
+		return kubevirtv1.PhaseFailed, fault{message: s.GetMessage()}, true
+	}
+	return "", fault{}, false
+}
+
+func (o *observed) hasACPI() bool {
+	f := o.instance.Spec.Domain.Features
+	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
+}
+
+// containerEnd is why the VM's container failed, in a sentence.
+func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason == "OOMKilled":
+		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
+	case p.Status.Reason == "Evicted" && p.Status.Message != "":
+		return "the kubelet evicted the VM's pod: " + p.Status.Message
+	case t.Message != "":
+		return t.Message
+	}
+	if f := failedContainer(p); f != "" {
+		return f
+	}
+	return "the VM's container failed and said nothing (" + t.Reason + "): see kubectl logs " + p.Name + " -c " + contract.ContainerCompute
+}
+
+// failedContainer is what the first container that failed before the VM's said.
+func failedContainer(p *corev1.Pod) string {
+	for _, c := range p.Status.InitContainerStatuses {
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 {
+			t = c.LastTerminationState.Terminated
+		}
+		if t != nil && t.ExitCode != 0 && t.Message != "" {
+			return "container " + c.Name + ": " + t.Message
+		}
+	}
+	return ""
+}

@@ -1,0 +1,337 @@
+package instance
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// full is a VM that runs and has all that a status tells of.
+func full() scene {
+	s := newScene().change(func(v *kubevirtv1.VirtualMachineInstance) {
+		memory := resource.MustParse("2Gi")
+		v.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &memory}
+		v.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "default", Masquerade: &kubevirtv1.InterfaceMasquerade{}}}
+		v.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{
+			{Name: "root", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusVirtio}},
+			{Name: "data", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusSATA}},
+			{Name: "seed", CDROM: &kubevirtv1.CDROMTarget{}},
+			{Name: "scratch", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusVirtio}},
+		}
+		v.Spec.Volumes = []kubevirtv1.Volume{
+			{Name: "root", ContainerDisk: &kubevirtv1.ContainerDiskSource{Image: "debian"}},
+			{Name: "data", DataVolume: &kubevirtv1.DataVolumeSource{Name: "data"}},
+			{Name: "seed", CloudInitNoCloud: &kubevirtv1.CloudInitSource{}},
+			{Name: "scratch", EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("1Gi")}},
+		}
+		v.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
+		v.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionDataVolumesReady, Status: metav1.ConditionTrue, Reason: "AllDVsReady"}}
+	}).withClaim(importSucceeded)
+	block := corev1.PersistentVolumeBlock
+	s.claims["data"].Spec = corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, VolumeMode: &block,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	s.claims["data"].Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1100Mi")}
+	return s.withPod(runsSince(2*time.Second), heard(running), ready, guestSays).recordedAs(kubevirtv1.PhaseScheduling)
+}
+
+func ready(p *pod) {
+	p.Status.QOSClass, p.Status.PodIP = corev1.PodQOSBurstable, "10.1.0.7"
+	p.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.7"}, {IP: "fd00::7"}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+// guestSays is a guest with an agent, Docker and a lie or two.
+func guestSays(p *pod) {
+	s := p.word.VM.Status
+	s.Hypervisor, s.HypervisorReason = "emulation", "the node has no /dev/kvm"
+	s.EffectiveSpec = &specv1.VirtualMachineSpec{
+		MachineType: "pc-q35-10.0", Cpu: &specv1.CPU{Sockets: 2, Cores: 1, Threads: 1}, Memory: &specv1.Memory{Size: "2Gi"},
+		Networks: []*specv1.NetworkInterface{{Name: "default", Mac: "02:00:00:00:00:01", Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{Cidr: "10.0.2.0/24"}}}},
+	}
+	s.Guest = &nodev1.GuestStatus{
+		AgentConnected: true,
+		Os:             &nodev1.GuestOS{Id: "debian", Name: "Debian GNU/Linux", PrettyName: "Debian GNU/Linux 13", VersionId: "13", KernelRelease: "6.12", Machine: "x86_64", Version: strings.Repeat("x", 1<<16)},
+		Interfaces: []*nodev1.GuestInterface{
+			{Name: "lo", Mac: "00:00:00:00:00:00", Addresses: []string{"127.0.0.1"}},
+			{Name: "enp1s0", Mac: "02:00:00:00:00:01", Addresses: []string{"10.0.2.2", "no address", "fe80::1", "10.1.0.7", "192.168.7.7"}},
+			{Name: "docker0", Mac: "02:42:00:00:00:01", Addresses: []string{"172.17.0.1"}},
+		},
+	}
+}
+
+// TestStatusGolden: the whole status of a VM that runs.
+func TestStatusGolden(t *testing.T) {
+	got, err := yaml.Marshal(full().status())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "running.yaml")
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s differs (go test -update writes it anew):\n%s", file, got)
+	}
+}
+
+// TestFirstStatus: what follows from the instance alone is in the status that is written first.
+func TestFirstStatus(t *testing.T) {
+	s := full().change(func(v *kubevirtv1.VirtualMachineInstance) {
+		controller := true
+		v.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachine", UID: "vm-uid", Controller: &controller}}
+		v.Annotations = map[string]string{"kubevirt.io/vm-generation": "7"}
+		v.Spec.Domain.CPU = &kubevirtv1.CPU{Cores: 2}
+		v.Status = kubevirtv1.VirtualMachineInstanceStatus{}
+	}).withPod()
+	got := s.status()
+	if got.VirtualMachineRevisionName != "revision-start-vm-vm-uid-7" {
+		t.Errorf("revision %s", got.VirtualMachineRevisionName)
+	}
+	if c := got.CurrentCPUTopology; c == nil || *c != (kubevirtv1.CPUTopology{Sockets: 1, Cores: 2, Threads: 1}) {
+		t.Errorf("topology %+v", c)
+	}
+	if m := got.Memory; m == nil || m.GuestAtBoot.String() != "2Gi" || m.GuestCurrent.String() != "2Gi" || m.GuestRequested.String() != "2Gi" {
+		t.Errorf("memory %+v", m)
+	}
+}
+
+// TestVolumePhases: a volume waits for its claim, has it, and is ready in a guest.
+func TestVolumePhases(t *testing.T) {
+	s := full()
+	s.claims["data"].Status.Phase = corev1.ClaimPending
+	s.claims["data"].Annotations[preallocation] = "true"
+	phases := func(in kubevirtv1.Phase) (all []string) {
+		for _, v := range s.volumeStatuses(in) {
+			all = append(all, v.Name+" "+v.Phase)
+		}
+		return all
+	}
+	for _, test := range []struct {
+		in    kubevirtv1.Phase
+		claim corev1.PersistentVolumeClaimPhase
+		want  string
+	}{
+		{kubevirtv1.PhasePending, corev1.ClaimPending, "root Pending, data Pending, seed Pending, scratch Pending"},
+		{kubevirtv1.PhaseScheduled, corev1.ClaimBound, "root Pending, data Bound, seed Pending, scratch Pending"},
+		{kubevirtv1.PhaseRunning, corev1.ClaimBound, "root Ready, data Ready, seed Ready, scratch Ready"},
+	} {
+		s.claims["data"].Status.Phase = test.claim
+		if got := strings.Join(phases(test.in), ", "); got != test.want {
+			t.Errorf("%s: %s, want %s", test.in, got, test.want)
+		}
+	}
+	if !s.volumeStatuses(kubevirtv1.PhaseRunning)[1].PersistentVolumeClaimInfo.Preallocated {
+		t.Error("a claim that CDI has allocated beforehand does not say so")
+	}
+}
+
+// TestStatusSettles: a status follows from itself: nothing is written twice.
+func TestStatusSettles(t *testing.T) {
+	if s := full().written(); decide(s.observed).do == write {
+		t.Error("the same is written again")
+	}
+}
+
+// TestConditions: one at a time, in what state.
+func TestConditions(t *testing.T) {
+	waiting := func(reason, message string) func(*pod) {
+		return state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+	}
+	unschedulable := func(p *pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}}
+	}
+	pausedFor := func(r nodev1.PauseReason) func(*pod) {
+		return func(p *pod) {
+			heard(nodev1.State_STATE_PAUSED)(p)
+			p.word.VM.Status.PauseReason, p.word.VM.Status.PauseDisk = r, "root"
+		}
+	}
+	const isRunning, scheduling = kubevirtv1.PhaseRunning, kubevirtv1.PhaseScheduling
+	for _, test := range []struct {
+		name, of string
+		in       scene
+		status   metav1.ConditionStatus // empty: it is not there
+		reason   string
+		says     string
+	}{
+		{"no pod", "Ready", newScene(), "False", "PodNotExists", "no pod yet"},
+		{"starting", "Ready", on(scheduling, bound), "False", "GuestNotRunning", "not started yet"},
+		{"ready", "Ready", on(isRunning, runsSince(0), heard(running), ready), "True", "", ""},
+		{"no word of the kubelet", "Ready", on(isRunning, runsSince(0), heard(running)), "False", "PodConditionMissing", "kubelet"},
+		{"paused", "Ready", on(isRunning, runsSince(0), ready, pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)), "False", "GuestNotRunning", "paused"},
+		{"deleted", "Ready", on(isRunning, runsSince(0), heard(running), ready, ending), "False", "PodTerminating", "grace period"},
+		{"node lost from sight", "Ready", on(isRunning, runsSince(0), renewed(time.Minute)), "False", "NodeUnresponsive",
+			"node node-a has not been heard of since 2026-01-02T03:03:05Z; the VM may still run there; it is started elsewhere when the node is deleted or tainted node.kubernetes.io/out-of-service"},
+		{"node not ready", "Ready", on(isRunning, runsSince(0), readiness(corev1.ConditionUnknown)), "False", "NodeUnresponsive", "node node-a is not ready since 2026-01-02T02:04:05Z; "},
+		{"ended", "Ready", on(isRunning, exited(1, "it broke")), "False", "GuestNotRunning", "it broke"},
+		{"unschedulable", "PodScheduled", on(scheduling, unschedulable), "False", "Unschedulable", "0/1 nodes"},
+		{"scheduled", "PodScheduled", on(scheduling, bound, ready), "", "", ""},
+		{"no image", "Synchronized", on(scheduling, waiting("ErrImagePull", "not found")), "False", "ErrImagePull", "image vmlet:1 can't be pulled: see the flag --launcher-image of vmlet-controller, and imagePullSecrets in the KubeVirt object; the node says: not found"},
+		{"no configuration", "Synchronized", on(scheduling, waiting("CreateContainerConfigError", "no such key")), "False", "CreateContainerConfigError", "container compute does not start: no such key"},
+		{"no agent", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(time.Minute), renewed(0)), "False", "AgentUnavailable", "agent on node node-a is not heard"},
+		{"the agent has it", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(time.Minute), heard(nodev1.State_STATE_STARTING)), "", "", ""},
+		{"no node", "Ready", on(scheduling, unschedulable), "False", "GuestNotRunning", "the guest has not started yet: no node takes the VM's pod: 0/1 nodes"},
+		{"no claim", "Ready", newScene().change(func(v *kubevirtv1.VirtualMachineInstance) {
+			v.Spec.Volumes = []kubevirtv1.Volume{{Name: "a", DataVolume: &kubevirtv1.DataVolumeSource{Name: "a"}}}
+		}), "False", "PodNotExists", "the VM has no pod yet: there is no PersistentVolumeClaim a"},
+		{"in the instance's words", "Synchronized", on(scheduling, exited(1, "boot.kernel.path: no kernel")), "False", "FailedStart", "spec.domain.firmware.kernelBoot.container.kernelPath: no kernel"},
+		{"still no image", "Synchronized", on(scheduling, waiting("ImagePullBackOff", "Back-off")), "False", "ImagePullBackOff", "Back-off"},
+		{"creating", "Synchronized", on(scheduling, waiting("ContainerCreating", "")), "", "", ""},
+		{"never ran", "Synchronized", on(scheduling, exited(1, "image x has no\nsingle disk file")), "False", "FailedStart", "image x has no single disk file"},
+		{"crashed later", "Synchronized", on(isRunning, exited(1, "x")), "", "", ""},
+		{"not migratable", "LiveMigratable", newScene(), "False", "LiveMigrationNotSupported", "does not migrate"},
+		{"by a user", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)), "True", "PausedByUser", "resumed"},
+		{"by an error", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_IO_ERROR)), "True", "PausedIOError", "disk root could not"},
+		{"goes on", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0), heard(running)), "", "", ""},
+		{"agent away", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0)), "True", "PausedByUser", ""},
+		{"ended paused", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(exited(0, "")), "", "", ""},
+		{"user network", "NetworkLimited", full(), "True", "UserModeNetwork", "listed in spec.domain.devices.interfaces"},
+		{"emulated", "SoftwareEmulation", full(), "True", "Emulation", "no /dev/kvm"},
+		{"guest agent", "AgentConnected", full(), "True", "AgentConnected", ""},
+		{"others' stay", "DataVolumesReady", full(), "True", "AllDVsReady", ""},
+	} {
+		c := find(test.in.status().Conditions, test.of)
+		switch {
+		case c == nil && test.status != "":
+			t.Errorf("%s: no %s", test.name, test.of)
+		case c == nil:
+		case c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says):
+			t.Errorf("%s: %s is %s, %s, %q; want %s, %s, %q", test.name, test.of, c.Status, c.Reason, c.Message, test.status, test.reason, test.says)
+		}
+	}
+}
+
+// TestPullIsNoNews: a pull that fails again does not change the condition back.
+func TestPullIsNoNews(t *testing.T) {
+	of := func(reason string) func(*pod) {
+		return state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: reason}})
+	}
+	s := newScene().withPod().written().withPod(of("ErrImagePull")).written().withPod(of("ImagePullBackOff")).written().withPod(of("ErrImagePull"))
+	if got := decide(s.observed); got.do != nothing {
+		t.Errorf("step %s", got.do)
+	}
+}
+
+// TestTransitions: a condition that says the same in other words keeps its time.
+func TestTransitions(t *testing.T) {
+	s := newScene().withPod().written()
+	was := find(s.instance.Status.Conditions, kubevirtv1.ConditionReady).LastTransitionTime
+	s.observed.now = testTime.Add(time.Hour)
+	s = s.withPod(runsSince(0), ending)
+	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Reason != reasonPodTerminating || !c.LastTransitionTime.Equal(&was) {
+		t.Errorf("%+v", c)
+	}
+	s = s.withPod(runsSince(0), heard(running), ready)
+	if c := find(s.status().Conditions, kubevirtv1.ConditionReady); c.Status != metav1.ConditionTrue || c.LastTransitionTime.Equal(&was) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestGuestIsPaced: a guest whose interfaces change all the time costs a write now and then.
+func TestGuestIsPaced(t *testing.T) {
+	s := full().written()
+	s.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
+	s.observed.now = testTime.Add(time.Second)
+	s.pod.word.VM.Status.Guest.Interfaces[2].Addresses[0] = "172.18.0.1"
+	got := decide(s.observed)
+	if got.do == write {
+		t.Fatal("written a second after the last")
+	}
+	if due := guestInterval - time.Second; got.wake != due {
+		t.Errorf("looked at after %v, want %v", got.wake, due)
+	}
+	s.observed.now = testTime.Add(guestInterval)
+	if got := decide(s.observed); got.do != write || got.status.Interfaces[1].IPAddress != "172.18.0.1" {
+		t.Errorf("step %s when it is due", got.do)
+	}
+}
+
+// TestHostileGuest: what a guest says is bounded.
+func TestHostileGuest(t *testing.T) {
+	s := full()
+	g := s.pod.word.VM.Status.Guest
+	for range 1000 {
+		g.Interfaces = append(g.Interfaces, &nodev1.GuestInterface{Name: strings.Repeat("é", 1000), Mac: strings.Repeat("m", 1000)})
+		g.Interfaces[1].Addresses = append(g.Interfaces[1].Addresses, "2001:db8::"+string(rune('a'+len(g.Interfaces)%6)), "192.0.2."+string(rune('0'+len(g.Interfaces)%10)))
+	}
+	g.Os.Name = "\xff" + strings.Repeat("n", 1<<20)
+	out, err := yaml.Marshal(s.status())
+	if err != nil || len(out) > 32<<10 {
+		t.Errorf("a status of %d bytes, %v", len(out), err)
+	}
+}
+
+// TestDiskNames follow the buses, in the order of the list.
+func TestDiskNames(t *testing.T) {
+	for n, want := range map[int]string{0: "a", 25: "z", 26: "aa", 27: "ab", 701: "zz", 702: "aaa"} {
+		if got := letters(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+	vmi := full().instance
+	vmi.Spec.Domain.Devices.Disks[1].Disk.Bus = ""
+	if got := diskNames(vmi)["data"]; got != "sda" {
+		t.Errorf("without a bus on amd64: %s", got)
+	}
+	vmi.Spec.Architecture = "arm64"
+	if got := diskNames(vmi)["data"]; got != "vdb" {
+		t.Errorf("without a bus on arm64: %s", got)
+	}
+}
+
+// TestNewPodOldInstance: a cache that has an instance's pod and not yet the instance does not
+// make an orphan of it.
+func TestNewPodOldInstance(t *testing.T) {
+	for name, change := range map[string]func(*kubevirtv1.VirtualMachineInstance){
+		"none":       nil,
+		"an earlier": func(v *kubevirtv1.VirtualMachineInstance) { v.UID = types.UID("uid-0000") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+			w.during(2)
+			w.cached = w.snapshot()
+			old := w.instance()
+			w.must(w.cached.Delete(t.Context(), old.DeepCopy()))
+			stale := w.instance()
+			stale.Finalizers = nil
+			if left, err := get(t.Context(), w.cached, vmKey, new(kubevirtv1.VirtualMachineInstance)); err == nil && left != nil {
+				left.Finalizers = nil
+				w.must(w.cached.Update(t.Context(), left))
+			}
+			if change != nil {
+				change(stale)
+				stale.ResourceVersion = ""
+				w.must(w.cached.Create(t.Context(), stale))
+			}
+			before := len(w.writes)
+			w.reconcile(w.controller())
+			if len(w.writes) > before {
+				t.Errorf("writes %v", w.writes[before:])
+			}
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package instance
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+const (
+	// quietPatience is how long a pod that has a node may start no container, and give no
+	// reason, before its events are read: a Secret that is missing is said nowhere else.
+	quietPatience = 10 * time.Second
+	// quietInterval is the most between two readings.
+	quietInterval = time.Minute
+	// maxMissing is how many missing objects are named.
+	maxMissing = 8
+)
+
+// imageReasons are the kubelet's for a container whose image it has not.
+var imageReasons = []string{reasonImagePull, reasonImageBackOff, "ErrImageNeverPull", "InvalidImageName", "ImageInspectError", "RegistryUnavailable"}
+
+// waitingFault is why a container does not start, as the kubelet says it; nil: it has not
+// said that there is a reason.
+func (o *observed) waitingFault() *fault {
+	for _, c := range slices.Concat(o.pod.Status.InitContainerStatuses, o.pod.Status.ContainerStatuses) {
+		w := c.State.Waiting
+		if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
+			continue
+		}
+		message := w.Message
+		if last := c.LastTerminationState.Terminated; last != nil && strings.TrimSpace(last.Message) != "" {
+			message = last.Message
+		}
+		if slices.Contains(imageReasons, w.Reason) {
+			return o.imageFault(&fault{w.Reason, message}, c.Name)
+		}
+		return &fault{clip(w.Reason, maxGuestText), "container " + c.Name + " does not start: " + message}
+	}
+	return nil
+}
+
+// imageFault says which image can't be pulled and what to do. A pull is tried again and
+// fails again, which is no news; and the kubelet that waits for the next try may have
+// forgotten why.
+func (o *observed) imageFault(f *fault, container string) *fault {
+	image := imageOf(o.pod.Pod, container)
+	begin := "image " + clip(image, maxGuestText) + " can't be pulled: "
+	was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	tried := was != nil && strings.HasPrefix(was.Message, begin)
+	switch {
+	case tried && was.Reason == reasonImageBackOff && f.reason == reasonImagePull:
+		return &fault{was.Reason, was.Message}
+	case tried && f.reason == reasonImageBackOff && !strings.Contains(f.message, reasonImagePull):
+		return &fault{f.reason, was.Message}
+	}
+	advice := "see the flag --launcher-image of vmlet-controller, and imagePullSecrets in the KubeVirt object"
+	if at := imageField(&o.instance.Spec, image); at != "" {
+		advice = "correct " + at + ".image, or set " + at + ".imagePullSecret if the registry asks for credentials"
+	}
+	return &fault{f.reason, begin + advice + "; the node says: " + f.message}
+}
+
+func imageOf(p *corev1.Pod, container string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name == container {
+			return c.Image
+		}
+	}
+	return "of container " + container
+}
+
+// imageField is what of the instance names an image; empty: nothing.
+func imageField(s *kubevirtv1.VirtualMachineInstanceSpec, image string) string {
+	for i, v := range s.Volumes {
+		if v.ContainerDisk != nil && v.ContainerDisk.Image == image {
+			return fmt.Sprintf("spec.volumes[%d].containerDisk", i)
+		}
+	}
+	f := s.Domain.Firmware
+	if f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil && f.KernelBoot.Container.Image == image {
+		return "spec.domain.firmware.kernelBoot.container"
+	}
+	return ""
+}
+
+// quiet is since when a pod has had a node whose kubelet has neither run a container nor said
+// why not; zero: it does not wait for that.
+func (o *observed) quiet() time.Time {
+	p := o.pod
+	if p == nil || p.gone || !p.bound() || p.deleting() || p.ended() || o.recorded() != kubevirtv1.PhaseScheduling {
+		return time.Time{}
+	}
+	if _, runs := p.runs(); runs || o.waitingFault() != nil {
+		return time.Time{}
+	}
+	if c := podCondition(p.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	return p.CreationTimestamp.Time
+}
+
+// suspicious: the pod has been quiet for long enough to read its events.
+func (o *observed) suspicious() bool {
+	since := o.quiet()
+	return !since.IsZero() && !o.now.Before(since.Add(quietPatience))
+}
+
+// nextReading is when the events of a quiet pod are read next: ever more rarely.
+func (o *observed) nextReading() time.Time {
+	since := o.quiet()
+	first := since.Add(quietPatience)
+	if since.IsZero() || o.now.Before(first) {
+		return first
+	}
+	return o.now.Add(min(max(o.now.Sub(since), quietPatience), quietInterval))
+}
+
+// missingObject finds what kubelets say of a volume whose source is not there.
+var missingObject = regexp.MustCompile(`\b(secret|configmap|serviceaccount)s? "([^"]{1,253})" not found`)
+
+// kinds are the kinds that missingObject finds.
+var kinds = map[string]string{"secret": "Secret", "configmap": "ConfigMap", "serviceaccount": "ServiceAccount"}
+
+// volatile is what runtimes number their tries by.
+var volatile = regexp.MustCompile(`\b[0-9a-f]{12,}\b`)
+
+// eventFault is why a pod does not start, by its events: those that say that something failed,
+// unless something has gone on since. nil: they don't say. The same failures, however often and
+// in what order they come, make the same fault, which is written once.
+func eventFault(events []corev1.Event, namespace string) *fault {
+	var progress time.Time
+	for i := range events {
+		if e := &events[i]; e.Type == corev1.EventTypeNormal && when(e).After(progress) {
+			progress = when(e)
+		}
+	}
+	var missing, words []string
+	reasons := make(map[string]string)
+	for i := range events {
+		e := &events[i]
+		if e.Type != corev1.EventTypeWarning || !strings.HasPrefix(e.Reason, "Failed") || when(e).Before(progress) {
+			continue
+		}
+		missing = append(missing, missingIn(e.Message)...)
+		word := volatile.ReplaceAllString(sentence(e.Message), "…")
+		words = append(words, word)
+		reasons[word] = clip(e.Reason, maxGuestText)
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	if len(missing) > 0 {
+		return &fault{reasonFailedMount, lacking(missing, namespace)}
+	}
+	slices.Sort(words)
+	return &fault{reasons[words[0]], "the VM's pod does not start: " + words[0]}
+}
+
+// missingIn are the objects that a message says are not there.
+func missingIn(message string) (missing []string) {
+	for _, m := range missingObject.FindAllStringSubmatch(message, maxMissing) {
+		missing = append(missing, kinds[m[1]]+" "+m[2])
+	}
+	return missing
+}
+
+// lacking says which objects a namespace lacks, and what to do.
+func lacking(missing []string, namespace string) string {
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
+	return "there is no " + strings.Join(missing[:min(len(missing), maxMissing)], ", no ") + " in namespace " + namespace +
+		": create it, and the VM starts by itself, or correct the name in the VM"
+}
+
+// refusal is why the API server refuses the VM's pod.
+func refusal(err error, namespace string) string {
+	if missing := missingIn(err.Error()); len(missing) > 0 {
+		return lacking(missing, namespace)
+	}
+	return "the API server refused the VM's pod: " + err.Error()
+}
+
+// when is the last time that an event was seen.
+func when(e *corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	for _, at := range []time.Time{e.FirstTimestamp.Time, e.LastTimestamp.Time, e.EventTime.Time} {
+		if at.After(last) {
+			last = at
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}

@@ -1,0 +1,135 @@
+package instance
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+)
+
+// What the Containerized Data Importer notes on the claims that it fills.
+const (
+	importPhase     = "cdi.kubevirt.io/storage.pod.phase"
+	importSucceeded = "Succeeded"
+	preallocation   = "cdi.kubevirt.io/storage.preallocation"
+	dataVolumeKind  = "DataVolume"
+)
+
+// claimNames are the claims that an instance names, in the order of its volumes.
+func claimNames(vmi *kubevirtv1.VirtualMachineInstance) []string {
+	var names []string
+	for i := range vmi.Spec.Volumes {
+		if name := convert.ClaimName(&vmi.Spec.Volumes[i]); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// filling: an importer is still writing to the claim.
+func filling(claim *corev1.PersistentVolumeClaim) bool {
+	owner := metav1.GetControllerOf(claim)
+	phase := claim.Annotations[importPhase]
+	return owner != nil && owner.Kind == dataVolumeKind && phase != "" && phase != importSucceeded
+}
+
+// Phases of volumes: waiting for their claim, having it, and with a guest that has the disk.
+const (
+	volumePending = "Pending"
+	volumeBound   = "Bound"
+	volumeReady   = "Ready"
+)
+
+// volumeStatuses are the instance's volumes as they are when it comes to a phase.
+func (o *observed) volumeStatuses(phase kubevirtv1.Phase) []kubevirtv1.VolumeStatus {
+	targets := diskNames(o.instance)
+	recorded := make(map[string]kubevirtv1.VolumeStatus)
+	for _, s := range o.instance.Status.DeepCopy().VolumeStatus {
+		recorded[s.Name] = s
+	}
+	var all []kubevirtv1.VolumeStatus
+	for i := range o.instance.Spec.Volumes {
+		v := &o.instance.Spec.Volumes[i]
+		s := recorded[v.Name]
+		s.Name, s.Target, s.Phase = v.Name, targets[v.Name], volumePending
+		if v.ContainerDisk != nil && s.ContainerDiskVolume == nil {
+			s.ContainerDiskVolume = &kubevirtv1.ContainerDiskInfo{}
+		}
+		if v.EmptyDisk != nil {
+			s.Size = v.EmptyDisk.Capacity.Value()
+		}
+		if claim := o.claims[convert.ClaimName(v)]; claim != nil {
+			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
+			if claim.Status.Phase == corev1.ClaimBound {
+				s.Phase = volumeBound
+			}
+		}
+		if phase == kubevirtv1.PhaseRunning {
+			s.Phase = volumeReady
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func claimInfo(claim *corev1.PersistentVolumeClaim) *kubevirtv1.PersistentVolumeClaimInfo {
+	info := &kubevirtv1.PersistentVolumeClaimInfo{
+		ClaimName:    claim.Name,
+		AccessModes:  claim.Spec.AccessModes,
+		VolumeMode:   claim.Spec.VolumeMode,
+		Capacity:     claim.Status.Capacity,
+		Requests:     claim.Spec.Resources.Requests,
+		Preallocated: claim.Annotations[preallocation] == "true",
+	}
+	if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
+		info.FilesystemOverhead = new("0")
+	}
+	return info
+}
+
+// diskNames are the names that the guest's kernel gives to its disks, by volume: vda, vdb on
+// virtio, sda, sdb on the others, in the order of the list.
+func diskNames(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
+	names, next := make(map[string]string), make(map[string]int)
+	for i := range vmi.Spec.Domain.Devices.Disks {
+		d := &vmi.Spec.Domain.Devices.Disks[i]
+		prefix := "sd"
+		if busOf(d, vmi.Spec.Architecture) == kubevirtv1.DiskBusVirtio {
+			prefix = "vd"
+		}
+		names[d.Name] = prefix + letters(next[prefix])
+		next[prefix]++
+	}
+	return names
+}
+
+func busOf(d *kubevirtv1.Disk, architecture string) kubevirtv1.DiskBus {
+	var bus kubevirtv1.DiskBus
+	switch {
+	case d.CDROM != nil:
+		bus = d.CDROM.Bus
+	case d.LUN != nil:
+		bus = d.LUN.Bus
+	case d.Disk != nil:
+		bus = d.Disk.Bus
+	}
+	switch {
+	case bus != "":
+		return bus
+	case architecture == "" || architecture == "amd64":
+		return kubevirtv1.DiskBusSATA
+	}
+	return kubevirtv1.DiskBusVirtio
+}
+
+// letters counts as Linux names disks: a, b, …, z, aa, ab.
+func letters(n int) string {
+	name := ""
+	for n++; n > 0; n = (n - 1) / 26 {
+		name = string(rune('a'+(n-1)%26)) + name
+	}
+	return name
+}

@@ -1,0 +1,299 @@
+package instance
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/test/everything"
+)
+
+// lives are what VMs go through. Each ends in the same state, whatever fails on the way.
+var lives = []struct {
+	name string
+	live func(w *world)
+}{
+	{"starts", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	}},
+	{"guest shuts down and is started again", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first := w.instance().UID
+		w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"panics and is not started again", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		w.restarts = false
+		w.guest().stop(nodev1.EndReason_END_REASON_PANICKED)
+		w.until("it has failed", w.in(kubevirtv1.PhaseFailed))
+	}},
+	{"is deleted while it runs", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		w.deleteInstance()
+		w.until("it is gone", w.in("gone"))
+	}},
+	{"is deleted before its pod is bound", func(w *world) {
+		for name := range w.nodes {
+			w.taint(name)
+		}
+		w.until("it is scheduled", w.in(kubevirtv1.PhaseScheduling))
+		w.deleteInstance()
+		w.until("it is gone", w.in("gone"))
+	}},
+	{"its pod is deleted", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		w.restarts = false
+		w.deletePods()
+		w.until("it has shut down", w.in(kubevirtv1.PhaseSucceeded))
+	}},
+	{"its node is out of service", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		w.fail(node, false)
+		w.until("it is unknown", w.in(kubevirtv1.PhaseUnknown))
+		w.deletePods()
+		w.during(12)
+		if w.phase() != kubevirtv1.PhaseUnknown || w.instance().UID != first {
+			w.t.Fatalf("phase %s of %s while the guest may run", w.phase(), w.instance().UID)
+		}
+		w.fail(node, true)
+		w.taint(node)
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"its node is deleted", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		w.fail(node, true)
+		n, err := get(w.t.Context(), w.server, types.NamespacedName{Name: node}, new(corev1.Node))
+		w.must(err)
+		w.must(w.server.Delete(w.t.Context(), n))
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"its node comes back", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		w.fail(node, false)
+		w.until("it is unknown", w.in(kubevirtv1.PhaseUnknown))
+		w.deletePods()
+		w.during(6)
+		w.nodes[node].dead = false
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+	}},
+	{"all finalizers are taken from the instance", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first := w.instance().UID
+		w.guest().stays = true
+		w.forgetInstance()
+		w.during(20) // the next instance is there, and the first one's guest still runs
+		if w.instance().UID == first || len(w.instance().Status.ActivePods) > 0 {
+			w.t.Fatal("the next instance has not waited")
+		}
+		w.guest().stays = false
+		w.until("another runs", w.in(kubevirtv1.PhaseRunning))
+	}},
+	{"the kubelet is lost, not the agent", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first, node := w.instance().UID, w.instance().Status.NodeName
+		w.nodes[node].noKubelet, w.tick = true, 10*time.Second
+		w.until("it is unknown", w.in(kubevirtv1.PhaseUnknown))
+		w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+		w.nodes[node].noKubelet = false
+	}},
+}
+
+func (w *world) deleteInstance() {
+	w.restarts = false
+	w.must(w.server.Delete(w.t.Context(), w.instance()))
+}
+
+// forgetInstance removes the instance as somebody does who is tired of waiting.
+func (w *world) forgetInstance() {
+	vmi := w.instance()
+	vmi.Finalizers = nil
+	w.must(w.server.Update(w.t.Context(), vmi))
+	w.must(w.server.Delete(w.t.Context(), vmi))
+}
+
+// deletePods deletes the VM's pods by force.
+func (w *world) deletePods() {
+	for _, p := range w.pods() {
+		w.unhold(&p)
+		if p.DeletionTimestamp == nil {
+			w.must(w.server.Delete(w.t.Context(), &p))
+		}
+	}
+}
+
+// settled: nothing is left that ought not to be there, and nothing is written any more.
+func (w *world) settled() {
+	w.t.Helper()
+	w.during(12)
+	vmi := w.instance()
+	for _, p := range w.pods() {
+		if vmi == nil || uidOf(p.Labels) != vmi.UID {
+			w.t.Fatalf("pod %s is left: %+v", p.Name, p.ObjectMeta)
+		}
+		if isFinal(vmi.Status.Phase) && slices.Contains(p.Finalizers, contract.FinalizerPod) {
+			w.t.Fatalf("pod %s is held though its VM has ended", p.Name)
+		}
+	}
+	before := len(w.writes)
+	for range 12 {
+		w.now = w.now.Add(5 * time.Minute)
+		w.watchNodes()
+		w.reconcile(w.controller())
+	}
+	if len(w.writes) > before {
+		w.t.Fatalf("written in an idle hour: %v", w.writes[before:])
+	}
+}
+
+// TestLives: each life, and each with every write failing, lost, and the controller killed
+// before and after it. One that is lost is much like one after which the controller is
+// killed, and one before like one that fails: the short form has one of each, by turns.
+func TestLives(t *testing.T) {
+	for _, l := range lives {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			l.live(w)
+			w.settled()
+			writes := w.writes
+			if len(w.errors) > 0 {
+				t.Errorf("errors though nothing failed: %v", w.errors)
+			}
+			all := []map[string]outcome{{"is lost": lost}, {"killed before": killedBefore}}
+			if everything.Wanted() {
+				all = []map[string]outcome{{"is lost": lost, "killed before": killedBefore, "fails": fails, "killed after": killedAfter}}
+			}
+			for n := range writes {
+				for name, become := range all[n%len(all)] {
+					t.Run(fmt.Sprintf("write %d %s", n+1, name), func(t *testing.T) {
+						w := newWorld(t)
+						w.before = func(i int, _ string) outcome {
+							if i == n+1 {
+								return become
+							}
+							return succeeds
+						}
+						l.live(w)
+						w.settled()
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestTwoControllers: at each write of one controller another does all it can, with a cache
+// that is as old as the last turn, or older.
+func TestTwoControllers(t *testing.T) {
+	for _, l := range lives {
+		for _, behind := range []int{0, 1, 10} {
+			t.Run(fmt.Sprintf("%s, %d turns behind", l.name, behind), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				inner := false
+				var caches []clientAt
+				w.before = func(int, string) outcome {
+					if inner {
+						return succeeds
+					}
+					inner = true
+					defer func() { inner = false }()
+					caches = append(caches, clientAt{w.now, w.snapshot()})
+					was := w.cached
+					for i := len(caches) - 1; i >= 0; i-- {
+						if w.cached = caches[i].client; w.now.Sub(caches[i].at) >= time.Duration(behind)*time.Second {
+							break
+						}
+					}
+					w.reconcile(w.controller())
+					w.cached = was
+					return succeeds
+				}
+				l.live(w)
+				w.before = nil
+				w.settled()
+			})
+		}
+	}
+}
+
+// TestStaleCache: a controller whose cache stays behind for a while does no harm, and goes on
+// when the cache has caught up.
+func TestStaleCache(t *testing.T) {
+	for _, l := range lives {
+		for _, every := range []int{2, 9} {
+			t.Run(fmt.Sprintf("%s, read every %d turns", l.name, every), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.cached = w.snapshot()
+				turns := 0
+				w.stale(func() {
+					if turns++; turns%every == 0 {
+						w.cached = w.snapshot()
+					}
+				})
+				l.live(w)
+				w.stale(nil)
+				w.cached = nil
+				w.settled()
+			})
+		}
+	}
+}
+
+// TestWrites: a start takes the pod's creation and two statuses, and one write more for the
+// label, after it runs.
+func TestWrites(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	want := []string{"create pod", "status instance", "status instance", "patch instance"}
+	if !slices.Equal(w.writes, want) {
+		t.Errorf("writes %v, want %v", w.writes, want)
+	}
+	if want := []string{"Normal SuccessfulCreate", "Normal Started"}; !slices.Equal(w.events, want) {
+		t.Errorf("events %v, want %v", w.events, want)
+	}
+	var phases []kubevirtv1.Phase
+	for _, p := range w.instance().Status.PhaseTransitionTimestamps {
+		phases = append(phases, p.Phase)
+	}
+	if want := []kubevirtv1.Phase{kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled, kubevirtv1.PhaseRunning}; !slices.Equal(phases, want) {
+		t.Errorf("phases %v, want %v", phases, want)
+	}
+}
+
+// TestUnknownWithinAMinute: also where Kubernetes has not yet said that the node is not ready.
+func TestUnknownWithinAMinute(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	node := w.instance().Status.NodeName
+	w.fail(node, false)
+	w.tick = time.Second
+	since, next := w.now, w.now
+	for w.phase() != kubevirtv1.PhaseUnknown && w.now.Sub(since) < time.Minute {
+		w.turn()
+		if w.now.Before(next) {
+			continue // nothing tells the controller of it
+		}
+		next = w.now.Add(w.reconcile(w.controller()).RequeueAfter)
+	}
+	if w.phase() != kubevirtv1.PhaseUnknown {
+		t.Fatalf("phase %s after a minute", w.phase())
+	}
+	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); c.Reason != reasonNodeUnresponsive || c.Status != metav1.ConditionFalse {
+		t.Errorf("Ready is %+v", c)
+	}
+}
