@@ -1,0 +1,109 @@
+package machine
+
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// cdi is the API of the Containerized Data Importer. Its objects are read without its types,
+// so that a cluster without it needs nothing of it.
+
+func cdi(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: kind}
+}
+
+// dataVolume is what a VM goes by of a DataVolume.
+type dataVolume struct {
+	phase string
+	// controlled: it has a controller, this VM or another object.
+	controlled bool
+	// fault is why it can't be filled, or empty.
+	fault string
+}
+
+// done: its claim is filled, or is as soon as a pod uses it.
+func (d dataVolume) done() bool {
+	return d.phase == "Succeeded" || d.phase == "WaitForFirstConsumer" || d.phase == "PendingPopulation"
+}
+
+// begun: it has come further than to a claim that waits for a volume.
+func (d dataVolume) begun() bool { return d.phase != "" && d.phase != "Pending" && !d.done() }
+
+// readDataVolume takes from a DataVolume what the VM goes by.
+func readDataVolume(u *unstructured.Unstructured) *dataVolume {
+	d := &dataVolume{controlled: metav1.GetControllerOf(u) != nil}
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	d.phase = clip(phase, 64)
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if fields, is := c.(map[string]any); is && d.fault == "" {
+			d.fault = importFault(fields)
+		}
+	}
+	if d.phase == "Failed" && d.fault == "" {
+		d.fault = "the import has failed"
+	}
+	return d
+}
+
+// importFault returns why an import does not go on, by one condition of its DataVolume.
+func importFault(condition map[string]any) string {
+	text := func(key string) string { s, _ := condition[key].(string); return s }
+	if text("type") != "Running" || text("status") != "False" {
+		return ""
+	}
+	switch text("reason") {
+	case "Error", "ImagePullFailed":
+		return clip(text("reason")+": "+text("message"), longest)
+	}
+	return ""
+}
+
+// newDataVolume returns the DataVolume of a template. The VM owns it.
+func newDataVolume(vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) (*unstructured.Unstructured, error) {
+	spec := template.Spec.DeepCopy()
+	if spec.PriorityClassName == "" {
+		spec.PriorityClassName = vm.Spec.Template.Spec.PriorityClassName
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	u.SetGroupVersionKind(cdi("DataVolume"))
+	u.SetNamespace(vm.Namespace)
+	u.SetName(template.Name)
+	u.SetLabels(with(template.Labels, contract.LabelCreatedBy, string(vm.UID)))
+	u.SetAnnotations(with(template.Annotations, contract.AnnotationAllowClaimAdoption, "true"))
+	u.SetOwnerReferences([]metav1.OwnerReference{ownedBy(vm)})
+	return u, nil
+}
+
+// with returns a copy of a map with one more entry.
+func with(m map[string]string, key, value string) map[string]string {
+	c := make(map[string]string, len(m)+1)
+	maps.Copy(c, m)
+	c[key] = value
+	return c
+}
+
+// longest is the most bytes of a message that a status keeps of what others say.
+const longest = 1024
+
+// clip bounds a text that others have written.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && text[most]&0xC0 == 0x80 { // within a rune
+		most--
+	}
+	return text[:most] + "…"
+}

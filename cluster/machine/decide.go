@@ -1,0 +1,218 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// decision is what is to be done next.
+type decision struct {
+	// actions are carried out in order, up to the first that fails.
+	actions []action
+	// again is when the VM has to be looked at though nothing has changed; zero is never.
+	again time.Time
+}
+
+// action is one write. Each is one of these types.
+type action any
+
+type (
+	// patchMachine changes the VM's metadata or spec to these.
+	patchMachine struct{ to *kubevirtv1.VirtualMachine }
+	// patchInstance changes the instance's metadata to these.
+	patchInstance struct {
+		to *kubevirtv1.VirtualMachineInstance
+	}
+	createDataVolume struct {
+		template *kubevirtv1.DataVolumeTemplateSpec
+	}
+	// adoptDataVolume makes the VM the owner of a DataVolume that has none.
+	adoptDataVolume struct{ name string }
+	createRevision  struct{ revision *appsv1.ControllerRevision }
+	createInstance  struct {
+		instance *kubevirtv1.VirtualMachineInstance
+	}
+	// pruneRevisions deletes the VM's ControllerRevisions but for one; all, if it is empty.
+	pruneRevisions struct{ keep string }
+	deleteInstance struct {
+		instance *kubevirtv1.VirtualMachineInstance
+	}
+	writeStatus struct {
+		status *kubevirtv1.VirtualMachineStatus
+		events []event
+	}
+)
+
+// event is a Kubernetes event about the VM.
+type event struct{ kind, reason, note string }
+
+// decide says what is to be done about a VM next.
+func decide(o observed) decision {
+	if o.vm == nil {
+		return decision{actions: release(o)}
+	}
+	if !o.vm.DeletionTimestamp.IsZero() {
+		return remove(o)
+	}
+	if o.vm.Spec.Template == nil {
+		return decision{} // no API server stores such a VM
+	}
+	if prepared := prepare(o.vm); prepared != nil && o.failed == nil {
+		return decision{actions: []action{patchMachine{prepared}}}
+	}
+	r := judge(o)
+	if r.flip && o.failed == nil {
+		return decision{actions: []action{patchMachine{flipped(o.vm)}}}
+	}
+	var d decision
+	if o.failed == nil {
+		d.actions = append(d.actions, adoptions(o)...)
+		d.actions = append(d.actions, creations(r)...)
+	}
+	d.again = r.retry
+	d.write(r)
+	if r.step == stop && o.failed == nil {
+		d.actions = append(d.actions, deleteInstance{o.own()})
+	}
+	d.actions = append(d.actions, release(o)...)
+	return d
+}
+
+// write adds the VM's status where it says something new.
+func (d *decision) write(r ruling) {
+	to := status(r)
+	now, later := news(&r.vm.Status, to, r.own(), r.now)
+	if now {
+		d.actions = append(d.actions, writeStatus{to, eventsOf(r, to)})
+	}
+	if !later.IsZero() && (d.again.IsZero() || later.Before(d.again)) {
+		d.again = later
+	}
+}
+
+// prepare returns the VM with what admission gives it, or nil if it has all of that.
+func prepare(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
+	to := vm.DeepCopy()
+	identified := identify(&to.Spec.Template.Spec.Domain, vm.Name)
+	if slices.Contains(vm.Finalizers, contract.FinalizerMachine) && !identified {
+		return nil
+	}
+	if !slices.Contains(vm.Finalizers, contract.FinalizerMachine) {
+		to.Finalizers = append(to.Finalizers, contract.FinalizerMachine)
+	}
+	return to
+}
+
+// flipped returns a halted VM with the run strategy by which a request to start it is
+// honoured.
+func flipped(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
+	to := vm.DeepCopy()
+	if to.Spec.RunStrategy != nil {
+		*to.Spec.RunStrategy = kubevirtv1.RunStrategyAlways
+	} else {
+		**running(to) = true
+	}
+	return to
+}
+
+// creations are the objects that the VM is to be given now.
+func creations(r ruling) (actions []action) {
+	for _, v := range r.volumes {
+		if v.missing() && r.imports && (immediate(r.vm) || r.step == start) {
+			actions = append(actions, createDataVolume{v.template})
+		}
+	}
+	if r.creating == nil {
+		return actions
+	}
+	return append(actions, createRevision{r.revision}, createInstance{r.creating}, pruneRevisions{r.revision.Name})
+}
+
+// adoptions are of DataVolumes of the VM's templates that nobody controls.
+func adoptions(o observed) (actions []action) {
+	for _, v := range o.volumes {
+		if v.template != nil && v.dataVolume != nil && !v.dataVolume.controlled {
+			actions = append(actions, adoptDataVolume{v.name})
+		}
+	}
+	return actions
+}
+
+// remove decides about a VM that is being deleted.
+func remove(o observed) (d decision) {
+	own := o.own()
+	orphan := slices.Contains(o.vm.Finalizers, metav1.FinalizerOrphanDependents)
+	if own != nil && !orphan {
+		d.write(judge(o))
+		if o.failed == nil && stateOf(own) != leaving {
+			d.actions = append(d.actions, deleteInstance{own})
+		}
+		d.actions = append(d.actions, release(o)...)
+		return d
+	}
+	if own != nil {
+		d.actions = append(d.actions, patchInstance{released(own, o.vm)})
+	} else {
+		d.actions = append(d.actions, release(o)...)
+	}
+	if orphan {
+		d.actions = append(d.actions, pruneRevisions{}) // they mean nothing without the VM
+	}
+	if slices.Contains(o.vm.Finalizers, contract.FinalizerMachine) {
+		to := o.vm.DeepCopy()
+		to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
+		d.actions = append(d.actions, patchMachine{to})
+	}
+	return d
+}
+
+// release takes the VM's finalizer off an instance that no VM needs to see any more: its own
+// once that has ended and is being deleted, another's of that name at once, if it is of no
+// controller that could.
+func release(o observed) []action {
+	instance := o.instance
+	if instance == nil || !slices.Contains(instance.Finalizers, contract.FinalizerMachine) {
+		return nil
+	}
+	if own := o.own(); own != nil {
+		over := final(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
+		if stateOf(own) != leaving || !over {
+			return nil
+		}
+	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != machineKind {
+		return nil
+	}
+	to := instance.DeepCopy()
+	to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
+	return []action{patchInstance{to}}
+}
+
+// released returns an instance that outlives its VM.
+func released(instance *kubevirtv1.VirtualMachineInstance, vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineInstance {
+	to := instance.DeepCopy()
+	to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
+	to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == vm.UID })
+	return to
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(all, func(s string) bool { return s == one })
+}
+
+// blocked says that another's instance has the VM's name.
+func blocked(o observed) *failure {
+	whose := "no VirtualMachine's"
+	if owner := metav1.GetControllerOf(o.instance); owner != nil {
+		whose = fmt.Sprintf("of %s %s with UID %s", owner.Kind, owner.Name, owner.UID)
+	}
+	return &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: clip(fmt.Sprintf(
+		"VirtualMachineInstance %s/%s exists and is not this VM's but %s: delete it, or give the VM another name",
+		o.instance.Namespace, o.instance.Name, whose), longest)}
+}

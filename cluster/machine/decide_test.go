@@ -1,0 +1,582 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// noon is when all tests take place.
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
+const (
+	vmUID    = types.UID("vm-uid")
+	firstUID = types.UID("instance-1")
+)
+
+// newVM returns a VM as admission leaves it, whose strategy has been acted on.
+func newVM(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.VirtualMachine)) *kubevirtv1.VirtualMachine {
+	vm := &kubevirtv1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: vmUID, Generation: 1, Finalizers: []string{contract.FinalizerMachine}},
+		Spec: kubevirtv1.VirtualMachineSpec{
+			RunStrategy: &strategy,
+			Template: &kubevirtv1.VirtualMachineInstanceTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+			},
+		},
+		Status: kubevirtv1.VirtualMachineStatus{RunStrategy: strategy},
+	}
+	identify(&vm.Spec.Template.Spec.Domain, "web")
+	for _, option := range options {
+		option(vm)
+	}
+	return vm
+}
+
+// made returns a VM's instance in a phase. One that got to run says so.
+func made(vm *kubevirtv1.VirtualMachine, phase kubevirtv1.Phase, ran bool) *kubevirtv1.VirtualMachineInstance {
+	instance := newInstance(vm, false)
+	instance.UID = firstUID
+	instance.CreationTimestamp = metav1.NewTime(noon)
+	instance.Status.Phase = phase
+	if ran {
+		instance.Status.PhaseTransitionTimestamps = []kubevirtv1.PhaseTransition{{Phase: kubevirtv1.PhaseRunning}}
+	}
+	return instance
+}
+
+func requests(all ...kubevirtv1.StateChangeRequest) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) { vm.Status.StateChangeRequests = all }
+}
+
+func startRequest(data ...string) kubevirtv1.StateChangeRequest {
+	r := kubevirtv1.StateChangeRequest{Action: kubevirtv1.StateChangeStart}
+	if len(data) > 0 {
+		r.Data = map[string]string{data[0]: data[1]}
+	}
+	return r
+}
+
+func stopRequest(uid types.UID) kubevirtv1.StateChangeRequest {
+	return kubevirtv1.StateChangeRequest{Action: kubevirtv1.StateChangeStop, UID: &uid}
+}
+
+// before is the strategy that was acted on last.
+func before(strategy kubevirtv1.RunStrategy) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) { vm.Status.RunStrategy = strategy }
+}
+
+// told says what is decided, in short: actions, and what the status then says.
+func told(d decision) string {
+	var words []string
+	for _, a := range d.actions {
+		switch a := a.(type) {
+		case createInstance:
+			word := "create"
+			if s := a.instance.Spec.StartStrategy; s != nil {
+				word += string(*s)
+			}
+			words = append(words, word)
+		case deleteInstance:
+			words = append(words, "delete")
+		case createRevision:
+			words = append(words, "revision")
+		case pruneRevisions:
+			words = append(words, "prune")
+		case createDataVolume:
+			words = append(words, "dv:"+a.template.Name)
+		case adoptDataVolume:
+			words = append(words, "adopt:"+a.name)
+		case patchMachine:
+			words = append(words, "patch:"+string(strategyOf(a.to))+fmt.Sprint(a.to.Finalizers))
+		case patchInstance:
+			words = append(words, fmt.Sprintf("release:%d owners,%v", len(a.to.OwnerReferences), a.to.Finalizers))
+		case writeStatus:
+			var queue string
+			for _, r := range a.status.StateChangeRequests {
+				queue += "+" + string(r.Action)
+			}
+			words = append(words, string(a.status.PrintableStatus)+queue)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(words, " "), "revision create", "create")
+}
+
+// TestRunStrategies: each run strategy does in each state of the instance, and with each
+// request, what KubeVirt's users know of it.
+func TestRunStrategies(t *testing.T) {
+	const (
+		none      = kubevirtv1.Phase("none")
+		running   = kubevirtv1.PhaseRunning
+		succeeded = kubevirtv1.PhaseSucceeded
+		failed    = kubevirtv1.PhaseFailed
+		unknown   = kubevirtv1.PhaseUnknown
+		deleting  = kubevirtv1.Phase("deleting")
+		other     = types.UID("another-instance")
+	)
+	all := func(r ...kubevirtv1.StateChangeRequest) []kubevirtv1.StateChangeRequest { return r }
+	begin, paused := startRequest(), startRequest("paused", "true")
+	end := stopRequest(firstUID)
+	type row struct {
+		strategy kubevirtv1.RunStrategy
+		last     kubevirtv1.RunStrategy // acted on; "" is the same
+		phase    kubevirtv1.Phase
+		requests []kubevirtv1.StateChangeRequest
+		want     string
+	}
+	rows := []row{
+		{"Always", "", none, nil, "create prune Starting"},
+		{"Always", "new", none, nil, "create prune Starting"},
+		{"Always", "Halted", none, nil, "create prune Starting"},
+		{"Always", "", none, all(begin), "create prune Starting"},
+		{"Always", "", none, all(paused), "createPaused prune Starting"},
+		{"Always", "", none, all(end), "create prune Starting"},
+		{"Always", "", none, all(end, begin), "create prune Starting"},
+		{"Always", "", running, nil, "Running"},
+		{"Always", "", running, all(begin), "Running"},
+		{"Always", "", running, all(end), "Stopping+Stop delete"},
+		{"Always", "", running, all(end, begin), "Stopping+Stop+Start delete"},
+		{"Always", "", running, all(stopRequest(other), begin), "Running"},
+		{"Always", "", running, all(kubevirtv1.StateChangeRequest{Action: "Stop"}), "Running"},
+		{"Always", "", running, all(kubevirtv1.StateChangeRequest{Action: "Dance"}), "Running"},
+		{"Always", "", succeeded, nil, "Starting delete"},
+		{"Always", "", failed, nil, "Starting delete"},
+		{"Always", "", unknown, nil, "Unknown"},
+		{"Always", "", deleting, nil, "Stopping"},
+		{"Always", "", deleting, all(end, begin), "Stopping+Stop+Start"},
+
+		{"RerunOnFailure", "", none, nil, "Stopped"},
+		{"RerunOnFailure", "new", none, nil, "create prune Starting"},
+		{"RerunOnFailure", "Halted", none, nil, "create prune Starting"},
+		{"RerunOnFailure", "", none, all(begin), "create prune Starting"},
+		{"RerunOnFailure", "", none, all(end, begin), "create prune Starting"},
+		{"RerunOnFailure", "", none, all(end), "Stopped"},
+		{"RerunOnFailure", "", running, nil, "Running"},
+		{"RerunOnFailure", "Always", running, nil, "Running"},
+		{"RerunOnFailure", "", running, all(end), "Stopping+Stop delete"},
+		{"RerunOnFailure", "", running, all(end, begin), "Stopping+Stop+Start delete"},
+		{"RerunOnFailure", "", succeeded, nil, "Stopped delete"},
+		{"RerunOnFailure", "", succeeded, all(end, begin), "Starting+Stop+Start delete"},
+		{"RerunOnFailure", "", failed, nil, "Starting+Start delete"},
+		{"RerunOnFailure", "", failed, all(begin), "Starting+Start delete"},
+		{"RerunOnFailure", "", failed, all(end), "Stopped+Stop delete"},
+		{"RerunOnFailure", "", unknown, nil, "Unknown"},
+		{"RerunOnFailure", "", deleting, nil, "Stopping"},
+		{"RerunOnFailure", "Halted", deleting, nil, "Stopping"},
+
+		{"Manual", "", none, nil, "Stopped"},
+		{"Manual", "new", none, nil, "Stopped"},
+		{"Manual", "Always", none, nil, "Stopped"},
+		{"Manual", "", none, all(begin), "create prune Starting"},
+		{"Manual", "", none, all(paused), "createPaused prune Starting"},
+		{"Manual", "", none, all(end, begin), "create prune Starting"},
+		{"Manual", "", running, nil, "Running"},
+		{"Manual", "", running, all(begin), "Running"},
+		{"Manual", "", running, all(end), "Stopping+Stop delete"},
+		{"Manual", "", succeeded, nil, "Stopped"},
+		{"Manual", "", failed, nil, "Stopped"},
+		{"Manual", "", succeeded, all(end, begin), "Starting+Stop+Start delete"},
+		{"Manual", "", failed, all(begin), "Starting+Start delete"},
+		{"Manual", "", failed, all(end), "Stopped+Stop delete"},
+		{"Manual", "", unknown, nil, "Unknown"},
+		{"Manual", "", deleting, all(begin), "Stopping+Start"},
+
+		{"Halted", "", none, nil, "Stopped"},
+		{"Halted", "new", none, nil, "Stopped"},
+		{"Halted", "", none, all(begin), "Stopped"},
+		{"Halted", "", none, all(paused), "patch:Always[" + contract.FinalizerMachine + "]"},
+		{"Halted", "", running, nil, "Stopping delete"},
+		{"Halted", "Always", running, nil, "Stopping delete"},
+		{"Halted", "", running, all(end), "Stopping+Stop delete"},
+		{"Halted", "", running, all(paused), "Stopping delete"},
+		{"Halted", "", succeeded, nil, "Stopped delete"},
+		{"Halted", "", failed, nil, "Stopped delete"},
+		{"Halted", "", unknown, nil, "Stopping delete"},
+		{"Halted", "", deleting, nil, "Stopping"},
+		{"Halted", "", deleting, all(paused), "Stopping+Start"},
+
+		{"Once", "", none, nil, "Stopped"},
+		{"Once", "new", none, nil, "create prune Starting"},
+		{"Once", "Halted", none, nil, "create prune Starting"},
+		{"Once", "", none, all(begin), "Stopped"},
+		{"Once", "", running, nil, "Running"},
+		{"Once", "Manual", running, nil, "Running"},
+		{"Once", "", running, all(end), "Running"},
+		{"Once", "", succeeded, nil, "Stopped"},
+		{"Once", "", failed, nil, "Stopped"},
+		{"Once", "", unknown, nil, "Unknown"},
+		{"Once", "", deleting, nil, "Stopping"},
+
+		{"WaitAsReceiver", "", none, nil, "Stopped"},
+		{"WaitAsReceiver", "", running, nil, "Running"},
+		{"Hibernate", "", running, nil, "Running"},
+	}
+	for _, r := range rows {
+		name := fmt.Sprintf("%s after %s, %s, %v", r.strategy, r.last, r.phase, r.requests)
+		vm := newVM(r.strategy, requests(r.requests...))
+		switch r.last {
+		case "":
+		case "new":
+			vm.Status.RunStrategy = ""
+		default:
+			vm.Status.RunStrategy = r.last
+		}
+		o := observed{vm: vm, defaults: noDefaults, now: noon}
+		switch r.phase {
+		case none:
+		case deleting:
+			o.instance = made(vm, running, true)
+			at := metav1.NewTime(noon)
+			o.instance.DeletionTimestamp = &at
+		default:
+			o.instance = made(vm, r.phase, true)
+		}
+		if got := told(decide(o)); got != r.want {
+			t.Errorf("%s: %q, want %q", name, got, r.want)
+		}
+	}
+}
+
+func noDefaults(*kubevirtv1.VirtualMachineInstance) {}
+
+// TestRunning: the old field means what its strategies mean.
+func TestRunning(t *testing.T) {
+	for value, want := range map[bool]string{true: "create prune Starting", false: "Stopped"} {
+		vm := newVM("")
+		vm.Spec.RunStrategy, *running(vm) = nil, &value
+		if got := told(decide(observed{vm: vm, defaults: noDefaults, now: noon})); got != want {
+			t.Errorf("running %v: %q, want %q", value, got, want)
+		}
+	}
+	off := false
+	vm := newVM("", requests(startRequest("paused", "true")))
+	vm.Spec.RunStrategy, *running(vm) = nil, &off
+	d := decide(observed{vm: vm, defaults: noDefaults, now: noon})
+	if got := told(d); !strings.HasPrefix(got, "patch:Always") {
+		t.Fatalf("a paused start: %q", got)
+	}
+	if to := d.actions[0].(patchMachine).to; to.Spec.RunStrategy != nil || !**running(to) {
+		t.Errorf("a paused start sets %v, %v", to.Spec.RunStrategy, **running(to))
+	}
+}
+
+// TestStrategyIsActedOn: a strategy that starts the VM when it is switched to counts as
+// acted on only when there is an instance; so it is not forgotten while volumes are filled.
+func TestStrategyIsActedOn(t *testing.T) {
+	importing := []volume{{name: "disk", dataVolume: &dataVolume{phase: "ImportInProgress"}, claim: bound}}
+	for _, c := range []struct {
+		strategy kubevirtv1.RunStrategy
+		volumes  []volume
+		phase    kubevirtv1.Phase
+		want     kubevirtv1.RunStrategy
+	}{
+		{"Always", importing, "", "Always"},
+		{"Manual", nil, "", "Manual"},
+		{"Halted", nil, "", "Halted"},
+		{"RerunOnFailure", importing, "", "Halted"},
+		{"Once", importing, "", "Halted"},
+		{"RerunOnFailure", nil, "", "RerunOnFailure"},
+		{"Once", nil, "", "Once"},
+		{"Once", nil, kubevirtv1.PhaseSucceeded, "Once"},
+	} {
+		o := observed{vm: newVM(c.strategy, before("Halted")), volumes: c.volumes, imports: true, defaults: noDefaults, now: noon}
+		o.vm.Status.RunStrategy = "Halted"
+		if c.phase != "" {
+			o.instance = made(o.vm, c.phase, true)
+		}
+		if got := status(judge(o)).RunStrategy; got != c.want {
+			t.Errorf("%s, %s: %s, want %s", c.strategy, c.phase, got, c.want)
+		}
+	}
+}
+
+// TestBackoff: an instance that ended without having run delays the next one.
+func TestBackoff(t *testing.T) {
+	ago := func(d time.Duration) *metav1.Time { at := metav1.NewTime(noon.Add(-d)); return &at }
+	for name, c := range map[string]struct {
+		strategy  kubevirtv1.RunStrategy
+		failures  *kubevirtv1.StartFailure
+		phase     kubevirtv1.Phase
+		ran       bool
+		want      string
+		wantCount int
+	}{
+		"first":               {"Always", nil, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff delete", 1},
+		"succeeded":           {"Always", nil, kubevirtv1.PhaseSucceeded, false, "CrashLoopBackOff delete", 1},
+		"second":              {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: "x"}, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff delete", 2},
+		"counted":             {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: firstUID}, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff delete", 1},
+		"ran":                 {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1}, kubevirtv1.PhaseFailed, true, "Starting delete", 0},
+		"runs":                {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1}, kubevirtv1.PhaseRunning, true, "Running", 0},
+		"starts":              {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1}, kubevirtv1.PhaseScheduled, false, "Starting", 1},
+		"waits":               {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, RetryAfterTimestamp: ago(-time.Second)}, "", false, "CrashLoopBackOff", 1},
+		"waited":              {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, RetryAfterTimestamp: ago(0)}, "", false, "create prune Starting", 1},
+		"rerun":               {"RerunOnFailure", nil, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff+Start delete", 1},
+		"rerun, succeeded":    {"RerunOnFailure", nil, kubevirtv1.PhaseSucceeded, false, "Stopped delete", 1},
+		"once":                {"Once", nil, kubevirtv1.PhaseFailed, false, "Stopped", 1},
+		"halted":              {"Halted", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1}, "", false, "Stopped", 0},
+		"manual":              {"Manual", nil, kubevirtv1.PhaseFailed, false, "Stopped", 0},
+		"count of a stranger": {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1 << 40}, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff delete", 1001},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observed{vm: newVM(c.strategy), defaults: noDefaults, now: noon}
+			o.vm.Status.StartFailure = c.failures
+			if c.phase != "" {
+				o.instance = made(o.vm, c.phase, c.ran)
+			}
+			d := decide(o)
+			if got := told(d); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			failures := status(judge(o)).StartFailure
+			if failures == nil {
+				failures = &kubevirtv1.StartFailure{}
+			}
+			if failures.ConsecutiveFailCount != c.wantCount {
+				t.Errorf("%d failures, want %d", failures.ConsecutiveFailCount, c.wantCount)
+			}
+			if waits := c.want == "CrashLoopBackOff"; waits && !d.again.Equal(c.failures.RetryAfterTimestamp.Time) {
+				t.Errorf("looks again at %v", d.again)
+			}
+		})
+	}
+}
+
+// TestBackoffGrows: delays grow by the square, by up to half as much again, to five minutes.
+func TestBackoffGrows(t *testing.T) {
+	for failures, least := range map[int]time.Duration{1: 10 * time.Second, 2: 40 * time.Second, 4: 160 * time.Second, 6: 300 * time.Second, 1001: 300 * time.Second} {
+		for _, uid := range []types.UID{"a", "b", "4aa06d7d-8d58-4f2b-b2bb-6e8e3f5a3a51"} {
+			if got := backoff(failures, uid); got < least || got > min(least*3/2, 5*time.Minute) {
+				t.Errorf("%d failures of %s: %v, want %v and up to half as much again", failures, uid, got, least)
+			}
+		}
+	}
+	if backoff(1, "a") == backoff(1, "b") {
+		t.Error("VMs that fail together start together")
+	}
+}
+
+// TestPrepare: a VM gets what admission would have given it, once, before anything is made.
+func TestPrepare(t *testing.T) {
+	vm := newVM("Always")
+	vm.Finalizers, vm.Spec.Template.Spec.Domain.Firmware = []string{"else.io/x"}, nil
+	d := decide(observed{vm: vm, defaults: noDefaults, now: noon})
+	if got, want := told(d), "patch:Always[else.io/x "+contract.FinalizerMachine+"]"; got != want {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	to := d.actions[0].(patchMachine).to
+	if got, want := string(to.Spec.Template.Spec.Domain.Firmware.UUID), "d32ff544-f682-571b-8677-3762f07ab8a4"; got != want {
+		t.Errorf("UUID %q, want KubeVirt's, %q", got, want)
+	}
+	to.Status = vm.Status
+	if got := told(decide(observed{vm: to, defaults: noDefaults, now: noon})); got != "create prune Starting" {
+		t.Errorf("then: %q", got)
+	}
+}
+
+// TestForeignInstance: an instance that is not the VM's is neither taken nor deleted.
+func TestForeignInstance(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner *metav1.OwnerReference
+		whose string
+	}{
+		"nobody's":             {nil, "no VirtualMachine's"},
+		"another VM's":         {&metav1.OwnerReference{Kind: "VirtualMachine", Name: "web", UID: "older"}, "of VirtualMachine web with UID older"},
+		"another controller's": {&metav1.OwnerReference{Kind: "Set", Name: "s", UID: "u"}, "of Set s with UID u"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for strategy, want := range map[kubevirtv1.RunStrategy]string{"Always": "Stopped", "Halted": "Stopped", "Manual": "Stopped"} {
+				o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+				o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
+				o.instance.Finalizers = []string{contract.FinalizerInstance}
+				o.instance.OwnerReferences = nil
+				if c.owner != nil {
+					yes := true
+					c.owner.Controller = &yes
+					o.instance.OwnerReferences = []metav1.OwnerReference{*c.owner}
+				}
+				d := decide(o)
+				if got := told(d); got != want {
+					t.Errorf("%s: %q, want %q", strategy, got, want)
+				}
+				failure := find(d.actions[0].(writeStatus).status.Conditions, kubevirtv1.ConditionFailure)
+				if strategy != "Always" {
+					if failure != nil {
+						t.Errorf("%s: %v", strategy, failure)
+					}
+					continue
+				}
+				if failure == nil || failure.Reason != "FailedCreate" || !strings.Contains(failure.Message, c.whose) {
+					t.Errorf("condition %+v, want FailedCreate with %q", failure, c.whose)
+				}
+				if events := d.actions[0].(writeStatus).events; len(events) != 1 || events[0].reason != "FailedCreate" {
+					t.Errorf("events %v", events)
+				}
+			}
+		})
+	}
+}
+
+// TestDeletion: a VM goes once its instance has gone, whatever else is.
+func TestDeletion(t *testing.T) {
+	at := metav1.NewTime(noon)
+	leave := func(i *kubevirtv1.VirtualMachineInstance) { i.DeletionTimestamp = &at }
+	ended := func(i *kubevirtv1.VirtualMachineInstance) { leave(i); i.Status.Phase = kubevirtv1.PhaseFailed }
+	const gone = "patch:Always[]"
+	for name, c := range map[string]struct {
+		finalizers []string
+		instance   func(*kubevirtv1.VirtualMachineInstance) // nil: there is none
+		status     kubevirtv1.PrintableStatus
+		want       string
+	}{
+		"no instance":                  {nil, nil, "", gone},
+		"runs":                         {nil, func(*kubevirtv1.VirtualMachineInstance) {}, "", "Terminating delete"},
+		"goes":                         {nil, leave, "", "Terminating"},
+		"has ended":                    {nil, ended, "", "Terminating release:1 owners,[" + contract.FinalizerInstance + "]"},
+		"has lost its controller":      {nil, func(i *kubevirtv1.VirtualMachineInstance) { leave(i); i.Finalizers = i.Finalizers[:1] }, "", "Terminating release:1 owners,[]"},
+		"another's":                    {nil, func(i *kubevirtv1.VirtualMachineInstance) { i.OwnerReferences, i.Finalizers = nil, nil }, "", gone},
+		"nobody's, with our finalizer": {nil, func(i *kubevirtv1.VirtualMachineInstance) { i.OwnerReferences = nil }, "", "release:0 owners,[" + contract.FinalizerInstance + "] " + gone},
+		"orphaned":                     {[]string{"orphan"}, func(*kubevirtv1.VirtualMachineInstance) {}, "", "release:0 owners,[" + contract.FinalizerInstance + "] prune patch:Always[orphan]"},
+		"orphaned, no instance":        {[]string{"orphan"}, nil, "", "prune patch:Always[orphan]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+			o.vm.DeletionTimestamp = &at
+			o.vm.Finalizers = append(c.finalizers, o.vm.Finalizers...)
+			if c.instance != nil {
+				o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
+				c.instance(o.instance)
+			}
+			if got := told(decide(o)); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestNoMachine: an instance whose VM is gone, or never was, keeps no finalizer of VMs.
+func TestNoMachine(t *testing.T) {
+	vm, yes := newVM("Always"), true
+	for name, c := range map[string]struct {
+		owner *metav1.OwnerReference
+		want  string
+	}{
+		"its VM is gone":       {&metav1.OwnerReference{Kind: "VirtualMachine", UID: "gone", Controller: &yes}, "release:1 owners,[" + contract.FinalizerInstance + "]"},
+		"nobody's":             {nil, "release:0 owners,[" + contract.FinalizerInstance + "]"},
+		"another controller's": {&metav1.OwnerReference{Kind: "Set", UID: "s", Controller: &yes}, ""},
+	} {
+		instance := made(vm, kubevirtv1.PhaseRunning, true)
+		instance.OwnerReferences = nil
+		if c.owner != nil {
+			instance.OwnerReferences = []metav1.OwnerReference{*c.owner}
+		}
+		if got := told(decide(observed{instance: instance})); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := told(decide(observed{})); got != "" {
+		t.Errorf("nothing: %q", got)
+	}
+}
+
+// TestDataVolumes: the VM's own are made, nobody's are adopted, and all are waited for.
+func TestDataVolumes(t *testing.T) {
+	template := &kubevirtv1.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "disk"}}
+	later := func(vm *kubevirtv1.VirtualMachine) {
+		vm.Annotations = map[string]string{contract.AnnotationImmediateDataVolumes: "false"}
+	}
+	now := func(*kubevirtv1.VirtualMachine) {}
+	phase := func(s string) *dataVolume { return &dataVolume{phase: s, controlled: true} }
+	for name, c := range map[string]struct {
+		strategy kubevirtv1.RunStrategy
+		option   func(*kubevirtv1.VirtualMachine)
+		volume   volume
+		without  bool
+		want     string
+	}{
+		"made":                  {"Always", now, volume{template: template}, false, "dv:disk Provisioning"},
+		"made while halted":     {"Halted", now, volume{template: template}, false, "dv:disk Provisioning"},
+		"not while halted":      {"Halted", later, volume{template: template}, false, "Stopped"},
+		"made at the start":     {"Always", later, volume{template: template}, false, "dv:disk Provisioning"},
+		"filled claim":          {"Always", now, volume{template: template, claim: bound}, false, "create prune Starting"},
+		"pending claim":         {"Always", now, volume{template: template, claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"no claim of another's": {"Always", now, volume{}, false, "create prune Starting"},
+		"nobody's":              {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "adopt:disk create prune Starting"},
+		"nobody's, not ours":    {"Always", now, volume{dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "create prune Starting"},
+		"new":                   {"Always", now, volume{template: template, dataVolume: phase("")}, false, "Provisioning"},
+		"imports":               {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"imports for another":   {"Always", now, volume{dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"imports, halted":       {"Halted", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"pending, no volume":    {"Always", now, volume{template: template, dataVolume: phase("Pending"), claim: unbound}, false, "WaitingForVolumeBinding"},
+		"populated":             {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: unbound}, false, "Provisioning"},
+		"first consumer":        {"Always", now, volume{template: template, dataVolume: phase("WaitForFirstConsumer"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"pending population":    {"Always", now, volume{template: template, dataVolume: phase("PendingPopulation"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"done":                  {"Always", now, volume{template: template, dataVolume: phase("Succeeded"), claim: bound}, false, "create prune Starting"},
+		"failed":                {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Failed", controlled: true, fault: "no"}}, false, "DataVolumeError"},
+		"fails":                 {"Halted", now, volume{template: template, dataVolume: &dataVolume{phase: "ImportInProgress", controlled: true, fault: "no"}}, false, "DataVolumeError"},
+		"without CDI":           {"Always", now, volume{template: template}, true, "Stopped"},
+		"filled, without CDI":   {"Always", now, volume{template: template, claim: bound}, true, "create prune Starting"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.volume.name = "disk"
+			o := observed{vm: newVM(c.strategy, c.option), volumes: []volume{c.volume}, imports: !c.without, defaults: noDefaults, now: noon}
+			d := decide(o)
+			if got := told(d); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			written := d.actions[len(d.actions)-1].(writeStatus)
+			if failed := strings.Contains(c.want, "Error"); failed && (len(written.events) != 1 || written.events[0].reason != "FailedDataVolumeImport") {
+				t.Errorf("events %v", written.events)
+			}
+			failure := find(written.status.Conditions, kubevirtv1.ConditionFailure)
+			if refused := name == "without CDI"; refused != (failure != nil) {
+				t.Errorf("condition Failure %+v", failure)
+			}
+		})
+	}
+}
+
+// TestPrintableStatus: the first word that applies, in order.
+func TestPrintableStatus(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus, reason string) func(*observed) {
+		return func(o *observed) {
+			o.instance.Status.Conditions = append(o.instance.Status.Conditions, kubevirtv1.Condition{Type: kind, Status: status, Reason: reason})
+		}
+	}
+	// Each has what makes the word after it apply, too.
+	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
+	o.instance = made(o.vm, kubevirtv1.PhaseScheduling, false)
+	for _, step := range []struct {
+		add  func(*observed)
+		want kubevirtv1.PrintableStatus
+	}{
+		{func(*observed) {}, "Starting"},
+		{condition("Synchronized", "False", "ImagePullBackOff"), "ImagePullBackOff"},
+		{func(o *observed) { o.instance.Status.Conditions[0].Reason = "ErrImagePull" }, "ErrImagePull"},
+		{func(o *observed) { o.volumes = []volume{{name: "a", claim: unbound}} }, "WaitingForVolumeBinding"},
+		{func(o *observed) {
+			o.volumes = append(o.volumes, volume{name: "b", dataVolume: &dataVolume{phase: "ImportInProgress"}})
+		}, "Provisioning"},
+		{condition("PodScheduled", "False", corev1.PodReasonUnschedulable), "ErrorUnschedulable"},
+		{func(o *observed) { o.volumes[1].dataVolume.fault = "no" }, "DataVolumeError"},
+		{func(o *observed) { o.instance.Status.Conditions[0].Reason = "FailedPvcNotFound" }, "ErrorPvcNotFound"},
+		{func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseRunning }, "Running"},
+		{condition("Paused", "True", "PausedByUser"), "Paused"},
+		{func(o *observed) { o.instance.Status.MigrationState = &kubevirtv1.MigrationState{} }, "Migrating"},
+		{func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseUnknown }, "Unknown"},
+		{func(o *observed) { at := metav1.NewTime(noon); o.instance.DeletionTimestamp = &at }, "Stopping"},
+		{func(o *observed) { at := metav1.NewTime(noon); o.vm.DeletionTimestamp = &at }, "Terminating"},
+	} {
+		step.add(&o)
+		if got := status(judge(o)).PrintableStatus; got != step.want {
+			t.Errorf("%s, want %s", got, step.want)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package machine
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// step is what a run strategy asks for next.
+type step int
+
+const (
+	stay step = iota
+	start
+	stop
+)
+
+// ruling is what follows from the run strategy, the requests and the state of the instance.
+type ruling struct {
+	observed
+	strategy kubevirtv1.RunStrategy
+	state    state
+	// fresh: the strategy is another than the one last acted on.
+	fresh    bool
+	requests []kubevirtv1.StateChangeRequest
+	failures *kubevirtv1.StartFailure
+	// flip: the VM's run strategy becomes Always, as somebody asked for a paused start.
+	flip bool
+	step step
+	// creating is the instance that is made now, with its revision; nil if none is.
+	creating *kubevirtv1.VirtualMachineInstance
+	revision *appsv1.ControllerRevision
+	// retry is when a start is tried that has to wait for its time; zero if none has.
+	retry time.Time
+	// fault is what the user has to mend before the VM can do as its spec says; nil if nothing.
+	fault *failure
+}
+
+// judge applies the run strategy.
+func judge(o observed) ruling {
+	own := o.own()
+	r := ruling{observed: o, strategy: strategyOf(o.vm), state: stateOf(own)}
+	r.fresh = o.vm.Status.RunStrategy != r.strategy
+	r.requests = pending(o.vm.Status.StateChangeRequests, r.strategy, own)
+	r.failures = countFailures(o.vm.Status.StartFailure, r.strategy, own, o.now)
+	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == failed && len(r.requests) == 0 {
+		// Once the instance is deleted, nothing else says that it failed.
+		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
+	}
+	if !o.vm.DeletionTimestamp.IsZero() {
+		r.fault = o.failed
+		return r
+	}
+	request := first(r.requests)
+	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == absent && request == kubevirtv1.StateChangeStart
+	r.step = next(r.strategy, r.state, request, r.fresh)
+	r.fault = r.faults()
+	if r.step == start {
+		r.create()
+	}
+	return r
+}
+
+// next says what a run strategy asks for, given the state of the instance and the first
+// request.
+func next(strategy kubevirtv1.RunStrategy, s state, request kubevirtv1.StateChange, fresh bool) step {
+	if s == leaving {
+		return stay
+	}
+	if s == alive && request == kubevirtv1.StateChangeStop {
+		return stop
+	}
+	switch strategy {
+	case kubevirtv1.RunStrategyAlways:
+		return choose(s == absent, s.ended())
+	case kubevirtv1.RunStrategyRerunOnFailure:
+		return choose(s == absent && (fresh || request == kubevirtv1.StateChangeStart), s.ended())
+	case kubevirtv1.RunStrategyManual:
+		return choose(s == absent && request == kubevirtv1.StateChangeStart, s.ended() && request != "")
+	case kubevirtv1.RunStrategyOnce:
+		return choose(s == absent && fresh, false)
+	case kubevirtv1.RunStrategyHalted:
+		return choose(false, s != absent)
+	}
+	return stay
+}
+
+func choose(starts, stops bool) step {
+	switch {
+	case starts:
+		return start
+	case stops:
+		return stop
+	}
+	return stay
+}
+
+// create sets what is made for a start, or why it has to wait.
+func (r *ruling) create() {
+	if r.fault != nil || slices.ContainsFunc(r.volumes, func(v volume) bool { return !v.ready() }) {
+		return
+	}
+	if f := r.failures; f != nil && f.RetryAfterTimestamp != nil && f.RetryAfterTimestamp.After(r.now) {
+		r.retry = f.RetryAfterTimestamp.Time
+		return
+	}
+	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
+	revision, err := newRevision(r.vm)
+	if err != nil {
+		r.fault = &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: err.Error()}
+		return
+	}
+	r.creating, r.revision = newInstance(r.vm, paused), revision
+	if len(r.requests) > 0 {
+		r.requests = r.requests[1:]
+	}
+}
+
+// faults returns what keeps the VM from starting until somebody mends it.
+func (r *ruling) faults() *failure {
+	switch {
+	case r.failed != nil:
+		return r.failed
+	case !slices.Contains([]kubevirtv1.RunStrategy{
+		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
+		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted,
+	}, r.strategy):
+		return &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: fmt.Sprintf(
+			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once or Halted", clip(string(r.strategy), 64))}
+	case r.step == start && r.instance != nil:
+		return blocked(r.observed)
+	case r.imports:
+		return nil
+	}
+	for _, v := range r.volumes {
+		if v.missing() {
+			return &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: fmt.Sprintf(
+				"spec.dataVolumeTemplates: %s can't be made, as the cluster has no DataVolumes: install CDI, or make a claim of that name", v.name)}
+		}
+	}
+	return nil
+}
+
+// pending returns the requests that have not been carried out, the next one first. One that
+// can't be carried out under the run strategy is dropped, so that it doesn't keep others from
+// being queued.
+func pending(requests []kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) []kubevirtv1.StateChangeRequest {
+	for len(requests) > 0 && done(requests[0], strategy, own) {
+		requests = requests[1:]
+	}
+	return requests
+}
+
+func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) bool {
+	if strategy == kubevirtv1.RunStrategyOnce {
+		return true
+	}
+	switch r.Action {
+	case kubevirtv1.StateChangeStop:
+		return r.UID == nil || own == nil || own.UID != *r.UID
+	case kubevirtv1.StateChangeStart:
+		if strategy == kubevirtv1.RunStrategyHalted && !startsPaused(r) {
+			return true
+		}
+		return stateOf(own) == alive
+	}
+	return true
+}
+
+// startsPaused: the guest is to be held before its first instruction.
+func startsPaused(r kubevirtv1.StateChangeRequest) bool {
+	return r.Action == kubevirtv1.StateChangeStart && r.Data["paused"] == "true"
+}
+
+func first(requests []kubevirtv1.StateChangeRequest) kubevirtv1.StateChange {
+	if len(requests) == 0 {
+		return ""
+	}
+	return requests[0].Action
+}
+
+// countFailures returns the starts that have failed in a row, with the instance's if it is
+// one: it ended, and never ran. An instance that is being deleted says nothing.
+func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance, now time.Time) *kubevirtv1.StartFailure {
+	switch strategy {
+	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
+	default:
+		return nil
+	}
+	switch {
+	case own != nil && ran(own):
+		return nil
+	case !stateOf(own).ended() || so != nil && so.LastFailedVMIUID == own.UID:
+		return so
+	}
+	count := 1
+	if so != nil {
+		count += min(so.ConsecutiveFailCount, 1000) // somebody else may have written it
+	}
+	failure := &kubevirtv1.StartFailure{ConsecutiveFailCount: count, LastFailedVMIUID: own.UID}
+	if strategy != kubevirtv1.RunStrategyOnce {
+		retry := metav1.NewTime(now.Add(backoff(count, own.UID))).Rfc3339Copy()
+		failure.RetryAfterTimestamp = &retry
+	}
+	return failure
+}
+
+const (
+	backoffBase = 10 * time.Second
+	backoffMost = 300 * time.Second
+)
+
+// backoff is how long the next start waits after so many have failed in a row: the base
+// times the square of their number, and up to half as much again, which follows from the
+// instance, so that VMs that failed together don't start together.
+func backoff(failures int, instance types.UID) time.Duration {
+	hash := fnv.New32a()
+	hash.Write([]byte(instance))
+	delay := backoffBase * time.Duration(failures*failures)
+	delay += time.Duration(float64(delay) / 2 * float64(hash.Sum32()) / (1 << 32))
+	return min(delay, backoffMost)
+}

@@ -1,0 +1,105 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// observe reads what decide goes by. vm is nil in it if there is no such VM.
+func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (observed, error) {
+	o := observed{imports: r.DataVolumes, defaults: r.Defaults, now: r.Now()}
+	var vm kubevirtv1.VirtualMachine
+	var instance kubevirtv1.VirtualMachineInstance
+	// The VM first: an instance of a VM that has been read after it is the VM's or older.
+	if there, err := get(ctx, from, key, &vm); err != nil {
+		return o, err
+	} else if there {
+		o.vm = &vm
+	}
+	if there, err := get(ctx, from, key, &instance); err != nil {
+		return o, err
+	} else if there {
+		o.instance = &instance
+	}
+	if o.vm == nil || !vm.DeletionTimestamp.IsZero() {
+		return o, nil
+	}
+	var err error
+	if o.volumes, err = r.volumes(ctx, from, &vm); err != nil {
+		return o, err
+	}
+	o.started, err = r.started(ctx, o)
+	return o, err
+}
+
+// volumes reads the claims and DataVolumes of a VM.
+func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevirtv1.VirtualMachine) (all []volume, err error) {
+	for _, name := range volumeNames(vm) {
+		v := volume{name: name}
+		if i := slices.IndexFunc(vm.Spec.DataVolumeTemplates, func(t kubevirtv1.DataVolumeTemplateSpec) bool { return t.Name == name }); i >= 0 {
+			v.template = &vm.Spec.DataVolumeTemplates[i]
+		}
+		key := types.NamespacedName{Namespace: vm.Namespace, Name: name}
+		if r.DataVolumes {
+			u := &unstructured.Unstructured{}
+			u.SetGroupVersionKind(cdi("DataVolume"))
+			there, err := get(ctx, from, key, u)
+			if err != nil {
+				return nil, err
+			}
+			if there {
+				v.dataVolume = readDataVolume(u)
+			}
+		}
+		var c corev1.PersistentVolumeClaim
+		there, err := get(ctx, from, key, &c)
+		switch {
+		case err != nil:
+			return nil, err
+		case there && c.Status.Phase == corev1.ClaimPending:
+			v.claim = unbound
+		case there:
+			v.claim = bound
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// started reads the spec that a VM's instance was started with, where that is of another
+// generation. A revision that is gone, as somebody deleted it, leaves it unknown.
+func (r *Reconciler) started(ctx context.Context, o observed) (*kubevirtv1.VirtualMachineSpec, error) {
+	own := o.own()
+	if stateOf(own) != alive || generationOf(own) == o.vm.Generation {
+		return nil, nil
+	}
+	var revision appsv1.ControllerRevision
+	key := types.NamespacedName{Namespace: o.vm.Namespace, Name: revisionName(o.vm.UID, generationOf(own))}
+	// Not from a cache: it would hold all ControllerRevisions of the cluster.
+	if there, err := get(ctx, r.Live, key, &revision); err != nil || !there {
+		return nil, err
+	}
+	return readRevision(&revision, o.vm), nil
+}
+
+// get reads an object, which need not be there.
+func get(ctx context.Context, from client.Reader, key types.NamespacedName, object client.Object) (there bool, err error) {
+	err = from.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %T %s: %w", object, key, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,176 @@
+package machine
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// observed is all that decide goes by. Nothing in it is changed.
+type observed struct {
+	// vm is nil if there is none of that name.
+	vm *kubevirtv1.VirtualMachine
+	// instance has the VM's name, whoever made it; nil if there is none.
+	instance *kubevirtv1.VirtualMachineInstance
+	// started is the VM's spec that the instance was started with; nil if it is unknown or
+	// of the VM's present generation.
+	started *kubevirtv1.VirtualMachineSpec
+	// volumes are the claims of the VM's volumes and of its dataVolumeTemplates.
+	volumes []volume
+	// imports: the cluster has DataVolumes.
+	imports bool
+	// failed is what was tried just now, in vain; nil if nothing was. It is not tried again
+	// at once.
+	failed *failure
+	// defaults fills what an instance leaves unset, as admission does.
+	defaults func(*kubevirtv1.VirtualMachineInstance)
+	now      time.Time
+}
+
+// failure is what keeps a VM from what its spec asks for.
+type failure struct {
+	reason, message string
+	// event is the event's reason: that of the condition, or a narrower one.
+	event string
+}
+
+// own returns the instance if it is this VM's.
+func (o observed) own() *kubevirtv1.VirtualMachineInstance {
+	if o.vm == nil || o.instance == nil || !metav1.IsControlledBy(o.instance, o.vm) {
+		return nil
+	}
+	return o.instance
+}
+
+// state is where a VM's instance is in its life.
+type state int
+
+const (
+	// absent: there is none, or another's has its name.
+	absent state = iota
+	alive
+	succeeded
+	failed
+	// leaving: it is being deleted. How it ends does not matter any more.
+	leaving
+)
+
+func stateOf(instance *kubevirtv1.VirtualMachineInstance) state {
+	switch {
+	case instance == nil:
+		return absent
+	case !instance.DeletionTimestamp.IsZero():
+		return leaving
+	case instance.Status.Phase == kubevirtv1.PhaseSucceeded:
+		return succeeded
+	case instance.Status.Phase == kubevirtv1.PhaseFailed:
+		return failed
+	}
+	return alive
+}
+
+func (s state) ended() bool { return s == succeeded || s == failed }
+
+// strategyOf returns the VM's run strategy, also where it is spelled the old way.
+func strategyOf(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
+	old := *running(vm)
+	switch {
+	case vm.Spec.RunStrategy != nil:
+		return *vm.Spec.RunStrategy
+	case old == nil:
+		return ""
+	case *old:
+		return kubevirtv1.RunStrategyAlways
+	}
+	return kubevirtv1.RunStrategyHalted
+}
+
+// running returns the field that run strategies were before they had names.
+func running(vm *kubevirtv1.VirtualMachine) **bool {
+	//lint:ignore SA1019 users' manifests still have it
+	return &vm.Spec.Running
+}
+
+// final says whether an instance has ended, also one that is being deleted.
+func final(instance *kubevirtv1.VirtualMachineInstance) bool {
+	return instance.Status.Phase == kubevirtv1.PhaseSucceeded || instance.Status.Phase == kubevirtv1.PhaseFailed
+}
+
+// ran says whether an instance has been running at any time.
+func ran(instance *kubevirtv1.VirtualMachineInstance) bool {
+	if instance.Status.Phase == kubevirtv1.PhaseRunning {
+		return true
+	}
+	for _, t := range instance.Status.PhaseTransitionTimestamps {
+		if t.Phase == kubevirtv1.PhaseRunning {
+			return true
+		}
+	}
+	return false
+}
+
+// volume is one claim that a VM uses, and the DataVolume of that name, which fills it.
+type volume struct {
+	name string
+	// template is nil unless the DataVolume is one of the VM's dataVolumeTemplates.
+	template *kubevirtv1.DataVolumeTemplateSpec
+	// dataVolume is nil if there is none.
+	dataVolume *dataVolume
+	claim      claim
+}
+
+// claim is what is known of a PersistentVolumeClaim.
+type claim int
+
+const (
+	missing claim = iota
+	unbound
+	bound
+)
+
+// missing: the VM has to make the DataVolume. A claim without one counts as filled.
+func (v volume) missing() bool {
+	return v.template != nil && v.dataVolume == nil && v.claim == missing
+}
+
+// ready: a guest may use the claim. Where the import waits for its first consumer, the VM's
+// pod is that.
+func (v volume) ready() bool {
+	if v.dataVolume != nil {
+		return v.dataVolume.done()
+	}
+	return !v.missing()
+}
+
+// binding: the claim waits for a volume, and the import for the claim.
+func (v volume) binding() bool {
+	return v.claim == unbound && (v.dataVolume == nil || !v.dataVolume.begun())
+}
+
+// immediate: DataVolumes are made before the VM first starts.
+func immediate(vm *kubevirtv1.VirtualMachine) bool {
+	return vm.Annotations[contract.AnnotationImmediateDataVolumes] != "false"
+}
+
+// claimNames returns the names of the claims that the VM's volumes are on, in order and
+// without the dataVolumeTemplates that no volume uses.
+func claimNames(vm *kubevirtv1.VirtualMachine) []string {
+	if vm.Spec.Template == nil {
+		return nil
+	}
+	var names []string
+	for _, v := range vm.Spec.Template.Spec.Volumes {
+		switch {
+		case v.DataVolume != nil:
+			names = append(names, v.DataVolume.Name)
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+			names = append(names, v.Ephemeral.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}

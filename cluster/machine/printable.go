@@ -1,0 +1,107 @@
+package machine
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
+// order, but that an instance of which nothing is known is Unknown before it is anything
+// that it was.
+func printable(r ruling) kubevirtv1.PrintableStatus {
+	up := r.own() // what its status says is of now
+	if r.state != alive {
+		up = nil
+	}
+	switch {
+	case !r.vm.DeletionTimestamp.IsZero():
+		return kubevirtv1.StatusTerminating
+	case r.state == leaving, r.state == alive && r.step == stop:
+		return kubevirtv1.StatusStopping
+	case up != nil && started(up) != "":
+		return started(up)
+	case lacks(up, "FailedPvcNotFound"):
+		return kubevirtv1.StatusErrorPVCNotFound
+	case slices.ContainsFunc(r.volumes, func(v volume) bool { return v.dataVolume != nil && v.dataVolume.fault != "" }):
+		return kubevirtv1.StatusDataVolumeError
+	case unschedulable(up):
+		return kubevirtv1.StatusErrorUnschedulable
+	case slices.ContainsFunc(r.volumes, r.provisioning):
+		return kubevirtv1.StatusProvisioning
+	case r.wanted() && slices.ContainsFunc(r.volumes, volume.binding):
+		return kubevirtv1.StatusWaitingForVolumeBinding
+	case lacks(up, "ErrImagePull"):
+		return kubevirtv1.StatusErrImagePull
+	case lacks(up, "ImagePullBackOff"):
+		return kubevirtv1.StatusImagePullBackOff
+	case r.backingOff():
+		return kubevirtv1.StatusCrashLoopBackOff
+	case r.wanted() || r.again():
+		return kubevirtv1.StatusStarting
+	}
+	return kubevirtv1.StatusStopped
+}
+
+// started is the word for an instance that has been started, or empty.
+func started(up *kubevirtv1.VirtualMachineInstance) kubevirtv1.PrintableStatus {
+	paused := find(up.Status.Conditions, kubevirtv1.ConditionPaused)
+	migration := up.Status.MigrationState
+	switch {
+	case up.Status.Phase == kubevirtv1.PhaseUnknown:
+		return kubevirtv1.StatusUnknown
+	case migration != nil && !migration.Completed && !migration.Failed:
+		return kubevirtv1.StatusMigrating
+	case paused != nil && paused.Status == metav1.ConditionTrue:
+		return kubevirtv1.StatusPaused
+	case up.Status.Phase == kubevirtv1.PhaseRunning:
+		return kubevirtv1.StatusRunning
+	}
+	return ""
+}
+
+// lacks: the instance can't be started for that reason.
+func lacks(up *kubevirtv1.VirtualMachineInstance, reason string) bool {
+	if up == nil {
+		return false
+	}
+	c := find(up.Status.Conditions, kubevirtv1.ConditionSynchronized)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
+}
+
+func unschedulable(up *kubevirtv1.VirtualMachineInstance) bool {
+	if up == nil {
+		return false
+	}
+	c := find(up.Status.Conditions, string(corev1.PodScheduled))
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+}
+
+// provisioning: the claim is being filled, or about to be.
+func (r ruling) provisioning(v volume) bool {
+	if v.missing() {
+		return r.imports && r.failed == nil && (immediate(r.vm) || r.step == start)
+	}
+	return !v.ready() && !(v.binding() && r.wanted())
+}
+
+// wanted: there is an instance, or there is to be one as soon as may be.
+func (r ruling) wanted() bool {
+	return r.state == alive || r.step == start && r.fault == nil
+}
+
+// again: the instance has ended, and another one follows.
+func (r ruling) again() bool {
+	return r.state.ended() && r.step == stop &&
+		(r.strategy == kubevirtv1.RunStrategyAlways || slices.ContainsFunc(r.requests, func(q kubevirtv1.StateChangeRequest) bool {
+			return q.Action == kubevirtv1.StateChangeStart
+		}))
+}
+
+// backingOff: the next start waits as the last one failed.
+func (r ruling) backingOff() bool {
+	return !r.retry.IsZero() || r.again() && r.failures != nil
+}

@@ -1,0 +1,145 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// Reconciler makes VirtualMachines what their specs say. Its fields are set before its
+// first use and not changed; it may then be used concurrently.
+type Reconciler struct {
+	// Client writes, and reads from caches.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Events takes the VMs' events.
+	Events events.EventRecorder
+	// Defaults fills what an instance leaves unset, by the cluster's present configuration,
+	// as admission does.
+	Defaults func(*kubevirtv1.VirtualMachineInstance)
+	// DataVolumes says whether the cluster has the kinds of CDI.
+	DataVolumes bool
+	// Now is [time.Now].
+	Now func() time.Time
+}
+
+// workers is how many VMs are reconciled at the same time: each waits for the API server
+// most of the time.
+const workers = 10
+
+// patience is the most time until what has failed is tried again: whoever mends it should not
+// have to wait longer.
+const patience = time.Minute
+
+// Setup adds the controller to a manager.
+func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string {
+		return volumeNames(o.(*kubevirtv1.VirtualMachine))
+	}); err != nil {
+		return err
+	}
+	// An instance has its VM's name; another's that has it is of interest, too.
+	b := ctrl.NewControllerManagedBy(m).Named("virtualmachine").For(&kubevirtv1.VirtualMachine{}).
+		Watches(&kubevirtv1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
+	if r.DataVolumes {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(cdi("DataVolume"))
+		b = b.Watches(u, handler.EnqueueRequestsFromMapFunc(r.users))
+	}
+	return b.Complete(r)
+}
+
+// byVolume is the index of VMs by the claims that they use.
+const byVolume = "volumes"
+
+// users returns the VMs that use a claim, or the claim of a DataVolume.
+func (r *Reconciler) users(ctx context.Context, claim client.Object) (requests []reconcile.Request) {
+	var all kubevirtv1.VirtualMachineList
+	err := r.Client.List(ctx, &all, client.InNamespace(claim.GetNamespace()), client.MatchingFields{byVolume: claim.GetName()})
+	if err != nil {
+		return nil // a cache fails only where it has no such index
+	}
+	for _, vm := range all.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}})
+	}
+	return requests
+}
+
+// volumeNames returns the names of all claims that a VM uses or makes, sorted.
+func volumeNames(vm *kubevirtv1.VirtualMachine) []string {
+	names := claimNames(vm)
+	for _, t := range vm.Spec.DataVolumeTemplates {
+		names = append(names, t.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Reconcile takes a VM one step further. It may be called for a VM that is not there.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	// Caches say whether there may be something to do, the API server what it is: a cache
+	// lags behind this controller's own writes, and after a change of leaders behind those
+	// of another one.
+	o, err := r.observe(ctx, r.Client, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if d := decide(o); len(d.actions) == 0 {
+		return r.wait(d), nil
+	}
+	if o, err = r.observe(ctx, r.Live, request.NamespacedName); err != nil {
+		return reconcile.Result{}, err
+	}
+	d := decide(o)
+	for _, a := range d.actions {
+		err := r.act(ctx, o.vm, a)
+		switch {
+		case errors.Is(err, errChanged):
+			return reconcile.Result{RequeueAfter: soon}, nil
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return reconcile.Result{}, nil // the VM's own deletion follows
+		case err != nil:
+			return reconcile.Result{}, r.tell(ctx, o, a, err)
+		}
+	}
+	return r.wait(d), nil
+}
+
+// wait returns when the VM is looked at again.
+func (r *Reconciler) wait(d decision) reconcile.Result {
+	if d.again.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(d.again.Sub(r.Now()), time.Millisecond)}
+}
+
+// tell has the VM's status say what has failed. It returns the error of that.
+func (r *Reconciler) tell(ctx context.Context, o observed, a action, failed error) error {
+	if o.failed = explain(a, failed); o.failed == nil {
+		return failed
+	}
+	for _, a := range decide(o).actions {
+		if w, is := a.(writeStatus); is {
+			return errors.Join(failed, r.act(ctx, o.vm, w))
+		}
+	}
+	return failed
+}

@@ -1,0 +1,259 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// Reasons of conditions and events, as KubeVirt spells them.
+const (
+	reasonSuccessfulCreate           = "SuccessfulCreate"
+	reasonFailedCreate               = "FailedCreate"
+	reasonSuccessfulDelete           = "SuccessfulDelete"
+	reasonFailedDelete               = "FailedDelete"
+	reasonFailedStart                = "FailedStart"
+	reasonSuccessfulDataVolumeCreate = "SuccessfulDataVolumeCreate"
+	reasonFailedDataVolumeCreate     = "FailedDataVolumeCreate"
+	reasonFailedDataVolumeImport     = "FailedDataVolumeImport"
+	reasonUnauthorizedDataVolume     = "UnauthorizedDataVolumeCreate"
+	reasonSourceNotAvailable         = "SourcePVCNotAvailabe"
+	reasonNoInstance                 = "VMINotExists"
+	reasonNoInstanceCondition        = "VMIConditionMissing"
+	reasonTemplateChanged            = "RestartRequired"
+)
+
+// status returns the VM's status as it is to be. What others write in it stays.
+func status(r ruling) *kubevirtv1.VirtualMachineStatus {
+	own, restart := r.own(), restartChanges(r.observed)
+	to := r.vm.Status.DeepCopy()
+	to.Created = r.state == alive || r.state == leaving && !final(own) || r.creating != nil
+	to.StateChangeRequests, to.StartFailure = r.requests, r.failures
+	if r.acted() {
+		to.RunStrategy = r.strategy
+	}
+	to.DesiredGeneration, to.ObservedGeneration = r.vm.Generation, r.vm.Generation
+	if own != nil && len(restart) > 0 {
+		to.ObservedGeneration = generationOf(own)
+	}
+	to.PrintableStatus = printable(r)
+	to.Conditions = conditions(r, restart)
+	to.Ready = slices.ContainsFunc(to.Conditions, func(c kubevirtv1.Condition) bool {
+		return c.Type == kubevirtv1.ConditionReady && c.Status == metav1.ConditionTrue
+	})
+	return to
+}
+
+// acted says whether the run strategy has been acted on. Those that start a VM when it is
+// switched to them have been once there is an instance.
+func (r ruling) acted() bool {
+	switch r.strategy {
+	case kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
+		return r.creating != nil || r.state == alive || r.state.ended()
+	}
+	return true
+}
+
+// conditions are the VM's own, and those of its instance.
+func conditions(r ruling, restart []string) []kubevirtv1.Condition {
+	all := []kubevirtv1.Condition{readiness(r)}
+	if f := r.failing(); f != nil {
+		all = append(all, r.condition(kubevirtv1.ConditionFailure, f.reason, f.message))
+	}
+	if len(restart) > 0 {
+		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
+			"%s changed since the guest was started: restart the VM to apply it", strings.Join(restart, ", "))))
+	}
+	owned := []string{kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired}
+	if c := find(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
+		all = append(all, *c) // whoever set it takes it away
+	}
+	if own := r.own(); own != nil {
+		for _, c := range own.Status.Conditions {
+			if !slices.Contains(owned, c.Type) {
+				all = append(all, copied(c))
+			}
+		}
+	}
+	for i := range all {
+		since(&all[i], r.vm.Status.Conditions, r.now)
+	}
+	slices.SortFunc(all, func(a, b kubevirtv1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return all
+}
+
+// failing is what the condition Failure says: what somebody has to mend, else why the last
+// starts failed, until the guest runs; nil if there is neither.
+func (r ruling) failing() *failure {
+	known, own := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), r.own()
+	switch {
+	case r.fault != nil:
+		return r.fault
+	case r.failures == nil:
+		return nil
+	case r.state.ended() && own.UID == r.failures.LastFailedVMIUID:
+		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: clip(failedStart(r.failures, own), longest)}
+	case known != nil && known.Reason == reasonFailedStart:
+		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: known.Message} // the instance is gone
+	}
+	return nil
+}
+
+// failedStart says why a VM's last instance never ran, and when the next one is made.
+func failedStart(f *kubevirtv1.StartFailure, own *kubevirtv1.VirtualMachineInstance) string {
+	why := "the VirtualMachineInstance ended before its guest ran"
+	for _, of := range []string{kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized} {
+		if c := find(own.Status.Conditions, of); c != nil && c.Status == metav1.ConditionFalse && c.Message != "" {
+			why = c.Message
+		}
+	}
+	times := "the VM's start failed"
+	if f.ConsecutiveFailCount > 1 {
+		times = fmt.Sprintf("the VM's last %d starts failed", f.ConsecutiveFailCount)
+	}
+	if f.RetryAfterTimestamp != nil {
+		times += ", the next one is at " + f.RetryAfterTimestamp.UTC().Format(time.RFC3339)
+	}
+	return times + ": " + why
+}
+
+func (r ruling) condition(kind, reason, message string) kubevirtv1.Condition {
+	return kubevirtv1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: clip(message, longest), ObservedGeneration: r.vm.Generation}
+}
+
+// copied returns an instance's condition as its VM has it. The instance's generation would
+// mean nothing there.
+func copied(c kubevirtv1.Condition) kubevirtv1.Condition {
+	return kubevirtv1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}
+}
+
+// readiness is the VM's condition Ready: its instance's, if that has one that can be true.
+func readiness(r ruling) kubevirtv1.Condition {
+	no := func(reason, message string) kubevirtv1.Condition {
+		return kubevirtv1.Condition{Type: kubevirtv1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	own := r.own()
+	switch {
+	case r.creating != nil:
+		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has just been created")
+	case own == nil:
+		return no(reasonNoInstance, clip("the VM has no VirtualMachineInstance"+r.because(), longest))
+	}
+	c := find(own.Status.Conditions, kubevirtv1.ConditionReady)
+	switch {
+	case c == nil:
+		return no(reasonNoInstanceCondition, "the VirtualMachineInstance has no condition Ready yet")
+	case c.Status == metav1.ConditionTrue && own.Status.Phase == kubevirtv1.PhaseUnknown:
+		return no("NodeUnresponsive", "it is unknown whether the guest runs: see the VirtualMachineInstance")
+	}
+	return copied(*c)
+}
+
+// because is why there is no instance, if there ought to be one.
+func (r ruling) because() string {
+	if f := r.failing(); f != nil {
+		return ": " + f.message
+	}
+	for _, v := range r.volumes {
+		if v.dataVolume != nil && v.dataVolume.fault != "" {
+			return ": DataVolume " + v.name + ": " + v.dataVolume.fault
+		}
+	}
+	return ""
+}
+
+// since sets when a condition's status last changed, unless its instance says so.
+func since(c *kubevirtv1.Condition, before []kubevirtv1.Condition, now time.Time) {
+	if !c.LastTransitionTime.IsZero() {
+		return
+	}
+	c.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
+	if b := find(before, c.Type); b != nil && b.Status == c.Status && !b.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = b.LastTransitionTime
+	}
+}
+
+func find(all []kubevirtv1.Condition, kind string) *kubevirtv1.Condition {
+	for i := range all {
+		if all[i].Type == kind {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// brief is how long a start may take until its progress is written for its own sake.
+const brief = 20 * time.Second
+
+// news says whether a status says something new. While an instance starts, one step follows
+// the other, and each is told by the instance itself: what is no fault is written with what
+// comes next. later is when to look again at what was left out and should not stay so.
+func news(from, to *kubevirtv1.VirtualMachineStatus, own *kubevirtv1.VirtualMachineInstance, now time.Time) (write bool, later time.Time) {
+	if equality.Semantic.DeepEqual(from, to) {
+		return false, time.Time{}
+	}
+	if !starting(own) {
+		return true, time.Time{}
+	}
+	quiet := to.DeepCopy()
+	quiet.Conditions = slices.DeleteFunc(quiet.Conditions, progress)
+	past := from.DeepCopy()
+	past.Conditions = slices.DeleteFunc(past.Conditions, progress)
+	if equality.Semantic.DeepEqual(past, quiet) {
+		return false, time.Time{}
+	}
+	if past.PrintableStatus == kubevirtv1.StatusWaitingForVolumeBinding && quiet.PrintableStatus == kubevirtv1.StatusStarting {
+		quiet.PrintableStatus = past.PrintableStatus
+		soon := own.CreationTimestamp.Add(brief)
+		if equality.Semantic.DeepEqual(past, quiet) && now.Before(soon) {
+			return false, soon
+		}
+	}
+	return true, time.Time{}
+}
+
+// starting: the instance has not got to where it says whether it runs.
+func starting(own *kubevirtv1.VirtualMachineInstance) bool {
+	if stateOf(own) != alive {
+		return false
+	}
+	switch own.Status.Phase {
+	case "", kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled:
+		return true
+	}
+	return false
+}
+
+// progress: while the instance starts, the condition says how far it is, and no fault.
+func progress(c kubevirtv1.Condition) bool {
+	switch c.Type {
+	case kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired:
+		return false
+	case kubevirtv1.ConditionSynchronized, string(corev1.PodScheduled):
+		return c.Status != metav1.ConditionFalse
+	}
+	return true
+}
+
+// eventsOf are what a status has to tell for the first time.
+func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []event) {
+	before, after := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), find(to.Conditions, kubevirtv1.ConditionFailure)
+	if after != nil && (before == nil || before.Message != after.Message) {
+		events = append(events, event{corev1.EventTypeWarning, r.failing().event, after.Message})
+	}
+	if to.PrintableStatus == kubevirtv1.StatusDataVolumeError && r.vm.Status.PrintableStatus != kubevirtv1.StatusDataVolumeError {
+		for _, v := range r.volumes {
+			if v.dataVolume != nil && v.dataVolume.fault != "" {
+				events = append(events, event{corev1.EventTypeWarning, reasonFailedDataVolumeImport, "DataVolume " + v.name + ": " + v.dataVolume.fault})
+			}
+		}
+	}
+	return events
+}

@@ -1,0 +1,305 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/test/everything"
+)
+
+// chapters of a VM's life. What comes of each is the same whatever fault befalls the
+// controller: as many instances were ever made, and no more.
+func chapters() map[string]func(*world) {
+	return map[string]func(*world){
+		"always": func(w *world) {
+			w.begin("Always")
+			w.settle(w.is("Running", 1))
+			w.phase(kubevirtv1.PhaseSucceeded)
+			w.settle(w.is("Running", 2))
+			w.must(w.server.Delete(w.t.Context(), w.instance()))
+			w.settle(w.is("Running", 3))
+			w.remove(3)
+		},
+		"restart": func(w *world) {
+			w.begin("Always")
+			w.settle(w.is("Running", 1))
+			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
+			w.settle(w.is("Running", 1))
+			if find(w.vm().Status.Conditions, "RestartRequired") == nil {
+				w.t.Fatal("a change of the template is not told")
+			}
+			w.request(stopRequest(w.instance().UID), startRequest())
+			w.settle(w.is("Running", 2))
+			if find(w.vm().Status.Conditions, "RestartRequired") != nil {
+				w.t.Fatal("RestartRequired outlives the restart")
+			}
+		},
+		"rerun": func(w *world) {
+			w.begin("RerunOnFailure")
+			w.settle(w.is("Running", 1))
+			w.phase(kubevirtv1.PhaseFailed)
+			w.settle(w.is("Running", 2))
+			w.phase(kubevirtv1.PhaseSucceeded)
+			w.settle(w.is("Stopped", 2))
+			w.request(startRequest())
+			w.settle(w.is("Running", 3))
+			w.request(stopRequest(w.instance().UID))
+			w.settle(w.is("Stopped", 3))
+		},
+		"paused start": func(w *world) {
+			w.begin("Halted")
+			w.settle(w.is("Stopped", 0))
+			w.request(startRequest("paused", "true"))
+			w.settle(w.is("Running", 1))
+			if s := w.instance().Spec.StartStrategy; s == nil || *s != kubevirtv1.StartPaused {
+				w.t.Fatal("it was not started paused")
+			}
+			w.strategy("Halted")
+			w.settle(w.is("Stopped", 1))
+			w.remove(1)
+		},
+		"manual": func(w *world) {
+			w.begin("Manual")
+			w.settle(w.is("Stopped", 0))
+			w.request(startRequest())
+			w.settle(w.is("Running", 1))
+			w.phase(kubevirtv1.PhaseSucceeded)
+			w.settle(w.is("Stopped", 1))
+			w.request(stopRequest(w.instance().UID), startRequest())
+			w.settle(w.is("Running", 2))
+			w.remove(2)
+		},
+		"once": func(w *world) {
+			w.begin("Once")
+			w.settle(w.is("Running", 1))
+			w.phase(kubevirtv1.PhaseSucceeded)
+			w.settle(w.is("Stopped", 1))
+			w.must(w.server.Delete(w.t.Context(), w.instance()))
+			w.settle(w.is("Stopped", 1))
+			w.strategy("RerunOnFailure")
+			w.settle(w.is("Running", 2))
+		},
+	}
+}
+
+// begin creates the VM, as a cluster without admission would.
+func (w *world) begin(strategy kubevirtv1.RunStrategy) {
+	vm := newVM(strategy)
+	vm.UID, vm.Finalizers, vm.Status = "", nil, kubevirtv1.VirtualMachineStatus{}
+	w.must(w.create(w.t.Context(), vm))
+}
+
+// strategy is what a user sets, with other changes.
+func (w *world) strategy(s kubevirtv1.RunStrategy, more ...func(*kubevirtv1.VirtualMachineSpec)) {
+	w.change(func(vm *kubevirtv1.VirtualMachine) {
+		*vm.Spec.RunStrategy = s
+		for _, change := range more {
+			change(&vm.Spec)
+		}
+	})
+}
+
+// remove deletes the VM. Nothing is left of it.
+func (w *world) remove(made int) {
+	w.must(w.server.Delete(w.t.Context(), w.vm()))
+	w.settle(func() string {
+		if w.vm() != nil || w.instance() != nil || len(w.made) != made {
+			return fmt.Sprintf("left: %v, %v, of %d instances", w.vm(), w.instance(), len(w.made))
+		}
+		return ""
+	})
+}
+
+// is says what is wrong with the VM, which is to be in a state after so many instances.
+func (w *world) is(status kubevirtv1.PrintableStatus, made int) func() string {
+	return func() string {
+		vm := w.vm()
+		switch instance := w.instance(); {
+		case vm.Status.PrintableStatus != status:
+			return fmt.Sprintf("the VM is %s, want %s; requests %v", vm.Status.PrintableStatus, status, vm.Status.StateChangeRequests)
+		case len(w.made) != made:
+			return fmt.Sprintf("%d instances were made, want %d", len(w.made), made)
+		case len(vm.Status.StateChangeRequests) > 0:
+			return fmt.Sprintf("requests are left: %v", vm.Status.StateChangeRequests)
+		case status == kubevirtv1.StatusRunning && !w.guests[instance.UID]:
+			return "its guest does not run"
+		case status == kubevirtv1.StatusRunning && !slices.Contains(w.revisions(), revisionName(vm.UID, generationOf(instance))):
+			return fmt.Sprintf("its instance's revision is not among %v", w.revisions())
+		case find(vm.Status.Conditions, "Failure") != nil:
+			return fmt.Sprintf("a failure is left: %v", find(vm.Status.Conditions, "Failure"))
+		}
+		return ""
+	}
+}
+
+// TestLife: without any fault a VM does what its run strategies say. With a controller that
+// fails, is killed, or is doubled at any of its writes there is no instance too many and
+// nothing is left, however far its caches are behind.
+func TestLife(t *testing.T) {
+	for name, chapter := range chapters() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calm := newWorld(t, fault{}, lag{})
+			chapter(calm)
+			for i, c := range []struct {
+				kind string
+				lag
+			}{{refusedOnce, lag{}}, {unheard, lag{}}, {doubled, lag{}}, {unheard, lag{vm: 5, instance: 1}}, {doubled, lag{vm: 1, instance: 5}}} {
+				for at := 1; at <= calm.writes; at++ {
+					if (at+i)%3 != 0 && !everything.Wanted() {
+						continue // the short form does one of these to each write, by turns
+					}
+					t.Run(fmt.Sprintf("lag %v, write %d %s", c.lag, at, c.kind), func(t *testing.T) {
+						chapter(newWorld(t, fault{at, c.kind}, c.lag))
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestStaleCaches: caches that show what is no more have nothing done.
+func TestStaleCaches(t *testing.T) {
+	vm := func(options ...func(*kubevirtv1.VirtualMachine)) *kubevirtv1.VirtualMachine {
+		return newVM("RerunOnFailure", options...)
+	}
+	running, failed := made(vm(), kubevirtv1.PhaseRunning, true), made(vm(), kubevirtv1.PhaseFailed, true)
+	for name, c := range map[string]struct {
+		vm, seenVM             *kubevirtv1.VirtualMachine
+		instance, seenInstance *kubevirtv1.VirtualMachineInstance
+	}{
+		"not yet started":             {vm: vm(), seenVM: vm(before(""))},
+		"a request that was honoured": {vm: vm(), seenVM: vm(requests(startRequest()))},
+		"the strategy before":         {vm: newVM("Halted"), seenVM: vm(requests(startRequest()))},
+		"no instance":                 {vm: vm(), seenVM: vm(before("")), instance: running},
+		"an instance that failed":     {vm: vm(), seenVM: vm(), seenInstance: failed},
+		"a VM that is gone":           {seenVM: vm(before(""))},
+		"a VM before its deletion":    {seenVM: vm(), seenInstance: failed},
+		"no VM yet":                   {vm: vm(), instance: running, seenInstance: running},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fault{}, lag{})
+			if c.vm != nil {
+				if c.instance != nil {
+					c.instance = c.instance.DeepCopy()
+				}
+				o := observed{vm: c.vm, instance: c.instance, defaults: noDefaults, now: noon}
+				c.vm.Status = *status(judge(o))
+				w.must(w.server.Create(t.Context(), c.vm))
+			}
+			if c.instance != nil {
+				w.must(w.server.Create(t.Context(), c.instance))
+			}
+			w.seen["*v1.VirtualMachine"], w.seen["*v1.VirtualMachineInstance"] = nil, nil
+			if c.seenVM != nil {
+				w.seen["*v1.VirtualMachine"] = c.seenVM
+			}
+			if c.seenInstance != nil {
+				w.seen["*v1.VirtualMachineInstance"] = c.seenInstance
+			}
+			w.step(w.reconciler())
+			if w.writes > 0 {
+				t.Errorf("%d writes", w.writes)
+			}
+		})
+	}
+}
+
+// TestRequestIsNotLost: what a user asks for while the controller writes is honoured.
+func TestRequestIsNotLost(t *testing.T) {
+	w := newWorld(t, fault{}, lag{})
+	w.begin("Manual")
+	w.settle(w.is("Stopped", 0))
+	w.request(startRequest())
+	w.fault = fault{w.writes + 3, asked} // the status that takes the request off the queue
+	w.settle(w.is("Stopped", 1))
+	if w.instance() != nil {
+		t.Error("the request to stop was lost")
+	}
+}
+
+// TestWrites: from its creation to Running a VM takes its revision, its instance and two
+// statuses, and then nothing.
+func TestWrites(t *testing.T) {
+	w := newWorld(t, fault{}, lag{})
+	vm := newVM("Always")
+	vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
+	w.must(w.create(t.Context(), vm))
+	w.settle(w.is("Running", 1))
+	if w.writes != 4 {
+		t.Errorf("%d writes, want 4", w.writes)
+	}
+	if want := []string{"SuccessfulCreate: Created VirtualMachineInstance web"}; !slices.Equal(w.events, want) {
+		t.Errorf("events %q, want %q", w.events, want)
+	}
+}
+
+// TestCrashLoop: starts that fail wait longer each time, and the count ends with a success.
+func TestCrashLoop(t *testing.T) {
+	w := newWorld(t, fault{}, lag{})
+	vm := newVM("Always")
+	vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
+	w.must(w.create(t.Context(), vm))
+	r := w.reconciler()
+	began := w.now
+	for n := 1; n <= 3; n++ {
+		for w.instance() == nil {
+			w.step(r)
+		}
+		if waited := w.now.Sub(began); n == 3 && (waited < 50e9 || waited > 75e9) {
+			t.Errorf("the third start is %v after the first", waited)
+		}
+		w.phase(kubevirtv1.PhaseFailed)
+		for w.instance() != nil {
+			w.step(r)
+			w.instances()
+		}
+	}
+	w.step(r)
+	if s := w.vm().Status; s.PrintableStatus != kubevirtv1.StatusCrashLoopBackOff || s.StartFailure.ConsecutiveFailCount != 3 {
+		t.Errorf("%s, %+v", s.PrintableStatus, s.StartFailure)
+	}
+	w.settle(w.is("Running", 4))
+	if failure := w.vm().Status.StartFailure; failure != nil {
+		t.Errorf("%+v is left", failure)
+	}
+}
+
+// TestOrphan: a VM that is deleted without its instance leaves that running, and free.
+func TestOrphan(t *testing.T) {
+	for _, kind := range []string{untouched, unheard, refusedOnce} {
+		for at := 1; at <= 3; at++ {
+			t.Run(fmt.Sprintf("write %d %s", at, kind), func(t *testing.T) {
+				w := newWorld(t, fault{}, lag{})
+				vm := newVM("Always")
+				vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
+				w.must(w.create(t.Context(), vm))
+				w.settle(w.is("Running", 1))
+				w.change(func(vm *kubevirtv1.VirtualMachine) {
+					vm.Finalizers = append(vm.Finalizers, metav1.FinalizerOrphanDependents)
+				})
+				w.must(w.server.Delete(t.Context(), w.vm()))
+				w.fault = fault{w.writes + at, kind}
+				w.settle(func() string {
+					instance := w.instance()
+					switch {
+					case !slices.Equal(w.vm().Finalizers, []string{metav1.FinalizerOrphanDependents}):
+						return fmt.Sprintf("the VM keeps %v", w.vm().Finalizers)
+					case len(w.revisions()) > 0:
+						return fmt.Sprintf("left: %v", w.revisions())
+					case instance == nil || !w.guests[instance.UID]:
+						return "the guest is gone"
+					case len(instance.OwnerReferences) > 0 || !slices.Equal(instance.Finalizers, []string{contract.FinalizerInstance}):
+						return fmt.Sprintf("the instance keeps %v, %v", instance.OwnerReferences, instance.Finalizers)
+					}
+					return ""
+				})
+			})
+		}
+	}
+}
