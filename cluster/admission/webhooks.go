@@ -1,0 +1,159 @@
+// Package admission answers the API server's questions about objects before they are stored: it
+// fills in defaults, refuses what vmlet can't do, and denies evictions of VMs' pods where their
+// strategy says so. Packages defaults and validation decide what is filled in and refused.
+// Start reading at Handlers.
+package admission
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/defaults"
+	"github.com/vmlet/vmlet/cluster/validation"
+)
+
+// Configurations returns the cluster's configuration as it is now. It is called by many
+// goroutines at a time.
+type Configurations interface {
+	Configuration(ctx context.Context) (configuration.Configuration, error)
+}
+
+// Paths at which webhooks are served.
+const (
+	PathMutateMachine    = "/virtualmachines-mutate"
+	PathMutateInstance   = "/virtualmachineinstances-mutate"
+	PathValidateMachine  = "/virtualmachines-validate"
+	PathValidateInstance = "/virtualmachineinstances-validate"
+	PathEviction         = "/pod-eviction-validate"
+)
+
+// Rules are what admission decides by, beside the objects.
+type Rules struct {
+	Settings Configurations
+	// Own are the users (system:serviceaccount:...) of vmlet's own programs.
+	Own []string
+	// HasCDI says whether CDI's DataVolumes are defined in the cluster.
+	HasCDI func(ctx context.Context) (bool, error)
+	// VMMs and Hypervisors are the names that annotations may choose from.
+	VMMs, Hypervisors []string
+}
+
+// Handlers returns the webhooks by their paths. The client's scheme has the kinds of
+// kubevirt.io/v1; it asks the API server, not a cache.
+func Handlers(c client.Client, r Rules) map[string]http.Handler {
+	scheme := c.Scheme()
+	return map[string]http.Handler{
+		PathMutateMachine:    admission.WithDefaulter(scheme, machineDefaults{r.Settings}),
+		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
+		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
+		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
+		PathEviction:         &admission.Webhook{Handler: &evictions{client: c, config: r.Settings}},
+	}
+}
+
+type machineDefaults struct{ config Configurations }
+
+func (d machineDefaults) Default(ctx context.Context, vm *kubevirtv1.VirtualMachine) error {
+	if vm.DeletionTimestamp != nil {
+		return nil
+	}
+	c, err := d.config.Configuration(ctx)
+	if err == nil {
+		defaults.Machine(vm, c)
+	}
+	return err
+}
+
+type instanceDefaults struct{ config Configurations }
+
+// Default fills in an instance that is being created, which has no UID yet. The spec of one
+// that runs stays as it is, whatever has become the default since.
+func (d instanceDefaults) Default(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) error {
+	if vmi.UID != "" {
+		return nil
+	}
+	c, err := d.config.Configuration(ctx)
+	if err == nil {
+		defaults.Instance(vmi, c)
+	}
+	return err
+}
+
+type machineRules struct{ Rules }
+
+func (r machineRules) ValidateCreate(ctx context.Context, vm *kubevirtv1.VirtualMachine) (admission.Warnings, error) {
+	return r.ValidateUpdate(ctx, nil, vm)
+}
+
+func (r machineRules) ValidateUpdate(ctx context.Context, old, vm *kubevirtv1.VirtualMachine) (admission.Warnings, error) {
+	request, err := r.request(ctx, len(vm.Spec.DataVolumeTemplates) > 0)
+	if err != nil {
+		return nil, err
+	}
+	faults, warnings := validation.Machine(vm, old, request)
+	return warnings, refused("VirtualMachine", vm.Name, faults)
+}
+
+func (machineRules) ValidateDelete(context.Context, *kubevirtv1.VirtualMachine) (admission.Warnings, error) {
+	return nil, nil
+}
+
+type instanceRules struct{ Rules }
+
+func (r instanceRules) ValidateCreate(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (admission.Warnings, error) {
+	return r.ValidateUpdate(ctx, nil, vmi)
+}
+
+func (r instanceRules) ValidateUpdate(ctx context.Context, old, vmi *kubevirtv1.VirtualMachineInstance) (admission.Warnings, error) {
+	request, err := r.request(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	faults, warnings := validation.Instance(vmi, old, request)
+	return warnings, refused("VirtualMachineInstance", vmi.Name, faults)
+}
+
+func (instanceRules) ValidateDelete(context.Context, *kubevirtv1.VirtualMachineInstance) (admission.Warnings, error) {
+	return nil, nil
+}
+
+// request returns what validation decides by. Whether there is CDI is looked up only where that
+// makes a difference.
+func (r Rules) request(ctx context.Context, imports bool) (validation.Request, error) {
+	out := validation.Request{VMMs: r.VMMs, Hypervisors: r.Hypervisors}
+	asked, err := admission.RequestFromContext(ctx)
+	if err != nil {
+		return out, err
+	}
+	if out.Configuration, err = r.Settings.Configuration(ctx); err != nil {
+		return out, err
+	}
+	out.Own = slices.Contains(r.Own, asked.UserInfo.Username)
+	out.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
+		complete := vmi.DeepCopy() // one of a VirtualMachine's template has no defaults
+		defaults.Instance(complete, out.Configuration)
+		return convert.Faults(convert.Input{Instance: complete, Configuration: out.Configuration})
+	}
+	if imports {
+		out.HasCDI, err = r.HasCDI(ctx)
+	}
+	return out, err
+}
+
+// refused returns faults as one error, with their fields as causes; nil if there are none.
+func refused(kind, name string, faults field.ErrorList) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: kubevirtv1.Group, Kind: kind}, name, faults)
+}

@@ -1,0 +1,160 @@
+// Package apiserver puts vmlet-api together: the webhooks of package admission, behind a
+// certificate that renews itself. It decides nothing itself. Start reading at Run.
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/admission"
+	"github.com/vmlet/vmlet/cluster/installation"
+	"github.com/vmlet/vmlet/cluster/metrics"
+	"github.com/vmlet/vmlet/cluster/program"
+	"github.com/vmlet/vmlet/cluster/settings"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/endpoints"
+	"github.com/vmlet/vmlet/internal/certificate"
+	"github.com/vmlet/vmlet/spec"
+	vmms "github.com/vmlet/vmlet/vmm/standard"
+)
+
+// name is the program's, as others see it.
+const name = contract.CommonNameAPI
+
+// Options are what vmlet-api is started with.
+type Options struct {
+	program.Options
+	// Port of the webhooks.
+	Port    int
+	Version string
+	Log     *slog.Logger
+}
+
+// Run serves until ctx ends. It returns an error where kubevirt.io belongs to another
+// controller.
+func Run(ctx context.Context, o Options) error {
+	config, err := o.Connect(name + "/" + o.Version)
+	if err != nil {
+		return err
+	}
+	api, err := program.API(config)
+	if err != nil {
+		return err
+	}
+	keeper := newKeeper(o, api.Certificates)
+	hooks := webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+		c.GetCertificate = keeper.GetCertificate
+	}}})
+	m, live, err := newManager(config, hooks)
+	if err != nil {
+		return err
+	}
+	now := settings.Settings{From: m.GetCache()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wait, err := o.Serve(ctx, api.Reviews, o.Log, liveness(keeper, hooks), readiness(keeper, hooks, now))
+	if err != nil {
+		return err
+	}
+	err = start(ctx, m, o, keeper, admission.Handlers(live, rules(o, live, now)))
+	cancel()
+	wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func newKeeper(o Options, api rest.Interface) *certificate.Keeper {
+	return certificate.New(certificate.Options{
+		API: api, NamePrefix: name + "-", Log: o.Log,
+		Request: certificate.Request{
+			Signer: contract.SignerName, CommonName: name, DNSNames: []string{fmt.Sprintf("%s.%s.svc", o.Names.API, o.Namespace)},
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth},
+		},
+	})
+}
+
+// newManager makes the manager, whose cache is of the cluster's configuration, and a client that
+// reads all else from the API server: it is read once for each request.
+func newManager(config *rest.Config, hooks webhook.Server) (manager.Manager, client.Client, error) {
+	scheme, err := program.Scheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := manager.New(config, manager.Options{
+		Scheme: scheme, WebhookServer: hooks,
+		Metrics: metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
+	})
+	return m, live, err
+}
+
+// start runs the manager, once it is known that kubevirt.io is vmlet's.
+func start(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, handlers map[string]http.Handler) error {
+	if err := installation.Await(ctx, m.GetAPIReader(), o.Namespace, o.Names.API, o.Log); err != nil {
+		return err
+	}
+	hooks := m.GetWebhookServer() // which the manager runs from now on
+	for path, handler := range handlers {
+		hooks.Register(path, handler)
+	}
+	_, err := m.GetCache().GetInformer(ctx, &kubevirtv1.KubeVirt{}) // filled at the start, not by the first request
+	err = errors.Join(err, m.Add(program.Everywhere(keeper.Run)), ctrlmetrics.Registry.Register(&metrics.Collector{Certificate: keeper.NotAfter}))
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// liveness fails where only a new process helps: nobody answers any more. Without a certificate
+// nobody could, and a new process would have none either.
+func liveness(keeper *certificate.Keeper, hooks webhook.Server) []endpoints.Check {
+	return []endpoints.Check{{Name: "webhooks", Look: func(context.Context) error {
+		if keeper.Err() != nil {
+			return nil
+		}
+		return hooks.StartedChecker()(nil)
+	}}}
+}
+
+func readiness(keeper *certificate.Keeper, hooks webhook.Server, now settings.Settings) []endpoints.Check {
+	return []endpoints.Check{
+		{Name: "certificate", Look: func(context.Context) error { return keeper.Err() }},
+		{Name: "webhooks", Look: func(context.Context) error { return hooks.StartedChecker()(nil) }},
+		{Name: "configuration", Look: func(ctx context.Context) error {
+			_, err := now.Configuration(ctx)
+			return err
+		}},
+	}
+}
+
+func rules(o Options, live client.Reader, now settings.Settings) admission.Rules {
+	account := func(name string) string { return "system:serviceaccount:" + o.Namespace + ":" + name }
+	return admission.Rules{
+		Settings:    now,
+		Own:         []string{account(o.Names.Controller), account(o.Names.API)},
+		VMMs:        vmms.Registry().Names(),
+		Hypervisors: []string{spec.HypervisorKVM, spec.HypervisorMSHV, spec.HypervisorEmulation},
+		HasCDI: func(ctx context.Context) (bool, error) {
+			err := live.Get(ctx, client.ObjectKey{Name: "datavolumes.cdi.kubevirt.io"}, installation.Definition())
+			return err == nil, client.IgnoreNotFound(err)
+		},
+	}
+}

@@ -1,0 +1,50 @@
+package controller
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmlet/vmlet/cluster/certificates"
+	"github.com/vmlet/vmlet/cluster/installation"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// cacheOptions bound what the cache holds: VMs' pods and those of vmlet's namespace, the
+// Deployments and DaemonSets of that namespace, and of what has no namespace vmlet's own.
+func cacheOptions(namespace string) cache.Options {
+	here := map[string]cache.Config{namespace: {}}
+	webhooks := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, installation.ConfigurationName)}
+	launchers := labels.SelectorFromSet(labels.Set{contract.LabelApp: contract.LabelAppLauncher})
+	return cache.Options{
+		// Who owns which field of an object is half of its size, and nobody reads it.
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Namespaces: map[string]cache.Config{
+				namespace: {}, cache.AllNamespaces: {LabelSelector: launchers},
+			}},
+			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
+			&appsv1.Deployment{}:                          {Namespaces: here},
+			&appsv1.DaemonSet{}:                           {Namespaces: here},
+			&admissionv1.MutatingWebhookConfiguration{}:   webhooks,
+			&admissionv1.ValidatingWebhookConfiguration{}: webhooks,
+			&certificatesv1.CertificateSigningRequest{}:   certificates.Requests(),
+			installation.Definition():                     {Transform: namesAndLabels},
+		},
+	}
+}
+
+// namesAndLabels leaves of a definition what is read: clusters have hundreds, and kubectl apply
+// keeps a copy of each in an annotation.
+func namesAndLabels(o any) (any, error) {
+	if d, is := o.(*metav1.PartialObjectMetadata); is {
+		d.ManagedFields, d.Annotations = nil, nil
+	}
+	return o, nil
+}

@@ -1,0 +1,209 @@
+// Package controller puts vmlet-controller together from the cluster half's packages. It decides
+// nothing itself. Start reading at Run.
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/certificates"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/defaults"
+	"github.com/vmlet/vmlet/cluster/installation"
+	"github.com/vmlet/vmlet/cluster/instance"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/machine"
+	"github.com/vmlet/vmlet/cluster/metrics"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/program"
+	"github.com/vmlet/vmlet/cluster/settings"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/endpoints"
+	"github.com/vmlet/vmlet/internal/certificate"
+)
+
+// name is the program's: of its lease, its events and its certificate.
+const name = contract.CommonNameController
+
+// Leadership changes hands within leaseDuration of a leader's death; a leader that is ended
+// releases it at once. A leader that can't renew it for renewDeadline ends, which leaves 5 s for
+// its last write. Kubernetes' own controllers have the same times.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// endPatience is how long reconciliations under way may take to end: less than a pod's grace.
+const endPatience = 20 * time.Second
+
+// leavePatience is for three requests after that.
+const leavePatience = 5 * time.Second
+
+// Options are what vmlet-controller is started with.
+type Options struct {
+	program.Options
+	// Launcher is the image of vmlet's own programs and VMMs.
+	Launcher string
+	Version  string
+	Log      *slog.Logger
+}
+
+// Run runs the controller until ctx ends. It returns an error where kubevirt.io belongs to
+// another controller, and when the lease is lost.
+func Run(ctx context.Context, o Options) error {
+	config, err := o.Connect(name + "/" + o.Version)
+	if err != nil {
+		return err
+	}
+	api, err := program.API(config)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	keeper := certificate.New(certificate.Options{
+		API: api.Certificates, NamePrefix: name + "-", Log: o.Log,
+		Request: certificate.Request{
+			Signer: contract.SignerName, CommonName: contract.CommonNameController,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	})
+	live := []endpoints.Check{{Name: "reconciliation", Look: notStuck(ctrlmetrics.Registry)}}
+	ready := []endpoints.Check{{Name: "certificate", Look: func(context.Context) error { return keeper.Err() }}}
+	wait, err := o.Serve(ctx, api.Reviews, o.Log, live, ready)
+	if err != nil {
+		return err
+	}
+	err = start(ctx, config, o, keeper, end)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	end(nil)
+	wait()
+	if errors.Is(err, context.Canceled) {
+		return nil // by a signal
+	}
+	return err
+}
+
+// start runs the manager, once it is known that kubevirt.io is vmlet's. It returns the reason for
+// which end was called, or context.Canceled if ctx has ended.
+func start(ctx context.Context, config *rest.Config, o Options, keeper *certificate.Keeper, end context.CancelCauseFunc) error {
+	m, err := newManager(config, o.Namespace)
+	if err != nil {
+		return err
+	}
+	if err := installation.Await(ctx, m.GetAPIReader(), o.Namespace, o.Names.API, o.Log); err != nil {
+		return err
+	}
+	authority := &certificates.Authority{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
+	all := &installation.Installation{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Names: o.Names,
+		Roots: authority.Bundle, Version: o.Version, End: end, Log: o.Log,
+	}
+	if err := errors.Join(all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
+		return err
+	}
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
+	defer cancel()
+	if err := all.Leave(last); err != nil {
+		o.Log.Warn("webhook configurations may be left", "error", err)
+	}
+	return context.Cause(ctx)
+}
+
+func newManager(config *rest.Config, namespace string) (manager.Manager, error) {
+	scheme, err := program.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return manager.New(config, manager.Options{
+		Scheme: scheme, Cache: cacheOptions(namespace),
+		Metrics:        metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
+		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration), RenewDeadline: new(renewDeadline), RetryPeriod: new(retryPeriod),
+		GracefulShutdownTimeout: new(endPatience),
+	})
+}
+
+// assemble adds all parts but the installation to the manager.
+func assemble(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, authority *certificates.Authority, end func(error)) error {
+	cdi, err := hasCDI(ctx, m.GetAPIReader(), m.GetCache(), end)
+	if err != nil {
+		return err
+	}
+	agents := nodes.New(nodes.Options{TLS: keeper.ClientConfig(), Log: o.Log})
+	return errors.Join(
+		m.Add(program.Everywhere(keeper.Run)),
+		m.Add(manager.RunnableFunc(agents.Start)),
+		follow(ctx, m.GetCache(), o.Namespace, agents),
+		(&certificates.Signer{
+			Client: m.GetClient(), Authority: authority, Programs: programs(o), Log: o.Log,
+		}).SetupWithManager(m),
+		setUpVMs(ctx, m, o, agents, cdi),
+		ctrlmetrics.Registry.Register(&metrics.Collector{
+			Certificate: keeper.NotAfter, Leads: closed(m.Elected()), Objects: m.GetCache(), Streams: agents.Streams,
+		}),
+	)
+}
+
+// programs get certificates.
+func programs(o Options) certificates.Programs {
+	return certificates.Programs{
+		Namespace: o.Namespace, Agent: o.Names.Agent, Controller: o.Names.Controller, API: o.Names.API, Service: o.Names.API,
+	}
+}
+
+// setUpVMs adds the controllers of VirtualMachines and of their instances.
+func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.Agents, cdi bool) error {
+	now := settings.Settings{From: m.GetCache()}
+	return errors.Join(
+		(&machine.Reconciler{
+			Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder(name), DataVolumes: cdi, Now: time.Now,
+			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
+				// A cache that has started does not fail; admission fills defaults in, too.
+				if c, err := now.Configuration(ctx); err == nil {
+					defaults.Instance(vmi, c)
+				}
+			},
+		}).Setup(ctx, m),
+		(&instance.Reconciler{
+			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: m.GetEventRecorder(name), Now: time.Now,
+			PodName: launcher.PodName,
+			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
+				c, err := now.Configuration(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return launcher.Pod(convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher})
+			},
+		}).Setup(m, agents.Changed()),
+	)
+}
+
+// closed reports whether a channel has been closed.
+func closed(c <-chan struct{}) func() bool {
+	return func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package installation keeps what the cluster half consists of besides its programs: the webhook
+// configurations, which come and go with vmlet-controller, and the status of the KubeVirt object,
+// by which tools wait for an installation. It refuses to work where kubevirt.io belongs to
+// another controller. Start reading at Reconcile.
+package installation
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// rootsInterval is how often the CAs are read: a new one is trusted days before it signs.
+const rootsInterval = 12 * time.Hour
+
+// Names are what vmlet's parts are called in its namespace. Each has a ServiceAccount of its own
+// name.
+type Names struct {
+	// Agent is a DaemonSet, Controller a Deployment, API a Deployment and its Service.
+	Agent, Controller, API string
+}
+
+// StandardNames are those of deploy/.
+func StandardNames() Names {
+	return Names{Agent: contract.AccountAgent, Controller: contract.CommonNameController, API: contract.CommonNameAPI}
+}
+
+// Installation reconciles what vmlet has once in a cluster. It works where its manager leads.
+type Installation struct {
+	// Client reads from a cache that has vmlet's namespace, and the Deployments and DaemonSets
+	// in it.
+	Client client.Client
+	// Live reads from the API server.
+	Live      client.Reader
+	Namespace string
+	Names     Names
+	// Roots returns the certificates that vmlet-api's is signed by, in PEM.
+	Roots func(context.Context) ([]byte, error)
+	// Version is vmlet's.
+	Version string
+	// End ends the program: kubevirt.io has come to belong to another controller.
+	End func(cause error)
+	Log *slog.Logger
+}
+
+// Setup adds it to a manager.
+func (i *Installation) Setup(m manager.Manager) error {
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	named := func(names ...string) builder.WatchesOption {
+		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(names, o.GetName()) }))
+	}
+	return builder.ControllerManagedBy(m).Named("installation").
+		Watches(&corev1.Namespace{}, one, named(i.Namespace)).
+		Watches(&appsv1.Deployment{}, one).
+		Watches(&appsv1.DaemonSet{}, one).
+		Watches(&admissionv1.MutatingWebhookConfiguration{}, one, named(ConfigurationName)).
+		Watches(&admissionv1.ValidatingWebhookConfiguration{}, one, named(ConfigurationName)).
+		Watches(Definition(), one, named(kinds()...)).
+		Watches(&kubevirtv1.KubeVirt{}, one).
+		Complete(i)
+}
+
+// Reconcile deletes the webhook configurations where vmlet is being uninstalled or kubevirt.io
+// belongs to another controller, and else makes them what they should be; then it writes the
+// status of the KubeVirt object.
+func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	namespace, err := i.installed(ctx, i.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if namespace == nil {
+		i.Log.Info("vmlet is being uninstalled")
+		return reconcile.Result{}, i.deleteWebhooks(ctx)
+	}
+	why, err := Foreign(ctx, i.Live, i.Namespace, i.Names.API)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if why != "" {
+		err := i.deleteWebhooks(ctx)
+		i.End(errors.New(why))
+		return reconcile.Result{}, err
+	}
+	if err := i.applyWebhooks(ctx, namespace); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)
+}
+
+// Leave deletes the webhook configurations if vmlet is being uninstalled. It is for a program's
+// end: whoever deletes the Deployment ends its pods at once, maybe before they have seen that.
+func (i *Installation) Leave(ctx context.Context) error {
+	namespace, err := i.installed(ctx, i.Live)
+	if err != nil || namespace != nil {
+		return err
+	}
+	return i.deleteWebhooks(ctx)
+}
+
+// installed returns vmlet's namespace; nil: it or vmlet-controller's Deployment is being
+// deleted, or gone.
+func (i *Installation) installed(ctx context.Context, from client.Reader) (*corev1.Namespace, error) {
+	namespace, deployment := &corev1.Namespace{}, &appsv1.Deployment{}
+	for key, o := range map[client.ObjectKey]client.Object{
+		{Name: i.Namespace}: namespace,
+		{Namespace: i.Namespace, Name: i.Names.Controller}: deployment,
+	} {
+		err := from.Get(ctx, key, o)
+		if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return namespace, nil
+}
+
+// deleteWebhooks sees to it that no request waits for a vmlet-api that is gone.
+func (i *Installation) deleteWebhooks(ctx context.Context) error {
+	for _, o := range []client.Object{&admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}} {
+		o.SetName(ConfigurationName)
+		switch err := i.Client.Delete(ctx, o); {
+		case err == nil:
+			i.Log.Info("webhook configuration deleted", "name", ConfigurationName)
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	return nil
+}
+
+// applyWebhooks makes the webhook configurations, and undoes what others have changed in them.
+func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Namespace) error {
+	roots, err := i.Roots(ctx)
+	if err != nil {
+		return err
+	}
+	at := server{namespace: i.Namespace, service: i.Names.API, roots: roots}
+	first, second := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+	if err := i.apply(ctx, namespace, first, func() { first.Webhooks = mutators(at, first.Webhooks) }); err != nil {
+		return err
+	}
+	return i.apply(ctx, namespace, second, func() { second.Webhooks = validators(at, second.Webhooks) })
+}
+
+// apply writes a webhook configuration unless it is as it should be. Its owner is vmlet's
+// namespace: where nobody is left to delete it, the garbage collector does.
+func (i *Installation) apply(ctx context.Context, owner *corev1.Namespace, o client.Object, setWebhooks func()) error {
+	o.SetName(ConfigurationName)
+	did, err := controllerutil.CreateOrUpdate(ctx, i.Client, o, func() error {
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = make(map[string]string)
+		}
+		labels[partOf] = vmlet
+		o.SetLabels(labels)
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: owner.Name, UID: owner.UID}})
+		setWebhooks()
+		return nil
+	})
+	if err == nil && did != controllerutil.OperationResultNone {
+		i.Log.Info("webhook configuration written", "name", ConfigurationName, "operation", string(did))
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+// Package metrics has the metrics of vmlet-controller and vmlet-api that are vmlet's own. Those of
+// controller-runtime and of Go's runtime come beside them. Start reading at Collector.
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// Metric is a gauge's name, help and labels.
+type Metric struct {
+	Name, Help string
+	Labels     []string
+
+	desc *prometheus.Desc
+}
+
+func gauge(name, help string, labels ...string) Metric {
+	return Metric{name, help, labels, prometheus.NewDesc(name, help, labels, nil)}
+}
+
+// own are the metrics by what they are about.
+type own struct{ machines, instances, streams, certificate Metric }
+
+func newOwn() own {
+	return own{
+		machines: gauge("vmlet_virtualmachines",
+			"Number of VirtualMachines, by their printableStatus. Only the leading vmlet-controller has it.", "status"),
+		instances: gauge("vmlet_virtualmachineinstances",
+			"Number of VirtualMachineInstances, by their phase. Only the leading vmlet-controller has it.", "phase"),
+		streams: gauge("vmlet_agent_stream_up",
+			"Whether vmlet-controller's stream to the agent of a node is up and complete: 1, or 0. There is one for each node that has VMs' pods, at the leading vmlet-controller.", "node"),
+		certificate: gauge("vmlet_certificate_expiration_timestamp_seconds",
+			"When the program's certificate ends, in seconds since 1970. It is missing while there is none."),
+	}
+}
+
+// All are the metrics of both programs.
+func All() []Metric {
+	m := newOwn()
+	return []Metric{m.machines, m.instances, m.streams, m.certificate}
+}
+
+// Collector sends the metrics of a program. It is a [prometheus.Collector].
+type Collector struct {
+	// Certificate returns when the program's certificate ends; zero: there is none.
+	Certificate func() time.Time
+	// Leads, if set, reports whether this replica leads.
+	Leads func() bool
+	// Objects is a cache of VirtualMachines and instances, and Streams returns whether the
+	// stream to each node's agent is up. They are called while this replica leads.
+	Objects client.Reader
+	Streams func() map[string]bool
+}
+
+// scrapePatience bounds reading the cache, which waits for the API server until it is filled.
+const scrapePatience = 5 * time.Second
+
+// Describe sends all metrics that there can be.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range All() {
+		to <- m.desc
+	}
+}
+
+// Collect sends what is known. What is unknown is missing, not 0.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	m := newOwn()
+	put := func(m Metric, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+	}
+	if end := c.Certificate(); !end.IsZero() {
+		put(m.certificate, float64(end.Unix()))
+	}
+	if c.Leads == nil || !c.Leads() {
+		return
+	}
+	for status, n := range c.machines() {
+		put(m.machines, float64(n), status)
+	}
+	for phase, n := range c.instances() {
+		put(m.instances, float64(n), phase)
+	}
+	for node, up := range c.Streams() {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		put(m.streams, value, node)
+	}
+}
+
+// machines counts VirtualMachines by their printable status.
+func (c *Collector) machines() map[string]int {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	var all kubevirtv1.VirtualMachineList
+	if err := c.Objects.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	counts := make(map[string]int)
+	for n := range all.Items {
+		counts[string(all.Items[n].Status.PrintableStatus)]++
+	}
+	return counts
+}
+
+// instances counts VirtualMachineInstances by their phase. One that no controller has seen yet
+// is Pending to its users.
+func (c *Collector) instances() map[string]int {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	var all kubevirtv1.VirtualMachineInstanceList
+	if err := c.Objects.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil
+	}
+	counts := make(map[string]int)
+	for n := range all.Items {
+		phase := all.Items[n].Status.Phase
+		if phase == "" {
+			phase = kubevirtv1.PhasePending
+		}
+		counts[string(phase)]++
+	}
+	return counts
+}

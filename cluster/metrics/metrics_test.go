@@ -1,0 +1,146 @@
+package metrics
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/metrics.md")
+
+func objects(t *testing.T) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := kubevirtv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme)
+	for name, status := range map[string]kubevirtv1.PrintableStatus{"a": "Running", "b": "Running", "c": "Stopped"} {
+		vm := &kubevirtv1.VirtualMachine{}
+		vm.Namespace, vm.Name, vm.Status.PrintableStatus = "team", name, status
+		b.WithObjects(vm)
+	}
+	for name, phase := range map[string]kubevirtv1.Phase{"a": "Running", "b": "Scheduled", "new": ""} {
+		vmi := &kubevirtv1.VirtualMachineInstance{}
+		vmi.Namespace, vmi.Name, vmi.Status.Phase = "team", name, phase
+		b.WithObjects(vmi)
+	}
+	return b.Build()
+}
+
+// values are a collector's, a line each.
+func values(t *testing.T, c *Collector) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			lines = append(lines, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), m.GetGauge().GetValue()))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestMetrics(t *testing.T) {
+	end := time.Unix(1782900000, 0)
+	for name, c := range map[string]struct {
+		collector Collector
+		want      string
+	}{
+		"vmlet-api":                       {Collector{Certificate: func() time.Time { return end }}, "vmlet_certificate_expiration_timestamp_seconds{} 1.7829e+09"},
+		"vmlet-api without a certificate": {Collector{Certificate: func() time.Time { return time.Time{} }}, ""},
+		"a controller that waits": {Collector{
+			Certificate: func() time.Time { return end }, Leads: func() bool { return false }, Objects: objects(t),
+		}, "vmlet_certificate_expiration_timestamp_seconds{} 1.7829e+09"},
+		"a controller that leads": {Collector{
+			Certificate: func() time.Time { return time.Time{} }, Leads: func() bool { return true }, Objects: objects(t),
+			Streams: func() map[string]bool { return map[string]bool{"n1": true, "n2": false} },
+		}, `vmlet_agent_stream_up{node=n1} 1
+vmlet_agent_stream_up{node=n2} 0
+vmlet_virtualmachineinstances{phase=Pending} 1
+vmlet_virtualmachineinstances{phase=Running} 1
+vmlet_virtualmachineinstances{phase=Scheduled} 1
+vmlet_virtualmachines{status=Running} 2
+vmlet_virtualmachines{status=Stopped} 1`},
+		"a cache that can't be read": {Collector{
+			Certificate: func() time.Time { return time.Time{} }, Leads: func() bool { return true },
+			Objects: fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build(), Streams: func() map[string]bool { return nil },
+		}, ""},
+	} {
+		if got := values(t, &c.collector); got != c.want {
+			t.Errorf("%s: the metrics are\n%s\nwant\n%s", name, got, c.want)
+		}
+	}
+}
+
+func TestNamesAreGood(t *testing.T) {
+	c := &Collector{
+		Certificate: time.Now, Leads: func() bool { return true }, Objects: objects(t),
+		Streams: func() map[string]bool { return map[string]bool{"n1": true} },
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+// TestDocs holds docs/metrics.md to the metrics. -update writes the table.
+func TestDocs(t *testing.T) {
+	const path, begin, end = "../../docs/metrics.md", "<!-- the cluster's: written by go test ./cluster/metrics -update -->\n", "<!-- end -->\n"
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := "| metric | type | labels | what |\n| --- | --- | --- | --- |\n"
+	for _, m := range All() {
+		labels := ""
+		if len(m.Labels) > 0 {
+			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
+		}
+		table += fmt.Sprintf("| `%s` | gauge | %s | %s |\n", m.Name, labels, m.Help)
+	}
+	before, rest, is := strings.Cut(string(content), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !is || !ends {
+		t.Fatal(errors.New(path + " has no place for the table"))
+	}
+	page := before + begin + table + end + after
+	if *update {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if page != string(content) {
+		t.Errorf("%s is not as the metrics are: go test ./cluster/metrics -update", path)
+	}
+}

@@ -1,0 +1,56 @@
+// Command vmlet-api answers the API server about VirtualMachines: it fills in defaults and
+// refuses what can't be honoured. Any number of replicas may run.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/cluster/apiserver"
+	"github.com/vmlet/vmlet/internal/program"
+)
+
+// version is set by the linker: -ldflags "-X main.version=v1.2.3".
+var version string
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), program.EndSignals()...)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "vmlet-api:", err)
+		return 1
+	}
+	return 0
+}
+
+func command() *cobra.Command {
+	o := apiserver.Options{Version: program.Version(version)}
+	cmd := &cobra.Command{
+		Use: "vmlet-api", Short: "Serve the admission webhooks of VirtualMachines", Version: o.Version,
+		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			err = o.Check()
+			if o.Port < 1 || o.Port > 65535 {
+				err = errors.Join(err, fmt.Errorf("--webhook-port: %d is no port: choose one from 1 to 65535", o.Port))
+			}
+			if err != nil {
+				return err
+			}
+			if o.Log, err = o.NewLog(os.Stderr); err != nil {
+				return err
+			}
+			return apiserver.Run(cmd.Context(), o)
+		},
+	}
+	o.Flags(cmd)
+	cmd.Flags().IntVar(&o.Port, "webhook-port", 9443, "`PORT` at which webhooks are served")
+	return cmd
+}

@@ -1,0 +1,56 @@
+// Command vmlet-controller makes VirtualMachines what their specs say. Of several replicas one
+// leads; the others wait.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmlet/vmlet/cluster/controller"
+	"github.com/vmlet/vmlet/internal/program"
+)
+
+// version is set by the linker: -ldflags "-X main.version=v1.2.3".
+var version string
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), program.EndSignals()...)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "vmlet-controller:", err)
+		return 1
+	}
+	return 0
+}
+
+func command() *cobra.Command {
+	o := controller.Options{Version: program.Version(version)}
+	cmd := &cobra.Command{
+		Use: "vmlet-controller", Short: "Reconcile VirtualMachines", Version: o.Version,
+		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			err = o.Check()
+			if o.Launcher == "" {
+				err = errors.Join(err, errors.New("--launcher-image is required: name the agents' image, which has the VMMs"))
+			}
+			if err != nil {
+				return err
+			}
+			if o.Log, err = o.NewLog(os.Stderr); err != nil {
+				return err
+			}
+			return controller.Run(cmd.Context(), o)
+		},
+	}
+	o.Flags(cmd)
+	cmd.Flags().StringVar(&o.Launcher, "launcher-image", "", "`IMAGE` of VMs' pods: the agents', which has the VMMs (required)")
+	return cmd
+}

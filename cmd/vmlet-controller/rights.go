@@ -1,0 +1,55 @@
+package main
+
+// What vmlet-controller may do. `make generate` makes deploy/cluster/control/controller-role.yaml
+// of the markers.
+
+// The VMs themselves; their status is a right of its own.
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status;virtualmachineinstances/status;kubevirts/status,verbs=update;patch
+// The cluster's configuration.
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=get;list;watch
+// An owner that is to wait for what it owns: clusters may ask for this right
+// (OwnerReferencesPermissionEnforcement).
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/finalizers;virtualmachineinstances/finalizers,verbs=update
+
+// VMs' pods, and the agents' own.
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;update;patch;delete
+// Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
+// Whether claims are there, bound, and how large.
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// Whether vmlet's own namespace is being deleted.
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// The spec that a VM was started with.
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;create;delete
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+// Why a VM's pod does not start: that a Secret is missing is said nowhere else.
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+// Disks that CDI makes, where it is installed; one that a VM takes over gets it as its owner.
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datasources,verbs=get
+
+// The signer of vmlet's certificates, and its own certificate.
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests/approval;certificatesigningrequests/status,verbs=update
+// +kubebuilder:rbac:groups=certificates.k8s.io,resources=signers,resourceNames=vmlet.io/programs,verbs=approve;sign
+
+// The webhook configurations, which it makes and deletes. RBAC knows no names in create.
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,verbs=create
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet,verbs=get;list;watch;update;delete
+// Whose kubevirt.io is, and whether CDI is installed.
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get
+
+// Who asks for metrics (--metrics-authentication token).
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// In vmlet's own namespace: who leads, the CA's key, and whether vmlet is being uninstalled.
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=vmlet,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=vmlet-controller,namespace=vmlet,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=secrets,namespace=vmlet,verbs=create
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-ca,namespace=vmlet,verbs=get;update
+// +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets,namespace=vmlet,verbs=get;list;watch
