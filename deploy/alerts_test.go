@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent/metrics"
+	clustermetrics "github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/test/guest"
 )
 
@@ -174,23 +175,27 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// Alerts and dashboard name metrics, labels and states that the agent has.
+// Alerts and dashboard name metrics, labels and states that there are.
 func TestExpressionsNameMetricsThatThereAre(t *testing.T) {
 	known := make(map[string][]string)
 	for _, m := range metrics.New(t.Context(), metrics.Sources{}).All() {
 		known[m.Name] = m.Labels
 	}
-	// Of Prometheus itself, of client_golang's collectors and of kube-state-metrics.
-	for _, name := range []string{"up", "process_resident_memory_bytes", "kube_daemonset_status_desired_number_scheduled"} {
-		known[name] = []string{"namespace", "daemonset"}
+	for _, m := range clustermetrics.All() {
+		known[m.Name] = m.Labels
 	}
-	named := regexp.MustCompile(`\b((?:vmlet|kubevirt|kube|process|go|up)(?:_[a-z0-9_]+)?)\b(?:\{([^}]*)\})?`)
+	// Of Prometheus itself, of client_golang's collectors and of kube-state-metrics.
+	for _, name := range []string{"up", "process_resident_memory_bytes", "kube_daemonset_status_desired_number_scheduled", "kube_deployment_spec_replicas"} {
+		known[name] = []string{"namespace", "daemonset", "deployment"}
+	}
+	known["leader_election_master_status"] = []string{"name"} // controller-runtime's
+	named := regexp.MustCompile(`\b((?:vmlet|kubevirt|kube|process|go|up|leader_election)(?:_[a-z0-9_]+)?)\b(?:\{([^}]*)\})?`)
 	matcher := regexp.MustCompile(`([a-z_]+)\s*[=!]`)
 	for where, expr := range expressions(t) {
 		for _, found := range named.FindAllStringSubmatch(withoutText(expr), -1) {
 			labels, there := known[found[1]]
 			if !there {
-				t.Errorf("%s: the agent has no metric %s", where, found[1])
+				t.Errorf("%s: there is no metric %s", where, found[1])
 			}
 			// Those that Prometheus adds to all of a pod's.
 			labels = append(slices.Clone(labels), "job", "node", "pod", "instance")

@@ -75,6 +75,8 @@ func TestDeploy(t *testing.T) {
 	}
 	// A dry run makes no namespace for what comes after it.
 	must(t)(c.Kubectl(ctx, "create", "namespace", "vmlet"))
+	must(t)(c.ApplyFolder(ctx, "crd", "--server-side"))
+	must(t)(c.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=1m", "crd", "--all"))
 	for _, f := range []string{"base", "monitoring", "examples"} {
 		out := must(t)(c.ApplyFolder(ctx, f, "--dry-run=server"))
 		if !strings.Contains(out, "server dry run") {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -46,9 +47,9 @@ func render(t *testing.T, folder string) []byte {
 // What is applied changes only where somebody has looked at it.
 func TestRendered(t *testing.T) {
 	// renamed is a kustomization of a user's, with another namespace and a prefix.
-	for _, folder := range []string{"base", "monitoring", "metrics-authentication", "testdata/renamed"} {
+	for _, folder := range []string{"base", "cluster", "monitoring", "metrics-authentication", "testdata/renamed"} {
 		t.Run(folder, func(t *testing.T) {
-			got := render(t, folder)
+			got := withoutSchemas(render(t, folder))
 			golden := filepath.Join("testdata", filepath.Base(folder)+".golden.yaml")
 			if *update {
 				if err := os.WriteFile(golden, got, 0o644); err != nil {
@@ -64,6 +65,18 @@ func TestRendered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutSchemas cuts the specs of definitions, which are made from api/ and as long as all else
+// together.
+func withoutSchemas(manifests []byte) []byte {
+	documents := bytes.Split(manifests, []byte("\n---\n"))
+	for i, d := range documents {
+		if bytes.Contains(d, []byte("\nkind: CustomResourceDefinition\n")) {
+			documents[i], _, _ = bytes.Cut(d, []byte("\nspec:\n"))
+		}
+	}
+	return bytes.Join(documents, []byte("\n---\n"))
 }
 
 // The agent takes the configuration that everybody starts from, and its
@@ -104,18 +117,33 @@ func TestNetworkPolicy(t *testing.T) {
 	if err != nil || !selector.Matches(labels.Set(d.Spec.Template.Labels)) || policy.Namespace != d.Namespace {
 		t.Errorf("it is not about the agent's pods: %v, %v", selector, err)
 	}
-	if len(policy.Spec.Ingress) != 1 || len(policy.Spec.Ingress[0].Ports) != 1 || len(policy.Spec.Ingress[0].From) == 0 {
-		t.Fatalf("it opens %+v", policy.Spec.Ingress)
-	}
-	port := policy.Spec.Ingress[0].Ports[0].Port.StrVal
-	if !slices.ContainsFunc(d.Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == port }) || port != "metrics" {
-		t.Errorf("it opens the port %q", port)
-	}
-	for _, from := range policy.Spec.Ingress[0].From {
-		if from.NamespaceSelector == nil || len(from.NamespaceSelector.MatchLabels) == 0 {
-			t.Errorf("it lets in %+v", from)
+	var opened []string
+	for _, rule := range policy.Spec.Ingress {
+		if len(rule.Ports) != 1 || len(rule.From) == 0 {
+			t.Fatalf("it opens %+v", rule)
+		}
+		port := rule.Ports[0].Port.StrVal
+		opened = append(opened, port)
+		if !slices.ContainsFunc(d.Spec.Template.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == port }) {
+			t.Errorf("it opens the port %q, which the agent has not", port)
+		}
+		for _, from := range rule.From {
+			if from.IPBlock != nil || !chosen(from.NamespaceSelector) && (port == "metrics" || !chosen(from.PodSelector)) {
+				t.Errorf("port %s: it lets in %+v", port, from)
+			}
+			if port == contract.NodeAPIPort && from.NamespaceSelector != nil {
+				t.Errorf("port %s: it lets in other namespaces' pods: %+v", port, from)
+			}
 		}
 	}
+	if want := []string{contract.NodeAPIPort, "metrics"}; !slices.Equal(opened, want) {
+		t.Errorf("it opens %q, want %q", opened, want)
+	}
+}
+
+// chosen reports whether a selector chooses some and not all.
+func chosen(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
 }
 
 // privileges are what a pod has of the host beyond any other pod, and whether it can only

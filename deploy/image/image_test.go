@@ -62,9 +62,10 @@ func TestLinksAreFollowedWithinTheRoot(t *testing.T) {
 }
 
 func TestContents(t *testing.T) {
-	root := tree(t, map[string]string{"a/one.rom": "1", "a/two.rom": "2", "a/three.txt": "3", "b": "-> a"})
+	root := tree(t, map[string]string{"a/one.rom": "1", "a/two.rom": "2", "a/three.txt": "3", "b": "-> a", "d/e/one": "1", "d/two": "2", "d/three": "-> e/one"})
 	for line, want := range map[string]string{
 		"a/*.rom": "a/one.rom a/two.rom", "b/one.rom": "a/one.rom b", "? a/none": "", "a/none | b/two.rom | a/one.rom": "a/two.rom b", "? c/none": "", "# text": "", "": "",
+		"d": "d/e/one d/two d/three", "[d-e]": "d/e/one d/two d/three",
 	} {
 		p := newPicker(root, "none")
 		if err := p.line(line); err != nil {
@@ -79,7 +80,7 @@ func TestContents(t *testing.T) {
 			t.Errorf("%q picks %v", line, p.files())
 		}
 	}
-	for _, line := range []string{"a/none", "c/*", "a/[", "a", "a/none | c/none"} {
+	for _, line := range []string{"a/none", "c/*", "a/[", "a/none | c/none"} {
 		if err := newPicker(root, "none").line(line); err == nil {
 			t.Errorf("%q was taken", line)
 		}
@@ -136,6 +137,11 @@ func TestQEMUOfTheImageStarts(t *testing.T) {
 	for _, e := range distributed(t) {
 		if err := write(filepath.Join(root, e.Path), e); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, zone := range []string{"UTC", "Europe/Berlin", "America/Argentina/Ushuaia"} {
+		if content, err := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo", zone)); err != nil || !strings.HasPrefix(string(content), "TZif") {
+			t.Errorf("time zone %s is not in the image: %.20q, %v", zone, content, err)
 		}
 	}
 	cmd := exec.Command("/usr/bin/qemu-system-x86_64", "-machine", "none", "-device", "help")

@@ -1,6 +1,6 @@
-// Command image makes vmlet's container image, a tar, of Debian's packages as
-// deploy/image/packages unpacks them, of vmlet's programs and, if the administrator
-// has one, of a cloud-hypervisor. `make image` runs it.
+// Command image makes vmlet's container images, as tars. The node's is of Debian's packages
+// as deploy/image/packages unpacks them, of vmlet's programs and, if the administrator has
+// one, of a cloud-hypervisor; the cluster's has its programs alone. `make image` runs it.
 package main
 
 import (
@@ -22,6 +22,8 @@ type options struct {
 	packages, programs, reference, version, arch, out string
 	// cloudHypervisor and firmware are files of the administrator's own; empty: none.
 	cloudHypervisor, firmware string
+	// cluster: the image of the programs that a cluster has beside its nodes'.
+	cluster bool
 }
 
 // unpacked are the folders with the packages' files, and with what they are.
@@ -32,7 +34,8 @@ func (o options) unpacked() (root, packages string) {
 func main() {
 	var o options
 	flag.StringVar(&o.packages, "packages", "", "folder with Debian's packages, unpacked: root, and a list and a description for each in packages")
-	flag.StringVar(&o.programs, "programs", "bin", "folder with vmlet, vmlet-agent and vmlet-shim")
+	flag.StringVar(&o.programs, "programs", "bin", "folder with vmlet's programs")
+	flag.BoolVar(&o.cluster, "cluster", false, "the image of vmlet-controller and vmlet-api, instead of the node's")
 	flag.StringVar(&o.reference, "reference", "", "the image's name, with a tag")
 	flag.StringVar(&o.version, "version", "", "vmlet's version, for the image's labels")
 	flag.StringVar(&o.arch, "arch", "amd64", "the architecture, as Go calls it")
@@ -53,15 +56,19 @@ func run(o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	layers, err := layersOf(o, a)
+	layers, entrypoint := layersOf, "vmlet"
+	if o.cluster {
+		layers, entrypoint = clusterLayers, "vmlet-controller"
+	}
+	all, err := layers(o, a)
 	if err != nil {
 		return "", err
 	}
 	return ociimage.Write(o.out, ociimage.Image{
-		Reference: o.reference, Architecture: o.arch, Layers: layers,
+		Reference: o.reference, Architecture: o.arch, Layers: all,
 		// No user: a pod says which.
 		Config: v1.Config{
-			Entrypoint: []string{"/" + programsDir + "/vmlet"},
+			Entrypoint: []string{"/" + programsDir + "/" + entrypoint},
 			Env:        []string{"PATH=/usr/local/bin:/usr/bin"},
 			Labels: map[string]string{
 				"org.opencontainers.image.title":   "vmlet",
@@ -90,12 +97,24 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 	case o.firmware != "":
 		return nil, fmt.Errorf("%s is cloud-hypervisor's firmware, and the image is to have no cloud-hypervisor", o.firmware)
 	}
-	programs, err := programEntries(o.programs)
+	programs, err := programEntries(o.programs, "vmlet", "vmlet-agent", "vmlet-shim")
 	if err != nil {
 		return nil, err
 	}
+	return asLayers(append(all, programs))
+}
+
+func clusterLayers(o options, _ architecture) ([]v1.Layer, error) {
+	programs, err := programEntries(o.programs, "vmlet-controller", "vmlet-api")
+	if err != nil {
+		return nil, err
+	}
+	return asLayers([][]ociimage.Entry{programs})
+}
+
+func asLayers(all [][]ociimage.Entry) ([]v1.Layer, error) {
 	var layers []v1.Layer
-	for _, entries := range append(all, programs) {
+	for _, entries := range all {
 		layer, err := ociimage.Layer(entries)
 		if err != nil {
 			return nil, err
@@ -105,9 +124,9 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 	return layers, nil
 }
 
-func programEntries(folder string) ([]ociimage.Entry, error) {
+func programEntries(folder string, names ...string) ([]ociimage.Entry, error) {
 	var entries []ociimage.Entry
-	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
+	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			return nil, err

@@ -60,7 +60,7 @@ func (p *picker) files() map[string]bool {
 	return files
 }
 
-// add picks a file.
+// add picks a file, or all files of a folder.
 func (p *picker) add(name string) error {
 	real, err := p.resolve(name, p.put)
 	if err != nil {
@@ -73,6 +73,9 @@ func (p *picker) add(name string) error {
 	if err != nil {
 		return err
 	}
+	if info.IsDir() {
+		return p.addAll(real)
+	}
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file", p.path(real))
 	}
@@ -83,6 +86,19 @@ func (p *picker) add(name string) error {
 	p.put(ociimage.Entry{Path: real, Mode: info.Mode().Perm(), ModTime: info.ModTime(), Content: content})
 	if strings.HasPrefix(string(content[:min(4, len(content))]), elf.ELFMAG) {
 		p.programs = append(p.programs, real)
+	}
+	return nil
+}
+
+func (p *picker) addAll(folder string) error {
+	files, err := os.ReadDir(p.path(folder))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := p.add(path.Join(folder, f.Name())); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,10 @@
+package cluster
+
+import (
+	"os"
+	"testing"
+
+	"github.com/vmlet/vmlet/test/suites"
+)
+
+func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
