@@ -1,6 +1,6 @@
 // Package cluster brings up a real Kubernetes cluster of one node on this
-// machine: etcd, the API server, scheduler and controller manager, containerd
-// and a kubelet, for tests and to try things. It needs root, and what
+// machine: etcd, the API server, scheduler and controller manager, containerd,
+// a kubelet, kube-proxy and CoreDNS, for tests and to try things. It needs root, and what
 // test/setup cluster installs and builds.
 //
 // All of it is in PID, mount, network and UTS namespaces of its own, below one
@@ -41,6 +41,8 @@ type Options struct {
 	// Binds are put over the node's files and folders, which have to be there:
 	// a made-up tree over /sys/devices/system/node, say.
 	Binds []Bind
+	// Storage has the cluster make volumes for claims: see test/cluster/README.md.
+	Storage bool
 	// Logf, if there is one, is told what is being done.
 	Logf func(format string, args ...any)
 }
@@ -180,8 +182,17 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 	if err := c.answering(ctx, APIServer); err != nil {
 		return err
 	}
-	c.logf("starting the controllers, the scheduler and the kubelet")
-	return c.startComponents(ControllerManager, Scheduler, Kubelet)
+	c.logf("starting the controllers, the scheduler, the kubelet, the proxy and DNS")
+	if err := c.startComponents(ControllerManager, Scheduler, Kubelet, Proxy, DNS); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, c.dnsService()); err != nil {
+		return err
+	}
+	if o.Storage {
+		return c.startStorage(ctx)
+	}
+	return nil
 }
 
 // ready waits until pods can be made and run.
@@ -214,6 +225,11 @@ func (c *Cluster) LoadImage(ctx context.Context, tar string) error {
 		return c.blame(Containerd, fmt.Errorf("importing %s: %w", tar, err))
 	}
 	return nil
+}
+
+// ImportCommand is what does the same in a shell on this machine.
+func (c *Cluster) ImportCommand(tar string) string {
+	return fmt.Sprintf("%s --address %s --namespace k8s.io images import %s", c.programs["ctr"], c.containerd(), tar)
 }
 
 func (c *Cluster) containerd() string { return c.node.inside(containerdSocket) }

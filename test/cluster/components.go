@@ -22,6 +22,8 @@ const (
 	Scheduler         = "kube-scheduler"
 	Containerd        = "containerd"
 	Kubelet           = "kubelet"
+	Proxy             = "kube-proxy"
+	DNS               = "coredns"
 )
 
 // cniPlugins is where Debian has them.
@@ -37,15 +39,17 @@ func findPrograms() (programs, error) {
 		return nil, err
 	}
 	found := make(programs)
-	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, "kubectl"} {
-		// What the link leads to now: a newer build must not come in between.
-		path, err := filepath.EvalSymlinks(filepath.Join(cache, "kubernetes", name))
-		if err != nil {
-			return nil, missing(filepath.Join(cache, "kubernetes", name))
+	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, DNS, "kubectl"} {
+		if found[name], err = cached(cache, "kubernetes", name); err != nil {
+			return nil, err
 		}
-		found[name] = path
 	}
-	for _, name := range []string{Containerd, "ctr", "runc", "go", "nsenter"} {
+	for _, name := range []string{LocalPath, LoopProvisioner, LoopResizer} {
+		if found[name], err = cached(cache, "storage", name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range []string{Containerd, "ctr", "runc", "go", "nsenter", "nft"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			return nil, missing(name)
@@ -56,6 +60,16 @@ func findPrograms() (programs, error) {
 		return nil, missing(cniPlugins + "/ptp")
 	}
 	return found, nil
+}
+
+// cached is a program in a folder of the cache, by what the link leads to now: a newer build must
+// not come in between.
+func cached(cache, folder, name string) (string, error) {
+	path, err := filepath.EvalSymlinks(filepath.Join(cache, folder, name))
+	if err != nil {
+		return "", missing(filepath.Join(cache, folder, name))
+	}
+	return path, nil
 }
 
 func missing(what string) error { return fmt.Errorf("%s is not there: run test/setup cluster", what) }
@@ -125,12 +139,21 @@ func (c *Cluster) arguments(component string) []string {
 			"--config=" + c.path("etc/kubelet.json"), "--kubeconfig=" + c.path("etc/kubelet.kubeconfig"),
 			"--root-dir=/var/lib/kubelet", "--hostname-override=" + NodeName, "--node-ip=" + c.net.node(),
 		}
+	case Proxy:
+		// The bounds of connection tracking are the whole machine's: they stay as they are.
+		return []string{
+			"--kubeconfig=" + c.path("etc/kube-proxy.kubeconfig"), "--proxy-mode=nftables", "--hostname-override=" + NodeName,
+			"--cluster-cidr=" + c.net.pods(), "--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
+			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
+		}
+	case DNS:
+		return []string{"-conf=" + c.path("etc/Corefile")}
 	}
-	return nil
+	return c.storageArguments(component)
 }
 
-// apiServer is at the port that the service "kubernetes" has, since nobody
-// translates from one to the other.
+// apiServer is at the port that the service "kubernetes" has: kubelet and proxy reach it
+// before there is a proxy.
 func (c *Cluster) apiServer() []string {
 	return []string{
 		"--etcd-servers=http://127.0.0.1:2379", "--secure-port=443", "--advertise-address=" + c.net.node(),

@@ -64,6 +64,9 @@ func (c *Cluster) certificates() error {
 		"etc/controllers.kubeconfig":    {"system:kube-controller-manager", ""},
 		"etc/kube-scheduler.kubeconfig": {"system:kube-scheduler", ""},
 		"etc/kubelet.kubeconfig":        {"system:node:" + NodeName, "system:nodes"},
+		"etc/kube-proxy.kubeconfig":     {"system:kube-proxy", ""},
+		"etc/coredns.kubeconfig":        {"coredns", "system:masters"},
+		"etc/storage.kubeconfig":        {"storage", "system:masters"},
 	} {
 		client, err := authority.Client(who.user, who.group)
 		if err != nil {
@@ -86,8 +89,44 @@ func (c *Cluster) configure(o Options) error {
 		errs = append(errs, c.writeJSON(file, content))
 	}
 	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig()), 0o644),
+		os.WriteFile(c.path("etc/Corefile"), []byte(c.corefile()), 0o644),
 		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644))
 	return errors.Join(errs...)
+}
+
+// clusterDomain is where Services' names are.
+const clusterDomain = "cluster.local"
+
+// corefile is CoreDNS' configuration: it knows the cluster, and nobody beyond.
+func (c *Cluster) corefile() string {
+	return fmt.Sprintf(`.:53 {
+	bind %s
+	errors
+	kubernetes %s in-addr.arpa ip6.arpa {
+		kubeconfig %s
+		pods insecure
+	}
+}
+`, c.net.node(), clusterDomain, c.path("etc/coredns.kubeconfig"))
+}
+
+// dnsService has the cluster's DNS, which runs on the node itself, as Service and endpoints.
+func (c *Cluster) dnsService() string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  clusterIP: %[1]s
+  ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns}}
+addressType: IPv4
+endpoints: [{addresses: [%[2]s]}]
+ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+`, c.net.dns(), c.net.node())
 }
 
 // configureKubelet writes the kubelet's configuration, with fields that are to be
@@ -118,6 +157,8 @@ func (c *Cluster) kubeletConfig() object {
 		"failCgroupV1":             false,
 		"failSwapOn":               false,
 		"resolvConf":               c.path("etc/resolv.conf"),
+		"clusterDNS":               []string{c.net.dns()},
+		"clusterDomain":            clusterDomain,
 		"makeIPTablesUtilChains":   false,
 		// Looked at often, for devices that come and go, and written when it changes.
 		"nodeStatusUpdateFrequency": "1s",

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 
@@ -41,12 +43,22 @@ func VmletImage(ctx context.Context, tarFile, reference string, more ...string) 
 	if err != nil {
 		return err
 	}
+	return image(ctx, tarFile, reference, []string{"vmlet", "vmlet-agent", "vmlet-shim"}, append(more, "-packages", packages)...)
+}
+
+// ControlImage writes the image of vmlet-controller and vmlet-api, as they are in this checkout.
+func ControlImage(ctx context.Context, tarFile, reference string) error {
+	return image(ctx, tarFile, reference, []string{"vmlet-controller", "vmlet-api"}, "-cluster")
+}
+
+// image builds programs and has deploy/image make an image of them.
+func image(ctx context.Context, tarFile, reference string, names []string, more ...string) error {
 	programs, err := os.MkdirTemp(filepath.Dir(tarFile), "programs-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(programs)
-	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
+	for _, name := range names {
 		if err := BuildProgram(ctx, filepath.Join(programs, name), "github.com/vmlet/vmlet/cmd/"+name); err != nil {
 			return err
 		}
@@ -55,7 +67,7 @@ func VmletImage(ctx context.Context, tarFile, reference string, more ...string) 
 	if err := BuildProgram(ctx, maker, "github.com/vmlet/vmlet/deploy/image"); err != nil {
 		return err
 	}
-	args := append([]string{"-packages", packages, "-programs", programs, "-reference", reference, "-version", "test", "-o", tarFile}, more...)
+	args := append([]string{"-programs", programs, "-reference", reference, "-version", "test", "-o", tarFile}, more...)
 	out, err := exec.CommandContext(ctx, maker, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making %s: %w\n%s", reference, err, bytes.TrimSpace(out))
@@ -71,13 +83,31 @@ func ProgramImage(tarFile, reference, program string) error {
 		return err
 	}
 	name := filepath.Base(program)
-	layer, err := ociimage.Layer([]ociimage.Entry{{Path: name, Mode: 0o755, Content: content}})
+	return writeImage(tarFile, reference, []string{"/" + name}, ociimage.Entry{Path: name, Mode: 0o755, Content: content})
+}
+
+// FilesImage writes an image that has files and nothing else, such as a container disk. files
+// are their contents by their paths, without a leading slash.
+func FilesImage(tarFile, reference string, files map[string][]byte) error {
+	var entries []ociimage.Entry
+	folders := make(map[string]bool)
+	for name, content := range files {
+		entries = append(entries, ociimage.Entry{Path: name, Mode: 0o444, Content: content})
+		for dir := path.Dir(name); dir != "." && !folders[dir]; dir = path.Dir(dir) {
+			folders[dir] = true
+			entries = append(entries, ociimage.Entry{Path: dir, Mode: fs.ModeDir | 0o755})
+		}
+	}
+	return writeImage(tarFile, reference, nil, entries...)
+}
+
+func writeImage(tarFile, reference string, entrypoint []string, entries ...ociimage.Entry) error {
+	layer, err := ociimage.Layer(entries)
 	if err != nil {
 		return err
 	}
 	_, err = ociimage.Write(tarFile, ociimage.Image{
-		Reference: reference, Architecture: runtime.GOARCH, Layers: []v1.Layer{layer},
-		Config: v1.Config{Entrypoint: []string{"/" + name}},
+		Reference: reference, Architecture: runtime.GOARCH, Layers: []v1.Layer{layer}, Config: v1.Config{Entrypoint: entrypoint},
 	})
 	return err
 }

@@ -27,6 +27,9 @@ func (n network) machine() string { return n.address(2).String() }
 // pods reach the API server at it without a kube-proxy.
 func (n network) api() string { return n.address(65).String() }
 
+// dns is the address of the service "kube-dns".
+func (n network) dns() string { return n.address(74).String() }
+
 func (n network) services() string { return netip.PrefixFrom(n.address(64), 26).String() }
 func (n network) pods() string     { return netip.PrefixFrom(n.address(128), 25).String() }
 

@@ -78,7 +78,7 @@ func sweep(parent string, logf func(string, ...any)) error {
 			continue // it runs
 		}
 		logf("removing %s, which a killed owner has left", dir)
-		errs = append(errs, removeCgroup(filepath.Base(dir)), os.RemoveAll(dir), own.Close())
+		errs = append(errs, removeCgroup(filepath.Base(dir)), detachLoops(dir), os.RemoveAll(dir), own.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -94,7 +94,7 @@ func (c *Cluster) remove() error {
 	if c.connected {
 		errs = append(errs, c.net.disconnect())
 	}
-	errs = append(errs, removeCgroup(c.name))
+	errs = append(errs, removeCgroup(c.name), detachLoops(c.dir))
 	if errors.Join(errs...) == nil {
 		errs = append(errs, os.RemoveAll(c.dir))
 	}

@@ -1,5 +1,6 @@
 // Command up brings up a cluster for a person to try, and takes it away at Ctrl-C. With
-// -deploy it applies vmlet's manifests, for which one of the images has to be vmlet's.
+// -deploy it has vmlet in it, for which two of the images have to be vmlet's; make cluster
+// starts it so.
 //
 //	go run ./test/cluster/up [-deploy FOLDER] [IMAGE.tar...]
 package main
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -18,19 +20,19 @@ import (
 )
 
 func main() {
-	deploy := flag.String("deploy", "", "apply the kustomization in this `FOLDER`, and wait for vmlet's agent")
+	deploy := flag.String("deploy", "", "apply this `FOLDER`'s kustomization of vmlet, and load what deploy/examples/vm.yaml boots from")
 	flag.Parse()
-	if err := run(*deploy, flag.Args()); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := run(ctx, *deploy, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
 }
 
-func run(deploy string, images []string) (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+func run(ctx context.Context, deploy string, images []string) (err error) {
 	began := time.Now()
-	c, err := cluster.Start(ctx, cluster.Options{Images: images, Logf: say})
+	c, err := start(ctx, deploy != "", images)
 	if err != nil {
 		return err
 	}
@@ -40,11 +42,12 @@ func run(deploy string, images []string) (err error) {
 			return err
 		}
 	}
-	fmt.Printf(instructions, time.Since(began).Round(time.Second), c.Kubeconfig(), c.KubectlProgram(), c.LogFile("COMPONENT"),
-		c.KubeletDir(), cluster.PauseImage)
+	fmt.Printf(instructions, time.Since(began).Round(time.Second), c.LogFile("COMPONENT"), c.KubeletDir(), cluster.PauseImage,
+		c.ImportCommand("IMAGE.tar"), filepath.Dir(c.KubectlProgram()), c.Kubeconfig())
 	if deploy != "" {
-		fmt.Print(deployed)
+		fmt.Println("kubectl apply -f deploy/examples/vm.yaml")
 	}
+	fmt.Println("\nready")
 	select {
 	case <-ctx.Done():
 	case <-c.Broken().Done():
@@ -53,37 +56,38 @@ func run(deploy string, images []string) (err error) {
 	return nil
 }
 
-// install applies vmlet's manifests and waits until its agent is ready.
-func install(ctx context.Context, c *cluster.Cluster, folder string) error {
-	say("applying %s", folder)
-	if _, err := c.ApplyFolder(ctx, folder); err != nil {
-		return err
+// start brings the cluster up with its images, those of the example among them if it is to
+// have any.
+func start(ctx context.Context, examples bool, images []string) (*cluster.Cluster, error) {
+	if examples {
+		folder, err := os.MkdirTemp("", "vmlet-examples-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(folder)
+		say("making the images of deploy/examples/vm.yaml")
+		more, err := exampleImages(ctx, folder)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, more...)
 	}
-	return c.RolledOut(ctx, "vmlet", "daemonset/vmlet-agent")
+	return cluster.Start(ctx, cluster.Options{Images: images, Storage: true, Logf: say})
 }
 
 func say(format string, args ...any) { fmt.Printf("cluster: "+format+"\n", args...) }
 
 const instructions = `
-The cluster is up, after %s. In another terminal, as root:
-
-  export KUBECONFIG=%s
-  alias kubectl=%s
-  kubectl get nodes
+The cluster is up, after %s; Ctrl-C takes all of it away.
 
 logs:             %s
 kubelet's folder: %s
-an image:         %s (prints its arguments and waits; nothing can be pulled)
+an image:         %s (prints its arguments and waits)
+another one:      %s (nothing can be pulled)
 
-Ctrl-C takes all of it away.
-`
+In another terminal, as root:
 
-// deployed is how to have a VM where vmlet is.
-const deployed = `
-vmlet's agent is ready. A VM, which counts on its console:
-
-  go run ./test/guest/mkguest /srv/vmlet-guest
-  kubectl apply -f test/cluster/vm.yaml
-  kubectl wait --for=condition=Ready pod/counter && kubectl logs -f counter
-  kubectl -n vmlet exec daemonset/vmlet-agent -- vmlet list
+export PATH=%s:$PATH
+export KUBECONFIG=%s
+kubectl get nodes
 `
