@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// TestQuickStart runs the commands of the README's quick start as they stand there, but
+// TestQuickStart runs the README's commands for a node alone as they stand there, but
 // for what needs a network, changes the machine or needs a terminal. The disk that takes
 // the place of the download has no boot loader, so the VM also gets a kernel.
 func TestQuickStart(t *testing.T) {
@@ -84,7 +84,7 @@ func quickStart(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(readme), "\n## Quick start\n")
+	_, section, _ := strings.Cut(string(readme), "\n## On a node alone\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var commands strings.Builder
 	for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?\n)```\n").FindAllStringSubmatch(section, -1) {

@@ -22,7 +22,7 @@ func guestModules() []string {
 		"button", "evdev", // first: a guest can be stopped as early as possible
 		"virtio_pci", "virtio_mmio", "virtio_blk", "virtio_net", "virtio_console", "virtio_balloon", "virtio_rng",
 		"virtio_scsi", "sd_mod", "sr_mod", "isofs", "ahci", "vmw_vsock_virtio_transport", "i6300esb",
-		"iTCO_wdt", "pvpanic_mmio", "pvpanic_pci", "vmgenid", "rtc_cmos",
+		"iTCO_wdt", "pvpanic_mmio", "pvpanic_pci", "vmgenid", "rtc_cmos", "virtio_input",
 	}
 }
 

@@ -44,6 +44,8 @@ type PVHOptions struct {
 	// Idle makes a guest that counts once and then halts for good: it takes no
 	// processor, and answers nothing.
 	Idle bool
+	// PowerOffAt makes a guest that powers itself off once it has counted so far; 0: it does not.
+	PowerOffAt uint32
 }
 
 // Pattern is a stretch of guest memory with known contents: pages of 4 KiB,

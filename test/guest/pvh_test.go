@@ -87,6 +87,16 @@ func TestPVHIgnoresPowerButton(t *testing.T) {
 	}
 }
 
+func TestPVHPowersOff(t *testing.T) {
+	for name, qemu := range qemus(t) {
+		t.Run("qemu "+name, func(t *testing.T) {
+			m := bootPVH(t, guest.PVHOptions{PowerOffAt: 3}, qemu, "q35", "tcg")
+			m.expect("count 2")
+			m.gone()
+		})
+	}
+}
+
 func TestPVHSparsePattern(t *testing.T) {
 	pattern := guest.Pattern{Address: guest.PatternMin, MiB: 400, Seed: 1, Words: 16}
 	for name, qemu := range qemus(t) {

@@ -50,6 +50,10 @@ func (p *program) main() {
 	p.Call("put decimal")
 	p.Call("put newline")
 	p.Inc(x86.EBP)
+	if at := p.options.PowerOffAt; at > 0 {
+		p.OpImm(x86.Cmp, x86.EBP, at)
+		p.J(x86.Equal, "power off")
+	}
 	switch {
 	case p.options.Idle:
 		p.Label("idle")

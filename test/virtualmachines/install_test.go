@@ -1,0 +1,145 @@
+package virtualmachines_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+// Images, as deploy/cluster names them; nothing can be pulled.
+const (
+	vmletImage   = "vmlet.invalid/vmlet:local"
+	controlImage = "vmlet.invalid/vmlet-cluster:local"
+	kernelImage  = "vmlet.test/kernels:1"
+)
+
+// guests is a namespace in which only pods without any privilege are taken.
+const guests = "guests"
+
+// installed is a cluster with vmlet in it.
+type installed struct {
+	*cluster.Cluster
+	ctx context.Context
+	// api is the administrator's.
+	api client.Client
+}
+
+// install does what docs/operations.md has, on a new cluster.
+func install(t *testing.T) *installed {
+	t.Helper()
+	if _, err := guest.Cached("image-packages"); err != nil {
+		t.Skip(err)
+	}
+	ctx, folder := t.Context(), t.TempDir()
+	vmlet, control, kernels := filepath.Join(folder, "vmlet.tar"), filepath.Join(folder, "control.tar"), filepath.Join(folder, "kernels.tar")
+	linux, files := filepath.Join(folder, "linux.tar"), linuxFiles(t)
+	must(t, cluster.VmletImage(ctx, vmlet, vmletImage))
+	must(t, cluster.ControlImage(ctx, control, controlImage))
+	must(t, cluster.FilesImage(kernels, kernelImage, kernelFiles(t)))
+	must(t, cluster.FilesImage(linux, linuxImage, files))
+	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux}, Storage: true, Logf: t.Logf})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	v := &installed{Cluster: c, ctx: ctx, api: connect(t, c, rest.NoWarnings{})}
+	v.neverTwice(t)
+	v.deploy(t)
+	return v
+}
+
+// deploy applies the manifests, and waits until vmlet says that it is deployed.
+func (v *installed) deploy(t *testing.T) {
+	t.Helper()
+	_, err := v.ApplyFolder(v.ctx, "../../deploy/cluster", "--server-side")
+	must(t, err)
+	for _, workload := range []string{"deployment/vmlet-api", "deployment/vmlet-controller", "daemonset/vmlet-agent"} {
+		must(t, v.RolledOut(v.ctx, "vmlet", workload))
+	}
+	must(t, v.Apply(v.ctx, surroundings))
+	v.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Deployed", "kubevirt/kubevirt", "-n", "vmlet", "--timeout=24h")
+}
+
+const surroundings = `
+apiVersion: kubevirt.io/v1
+kind: KubeVirt
+metadata: {name: kubevirt, namespace: vmlet}
+spec: {configuration: {developerConfiguration: {useEmulation: true}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: guests
+  labels: {pod-security.kubernetes.io/enforce: restricted}
+`
+
+// Kernels that guests boot.
+const (
+	// idle takes no processor and answers nothing.
+	idle = "idle"
+	// counting says numbers on its console, and shuts down when it is asked to.
+	counting = "counting"
+	// stubborn counts, and does not shut down.
+	stubborn = "stubborn"
+	// brief counts for a moment and shuts down by itself.
+	brief = "brief"
+	// broken is no kernel.
+	broken = "broken"
+)
+
+// kernelFiles are the kernels, by their paths in the image.
+func kernelFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{"boot/" + broken: []byte("this is no kernel\n")}
+	for name, o := range map[string]guest.PVHOptions{
+		idle: {Idle: true}, counting: {}, stubborn: {IgnorePowerButton: true}, brief: {PowerOffAt: 10},
+	} {
+		elf, err := guest.PVH(o)
+		must(t, err)
+		files["boot/"+name] = elf
+	}
+	return files
+}
+
+// connect returns a client; warnings are the API server's.
+func connect(t *testing.T, c *cluster.Cluster, warnings rest.WarningHandler) client.Client {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	must(t, err)
+	config.QPS, config.Burst, config.WarningHandler = 1000, 1000, warnings
+	scheme := runtime.NewScheme()
+	must(t, clientscheme.AddToScheme(scheme))
+	must(t, kubevirtv1.AddToScheme(scheme))
+	api, err := client.New(config, client.Options{Scheme: scheme})
+	must(t, err)
+	return api
+}
+
+// describe logs what a person would look at.
+func (v *installed) describe(t *testing.T) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"get", "vm,vmi,pods,pvc", "--all-namespaces", "-o", "wide"},
+		{"get", "nodes", "-o", "jsonpath={.items[0].spec.taints} {.items[0].status.conditions}"},
+		{"-n", "vmlet", "logs", "daemonset/vmlet-agent", "--tail=60"},
+		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-controller", "--tail=60", "--prefix"},
+		{"-n", "vmlet", "logs", "-l", "app.kubernetes.io/name=vmlet-api", "--tail=20", "--prefix"},
+		{"get", "events", "--all-namespaces", "--field-selector=type=Warning"},
+	} {
+		out, err := v.Kubectl(v.ctx, args...)
+		t.Logf("kubectl %s:\n%s%v", strings.Join(args, " "), out, err)
+	}
+}

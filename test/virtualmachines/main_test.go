@@ -1,0 +1,88 @@
+package virtualmachines_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/everything"
+	"github.com/vmlet/vmlet/test/suites"
+)
+
+// atATime is how many tests run at once. They wait for the cluster most of the time: few of
+// their guests take a processor.
+const atATime = "6"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	log.SetLogger(logr.Discard()) // the client has nothing to say
+	if err := flag.Set("test.parallel", atATime); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(suites.Alone(m))
+}
+
+// TestVirtualMachines has one cluster for all, as a cluster takes longer than most of it.
+func TestVirtualMachines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a cluster")
+	}
+	if err := cluster.Unfit(); err != nil {
+		t.Skip(err)
+	}
+	v := install(t)
+	if !everything.Wanted() {
+		v.short(t)
+		return
+	}
+	v.part(t, "writes", v.testWrites) // before others write
+	v.atOnce(t, map[string]func(*testing.T){
+		"columns": v.testColumns, "strategies": v.testStrategies, "failure": v.testFailure, "running": v.testRunning,
+		"requests": v.testRequests, "grace": v.testGrace, "paused": v.testPaused, "crash loop": v.testCrashLoop, "missing": v.testMissing,
+		"restart required": v.testRestartRequired, "admission": v.testAdmission, "eviction": v.testEviction,
+		"deletion": v.testDeletion, "namespace": v.testNamespace,
+	})
+	v.part(t, "nothing left", v.nothingLeft)
+	v.part(t, "claims", v.testClaims)
+	v.part(t, "volumes", v.testVolumes)
+	v.part(t, "growing", v.testGrowing)
+	v.part(t, "many", v.testMany)
+	v.part(t, "restarts", v.testRestarts)
+	v.part(t, "admission away", v.testAdmissionAway)
+	v.part(t, "dead node", v.testDeadNode)
+	v.part(t, "uninstall", v.testUninstall)
+}
+
+// short are the parts of every day: the others take a quarter of an hour.
+func (v *installed) short(t *testing.T) {
+	v.part(t, "writes", v.testWrites) // before others write
+	v.part(t, "claims", v.testClaims)
+	v.part(t, "admission away", v.testAdmissionAway)
+	v.part(t, "dead node", v.testDeadNode)
+	v.part(t, "uninstall", v.testUninstall)
+}
+
+// part runs a test, and tells how it looks in the cluster if it fails.
+func (v *installed) part(t *testing.T, name string, test func(*testing.T)) {
+	if !t.Run(name, test) {
+		v.describe(t)
+	}
+}
+
+// atOnce runs tests that don't mind each other.
+func (v *installed) atOnce(t *testing.T, tests map[string]func(*testing.T)) {
+	v.part(t, "at once", func(t *testing.T) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
+}
