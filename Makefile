@@ -17,8 +17,8 @@ TAGS    := grpcnotrace
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## bin/vmlet, bin/vmlet-agent and bin/vmlet-shim
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim
+build: ## the programs, in bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo
@@ -63,12 +63,13 @@ bench: ## times beside bare QEMU and virsh, in one table
 	$(MAKE) --no-print-directory build
 	$(GO) run ./test/bench
 
-# Tars to import; with them vmlet is deployed, too.
+# Further tars of images to import.
 IMAGES ?=
 
-cluster: ## a Kubernetes cluster of one node until Ctrl-C; IMAGES=dist/vmlet-image.tar: with vmlet
+cluster: ## a Kubernetes cluster of one node with vmlet in it, until Ctrl-C
 	test/setup cluster
-	$(GO) run ./test/cluster/up $(if $(IMAGES),-deploy deploy/base) $(IMAGES)
+	$(MAKE) --no-print-directory image PACKAGES=--any
+	$(GO) run ./test/cluster/up -deploy deploy/cluster dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .
@@ -94,16 +95,21 @@ vulncheck: ## known faults in modules that are used, and in Go
 # The image that deploy/ names. Nobody can own a name that ends in .invalid (RFC 2606):
 # where a node lacks the image, no stranger's is pulled in its place.
 IMAGE ?= vmlet.invalid/vmlet:local
+CLUSTER_IMAGE ?= vmlet.invalid/vmlet-cluster:local
 
 # A cloud-hypervisor for the image, with its firmware: files.
 CLOUD_HYPERVISOR ?=
 CLOUD_HYPERVISOR_FIRMWARE ?=
 
-image: build ## dist/vmlet-image.tar, vmlet and QEMU as a container image; CLOUD_HYPERVISOR=FILE adds that
+# --any: Debian's packages as they were fetched last time.
+PACKAGES ?=
+
+image: build ## dist/*.tar, vmlet with QEMU, and the cluster's programs, as container images; CLOUD_HYPERVISOR=FILE adds that
 	@mkdir -p dist
-	packages=$$(deploy/image/packages) && $(GO) run ./deploy/image -packages "$$packages" \
+	packages=$$(deploy/image/packages $(PACKAGES)) && $(GO) run ./deploy/image -packages "$$packages" \
 	  -reference $(IMAGE) -version $(VERSION) -cloud-hypervisor "$(CLOUD_HYPERVISOR)" \
 	  -cloud-hypervisor-firmware "$(CLOUD_HYPERVISOR_FIRMWARE)" -o dist/vmlet-image.tar
+	$(GO) run ./deploy/image -cluster -reference $(CLUSTER_IMAGE) -version $(VERSION) -o dist/vmlet-cluster-image.tar
 
 clean: ## what make build made
 	rm -rf bin dist
