@@ -35,11 +35,14 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 # Packages whose tests start VMs or clusters: one runs (test/suites), the next is being built.
 VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
 
+# A suite's time, with its wait for others: one that hangs says where before anybody gives up.
+TIMEOUT ?= $(if $(VMLET_EVERYTHING),4h,70m)
+
 .PHONY: test-vms test-rest
 test-vms:
-	$(GO) test -race -count=1 -timeout 2h -p 3 $(VMS)
+	$(GO) test -race -count=1 -timeout $(TIMEOUT) -p 3 $(VMS)
 test-rest:
-	$(GO) test -race -count=1 -timeout 2h -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(GO) test -race -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
 arm64: ## see that all of it compiles for arm64
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
