@@ -1,5 +1,9 @@
 package contract
 
+// LabelDefinition is on each CustomResourceDefinition that is vmlet's. Kustomizations of users
+// change the labels that are common to applications; this is none of them.
+const LabelDefinition = "vmlet.io/definition"
+
 // What a VirtualMachine has beside its instance.
 const (
 	// RevisionPrefix, the VirtualMachine's UID, "-" and its generation are the name of the

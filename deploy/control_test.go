@@ -114,8 +114,8 @@ func TestControlPods(t *testing.T) {
 			}
 		}
 		budget := decode[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget "+name)
-		if !selects(t, budget.Spec.Selector, pod.Labels) || budget.Spec.MinAvailable.IntVal >= *d.Spec.Replicas {
-			t.Errorf("%s: of %d replicas the budget keeps %s, want one that can be evicted", name, *d.Spec.Replicas, budget.Spec.MinAvailable)
+		if !selects(t, budget.Spec.Selector, pod.Labels) || budget.Spec.MaxUnavailable.IntVal != 1 {
+			t.Errorf("%s: the budget lets %s of %d replicas be evicted at once, want 1", name, budget.Spec.MaxUnavailable, *d.Spec.Replicas)
 		}
 	}
 	if launcher := arguments(decode[appsv1.Deployment](t, all, "Deployment vmlet-controller"))["--launcher-image"]; launcher != image {

@@ -44,12 +44,12 @@ func (e *evictions) Handle(ctx context.Context, request admission.Request) admis
 	if err != nil {
 		return failOpen(err, "the cluster's evictionStrategy")
 	}
-	why := refusal(strategy)
-	if why == "" {
+	text := refusal(strategy)
+	if text == "" {
 		return admission.Allowed("")
 	}
-	denied := tooManyRequests(instance, why)
-	if request.DryRun == nil || !*request.DryRun {
+	denied := tooManyRequests(fmt.Sprintf(text, instance.Namespace, instance.Name))
+	if strategy == kubevirtv1.EvictionExternal && (request.DryRun == nil || !*request.DryRun) {
 		// The strategy is known: that the node could not be noted lets no VM be ended.
 		if err := e.noteNode(ctx, instance, pod.Spec.NodeName); err != nil {
 			return denied.WithWarnings(fmt.Sprintf("vmlet: evacuationNodeName of the VirtualMachineInstance was not set: %v", err))
@@ -72,14 +72,15 @@ func (e *evictions) strategy(ctx context.Context, instance *kubevirtv1.VirtualMa
 	return c.EvictionStrategy, err
 }
 
-// refusal says why a pod is not evicted; empty: it is, and its guest shuts down. No VM can be
-// migrated yet: one that migrates if possible is evicted.
+// refusal says, with the instance's namespace and name left open, why a pod is not evicted; empty:
+// it is, and its guest shuts down. No VM can be migrated yet: one that migrates if possible is
+// evicted. Deschedulers know by the beginning of KubeVirt's texts whether somebody moves the VM.
 func refusal(s kubevirtv1.EvictionStrategy) string {
 	switch s {
 	case kubevirtv1.EvictionLiveMigrate:
-		return "its evictionStrategy is LiveMigrate, and VMs can't be migrated yet: stop the VM, or set evictionStrategy: None to have it shut down"
+		return "VMI %[2]s is configured with an eviction strategy but is not live-migratable, as VMs can't be migrated yet: stop the VM, or set evictionStrategy: None to have it shut down"
 	case kubevirtv1.EvictionExternal:
-		return "its evictionStrategy is External: wait for the controller that manages the VM to move it, or stop the VM"
+		return "Eviction triggered evacuation of VMI %s/%s: its evictionStrategy is External: wait for the controller that manages the VM to move it, or stop the VM"
 	}
 	return ""
 }
@@ -95,13 +96,12 @@ func (e *evictions) noteNode(ctx context.Context, instance *kubevirtv1.VirtualMa
 	return client.IgnoreNotFound(e.client.Status().Patch(ctx, instance, patch))
 }
 
-// tooManyRequests denies an eviction. Clients that drain try again after a 429, and
-// deschedulers look for the beginning of KubeVirt's text.
-func tooManyRequests(instance *kubevirtv1.VirtualMachineInstance, why string) admission.Response {
+// tooManyRequests denies an eviction: clients that drain try again after a 429.
+func tooManyRequests(message string) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{
 		Result: &metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
-			Message: fmt.Sprintf("Eviction triggered evacuation of VMI %s/%s: %s", instance.Namespace, instance.Name, why),
+			Message: message,
 		},
 	}}
 }

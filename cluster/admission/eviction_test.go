@@ -118,9 +118,9 @@ func TestEvictions(t *testing.T) {
 		"without a strategy":             {scene: scene{}},
 		"None":                           {scene: scene{strategy: "None", cluster: "LiveMigrate"}},
 		"LiveMigrateIfPossible":          {scene: scene{strategy: "LiveMigrateIfPossible"}},
-		"LiveMigrate":                    {scene: scene{strategy: "LiveMigrate"}, denied: true, noted: "node-1"},
+		"LiveMigrate":                    {scene: scene{strategy: "LiveMigrate"}, denied: true},
 		"External":                       {scene: scene{strategy: "External"}, denied: true, noted: "node-1"},
-		"the cluster's LiveMigrate":      {scene: scene{cluster: "LiveMigrate"}, denied: true, noted: "node-1"},
+		"the cluster's LiveMigrate":      {scene: scene{cluster: "LiveMigrate"}, denied: true},
 		"a dry run":                      {scene: scene{strategy: "External", dryRun: true}, denied: true},
 		"a pod that is gone":             {scene: scene{strategy: "External", noPod: true}},
 		"another's pod of that name":     {scene: scene{strategy: "External", pod: func(p *corev1.Pod) { p.Labels = nil }}},
@@ -132,7 +132,7 @@ func TestEvictions(t *testing.T) {
 		"the pod can't be read":          {scene: scene{strategy: "External", funcs: unreadable(podName)}, warning: "its pod could not be read"},
 		"the VM can't be read":           {scene: scene{strategy: "External", funcs: unreadable("web")}, warning: "its VirtualMachineInstance could not be read"},
 		"the configuration can't":        {scene: scene{noConfig: true}, warning: "the cluster's evictionStrategy could not be read"},
-		"own strategy, no configuration": {scene: scene{strategy: "LiveMigrate", noConfig: true}, denied: true, noted: "node-1"},
+		"own strategy, no configuration": {scene: scene{strategy: "External", noConfig: true}, denied: true, noted: "node-1"},
 	} {
 		kubernetes := c.scene.client(t)
 		got := c.scene.evict(t, kubernetes)
@@ -160,15 +160,21 @@ func evacuated(t *testing.T, c client.Client) string {
 	return vmi.Status.EvacuationNodeName
 }
 
-// TestDeniedEvictionIsTriedAgain: drains take 429 for "later", and deschedulers know the text.
+// TestDeniedEvictionIsTriedAgain: drains take 429 for "later", and deschedulers know by the text
+// whether somebody moves the VM.
 func TestDeniedEvictionIsTriedAgain(t *testing.T) {
-	s := scene{strategy: "LiveMigrate"}
-	got := s.evict(t, s.client(t))
-	if got.Result.Code != http.StatusTooManyRequests || got.Result.Reason != metav1.StatusReasonTooManyRequests {
-		t.Errorf("code %d, reason %s, want 429 %s", got.Result.Code, got.Result.Reason, metav1.StatusReasonTooManyRequests)
-	}
-	if want := "Eviction triggered evacuation of VMI team/web: its evictionStrategy is LiveMigrate"; !strings.HasPrefix(got.Result.Message, want) {
-		t.Errorf("the message is %q, want %q first", got.Result.Message, want)
+	for strategy, want := range map[string]string{
+		"LiveMigrate": "VMI web is configured with an eviction strategy but is not live-migratable",
+		"External":    "Eviction triggered evacuation of VMI team/web",
+	} {
+		s := scene{strategy: strategy}
+		got := s.evict(t, s.client(t))
+		if got.Result.Code != http.StatusTooManyRequests || got.Result.Reason != metav1.StatusReasonTooManyRequests {
+			t.Errorf("%s: code %d, reason %s, want 429 %s", strategy, got.Result.Code, got.Result.Reason, metav1.StatusReasonTooManyRequests)
+		}
+		if !strings.HasPrefix(got.Result.Message, want) {
+			t.Errorf("%s: the message is %q, want %q first", strategy, got.Result.Message, want)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// partOf is the label by which vmlet's own objects are known.
+// partOf is the label that vmlet's own objects have.
 const partOf, vmlet = "app.kubernetes.io/part-of", "vmlet"
 
 // kinds are the definitions that have to be vmlet's.
@@ -89,9 +89,9 @@ func foreignKind(ctx context.Context, from client.Reader, name string) (string, 
 				name, mark[0], value, wayOver), nil
 		}
 	}
-	if crd.Labels[partOf] != vmlet {
-		return fmt.Sprintf("CustomResourceDefinition %s belongs to another controller: its label %s is %q, not %q; %s",
-			name, partOf, crd.Labels[partOf], vmlet, wayOver), nil
+	if _, has := crd.Labels[contract.LabelDefinition]; !has {
+		return fmt.Sprintf("CustomResourceDefinition %s belongs to another controller: it has no label %s; %s",
+			name, contract.LabelDefinition, wayOver), nil
 	}
 	return "", nil
 }

@@ -13,13 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // definitions are vmlet's, with other labels on one of them.
 func definitions(changed string, labels map[string]string) (all []client.Object) {
 	for _, name := range kinds() {
 		d := Definition()
-		d.Name, d.Labels = name, map[string]string{partOf: vmlet}
+		d.Name, d.Labels = name, map[string]string{contract.LabelDefinition: ""}
 		if name == changed+"."+kubevirtv1.Group {
 			d.Labels = labels
 		}
@@ -47,16 +48,17 @@ func TestForeign(t *testing.T) {
 		"no definition": {definitions("", nil)[1:], []string{
 			"CustomResourceDefinition virtualmachines.kubevirt.io does not exist", "kubectl apply --server-side -k deploy/crd"}},
 		"no label": {definitions("kubevirts", nil), []string{
-			"kubevirts.kubevirt.io belongs to another controller", `app.kubernetes.io/part-of is ""`, "docs/from-kubevirt.md"}},
-		"another's label": {definitions("virtualmachines", map[string]string{partOf: "kubevirt"}), []string{
-			"virtualmachines.kubevirt.io belongs to another controller", `is "kubevirt"`}},
+			"kubevirts.kubevirt.io belongs to another controller", "no label vmlet.io/definition", "docs/from-kubevirt.md"}},
+		"another's label": {definitions("virtualmachines", map[string]string{partOf: vmlet}), []string{
+			"virtualmachines.kubevirt.io belongs to another controller"}},
+		"a user's other label": {definitions("virtualmachines", map[string]string{contract.LabelDefinition: "", partOf: "platform"}), nil},
 		"KubeVirt's": {definitions("virtualmachines", map[string]string{virtOperator: "virt-operator", "kubevirt.io": ""}), []string{
 			"virtualmachines.kubevirt.io belongs to KubeVirt", virtOperator + "=virt-operator"}},
-		"vmlet's over KubeVirt's": {definitions("virtualmachineinstances", map[string]string{partOf: vmlet, "kubevirt.io": ""}), []string{
+		"vmlet's over KubeVirt's": {definitions("virtualmachineinstances", map[string]string{contract.LabelDefinition: "", "kubevirt.io": ""}), []string{
 			"virtualmachineinstances.kubevirt.io belongs to KubeVirt", "kubevirt.io="}},
-		"vmlet's over KubeVirt's operator's": {definitions("kubevirts", map[string]string{partOf: vmlet, "operator.kubevirt.io": ""}), []string{
+		"vmlet's over KubeVirt's operator's": {definitions("kubevirts", map[string]string{contract.LabelDefinition: "", "operator.kubevirt.io": ""}), []string{
 			"kubevirts.kubevirt.io belongs to KubeVirt"}},
-		"vmlet's by another tool": {definitions("kubevirts", map[string]string{partOf: vmlet, virtOperator: "Helm"}), nil},
+		"vmlet's by another tool": {definitions("kubevirts", map[string]string{contract.LabelDefinition: "", virtOperator: "Helm"}), nil},
 		"KubeVirt's API": {append(definitions("", nil), apiService("v1alpha3", "kubevirt", "virt-api")), []string{
 			"APIService v1alpha3.subresources.kubevirt.io", "kubevirt/virt-api", "vmlet/vmlet-api", "docs/from-kubevirt.md"}},
 		"another namespace's API": {append(definitions("", nil), apiService("v1", "other", "vmlet-api")), []string{"other/vmlet-api"}},

@@ -7,6 +7,7 @@ package installation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -82,7 +83,7 @@ func (i *Installation) Setup(m manager.Manager) error {
 
 // Reconcile deletes the webhook configurations where vmlet is being uninstalled or kubevirt.io
 // belongs to another controller, and else makes them what they should be; then it writes the
-// status of the KubeVirt object.
+// status of the KubeVirt object. It ends the program where vmlet is installed twice.
 func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	namespace, err := i.installed(ctx, i.Client)
 	if err != nil {
@@ -101,10 +102,41 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 		i.End(errors.New(why))
 		return reconcile.Result{}, err
 	}
+	if why, err = i.other(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	if why != "" {
+		i.End(errors.New(why))
+		return reconcile.Result{}, nil
+	}
 	if err := i.applyWebhooks(ctx, namespace); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)
+}
+
+// other says that vmlet is installed in another namespace as well, by whose the webhook
+// configuration is; empty: it is not. Two would take turns at writing it, each with its own CA.
+func (i *Installation) other(ctx context.Context) (string, error) {
+	hooks := &admissionv1.ValidatingWebhookConfiguration{}
+	if err := i.Live.Get(ctx, client.ObjectKey{Name: ConfigurationName}, hooks); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	for _, owner := range hooks.OwnerReferences {
+		if owner.Name == i.Namespace {
+			continue
+		}
+		namespace := &corev1.Namespace{}
+		err := i.Live.Get(ctx, client.ObjectKey{Name: owner.Name}, namespace)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return "", err
+		case err == nil && namespace.UID == owner.UID && namespace.DeletionTimestamp == nil:
+			return fmt.Sprintf("vmlet is installed in the namespace %s already, which owns the webhook configuration %s: delete one of the two installations",
+				owner.Name, ConfigurationName), nil
+		}
+	}
+	return "", nil
 }
 
 // Leave deletes the webhook configurations if vmlet is being uninstalled. It is for a program's

@@ -294,6 +294,34 @@ func TestAnotherController(t *testing.T) {
 }
 
 // TestFailuresAreErrors: what can't be read changes nothing.
+// TestInstalledTwice: of two installations one ends, and leaves the other's webhooks alone.
+func TestInstalledTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace *corev1.Namespace
+		want      bool // that the program ends
+	}{
+		"another namespace":    {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "first", UID: "first"}}, true},
+		"one that is gone":     {nil, false},
+		"another of that name": {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "first", UID: "later"}}, false},
+		"one being deleted": {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "first", UID: "first", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{"kubernetes"}}}, false},
+	} {
+		objects := []client.Object{&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+			Name: ConfigurationName, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "first", UID: "first"}}}}}
+		if c.namespace != nil {
+			objects = append(objects, c.namespace)
+		}
+		w := newWorld(t, objects...)
+		writes := w.reconcile(t)
+		if ended := w.ended != nil; ended != c.want {
+			t.Errorf("%s: the program ends: %v (%v), want %v", name, ended, w.ended, c.want)
+		}
+		if c.want && len(writes) > 0 {
+			t.Errorf("%s: the writes are %q, want none", name, writes)
+		}
+	}
+}
+
 func TestFailuresAreErrors(t *testing.T) {
 	w := newWorld(t)
 	w.reconcile(t)

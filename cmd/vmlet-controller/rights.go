@@ -4,9 +4,10 @@ package main
 // of the markers.
 
 // The VMs themselves; their status is a right of its own.
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;update;patch
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;create;update;patch;delete
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status;virtualmachineinstances/status;kubevirts/status,verbs=update;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status;kubevirts/status,verbs=patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/status,verbs=update
 // The cluster's configuration.
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=get;list;watch
 // An owner that is to wait for what it owns: clusters may ask for this right
@@ -14,7 +15,7 @@ package main
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/finalizers;virtualmachineinstances/finalizers,verbs=update
 
 // VMs' pods, and the agents' own.
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;update;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
@@ -27,8 +28,12 @@ package main
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 // Why a VM's pod does not start: that a Secret is missing is said nowhere else.
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
-// Disks that CDI makes, where it is installed; one that a VM takes over gets it as its owner.
-// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;patch
+// Disks that CDI makes, where it is installed; one that a VM takes over gets it as its owner, for
+// which clusters may ask for the right to delete it (OwnerReferencesPermissionEnforcement).
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=get;list;watch;create;patch;delete
+// CDI asks whether the maker of a DataVolume may clone a snapshot of another namespace. Before,
+// the VM's ServiceAccount is asked about.
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datasources,verbs=get
 
 // The signer of vmlet's certificates, and its own certificate.

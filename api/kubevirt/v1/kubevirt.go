@@ -11,6 +11,7 @@ import (
 // +kubebuilder:resource:shortName=kv;kvs,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=vmlet"
+// +kubebuilder:metadata:labels="vmlet.io/definition="
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=".status.phase"
 type KubeVirt struct {

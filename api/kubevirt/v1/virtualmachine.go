@@ -11,6 +11,7 @@ import (
 // +kubebuilder:resource:shortName=vm;vms,categories=all
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=vmlet"
+// +kubebuilder:metadata:labels="vmlet.io/definition="
 // +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Status",type="string",JSONPath=".status.printableStatus",description="What the VM does now, in a word"
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type=='Ready')].status"
