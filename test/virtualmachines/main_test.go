@@ -57,6 +57,7 @@ func TestVirtualMachines(t *testing.T) {
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "uninstall", v.testUninstall)
+	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }
 
 // short are the parts of every day: the others take a quarter of an hour.
@@ -66,6 +67,7 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "uninstall", v.testUninstall)
+	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }
 
 // part runs a test, and tells how it looks in the cluster if it fails.

@@ -240,9 +240,12 @@ func (v *installed) eventually(t *testing.T, so func() bool, complaint func() st
 	}
 }
 
+// kubectl ends what waits for something that does not come.
 func (v *installed) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := v.Kubectl(v.ctx, args...)
+	ctx, cancel := suites.Wait(v.ctx, t, patience)
+	defer cancel()
+	out, err := v.Kubectl(ctx, args...)
 	must(t, err)
 	return strings.TrimSpace(out)
 }

@@ -1,10 +1,12 @@
 package virtualmachines_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // testUninstall: vmlet's namespace goes at once with all that would hold up others; VMs go on
@@ -29,7 +31,7 @@ func (v *installed) testUninstall(t *testing.T) {
 	}
 	v.nothingLeft(t)
 
-	v.kubectl(t, "label", "crd", "virtualmachines.kubevirt.io", "app.kubernetes.io/part-of=kubevirt", "--overwrite")
+	v.kubectl(t, "label", "crd", "virtualmachines.kubevirt.io", contract.LabelDefinition+"-")
 	v.kubectl(t, "rollout", "restart", "deployment/vmlet-controller", "-n", "vmlet")
 	var log string
 	v.eventually(t, func() bool {
@@ -37,4 +39,40 @@ func (v *installed) testUninstall(t *testing.T) {
 			"-o", "jsonpath={.items[*].status.containerStatuses[*].lastState.terminated.message}")
 		return strings.Contains(log, "virtualmachines.kubevirt.io belongs to another controller")
 	}, func() string { return "vmlet-controller does not say that the kinds are another's: " + log })
+	v.kubectl(t, "label", "crd", "virtualmachines.kubevirt.io", contract.LabelDefinition+"=")
+}
+
+// testUninstallAsDocumented: the commands of docs/operations.md leave nothing of vmlet.
+func (v *installed) testUninstallAsDocumented(t *testing.T) {
+	v.deploy(t)
+	v.create(t, machine(t, "leaving", kubevirtv1.RunStrategyAlways, idle))
+	v.phase(t, "leaving", kubevirtv1.PhaseRunning)
+	for _, command := range uninstallCommands(t) {
+		v.kubectl(t, command...)
+	}
+	kinds := "crd,clusterroles,clusterrolebindings,validatingadmissionpolicies,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+	if left := v.kubectl(t, "get", kinds, "-l", "app.kubernetes.io/part-of=vmlet", "-o", "name"); left != "" {
+		t.Errorf("after vmlet was uninstalled there are still\n%s", left)
+	}
+}
+
+// uninstallCommands are the arguments of kubectl in the first block of the document's section
+// Uninstall, for an installation of deploy/cluster without monitoring.
+func uninstallCommands(t *testing.T) (commands [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operations.md")
+	must(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## Uninstall\n")
+	_, block, _ := strings.Cut(section, "```sh\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("docs/operations.md has no commands in its section Uninstall")
+	}
+	for line := range strings.Lines(block) {
+		line, _, _ = strings.Cut(line, "#")
+		if args := strings.Fields(strings.Replace(line, "-k .", "-k ../../deploy/cluster", 1)); !strings.Contains(line, "monitoring") {
+			commands = append(commands, args[1:])
+		}
+	}
+	return commands
 }

@@ -83,10 +83,11 @@ The cluster is up, after %s; Ctrl-C takes all of it away.
 logs:             %s
 kubelet's folder: %s
 an image:         %s (prints its arguments and waits)
-another one:      %s (nothing can be pulled)
 
 In another terminal, as root:
 
+# imports an image, as none can be pulled
+%s
 export PATH=%s:$PATH
 export KUBECONFIG=%s
 kubectl get nodes
