@@ -10,16 +10,18 @@ import (
 	"time"
 )
 
-// neverTwice looks at the machine's processes as long as the test lasts: no two of them are
+// neverTwice looks at the cluster's processes as long as the test lasts: no two of them are
 // VMMs of a guest with the same UUID, which a VM has for its life. Whatever controllers and
 // agents say, this is what must not be.
 func (v *installed) neverTwice(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
+	seen := false
 	done.Go(func() {
 		for ctx.Err() == nil {
-			for uuid, names := range guestsThatRun() {
+			for uuid, names := range guestsThatRun(filepath.Base(filepath.Dir(v.Kubeconfig()))) {
+				seen = true
 				if len(names) > 1 {
 					t.Errorf("the guest %s runs %d times at once: %s", uuid, len(names), strings.Join(names, ", "))
 					return
@@ -31,11 +33,17 @@ func (v *installed) neverTwice(t *testing.T) {
 			}
 		}
 	})
-	t.Cleanup(func() { cancel(); done.Wait() })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+		if !seen && !t.Failed() {
+			t.Error("no VMM of the cluster was seen in all that time")
+		}
+	})
 }
 
-// guestsThatRun are the names of VMMs by the UUID of their guests.
-func guestsThatRun() map[string][]string {
+// guestsThatRun are the names of VMMs in and below a cgroup by the UUID of their guests.
+func guestsThatRun(cgroup string) map[string][]string {
 	found := make(map[string][]string)
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -56,7 +64,8 @@ func guestsThatRun() map[string][]string {
 				name = args[i+1]
 			}
 		}
-		if uuid != "" && strings.HasSuffix(args[0], "qemu-system-x86_64") {
+		places, err := os.ReadFile(filepath.Join(filepath.Dir(line), "cgroup"))
+		if err == nil && uuid != "" && strings.HasSuffix(args[0], "qemu-system-x86_64") && strings.Contains(string(places), cgroup) {
 			found[uuid] = append(found[uuid], name)
 		}
 	}
