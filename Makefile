@@ -17,8 +17,12 @@ TAGS    := grpcnotrace
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# What is built, vetted and built by tests is compiled alike, and so once.
+build lint: export CGO_ENABLED = 0
+build lint: export GOFLAGS += -trimpath
+
 build: ## the programs, in bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+	$(GO) build -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
 demo: ## boot a Linux guest, save it, restore it, see it go on
 	test/setup demo
@@ -36,16 +40,17 @@ test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hy
 VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
 
 # A suite's time, with its wait for others: one that hangs says where before anybody gives up.
+# -vet=off: lint has vetted all of it, and here all that it depends on would be, once more.
 TIMEOUT ?= $(if $(VMLET_EVERYTHING),4h,70m)
 
 .PHONY: test-vms test-rest
 test-vms:
-	$(GO) test -race -count=1 -timeout $(TIMEOUT) -p 3 $(VMS)
+	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 3 $(VMS)
 test-rest:
-	$(GO) test -race -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
+	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
-arm64: ## see that all of it compiles for arm64
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+arm64: ## see that the node's programs compile for arm64; VMLET_EVERYTHING=1 for all of it
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build $(if $(VMLET_EVERYTHING),./...,./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim)
 
 lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date
 	test/setup lint

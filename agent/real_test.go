@@ -48,7 +48,9 @@ func newReal(t *testing.T) *realAgent {
 	}
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "vmlet-shim")
-	if out, err := exec.Command("go", "build", "-o", shim, "../cmd/vmlet-shim").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-trimpath", "-o", shim, "../cmd/vmlet-shim")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the shim: %v\n%s", err, out)
 	}
 	var log io.Writer = io.Discard

@@ -110,7 +110,7 @@ func (n *shimmedNode) image(root string) {
 		program, err = chtest.Build(n.t.Context(), root)
 		must(err)
 	}
-	build := exec.Command("go", "build", "-o", n.shim, "../../cmd/vmlet-shim")
+	build := exec.Command("go", "build", "-trimpath", "-o", n.shim, "../../cmd/vmlet-shim")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		n.t.Fatalf("building the shim: %v\n%s", err, out)

@@ -50,7 +50,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	shimBinary = filepath.Join(dir, "vmlet-shim")
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", shimBinary, ".")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", shimBinary, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile does: libc takes 1.5 MiB
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)

@@ -90,7 +90,9 @@ func (w *world) deploy(t *testing.T) {
 	w.kubectl(t, "apply", "--server-side", "-f", file)
 	w.kubectl(t, "wait", "--for=condition=Established", "--timeout=24h", "crd", "--selector=app.kubernetes.io/part-of=vmlet")
 	w.program = filepath.Join(folder, "vmlet-controller")
-	if out, err := exec.CommandContext(w.ctx, "go", "build", "-o", w.program, "../../cmd/vmlet-controller").CombinedOutput(); err != nil {
+	build := exec.CommandContext(w.ctx, "go", "build", "-trimpath", "-o", w.program, "../../cmd/vmlet-controller")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	token := w.kubectl(t, "create", "token", prefix+"vmlet-controller", "-n", namespace)

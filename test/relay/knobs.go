@@ -49,7 +49,7 @@ type Text struct {
 // Build makes the program in a folder, and returns its path. qemu is the real one.
 func Build(ctx context.Context, folder, qemu string) (string, error) {
 	program := filepath.Join(folder, "qemu-system-relayed")
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "github.com/vmlet/vmlet/test/relay/program")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, "github.com/vmlet/vmlet/test/relay/program")
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building a QEMU that misbehaves: %w: %s", err, out)
