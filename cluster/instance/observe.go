@@ -44,8 +44,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		switch {
 		case o.instance == nil || uidOf(p.Labels) != o.instance.UID:
 			o.others = append(o.others, p)
-		case p.Name == r.PodName(o.instance) && metav1.IsControlledBy(p, o.instance):
+		case r.owns(o.instance, p.Pod):
 			o.pod = p
+		case supersededIn(o.instance, p.Pod):
+			o.others = append(o.others, p)
 		}
 	}
 	if o.instance == nil && len(o.others) == 0 {
@@ -113,27 +115,52 @@ func (r *Reconciler) findPod(ctx context.Context, o *observed) error {
 	if err != nil {
 		return err
 	}
-	uid, node, had := active(&o.instance.Status)
-	switch {
-	case found != nil:
+	if o.pod = r.vanished(o.instance); found != nil {
 		o.pod = &pod{Pod: found}
-	case had && !o.final():
-		o.pod = &pod{gone: true, Pod: &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: o.instance.Namespace, Name: r.PodName(o.instance), UID: uid},
-			Spec:       corev1.PodSpec{NodeName: node},
-		}}
 	}
 	return nil
+}
+
+// vanished is the pod that the status of an instance names and that is not there; nil: it names
+// none, or the VM has ended.
+func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *pod {
+	uid, node, had := active(&vmi.Status)
+	if !had || isFinal(vmi.Status.Phase) {
+		return nil
+	}
+	return &pod{gone: true, Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: r.PodName(vmi), UID: uid},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}}
 }
 
 // ownPod asks the API server for the instance's pod; nil: there is none, or another has its
 // name.
 func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*corev1.Pod, error) {
 	p, err := get(ctx, r.Live, types.NamespacedName{Namespace: vmi.Namespace, Name: r.PodName(vmi)}, new(corev1.Pod))
-	if p == nil || uidOf(p.Labels) != vmi.UID || !metav1.IsControlledBy(p, vmi) {
+	if p == nil || !r.owns(vmi, p) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// owns says whether a pod is the instance's: made for it, and controlled by it, or by nobody and
+// named in its status. The garbage collector takes the owner from the pods of an instance that is
+// deleted with --cascade=orphan.
+func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
+	if p.Name != r.PodName(vmi) || uidOf(p.Labels) != vmi.UID || supersededIn(vmi, p) {
+		return false
+	}
+	uid, _, named := active(&vmi.Status)
+	return metav1.IsControlledBy(p, vmi) || metav1.GetControllerOf(p) == nil && named && p.UID == uid
+}
+
+// supersededIn: the instance's status names another pod, which was there before this one and may
+// have vanished: a controller made this one from a cache that was behind. An instance has one pod
+// in its life.
+func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
+	uid, _, had := active(&vmi.Status)
+	return had && uid != p.UID && uidOf(p.Labels) == vmi.UID
 }
 
 func (r *Reconciler) claims(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {

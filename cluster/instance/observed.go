@@ -51,6 +51,9 @@ type pod struct {
 	promised, asked bool
 	// killed: the agent was asked in this round to kill the VM.
 	killed bool
+	// relabelled: the pod was given the instance's labels in this round. A webhook may have
+	// changed them again.
+	relabelled bool
 }
 
 // node is what is known of the node that a pod is bound to.
@@ -79,7 +82,13 @@ func (p *pod) ended() bool {
 		// The API server binds no pod that is being deleted.
 		return p.gone || p.DeletionTimestamp != nil
 	}
-	return p.node.lost()
+	return p.lost()
+}
+
+// lost: the pod's node is, and no agent there contradicts that: of a Node that somebody deleted
+// the machine may run on.
+func (p *pod) lost() bool {
+	return p.node.lost() && !(p.word.Heard && started(p.word.VM))
 }
 
 // computeEnd is how the container that runs the VM has ended, by the kubelet's word: others
@@ -115,6 +124,11 @@ func (p *pod) held() bool     { return !p.gone && slices.Contains(p.Finalizers, 
 
 func (p *pod) terminal() bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// rejected: the kubelet takes the pod not at all, and started nothing of it.
+func (p *pod) rejected() bool {
+	return p.bound() && p.Status.Phase == corev1.PodFailed && computeStatus(p.Pod) == nil
 }
 
 // silence is since when nobody has said that the pod's node works; zero: somebody does.

@@ -32,6 +32,9 @@ const (
 	// refusedAgain is when a pod is made again that could not be put together: the cluster's
 	// configuration may have changed.
 	refusedAgain = time.Minute
+	// confirmAgain is when an agent is asked again that could not promise that a VM has ended,
+	// and that will not tell when it can.
+	confirmAgain = 10 * time.Second
 )
 
 // Agents are the agents of nodes, by the nodes' names. What an agent says counts only for

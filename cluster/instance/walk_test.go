@@ -49,6 +49,15 @@ var lives = []struct {
 		w.deleteInstance()
 		w.until("it is gone", w.in("gone"))
 	}},
+	{"is deleted, and its pod orphaned", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		for _, p := range w.pods() {
+			p.OwnerReferences = nil
+			w.must(w.server.Update(w.t.Context(), &p))
+		}
+		w.deleteInstance()
+		w.until("it is gone", w.in("gone"))
+	}},
 	{"its pod is deleted", func(w *world) {
 		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 		w.restarts = false
