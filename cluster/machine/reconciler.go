@@ -109,18 +109,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	d := decide(o)
-	for _, a := range d.actions {
-		err := r.act(ctx, o.vm, a)
-		switch {
-		case errors.Is(err, errChanged):
-			return reconcile.Result{RequeueAfter: soon}, nil
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			return reconcile.Result{}, nil // the VM's own deletion follows
-		case err != nil:
-			return reconcile.Result{}, r.tell(ctx, o, a, err)
-		}
+	a, err := r.carryOut(ctx, o.vm, d.actions)
+	switch {
+	case errors.Is(err, errChanged):
+		return reconcile.Result{RequeueAfter: soon}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return reconcile.Result{}, nil // the VM's own deletion follows
+	case err != nil:
+		return reconcile.Result{}, r.tell(ctx, o, a, err)
 	}
 	return r.wait(d), nil
+}
+
+// carryOut returns the first action that fails, and its error.
+func (r *Reconciler) carryOut(ctx context.Context, vm *kubevirtv1.VirtualMachine, all []action) (first action, failed error) {
+	for _, a := range all {
+		if failed != nil && !independent(a) {
+			break
+		}
+		err := r.act(ctx, vm, a)
+		if err == nil || failed != nil {
+			continue
+		}
+		if first, failed = a, err; !independent(a) {
+			break
+		}
+	}
+	return first, failed
 }
 
 // wait returns when the VM is looked at again.
