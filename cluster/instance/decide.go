@@ -208,7 +208,13 @@ func relabelPod(o *observed) step {
 // run its guest, a pod whose events may say why it does not start, a node that is not heard of,
 // a pod that is gone: of its VM no agent tells anything by itself.
 func (o *observed) wake() time.Duration {
-	if o.instance == nil || o.pod == nil || o.final() {
+	if o.instance == nil || o.final() {
+		return 0
+	}
+	if o.pod == nil {
+		if f := o.waits(); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
+			return fillingAgain // DataVolumes are not followed
+		}
 		return 0
 	}
 	var due []time.Time

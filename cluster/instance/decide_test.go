@@ -136,8 +136,12 @@ func (s scene) withClaim(phase string) scene {
 	is := true
 	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: "data", Annotations: map[string]string{importPhase: phase},
-		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Controller: &is}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Name: "data", Controller: &is}},
 	}}
+	s.filling = make(map[string]*fault)
+	if importOf(s.claims["data"]) != "" {
+		s.filling["data"] = unfilled(s.claims["data"], phase)
+	}
 	return s
 }
 
@@ -377,6 +381,8 @@ func TestWakes(t *testing.T) {
 		{"runs", on(kubevirtv1.PhaseRunning, runsSince(0), heard(running)).written(), 0},
 		{"agent away", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second)).written(), 30 * time.Second},
 		{"silent", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour)).written(), leaseLimit},
+		{"claim being filled", newScene().change(onClaim).withClaim("ImportInProgress").written(), fillingAgain},
+		{"no claim", newScene().change(onClaim).written(), 0},
 		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
 		{"pod vanished", on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running)).written(), confirmAgain},
 		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},

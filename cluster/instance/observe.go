@@ -57,7 +57,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		if err := r.findPod(ctx, o); err != nil {
 			return nil, err
 		}
-		if o.claims, err = r.claims(ctx, o.instance); err != nil {
+		if err = r.observeClaims(ctx, o); err != nil {
 			return nil, err
 		}
 	}
@@ -163,18 +163,27 @@ func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
 	return had && uid != p.UID && uidOf(p.Labels) == vmi.UID
 }
 
-func (r *Reconciler) claims(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
-	all := make(map[string]*corev1.PersistentVolumeClaim)
-	for _, name := range claimNames(vmi) {
-		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
+// observeClaims reads the claims that the instance names, and before it has a pod whether they are
+// filled.
+func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
+	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*fault)
+	for _, name := range claimNames(o.instance) {
+		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if claim != nil {
-			all[name] = claim
+		if claim == nil {
+			continue
+		}
+		o.claims[name] = claim
+		if o.pod != nil || o.final() {
+			continue
+		}
+		if o.filling[name], err = r.filling(ctx, claim); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // look fills in what is known of the node that a pod is bound to.

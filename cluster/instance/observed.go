@@ -29,6 +29,8 @@ type observed struct {
 	others []*pod
 	// claims are those that the instance names and that are there.
 	claims map[string]*corev1.PersistentVolumeClaim
+	// filling is why some of them can't be used yet, by their names.
+	filling map[string]*fault
 	// fault is what kept the pod from being made in this round.
 	fault *fault
 }
@@ -190,8 +192,8 @@ func (o *observed) waits() *fault {
 		switch {
 		case claim == nil:
 			missing = append(missing, name)
-		case filling(claim):
-			return &fault{reasonClaimFilling, "claim " + name + " is still being filled by its DataVolume: the VM starts when that is done"}
+		case o.filling[name] != nil:
+			return o.filling[name]
 		}
 	}
 	if missing != nil {

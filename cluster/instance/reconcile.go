@@ -32,6 +32,8 @@ const (
 	// refusedAgain is when a pod is made again that could not be put together: the cluster's
 	// configuration may have changed.
 	refusedAgain = time.Minute
+	// fillingAgain is when the DataVolume of a claim is read again that is being filled.
+	fillingAgain = 10 * time.Second
 	// confirmAgain is when an agent is asked again that could not promise that a VM has ended,
 	// and that will not tell when it can.
 	confirmAgain = 10 * time.Second
@@ -61,6 +63,8 @@ type Reconciler struct {
 	Client client.Client
 	Live   client.Reader
 	Agents Agents
+	// DataVolumes says whether the cluster has the kinds of CDI.
+	DataVolumes bool
 	// Pod makes the pod of an instance with the claims that it names, and PodName is its name,
 	// which is made from the instance's UID. Both are pure.
 	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)

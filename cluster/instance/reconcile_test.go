@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
@@ -147,6 +148,50 @@ func TestClaims(t *testing.T) {
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 	if want := []string{"status instance", "create pod", "status instance", "status instance", "patch instance"}; !slices.Equal(w.writes, want) {
 		t.Errorf("writes %v, want %v", w.writes, want)
+	}
+}
+
+// TestFilling: a claim of a DataVolume is used when that is done, which the claim itself does not
+// say before an importer has a pod.
+func TestFilling(t *testing.T) {
+	const populated = "true"
+	for name, test := range map[string]struct {
+		phase     string // of the DataVolume; none: there is none
+		populator string
+		starts    bool
+	}{
+		"new":                             {"", "", false},
+		"imports":                         {"ImportInProgress", populated, false},
+		"done":                            {"Succeeded", "", true},
+		"waits to be populated":           {"PendingPopulation", populated, true},
+		"waits for a consumer":            {"WaitForFirstConsumer", "", false},
+		"waits for a consumer, populated": {"WaitForFirstConsumer", populated, true},
+		"gone":                            {"none", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.restarts = false
+			claim := newScene().withClaim("").claims["data"]
+			claim.Namespace = namespace
+			claim.Annotations = map[string]string{usePopulator: test.populator}
+			w.must(w.server.Create(t.Context(), claim))
+			if test.phase != "none" {
+				u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": test.phase}}}
+				u.SetAPIVersion(dataVolumeVersion)
+				u.SetKind(dataVolumeKind)
+				u.SetNamespace(namespace)
+				u.SetName("data")
+				w.must(w.server.Create(t.Context(), u))
+			}
+			w.addInstance(onClaim)
+			result := w.reconcile(w.controller())
+			if started := len(w.pods()) == 1; started != test.starts {
+				t.Errorf("it has a pod: %v", started)
+			}
+			if reason, _ := w.synchronized(); (reason == "DataVolumeNotReady") == test.starts || !test.starts && result.RequeueAfter != fillingAgain {
+				t.Errorf("Synchronized: %s; again after %v", reason, result.RequeueAfter)
+			}
+		})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -120,6 +121,8 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	if err := kubevirtv1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind), &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind+"List"), &unstructured.UnstructuredList{})
 	// The fake client goes through all kinds at each write.
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{}, &corev1.Event{}, &corev1.EventList{})
@@ -170,7 +173,7 @@ func (w *world) addNode(name string) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Events: w, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
 	}
 }
 

@@ -47,6 +47,9 @@ const workers = 10
 // have to wait longer.
 const patience = time.Minute
 
+// roundPatience is how long one call of Reconcile may take.
+const roundPatience = 2 * time.Minute
+
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string {
@@ -58,7 +61,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(m).Named("virtualmachine").For(&kubevirtv1.VirtualMachine{}).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
 	if r.DataVolumes {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(cdi("DataVolume"))

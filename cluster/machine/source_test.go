@@ -101,7 +101,7 @@ func checkDataVolume(t *testing.T, made *unstructured.Unstructured, want string)
 		t.Error("sourceRef is left")
 	}
 	labels, annotations := fmt.Sprint(made.GetLabels()), fmt.Sprint(made.GetAnnotations())
-	if labels != "map[a:b "+contract.LabelCreatedBy+":vm-uid]" || annotations != "map["+contract.AnnotationAllowClaimAdoption+":true]" {
+	if labels != "map[a:b "+contract.LabelCreatedBy+":vm-uid]" || annotations != "map["+contract.AnnotationAllowClaimAdoption+":true "+contract.AnnotationBindImmediately+":true]" {
 		t.Errorf("labels %s, annotations %s", labels, annotations)
 	}
 	if owner := metav1.GetControllerOf(made); owner == nil || owner.UID != vmUID {
@@ -147,6 +147,23 @@ func cdiWorld(t *testing.T, vm *kubevirtv1.VirtualMachine) (*Reconciler, client.
 	w := &world{now: noon}
 	r := &Reconciler{Client: live, Live: live, Events: recorder{w}, Defaults: noDefaults, DataVolumes: true, Now: w.clock}
 	return r, server, &w.events
+}
+
+// TestBindImmediately: a template may say otherwise.
+func TestBindImmediately(t *testing.T) {
+	for said, want := range map[string]string{"": "true", "true": "true", "false": "", "yes": "yes"} {
+		template := &kubevirtv1.DataVolumeTemplateSpec{}
+		if said != "" {
+			template.Annotations = map[string]string{contract.AnnotationBindImmediately: said}
+		}
+		u, err := newDataVolume(newVM("Always"), template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := u.GetAnnotations()[contract.AnnotationBindImmediately]; got != want {
+			t.Errorf("template %q: %q, want %q", said, got, want)
+		}
+	}
 }
 
 // TestOneDataVolumeFails: one that can't be made keeps no other from being made, and is told of.
