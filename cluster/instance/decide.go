@@ -231,7 +231,7 @@ func (o *observed) wake() time.Duration {
 		due = append(due, o.now.Add(confirmAgain))
 	}
 	if n := o.pod.node; o.pod.bound() && !o.pod.word.Heard && !n.renewed.IsZero() {
-		next := n.renewed.Add(leaseLimit)
+		next := n.leaseDue()
 		if !next.After(o.now) { // it may be renewed again, and nobody would tell
 			next = o.now.Add(leaseLimit)
 		}

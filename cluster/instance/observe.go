@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -212,8 +213,32 @@ func (r *Reconciler) look(ctx context.Context, p *pod) error {
 	lease, err := get(ctx, r.Live, types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: name}, new(coordinationv1.Lease))
 	if lease != nil && lease.Spec.RenewTime != nil {
 		p.node.renewed = lease.Spec.RenewTime.Time
+		p.node.seen = r.leases.see(name, p.node.renewed, r.Now())
 	}
 	return err
+}
+
+// leases is when each node's Lease was first read with the time that it has now. The zero value
+// has none. Its methods may be called concurrently.
+type leases struct {
+	mu    sync.Mutex
+	nodes map[string]sighting
+}
+
+type sighting struct{ renewed, at time.Time }
+
+// see notes a Lease's time and returns when it was read first.
+func (l *leases) see(node string, renewed, now time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes == nil {
+		l.nodes = make(map[string]sighting)
+	}
+	if s, has := l.nodes[node]; has && s.renewed.Equal(renewed) {
+		return s.at
+	}
+	l.nodes[node] = sighting{renewed, now}
+	return now
 }
 
 func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (node, error) {

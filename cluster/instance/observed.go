@@ -18,6 +18,10 @@ import (
 // kubelet renews it every 10 s.
 const leaseLimit = 40 * time.Second
 
+// leasePatience is how long a Lease has to stay the same under this process's eyes besides: the
+// time in it is by the node's clock, which may be behind.
+const leasePatience = 15 * time.Second
+
 // observed is all that the next step follows from.
 type observed struct {
 	now time.Time // in whole seconds, as statuses have it
@@ -66,6 +70,21 @@ type node struct {
 	outOfService bool      // it carries the taint
 	// renewed is when the kubelet renewed the node's Lease; zero: not asked, or it has none.
 	renewed time.Time
+	// seen is when this process first read that time.
+	seen time.Time
+}
+
+// leaseDue is when a Lease that stays as it is means that nobody hears of the node; zero: its
+// Lease was not asked for.
+func (n node) leaseDue() time.Time {
+	old, unchanged := n.renewed.Add(leaseLimit), n.seen.Add(leasePatience)
+	switch {
+	case n.renewed.IsZero():
+		return time.Time{}
+	case old.Before(unchanged):
+		return unchanged
+	}
+	return old
 }
 
 // lost: nothing of the node's pods can run any more, as somebody who must know has said.
@@ -141,7 +160,7 @@ func (p *pod) silence(now time.Time) time.Time {
 		return time.Time{}
 	case n.ready == corev1.ConditionUnknown, n.ready != corev1.ConditionTrue && !p.word.Heard:
 		return n.since
-	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.renewed.Add(leaseLimit)):
+	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.leaseDue()):
 		return n.renewed
 	}
 	return time.Time{}

@@ -56,7 +56,7 @@ type Recorder interface {
 	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
 }
 
-// Reconciler is the controller. Its fields are set before it is started and not changed.
+// Reconciler is the controller. Its exported fields are set before it is started and not changed.
 type Reconciler struct {
 	// Client reads from a cache that has the indexes of Setup. Live reads from the API server:
 	// it is asked before anything follows from an object's absence.
@@ -71,6 +71,8 @@ type Reconciler struct {
 	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
 	Events  Recorder
 	Now     func() time.Time
+
+	leases leases
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be

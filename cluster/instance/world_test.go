@@ -85,8 +85,9 @@ type machine struct {
 	name string
 	// dead: kubelet and agent are not there; guests may run on.
 	dead, noAgent, noKubelet bool
-	silent                   bool      // Kubernetes has noticed
-	renewed                  time.Time // the node's Lease
+	silent                   bool          // Kubernetes has noticed
+	renewed                  time.Time     // the node's Lease
+	behind                   time.Duration // the node's clock is
 	vms                      map[types.UID]*guest
 	promised                 map[types.UID]bool
 }
@@ -487,7 +488,7 @@ func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, op
 	if m == nil || key.Namespace != corev1.NamespaceNodeLease {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, key.Name)
 	}
-	renewed := metav1.NewMicroTime(m.renewed)
+	renewed := metav1.NewMicroTime(m.renewed.Add(-m.behind))
 	lease.Spec.RenewTime = &renewed
 	return nil
 }
