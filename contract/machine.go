@@ -14,6 +14,9 @@ const (
 	AnnotationImmediateDataVolumes = "kubevirt.io/immediate-data-volume-creation"
 	// AnnotationAllowClaimAdoption lets CDI fill a claim that is there before its DataVolume.
 	AnnotationAllowClaimAdoption = "cdi.kubevirt.io/allowClaimAdoption"
+	// AnnotationBindImmediately on a DataVolume has CDI fill its claim without waiting for a pod
+	// that uses it, whatever its value.
+	AnnotationBindImmediately = "cdi.kubevirt.io/storage.bind.immediate.requested"
 	// AnnotationLatestVersion and AnnotationStorageVersion are on objects of KubeVirt's that
 	// admission has seen: versions of its API, the latest and the stored one.
 	AnnotationLatestVersion  = "kubevirt.io/latest-observed-api-version"

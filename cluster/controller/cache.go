@@ -40,6 +40,12 @@ func cacheOptions(namespace string) cache.Options {
 	}
 }
 
+// clientOptions have the client read objects without types from the cache, too: DataVolumes, which
+// are followed. What is read of other such kinds is read live.
+func clientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{Unstructured: true}}
+}
+
 // namesAndLabels leaves of a definition what is read: clusters have hundreds, and kubectl apply
 // keeps a copy of each in an annotation.
 func namesAndLabels(o any) (any, error) {

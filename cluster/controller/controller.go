@@ -132,7 +132,7 @@ func newManager(config *rest.Config, namespace string) (manager.Manager, error) 
 		return nil, err
 	}
 	return manager.New(config, manager.Options{
-		Scheme: scheme, Cache: cacheOptions(namespace),
+		Scheme: scheme, Cache: cacheOptions(namespace), Client: clientOptions(),
 		Metrics:        metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
 		LeaderElection: true, LeaderElectionID: name, LeaderElectionNamespace: namespace,
 		LeaderElectionReleaseOnCancel: true,
@@ -174,7 +174,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	now := settings.Settings{From: m.GetCache()}
 	return errors.Join(
 		(&machine.Reconciler{
-			Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder(name), DataVolumes: cdi, Now: time.Now,
+			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
 				// A cache that has started does not fail; admission fills defaults in, too.
 				if c, err := now.Configuration(ctx); err == nil {
@@ -183,7 +183,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 			},
 		}).Setup(ctx, m),
 		(&instance.Reconciler{
-			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: m.GetEventRecorder(name), Now: time.Now,
+			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			PodName: launcher.PodName,
 			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)

@@ -12,8 +12,8 @@ import (
 // oldest of the reconciliations under way has taken, in seconds, by controller.
 const longestReconciliation = "workqueue_longest_running_processor_seconds"
 
-// stuckAfter is longer than any reconciliation takes: its calls to the API server and to agents
-// all end, one by one, within a minute.
+// stuckAfter is longer than any reconciliation takes: those of VMs and instances are ended after two
+// minutes, unless they don't heed it, and of the others each call to the API server ends within one.
 const stuckAfter = 10 * time.Minute
 
 // notStuck fails when a reconciliation does not end: only a new process gets its worker back.

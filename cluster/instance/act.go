@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,6 +18,9 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
+
+// killPatience is how long an agent may take to kill a VM.
+const killPatience = 30 * time.Second
 
 // take carries out a step, and has what is observed follow it.
 func (t *round) take(ctx context.Context, s step) error {
@@ -183,15 +187,24 @@ func (t *round) adopt(ctx context.Context) error {
 	return t.look(ctx, t.o.pod)
 }
 
-// checkOwner sees whether the instance went while its pod was made: nobody would look after
-// the pod.
+// checkOwner sees whether the instance went while its pod was made, as nobody would look after
+// the pod, or has ended or had a pod before, as the cache did not know.
 func (t *round) checkOwner(ctx context.Context) error {
-	vmi := t.o.instance
+	vmi, made := t.o.instance, t.o.pod
 	now, err := get(ctx, t.Live, client.ObjectKeyFromObject(vmi), new(kubevirtv1.VirtualMachineInstance))
-	if err != nil || now != nil && now.UID == vmi.UID {
+	switch {
+	case err != nil:
 		return err
+	case now == nil || now.UID != vmi.UID:
+		t.o.instance, t.o.others, t.o.pod = nil, append(t.o.others, made), nil
+	case supersededIn(now, made.Pod):
+		t.o.instance, t.o.others, t.o.pod = now, append(t.o.others, made), t.vanished(now)
+		if t.o.pod != nil {
+			return t.look(ctx, t.o.pod)
+		}
+	case isFinal(now.Status.Phase):
+		t.o.instance = now
 	}
-	t.o.instance, t.o.others, t.o.pod = nil, append(t.o.others, t.o.pod), nil
 	return nil
 }
 
@@ -240,6 +253,7 @@ func (t *round) release(ctx context.Context, p *pod) error {
 }
 
 func (t *round) relabel(ctx context.Context, p *pod) error {
+	p.relabelled = true
 	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.instance)) })
 }
 
@@ -251,8 +265,13 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 		return
 	}
 	p.asked = true
-	if status.Code(err) != codes.FailedPrecondition { // else one runs, and its end will be told
+	switch {
+	case status.Code(err) != codes.FailedPrecondition:
 		t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
+	case p.gone || !started(p.word.VM):
+		// A process of the container is left, and nobody tells of its end; else a VM runs, and
+		// the agent tells of that.
+		t.again = confirmAgain
 	}
 }
 
@@ -260,6 +279,8 @@ func (t *round) kill(ctx context.Context, p *pod) {
 	p.killed = true
 	agent, err := t.Agents.Client(p.Spec.NodeName)
 	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, killPatience)
+		defer cancel()
 		_, err = agent.KillVM(ctx, &nodev1.KillVMRequest{Name: p.Namespace + "/" + p.Name})
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package instance
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,10 @@ const (
 	reasonImagePull        = "ErrImagePull"
 	reasonImageBackOff     = "ImagePullBackOff"
 )
+
+// takenPatience is how long an agent may take to take up a VM whose container runs, before the
+// instance says so.
+const takenPatience = time.Minute
 
 // owned are the conditions that this package writes; all others stay as they are.
 var owned = []string{
@@ -193,13 +198,28 @@ func (o *observed) unsynchronized(phase kubevirtv1.Phase, why fault) *fault {
 		return f
 	}
 	switch {
+	case phase == kubevirtv1.PhaseScheduling && o.pod.rejected() && !o.pod.word.Heard:
+		return &fault{reasonAgentUnavailable, "node " + o.pod.Spec.NodeName + " rejected the VM's pod (" + o.pod.Status.Message +
+			"), and vmlet's agent there is not heard, which has to confirm that no VM runs: see the agents' pods on that node, and their log"}
 	case phase == kubevirtv1.PhaseScheduling:
 		return o.pod.trouble
 	case phase == kubevirtv1.PhaseScheduled && !o.pod.word.Heard:
 		return &fault{reasonAgentUnavailable, "vmlet's agent on node " + o.pod.Spec.NodeName +
 			" is not heard, and no VM starts there until it is: see the agents' pods on that node, and their log"}
+	case phase == kubevirtv1.PhaseScheduled && o.pod.word.VM == nil:
+		return o.untaken()
 	}
 	return nil
+}
+
+// untaken: the agent is heard and has not taken up the VM in good time.
+func (o *observed) untaken() *fault {
+	since, runs := o.pod.runs()
+	if !runs || o.now.Before(since.Add(takenPatience)) {
+		return nil
+	}
+	return &fault{reasonFailedStart, "the VM's container runs since " + since.UTC().Format(time.RFC3339) + ", and vmlet's agent on node " +
+		o.pod.Spec.NodeName + " has not started its VM: see that agent's log"}
 }
 
 // guestConditions are what the agent says. While it is not heard, they stay as they are.

@@ -108,10 +108,16 @@ func confirmEnd(o *observed) step {
 	return step{do: confirm, pod: o.pod}
 }
 
-// askable: the kubelet ought to say that the pod has ended and does not, and the agent may.
+// askable: the kubelet ought to say that the pod has ended and does not, and the agent may. Of
+// a pod that is gone its agent may not be heard: it is listened to for the pods that are there.
 func (p *pod) askable() bool {
-	return p.bound() && !p.ended() && !p.asked && p.word.Heard &&
-		(p.gone || p.deleting() || p.terminal()) && (p.word.VM == nil || stopped(p.word.VM))
+	if !p.bound() || p.ended() || p.asked {
+		return false
+	}
+	if p.gone {
+		return !p.word.Heard || !started(p.word.VM)
+	}
+	return p.word.Heard && (p.deleting() || p.terminal()) && (p.word.VM == nil || stopped(p.word.VM))
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
@@ -137,7 +143,7 @@ func endPod(o *observed) step {
 // stranded: the pod's node is lost, and with it the kubelet that would delete it in the end.
 func (p *pod) stranded() bool {
 	forced := p.deleting() && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
-	return p.bound() && p.node.lost() && !forced
+	return p.bound() && p.lost() && !forced
 }
 
 func writeStatus(o *observed) step {
@@ -192,27 +198,40 @@ func labelInstance(o *observed) step {
 // relabelPod has Services follow the labels of an instance that runs.
 func relabelPod(o *observed) step {
 	p := o.pod
-	if p == nil || p.gone || p.deleting() || p.ended() || o.final() || !relabelled(p.Pod, o.instance) {
+	if p == nil || p.gone || p.deleting() || p.ended() || p.relabelled || o.final() || !relabelled(p.Pod, o.instance) {
 		return step{}
 	}
 	return step{do: relabel, pod: p}
 }
 
 // wake is when something is due though nothing changes: a container that does not come to
-// run its guest, a pod whose events may say why it does not start, a node that is not heard of.
+// run its guest, a pod whose events may say why it does not start, a node that is not heard of,
+// a pod that is gone: of its VM no agent tells anything by itself.
 func (o *observed) wake() time.Duration {
-	if o.instance == nil || o.pod == nil || o.final() {
+	if o.instance == nil || o.final() {
+		return 0
+	}
+	if o.pod == nil {
+		if f := o.waits(); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
+			return fillingAgain // DataVolumes are not followed
+		}
 		return 0
 	}
 	var due []time.Time
 	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduling {
 		due = append(due, since.Add(scheduledPatience))
 	}
+	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduled && o.pod.word.VM == nil {
+		due = append(due, since.Add(takenPatience))
+	}
 	if !o.quiet().IsZero() {
 		due = append(due, o.nextReading())
 	}
+	if o.pod.gone && !o.pod.ended() {
+		due = append(due, o.now.Add(confirmAgain))
+	}
 	if n := o.pod.node; o.pod.bound() && !o.pod.word.Heard && !n.renewed.IsZero() {
-		next := n.renewed.Add(leaseLimit)
+		next := n.leaseDue()
 		if !next.After(o.now) { // it may be renewed again, and nobody would tell
 			next = o.now.Add(leaseLimit)
 		}

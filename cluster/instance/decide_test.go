@@ -136,8 +136,12 @@ func (s scene) withClaim(phase string) scene {
 	is := true
 	s.claims["data"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: "data", Annotations: map[string]string{importPhase: phase},
-		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Controller: &is}},
+		OwnerReferences: []metav1.OwnerReference{{Kind: dataVolumeKind, Name: "data", Controller: &is}},
 	}}
+	s.filling = make(map[string]*fault)
+	if importOf(s.claims["data"]) != "" {
+		s.filling["data"] = unfilled(s.claims["data"], phase)
+	}
 	return s
 }
 
@@ -202,6 +206,7 @@ func TestDecide(t *testing.T) {
 		{"pod vanished, node unknown", on(scheduling, gone), "write Failed"},
 		{"pod vanished, its VM runs", on(isRunning, runsSince(0), heard(running), gone, bound), "write Unknown"},
 		{"pod vanished, the agent has no VM", on(isRunning, runsSince(0), gone, bound, heard()), "confirm"},
+		{"pod vanished, the agent is not listened to", on(isRunning, runsSince(0), gone, bound), "confirm"},
 
 		{"shut down", on(isRunning, exited(0, "")), "write Succeeded"},
 		{"failed", on(isRunning, exited(1, "x")), "write Failed"},
@@ -237,6 +242,8 @@ func TestDecide(t *testing.T) {
 		{"tainted, but ready", on(isRunning, runsSince(0), outOfService, heard(running)), "write Running"},
 		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService), "destroy"},
 		{"node deleted", on(unknown, runsSince(0), noNode), "destroy"},
+		{"node deleted, its agent has the VM run", on(isRunning, runsSince(0), noNode, heard(running)), "write Running"},
+		{"node deleted, its agent has it ended", on(isRunning, runsSince(0), noNode, heard(halted)), "destroy"},
 		{"node back", on(unknown, runsSince(0), heard(running)).recordedAs(isRunning).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = unknown }), "write Running"},
 		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
 		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
@@ -287,6 +294,8 @@ func TestEnded(t *testing.T) {
 		{"node tainted, ready", []func(*pod){runsSince(0), outOfService}, false},
 		{"node tainted, not ready", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown)}, true},
 		{"node gone", []func(*pod){runsSince(0), noNode}, true},
+		{"node gone, its agent has the VM run", []func(*pod){runsSince(0), noNode, heard(running)}, false},
+		{"node tainted, its agent has the VM run", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), heard(running)}, false},
 		{"vanished, bound", []func(*pod){gone, bound}, false},
 		{"a sidecar ended", []func(*pod){bound, func(p *pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
@@ -341,6 +350,9 @@ func TestEnds(t *testing.T) {
 		{"no words", on("", exited(1, "")), nil, kubevirtv1.PhaseFailed, "kubectl logs virt-launcher-web-"},
 		{"a sidecar's words", on("", exited(1, ""), sidecar), nil, kubevirtv1.PhaseFailed, "container volumeroot: image quay.io/x has no single disk file"},
 		{"out of memory", on("", oom), nil, kubevirtv1.PhaseFailed, "resources.limits.memory"},
+		{"out of memory, heard", on("", oom, endedBy(nodev1.EndReason_END_REASON_CRASHED)), nil, kubevirtv1.PhaseFailed, "resources.limits.memory"},
+		{"shut down, and the kubelet late", on("", oom, endedBy(nodev1.EndReason_END_REASON_SHUTDOWN)), nil, kubevirtv1.PhaseSucceeded, "the guest shut down"},
+		{"evicted, heard", on("", evicted, endedBy(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)), nil, kubevirtv1.PhaseFailed, "was killed; the kubelet evicted the VM's pod: The node was low"},
 		{"evicted", on("", evicted), nil, kubevirtv1.PhaseFailed, "the kubelet evicted the VM's pod: The node was low"},
 		{"rejected", on("", rejected), nil, kubevirtv1.PhaseFailed, "no healthy devices"},
 		{"node deleted", on("", runsSince(0), noNode), nil, kubevirtv1.PhaseFailed, "node node-a was deleted"},
@@ -369,7 +381,12 @@ func TestWakes(t *testing.T) {
 		{"runs", on(kubevirtv1.PhaseRunning, runsSince(0), heard(running)).written(), 0},
 		{"agent away", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(10*time.Second)).written(), 30 * time.Second},
 		{"silent", on(kubevirtv1.PhaseRunning, runsSince(0), renewed(time.Hour)).written(), leaseLimit},
+		{"claim being filled", newScene().change(onClaim).withClaim("ImportInProgress").written(), fillingAgain},
+		{"no claim", newScene().change(onClaim).written(), 0},
 		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
+		{"pod vanished", on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running)).written(), confirmAgain},
+		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},
+		{"not taken up for long", on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard()).written(), 0},
 	} {
 		if got := test.in.wake(); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)

@@ -34,7 +34,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 		return ""
 	}
 	if f := find(s.Conditions, kubevirtv1.ConditionSynchronized); f != nil {
-		if was := find(old.Conditions, kubevirtv1.ConditionSynchronized); was == nil || was.Reason != f.Reason {
+		if was := find(old.Conditions, kubevirtv1.ConditionSynchronized); was == nil || was.Reason != f.Reason || was.Message != f.Message {
 			warning(f.Reason, f.Message)
 		}
 	}

@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -44,8 +45,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		switch {
 		case o.instance == nil || uidOf(p.Labels) != o.instance.UID:
 			o.others = append(o.others, p)
-		case p.Name == r.PodName(o.instance) && metav1.IsControlledBy(p, o.instance):
+		case r.owns(o.instance, p.Pod):
 			o.pod = p
+		case supersededIn(o.instance, p.Pod):
+			o.others = append(o.others, p)
 		}
 	}
 	if o.instance == nil && len(o.others) == 0 {
@@ -55,7 +58,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		if err := r.findPod(ctx, o); err != nil {
 			return nil, err
 		}
-		if o.claims, err = r.claims(ctx, o.instance); err != nil {
+		if err = r.observeClaims(ctx, o); err != nil {
 			return nil, err
 		}
 	}
@@ -113,41 +116,75 @@ func (r *Reconciler) findPod(ctx context.Context, o *observed) error {
 	if err != nil {
 		return err
 	}
-	uid, node, had := active(&o.instance.Status)
-	switch {
-	case found != nil:
+	if o.pod = r.vanished(o.instance); found != nil {
 		o.pod = &pod{Pod: found}
-	case had && !o.final():
-		o.pod = &pod{gone: true, Pod: &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: o.instance.Namespace, Name: r.PodName(o.instance), UID: uid},
-			Spec:       corev1.PodSpec{NodeName: node},
-		}}
 	}
 	return nil
+}
+
+// vanished is the pod that the status of an instance names and that is not there; nil: it names
+// none, or the VM has ended.
+func (r *Reconciler) vanished(vmi *kubevirtv1.VirtualMachineInstance) *pod {
+	uid, node, had := active(&vmi.Status)
+	if !had || isFinal(vmi.Status.Phase) {
+		return nil
+	}
+	return &pod{gone: true, Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: r.PodName(vmi), UID: uid},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}}
 }
 
 // ownPod asks the API server for the instance's pod; nil: there is none, or another has its
 // name.
 func (r *Reconciler) ownPod(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (*corev1.Pod, error) {
 	p, err := get(ctx, r.Live, types.NamespacedName{Namespace: vmi.Namespace, Name: r.PodName(vmi)}, new(corev1.Pod))
-	if p == nil || uidOf(p.Labels) != vmi.UID || !metav1.IsControlledBy(p, vmi) {
+	if p == nil || !r.owns(vmi, p) {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (r *Reconciler) claims(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
-	all := make(map[string]*corev1.PersistentVolumeClaim)
-	for _, name := range claimNames(vmi) {
-		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: vmi.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
+// owns says whether a pod is the instance's: made for it, and controlled by it, or by nobody and
+// named in its status. The garbage collector takes the owner from the pods of an instance that is
+// deleted with --cascade=orphan.
+func (r *Reconciler) owns(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
+	if p.Name != r.PodName(vmi) || uidOf(p.Labels) != vmi.UID || supersededIn(vmi, p) {
+		return false
+	}
+	uid, _, named := active(&vmi.Status)
+	return metav1.IsControlledBy(p, vmi) || metav1.GetControllerOf(p) == nil && named && p.UID == uid
+}
+
+// supersededIn: the instance's status names another pod, which was there before this one and may
+// have vanished: a controller made this one from a cache that was behind. An instance has one pod
+// in its life.
+func supersededIn(vmi *kubevirtv1.VirtualMachineInstance, p *corev1.Pod) bool {
+	uid, _, had := active(&vmi.Status)
+	return had && uid != p.UID && uidOf(p.Labels) == vmi.UID
+}
+
+// observeClaims reads the claims that the instance names, and before it has a pod whether they are
+// filled.
+func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
+	o.claims, o.filling = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]*fault)
+	for _, name := range claimNames(o.instance) {
+		claim, err := get(ctx, r.Client, types.NamespacedName{Namespace: o.instance.Namespace, Name: name}, new(corev1.PersistentVolumeClaim))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if claim != nil {
-			all[name] = claim
+		if claim == nil {
+			continue
+		}
+		o.claims[name] = claim
+		if o.pod != nil || o.final() {
+			continue
+		}
+		if o.filling[name], err = r.filling(ctx, claim); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // look fills in what is known of the node that a pod is bound to.
@@ -176,8 +213,32 @@ func (r *Reconciler) look(ctx context.Context, p *pod) error {
 	lease, err := get(ctx, r.Live, types.NamespacedName{Namespace: corev1.NamespaceNodeLease, Name: name}, new(coordinationv1.Lease))
 	if lease != nil && lease.Spec.RenewTime != nil {
 		p.node.renewed = lease.Spec.RenewTime.Time
+		p.node.seen = r.leases.see(name, p.node.renewed, r.Now())
 	}
 	return err
+}
+
+// leases is when each node's Lease was first read with the time that it has now. The zero value
+// has none. Its methods may be called concurrently.
+type leases struct {
+	mu    sync.Mutex
+	nodes map[string]sighting
+}
+
+type sighting struct{ renewed, at time.Time }
+
+// see notes a Lease's time and returns when it was read first.
+func (l *leases) see(node string, renewed, now time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes == nil {
+		l.nodes = make(map[string]sighting)
+	}
+	if s, has := l.nodes[node]; has && s.renewed.Equal(renewed) {
+		return s.at
+	}
+	l.nodes[node] = sighting{renewed, now}
+	return now
 }
 
 func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) (node, error) {

@@ -18,6 +18,10 @@ import (
 // kubelet renews it every 10 s.
 const leaseLimit = 40 * time.Second
 
+// leasePatience is how long a Lease has to stay the same under this process's eyes besides: the
+// time in it is by the node's clock, which may be behind.
+const leasePatience = 15 * time.Second
+
 // observed is all that the next step follows from.
 type observed struct {
 	now time.Time // in whole seconds, as statuses have it
@@ -29,6 +33,8 @@ type observed struct {
 	others []*pod
 	// claims are those that the instance names and that are there.
 	claims map[string]*corev1.PersistentVolumeClaim
+	// filling is why some of them can't be used yet, by their names.
+	filling map[string]*fault
 	// fault is what kept the pod from being made in this round.
 	fault *fault
 }
@@ -51,6 +57,9 @@ type pod struct {
 	promised, asked bool
 	// killed: the agent was asked in this round to kill the VM.
 	killed bool
+	// relabelled: the pod was given the instance's labels in this round. A webhook may have
+	// changed them again.
+	relabelled bool
 }
 
 // node is what is known of the node that a pod is bound to.
@@ -61,6 +70,21 @@ type node struct {
 	outOfService bool      // it carries the taint
 	// renewed is when the kubelet renewed the node's Lease; zero: not asked, or it has none.
 	renewed time.Time
+	// seen is when this process first read that time.
+	seen time.Time
+}
+
+// leaseDue is when a Lease that stays as it is means that nobody hears of the node; zero: its
+// Lease was not asked for.
+func (n node) leaseDue() time.Time {
+	old, unchanged := n.renewed.Add(leaseLimit), n.seen.Add(leasePatience)
+	switch {
+	case n.renewed.IsZero():
+		return time.Time{}
+	case old.Before(unchanged):
+		return unchanged
+	}
+	return old
 }
 
 // lost: nothing of the node's pods can run any more, as somebody who must know has said.
@@ -79,7 +103,13 @@ func (p *pod) ended() bool {
 		// The API server binds no pod that is being deleted.
 		return p.gone || p.DeletionTimestamp != nil
 	}
-	return p.node.lost()
+	return p.lost()
+}
+
+// lost: the pod's node is, and no agent there contradicts that: of a Node that somebody deleted
+// the machine may run on.
+func (p *pod) lost() bool {
+	return p.node.lost() && !(p.word.Heard && started(p.word.VM))
 }
 
 // computeEnd is how the container that runs the VM has ended, by the kubelet's word: others
@@ -117,6 +147,11 @@ func (p *pod) terminal() bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
+// rejected: the kubelet takes the pod not at all, and started nothing of it.
+func (p *pod) rejected() bool {
+	return p.bound() && p.Status.Phase == corev1.PodFailed && computeStatus(p.Pod) == nil
+}
+
 // silence is since when nobody has said that the pod's node works; zero: somebody does.
 func (p *pod) silence(now time.Time) time.Time {
 	n := p.node
@@ -125,7 +160,7 @@ func (p *pod) silence(now time.Time) time.Time {
 		return time.Time{}
 	case n.ready == corev1.ConditionUnknown, n.ready != corev1.ConditionTrue && !p.word.Heard:
 		return n.since
-	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.renewed.Add(leaseLimit)):
+	case !p.word.Heard && !n.renewed.IsZero() && !now.Before(n.leaseDue()):
 		return n.renewed
 	}
 	return time.Time{}
@@ -176,8 +211,8 @@ func (o *observed) waits() *fault {
 		switch {
 		case claim == nil:
 			missing = append(missing, name)
-		case filling(claim):
-			return &fault{reasonClaimFilling, "claim " + name + " is still being filled by its DataVolume: the VM starts when that is done"}
+		case o.filling[name] != nil:
+			return o.filling[name]
 		}
 	}
 	if missing != nil {

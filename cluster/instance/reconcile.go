@@ -32,6 +32,11 @@ const (
 	// refusedAgain is when a pod is made again that could not be put together: the cluster's
 	// configuration may have changed.
 	refusedAgain = time.Minute
+	// fillingAgain is when the DataVolume of a claim is read again that is being filled.
+	fillingAgain = 10 * time.Second
+	// confirmAgain is when an agent is asked again that could not promise that a VM has ended,
+	// and that will not tell when it can.
+	confirmAgain = 10 * time.Second
 )
 
 // Agents are the agents of nodes, by the nodes' names. What an agent says counts only for
@@ -51,19 +56,23 @@ type Recorder interface {
 	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
 }
 
-// Reconciler is the controller. Its fields are set before it is started and not changed.
+// Reconciler is the controller. Its exported fields are set before it is started and not changed.
 type Reconciler struct {
 	// Client reads from a cache that has the indexes of Setup. Live reads from the API server:
 	// it is asked before anything follows from an object's absence.
 	Client client.Client
 	Live   client.Reader
 	Agents Agents
+	// DataVolumes says whether the cluster has the kinds of CDI.
+	DataVolumes bool
 	// Pod makes the pod of an instance with the claims that it names, and PodName is its name,
 	// which is made from the instance's UID. Both are pure.
 	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
 	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
 	Events  Recorder
 	Now     func() time.Time
+
+	leases leases
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be

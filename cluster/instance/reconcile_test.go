@@ -4,9 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
@@ -149,6 +151,50 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestFilling: a claim of a DataVolume is used when that is done, which the claim itself does not
+// say before an importer has a pod.
+func TestFilling(t *testing.T) {
+	const populated = "true"
+	for name, test := range map[string]struct {
+		phase     string // of the DataVolume; none: there is none
+		populator string
+		starts    bool
+	}{
+		"new":                             {"", "", false},
+		"imports":                         {"ImportInProgress", populated, false},
+		"done":                            {"Succeeded", "", true},
+		"waits to be populated":           {"PendingPopulation", populated, true},
+		"waits for a consumer":            {"WaitForFirstConsumer", "", false},
+		"waits for a consumer, populated": {"WaitForFirstConsumer", populated, true},
+		"gone":                            {"none", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.restarts = false
+			claim := newScene().withClaim("").claims["data"]
+			claim.Namespace = namespace
+			claim.Annotations = map[string]string{usePopulator: test.populator}
+			w.must(w.server.Create(t.Context(), claim))
+			if test.phase != "none" {
+				u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": test.phase}}}
+				u.SetAPIVersion(dataVolumeVersion)
+				u.SetKind(dataVolumeKind)
+				u.SetNamespace(namespace)
+				u.SetName("data")
+				w.must(w.server.Create(t.Context(), u))
+			}
+			w.addInstance(onClaim)
+			result := w.reconcile(w.controller())
+			if started := len(w.pods()) == 1; started != test.starts {
+				t.Errorf("it has a pod: %v", started)
+			}
+			if reason, _ := w.synchronized(); (reason == "DataVolumeNotReady") == test.starts || !test.starts && result.RequeueAfter != fillingAgain {
+				t.Errorf("Synchronized: %s; again after %v", reason, result.RequeueAfter)
+			}
+		})
+	}
+}
+
 // TestLabels: the pod follows the instance's labels, and keeps those of others.
 func TestLabels(t *testing.T) {
 	w := newWorld(t)
@@ -217,17 +263,101 @@ func TestVanishedPod(t *testing.T) {
 	w.restarts = false
 	w.addInstance()
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
-	w.nodes["node-a"].noKubelet, w.nodes["node-b"].noKubelet = true, true // it would end the guest
-	p := w.pods()[0]
-	p.Finalizers = nil
-	w.must(w.server.Update(t.Context(), &p))
-	w.must(w.server.Delete(t.Context(), &p))
+	w.removePods()
 	w.during(5)
 	if w.phase() != kubevirtv1.PhaseUnknown {
 		t.Fatalf("phase %s while the guest runs", w.phase())
 	}
 	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
-	w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
+	if !w.told(2*confirmAgain, w.in(kubevirtv1.PhaseFailed)) {
+		t.Errorf("phase %s: no agent was asked again", w.phase())
+	}
+}
+
+// TestRefusedPromise: an agent that finds a process of the container is asked again, as it tells
+// nothing when that has ended.
+func TestRefusedPromise(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	m, g := w.nodes[w.instance().Status.NodeName], w.guest()
+	m.noKubelet = true
+	w.deletePods()
+	g.state = nodev1.State_STATE_STOPPED // as the VMM says; the shim is still there
+	if w.told(2*time.Second, w.in(kubevirtv1.PhaseFailed)) {
+		t.Fatal("it has ended while a process runs")
+	}
+	g.runs = false
+	if !w.told(2*confirmAgain, func() bool { return isFinal(w.phase()) }) {
+		t.Errorf("phase %s: the agent was not asked again", w.phase())
+	}
+}
+
+// TestOnePodInItsLife: a cache that does not know that an instance had a pod gives it no second
+// one, whether its VM has ended or not.
+func TestOnePodInItsLife(t *testing.T) {
+	for name, end := range map[string]bool{"ended": true, "vanished": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.restarts = false
+			w.addInstance()
+			fresh := w.snapshot()
+			w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+			if end {
+				w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+				w.until("it has ended", w.in(kubevirtv1.PhaseSucceeded))
+				w.during(2)
+			}
+			w.removePods()
+			was := w.phase()
+			w.cached = fresh
+			w.reconcile(w.controller())
+			if left := w.pods(); len(left) > 0 {
+				t.Errorf("pod %s is left", left[0].UID)
+			}
+			w.cached = nil
+			w.during(2)
+			if !end {
+				was = kubevirtv1.PhaseUnknown
+			}
+			if left := w.pods(); len(left) > 0 || w.phase() != was {
+				t.Errorf("phase %s, want %s; pods %v", w.phase(), was, left)
+			}
+		})
+	}
+}
+
+// TestKillIsBounded: an agent that does not answer holds up no controller.
+func TestKillIsBounded(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.guest().stays = true
+	w.deleteInstance()
+	vmi := w.instance()
+	grace(0)(vmi)
+	w.must(w.server.Update(t.Context(), vmi))
+	w.until("it is gone", w.in("gone"))
+	if !w.killBounded {
+		t.Error("the agent may take as long as it likes")
+	}
+}
+
+// TestWebhookChangesLabels: one that undoes the pod's labels costs a write each time the instance
+// is looked at, and no more.
+func TestWebhookChangesLabels(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.during(2)
+	vmi := w.instance()
+	vmi.Labels["tier"] = "front"
+	w.must(w.server.Update(t.Context(), vmi))
+	w.mutate = func(p *corev1.Pod) { p.Labels["tier"] = "other" }
+	before := len(w.writes)
+	w.reconcile(w.controller())
+	if got := w.writes[before:]; len(got) != 1 || len(w.errors) > 0 {
+		t.Errorf("writes %v, errors %v", got, w.errors)
+	}
 }
 
 // TestInstanceOf: whose a pod is, and that nobody else's is taken for a VM's.

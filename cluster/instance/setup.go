@@ -42,6 +42,9 @@ const workers = 16
 // ServiceAccount is missing: whoever creates it should not have to wait longer.
 const patience = time.Minute
 
+// roundPatience is how long one call of Reconcile may take.
+const roundPatience = 2 * time.Minute
+
 // Setup adds the controller to a manager. changed has the pods of which an agent has said
 // something new, or whose agent was lost or is heard again.
 func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey) error {
@@ -60,7 +63,7 @@ func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey) error
 			go r.follow(ctx, changed, queue)
 			return nil
 		})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
 		Complete(r)
 }
 

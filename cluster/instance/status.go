@@ -21,6 +21,9 @@ const (
 	// guestInterval is between two writes for the sake of the guest's own word: a guest that
 	// makes and removes interfaces all the time costs no more.
 	guestInterval = 15 * time.Second
+	// oomKilled and podEvicted are the kubelet's reasons, of a container and of a pod.
+	oomKilled  = "OOMKilled"
+	podEvicted = "Evicted"
 	// runtimeUser is the user of VMs' pods.
 	runtimeUser = 107
 )
@@ -179,7 +182,13 @@ func (o *observed) end() (kubevirtv1.Phase, fault) {
 // known of the node.
 func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	p := o.pod
+	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.word.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)} // the agent sees a signal alone
+	}
 	if phase, f, known := o.agentEnd(p.word.VM); known {
+		if p.Status.Reason == podEvicted && p.Status.Message != "" {
+			f.message += "; " + evicted(p.Pod)
+		}
 		return phase, f
 	}
 	if t := computeEnd(p.Pod); t != nil {
@@ -236,10 +245,10 @@ func (o *observed) hasACPI() bool {
 // containerEnd is why the VM's container failed, in a sentence.
 func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
-	case t.Reason == "OOMKilled":
+	case t.Reason == oomKilled:
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
-	case p.Status.Reason == "Evicted" && p.Status.Message != "":
-		return "the kubelet evicted the VM's pod: " + p.Status.Message
+	case p.Status.Reason == podEvicted && p.Status.Message != "":
+		return evicted(p)
 	case t.Message != "":
 		return t.Message
 	}
@@ -248,6 +257,8 @@ func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	}
 	return "the VM's container failed and said nothing (" + t.Reason + "): see kubectl logs " + p.Name + " -c " + contract.ContainerCompute
 }
+
+func evicted(p *corev1.Pod) string { return "the kubelet evicted the VM's pod: " + p.Status.Message }
 
 // failedContainer is what the first container that failed before the VM's said.
 func failedContainer(p *corev1.Pod) string {

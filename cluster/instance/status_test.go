@@ -169,6 +169,10 @@ func TestConditions(t *testing.T) {
 			p.word.VM.Status.PauseReason, p.word.VM.Status.PauseDisk = r, "root"
 		}
 	}
+	rejected := func(p *pod) {
+		failed(p)
+		p.Status.Reason, p.Status.Message = "OutOfcpu", "no room"
+	}
 	const isRunning, scheduling = kubevirtv1.PhaseRunning, kubevirtv1.PhaseScheduling
 	for _, test := range []struct {
 		name, of string
@@ -192,6 +196,12 @@ func TestConditions(t *testing.T) {
 		{"no image", "Synchronized", on(scheduling, waiting("ErrImagePull", "not found")), "False", "ErrImagePull", "image vmlet:1 can't be pulled: see the flag --launcher-image of vmlet-controller, and imagePullSecrets in the KubeVirt object; the node says: not found"},
 		{"no configuration", "Synchronized", on(scheduling, waiting("CreateContainerConfigError", "no such key")), "False", "CreateContainerConfigError", "container compute does not start: no such key"},
 		{"no agent", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(time.Minute), renewed(0)), "False", "AgentUnavailable", "agent on node node-a is not heard"},
+		{"rejected, no agent", "Synchronized", on(scheduling, bound, rejected), "False", "AgentUnavailable", "node node-a rejected the VM's pod (no room), and vmlet's agent there is not heard"},
+		{"rejected, an agent", "Synchronized", on(scheduling, bound, rejected, heard()), "", "", ""},
+		{"not taken up yet", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(59*time.Second), heard()), "", "", ""},
+		{"not taken up", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(time.Minute), heard()), "False", "FailedStart",
+			"the VM's container runs since 2026-01-02T03:03:05Z, and vmlet's agent on node node-a has not started its VM: see that agent's log"},
+		{"back-off grows", "Synchronized", on(scheduling, waiting("CrashLoopBackOff", "back-off 2m40s restarting failed container=compute 0123456789abcdef")), "False", "CrashLoopBackOff", "does not start: back-off restarting failed container=compute …"},
 		{"the agent has it", "Synchronized", on(kubevirtv1.PhaseScheduled, runsSince(time.Minute), heard(nodev1.State_STATE_STARTING)), "", "", ""},
 		{"no node", "Ready", on(scheduling, unschedulable), "False", "GuestNotRunning", "the guest has not started yet: no node takes the VM's pod: 0/1 nodes"},
 		{"no claim", "Ready", newScene().change(func(v *kubevirtv1.VirtualMachineInstance) {

@@ -40,6 +40,7 @@ func (o *observed) waitingFault() *fault {
 		if slices.Contains(imageReasons, w.Reason) {
 			return o.imageFault(&fault{w.Reason, message}, c.Name)
 		}
+		message = volatile.ReplaceAllString(backOff.ReplaceAllString(message, "back-off"), "…")
 		return &fault{clip(w.Reason, maxGuestText), "container " + c.Name + " does not start: " + message}
 	}
 	return nil
@@ -129,6 +130,9 @@ var kinds = map[string]string{"secret": "Secret", "configmap": "ConfigMap", "ser
 
 // volatile is what runtimes number their tries by.
 var volatile = regexp.MustCompile(`\b[0-9a-f]{12,}\b`)
+
+// backOff is how the kubelet says how long it waits, ever longer, for its next try.
+var backOff = regexp.MustCompile(`\bback-off (\d+[hms])+\b`)
 
 // eventFault is why a pod does not start, by its events: those that say that something failed,
 // unless something has gone on since. nil: they don't say. The same failures, however often and

@@ -49,6 +49,15 @@ var lives = []struct {
 		w.deleteInstance()
 		w.until("it is gone", w.in("gone"))
 	}},
+	{"is deleted, and its pod orphaned", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		for _, p := range w.pods() {
+			p.OwnerReferences = nil
+			w.must(w.server.Update(w.t.Context(), &p))
+		}
+		w.deleteInstance()
+		w.until("it is gone", w.in("gone"))
+	}},
 	{"its pod is deleted", func(w *world) {
 		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
 		w.restarts = false
@@ -275,6 +284,24 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// TestClockBehind: a node whose clock is behind, and whose agent is away for a while, is not
+// unknown while its kubelet renews its Lease.
+func TestClockBehind(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	m := w.nodes[w.instance().Status.NodeName]
+	m.noAgent, m.behind = true, time.Hour
+	w.tick = 10 * time.Second
+	r := w.controller()
+	for range 12 {
+		w.turn()
+		w.reconcile(r)
+		if w.phase() != kubevirtv1.PhaseRunning {
+			t.Fatalf("phase %s", w.phase())
+		}
+	}
+}
+
 // TestUnknownWithinAMinute: also where Kubernetes has not yet said that the node is not ready.
 func TestUnknownWithinAMinute(t *testing.T) {
 	w := newWorld(t)
@@ -282,13 +309,13 @@ func TestUnknownWithinAMinute(t *testing.T) {
 	node := w.instance().Status.NodeName
 	w.fail(node, false)
 	w.tick = time.Second
-	since, next := w.now, w.now
+	since, next, r := w.now, w.now, w.controller()
 	for w.phase() != kubevirtv1.PhaseUnknown && w.now.Sub(since) < time.Minute {
 		w.turn()
 		if w.now.Before(next) {
 			continue // nothing tells the controller of it
 		}
-		next = w.now.Add(w.reconcile(w.controller()).RequeueAfter)
+		next = w.now.Add(w.reconcile(r).RequeueAfter)
 	}
 	if w.phase() != kubevirtv1.PhaseUnknown {
 		t.Fatalf("phase %s after a minute", w.phase())

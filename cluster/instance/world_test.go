@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,8 +61,11 @@ type world struct {
 	before func(n int, what string) outcome
 	events []string
 	// cached is what the controllers read, if they are behind.
-	cached client.Client
-	errors []error
+	cached      client.Client
+	errors      []error
+	killBounded bool // the last KillVM had a deadline
+	// mutate is a webhook that changes pods that are patched.
+	mutate func(*corev1.Pod)
 	// refresh is called ahead of each turn of a controller.
 	refresh func()
 }
@@ -81,8 +85,9 @@ type machine struct {
 	name string
 	// dead: kubelet and agent are not there; guests may run on.
 	dead, noAgent, noKubelet bool
-	silent                   bool      // Kubernetes has noticed
-	renewed                  time.Time // the node's Lease
+	silent                   bool          // Kubernetes has noticed
+	renewed                  time.Time     // the node's Lease
+	behind                   time.Duration // the node's clock is
 	vms                      map[types.UID]*guest
 	promised                 map[types.UID]bool
 }
@@ -117,6 +122,8 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	if err := kubevirtv1.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind), &unstructured.Unstructured{})
+	s.AddKnownTypeWithName(schema.FromAPIVersionAndKind(dataVolumeVersion, dataVolumeKind+"List"), &unstructured.UnstructuredList{})
 	// The fake client goes through all kinds at each write.
 	s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{},
 		&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaimList{}, &corev1.Event{}, &corev1.EventList{})
@@ -167,7 +174,7 @@ func (w *world) addNode(name string) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Events: w, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
 	}
 }
 
@@ -260,7 +267,12 @@ func (w *world) strict() client.Client {
 				if data, err := p.Data(o); err != nil || !bytes.Contains(data, []byte("resourceVersion")) {
 					return fmt.Errorf("a patch of a list without a resource version undoes what others write: %s, %v", data, err)
 				}
-				return c.Patch(ctx, o, p, opts...)
+				err := c.Patch(ctx, o, p, opts...)
+				if patched, is := o.(*corev1.Pod); is && err == nil && w.mutate != nil {
+					w.mutate(patched)
+					err = c.Update(ctx, patched)
+				}
+				return err
 			})
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -476,7 +488,7 @@ func (l live) Get(ctx context.Context, key client.ObjectKey, o client.Object, op
 	if m == nil || key.Namespace != corev1.NamespaceNodeLease {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, key.Name)
 	}
-	renewed := metav1.NewMicroTime(m.renewed)
+	renewed := metav1.NewMicroTime(m.renewed.Add(-m.behind))
 	lease.Spec.RenewTime = &renewed
 	return nil
 }
@@ -591,7 +603,8 @@ type agents struct{ w *world }
 
 func (a agents) Said(node string, pod types.UID) nodes.Word {
 	m := a.w.nodes[node]
-	if m == nil || m.dead || m.noAgent {
+	listened := slices.ContainsFunc(a.w.pods(), func(p corev1.Pod) bool { return p.Spec.NodeName == node })
+	if m == nil || m.dead || m.noAgent || !listened {
 		return nodes.Word{}
 	}
 	g := m.vms[pod]
@@ -630,7 +643,8 @@ type killer struct {
 	m *machine
 }
 
-func (k killer) KillVM(_ context.Context, r *nodev1.KillVMRequest, _ ...grpc.CallOption) (*nodev1.KillVMResponse, error) {
+func (k killer) KillVM(ctx context.Context, r *nodev1.KillVMRequest, _ ...grpc.CallOption) (*nodev1.KillVMResponse, error) {
+	_, k.m.w.killBounded = ctx.Deadline()
 	for _, p := range k.m.w.pods() {
 		if g := k.m.vms[p.UID]; g != nil && r.Name == namespace+"/"+p.Name {
 			g.stop(nodev1.EndReason_END_REASON_KILLED)
@@ -675,6 +689,36 @@ func (w *world) until(what string, holds func() bool) {
 
 func (w *world) in(phase kubevirtv1.Phase) func() bool {
 	return func() bool { return w.phase() == phase }
+}
+
+// told turns the world until something holds, or some time has passed. The controller looks only
+// when it asked to, as nothing else tells it of anything.
+func (w *world) told(within time.Duration, holds func() bool) bool {
+	since, next := w.now, w.now
+	for !holds() && w.now.Sub(since) < within {
+		w.turn()
+		if !w.now.Before(next) {
+			after := w.reconcile(w.controller()).RequeueAfter
+			if after == 0 {
+				after = within
+			}
+			next = w.now.Add(after)
+		}
+	}
+	return holds()
+}
+
+// removePods removes the VM's pods from the API server, with all their finalizers. Their kubelets
+// are away.
+func (w *world) removePods() {
+	for _, m := range w.nodes {
+		m.noKubelet = true
+	}
+	for _, p := range w.pods() {
+		p.Finalizers = nil
+		w.must(w.server.Update(w.t.Context(), &p))
+		w.must(client.IgnoreNotFound(w.server.Delete(w.t.Context(), &p)))
+	}
 }
 
 // during turns the world some times.

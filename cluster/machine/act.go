@@ -80,8 +80,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, vm *kubevirtv1.VirtualMach
 	return nil
 }
 
-// patchInstance takes finalizers and owners from an instance, by the resource version that
-// was decided on.
+// patchInstance sets the finalizers and owners of an instance, by the resource version that was
+// decided on.
 func (r *Reconciler) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMachineInstance) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": to.ResourceVersion, "uid": to.UID,

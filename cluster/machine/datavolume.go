@@ -81,9 +81,23 @@ func newDataVolume(vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolum
 	u.SetNamespace(vm.Namespace)
 	u.SetName(template.Name)
 	u.SetLabels(with(template.Labels, contract.LabelCreatedBy, string(vm.UID)))
-	u.SetAnnotations(with(template.Annotations, contract.AnnotationAllowClaimAdoption, "true"))
+	u.SetAnnotations(importAnnotations(template.Annotations))
 	u.SetOwnerReferences([]metav1.OwnerReference{ownedBy(vm)})
 	return u, nil
+}
+
+// importAnnotations are those of a DataVolume whose template has these. CDI does not wait for a pod
+// that uses the claim, unless the template says "false": the first one would be the VM's, whose
+// guest would find the disk empty where CDI fills volumes that are bound. To CDI any value is a yes.
+func importAnnotations(template map[string]string) map[string]string {
+	all := with(template, contract.AnnotationAllowClaimAdoption, "true")
+	switch template[contract.AnnotationBindImmediately] {
+	case "":
+		all[contract.AnnotationBindImmediately] = "true"
+	case "false":
+		delete(all, contract.AnnotationBindImmediately)
+	}
+	return all
 }
 
 // with returns a copy of a map with one more entry.

@@ -14,7 +14,8 @@ import (
 
 // decision is what is to be done next.
 type decision struct {
-	// actions are carried out in order, up to the first that fails.
+	// actions are carried out in order, up to the first that fails; those that are independent
+	// all.
 	actions []action
 	// again is when the VM has to be looked at though nothing has changed; zero is never.
 	again time.Time
@@ -67,12 +68,15 @@ func decide(o observed) decision {
 	if prepared := prepare(o.vm); prepared != nil && o.failed == nil {
 		return decision{actions: []action{patchMachine{prepared}}}
 	}
+	if to := taken(o); to != nil && o.failed == nil {
+		return decision{actions: []action{patchInstance{to}}}
+	}
 	r := judge(o)
 	if r.flip && o.failed == nil {
 		return decision{actions: []action{patchMachine{flipped(o.vm)}}}
 	}
-	var d decision
-	if o.failed == nil {
+	d := decision{actions: release(o)}
+	if o.failed == nil && r.step != stop { // a VM whose disk can't be made can be stopped
 		d.actions = append(d.actions, adoptions(o)...)
 		d.actions = append(d.actions, creations(r)...)
 	}
@@ -81,8 +85,17 @@ func decide(o observed) decision {
 	if r.step == stop && o.failed == nil {
 		d.actions = append(d.actions, deleteInstance{o.own()})
 	}
-	d.actions = append(d.actions, release(o)...)
 	return d
+}
+
+// independent: what follows in the list, if it is independent, too, is to be done though this
+// fails.
+func independent(a action) bool {
+	switch a.(type) {
+	case createDataVolume, adoptDataVolume:
+		return true
+	}
+	return false
 }
 
 // write adds the VM's status where it says something new.
@@ -199,6 +212,20 @@ func released(instance *kubevirtv1.VirtualMachineInstance, vm *kubevirtv1.Virtua
 	to := instance.DeepCopy()
 	to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
 	to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == vm.UID })
+	return to
+}
+
+// taken returns the instance of the VM's name as the VM's own, if it is nobody's: of a VM that was
+// deleted with --cascade=orphan, or made before its VM. nil: it is not.
+func taken(o observed) *kubevirtv1.VirtualMachineInstance {
+	if o.instance == nil || !o.instance.DeletionTimestamp.IsZero() || metav1.GetControllerOf(o.instance) != nil {
+		return nil
+	}
+	to := o.instance.DeepCopy()
+	to.OwnerReferences = append(to.OwnerReferences, ownedBy(o.vm))
+	if !slices.Contains(to.Finalizers, contract.FinalizerMachine) {
+		to.Finalizers = append(to.Finalizers, contract.FinalizerMachine)
+	}
 	return to
 }
 

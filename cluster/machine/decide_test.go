@@ -319,7 +319,7 @@ func TestBackoff(t *testing.T) {
 		"waits":               {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, RetryAfterTimestamp: ago(-time.Second)}, "", false, "CrashLoopBackOff", 1},
 		"waited":              {"Always", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, RetryAfterTimestamp: ago(0)}, "", false, "create prune Starting", 1},
 		"rerun":               {"RerunOnFailure", nil, kubevirtv1.PhaseFailed, false, "CrashLoopBackOff+Start delete", 1},
-		"rerun, succeeded":    {"RerunOnFailure", nil, kubevirtv1.PhaseSucceeded, false, "Stopped delete", 1},
+		"rerun, succeeded":    {"RerunOnFailure", nil, kubevirtv1.PhaseSucceeded, false, "Stopped delete", 0},
 		"once":                {"Once", nil, kubevirtv1.PhaseFailed, false, "Stopped", 1},
 		"halted":              {"Halted", &kubevirtv1.StartFailure{ConsecutiveFailCount: 1}, "", false, "Stopped", 0},
 		"manual":              {"Manual", nil, kubevirtv1.PhaseFailed, false, "Stopped", 0},
@@ -381,13 +381,35 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestForeignInstance: an instance that is not the VM's is neither taken nor deleted.
+// TestOrphanIsTaken: an instance that is nobody's becomes the VM's, unless it is being deleted.
+func TestOrphanIsTaken(t *testing.T) {
+	for strategy, then := range map[kubevirtv1.RunStrategy]string{"Always": "Running", "Manual": "Running", "Once": "Running", "Halted": "Stopping delete"} {
+		o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+		o.instance = released(made(o.vm, kubevirtv1.PhaseRunning, true), o.vm)
+		d := decide(o)
+		if got, want := told(d), "release:1 owners,["+contract.FinalizerInstance+" "+contract.FinalizerMachine+"]"; got != want {
+			t.Fatalf("%s: %q, want %q", strategy, got, want)
+		}
+		o.instance = d.actions[0].(patchInstance).to
+		if got := told(decide(o)); got != then {
+			t.Errorf("%s, then: %q, want %q", strategy, got, then)
+		}
+	}
+	o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon}
+	o.instance = released(made(o.vm, kubevirtv1.PhaseRunning, true), o.vm)
+	at := metav1.NewTime(noon)
+	o.instance.DeletionTimestamp = &at
+	if got := told(decide(o)); got != "Stopped" {
+		t.Errorf("one that is being deleted: %q", got)
+	}
+}
+
+// TestForeignInstance: an instance that is another's is neither taken nor deleted.
 func TestForeignInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner *metav1.OwnerReference
 		whose string
 	}{
-		"nobody's":             {nil, "no VirtualMachine's"},
 		"another VM's":         {&metav1.OwnerReference{Kind: "VirtualMachine", Name: "web", UID: "older"}, "of VirtualMachine web with UID older"},
 		"another controller's": {&metav1.OwnerReference{Kind: "Set", Name: "s", UID: "u"}, "of Set s with UID u"},
 	} {

@@ -187,7 +187,8 @@ func first(requests []kubevirtv1.StateChangeRequest) kubevirtv1.StateChange {
 }
 
 // countFailures returns the starts that have failed in a row, with the instance's if it is
-// one: it ended, and never ran. An instance that is being deleted says nothing.
+// one: it ended, and never ran. One whose guest shut down at once has not failed, but Always is not
+// to start it over and over. An instance that is being deleted says nothing.
 func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance, now time.Time) *kubevirtv1.StartFailure {
 	switch strategy {
 	case kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyOnce:
@@ -195,7 +196,7 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 		return nil
 	}
 	switch {
-	case own != nil && ran(own):
+	case own != nil && ran(own), strategy != kubevirtv1.RunStrategyAlways && stateOf(own) == succeeded:
 		return nil
 	case !stateOf(own).ended() || so != nil && so.LastFailedVMIUID == own.UID:
 		return so

@@ -47,6 +47,9 @@ const workers = 10
 // have to wait longer.
 const patience = time.Minute
 
+// roundPatience is how long one call of Reconcile may take.
+const roundPatience = 2 * time.Minute
+
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string {
@@ -58,7 +61,7 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(m).Named("virtualmachine").For(&kubevirtv1.VirtualMachine{}).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
 	if r.DataVolumes {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(cdi("DataVolume"))
@@ -109,18 +112,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	d := decide(o)
-	for _, a := range d.actions {
-		err := r.act(ctx, o.vm, a)
-		switch {
-		case errors.Is(err, errChanged):
-			return reconcile.Result{RequeueAfter: soon}, nil
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			return reconcile.Result{}, nil // the VM's own deletion follows
-		case err != nil:
-			return reconcile.Result{}, r.tell(ctx, o, a, err)
-		}
+	a, err := r.carryOut(ctx, o.vm, d.actions)
+	switch {
+	case errors.Is(err, errChanged):
+		return reconcile.Result{RequeueAfter: soon}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return reconcile.Result{}, nil // the VM's own deletion follows
+	case err != nil:
+		return reconcile.Result{}, r.tell(ctx, o, a, err)
 	}
 	return r.wait(d), nil
+}
+
+// carryOut returns the first action that fails, and its error.
+func (r *Reconciler) carryOut(ctx context.Context, vm *kubevirtv1.VirtualMachine, all []action) (first action, failed error) {
+	for _, a := range all {
+		if failed != nil && !independent(a) {
+			break
+		}
+		err := r.act(ctx, vm, a)
+		if err == nil || failed != nil {
+			continue
+		}
+		if first, failed = a, err; !independent(a) {
+			break
+		}
+	}
+	return first, failed
 }
 
 // wait returns when the VM is looked at again.

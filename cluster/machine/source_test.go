@@ -101,7 +101,7 @@ func checkDataVolume(t *testing.T, made *unstructured.Unstructured, want string)
 		t.Error("sourceRef is left")
 	}
 	labels, annotations := fmt.Sprint(made.GetLabels()), fmt.Sprint(made.GetAnnotations())
-	if labels != "map[a:b "+contract.LabelCreatedBy+":vm-uid]" || annotations != "map["+contract.AnnotationAllowClaimAdoption+":true]" {
+	if labels != "map[a:b "+contract.LabelCreatedBy+":vm-uid]" || annotations != "map["+contract.AnnotationAllowClaimAdoption+":true "+contract.AnnotationBindImmediately+":true]" {
 		t.Errorf("labels %s, annotations %s", labels, annotations)
 	}
 	if owner := metav1.GetControllerOf(made); owner == nil || owner.UID != vmUID {
@@ -147,6 +147,75 @@ func cdiWorld(t *testing.T, vm *kubevirtv1.VirtualMachine) (*Reconciler, client.
 	w := &world{now: noon}
 	r := &Reconciler{Client: live, Live: live, Events: recorder{w}, Defaults: noDefaults, DataVolumes: true, Now: w.clock}
 	return r, server, &w.events
+}
+
+// TestBindImmediately: a template may say otherwise.
+func TestBindImmediately(t *testing.T) {
+	for said, want := range map[string]string{"": "true", "true": "true", "false": "", "yes": "yes"} {
+		template := &kubevirtv1.DataVolumeTemplateSpec{}
+		if said != "" {
+			template.Annotations = map[string]string{contract.AnnotationBindImmediately: said}
+		}
+		u, err := newDataVolume(newVM("Always"), template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := u.GetAnnotations()[contract.AnnotationBindImmediately]; got != want {
+			t.Errorf("template %q: %q, want %q", said, got, want)
+		}
+	}
+}
+
+// TestOneDataVolumeFails: one that can't be made keeps no other from being made, and is told of.
+func TestOneDataVolumeFails(t *testing.T) {
+	vm := newVM("Halted")
+	vm.Spec.DataVolumeTemplates = make([]kubevirtv1.DataVolumeTemplateSpec, 2)
+	vm.Spec.DataVolumeTemplates[0].Name, vm.Spec.DataVolumeTemplates[1].Name = "a", "b"
+	vm.Spec.DataVolumeTemplates[0].Spec.SourceRef = &kubevirtv1.DataVolumeSourceRef{Kind: "DataSource", Name: "gone"}
+	r, server, events := cdiWorld(t, vm)
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: web}); err == nil {
+		t.Error("no error: it is not tried again")
+	}
+	made := &unstructured.Unstructured{}
+	made.SetGroupVersionKind(cdi("DataVolume"))
+	if err := server.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "b"}, made); err != nil {
+		t.Errorf("the other: %v", err)
+	}
+	if !slices.ContainsFunc(*events, func(e string) bool { return strings.HasPrefix(e, "SourcePVCNotAvailabe: DataSource ns/gone") }) {
+		t.Errorf("events %q", *events)
+	}
+}
+
+// TestStopWithoutDisk: a VM whose DataVolume can't be made can be stopped, and lets go of its
+// instance.
+func TestStopWithoutDisk(t *testing.T) {
+	at := metav1.NewTime(noon)
+	refused := &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: "no"}
+	for name, c := range map[string]struct {
+		change func(*observed)
+		want   string
+	}{
+		"runs, to be stopped": {func(o *observed) {
+			o.vm.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{stopRequest(firstUID)}
+		}, "Stopping+Stop delete"},
+		"has ended": {func(o *observed) {
+			o.instance.Status.Phase = kubevirtv1.PhaseFailed
+			o.instance.DeletionTimestamp = &at
+		}, "release:1 owners,[" + contract.FinalizerInstance + "] dv:disk Stopping"},
+		"has ended, and fails": {func(o *observed) {
+			o.instance.Status.Phase = kubevirtv1.PhaseFailed
+			o.instance.DeletionTimestamp = &at
+			o.failed = refused
+		}, "release:1 owners,[" + contract.FinalizerInstance + "] Stopping"},
+	} {
+		o := observed{vm: newVM("Always"), defaults: noDefaults, now: noon, imports: true}
+		o.volumes = []volume{{name: "disk", template: &kubevirtv1.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "disk"}}}}
+		o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
+		c.change(&o)
+		if got := told(decide(o)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }
 
 // TestAdoptDataVolume: a DataVolume that nobody controls becomes the VM's.

@@ -96,9 +96,9 @@ func (r ruling) failing() *failure {
 	switch {
 	case r.fault != nil:
 		return r.fault
-	case r.failures == nil:
-		return nil
-	case r.state.ended() && own.UID == r.failures.LastFailedVMIUID:
+	case r.failures == nil, r.state == succeeded:
+		return nil // after a guest that shut down at once the next start waits, and that is all
+	case r.state == failed && own.UID == r.failures.LastFailedVMIUID:
 		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: clip(failedStart(r.failures, own), longest)}
 	case known != nil && known.Reason == reasonFailedStart:
 		return &failure{reason: reasonFailedStart, event: reasonFailedStart, message: known.Message} // the instance is gone

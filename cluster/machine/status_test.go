@@ -215,6 +215,24 @@ func TestRestartRequired(t *testing.T) {
 	}
 }
 
+// TestShutDownAtOnce: a guest that shut down before it was seen to run has not failed to start.
+func TestShutDownAtOnce(t *testing.T) {
+	for _, strategy := range []kubevirtv1.RunStrategy{"Always", "RerunOnFailure", "Once"} {
+		o := observed{vm: newVM(strategy), defaults: noDefaults, now: noon}
+		o.vm.Status.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 1, LastFailedVMIUID: "x"}
+		o.vm.Status.Conditions = []kubevirtv1.Condition{{Type: "Failure", Status: "True", Reason: reasonFailedStart, Message: "of before"}}
+		o.instance = made(o.vm, kubevirtv1.PhaseSucceeded, false)
+		r := judge(o)
+		to := status(r)
+		if c := find(to.Conditions, "Failure"); c != nil {
+			t.Errorf("%s: %+v", strategy, c)
+		}
+		if events := eventsOf(r, to); len(events) > 0 {
+			t.Errorf("%s: events %v", strategy, events)
+		}
+	}
+}
+
 // TestRevision: a revision keeps the spec, and is believed only if it is the VM's.
 func TestRevision(t *testing.T) {
 	vm := newVM("Always")

@@ -270,7 +270,16 @@ func TestCrashLoop(t *testing.T) {
 	}
 }
 
-// TestOrphan: a VM that is deleted without its instance leaves that running, and free.
+// applyAgain makes the VM again once it has gone.
+func (w *world) applyAgain() {
+	w.change(func(vm *kubevirtv1.VirtualMachine) { vm.Finalizers = nil })
+	vm := newVM("Always")
+	vm.UID, vm.Status = "", kubevirtv1.VirtualMachineStatus{}
+	w.must(w.create(w.t.Context(), vm))
+}
+
+// TestOrphan: a VM that is deleted without its instance leaves that running, and free; one that is
+// made again under its name takes it back.
 func TestOrphan(t *testing.T) {
 	for _, kind := range []string{untouched, unheard, refusedOnce} {
 		for at := 1; at <= 3; at++ {
@@ -299,6 +308,15 @@ func TestOrphan(t *testing.T) {
 					}
 					return ""
 				})
+				w.applyAgain()
+				w.settle(func() string {
+					vm, instance := w.vm(), w.instance()
+					if vm.Status.PrintableStatus != "Running" || len(w.made) != 1 || !metav1.IsControlledBy(instance, vm) {
+						return fmt.Sprintf("the VM is %s, of %d instances; the last one is of %v", vm.Status.PrintableStatus, len(w.made), instance.OwnerReferences)
+					}
+					return ""
+				})
+				w.remove(1)
 			})
 		}
 	}
