@@ -43,7 +43,8 @@ func image(label string, all []iso9660.File, path string) (result, error) {
 	if err := atomicfile.Replace(path, content, 0o600); err != nil {
 		return result{}, err
 	}
-	return result{Path: path, Format: string(disk.Raw), ReadOnly: true}, nil
+	made := result{Path: path, Format: string(disk.Raw), ReadOnly: true}
+	return made, made.lookAt(path)
 }
 
 // readFolder reads all files of a volume that the kubelet has written. Links that lead out of
