@@ -323,6 +323,8 @@ func TestFaults(t *testing.T) {
 		{"xen", "domain: {}", "vmm"},
 		{"", "domain: {devices: {disks: [{name: a, serial: 'a=b', disk: {bus: virtio}}]}}" + disk, "disks[0].serial"},
 		{"", "terminationGracePeriodSeconds: 1000000\ndomain: {}", "stopGracePeriod"},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, disks: [{name: a, disk: {bus: virtio}}]}}\nvolumes: [{name: a, containerDisk: {image: a}}]", "disks[0].backingFiles[0].path"},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, disks: [{name: a, disk: {bus: virtio}}]}}\nvolumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: a}}}]", ""},
 	} {
 		in := input(t, c.instance)
 		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: c.vmm}

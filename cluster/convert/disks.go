@@ -48,10 +48,19 @@ func disks(in Input) ([]*specv1.Disk, *launch.Preparation, field.ErrorList) {
 		out = append(out, disk)
 		if made := file.made; made != nil {
 			made.Name = disk.Name
+			overlaid(disk, made.Overlay)
 			preparation.Disks = append(preparation.Disks, *made)
 		}
 	}
 	return out, preparation, faults
+}
+
+// overlaid says of an overlay what is known of it before it is made, so that admission finds
+// what a VMM can't do of it. What makes it fills in the rest.
+func overlaid(d *specv1.Disk, o *launch.Overlay) {
+	if o != nil {
+		d.Format, d.BackingFiles = spec.FormatQCOW2, []*specv1.BackingFile{{Path: o.Base}}
+	}
 }
 
 // disk is one without its image.
