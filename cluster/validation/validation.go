@@ -68,7 +68,7 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 	if !r.Own {
 		faults = append(faults, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
 	}
-	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, notes)
+	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, vmi.Spec.Volumes, notes)
 	faults = slices.Concat(faults, annotationFaults, r.spec(vmi, at))
 	if len(faults) == 0 {
 		faults = r.plan(vmi, at, notes)

@@ -309,6 +309,11 @@ func TestMachine(t *testing.T) {
 		{"{template: {metadata: {annotations: {hooks.kubevirt.io/hookSidecars: x, kubevirt.io/libvirt-log-filters: y, vmlet.io/vmm: xen, vmlet.io/hypervisor: kvm}}}}", []string{
 			"spec.template.metadata.annotations[hooks.kubevirt.io/hookSidecars] hook sidecars", `spec.template.metadata.annotations[vmlet.io/vmm] "auto", "qemu", "cloud-hypervisor"`,
 		}, []string{"spec.template.metadata.annotations[kubevirt.io/libvirt-log-filters] is ignored"}},
+		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: 20Gi, vmlet.io/disk-size.b: 1G}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, ephemeral: {persistentVolumeClaim: {claimName: c}}}]}}}", nil, nil},
+		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: large, vmlet.io/disk-size.b: 1Gi, vmlet.io/disk-size.c: 0}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, emptyDisk: {capacity: 1Gi}}]}}}", []string{
+			"spec.template.metadata.annotations[vmlet.io/disk-size.a] want a size", "spec.template.metadata.annotations[vmlet.io/disk-size.b] there is no containerDisk",
+			"spec.template.metadata.annotations[vmlet.io/disk-size.c] there is no containerDisk", "spec.template.metadata.annotations[vmlet.io/disk-size.c] want a size",
+		}, nil},
 	} {
 		faults, warnings := Machine(machine(t, c.spec), nil, request())
 		compare(t, c.spec, faults, c.want)
