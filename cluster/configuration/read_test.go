@@ -103,7 +103,7 @@ spec:
 	slices.Sort(fields)
 	want := []string{
 		"certificateRotateStrategy",
-		"configuration.additionalGuestMemoryOverheadRatio", "configuration.autoCPULimitNamespaceLabelSelector",
+		"configuration.additionalGuestMemoryOverheadRatio",
 		"configuration.architectureConfiguration.s390x",
 		"configuration.autoCPULimitNamespaceLabelSelector",
 		"configuration.developerConfiguration.cpuAllocationRatio",
