@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -187,6 +188,19 @@ func TestLimitsOfNamespace(t *testing.T) {
 		if got := r.Limits.Memory().Value(); got != want {
 			t.Errorf("%s: %d bytes allowed, want %d", c.resources, got, want)
 		}
+	}
+}
+
+// TestInitrdAlone: no container hands out what nothing boots.
+func TestInitrdAlone(t *testing.T) {
+	p := pod(t, changed(t, "domain: {firmware: {kernelBoot: {container: {image: a, initrdPath: /i, imagePullSecret: s}}}, devices: {}}"))
+	for _, c := range p.Spec.InitContainers {
+		if strings.HasPrefix(c.Name, "kernel-boot") {
+			t.Errorf("container %s hands out %v", c.Name, c.Command)
+		}
+	}
+	if slices.Contains(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: "s"}) {
+		t.Errorf("pull secrets %v, want none of the image with the initrd", p.Spec.ImagePullSecrets)
 	}
 }
 

@@ -49,7 +49,7 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	sized := slices.DeleteFunc(slices.Clone(own), func(f *field.Error) bool {
 		return f.Type == field.ErrorTypeRequired && f.Field == size
 	})
-	faults = append(faults, sized...)
+	faults, warnings = append(faults, sized...), append(warnings, remarks(&vmi.Spec, below)...)
 	switch {
 	case len(sized) == len(own) && len(faults) == 0:
 		faults = r.plan(vmi, below, notes)

@@ -73,7 +73,7 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 	if len(faults) == 0 {
 		faults = r.plan(vmi, at, notes)
 	}
-	return bounded(faults, append(warnings, annotationWarnings...))
+	return bounded(faults, slices.Concat(warnings, annotationWarnings, remarks(&vmi.Spec, at)))
 }
 
 // spec checks the supported fields of an instance's spec at the path.
