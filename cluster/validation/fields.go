@@ -155,7 +155,7 @@ func featureFields() []Field {
 }
 
 func podFields() []Field {
-	const agent = "the guest agent is not asked yet: use tcpSocket or httpGet"
+	const agent = "the guest agent is not asked yet: use httpGet"
 	fields := []Field{
 		{"startStrategy", Supported, allVMMs, ""},
 		{"startStrategy=Restore", Refused, "", "hibernation is not supported yet: leave it out to boot the guest"},
