@@ -39,6 +39,9 @@ const (
 	// AnnotationHypervisor is the hypervisor that is to run it: "auto", "kvm", "mshv",
 	// "emulation".
 	AnnotationHypervisor = "vmlet.io/hypervisor"
+	// AnnotationDiskSize and a volume's name are how large the guest sees a container disk or
+	// an ephemeral volume, a quantity: "vmlet.io/disk-size.root: 20Gi".
+	AnnotationDiskSize = "vmlet.io/disk-size."
 	// AnnotationVMGeneration is the generation of the VirtualMachine that an instance was
 	// made from.
 	AnnotationVMGeneration = "kubevirt.io/vm-generation"

@@ -71,11 +71,34 @@ func FixSlots(s *specv1.VirtualMachineSpec) {
 // finaliseSlots gives slots to those without, if others have one: an index could be
 // another's slot.
 func finaliseSlots(s *specv1.VirtualMachineSpec) {
+	virtioFirst(s.Disks)
 	for i, d := range s.Disks {
 		d.Slot = finalSlot(s.Disks, i)
 	}
 	for i, n := range s.Networks {
 		n.Slot = finalSlot(s.Networks, i)
+	}
+}
+
+// sharedSlots is from how many disks on some share a PCI slot with an earlier one.
+const sharedSlots = 8
+
+// virtioFirst gives slots to disks that have none, those on virtio first, where otherwise one
+// could share a PCI slot whose first function a disk on another bus leaves empty: guests don't
+// look for further functions there.
+func virtioFirst(disks []*specv1.Disk) {
+	other := func(d *specv1.Disk) bool { return d.Bus != BusVirtio }
+	if len(disks) <= sharedSlots || !slices.ContainsFunc(disks, other) || slices.ContainsFunc(disks, func(d *specv1.Disk) bool { return HasSlot(d) }) {
+		return
+	}
+	next := uint32(0)
+	for _, last := range []bool{false, true} {
+		for _, d := range disks {
+			if other(d) == last {
+				d.Slot = proto.Uint32(next)
+				next++
+			}
+		}
 	}
 }
 

@@ -2,10 +2,19 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 )
+
+// disks are so many more on virtio.
+func disks(name string, n int) (list string) {
+	for i := range n {
+		list += fmt.Sprintf(", {path: /%s%d}", name, i)
+	}
+	return list
+}
 
 // TestSlots completes lists of which some have slots.
 func TestSlots(t *testing.T) {
@@ -14,6 +23,10 @@ func TestSlots(t *testing.T) {
 		{"{path: /a}, {path: /b, slot: 0}", "1 0"},
 		{"{path: /a, slot: 64}, {path: /b}, {path: /c}", "64 1 2"},
 		{"{path: /a, slot: 1}, {path: /b}, {path: /c, slot: 0}, {path: /d}", "1 2 0 3"},
+		{"{path: /a, type: cdrom, bus: sata}, {path: /b}", "none none"},
+		{"{path: /a, type: cdrom, bus: sata}" + disks("b", 7), strings.TrimSpace(strings.Repeat("none ", 8))},
+		{"{path: /a, type: cdrom, bus: sata}" + disks("b", 4) + ", {path: /c, bus: scsi}" + disks("d", 4), "8 0 1 2 3 9 4 5 6 7"},
+		{"{path: /a, type: cdrom, bus: sata, slot: 9}" + disks("b", 8), "9 1 2 3 4 5 6 7 8"},
 	} {
 		s := parse(t, "name: a\ndisks: ["+test.disks+"]\n")
 		once := Default(s, Target{ID: "x", Hypervisor: "kvm", VMM: VMMQEMU, Arch: ArchAMD64}, BaseLayers())

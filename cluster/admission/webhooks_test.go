@@ -39,7 +39,9 @@ func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 			[]string{"spec.template.spec.domain.devices.disks[0].serial"}},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {bus: usb}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}",
 			[]string{"spec.template.spec.domain.devices.disks[0].disk.bus"}},
-		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {readonly: true}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}, {name: seed, cloudInitNoCloud: {userData: x}}]}}", nil},
+		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: seed, cloudInitNoCloud: {userData: x}}, {name: root, containerDisk: {image: i}}]}}",
+			[]string{"spec.template.spec.volumes[1]"}},
+		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {readonly: true}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, persistentVolumeClaim: {claimName: c}}, {name: seed, cloudInitNoCloud: {userData: x}}]}}", nil},
 		{"{spec: {domain: {chassis: {asset: A-1}, devices: {}, memory: {guest: 1Gi}}}}", nil},
 		{"{spec: {domain: {devices: {disks: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" +
 			"{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}, {name: c, emptyDisk: {capacity: 1Gi}}, {name: d, emptyDisk: {capacity: 1Gi}}, " +

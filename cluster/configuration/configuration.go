@@ -5,6 +5,7 @@ package configuration
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
@@ -21,6 +22,8 @@ type Configuration struct {
 	// CPURequest of VMs that name none, if set; else a vCPU has 1000m / CPUAllocationRatio.
 	CPURequest         *resource.Quantity
 	CPUAllocationRatio int
+	// LimitedNamespaces are those whose VMs' pods get CPU limits; nil: none.
+	LimitedNamespaces *metav1.LabelSelector
 	// MemoryOvercommit: a pod requests 100/MemoryOvercommit of the guest's memory.
 	MemoryOvercommit int
 	// OverheadRatio multiplies the pod's memory overhead.

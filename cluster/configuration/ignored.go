@@ -56,7 +56,6 @@ func reasons() map[string]string {
 		"configuration.seccompConfiguration":                           "VMs' pods have the profile RuntimeDefault",
 		"configuration.vmStateStorageClass":                            notYet,
 		"configuration.vmRolloutStrategy":                              "a change of a VM's template counts from its next start on",
-		"configuration.autoCPULimitNamespaceLabelSelector":             "pods have the CPU limits that their VMs say",
 		"configuration.virtualMachineOptions.disableFreePageReporting": "QEMU's balloons report free pages, for all VMs",
 		"configuration.ksmConfiguration":                               "guests' memory is shared, which KSM does not merge",
 		"configuration.liveUpdateConfiguration":                        notYet,

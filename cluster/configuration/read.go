@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
@@ -21,7 +22,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	faults := ignored(&kv.Spec)
 	s := &kv.Spec.Configuration
 	c.machines(s)
-	c.processors(s)
+	c.processors(s, &faults)
 	c.developer(s.DeveloperConfiguration, &faults)
 	c.placement(&kv.Spec)
 	c.network(s.Network, &faults)
@@ -67,13 +68,20 @@ func (c *Configuration) machines(s *kubevirtv1.KubeVirtConfiguration) {
 	}
 }
 
-func (c *Configuration) processors(s *kubevirtv1.KubeVirtConfiguration) {
+func (c *Configuration) processors(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
 	if s.CPUModel != "" {
 		c.CPUModel = s.CPUModel
 	}
 	if s.CPURequest != nil {
 		request := s.CPURequest.DeepCopy()
 		c.CPURequest = &request
+	}
+	if selector := s.AutoCPULimitNamespaceLabelSelector; selector != nil {
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			*faults = append(*faults, Ignored{"configuration.autoCPULimitNamespaceLabelSelector", err.Error()})
+			return
+		}
+		c.LimitedNamespaces = selector.DeepCopy()
 	}
 }
 

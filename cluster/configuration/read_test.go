@@ -52,6 +52,7 @@ spec:
     architectureConfiguration: {defaultArchitecture: arm64, arm64: {machineType: virt-9, emulatedMachines: [virt-9]}}
     network: {defaultNetworkInterface: bridge, permitBridgeInterfaceOnPodNetwork: false}
     virtualMachineOptions: {disableSerialConsoleLog: {}}
+    autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
     developerConfiguration:
       useEmulation: true
       cpuAllocationRatio: 4
@@ -87,7 +88,7 @@ spec:
     additionalGuestMemoryOverheadRatio: much
     vmRolloutStrategy: LiveUpdate
     virtualMachineOptions: {disableFreePageReporting: {}}
-    autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
+    autoCPULimitNamespaceLabelSelector: {matchExpressions: [{key: limited, operator: Sometimes}]}
     network: {defaultNetworkInterface: slirp, permitSlirpInterface: true}
     architectureConfiguration: {s390x: {machineType: s390-ccw-virtio}}
     developerConfiguration: {memoryOvercommit: 5, cpuAllocationRatio: -1, featureGates: [A], disabledFeatureGates: [A]}
@@ -165,7 +166,7 @@ func readSettings() map[string]bool {
 		"imagePullPolicy", "imagePullSecrets",
 		"workloads.nodePlacement.nodeSelector", "workloads.nodePlacement.affinity", "workloads.nodePlacement.tolerations",
 		"configuration.cpuModel", "configuration.cpuRequest", "configuration.defaultRuntimeClass", "configuration.evictionStrategy",
-		"configuration.additionalGuestMemoryOverheadRatio",
+		"configuration.additionalGuestMemoryOverheadRatio", "configuration.autoCPULimitNamespaceLabelSelector",
 		"configuration.smbios.manufacturer", "configuration.smbios.product", "configuration.smbios.version",
 		"configuration.smbios.sku", "configuration.smbios.family",
 		"configuration.machineType", "configuration.emulatedMachines", "configuration.imagePullPolicy",

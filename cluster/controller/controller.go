@@ -190,7 +190,11 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				if err != nil {
 					return nil, err
 				}
-				return launcher.Pod(convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher})
+				in := convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher}
+				if err := limited(ctx, m.GetClient(), m.GetAPIReader(), &in); err != nil {
+					return nil, err
+				}
+				return launcher.Pod(in)
 			},
 		}).Setup(m, agents.Changed()),
 	)

@@ -30,6 +30,9 @@ type Input struct {
 	// takes a missing one for a claim with a file system, so that admission can convert an
 	// instance before its claims exist.
 	Claims map[string]*corev1.PersistentVolumeClaim
+	// LimitCPU and LimitMemory: pods of the namespace need limits, also those of instances that
+	// give none.
+	LimitCPU, LimitMemory bool
 	// Launcher is the container image of vmlet's own programs and of the VMMs.
 	Launcher string
 }

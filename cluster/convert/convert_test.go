@@ -58,6 +58,9 @@ func TestFields(t *testing.T) {
 		{"no console", "domain: {devices: {autoattachSerialConsole: false, rng: {}, autoattachGraphicsDevice: false}}", "devices: {console: false}"},
 		{"initrd", "domain: {firmware: {kernelBoot: {container: {image: a, kernelPath: /k, initrdPath: /i}}}}",
 			"boot: {kernel: {path: /var/run/vmlet/sockets/boot.kernel.sock, initrd: /var/run/vmlet/sockets/boot.initrd.sock}}"},
+		{"initrd alone", "domain: {firmware: {kernelBoot: {container: {image: a, initrdPath: /i}}}}", ""},
+		{"arguments in a block", "domain: {firmware: {kernelBoot: {kernelArgs: \"console=ttyS0\\n\", container: {image: a, kernelPath: /k}}}}",
+			"boot: {kernel: {path: /var/run/vmlet/sockets/boot.kernel.sock, cmdline: console=ttyS0}}"},
 		{"hyperv off and on", "domain: {features: {hyperv: {vapic: {enabled: false}, relaxed: {}, tlbflush: {direct: {}, extended: {enabled: false}}}}}",
 			"features: {hyperv: {relaxed: true, tlbflush: true, tlbflushDirect: true}}"},
 		{"hyperv passthrough", "domain: {features: {hypervPassthrough: {}}}", "features: {hyperv: {passthrough: true}}"},
@@ -323,6 +326,8 @@ func TestFaults(t *testing.T) {
 		{"xen", "domain: {}", "vmm"},
 		{"", "domain: {devices: {disks: [{name: a, serial: 'a=b', disk: {bus: virtio}}]}}" + disk, "disks[0].serial"},
 		{"", "terminationGracePeriodSeconds: 1000000\ndomain: {}", "stopGracePeriod"},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, disks: [{name: a, disk: {bus: virtio}}]}}\nvolumes: [{name: a, containerDisk: {image: a}}]", "disks[0].backingFiles[0].path"},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, disks: [{name: a, disk: {bus: virtio}}]}}\nvolumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: a}}}]", ""},
 	} {
 		in := input(t, c.instance)
 		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: c.vmm}

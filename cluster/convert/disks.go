@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -48,10 +49,19 @@ func disks(in Input) ([]*specv1.Disk, *launch.Preparation, field.ErrorList) {
 		out = append(out, disk)
 		if made := file.made; made != nil {
 			made.Name = disk.Name
+			overlaid(disk, made.Overlay)
 			preparation.Disks = append(preparation.Disks, *made)
 		}
 	}
 	return out, preparation, faults
+}
+
+// overlaid says of an overlay what is known of it before it is made, so that admission finds
+// what a VMM can't do of it. What makes it fills in the rest.
+func overlaid(d *specv1.Disk, o *launch.Overlay) {
+	if o != nil {
+		d.Format, d.BackingFiles = spec.FormatQCOW2, []*specv1.BackingFile{{Path: o.Base}}
+	}
 }
 
 // disk is one without its image.
@@ -89,9 +99,9 @@ func (in Input) imageOf(v *kubevirtv1.Volume, readOnly bool, at *field.Path) (im
 	}
 	switch {
 	case v.ContainerDisk != nil:
-		return overlay(v.Name, Socket(v.Name), v.ContainerDisk.Image), nil
+		return in.overlay(v.Name, Socket(v.Name), v.ContainerDisk.Image), nil
 	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		return overlay(v.Name, in.claimPath(v), ""), nil
+		return in.overlay(v.Name, in.claimPath(v), ""), nil
 	case v.PersistentVolumeClaim != nil:
 		return in.claim(v, readOnly || v.PersistentVolumeClaim.ReadOnly), nil
 	case v.DataVolume != nil:
@@ -127,10 +137,20 @@ func filesOf(v *kubevirtv1.Volume) (label string, is bool) {
 // made is the path of what is made for a volume.
 func made(volume, suffix string) string { return path.Join(contract.MadeFolder, volume+suffix) }
 
-func overlay(volume, base, containerImage string) image {
+func (in Input) overlay(volume, base, containerImage string) image {
 	return image{path: made(volume, ".qcow2"), made: &launch.Disk{
-		Overlay: &launch.Overlay{Base: base, Image: containerImage},
+		Overlay: &launch.Overlay{Base: base, Image: containerImage, Size: in.diskSize(volume)},
 	}}
+}
+
+// diskSize is what the instance's annotation says of a volume, in bytes and whole MiB; 0: it
+// says nothing. Admission refuses what is no quantity.
+func (in Input) diskSize(volume string) int64 {
+	q, err := resource.ParseQuantity(in.Instance.Annotations[contract.AnnotationDiskSize+volume])
+	if err != nil || q.Sign() <= 0 {
+		return 0
+	}
+	return wholeMiB(q)
 }
 
 func (in Input) claimPath(v *kubevirtv1.Volume) string {

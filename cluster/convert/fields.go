@@ -122,7 +122,8 @@ func diskField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, index int,
 		return at.Child(target, "readonly")
 	case "name", "serial", "bootOrder", "cache", "io", "errorPolicy":
 		return at.Child(name)
-	case "path", "format", "backingFiles":
+	}
+	if part, _, _ := strings.Cut(name, "["); slices.Contains([]string{"path", "format", "backingFiles"}, part) {
 		if volume := slices.IndexFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.Name == d.Name }); volume >= 0 {
 			return spec.Child("volumes").Index(volume)
 		}

@@ -29,7 +29,7 @@ func TestInstanceField(t *testing.T) {
 	for name, want := range map[string]string{
 		"disks[0].bus": "domain.devices.disks[0].cdrom.bus", "disks[1].bus": "domain.devices.disks[1].disk.bus",
 		"disks[1].readOnly": "domain.devices.disks[1].disk.readonly", "disks[1].serial": "domain.devices.disks[1].serial",
-		"disks[1].path": "volumes[1]", "disks[0].backingFiles[0]": "domain.devices.disks[0]", "disks[1].queues": "domain.devices.disks[1]",
+		"disks[1].path": "volumes[1]", "disks[0].backingFiles[0].path": "volumes[2]", "disks[1].queues": "domain.devices.disks[1]",
 		"disks[2].bus": "volumes[0]", "disks[3]": "volumes[3]", "disks[4].serial": "domain.devices.disks",
 		"disks": "domain.devices.disks", "disks[x].serial": "domain.devices.disks", "disks[-1]": "domain.devices.disks", "disks[": "domain.devices.disks",
 		"networks[0].mac": "domain.devices.interfaces[0].macAddress", "networks[0].model": "domain.devices.interfaces[0].model",

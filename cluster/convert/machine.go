@@ -2,6 +2,7 @@ package convert
 
 import (
 	"cmp"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -97,8 +98,9 @@ func boot(f *kubevirtv1.Firmware) *specv1.Boot {
 	case f.Bootloader != nil && f.Bootloader.EFI != nil:
 		b.Firmware = spec.FirmwareUEFI
 	}
-	if k := f.KernelBoot; k != nil && k.Container != nil {
-		b.Kernel = &specv1.KernelBoot{Path: KernelSocket, Cmdline: k.KernelArgs}
+	if k := f.KernelBoot; k != nil && k.Container != nil && k.Container.KernelPath != "" {
+		// A block of YAML ends in a newline.
+		b.Kernel = &specv1.KernelBoot{Path: KernelSocket, Cmdline: strings.TrimSpace(k.KernelArgs)}
 		if k.Container.InitrdPath != "" {
 			b.Kernel.Initrd = InitrdSocket
 		}

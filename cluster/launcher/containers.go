@@ -96,9 +96,7 @@ func (l *launcher) initContainers() []corev1.Container {
 		}
 	}
 	if boot := l.kernelBoot(); boot != nil {
-		if boot.KernelPath != "" {
-			all = append(all, l.handout(kernelContainer, boot.Image, boot.ImagePullPolicy, convert.KernelSocket, boot.KernelPath))
-		}
+		all = append(all, l.handout(kernelContainer, boot.Image, boot.ImagePullPolicy, convert.KernelSocket, boot.KernelPath))
 		if boot.InitrdPath != "" {
 			all = append(all, l.handout(initrdContainer, boot.Image, boot.ImagePullPolicy, convert.InitrdSocket, boot.InitrdPath))
 		}
@@ -148,9 +146,10 @@ func handoutName(volume string) string {
 	return diskContainer + short(volume, maxContainerName-len(diskContainer))
 }
 
+// kernelBoot is the container of the kernel that the guest boots; nil: it boots none.
 func (l *launcher) kernelBoot() *kubevirtv1.KernelBootContainer {
 	f := l.vmi.Spec.Domain.Firmware
-	if f == nil || f.KernelBoot == nil {
+	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil || f.KernelBoot.Container.KernelPath == "" {
 		return nil
 	}
 	return f.KernelBoot.Container

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,6 +100,7 @@ func TestResources(t *testing.T) {
 		{"nothing said", "", "200m", "", 1024 + own, -1, 50, -1},
 		{"requests", "{requests: {memory: 512Mi, cpu: 1500m}}", "1500m", "", 512 + own, -1, 50, -1},
 		{"limits", "{limits: {memory: 1Gi, cpu: 100m}}", "100m", "100m", 1024 + own, 1024 + own, 50, -1},
+		{"limit below the share of a CPU", "{limits: {cpu: 100m}}", "100m", "100m", 1024 + own, -1, 50, -1},
 		{"limit below the guest", "{limits: {memory: 1000Mi}}", "200m", "", 1024 + own, 1024 + own, 50, -1},
 		{"storage", "{requests: {ephemeral-storage: 1Gi}, limits: {ephemeral-storage: 2Gi}}", "200m", "", 1024 + own, -1, 1024 + 50, 2048 + 50},
 	} {
@@ -129,6 +131,76 @@ func TestResources(t *testing.T) {
 				t.Errorf("%s CPUs allowed, want %s", got.String(), c.cpuLimit)
 			}
 		})
+	}
+}
+
+// TestGuaranteed: limits of both, and no other requests, make the pod Guaranteed.
+func TestGuaranteed(t *testing.T) {
+	for _, c := range []struct {
+		resources string
+		emulation bool
+		want      bool
+	}{
+		{"{limits: {cpu: 2, memory: 1Gi}}", false, true},
+		{"{requests: {cpu: 2, memory: 1024M}, limits: {cpu: 2, memory: 1024M}}", false, true},
+		{"{requests: {cpu: 2000m, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}", true, true},
+		{"{requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}", false, false},
+		{"{limits: {memory: 1Gi}}", false, false},
+	} {
+		in := changed(t, "domain: {resources: "+c.resources+", devices: {}}")
+		in.Configuration.UseEmulation = c.emulation
+		got := true
+		p := pod(t, in)
+		for _, container := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				request, limit := container.Resources.Requests[name], container.Resources.Limits[name]
+				got = got && !limit.IsZero() && request.Cmp(limit) == 0
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s, emulation %v: the pod is guaranteed: %v, want %v", c.resources, c.emulation, got, c.want)
+		}
+	}
+}
+
+// TestLimitsOfNamespace: where pods need limits a VM's containers have them, the VM's own as
+// KubeVirt gives them.
+func TestLimitsOfNamespace(t *testing.T) {
+	for _, c := range []struct{ resources, cpu string }{
+		{"{}", "2"}, {"{requests: {cpu: 3}}", "3"}, {"{limits: {cpu: 500m, memory: 1Gi}}", "500m"},
+	} {
+		in := changed(t, "domain: {cpu: {sockets: 2, cores: 1, threads: 1}, resources: "+c.resources+", devices: {}}")
+		in.LimitCPU, in.LimitMemory = true, true
+		p := pod(t, in)
+		for _, container := range append(p.Spec.InitContainers, p.Spec.Containers...) {
+			if limits := container.Resources.Limits; limits.Cpu().IsZero() || limits.Memory().IsZero() {
+				t.Errorf("%s: container %s has the limits %v", c.resources, container.Name, limits)
+			}
+		}
+		r := p.Spec.Containers[0].Resources
+		if got := r.Limits.Cpu().String(); got != c.cpu {
+			t.Errorf("%s: %s CPUs allowed, want %s", c.resources, got, c.cpu)
+		}
+		want := 2 * r.Requests.Memory().Value()
+		if _, given := in.Instance.Spec.Domain.Resources.Limits[corev1.ResourceMemory]; given {
+			want /= 2 // the limit is the guest's memory, and so is the request
+		}
+		if got := r.Limits.Memory().Value(); got != want {
+			t.Errorf("%s: %d bytes allowed, want %d", c.resources, got, want)
+		}
+	}
+}
+
+// TestInitrdAlone: no container hands out what nothing boots.
+func TestInitrdAlone(t *testing.T) {
+	p := pod(t, changed(t, "domain: {firmware: {kernelBoot: {container: {image: a, initrdPath: /i, imagePullSecret: s}}}, devices: {}}"))
+	for _, c := range p.Spec.InitContainers {
+		if strings.HasPrefix(c.Name, "kernel-boot") {
+			t.Errorf("container %s hands out %v", c.Name, c.Command)
+		}
+	}
+	if slices.Contains(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: "s"}) {
+		t.Errorf("pull secrets %v, want none of the image with the initrd", p.Spec.ImagePullSecrets)
 	}
 }
 

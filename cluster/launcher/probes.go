@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"cmp"
+	"math"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -10,6 +11,10 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 )
 
+// bootDelay is how many seconds later than asked for a guest is first probed, as with KubeVirt:
+// the container starts before the guest.
+const bootDelay = 10
+
 // probe is the kubelet's: it connects to the pod's address, where the guest's ports are.
 func probe(p *kubevirtv1.Probe) *corev1.Probe {
 	if p == nil {
@@ -17,7 +22,7 @@ func probe(p *kubevirtv1.Probe) *corev1.Probe {
 	}
 	return &corev1.Probe{
 		ProbeHandler:        corev1.ProbeHandler{HTTPGet: p.HTTPGet.DeepCopy(), TCPSocket: p.TCPSocket.DeepCopy()},
-		InitialDelaySeconds: p.InitialDelaySeconds,
+		InitialDelaySeconds: min(p.InitialDelaySeconds, math.MaxInt32-bootDelay) + bootDelay,
 		TimeoutSeconds:      p.TimeoutSeconds,
 		PeriodSeconds:       p.PeriodSeconds,
 		SuccessThreshold:    p.SuccessThreshold,

@@ -42,8 +42,12 @@ func (l *launcher) resources() corev1.ResourceRequirements {
 	return r
 }
 
+// quotaMemory is the limit that a namespace wants, in pods' requests (KubeVirt's).
+const quotaMemory = 2
+
 // memory is the guest's, which is in the container's tmpfs and so counts as the container's,
-// and the overhead. There is a limit only where the instance gives one.
+// and the overhead. There is a limit only where the instance gives one or its namespace wants
+// one.
 func (l *launcher) memory(r corev1.ResourceRequirements) {
 	guest := l.guestMemory()
 	if q, given := r.Requests[corev1.ResourceMemory]; given {
@@ -56,10 +60,16 @@ func (l *launcher) memory(r corev1.ResourceRequirements) {
 	if q, given := r.Limits[corev1.ResourceMemory]; given {
 		// The guest's memory is in whole MiB, and may be a little above a limit equal to it.
 		r.Limits[corev1.ResourceMemory] = bytes(max(q.Value(), guest) + l.overhead.limit)
+	} else if l.LimitMemory {
+		request := r.Requests[corev1.ResourceMemory]
+		r.Limits[corev1.ResourceMemory] = bytes(max(quotaMemory*request.Value(), guest+l.overhead.limit))
 	}
-	if l.dedicated() {
+	switch {
+	case l.dedicated():
 		r.Requests[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
 		r.Limits[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
+	case l.guaranteed():
+		r.Requests[corev1.ResourceMemory] = r.Limits[corev1.ResourceMemory].DeepCopy()
 	}
 }
 
@@ -80,6 +90,17 @@ func (l *launcher) cpu(r corev1.ResourceRequirements) {
 		r.Limits[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
 		return
 	}
+	if l.guaranteed() {
+		r.Requests[corev1.ResourceCPU] = r.Limits[corev1.ResourceCPU].DeepCopy()
+		return
+	}
+	if _, given := r.Limits[corev1.ResourceCPU]; !given && l.LimitCPU {
+		limit := *resource.NewQuantity(vcpus, resource.DecimalSI)
+		if request := r.Requests[corev1.ResourceCPU]; request.Cmp(limit) > 0 {
+			limit = request.DeepCopy()
+		}
+		r.Limits[corev1.ResourceCPU] = limit
+	}
 	if _, given := r.Requests[corev1.ResourceCPU]; given {
 		return
 	}
@@ -98,6 +119,20 @@ func (l *launcher) cpu(r corev1.ResourceRequirements) {
 func (l *launcher) dedicated() bool {
 	c := l.vmi.Spec.Domain.CPU
 	return c != nil && c.DedicatedCPUPlacement
+}
+
+// guaranteed: the pod's quality of service is to be Guaranteed, as the instance gives limits
+// of both and no other requests.
+func (l *launcher) guaranteed() bool {
+	given := l.vmi.Spec.Domain.Resources
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		limit, limited := given.Limits[name]
+		request, requested := given.Requests[name]
+		if !limited || requested && request.Cmp(limit) != 0 {
+			return l.dedicated()
+		}
+	}
+	return true
 }
 
 // storage counts empty disks with all that the guest may write to them. Overlays can't be
@@ -150,10 +185,10 @@ func (l *launcher) handoutResources() corev1.ResourceRequirements {
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(handoutCPU), corev1.ResourceMemory: resource.MustParse(handoutMemory)},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(handoutMemoryLimit)},
 	}
-	if _, limited := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceCPU]; limited || l.dedicated() {
+	if _, limited := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceCPU]; limited || l.LimitCPU || l.dedicated() {
 		r.Limits[corev1.ResourceCPU] = resource.MustParse(handoutCPULimit)
 	}
-	if l.dedicated() {
+	if l.guaranteed() {
 		r.Requests = r.Limits.DeepCopy()
 	}
 	return r

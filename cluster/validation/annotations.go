@@ -1,8 +1,14 @@
 package validation
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -12,6 +18,7 @@ func annotationTable() []Field {
 	return []Field{
 		{contract.AnnotationVMM, Supported, allVMMs, "the VMM that runs the VM: auto (the default), qemu or cloud-hypervisor"},
 		{contract.AnnotationHypervisor, Supported, allVMMs, "the hypervisor that runs it: kvm (the default; with useEmulation in the KubeVirt object: emulation), mshv, emulation or auto"},
+		{contract.AnnotationDiskSize + "VOLUME", Supported, allVMMs, "how large the guest sees the container disk or ephemeral volume VOLUME, not less than its image: 20Gi"},
 		{"hooks.kubevirt.io/hookSidecars", Refused, "", "hook sidecars change libvirt's domain, which vmlet has not: remove the annotation"},
 		{"kubevirt.io/ignitiondata", Refused, "", "ignition data is not supported: use a cloudInitConfigDrive volume, whose user data Ignition reads"},
 		{"kubevirt.io/libvirt-log-filters", Ignored, "", "vmlet has no libvirt"},
@@ -27,7 +34,7 @@ func annotationTable() []Field {
 }
 
 // annotations checks those that choose VMM and hypervisor, and the table's.
-func (r Request) annotations(all map[string]string, at *field.Path) (faults field.ErrorList, warnings []string) {
+func (r Request) annotations(all map[string]string, volumes []kubevirtv1.Volume, at *field.Path) (faults field.ErrorList, warnings []string) {
 	for _, row := range annotationTable() {
 		value, set := all[row.Path]
 		switch {
@@ -42,7 +49,26 @@ func (r Request) annotations(all map[string]string, at *field.Path) (faults fiel
 			faults = append(faults, oneOf(value, withAuto(r.Hypervisors), at.Key(row.Path))...)
 		}
 	}
-	return faults, warnings
+	return append(faults, diskSizes(all, volumes, at)...), warnings
+}
+
+// diskSizes checks the sizes of overlays.
+func diskSizes(all map[string]string, volumes []kubevirtv1.Volume, at *field.Path) (faults field.ErrorList) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		name, is := strings.CutPrefix(key, contract.AnnotationDiskSize)
+		if !is {
+			continue
+		}
+		if !slices.ContainsFunc(volumes, func(v kubevirtv1.Volume) bool {
+			return v.Name == name && (v.ContainerDisk != nil || v.Ephemeral != nil)
+		}) {
+			faults = append(faults, field.Invalid(at.Key(key), short(all[key]), "there is no containerDisk and no ephemeral volume of this name: other disks are as large as their claims or capacities"))
+		}
+		if q, err := resource.ParseQuantity(all[key]); err != nil || q.Sign() <= 0 {
+			faults = append(faults, field.Invalid(at.Key(key), short(all[key]), "want a size, such as 20Gi"))
+		}
+	}
+	return faults
 }
 
 func withAuto(names []string) []string { return append([]string{spec.Auto}, names...) }

@@ -105,7 +105,7 @@ func machineTypeFields() []Field {
 		{"domain.firmware.kernelBoot.container.imagePullSecret", Supported, allVMMs, ""},
 		{"domain.firmware.kernelBoot.container.imagePullPolicy", Supported, allVMMs, ""},
 		{"domain.firmware.kernelBoot.container.kernelPath", Supported, allVMMs, ""},
-		{"domain.firmware.kernelBoot.container.initrdPath", Supported, allVMMs, ""},
+		{"domain.firmware.kernelBoot.container.initrdPath", Supported, allVMMs, "without kernelPath the guest boots from its disks"},
 		{"domain.firmware.acpi", Refused, "", "ACPI tables of volumes are not supported: leave it out"},
 		{"domain.chassis.manufacturer", Refused, "", chassis},
 		{"domain.chassis.version", Refused, "", chassis},
@@ -155,7 +155,7 @@ func featureFields() []Field {
 }
 
 func podFields() []Field {
-	const agent = "the guest agent is not asked yet: use tcpSocket or httpGet"
+	const agent = "the guest agent is not asked yet: use httpGet"
 	fields := []Field{
 		{"startStrategy", Supported, allVMMs, ""},
 		{"startStrategy=Restore", Refused, "", "hibernation is not supported yet: leave it out to boot the guest"},

@@ -90,10 +90,10 @@ func volumeFields() []Field {
 	const hotplug = "volumes of a running VM can't be attached or detached yet: leave it out"
 	fields := []Field{
 		{"volumes[].name", Supported, allVMMs, ""},
-		{"volumes[].containerDisk.image", Supported, allVMMs, ""},
-		{"volumes[].containerDisk.imagePullSecret", Supported, allVMMs, ""},
-		{"volumes[].containerDisk.path", Supported, allVMMs, ""},
-		{"volumes[].containerDisk.imagePullPolicy", Supported, allVMMs, ""},
+		{"volumes[].containerDisk.image", Supported, onlyQEMU, ""},
+		{"volumes[].containerDisk.imagePullSecret", Supported, onlyQEMU, ""},
+		{"volumes[].containerDisk.path", Supported, onlyQEMU, ""},
+		{"volumes[].containerDisk.imagePullPolicy", Supported, onlyQEMU, ""},
 		{"volumes[].persistentVolumeClaim.claimName", Supported, allVMMs, ""},
 		{"volumes[].persistentVolumeClaim.readOnly", Supported, allVMMs, ""},
 		{"volumes[].persistentVolumeClaim.hotpluggable", Refused, "", hotplug},

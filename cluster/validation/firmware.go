@@ -108,7 +108,7 @@ func kernelBoot(k *kubevirtv1.KernelBoot, at *field.Path) (faults field.ErrorLis
 	}
 	faults = append(faults, image(c.Image, container.Child("image"))...)
 	faults = append(faults, pullPolicy(c.ImagePullPolicy, container.Child("imagePullPolicy"))...)
-	if c.KernelPath == "" {
+	if c.KernelPath == "" && c.InitrdPath == "" {
 		faults = append(faults, field.Required(container.Child("kernelPath"), "want the path of the kernel in the image, such as /boot/vmlinuz"))
 	}
 	faults = append(faults, cleanPath(c.KernelPath, container.Child("kernelPath"))...)

@@ -37,7 +37,7 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	faults = append(faults, r.dataVolumes(vm, at.Child("dataVolumeTemplates"))...)
 	faults = append(faults, templateMetadata(&vm.Spec.Template.ObjectMeta, at.Child("template", "metadata"))...)
 	notes := at.Child("template", "metadata", "annotations")
-	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, notes)
+	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, vm.Spec.Template.Spec.Volumes, notes)
 	faults, warnings = append(faults, annotationFaults...), append(warnings, annotationWarnings...)
 
 	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: vm.Spec.Template.ObjectMeta, Spec: vm.Spec.Template.Spec}
@@ -49,7 +49,7 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	sized := slices.DeleteFunc(slices.Clone(own), func(f *field.Error) bool {
 		return f.Type == field.ErrorTypeRequired && f.Field == size
 	})
-	faults = append(faults, sized...)
+	faults, warnings = append(faults, sized...), append(warnings, remarks(&vmi.Spec, below)...)
 	switch {
 	case len(sized) == len(own) && len(faults) == 0:
 		faults = r.plan(vmi, below, notes)

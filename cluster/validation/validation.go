@@ -68,12 +68,12 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 	if !r.Own {
 		faults = append(faults, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
 	}
-	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, notes)
+	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, vmi.Spec.Volumes, notes)
 	faults = slices.Concat(faults, annotationFaults, r.spec(vmi, at))
 	if len(faults) == 0 {
 		faults = r.plan(vmi, at, notes)
 	}
-	return bounded(faults, append(warnings, annotationWarnings...))
+	return bounded(faults, slices.Concat(warnings, annotationWarnings, remarks(&vmi.Spec, at)))
 }
 
 // spec checks the supported fields of an instance's spec at the path.

@@ -3,6 +3,7 @@ package validation
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -124,8 +125,9 @@ func TestInstance(t *testing.T) {
 		{domain("firmware: {kernelBoot: {kernelArgs: quiet}}"), []string{"spec.domain.firmware.kernelBoot.container name the image"}},
 		{domain("firmware: {kernelBoot: {container: {image: '', imagePullPolicy: Often, initrdPath: a/../b}}}"), []string{
 			"spec.domain.firmware.kernelBoot.container.image reference", "spec.domain.firmware.kernelBoot.container.imagePullPolicy supported values",
-			"spec.domain.firmware.kernelBoot.container.kernelPath such as /boot/vmlinuz", "spec.domain.firmware.kernelBoot.container.initrdPath begins with",
+			"spec.domain.firmware.kernelBoot.container.initrdPath begins with",
 		}},
+		{domain("firmware: {kernelBoot: {container: {image: i}}}"), []string{"spec.domain.firmware.kernelBoot.container.kernelPath such as /boot/vmlinuz"}},
 		{domain("firmware: {kernelBoot: {kernelArgs: " + strings.Repeat("a", 2048) + ", container: {image: i, kernelPath: /k}}}"), []string{"spec.domain.firmware.kernelBoot.kernelArgs Too long"}},
 		{"{architecture: arm64, domain: {devices: {disks: [{name: a, cdrom: {bus: sata}}]}, firmware: {bootloader: {bios: {}}}, features: {smm: {}}, clock: {timer: {hpet: {}, pit: {tickPolicy: delay}}}}, volumes: [{name: a, emptyDisk: {capacity: 1Gi}}]}", []string{
 			"spec.domain.firmware.bootloader.bios arm64", "spec.domain.features.smm arm64", "spec.domain.clock.timer.hpet arm64", "spec.domain.clock.timer.pit arm64", "spec.domain.devices.disks[0] no bus sata",
@@ -264,8 +266,40 @@ func TestInstance(t *testing.T) {
 	} {
 		faults, warnings := Instance(instance(t, c.spec), nil, request())
 		compare(t, c.spec, faults, c.want)
+		warnings = slices.DeleteFunc(warnings, func(w string) bool { return remarked.MatchString(w) })
 		if len(warnings) > 0 {
 			t.Errorf("%s: unexpected warnings %q", c.spec, warnings)
+		}
+	}
+}
+
+// remarked matches warnings that TestRemarks is for.
+var remarked = regexp.MustCompile(`Probe\.tcpSocket succeeds|kernelBoot has no effect`)
+
+// TestRemarks: what is accepted and does not do what it seems to is said.
+func TestRemarks(t *testing.T) {
+	domain := func(d string) string { return "{domain: {devices: {}, " + d + "}}" }
+	for _, c := range []struct{ spec, want string }{
+		{"{livenessProbe: {tcpSocket: {port: 80}}, readinessProbe: {httpGet: {port: 80}}}", "livenessProbe.tcpSocket succeeds whatever"},
+		{"{livenessProbe: {httpGet: {port: 80}}, readinessProbe: {tcpSocket: {port: 80}}}", "readinessProbe.tcpSocket succeeds whatever"},
+		{domain("firmware: {kernelBoot: {container: {image: i, initrdPath: /i}}}"), "domain.firmware.kernelBoot has no effect without container.kernelPath"},
+		{domain("firmware: {kernelBoot: {container: {image: i, kernelPath: /k, initrdPath: /i}}}"), ""},
+	} {
+		_, ofInstance := Instance(instance(t, c.spec), nil, request())
+		_, ofMachine := Machine(machine(t, "{template: {spec: "+c.spec+"}}"), nil, request())
+		for place, warnings := range map[string][]string{"spec.": ofInstance, "spec.template.spec.": ofMachine} {
+			var got []string
+			for _, w := range warnings {
+				if remarked.MatchString(w) {
+					got = append(got, w)
+				}
+			}
+			switch {
+			case c.want == "" && len(got) > 0:
+				t.Errorf("%s: warnings %q, want none", c.spec, got)
+			case c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], place+c.want)):
+				t.Errorf("%s: warnings %q, want %s%s", c.spec, got, place, c.want)
+			}
 		}
 	}
 }
@@ -309,6 +343,11 @@ func TestMachine(t *testing.T) {
 		{"{template: {metadata: {annotations: {hooks.kubevirt.io/hookSidecars: x, kubevirt.io/libvirt-log-filters: y, vmlet.io/vmm: xen, vmlet.io/hypervisor: kvm}}}}", []string{
 			"spec.template.metadata.annotations[hooks.kubevirt.io/hookSidecars] hook sidecars", `spec.template.metadata.annotations[vmlet.io/vmm] "auto", "qemu", "cloud-hypervisor"`,
 		}, []string{"spec.template.metadata.annotations[kubevirt.io/libvirt-log-filters] is ignored"}},
+		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: 20Gi, vmlet.io/disk-size.b: 1G}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, ephemeral: {persistentVolumeClaim: {claimName: c}}}]}}}", nil, nil},
+		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: large, vmlet.io/disk-size.b: 1Gi, vmlet.io/disk-size.c: 0}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, emptyDisk: {capacity: 1Gi}}]}}}", []string{
+			"spec.template.metadata.annotations[vmlet.io/disk-size.a] want a size", "spec.template.metadata.annotations[vmlet.io/disk-size.b] there is no containerDisk",
+			"spec.template.metadata.annotations[vmlet.io/disk-size.c] there is no containerDisk", "spec.template.metadata.annotations[vmlet.io/disk-size.c] want a size",
+		}, nil},
 	} {
 		faults, warnings := Machine(machine(t, c.spec), nil, request())
 		compare(t, c.spec, faults, c.want)

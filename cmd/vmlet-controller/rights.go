@@ -21,7 +21,9 @@ package main
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
 // Whether claims are there, bound, and how large.
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
-// Whether vmlet's own namespace is being deleted.
+// Whether a VM's pod needs limits, so that a quota lets it in.
+// +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=get;list;watch
+// Whether vmlet's own namespace is being deleted; whether VMs' pods are limited in theirs.
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // The spec that a VM was started with.
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;create;delete

@@ -183,7 +183,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) error {
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Probe: o.probe},
+		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return err

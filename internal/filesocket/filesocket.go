@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -138,7 +140,7 @@ func Receive(ctx context.Context, path string) (*os.File, error) {
 		return nil, err
 	}
 	if f == nil {
-		return nil, &Fault{Text: string(text[:n])}
+		return nil, &Fault{Text: Printable(string(text[:n]))}
 	}
 	if err := check(f); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -196,4 +198,15 @@ func check(f *os.File) error {
 		return fmt.Errorf("%s hands out a file that is not open for reading only", f.Name())
 	}
 	return nil
+}
+
+// Printable is a text with '?' in the place of what a terminal or a log could take for something
+// else: what other containers say, and names in their images, are shown to users.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
 }

@@ -91,6 +91,16 @@ func TestFault(t *testing.T) {
 	}
 }
 
+// TestFaultIsPrintable: names of files in an image are in it.
+func TestFaultIsPrintable(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket, func() (*os.File, error) { return nil, errors.New("found: a\x1b[2J\nvolume root: é\xff") })
+	_, err := Receive(t.Context(), socket)
+	if want := "found: a?[2J?volume root: é?"; err == nil || err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
 // TestWaits: containers start in any order, and one that is started again has another
 // listener at the same path.
 func TestWaits(t *testing.T) {

@@ -31,6 +31,9 @@ const (
 	MaxSize = 16 << 20
 )
 
+// ErrLongName is the fault of a file whose name is longer than MaxName.
+var ErrLongName = fmt.Errorf("a name of more than %d characters: an ISO image can't hold it", MaxName)
+
 // File is one file of an image.
 type File struct {
 	// Path is relative, with slashes: "openstack/latest/user_data".
@@ -128,7 +131,7 @@ func checkName(name string) error {
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
 		return fmt.Errorf("%q is no text", name)
 	case len(utf16.Encode([]rune(name))) > MaxName:
-		return fmt.Errorf("a name of more than %d characters: an ISO image can't hold it", MaxName)
+		return ErrLongName
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ func TestImage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if rest := len(image) % 4096; rest != 0 {
+				t.Errorf("the image has %d bytes: a disk with blocks of 4 KiB can't have the last %d", len(image), rest)
+			}
 			label, got := isotest.Read(t, image)
 			if label != "cfgdata" || !maps.Equal(got, want) {
 				t.Errorf("volume %q has %.300q, want %.300q", label, got, want)

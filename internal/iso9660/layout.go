@@ -60,6 +60,7 @@ func lay(label string, root *node) []byte {
 	for _, f := range i.files() {
 		f.sector = i.take(len(f.content))
 	}
+	i.next += i.next % 2 // whole 4 KiB, which direct I/O wants where disks have blocks of that size
 	i.out = make([]byte, i.next*SectorSize)
 	i.write(label)
 	return i.out

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/internal/interrupted"
 )
 
@@ -143,7 +144,7 @@ func (i Image) list(folder string) string {
 		if len(name) > maxListedName {
 			name = name[:maxListedName] + "…"
 		}
-		if names[n] = strings.ToValidUTF8(name, "?"); folder != "/" {
+		if names[n] = filesocket.Printable(name); folder != "/" {
 			names[n] = path.Join(folder, names[n])
 		}
 	}

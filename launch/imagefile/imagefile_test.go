@@ -71,6 +71,7 @@ func TestOpen(t *testing.T) {
 		"named, nor folder":  {[]string{"etc/"}, "/boot/vmlinuz", "", "has no file /boot/vmlinuz; found in /boot: nothing (open /boot: no such file or directory)"},
 		"named above":        {[]string{"a"}, "../../a", "a", ""},
 		"link to itself":     {[]string{"disk/a -> a"}, "", "", "has a link at /disk/a that leads out of it"},
+		"name with controls": {[]string{"disk/a\x1b[2J\nvolume root: ready\u202e", "disk/b"}, "", "", "found: /disk/a?[2J?volume root: ready?, /disk/b"},
 		"name that's no UTF": {[]string{"disk/\xff", "disk/b"}, "", "", "found: /disk/b, /disk/?"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,5 +60,9 @@ func overDevice(o launch.Overlay, path string, size int64, err error) (result, e
 	if err == nil {
 		err = makeOverlay(path, below, max(size, o.Size))
 	}
-	return result{Path: path, Format: string(disk.QCOW2), BackingFiles: []backing{{below.Path, below.Format}}}, err
+	made := result{Path: path, Format: string(disk.QCOW2), BackingFiles: []backing{{below.Path, below.Format}}}
+	if err == nil {
+		err = made.lookAt(path)
+	}
+	return made, err
 }

@@ -31,7 +31,11 @@ func files(f launch.Files, path string) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return image(f.Label, all, path)
+	made, err := image(f.Label, all, path)
+	if errors.Is(err, iso9660.ErrLongName) {
+		err = fmt.Errorf("%w: choose a shorter key in the volume's ConfigMap or Secret", err)
+	}
+	return made, err
 }
 
 // image writes an ISO 9660 image, anew each time: what it was made of may have changed.
@@ -43,7 +47,8 @@ func image(label string, all []iso9660.File, path string) (result, error) {
 	if err := atomicfile.Replace(path, content, 0o600); err != nil {
 		return result{}, err
 	}
-	return result{Path: path, Format: string(disk.Raw), ReadOnly: true}, nil
+	made := result{Path: path, Format: string(disk.Raw), ReadOnly: true}
+	return made, made.lookAt(path)
 }
 
 // readFolder reads all files of a volume that the kubelet has written. Links that lead out of

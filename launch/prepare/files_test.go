@@ -81,7 +81,7 @@ func TestFilesFaults(t *testing.T) {
 				p.write(filepath.Join(f, strings.Repeat("n", 1+i)), make([]byte, maxFile))
 			}
 		}, "at most"},
-		"long name": {func(f string) { p.write(filepath.Join(f, strings.Repeat("n", iso9660.MaxName+1)), nil) }, "more than 103 characters"},
+		"long name": {func(f string) { p.write(filepath.Join(f, strings.Repeat("n", iso9660.MaxName+1)), nil) }, "more than 103 characters: an ISO image can't hold it: choose a shorter key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pod{T: t, Preparer: p.Preparer}

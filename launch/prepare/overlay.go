@@ -53,7 +53,9 @@ func (p Preparer) overlay(ctx context.Context, o launch.Overlay, path string) (r
 	if err := makeOverlay(path, below, max(size, o.Size)); err != nil {
 		return fault("has a disk over which no overlay could be made: %w", err)
 	}
-	return result{Path: path, Format: string(disk.QCOW2), BackingFiles: []backing{{below.Path, below.Format}}}, nil
+	made := result{Path: path, Format: string(disk.QCOW2), BackingFiles: []backing{{below.Path, below.Format}}}
+	made.lookForDirect(base)
+	return made, made.lookAt(path)
 }
 
 func (p Preparer) openBase(ctx context.Context, o launch.Overlay) (*os.File, error) {

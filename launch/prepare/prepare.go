@@ -69,9 +69,10 @@ func (p Preparer) Run(ctx context.Context, what launch.Preparation, specificatio
 		return nil, err
 	}
 	for i, d := range what.Disks {
-		if err := s.fill(d.Name, results[i]); err != nil {
-			return nil, err
-		}
+		faults[i] = s.fill(d.Name, results[i])
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
 	}
 	return s.text()
 }

@@ -3,6 +3,7 @@ package prepare
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,11 +29,12 @@ func TestRawSize(t *testing.T) {
 		"not whole MiB":              {launch.Raw{Size: 5*mi + 7}, 0, gi, 5 * mi},
 		"small":                      {launch.Raw{Size: 1000}, 0, gi, 512},
 		"smaller than a sector":      {launch.Raw{Size: 100}, 0, gi, 0},
-		"grown":                      {claim, 5 * gi, 500 * gi, 10*gi - mi},
-		"grown as far as there is":   {claim, 5 * gi, 6 * gi, 6*gi - mi},
+		"grown":                      {claim, 5 * gi, 500 * gi, 9676 * mi},
+		"grown as far as there is":   {claim, 5 * gi, 6 * gi, 5805 * mi},
+		"imported with its overhead": {launch.Raw{Size: 10 * gi}, 9676 * mi, 10 * gi, 9676 * mi},
 		"never shrunk":               {claim, 12 * gi, 500 * gi, 12 * gi},
 		"never shrunk for want":      {claim, 5 * gi, gi, 5 * gi},
-		"odd size stays where it is": {launch.Raw{Size: 5 * mi}, 5*mi + 3, gi, 5*mi + 3},
+		"odd size gets whole blocks": {launch.Raw{Size: 5 * mi}, 5*mi + 512, gi, 5*mi + 4096},
 		"negative":                   {launch.Raw{Size: -1}, 0, gi, 0},
 		"all may be missing":         {launch.Raw{Size: gi, Tolerance: 101}, 0, gi, 0},
 	} {
@@ -63,7 +65,7 @@ func TestRaw(t *testing.T) {
 	}
 	for _, step := range []struct {
 		size, want int64
-	}{{8 << 20, 8 << 20}, {4 << 20, 8 << 20}, {16 << 20, 16 << 20}, {0, 16 << 20}} {
+	}{{8 << 20, 8 << 20}, {4 << 20, 8 << 20}, {16 << 20, 15 << 20}, {0, 15 << 20}} {
 		if got := size(launch.Raw{Size: step.size}); got != step.want {
 			t.Errorf("size %d: %d bytes, want %d", step.size, got, step.want)
 		}
@@ -120,5 +122,37 @@ func TestRawFaults(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(p.volume, "large")); !os.IsNotExist(err) {
 		t.Errorf("an empty image is left: %v", err)
+	}
+}
+
+// TestRawOfAnother: an image of another user is opened, though the kernel lets nobody but him
+// open it with O_CREAT in a folder that all may write to.
+func TestRawOfAnother(t *testing.T) {
+	const protected = "/proc/sys/fs/protected_regular"
+	if on, err := os.ReadFile(protected); err != nil || on[0] == '0' || os.Getuid() != 0 {
+		t.Skipf("%s is %q, and this is user %d: %v", protected, on, os.Getuid(), err)
+	}
+	p := newPod(t)
+	path := p.write(filepath.Join(p.volume, "disk.img"), make([]byte, 1<<20))
+	p.check(os.Chown(path, 107, 107))
+	p.check(os.Chmod(p.volume, 0o777|os.ModeSticky))
+	_, err := p.runIn(launch.Disk{Raw: &launch.Raw{Size: 1 << 20}}, `{"disks":[{"name":"d","path":"`+path+`"}]}`)
+	p.check(err)
+}
+
+// TestRawRights: the advice is to give the right that is missing.
+func TestRawRights(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may open every file")
+	}
+	p := newPod(t)
+	path := p.write(filepath.Join(p.volume, "disk.img"), make([]byte, 1<<20))
+	p.check(os.Chmod(path, 0))
+	for size, want := range map[int64]string{0: "it must be readable for user", 1 << 20: "it must be writable for user"} {
+		_, err := p.runIn(launch.Disk{Raw: &launch.Raw{Size: size}}, `{"disks":[{"name":"d","path":"`+path+`"}]}`)
+		p.wantFault(err, want)
+		if readOnly := strings.Contains(err.Error(), "make the disk read-only"); readOnly != (size > 0) {
+			t.Errorf("size %d: advises a read-only disk: %v", size, err)
+		}
 	}
 }

@@ -13,6 +13,9 @@ type result struct {
 	Format       string    `json:"format"`
 	BackingFiles []backing `json:"backingFiles,omitempty"`
 	ReadOnly     bool      `json:"readOnly,omitempty"`
+	Cache        string    `json:"cache,omitempty"`
+	// buffered is a file of the disk whose filesystem has no direct I/O; empty: all have it.
+	buffered string
 }
 
 type backing struct {
@@ -73,6 +76,9 @@ func (s *specification) fill(name string, r result) error {
 		// QEMU has no disk on this bus that is only read. What was made for this VM alone it
 		// may as well write.
 		r.ReadOnly = false
+	}
+	if r.Cache, err = cacheOf(d, r.buffered); err != nil {
+		return fmt.Errorf("volume %s: %w", name, err)
 	}
 	text, err := json.Marshal(r)
 	if err != nil {

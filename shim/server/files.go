@@ -27,6 +27,7 @@ type opener struct {
 	stateDir string
 	lock     string     // what shims lock to change access lists
 	sockets  string     // the folder of files that other containers hand out; empty: there is none
+	volumes  []string   // the folders of files that others may write to, too
 	undo     *undoStack // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
@@ -186,7 +187,9 @@ func (o *opener) fromTemplate(f *plan.File) error {
 
 // openPath opens a regular file or a device. Symbolic links are followed where open
 // does.
-func openPath(f *plan.File) (*os.File, error) {
+func openPath(f *plan.File) (*os.File, error) { return openBy(f, open) }
+
+func openBy(f *plan.File, open func(path string, flags int) (int, error)) (*os.File, error) {
 	if !filepath.IsAbs(f.Path) {
 		return nil, fmt.Errorf("%q is not an absolute path", f.Path)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ const handoutTime = 30 * time.Second
 // open opens what is at a file's path, or takes it from the container that hands it out.
 func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 	if o.sockets == "" || filepath.Dir(filepath.Clean(f.Path)) != filepath.Clean(o.sockets) {
-		return openPath(f)
+		return o.openPath(f)
 	}
 	switch {
 	case f.Write:
@@ -42,4 +43,14 @@ func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// openPath is the function of that name, but for what is in a volume of the pod.
+func (o *opener) openPath(f *plan.File) (*os.File, error) {
+	for _, folder := range o.volumes {
+		if strings.HasPrefix(filepath.Clean(f.Path), filepath.Clean(folder)+"/") {
+			return openBy(f, func(path string, flags int) (int, error) { return openBeneath(folder, path, flags) })
+		}
+	}
+	return openPath(f)
 }

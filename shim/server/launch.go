@@ -188,7 +188,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), received: l.received, ram: ram, undo: &v.undo}
+	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 

@@ -37,6 +37,22 @@ func open(path string, flags int) (int, error) {
 	return openAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", place), flags)
 }
 
+// openBeneath opens a file below a folder without following a link there: who can write to a
+// volume is not to choose another file of the pod. The folder itself is the pod's.
+func openBeneath(folder, path string, flags int) (int, error) {
+	rest, err := filepath.Rel(folder, path)
+	if err != nil {
+		return -1, err
+	}
+	dir, err := openAt(unix.AT_FDCWD, folder, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	return interrupted.RetryInt(func() (int, error) { return unix.Openat2(dir, rest, how) })
+}
+
 func openAt(dir int, name string, flags int) (int, error) {
 	return interrupted.RetryInt(func() (int, error) { return unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0) })
 }

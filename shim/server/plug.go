@@ -134,7 +134,7 @@ func (s *Server) beginAttach(c *conn, args *shim.Attach, files []*os.File) (work
 func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.Attach, files []*os.File) error {
 	a, undo := args.Attachment, new(undoStack)
 	o := &opener{
-		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), received: files, undo: undo,
+		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), volumes: s.volumes(), received: files, undo: undo,
 	}
 	err := o.all(op.ctx)
 	if err == nil {

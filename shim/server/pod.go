@@ -21,6 +21,9 @@ type Pod struct {
 	// Sockets is the folder of sockets at which other containers of the pod hand out files: a
 	// plan's path in it stands for such a file. Empty: there is none.
 	Sockets string
+	// Volumes are the folders below which a plan's paths are opened without following links:
+	// others may write to what is mounted there.
+	Volumes []string
 	// Probe asks what the VMMs in the pod's image can do.
 	Probe func(ctx context.Context) (json.RawMessage, error)
 }
@@ -31,6 +34,14 @@ func (s *Server) sockets() string {
 		return ""
 	}
 	return s.o.Pod.Sockets
+}
+
+// volumes are folders below which others may put links, none outside of a pod.
+func (s *Server) volumes() []string {
+	if s.o.Pod == nil {
+		return nil
+	}
+	return s.o.Pod.Volumes
 }
 
 // describe tells an agent which VM the pod is there for. The VMMs are asked

@@ -82,7 +82,7 @@ func (v *installed) testGrowing(t *testing.T) {
 	v.kubectl(t, "wait", "--timeout=24h", "--for=condition=FileSystemResizePending", "pvc/files", "-n", guests)
 	v.strategy(t, "growing", kubevirtv1.RunStrategyAlways)
 	pod = v.podOf(t, v.phase(t, "growing", kubevirtv1.PhaseRunning))
-	v.sizes(t, pod, 1900<<20, 64<<20)
+	v.sizes(t, pod, 1800<<20, 64<<20)
 	v.ask(t, pod, "cat /dev/vda", "in-files")
 	v.ask(t, pod, "cat /dev/vdb", "in-device")
 	v.remove(t, vm)

@@ -114,6 +114,19 @@ disks:
 - {path: /images/7.img}
 - {path: /images/8.img}
 `},
+		{Name: "many-disks-and-cdrom", YAML: `
+disks:
+- {path: /images/cd.iso, type: cdrom}
+- {path: /images/0.img}
+- {path: /images/1.img}
+- {path: /images/2.img}
+- {path: /images/3.img}
+- {path: /images/4.img}
+- {path: /images/5.img}
+- {path: /images/6.img}
+- {path: /images/7.img}
+- {path: /images/8.img}
+`},
 		{Name: "block-device", YAML: "disks: [{path: /dev/vg/root}]\n", Unreal: true,
 			Change: func(r *vmm.PlanRequest) { r.BlockDevices = []string{"/dev/vg/root"} }},
 		{Name: "backing-chain", YAML: `
