@@ -35,8 +35,7 @@ func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 		want     []string
 	}{
 		{"{spec: {domain: {devices: {}, resources: {requests: {memory: 64M}}}, volumes: [{name: root, containerDisk: {image: i}}]}}", nil},
-		{"{spec: {domain: {devices: {disks: [{name: root, serial: a2345678901234567890b}]}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}",
-			[]string{"spec.template.spec.domain.devices.disks[0].serial"}},
+		{"{spec: {domain: {devices: {disks: [{name: root, serial: a2345678901234567890b}]}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}", nil},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {bus: usb}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}",
 			[]string{"spec.template.spec.domain.devices.disks[0].disk.bus"}},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {readonly: true}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}, {name: seed, cloudInitNoCloud: {userData: x}}]}}", nil},
@@ -47,7 +46,7 @@ func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 			[]string{"spec.template.spec.volumes[7]"}},
 	} {
 		vm := &kubevirtv1.VirtualMachine{}
-		vm.Name = "web"
+		vm.Name, vm.Namespace = "web", "default"
 		if err := yaml.UnmarshalStrict([]byte("{runStrategy: Always, template: "+c.template+"}"), &vm.Spec); err != nil {
 			t.Fatal(err)
 		}

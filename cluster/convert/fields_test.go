@@ -33,7 +33,7 @@ func TestInstanceField(t *testing.T) {
 		"disks[2].bus": "volumes[0]", "disks[3]": "volumes[3]", "disks[4].serial": "domain.devices.disks",
 		"disks": "domain.devices.disks", "disks[x].serial": "domain.devices.disks", "disks[-1]": "domain.devices.disks", "disks[": "domain.devices.disks",
 		"networks[0].mac": "domain.devices.interfaces[0].macAddress", "networks[0].model": "domain.devices.interfaces[0].model",
-		"networks[0].user.ports[3].hostPort": "domain.devices.interfaces[0].ports", "networks[0].user.cidr": "domain.devices.interfaces[0]",
+		"networks[0].user.ports[3].hostPort": "domain.devices.interfaces[0].ports", "networks[0].user.cidr": "networks[0].pod.vmNetworkCIDR",
 		"networks[1].mac":      "domain.devices.interfaces",
 		"cpu.features[0].name": "domain.cpu.features[0]", "cpu.features[1].name": "domain.cpu.features", "cpu.threads": "domain.cpu", "cpu.model": "domain.cpu.model",
 		"memory.size":      "domain.memory.guest",

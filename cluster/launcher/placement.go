@@ -27,7 +27,7 @@ func (l *launcher) nodeSelector() map[string]string {
 	all[contract.LabelSchedulable] = "true"
 	all[corev1.LabelArchStable] = convert.Architecture(l.Input)
 	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && l.spec.Vmm != spec.VMMCloudHypervisor {
-		all[contract.LabelMachineType+m.Type] = "true"
+		all[contract.LabelMachineType+convert.KnownMachine(m.Type)] = "true"
 	}
 	if model := l.spec.GetCpu().GetModel(); model != "" {
 		all[contract.LabelCPUModel+model] = "true"

@@ -18,7 +18,7 @@ func deviceFields() []Field {
 		{"domain.devices.disks[].cdrom.tray", Supported, onlyQEMU, ""},
 		{"domain.devices.disks[].cdrom.tray=open", Ignored, "", "the tray is closed when the guest starts"},
 		{"domain.devices.disks[].bootOrder", Supported, allVMMs, "cloud-hypervisor: in the order of the list"},
-		{"domain.devices.disks[].serial", Supported, allVMMs, "at most 20 characters, which is what disks have room for"},
+		{"domain.devices.disks[].serial", Supported, allVMMs, "the guest sees its first 20 characters, on the bus scsi 36"},
 		{"domain.devices.disks[].dedicatedIOThread", Refused, "", threads},
 		{"domain.devices.disks[].cache", Supported, allVMMs, "writethrough: QEMU"},
 		{"domain.devices.disks[].io", Supported, onlyQEMU, ""},
