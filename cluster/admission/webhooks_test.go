@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,10 +41,9 @@ func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 			[]string{"spec.template.spec.domain.devices.disks[0].disk.bus"}},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {readonly: true}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}, {name: seed, cloudInitNoCloud: {userData: x}}]}}", nil},
 		{"{spec: {domain: {chassis: {asset: A-1}, devices: {}, memory: {guest: 1Gi}}}}", nil},
-		{"{spec: {domain: {devices: {disks: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" +
-			"{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}, {name: c, emptyDisk: {capacity: 1Gi}}, {name: d, emptyDisk: {capacity: 1Gi}}, " +
-			"{name: e, emptyDisk: {capacity: 1Gi}}, {name: f, emptyDisk: {capacity: 1Gi}}, {name: g, emptyDisk: {capacity: 1Gi}}, {name: h, emptyDisk: {capacity: 1Gi}}]}}",
-			[]string{"spec.template.spec.volumes[7]"}},
+		{"{spec: {domain: {devices: {disks: [{name: v0}, {name: v1, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" + emptyDisks(49) + "]}}", nil},
+		{"{spec: {domain: {devices: {disks: [{name: v0}, {name: v1, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" + emptyDisks(50) + "]}}",
+			[]string{"spec.template.spec.volumes[49]"}},
 	} {
 		vm := &kubevirtv1.VirtualMachine{}
 		vm.Name, vm.Namespace = "web", "default"
@@ -81,6 +81,15 @@ func TestDefaultsOfInstances(t *testing.T) {
 			t.Errorf("with the UID %q the machine type is %q, want %q", uid, got, want)
 		}
 	}
+}
+
+// emptyDisks are volumes v0, v1 and so on.
+func emptyDisks(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("{name: v%d, emptyDisk: {capacity: 1Gi}}", i))
+	}
+	return strings.Join(all, ", ")
 }
 
 // fields are those of the causes of a refusal.

@@ -8,7 +8,7 @@ func deviceFields() []Field {
 	const tag = "devices are not tagged in the guest's metadata yet: leave it out"
 	return []Field{
 		{"domain.devices.disks[].name", Supported, allVMMs, ""},
-		{"domain.devices.disks[].disk.bus", Supported, allVMMs, "sata (the default on amd64; six at most), scsi and usb: QEMU"},
+		{"domain.devices.disks[].disk.bus", Supported, allVMMs, "sata (the default on amd64; 48 at most), scsi and usb: QEMU"},
 		{"domain.devices.disks[].disk.readonly", Supported, allVMMs, "but on the bus sata"},
 		{"domain.devices.disks[].disk.pciAddress", Refused, "", pciAddress},
 		{"domain.devices.disks[].lun", Refused, "", "SCSI pass-through is not supported yet: use disk with bus scsi"},
