@@ -166,6 +166,15 @@ func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
 	if name := u.GetHostname(); name != "" && (len(name) > 253 || !subdomain().MatchString(name)) {
 		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", name)
 	}
+	for _, line := range []struct {
+		name, text string
+		most       int
+	}{{".bootFile", u.GetBootFile(), MaxBootFile}, {".tftpServer", u.GetTftpServer(), MaxTFTPServer}} {
+		v.line(field+line.name, line.text)
+		if len(line.text) > line.most {
+			v.add(field+line.name, "%d bytes: at most %d", len(line.text), line.most)
+		}
+	}
 	domains, bytes := u.GetSearchDomains(), 0
 	for i, d := range domains {
 		if len(d) > 253 || !subdomain().MatchString(d) {

@@ -128,6 +128,8 @@ const (
 	MaxTimezone      = 64
 	MaxSearchDomains = 32   // as Kubernetes: MaxDNSSearchPaths
 	MaxSearchText    = 2048 // bytes: MaxDNSSearchListChars
+	MaxBootFile      = 127  // bytes: a field of DHCP's messages (RFC 2131) less its NUL
+	MaxTFTPServer    = 253  // bytes: a name of DNS
 	MaxVendorID      = 12   // bytes that CPUID has room for
 	MinSpinlocks     = 4095 // of Hyper-V, as libvirt wants it
 	MinUserPrefix    = 4    // of a user network, in bits

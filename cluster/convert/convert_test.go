@@ -68,6 +68,8 @@ func TestFields(t *testing.T) {
 		{"UTC with an offset", "domain: {clock: {utc: {offsetSeconds: -3600}}}", "clock: {offsetSeconds: '-3600'}"},
 		{"UTC with no offset", "domain: {clock: {utc: {offsetSeconds: 0}}}", "clock: {offsetSeconds: '0'}"},
 		{"time zone with a space", "domain: {clock: {timezone: America/New York}}", "clock: {timezone: America/New_York}"},
+		{"DHCP options", "domain: {devices: {interfaces: [{name: lan, macAddress: '52:54:00:00:00:01', dhcpOptions: {bootFileName: pxelinux.0, tftpServerName: tftp.example.com, ntpServers: [192.0.2.1]}}]}}\nnetworks: [{name: lan, pod: {}}]\ndnsPolicy: None",
+			"networks: [{name: lan, mac: '52:54:00:00:00:01', user: {bootFile: pxelinux.0, cidr: 10.0.2.0/24, hostname: web-1, tftpServer: tftp.example.com}}]"},
 		{"asset tag", "domain: {chassis: {asset: A-1}, firmware: {serial: S-1}}",
 			"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: S-1, assetTag: A-1, manufacturer: KubeVirt, product: None, family: KubeVirt}"},
 		{"UTC", "domain: {clock: {utc: {}}}", ""},

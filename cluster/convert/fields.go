@@ -147,6 +147,10 @@ func interfaceField(name string, at *field.Path) *field.Path {
 		return at.Child("macAddress")
 	case name == "name" || name == "model" || name == "bootOrder":
 		return at.Child(name)
+	case name == "user.bootFile":
+		return at.Child("dhcpOptions", "bootFileName")
+	case name == "user.tftpServer":
+		return at.Child("dhcpOptions", "tftpServerName")
 	case name == "user.ports" || strings.HasPrefix(name, "user.ports["):
 		return at.Child("ports")
 	}

@@ -43,6 +43,7 @@ func networks(in Input) (out []*specv1.NetworkInterface, faults field.ErrorList)
 			faults = append(faults, fault)
 			continue
 		}
+		dhcp := cmp.Or(iface.DHCPOptions, new(kubevirtv1.DHCPOptions))
 		out = append(out, &specv1.NetworkInterface{
 			Name:  DeviceName(iface.Name),
 			Mac:   cmp.Or(strings.ReplaceAll(strings.ToLower(iface.MACAddress), "-", ":"), MAC(UUID(vmi), iface.Name)),
@@ -51,6 +52,8 @@ func networks(in Input) (out []*specv1.NetworkInterface, faults field.ErrorList)
 				Cidr:          network(cmp.Or(pod.VMNetworkCIDR, guestNetwork)),
 				Hostname:      Hostname(vmi),
 				SearchDomains: searchDomains(in),
+				BootFile:      dhcp.BootFileName,
+				TftpServer:    dhcp.TFTPServerName,
 				Ports:         forwards,
 			}},
 		})

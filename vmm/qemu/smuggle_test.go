@@ -44,7 +44,7 @@ disks:
   backingFiles: [{path: /images/base.img, format: raw}]
 cloudInit: {userData: "#", metaData: "a: b", networkConfig: "version: 2"}
 networks:
-- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {cidr: 10.0.2.0/24, hostname: a, searchDomains: [b.c], ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
+- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {cidr: 10.0.2.0/24, hostname: a, searchDomains: [b.c], bootFile: d, tftpServer: e, ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
 - {name: b, mac: "52:54:00:00:00:02", model: virtio, tap: {device: tap0, bridge: br0}}
 devices:
   watchdog: {model: i6300esb, action: reset}

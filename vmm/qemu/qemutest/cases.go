@@ -215,6 +215,8 @@ networks:
     cidr: 10.0.2.0/24
     hostname: web-1
     searchDomains: [default.svc.cluster.local, svc.cluster.local]
+    bootFile: pxelinux.0
+    tftpServer: tftp.example.com
     ports: [{hostAddress: 0.0.0.0, hostPort: 18080, guestPort: 80}]
 - user: {cidr: 192.168.7.8/29, hostname: a-name-of-more-than-thirty-two-characters}
 `},
