@@ -33,7 +33,7 @@ func (v *validator) disks(disks []*specv1.Disk) {
 			v.add(field+".bus", "virtio has no CD-ROM: want sata, scsi or usb")
 		}
 		v.diskIO(field, d)
-		v.serial(field+".serial", d.GetSerial())
+		v.serial(field+".serial", d.GetSerial(), SerialRoom(d.GetBus()))
 		v.bootOrder(field, d.GetBootOrder())
 		v.slot(field+".slot", d.Slot, i, slots, "disks")
 		v.backingFiles(field, d)
@@ -81,10 +81,18 @@ func (v *validator) uniqueName(field, name string, index int, names map[string]i
 	names[name] = index
 }
 
-func (v *validator) serial(field, text string) {
+// SerialRoom is how many characters of a serial number the disks on a bus have room for.
+func SerialRoom(bus string) int {
+	if bus == BusSCSI {
+		return maxSCSISerial
+	}
+	return MaxSerial
+}
+
+func (v *validator) serial(field, text string, room int) {
 	switch {
-	case len(text) > MaxSerial:
-		v.add(field, "%d characters: at most %d", len(text), MaxSerial)
+	case len(text) > room:
+		v.add(field, "%d characters: at most %d", len(text), room)
 	case !serial().MatchString(text):
 		v.add(field, "%q: want letters, digits, spaces and any of -_.+:", text)
 	}
@@ -157,6 +165,15 @@ func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
 	v.cidr(field+".cidr", u.GetCidr())
 	if name := u.GetHostname(); name != "" && (len(name) > 253 || !subdomain().MatchString(name)) {
 		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", name)
+	}
+	for _, line := range []struct {
+		name, text string
+		most       int
+	}{{".bootFile", u.GetBootFile(), MaxBootFile}, {".tftpServer", u.GetTftpServer(), MaxTFTPServer}} {
+		v.line(field+line.name, line.text)
+		if len(line.text) > line.most {
+			v.add(field+line.name, "%d bytes: at most %d", len(line.text), line.most)
+		}
 	}
 	domains, bytes := u.GetSearchDomains(), 0
 	for i, d := range domains {

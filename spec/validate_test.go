@@ -40,7 +40,7 @@ clock: {timezone: America/Argentina/Buenos_Aires, hpet: {present: false}, pit: {
 onReboot: end
 cpu: {features: [{name: a, policy: force}, {name: b, policy: optional}, {name: c, policy: forbid}]}
 disks: [{path: /a, io: native, errorPolicy: enospace, bootOrder: 2}]
-networks: [{bootOrder: 80, model: ne2k_pci, user: {cidr: 10.0.2.0/24, hostname: a.b, searchDomains: [svc.cluster.local]}}]
+networks: [{bootOrder: 80, model: ne2k_pci, user: {cidr: 10.0.2.0/24, hostname: a.b, searchDomains: [svc.cluster.local], bootFile: pxe/grub.efi, tftpServer: 192.0.2.7}}]
 devices: {inputs: [{name: t, type: tablet, bus: virtio}, {type: keyboard}], video: {type: ramfb}, watchdog: {action: shutdown}}
 `
 
@@ -107,6 +107,7 @@ func TestValidate(t *testing.T) {
 		{"name: a\ndevices: {inputs: [" + strings.Repeat("{},", 9) + "]}", "devices.inputs"},
 		{"name: a\nnetworks: [{user: {cidr: 'fd00::/64', hostname: A, searchDomains: [a, 'b,c']}}, {user: {cidr: 10.0.2.1/24}}, {user: {cidr: 10.0.2.0/30}}, {user: {searchDomains: [" + strings.Repeat(long+",", 33) + "]}}]",
 			"networks[0].user.cidr networks[0].user.hostname networks[0].user.searchDomains[1] networks[1].user.cidr networks[2].user.cidr networks[3].user.searchDomains"},
+		{"name: a\nnetworks: [{user: {bootFile: \"a\\n\", tftpServer: " + strings.Repeat("a", 254) + "}}, {user: {bootFile: " + strings.Repeat("a", 128) + "}}]", "networks[0].user.bootFile networks[0].user.tftpServer networks[1].user.bootFile"},
 		{"name: a\nstopGracePeriod: -1s", "stopGracePeriod"},
 		{"name: a\nstopGracePeriod: 86401s", "stopGracePeriod"},
 	} {

@@ -104,7 +104,8 @@ const (
 	MaxVCPUs       = 1024
 	MaxMemory      = 64 << 40 // bytes
 	MinMemory      = 1 << 20  // bytes; also what a size must be a multiple of
-	MaxSerial      = 20       // what ATA and virtio-blk have room for
+	MaxSerial      = 20       // what ATA and virtio-blk have room for: see SerialRoom
+	maxSCSISerial  = 36       // what QEMU's SCSI disks show (hw/scsi/scsi-disk.c)
 	MaxDeviceName  = 15       // IFNAMSIZ (linux/if.h) less its NUL
 	MaxPath        = 4095     // PATH_MAX (linux/limits.h) less its NUL
 	MaxCmdline     = 2047     // COMMAND_LINE_SIZE on x86 and arm64 less its NUL
@@ -127,6 +128,8 @@ const (
 	MaxTimezone      = 64
 	MaxSearchDomains = 32   // as Kubernetes: MaxDNSSearchPaths
 	MaxSearchText    = 2048 // bytes: MaxDNSSearchListChars
+	MaxBootFile      = 127  // bytes: a field of DHCP's messages (RFC 2131) less its NUL
+	MaxTFTPServer    = 253  // bytes: a name of DNS
 	MaxVendorID      = 12   // bytes that CPUID has room for
 	MinSpinlocks     = 4095 // of Hyper-V, as libvirt wants it
 	MinUserPrefix    = 4    // of a user network, in bits

@@ -53,25 +53,12 @@ type Rules struct {
 func Handlers(c client.Client, r Rules) map[string]http.Handler {
 	scheme := c.Scheme()
 	return map[string]http.Handler{
-		PathMutateMachine:    admission.WithDefaulter(scheme, machineDefaults{r.Settings}),
+		PathMutateMachine:    &admission.Webhook{Handler: machineDefaults{config: r.Settings, decoder: admission.NewDecoder(scheme)}},
 		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
 		PathEviction:         &admission.Webhook{Handler: &evictions{client: c, config: r.Settings}},
 	}
-}
-
-type machineDefaults struct{ config Configurations }
-
-func (d machineDefaults) Default(ctx context.Context, vm *kubevirtv1.VirtualMachine) error {
-	if vm.DeletionTimestamp != nil {
-		return nil
-	}
-	c, err := d.config.Configuration(ctx)
-	if err == nil {
-		defaults.Machine(vm, c)
-	}
-	return err
 }
 
 type instanceDefaults struct{ config Configurations }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -35,21 +36,19 @@ func TestMachinesAreJudgedWithDefaults(t *testing.T) {
 		want     []string
 	}{
 		{"{spec: {domain: {devices: {}, resources: {requests: {memory: 64M}}}, volumes: [{name: root, containerDisk: {image: i}}]}}", nil},
-		{"{spec: {domain: {devices: {disks: [{name: root, serial: a2345678901234567890b}]}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}",
-			[]string{"spec.template.spec.domain.devices.disks[0].serial"}},
+		{"{spec: {domain: {devices: {disks: [{name: root, serial: a2345678901234567890b}]}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}", nil},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {bus: usb}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, containerDisk: {image: i}}]}}",
 			[]string{"spec.template.spec.domain.devices.disks[0].disk.bus"}},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: seed, cloudInitNoCloud: {userData: x}}, {name: root, containerDisk: {image: i}}]}}",
 			[]string{"spec.template.spec.volumes[1]"}},
 		{"{metadata: {annotations: {vmlet.io/vmm: cloud-hypervisor}}, spec: {domain: {devices: {disks: [{name: root, disk: {readonly: true}}], autoattachPodInterface: false}, memory: {guest: 1Gi}}, volumes: [{name: root, persistentVolumeClaim: {claimName: c}}, {name: seed, cloudInitNoCloud: {userData: x}}]}}", nil},
 		{"{spec: {domain: {chassis: {asset: A-1}, devices: {}, memory: {guest: 1Gi}}}}", nil},
-		{"{spec: {domain: {devices: {disks: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" +
-			"{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}, {name: c, emptyDisk: {capacity: 1Gi}}, {name: d, emptyDisk: {capacity: 1Gi}}, " +
-			"{name: e, emptyDisk: {capacity: 1Gi}}, {name: f, emptyDisk: {capacity: 1Gi}}, {name: g, emptyDisk: {capacity: 1Gi}}, {name: h, emptyDisk: {capacity: 1Gi}}]}}",
-			[]string{"spec.template.spec.volumes[7]"}},
+		{"{spec: {domain: {devices: {disks: [{name: v0}, {name: v1, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" + emptyDisks(49) + "]}}", nil},
+		{"{spec: {domain: {devices: {disks: [{name: v0}, {name: v1, disk: {bus: virtio}}]}, memory: {guest: 1Gi}}, volumes: [" + emptyDisks(50) + "]}}",
+			[]string{"spec.template.spec.volumes[49]"}},
 	} {
 		vm := &kubevirtv1.VirtualMachine{}
-		vm.Name = "web"
+		vm.Name, vm.Namespace = "web", "default"
 		if err := yaml.UnmarshalStrict([]byte("{runStrategy: Always, template: "+c.template+"}"), &vm.Spec); err != nil {
 			t.Fatal(err)
 		}
@@ -84,6 +83,15 @@ func TestDefaultsOfInstances(t *testing.T) {
 			t.Errorf("with the UID %q the machine type is %q, want %q", uid, got, want)
 		}
 	}
+}
+
+// emptyDisks are volumes v0, v1 and so on.
+func emptyDisks(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("{name: v%d, emptyDisk: {capacity: 1Gi}}", i))
+	}
+	return strings.Join(all, ", ")
 }
 
 // fields are those of the causes of a refusal.

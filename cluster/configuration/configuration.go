@@ -50,7 +50,7 @@ type Configuration struct {
 	MinimumReserve int64
 	// NoSerialConsoleLog: consoles are not in pods' logs.
 	NoSerialConsoleLog bool
-	// FeatureGates that are on.
+	// FeatureGates that are on, of those that have an effect.
 	FeatureGates map[string]bool
 }
 

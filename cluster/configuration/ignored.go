@@ -71,7 +71,7 @@ func reasons() map[string]string {
 		"configuration.developerConfiguration.minimumClusterTSCFrequency": notYet,
 		"configuration.developerConfiguration.diskVerification":           "images are looked at by vmlet itself, within bounds of its own",
 		"configuration.developerConfiguration.logVerbosity":               "vmlet's programs have a flag --log-level",
-		"configuration.developerConfiguration.clusterProfiler":            "vmlet's programs serve profiles at /debug/pprof",
+		"configuration.developerConfiguration.clusterProfiler":            "vmlet's programs can be profiled in any case, at the address of their flag --debug-address",
 
 		"configuration.network.permitSlirpInterface": "slirp is not supported",
 		"configuration.network.binding":              "network bindings by plug-ins are not supported",
@@ -86,13 +86,13 @@ func reasons() map[string]string {
 // ignored are the settings of a spec that have no effect, sorted by their paths.
 func ignored(s *kubevirtv1.KubeVirtSpec) []Ignored {
 	var all []Ignored
-	reasons := reasons()
+	reasons, agreed := reasons(), agreed(&s.Configuration)
 	var walk func(prefix string, v reflect.Value)
 	walk = func(prefix string, v reflect.Value) {
 		for i := range v.NumField() {
 			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 			path, value := prefix+name, v.Field(i)
-			if value.IsZero() {
+			if asksNothing(value) || agreed[path] {
 				continue
 			}
 			if reason, is := reasons[path]; is {
@@ -110,4 +110,54 @@ func ignored(s *kubevirtv1.KubeVirtSpec) []Ignored {
 	walk("", reflect.ValueOf(s).Elem())
 	slices.SortFunc(all, func(a, b Ignored) int { return strings.Compare(a.Field, b.Field) })
 	return all
+}
+
+// agreed are settings by whose value vmlet does what it does anyway.
+func agreed(c *kubevirtv1.KubeVirtConfiguration) map[string]bool {
+	return map[string]bool{
+		"configuration.vmRolloutStrategy": c.VMRolloutStrategy != nil && *c.VMRolloutStrategy == kubevirtv1.RolloutStage,
+		"configuration.hypervisors": !slices.ContainsFunc(c.Hypervisors, func(h kubevirtv1.HypervisorConfiguration) bool {
+			return h.Name != "" && h.Name != "kvm"
+		}),
+		"configuration.seccompConfiguration": isRuntimeDefault(c.SeccompConfiguration),
+	}
+}
+
+func isRuntimeDefault(c *kubevirtv1.SeccompConfiguration) bool {
+	if c == nil || c.VirtualMachineInstanceProfile == nil {
+		return true
+	}
+	custom := c.VirtualMachineInstanceProfile.CustomProfile
+	return custom != nil && custom.RuntimeDefaultProfile && custom.LocalhostProfile == nil
+}
+
+// asksNothing says whether a setting is left out, or empty, or switched off. A struct without
+// fields is a switch that is on, and an empty selector selects all.
+func asksNothing(v reflect.Value) bool {
+	if v.IsZero() {
+		return true
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if e := v.Elem(); e.Kind() == reflect.Bool || e.Kind() == reflect.Struct {
+			return asksNothing(e) && (e.Kind() == reflect.Bool || isOurs(e.Type()) && e.NumField() > 0)
+		}
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.Struct:
+		if !isOurs(v.Type()) {
+			return false
+		}
+		for i := range v.NumField() {
+			if !asksNothing(v.Field(i)) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+func isOurs(t reflect.Type) bool {
+	return t.PkgPath() == reflect.TypeFor[kubevirtv1.KubeVirt]().PkgPath()
 }

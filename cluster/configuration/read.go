@@ -3,7 +3,10 @@ package configuration
 import (
 	"fmt"
 	"maps"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +24,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	}
 	faults := ignored(&kv.Spec)
 	s := &kv.Spec.Configuration
-	c.machines(s)
+	c.machines(s, &faults)
 	c.processors(s, &faults)
 	c.developer(s.DeveloperConfiguration, &faults)
 	c.placement(&kv.Spec)
@@ -43,7 +46,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 
 // machines reads machine types; what is set for an architecture counts over what is set
 // without one, which is amd64's.
-func (c *Configuration) machines(s *kubevirtv1.KubeVirtConfiguration) {
+func (c *Configuration) machines(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
 	set := func(architecture, machine string, emulated []string) {
 		if machine != "" {
 			c.MachineType[architecture] = machine
@@ -54,18 +57,51 @@ func (c *Configuration) machines(s *kubevirtv1.KubeVirtConfiguration) {
 	}
 	//lint:ignore SA1019 users' KubeVirt objects still have them
 	set("amd64", s.MachineType, s.EmulatedMachines)
-	a := s.ArchitectureConfiguration
-	if a == nil {
-		return
-	}
-	for architecture, settings := range map[string]*kubevirtv1.ArchitectureSettings{"amd64": a.AMD64, "arm64": a.ARM64} {
-		if settings != nil {
-			set(architecture, settings.MachineType, settings.EmulatedMachines)
+	if a := s.ArchitectureConfiguration; a != nil {
+		for architecture, settings := range map[string]*kubevirtv1.ArchitectureSettings{"amd64": a.AMD64, "arm64": a.ARM64} {
+			if settings != nil {
+				set(architecture, settings.MachineType, settings.EmulatedMachines)
+			}
 		}
+		c.architecture(a.DefaultArchitecture, faults)
 	}
-	if a.DefaultArchitecture != "" {
-		c.DefaultArchitecture = a.DefaultArchitecture
+	for _, architecture := range []string{"amd64", "arm64"} {
+		c.allowDefault(architecture, faults)
 	}
+}
+
+func (c *Configuration) architecture(name string, faults *[]Ignored) {
+	if _, known := c.MachineType[name]; name != "" && known {
+		c.DefaultArchitecture = name
+	} else if name != "" {
+		*faults = append(*faults, Ignored{"configuration.architectureConfiguration.defaultArchitecture",
+			fmt.Sprintf("%.40q is neither amd64 nor arm64; %s is used", name, c.DefaultArchitecture)})
+	}
+}
+
+// allowDefault makes the machine type of VMs that name none one that is allowed: else each of
+// them would be accepted, and could not start.
+func (c *Configuration) allowDefault(architecture string, faults *[]Ignored) {
+	field, standard := "configuration.architectureConfiguration."+architecture, Default()
+	if machine := c.MachineType[architecture]; !c.Emulates(architecture, machine) && machine != standard.MachineType[architecture] {
+		c.MachineType[architecture] = standard.MachineType[architecture]
+		*faults = append(*faults, Ignored{field + ".machineType",
+			fmt.Sprintf("%.63q is not among emulatedMachines; %s is used", machine, c.MachineType[architecture])})
+	}
+	if !c.Emulates(architecture, c.MachineType[architecture]) {
+		c.EmulatedMachines[architecture] = standard.EmulatedMachines[architecture]
+		*faults = append(*faults, Ignored{field + ".emulatedMachines",
+			fmt.Sprintf("the machine type %s of VMs that name none is not among them; %s are used",
+				c.MachineType[architecture], strings.Join(c.EmulatedMachines[architecture], " and "))})
+	}
+}
+
+// Emulates says whether VMs of an architecture may have a machine type.
+func (c *Configuration) Emulates(architecture, machine string) bool {
+	return slices.ContainsFunc(c.EmulatedMachines[architecture], func(glob string) bool {
+		matches, err := path.Match(glob, machine)
+		return err == nil && matches
+	})
 }
 
 func (c *Configuration) processors(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
@@ -114,16 +150,33 @@ func (c *Configuration) developer(d *kubevirtv1.DeveloperConfiguration, faults *
 	if d.MinimumReservePVCBytes > 0 {
 		c.MinimumReserve = d.MinimumReservePVCBytes
 	}
+	c.gates(d, faults)
+}
+
+// GateHypervStrictCheck: VMs run only where the node has the Hyper-V features that they name.
+const GateHypervStrictCheck = "HypervStrictCheck"
+
+// gates reads feature gates, of which one has an effect.
+func (c *Configuration) gates(d *kubevirtv1.DeveloperConfiguration, faults *[]Ignored) {
+	const field = "configuration.developerConfiguration."
 	c.FeatureGates = make(map[string]bool)
-	for _, gate := range d.FeatureGates {
-		c.FeatureGates[gate] = true
+	if without := withoutEffect(d.FeatureGates); without != "" {
+		*faults = append(*faults, Ignored{field + "featureGates", without + ": vmlet has no such gates: what it supports is always on"})
 	}
-	for _, gate := range d.DisabledFeatureGates {
-		if c.FeatureGates[gate] {
-			*faults = append(*faults, Ignored{"configuration.developerConfiguration.disabledFeatureGates", gate + " is in featureGates, too, and stays off"})
-		}
-		delete(c.FeatureGates, gate)
+	if without := withoutEffect(d.DisabledFeatureGates); without != "" {
+		*faults = append(*faults, Ignored{field + "disabledFeatureGates", without + ": vmlet has no such gates: what it supports can't be switched off"})
 	}
+	switch on, off := slices.Contains(d.FeatureGates, GateHypervStrictCheck), slices.Contains(d.DisabledFeatureGates, GateHypervStrictCheck); {
+	case on && off:
+		*faults = append(*faults, Ignored{field + "disabledFeatureGates", GateHypervStrictCheck + " is in featureGates, too, and stays off"})
+	case on:
+		c.FeatureGates[GateHypervStrictCheck] = true
+	}
+}
+
+// withoutEffect joins the names of those gates that have none.
+func withoutEffect(gates []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(gates), func(gate string) bool { return gate == GateHypervStrictCheck }), ", ")
 }
 
 func (c *Configuration) placement(s *kubevirtv1.KubeVirtSpec) {
@@ -153,6 +206,11 @@ func (c *Configuration) network(n *kubevirtv1.NetworkConfiguration, faults *[]Ig
 	}
 	if n.PermitBridgeInterfaceOnPodNetwork != nil {
 		c.PermitBridge = *n.PermitBridgeInterfaceOnPodNetwork
+	}
+	if c.DefaultInterface == "bridge" && !c.PermitBridge {
+		c.DefaultInterface = "masquerade"
+		*faults = append(*faults, Ignored{"configuration.network.defaultNetworkInterface",
+			"permitBridgeInterfaceOnPodNetwork is false, so that no VM may have bridge; masquerade is used"})
 	}
 }
 

@@ -50,7 +50,7 @@ spec:
     smbios: {manufacturer: ACME}
     machineType: pc-q35-7.2
     architectureConfiguration: {defaultArchitecture: arm64, arm64: {machineType: virt-9, emulatedMachines: [virt-9]}}
-    network: {defaultNetworkInterface: bridge, permitBridgeInterfaceOnPodNetwork: false}
+    network: {defaultNetworkInterface: bridge}
     virtualMachineOptions: {disableSerialConsoleLog: {}}
     autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
     developerConfiguration:
@@ -60,20 +60,20 @@ spec:
       nodeSelectors: {a: b}
       pvcTolerateLessSpaceUpToPercent: 20
       minimumReservePVCBytes: 1048576
-      featureGates: [A, B]
-      disabledFeatureGates: [C]
+      featureGates: [HypervStrictCheck]
 `)
 	if len(faults) > 0 {
 		t.Error(faults)
 	}
 	unlike := reflect.ValueOf(Default())
 	for i, v := 0, reflect.ValueOf(c); i < v.NumField(); i++ {
-		if reflect.DeepEqual(v.Field(i).Interface(), unlike.Field(i).Interface()) {
-			t.Errorf("%s is the default's", v.Type().Field(i).Name)
+		name := v.Type().Field(i).Name // PermitBridge may not be off beside bridge
+		if name != "PermitBridge" && reflect.DeepEqual(v.Field(i).Interface(), unlike.Field(i).Interface()) {
+			t.Errorf("%s is the default's", name)
 		}
 	}
 	if c.MachineType["amd64"] != "pc-q35-7.2" || c.MachineType["arm64"] != "virt-9" || c.ImagePullPolicy != corev1.PullAlways ||
-		!c.FeatureGates["A"] || c.FeatureGates["C"] || c.CPUAllocationRatio != 4 || c.OverheadRatio != 1.5 {
+		!c.FeatureGates["HypervStrictCheck"] || c.CPUAllocationRatio != 4 || c.OverheadRatio != 1.5 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -91,7 +91,8 @@ spec:
     autoCPULimitNamespaceLabelSelector: {matchExpressions: [{key: limited, operator: Sometimes}]}
     network: {defaultNetworkInterface: slirp, permitSlirpInterface: true}
     architectureConfiguration: {s390x: {machineType: s390-ccw-virtio}}
-    developerConfiguration: {memoryOvercommit: 5, cpuAllocationRatio: -1, featureGates: [A], disabledFeatureGates: [A]}
+    developerConfiguration:
+      {memoryOvercommit: 5, cpuAllocationRatio: -1, featureGates: [HypervStrictCheck], disabledFeatureGates: [HypervStrictCheck]}
 `)
 	var fields []string
 	for _, f := range faults {
@@ -119,8 +120,48 @@ spec:
 	if !slices.Equal(fields, want) {
 		t.Errorf("%q", fields)
 	}
-	if c.MemoryOvercommit != 100 || c.CPUAllocationRatio != 10 || c.OverheadRatio != 1 || c.DefaultInterface != "masquerade" || c.FeatureGates["A"] {
+	if c.MemoryOvercommit != 100 || c.CPUAllocationRatio != 10 || c.OverheadRatio != 1 || c.DefaultInterface != "masquerade" || c.FeatureGates["HypervStrictCheck"] {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestIgnoredValues: of some settings it is the value that decides, and others have one that
+// no VM could start with.
+func TestIgnoredValues(t *testing.T) {
+	const architectures, developer = "configuration.architectureConfiguration.", "configuration.developerConfiguration."
+	for _, c := range []struct {
+		name, configuration string
+		want                []string
+	}{
+		{"what vmlet does anyway", "{vmRolloutStrategy: Stage, hypervisors: [{name: kvm}], seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {runtimeDefaultProfile: true}}}}", nil},
+		{"other seccomp profile", "{seccompConfiguration: {virtualMachineInstanceProfile: {customProfile: {runtimeDefaultProfile: true, localhostProfile: a}}}}", []string{"configuration.seccompConfiguration"}},
+		{"no seccomp profile", "{seccompConfiguration: {virtualMachineInstanceProfile: {}}}", nil},
+		{"other hypervisor", "{hypervisors: [{name: hyperv-direct}]}", []string{"configuration.hypervisors"}},
+		{"off", "{network: {permitSlirpInterface: false}, commonInstancetypesDeployment: {enabled: false}, virtTemplateDeployment: {enabled: false}}", nil},
+		{"on", "{commonInstancetypesDeployment: {enabled: true}}", []string{"configuration.commonInstancetypesDeployment"}},
+		{"empty", "{migrations: {}, tlsConfiguration: {ciphers: []}, supportedGuestAgentVersions: [], obsoleteCPUModels: {}}", nil},
+		{"zero that means none", "{memBalloonStatsPeriod: 0}", []string{"configuration.memBalloonStatsPeriod"}},
+		{"selector of all", "{ksmConfiguration: {nodeLabelSelector: {}}}", []string{"configuration.ksmConfiguration"}},
+		{"gates", "{developerConfiguration: {featureGates: [A, HypervStrictCheck, B], disabledFeatureGates: [C]}}",
+			[]string{developer + "featureGates: A, B: ", developer + "disabledFeatureGates: C: "}},
+		{"bridge that is not permitted", "{network: {defaultNetworkInterface: bridge, permitBridgeInterfaceOnPodNetwork: false}}", []string{"configuration.network.defaultNetworkInterface"}},
+		{"machine type that is not allowed", "{machineType: pc}", []string{architectures + "amd64.machineType: \"pc\""}},
+		{"machine type without the default", "{architectureConfiguration: {amd64: {emulatedMachines: [pc-q35-7.2]}}}", []string{architectures + "amd64.emulatedMachines"}},
+		{"machine type that is allowed", "{architectureConfiguration: {amd64: {machineType: pc-q35-7.2, emulatedMachines: [pc-q35-7.2]}}}", nil},
+		{"architecture", "{architectureConfiguration: {defaultArchitecture: s390x}}", []string{architectures + "defaultArchitecture"}},
+	} {
+		got, faults := read(t, "spec: {configuration: "+c.configuration+"}")
+		for _, want := range c.want {
+			if !slices.ContainsFunc(faults, func(f Ignored) bool { return strings.HasPrefix(f.Field+": "+f.Reason, want) }) {
+				t.Errorf("%s: %q is not among %v", c.name, want, faults)
+			}
+		}
+		if len(faults) != len(c.want) {
+			t.Errorf("%s: ignored are %v, want %d", c.name, faults, len(c.want))
+		}
+		if got.DefaultInterface != "masquerade" || got.DefaultArchitecture != "amd64" || !got.Emulates("amd64", got.MachineType["amd64"]) {
+			t.Errorf("%s: VMs could not start with %s, %s and %s", c.name, got.DefaultInterface, got.DefaultArchitecture, got.MachineType["amd64"])
+		}
 	}
 }
 

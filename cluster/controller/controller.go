@@ -55,8 +55,10 @@ type Options struct {
 	program.Options
 	// Launcher is the image of vmlet's own programs and VMMs.
 	Launcher string
-	Version  string
-	Log      *slog.Logger
+	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
+	ClusterDomain string
+	Version       string
+	Log           *slog.Logger
 }
 
 // Run runs the controller until ctx ends. It returns an error where kubevirt.io belongs to
@@ -190,7 +192,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				if err != nil {
 					return nil, err
 				}
-				in := convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher}
+				in := convert.Input{Instance: vmi, Configuration: c, Claims: claims, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
 				if err := limited(ctx, m.GetClient(), m.GetAPIReader(), &in); err != nil {
 					return nil, err
 				}

@@ -35,6 +35,8 @@ type Input struct {
 	LimitCPU, LimitMemory bool
 	// Launcher is the container image of vmlet's own programs and of the VMMs.
 	Launcher string
+	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
+	ClusterDomain string
 }
 
 // defaultGrace is how long a guest has to shut down, in seconds, where the instance does not
@@ -54,7 +56,7 @@ func Specification(in Input) (*specv1.VirtualMachineSpec, *launch.Preparation, e
 	}
 	disks, preparation, more := disks(in)
 	faults = append(faults, more...)
-	networks, more := networks(vmi)
+	networks, more := networks(in)
 	faults = append(faults, more...)
 	if err := faults.ToAggregate(); err != nil {
 		return nil, nil, err

@@ -53,6 +53,8 @@ func TestFields(t *testing.T) {
 		{"host-passthrough", "domain: {cpu: {model: host-passthrough, cores: 2}}", "cpu: {cores: 2}"},
 		{"named model", "domain: {cpu: {model: Haswell, threads: 2}}", "cpu: {model: Haswell, threads: 2}"},
 		{"pc-q35", "domain: {machine: {type: pc-q35-7.2}}", "machineType: pc-q35-7.2"},
+		{"machine type of Red Hat's QEMU", "domain: {machine: {type: pc-q35-rhel9.4.0}}", "machineType:"},
+		{"machine type of Red Hat's QEMU on arm64", "architecture: arm64\ndomain: {machine: {type: virt-rhel9.4.0}}", "machineType:"},
 		{"grace of 0", "terminationGracePeriodSeconds: 0\ndomain: {}", "stopGracePeriod: 0s"},
 		{"grace unset", "domain: {}", "stopGracePeriod: 30s"},
 		{"no console", "domain: {devices: {autoattachSerialConsole: false, rng: {}, autoattachGraphicsDevice: false}}", "devices: {console: false}"},
@@ -68,12 +70,17 @@ func TestFields(t *testing.T) {
 		{"everything on as it is anyway", "domain: {features: {acpi: {enabled: true}, apic: {}}}", ""},
 		{"UTC with an offset", "domain: {clock: {utc: {offsetSeconds: -3600}}}", "clock: {offsetSeconds: '-3600'}"},
 		{"UTC with no offset", "domain: {clock: {utc: {offsetSeconds: 0}}}", "clock: {offsetSeconds: '0'}"},
+		{"time zone with a space", "domain: {clock: {timezone: America/New York}}", "clock: {timezone: America/New_York}"},
+		{"DHCP options", "domain: {devices: {interfaces: [{name: lan, macAddress: '52:54:00:00:00:01', dhcpOptions: {bootFileName: pxelinux.0, tftpServerName: tftp.example.com, ntpServers: [192.0.2.1]}}]}}\nnetworks: [{name: lan, pod: {}}]\ndnsPolicy: None",
+			"networks: [{name: lan, mac: '52:54:00:00:00:01', user: {bootFile: pxelinux.0, cidr: 10.0.2.0/24, hostname: web-1, tftpServer: tftp.example.com}}]"},
 		{"asset tag", "domain: {chassis: {asset: A-1}, firmware: {serial: S-1}}",
 			"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: S-1, assetTag: A-1, manufacturer: KubeVirt, product: None, family: KubeVirt}"},
 		{"UTC", "domain: {clock: {utc: {}}}", ""},
 		{"kvmclock off", "domain: {clock: {timer: {kvm: {present: false}}}}", "clock: {kvm: {present: false}}"},
 		{"empty disk", "domain: {devices: {disks: [{name: a, disk: {bus: scsi}}]}}\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}]",
 			"disks: [{name: a, bus: scsi, path: /var/run/vmlet/made/a.img}]"},
+		{"long serials", "domain: {devices: {disks: [{name: a, disk: {bus: sata}, serial: a2345678-2345-2345-2345-2345678901234}, {name: b, disk: {bus: scsi}, serial: b2345678-2345-2345-2345-2345678901234}]}}\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}]",
+			"disks: [{name: a, bus: sata, serial: a2345678-2345-2345-2, path: /var/run/vmlet/made/a.img}, {name: b, bus: scsi, serial: b2345678-2345-2345-2345-234567890123, path: /var/run/vmlet/made/b.img}]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, _ := converted(t, input(t, c.instance))
@@ -128,7 +135,7 @@ func TestSpecificationFaults(t *testing.T) {
 		{"broken base64", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userDataBase64: '%'}}]", "spec.volumes[0].cloudInitNoCloud.userDataBase64: Invalid"},
 		{"Secret that is a path", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userData: a}}]\n" +
 			"accessCredentials: [{sshPublicKey: {source: {secret: {secretName: ../../../bin}}, propagationMethod: {noCloud: {}}}}]", "spec.accessCredentials: Invalid"},
-		{"multus", "domain: {devices: {interfaces: [{name: a}]}}\nnetworks: [{name: a, multus: {networkName: b}}]", "spec.domain.devices.interfaces[0].name: Unsupported value"},
+		{"multus", "domain: {devices: {interfaces: [{name: a}]}}\nnetworks: [{name: a, multus: {networkName: b}}]", "spec.networks[0]: Forbidden"},
 		{"too many ports", "domain: {devices: {interfaces: [{name: a, portRanges: [{protocol: TCP, start: 1, end: 65535}]}]}}\nnetworks: [{name: a, pod: {}}]",
 			"spec.domain.devices.interfaces[0].ports: Too many: 65: must have at most 64"},
 	} {
@@ -311,6 +318,43 @@ func TestForwards(t *testing.T) {
 		}
 		if strings.Join(got, ", ") != c.want {
 			t.Errorf("%s: %q, want %s", c.iface, got, c.want)
+		}
+	}
+}
+
+// TestGuestNetwork: names are looked up where a pod with the DNS policy looks, and first in the
+// subdomain; the network is one without a host's bits.
+func TestGuestNetwork(t *testing.T) {
+	long := strings.TrimSuffix(strings.Repeat(strings.Repeat("a", 62)+".", 4), ".") // 251 bytes
+	var longs []string
+	for c := 'b'; c < 'l'; c++ {
+		longs = append(longs, strings.ReplaceAll(long, "a", string(c)))
+	}
+	for _, c := range []struct{ name, instance, domain, want string }{
+		{"default", "{}", "", "default.svc.cluster.local svc.cluster.local cluster.local"},
+		{"domain", "{}", "k8s.example", "default.svc.k8s.example svc.k8s.example k8s.example"},
+		{"subdomain", "{subdomain: db, dnsPolicy: ClusterFirst}", "", "db.default.svc.cluster.local default.svc.cluster.local svc.cluster.local cluster.local"},
+		{"host's network", "{dnsPolicy: ClusterFirstWithHostNet, dnsConfig: {searches: [a.example., cluster.local, '.', b.example]}}", "",
+			"default.svc.cluster.local svc.cluster.local cluster.local a.example b.example"},
+		{"node's", "{dnsPolicy: Default}", "", ""},
+		{"own", "{dnsPolicy: None, subdomain: db, dnsConfig: {searches: [a.example, a.example.]}}", "", "a.example"},
+		{"too many", "{dnsPolicy: None, dnsConfig: {searches: [" + strings.Join(longs, ", ") + "]}}", "", strings.Join(longs[:8], " ")},
+		{"too long", "{dnsPolicy: None, dnsConfig: {searches: [a" + long + "a, " + long + "aaa]}}", "", "a" + long + "a"},
+	} {
+		in := input(t, c.instance)
+		in.ClusterDomain = c.domain
+		in.Instance.Spec.Networks = []kubevirtv1.Network{{Name: "n", Pod: &kubevirtv1.PodNetwork{VMNetworkCIDR: "10.1.2.3/24"}}}
+		in.Instance.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "n"}}
+		s, _ := converted(t, in)
+		user := s.Networks[0].GetUser()
+		if got := strings.Join(user.SearchDomains, " "); got != c.want {
+			t.Errorf("%s: search domains are %q, want %q", c.name, got, c.want)
+		}
+		if user.Cidr != "10.1.2.0/24" {
+			t.Errorf("%s: the network is %s, want 10.1.2.0/24", c.name, user.Cidr)
+		}
+		if err := convert.Faults(in); err != nil {
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

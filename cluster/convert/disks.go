@@ -81,6 +81,8 @@ func disk(d *kubevirtv1.Disk) *specv1.Disk {
 	case d.Disk != nil:
 		out.Bus, out.ReadOnly = string(d.Disk.Bus), d.Disk.ReadOnly
 	}
+	// KubeVirt takes longer ones, of which QEMU's disks show as much.
+	out.Serial = out.Serial[:min(len(out.Serial), spec.SerialRoom(out.Bus))]
 	return out
 }
 

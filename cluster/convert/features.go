@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -105,7 +107,8 @@ func clock(c *kubevirtv1.Clock) *specv1.Clock {
 	case c.UTC != nil && c.UTC.OffsetSeconds != nil:
 		out.Base = &specv1.Clock_OffsetSeconds{OffsetSeconds: *c.UTC.OffsetSeconds}
 	case c.Timezone != nil && *c.Timezone != "":
-		out.Base = &specv1.Clock_Timezone{Timezone: *c.Timezone}
+		// KubeVirt's own guide has "America/New York".
+		out.Base = &specv1.Clock_Timezone{Timezone: strings.ReplaceAll(*c.Timezone, " ", "_")}
 	}
 	if t := c.Timer; t != nil {
 		timers(t, out)

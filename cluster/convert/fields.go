@@ -40,6 +40,8 @@ func InstanceField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, at Pla
 		if volume := undiskedVolume(s, index-len(s.Domain.Devices.Disks)); volume >= 0 {
 			return at.Spec.Child("volumes").Index(volume)
 		}
+	case list == "networks" && rest == "user.cidr" && index < len(s.Domain.Devices.Interfaces):
+		return cidrField(s, index, at.Spec)
 	case list == "networks" && index < len(s.Domain.Devices.Interfaces):
 		return interfaceField(rest, devices.Child("interfaces").Index(index))
 	case list == "cpu.features" && s.Domain.CPU != nil && index < len(s.Domain.CPU.Features):
@@ -131,12 +133,25 @@ func diskField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, index int,
 	return at
 }
 
+// cidrField is of the network that an interface is on.
+func cidrField(s *kubevirtv1.VirtualMachineInstanceSpec, index int, spec *field.Path) *field.Path {
+	name := s.Domain.Devices.Interfaces[index].Name
+	if network := slices.IndexFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == name }); network >= 0 {
+		return spec.Child("networks").Index(network).Child("pod", "vmNetworkCIDR")
+	}
+	return spec.Child("domain", "devices", "interfaces").Index(index)
+}
+
 func interfaceField(name string, at *field.Path) *field.Path {
 	switch {
 	case name == "mac":
 		return at.Child("macAddress")
 	case name == "name" || name == "model" || name == "bootOrder":
 		return at.Child(name)
+	case name == "user.bootFile":
+		return at.Child("dhcpOptions", "bootFileName")
+	case name == "user.tftpServer":
+		return at.Child("dhcpOptions", "tftpServerName")
 	case name == "user.ports" || strings.HasPrefix(name, "user.ports["):
 		return at.Child("ports")
 	}

@@ -31,7 +31,7 @@ func MachineType(in Input) string {
 	if in.Instance.Spec.Domain.Machine == nil {
 		return ""
 	}
-	arch, machine := Architecture(in), in.Instance.Spec.Domain.Machine.Type
+	arch, machine := Architecture(in), KnownMachine(in.Instance.Spec.Domain.Machine.Type)
 	switch {
 	case machine == defaultMachines[arch]:
 		return ""
@@ -39,6 +39,17 @@ func MachineType(in Input) string {
 		return ""
 	}
 	return machine
+}
+
+// KnownMachine is a machine type by a name that every QEMU may know. Those of Red Hat's QEMU,
+// which OpenShift Virtualization writes into VMs, are the newest of their kind elsewhere.
+func KnownMachine(name string) string {
+	for prefix, known := range map[string]string{"pc-q35-rhel": "q35", "virt-rhel": "virt"} {
+		if strings.HasPrefix(name, prefix) {
+			return known
+		}
+	}
+	return name
 }
 
 // defaultMachines are those of QEMU's planner.

@@ -5,10 +5,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -21,13 +24,18 @@ import (
 const guestNetwork = "10.0.2.0/24"
 
 // networks are the guest's interfaces, each on the pod's network.
-func networks(vmi *kubevirtv1.VirtualMachineInstance) (out []*specv1.NetworkInterface, faults field.ErrorList) {
-	path := field.NewPath("spec", "domain", "devices", "interfaces")
+func networks(in Input) (out []*specv1.NetworkInterface, faults field.ErrorList) {
+	vmi, path := in.Instance, field.NewPath("spec", "domain", "devices", "interfaces")
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
-		pod := podNetwork(vmi, iface.Name)
+		at := slices.IndexFunc(vmi.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == iface.Name })
+		if at < 0 {
+			faults = append(faults, field.NotFound(path.Index(i).Child("name"), iface.Name))
+			continue
+		}
+		pod := vmi.Spec.Networks[at].Pod
 		if pod == nil {
-			faults = append(faults, field.NotSupported(path.Index(i).Child("name"), iface.Name, podNetworks(vmi)))
+			faults = append(faults, field.Forbidden(field.NewPath("spec", "networks").Index(at), "interfaces can be on the pod's network alone: use pod"))
 			continue
 		}
 		forwards, fault := forwards(vmi, iface, path.Index(i))
@@ -35,38 +43,64 @@ func networks(vmi *kubevirtv1.VirtualMachineInstance) (out []*specv1.NetworkInte
 			faults = append(faults, fault)
 			continue
 		}
+		dhcp := cmp.Or(iface.DHCPOptions, new(kubevirtv1.DHCPOptions))
 		out = append(out, &specv1.NetworkInterface{
 			Name:  DeviceName(iface.Name),
 			Mac:   cmp.Or(strings.ReplaceAll(strings.ToLower(iface.MACAddress), "-", ":"), MAC(UUID(vmi), iface.Name)),
 			Model: iface.Model,
 			Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{
-				Cidr:     cmp.Or(pod.VMNetworkCIDR, guestNetwork),
-				Hostname: Hostname(vmi),
-				Ports:    forwards,
+				Cidr:          network(cmp.Or(pod.VMNetworkCIDR, guestNetwork)),
+				Hostname:      Hostname(vmi),
+				SearchDomains: searchDomains(in),
+				BootFile:      dhcp.BootFileName,
+				TftpServer:    dhcp.TFTPServerName,
+				Ports:         forwards,
 			}},
 		})
 	}
 	return out, faults
 }
 
-// podNetwork is the pod network of that name, or nil.
-func podNetwork(vmi *kubevirtv1.VirtualMachineInstance, name string) *kubevirtv1.PodNetwork {
-	for _, n := range vmi.Spec.Networks {
-		if n.Name == name {
-			return n.Pod
-		}
+// network is a CIDR without the bits of a host, which users may have written.
+func network(cidr string) string {
+	if prefix, err := netip.ParsePrefix(cidr); err == nil {
+		return prefix.Masked().String()
 	}
-	return nil
+	return cidr // a fault of the specification
 }
 
-// podNetworks are the names of the networks that interfaces can have.
-func podNetworks(vmi *kubevirtv1.VirtualMachineInstance) (names []string) {
-	for _, n := range vmi.Spec.Networks {
-		if n.Pod != nil {
-			names = append(names, n.Name)
+// defaultClusterDomain is that of most clusters.
+const defaultClusterDomain = "cluster.local"
+
+// searchDomains are those of a pod with the instance's DNS policy, before them the domain of
+// the guest's own subdomain, as KubeVirt's guests have it: those that are too many or too long
+// are left out.
+func searchDomains(in Input) (domains []string) {
+	vmi, all := in.Instance, []string(nil)
+	if policy := vmi.Spec.DNSPolicy; policy != corev1.DNSNone && policy != corev1.DNSDefault {
+		cluster := cmp.Or(in.ClusterDomain, defaultClusterDomain)
+		namespace := vmi.Namespace + ".svc." + cluster
+		if vmi.Spec.Subdomain != "" {
+			all = append(all, vmi.Spec.Subdomain+"."+namespace)
+		}
+		all = append(all, namespace, "svc."+cluster, cluster)
+	}
+	if vmi.Spec.DNSConfig != nil {
+		for _, domain := range vmi.Spec.DNSConfig.Searches {
+			all = append(all, strings.TrimSuffix(domain, "."))
 		}
 	}
-	return names
+	size := 0
+	for _, domain := range all {
+		if domain == "" || len(domain) > validation.DNS1123SubdomainMaxLength || slices.Contains(domains, domain) {
+			continue
+		}
+		if size += len(domain) + 1; len(domains) == spec.MaxSearchDomains || size > spec.MaxSearchText {
+			break
+		}
+		domains = append(domains, domain)
+	}
+	return domains
 }
 
 // Hostname is the guest's: the instance's name up to its first dot, unless it says another.

@@ -21,8 +21,8 @@ import (
 )
 
 // Machine gives a VirtualMachine that is being created, which has no UID yet, its finalizer,
-// KubeVirt's annotations, and a random UUID and serial number for its firmware. It leaves others alone: a new UUID
-// would be another machine to the guest.
+// KubeVirt's annotations, and a random UUID and serial number for its firmware. It leaves others
+// alone: a new UUID would be another machine to the guest.
 func Machine(vm *kubevirtv1.VirtualMachine, _ configuration.Configuration) {
 	if vm.UID != "" || vm.DeletionTimestamp != nil {
 		return
@@ -38,6 +38,22 @@ func Machine(vm *kubevirtv1.VirtualMachine, _ configuration.Configuration) {
 	if firmware.Serial == "" {
 		firmware.Serial = uuid.NewString()
 	}
+}
+
+// KeepIdentity gives a VirtualMachine that is updated the UUID and serial number that it had, where
+// the new object has none: who replaces it by his own manifest has none of them, and does not
+// want another machine.
+func KeepIdentity(vm, old *kubevirtv1.VirtualMachine) {
+	if vm.Spec.Template == nil || old.Spec.Template == nil || old.Spec.Template.Spec.Domain.Firmware == nil {
+		return
+	}
+	had := old.Spec.Template.Spec.Domain.Firmware
+	if had.UUID == "" && had.Serial == "" {
+		return
+	}
+	firmware := made(&vm.Spec.Template.Spec.Domain.Firmware)
+	fill(&firmware.UUID, had.UUID)
+	fill(&firmware.Serial, had.Serial)
 }
 
 // Instance fills in what an instance leaves open: the configuration's values first, then

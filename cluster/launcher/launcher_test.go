@@ -334,6 +334,17 @@ func TestStrictHyperv(t *testing.T) {
 	}
 }
 
+// TestRedHatsMachineType: a VM of OpenShift Virtualization finds a node, of which none has a label
+// for its machine type.
+func TestRedHatsMachineType(t *testing.T) {
+	in := read(t, "../testdata/manifests/vm-windows.yaml")
+	in.Instance.Spec.Domain.Machine = &kubevirtv1.Machine{Type: "pc-q35-rhel9.4.0"}
+	selector := pod(t, in).Spec.NodeSelector
+	if selector[contract.LabelMachineType+"q35"] != "true" || selector[contract.LabelMachineType+"pc-q35-rhel9.4.0"] != "" {
+		t.Errorf("the pod wants nodes with %v", selector)
+	}
+}
+
 func TestPodFaults(t *testing.T) {
 	claims := read(t, "../testdata/manifests/vm-claims.yaml")
 	delete(claims.Claims, "imported")

@@ -8,14 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
-
-// strictHyperv is the feature gate under which Hyper-V's enlightenments choose nodes.
-const strictHyperv = "HypervStrictCheck"
 
 // nodeSelector is the instance's, the cluster's, and what the guest needs of its node by the
 // labels that agents write. Where both say something of a label the cluster's word counts.
@@ -29,7 +27,7 @@ func (l *launcher) nodeSelector() map[string]string {
 	all[contract.LabelSchedulable] = "true"
 	all[corev1.LabelArchStable] = convert.Architecture(l.Input)
 	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && l.spec.Vmm != spec.VMMCloudHypervisor {
-		all[contract.LabelMachineType+m.Type] = "true"
+		all[contract.LabelMachineType+convert.KnownMachine(m.Type)] = "true"
 	}
 	if model := l.spec.GetCpu().GetModel(); model != "" {
 		all[contract.LabelCPUModel+model] = "true"
@@ -40,7 +38,7 @@ func (l *launcher) nodeSelector() map[string]string {
 	if l.dedicated() {
 		all[contract.LabelCPUManager] = "true"
 	}
-	if l.Configuration.FeatureGates[strictHyperv] {
+	if l.Configuration.FeatureGates[configuration.GateHypervStrictCheck] {
 		for _, f := range enlightenments(l.spec.GetFeatures().GetHyperv()) {
 			all[contract.LabelHyperV+f] = "true"
 		}

@@ -93,7 +93,7 @@ func machineTypeFields() []Field {
 	const chassis = "the guest sees the chassis of the VMM: leave it out"
 	const hpet = "late ticks of the HPET are delayed: use delay"
 	return []Field{
-		{"domain.machine.type", Supported, onlyQEMU, "one of emulatedMachines in the KubeVirt object"},
+		{"domain.machine.type", Supported, onlyQEMU, "one of emulatedMachines in the KubeVirt object; those of Red Hat's QEMU (pc-q35-rhel9.4.0) are q35"},
 		{"domain.firmware.uuid", Supported, allVMMs, "made with the VirtualMachine if unset"},
 		{"domain.firmware.serial", Supported, allVMMs, "made with the VirtualMachine if unset"},
 		{"domain.firmware.bootloader.bios.useSerial", Ignored, "", "the BIOS writes to the screen alone; what the guest writes to its serial console is shown"},

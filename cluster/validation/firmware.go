@@ -34,10 +34,8 @@ func (r Request) machineType(s *kubevirtv1.VirtualMachineInstanceSpec, at *field
 	}
 	name, globs := s.Domain.Machine.Type, r.Configuration.EmulatedMachines[r.architecture(s)]
 	machine := at.Child("domain", "machine", "type")
-	for _, glob := range globs {
-		if matches, err := path.Match(glob, name); err == nil && matches {
-			return labelPart(name, machine)
-		}
+	if r.Configuration.Emulates(r.architecture(s), name) {
+		return labelPart(name, machine)
 	}
 	return field.ErrorList{field.Invalid(machine, short(name), "want one of the machine types that the KubeVirt object allows on "+r.architecture(s)+": "+strings.Join(globs, ", "))}
 }

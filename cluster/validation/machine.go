@@ -44,15 +44,16 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	vmi.Name, vmi.Namespace = vm.Name, vm.Namespace
 	below := at.Child("template", "spec")
 	own := r.spec(vmi, below)
+	warnings = append(warnings, differences(&vmi.Spec, below)...)
 	// A VM that can't start yet can be kept: tools make it, and set its size later.
 	size := below.Child("domain", "memory", "guest").String()
 	sized := slices.DeleteFunc(slices.Clone(own), func(f *field.Error) bool {
 		return f.Type == field.ErrorTypeRequired && f.Field == size
 	})
-	faults, warnings = append(faults, sized...), append(warnings, remarks(&vmi.Spec, below)...)
+	faults = append(faults, sized...)
 	switch {
-	case len(sized) == len(own) && len(faults) == 0:
-		faults = r.plan(vmi, below, notes)
+	case len(own) == 0:
+		faults = append(faults, news(r.plan(vmi, below, notes), faults)...)
 	case len(sized) < len(own) && vm.Spec.Instancetype == nil:
 		warnings = append(warnings, size+" is not set, nor is resources.requests.memory: the VM can't be started before one of them is")
 	}
@@ -70,6 +71,9 @@ func runStrategy(strategy *kubevirtv1.RunStrategy, at *field.Path) field.ErrorLi
 	known := []kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
 		kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyOnce,
+	}
+	if *strategy == "" {
+		return field.ErrorList{field.NotSupported(at, *strategy, known)}
 	}
 	return oneOf(*strategy, known, at)
 }

@@ -3,6 +3,7 @@ package validation
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/defaults"
 )
 
 // TestManifests: what users write of supported fields alone is accepted, and nothing of it
@@ -25,25 +28,7 @@ func TestManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, document := range strings.Split(string(text), "\n---\n") {
-			var head struct{ Kind string }
-			parse := func(into any) {
-				if err := yaml.Unmarshal([]byte(document), into); err != nil {
-					t.Fatalf("%s: %v", file, err)
-				}
-			}
-			parse(&head)
-			var faults field.ErrorList
-			var warnings []string
-			switch head.Kind {
-			case "VirtualMachine":
-				vm := new(kubevirtv1.VirtualMachine)
-				parse(vm)
-				faults, warnings = Machine(vm, nil, request())
-			case "VirtualMachineInstance":
-				vmi := new(kubevirtv1.VirtualMachineInstance)
-				parse(vmi)
-				faults, warnings = Instance(vmi, nil, request())
-			}
+			faults, warnings := judged(t, file, document, request())
 			if len(faults) > 0 {
 				t.Errorf("%s: faults are %v, want none", file, faults)
 			}
@@ -52,6 +37,66 @@ func TestManifests(t *testing.T) {
 					t.Errorf("%s: unexpected warning %q", file, w)
 				}
 			}
+		}
+	}
+}
+
+// judged is what admission says of a manifest of either kind; others have no faults.
+func judged(t *testing.T, file, document string, r Request) (faults field.ErrorList, warnings []string) {
+	t.Helper()
+	var head struct{ Kind string }
+	parse := func(into any) {
+		if err := yaml.Unmarshal([]byte(document), into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	parse(&head)
+	switch head.Kind {
+	case "VirtualMachine":
+		vm := new(kubevirtv1.VirtualMachine)
+		parse(vm)
+		return Machine(vm, nil, r)
+	case "VirtualMachineInstance":
+		vmi := new(kubevirtv1.VirtualMachineInstance)
+		parse(vmi)
+		return Instance(vmi, nil, r)
+	}
+	return nil, nil
+}
+
+// TestRefusedManifests: of manifests that need what vmlet has not, each field is named that is
+// at fault, and no other. Its comments say which.
+func TestRefusedManifests(t *testing.T) {
+	files, err := filepath.Glob("../testdata/refused/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("manifests are %v, %v: want more", files, err)
+	}
+	r := request()
+	r.Plan = func(vmi *kubevirtv1.VirtualMachineInstance) error {
+		complete := vmi.DeepCopy()
+		complete.Namespace = "default"
+		defaults.Instance(complete, r.Configuration)
+		return convert.Faults(convert.Input{Instance: complete, Configuration: r.Configuration})
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, want []string
+		for line := range strings.Lines(string(text)) {
+			if path, is := strings.CutPrefix(line, "# "); is {
+				want = append(want, strings.TrimSpace(path))
+			}
+		}
+		faults, _ := judged(t, file, string(text), r)
+		for _, f := range faults {
+			got = append(got, f.Field)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: faults are of %q, want %q: %v", file, got, want, faults)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -50,14 +51,14 @@ func (r Request) interfaces(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 	return faults
 }
 
-// guestNetwork wants room for a gateway and a guest.
+// guestNetwork wants what a specification takes: room for a gateway, a guest and a name server.
 func guestNetwork(cidr string, at *field.Path) field.ErrorList {
 	if cidr == "" {
 		return nil
 	}
 	prefix, err := netip.ParsePrefix(cidr)
-	if err != nil || !prefix.Addr().Is4() || prefix.Bits() > 30 {
-		return field.ErrorList{field.Invalid(at, short(cidr), "want an IPv4 network of at least four addresses, such as 10.0.2.0/24")}
+	if err != nil || !prefix.Addr().Is4() || prefix.Bits() < spec.MinUserPrefix || prefix.Bits() > spec.MaxUserPrefix {
+		return field.ErrorList{field.Invalid(at, short(cidr), fmt.Sprintf("want an IPv4 network such as 10.0.2.0/24, with a prefix of %d to %d bits", spec.MinUserPrefix, spec.MaxUserPrefix))}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,7 @@ func names(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults fie
 const (
 	maxNameservers = 3
 	maxSearches    = 32
+	maxSearchText  = 2048 // bytes, with a space between two of them
 )
 
 func dns(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
@@ -60,6 +62,12 @@ func dns(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field
 	}
 	if n := len(s.DNSConfig.Searches); n > maxSearches {
 		faults = append(faults, field.TooMany(config.Child("searches"), n, maxSearches))
+	}
+	if len(strings.Join(s.DNSConfig.Searches, " ")) > maxSearchText {
+		faults = append(faults, field.TooLong(config.Child("searches"), "", maxSearchText))
+	}
+	for i, domain := range s.DNSConfig.Searches {
+		faults = append(faults, subdomainName(strings.TrimSuffix(domain, "."), config.Child("searches").Index(i))...)
 	}
 	for i, option := range s.DNSConfig.Options {
 		if option.Name == "" {

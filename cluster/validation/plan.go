@@ -2,6 +2,7 @@ package validation
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -48,4 +49,21 @@ func below(err error, at *field.Path) *field.Error {
 		moved.Field = at.String() + "." + rest
 	}
 	return &moved
+}
+
+// news returns the plan's faults that say more than those that were found before: not those of
+// the same field, of one in it, or of an element of a list that it is in, such as the volume
+// whose kind is not supported.
+func news(plan, found field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(plan, func(p *field.Error) bool {
+		return slices.ContainsFunc(found, func(f *field.Error) bool {
+			return within(p.Field, f.Field) || strings.HasSuffix(p.Field, "]") && within(f.Field, p.Field)
+		})
+	})
+}
+
+// within says whether a field is another, or in it.
+func within(name, other string) bool {
+	rest, is := strings.CutPrefix(name, other)
+	return is && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -29,9 +29,9 @@ type Request struct {
 	VMMs, Hypervisors []string
 	// Plan says what of an instance no VMM can do. It returns nil, or spec.FieldErrors or
 	// an aggregate of field.Errors about the instance, which are reported by the fields
-	// that they come from, or any other error. It is asked only for an instance in which
-	// nothing else is wrong, one made from a VirtualMachine's template before its defaults,
-	// and must not change it. Without it nothing is asked.
+	// that they come from, or any other error. It is asked only for an instance whose supported
+	// fields have no faults of their own, one made from a VirtualMachine's template before
+	// its defaults, and must not change it. Without it nothing is asked.
 	Plan func(*kubevirtv1.VirtualMachineInstance) error
 }
 
@@ -69,11 +69,12 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 		faults = append(faults, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
 	}
 	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, vmi.Spec.Volumes, notes)
-	faults = slices.Concat(faults, annotationFaults, r.spec(vmi, at))
-	if len(faults) == 0 {
-		faults = r.plan(vmi, at, notes)
+	own := r.spec(vmi, at)
+	faults = slices.Concat(faults, annotationFaults, own)
+	if len(own) == 0 {
+		faults = append(faults, news(r.plan(vmi, at, notes), faults)...)
 	}
-	return bounded(faults, slices.Concat(warnings, annotationWarnings, remarks(&vmi.Spec, at)))
+	return bounded(faults, slices.Concat(warnings, annotationWarnings, differences(&vmi.Spec, at)))
 }
 
 // spec checks the supported fields of an instance's spec at the path.

@@ -151,7 +151,6 @@ func TestInstance(t *testing.T) {
 		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, disk: {bus: sata}}]}}}", []string{"spec.domain.devices.disks[0].disk.bus can't be read-only"}},
 		{"{volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c, cdrom: {}}]}}}", nil},
 		{"{architecture: arm64, volumes: [{name: c, persistentVolumeClaim: {claimName: c, readOnly: true}}], domain: {devices: {disks: [{name: c}]}}}", nil},
-		{disk("{name: a, serial: " + strings.Repeat("a", 256) + "}"), nil},
 		{disk("{name: a, serial: " + strings.Repeat("a", 257) + "}"), []string{"spec.domain.devices.disks[0].serial Too long"}},
 		{disk("{name: a, cdrom: {bus: virtio}, serial: 'a b'}"), []string{`spec.domain.devices.disks[0].cdrom.bus "sata"`, "spec.domain.devices.disks[0].serial letters"}},
 		{disk("{name: a, bootOrder: 1}, {name: b, bootOrder: 1}"), []string{"spec.domain.devices.disks[1].bootOrder place of spec.domain.devices.disks[0]"}},
@@ -200,10 +199,12 @@ func TestInstance(t *testing.T) {
 		{nic("portRanges: [{protocol: TCP, start: 1, end: 63}], ports: [{port: 80}]"), nil},
 		{nic("portRanges: [{protocol: SCTP, start: 1, end: 64}], ports: [{port: 80}]"), []string{"spec.domain.devices.interfaces[0].ports Too many", "spec.domain.devices.interfaces[0].portRanges[0].protocol supported values"}},
 		{nic("ports: [" + strings.TrimSuffix(strings.Repeat("{port: 1}, ", 65), ", ") + "]"), []string{"spec.domain.devices.interfaces[0].ports Too many"}},
-		{"{domain: {devices: {interfaces: [{name: a}, {name: b}, {name: b}]}}, networks: [{name: b, pod: {}}, {name: c, pod: {vmNetworkCIDR: 10.0.0.0/31}}]}", []string{
-			"spec.networks[1].name no interface", "spec.networks[1].pod one network", "spec.networks[1].pod.vmNetworkCIDR four addresses",
+		{"{domain: {devices: {interfaces: [{name: a}, {name: b}, {name: b}]}}, networks: [{name: b, pod: {}}, {name: c, pod: {vmNetworkCIDR: 10.0.0.0/30}}]}", []string{
+			"spec.networks[1].name no interface", "spec.networks[1].pod one network", "spec.networks[1].pod.vmNetworkCIDR 4 to 29 bits",
 			"spec.domain.devices.interfaces[0].name no network", "spec.domain.devices.interfaces[2].name Duplicate",
 		}},
+		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 10.1.2.3/29}}]}", nil},
+		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 0.0.0.0/3}}]}", []string{"spec.networks[0].pod.vmNetworkCIDR 4 to 29 bits"}},
 		{"{domain: {devices: {interfaces: [{name: a, bootOrder: 1}], disks: [{name: d, bootOrder: 1}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 'fd00::/64'}}], volumes: [{name: d, emptyDisk: {capacity: 1Gi}}]}", []string{
 			"spec.networks[0].pod.vmNetworkCIDR IPv4", "spec.domain.devices.interfaces[0].bootOrder place of spec.domain.devices.disks[0]",
 		}},
@@ -233,6 +234,10 @@ func TestInstance(t *testing.T) {
 		{"{dnsPolicy: Some, dnsConfig: {nameservers: [a, 1.1.1.1, 1.1.1.1, 1.1.1.1], options: [{value: x}]}}", []string{
 			"spec.dnsPolicy supported values", "spec.dnsConfig.nameservers Too many", "spec.dnsConfig.nameservers[0] an IP address", "spec.dnsConfig.options[0].name name the option",
 		}},
+		{"{dnsConfig: {searches: [a.b., 'a_b', '', " + strings.Repeat("a", 63) + "." + strings.Repeat("a", 63) + "]}}", []string{
+			"spec.dnsConfig.searches[1] subdomain", "spec.dnsConfig.searches[2] subdomain",
+		}},
+		{"{dnsConfig: {searches: [" + strings.TrimSuffix(strings.Repeat(strings.Repeat("a.", 50)+"a, ", 21), ", ") + "]}}", []string{"spec.dnsConfig.searches Too long"}},
 		{"{nodeSelector: {a/b/c: d}}", []string{"spec.nodeSelector "}},
 		{"{tolerations: [{effect: Sometimes, key: a}, {value: x}, {operator: Exists, value: x}, {key: a, operator: Is}, {key: a, tolerationSeconds: 1}, {key: 'a b'}]}", []string{
 			"spec.tolerations[0].effect supported values", "spec.tolerations[1].operator Exists", "spec.tolerations[2].value empty",
@@ -313,6 +318,27 @@ func TestConfiguration(t *testing.T) {
 	compare(t, text, faults, []string{"spec.domain.devices.interfaces[0].bridge permitBridgeInterfaceOnPodNetwork", "spec.domain.machine.type on arm64"})
 }
 
+// TestDifferences: what the guest sees otherwise is accepted with a warning.
+func TestDifferences(t *testing.T) {
+	const volumes = "volumes: [{name: a, emptyDisk: {capacity: 1Gi}}]"
+	disk := func(d string) string { return "{domain: {devices: {disks: [{name: a, " + d + "}]}}, " + volumes + "}" }
+	for _, c := range []struct{ spec, want string }{
+		{disk("serial: " + strings.Repeat("a", 256)), "domain.devices.disks[0].serial: the guest sees its first 20 characters"},
+		{disk("disk: {bus: scsi}, serial: " + strings.Repeat("a", 37)), "domain.devices.disks[0].serial: the guest sees its first 36 characters"},
+		{disk("disk: {bus: scsi}, serial: " + strings.Repeat("a", 36)), ""},
+		{disk("serial: " + strings.Repeat("a", 20)), ""},
+		{"{domain: {devices: {}, machine: {type: pc-q35-rhel9.4.0}}}", "domain.machine.type: pc-q35-rhel9.4.0 is a machine type of Red Hat's QEMU alone: the guest has q35"},
+	} {
+		_, warnings := Instance(instance(t, c.spec), nil, request())
+		_, ofMachine := Machine(machine(t, "{template: {spec: "+c.spec+"}}"), nil, request())
+		for at, got := range map[string][]string{"spec.": warnings, "spec.template.spec.": ofMachine} {
+			if want := []string{at + c.want}; c.want == "" && len(got) > 0 || c.want != "" && !slices.Equal(got, want) {
+				t.Errorf("%s: warnings are %q, want %q", c.spec, got, want)
+			}
+		}
+	}
+}
+
 func TestMachine(t *testing.T) {
 	const template = "spec.dataVolumeTemplates[0]"
 	root := "template: {spec: {domain: {devices: {}, memory: {guest: 1Gi}}, volumes: [{name: root, dataVolume: {name: dv}}]}}"
@@ -324,6 +350,7 @@ func TestMachine(t *testing.T) {
 		{"{runStrategy: Always}", nil, nil},
 		{"{running: true}", nil, []string{"spec.running is deprecated"}},
 		{"{runStrategy: Sometimes}", []string{`spec.runStrategy "Always", "RerunOnFailure", "Manual", "Halted", "Once"`}, nil},
+		{"{runStrategy: ''}", []string{`spec.runStrategy "Always", "RerunOnFailure"`}, nil},
 		{"{runStrategy: Hibernate, hibernateStrategy: {mode: Save}, startStrategy: Restore}", []string{"spec.runStrategy use Halted", "spec.hibernateStrategy leave it out", "spec.startStrategy leave it out"}, nil},
 		{"{template: null}", []string{"spec.template has to be set"}, nil},
 		{"{template: {metadata: {labels: {'a b': c}, annotations: {'a b': c}}}}", []string{"spec.template.metadata.labels ", "spec.template.metadata.annotations "}, nil},
@@ -487,6 +514,35 @@ func TestPlanOfAnnotations(t *testing.T) {
 	}
 	faults, _ = Instance(instance(t, "{hostname: .}"), nil, r)
 	compare(t, "with faults", faults, []string{"spec.hostname "})
+}
+
+// TestPlanBesideOtherFaults: what no VMM can do is reported with what is refused, and nothing
+// twice.
+func TestPlanBesideOtherFaults(t *testing.T) {
+	const text = "{domain: {devices: {tpm: {}, disks: [{name: a}, {name: h}]}}, volumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: h, hostDisk: {path: /h, type: Disk}}]}"
+	const tpm, host = "spec.domain.devices.tpm no TPM", "spec.volumes[1].hostDisk files of the node"
+	for _, c := range []struct {
+		plan error
+		want []string
+	}{
+		{nil, []string{tpm, host}},
+		{spec.FieldErrors{{Field: "disks[0].bus", Message: "no"}}, []string{tpm, host, "spec.domain.devices.disks[0].disk.bus no"}},
+		{spec.FieldErrors{{Field: "devices", Message: "no"}}, []string{tpm, host, "spec.domain.devices no"}},
+		{field.ErrorList{
+			field.Forbidden(field.NewPath("spec", "volumes").Index(1), "no"), field.Forbidden(field.NewPath("spec", "volumes").Index(1).Child("hostDisk", "path"), "no"),
+			field.Forbidden(field.NewPath("spec", "domain", "devices", "tpm"), "no"), field.Forbidden(field.NewPath("spec", "domain", "devices", "tpms"), "no"),
+		}.ToAggregate(), []string{tpm, host, "spec.domain.devices.tpms no"}},
+	} {
+		r := request()
+		r.Plan = func(*kubevirtv1.VirtualMachineInstance) error { return c.plan }
+		faults, _ := Instance(instance(t, text), nil, r)
+		compare(t, fmt.Sprint(c.plan), faults, c.want)
+		for i := range c.want {
+			c.want[i] = strings.Replace(c.want[i], "spec", "spec.template.spec", 1)
+		}
+		faults, _ = Machine(machine(t, "{template: {spec: "+text+"}}"), nil, r)
+		compare(t, fmt.Sprint("machine: ", c.plan), faults, c.want)
+	}
 }
 
 func TestAnswersAreBounded(t *testing.T) {

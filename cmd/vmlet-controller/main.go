@@ -10,6 +10,7 @@ import (
 	"os/signal"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/vmlet/vmlet/cluster/controller"
 	"github.com/vmlet/vmlet/internal/program"
@@ -41,6 +42,9 @@ func command() *cobra.Command {
 			if o.Launcher == "" {
 				err = errors.Join(err, errors.New("--launcher-image is required: name the agents' image, which has the VMMs"))
 			}
+			if faults := validation.IsDNS1123Subdomain(o.ClusterDomain); len(faults) > 0 {
+				err = errors.Join(err, fmt.Errorf("--cluster-domain: %q: %s", o.ClusterDomain, faults[0]))
+			}
 			if err != nil {
 				return err
 			}
@@ -52,5 +56,6 @@ func command() *cobra.Command {
 	}
 	o.Flags(cmd)
 	cmd.Flags().StringVar(&o.Launcher, "launcher-image", "", "`IMAGE` of VMs' pods: the agents', which has the VMMs (required)")
+	cmd.Flags().StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`DOMAIN` of the cluster's DNS, in which guests look up names")
 	return cmd
 }

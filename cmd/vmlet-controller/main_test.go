@@ -16,6 +16,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--log-level", "loud"}, []string{`--log-level: "loud"`}},
 		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--kubeconfig", "/does/not/exist"}, []string{"--kubeconfig: "}},
 		{[]string{"--namespace", "vmlet", "extra"}, []string{`"extra"`}},
+		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--cluster-domain", "cluster.local."}, []string{`--cluster-domain: "cluster.local."`}},
 		{[]string{"--unknown"}, []string{"--unknown"}},
 	} {
 		cmd := command()

@@ -31,6 +31,7 @@ func (s *server) all(t *testing.T) {
 	t.Run("defaults", s.testDefaults)
 	t.Run("status", s.testStatus)
 	t.Run("kubectl", s.testKubectl)
+	t.Run("v1alpha3", s.testOldVersion)
 }
 
 // testConditions: the API server has no fault to find with a definition.
@@ -261,6 +262,23 @@ func (s *server) testKubectl(t *testing.T) {
 		if got := s.kubectl(t, "explain", field); !strings.Contains(got, want) {
 			t.Errorf("kubectl explain %s prints\n%s\nwant %q in it", field, got, want)
 		}
+	}
+}
+
+// testOldVersion: a manifest of v1alpha3 is taken, and kept as v1.
+func (s *server) testOldVersion(t *testing.T) {
+	url := s.url + "/apis/kubevirt.io/v1alpha3/namespaces/default/virtualmachines?fieldValidation=Strict"
+	old := `{apiVersion: kubevirt.io/v1alpha3, kind: VirtualMachine, metadata: {name: old, namespace: default}, spec: {running: false, template: {spec: {domain: {devices: {}}}}}}`
+	code, answer := s.request(t, http.MethodPost, url, "application/yaml", []byte(old))
+	if code != http.StatusCreated {
+		t.Fatalf("not created: %d %s", code, answer)
+	}
+	if got := s.kubectl(t, "get", "vm", "old", "-o", "jsonpath={.apiVersion} {.spec.running}"); got != "kubevirt.io/v1 false" {
+		t.Errorf("kept as %q, want kubevirt.io/v1 false", got)
+	}
+	refused := strings.Replace(old, "running: false", "running: false, unknown: 1", 1)
+	if code, answer := s.request(t, http.MethodPost, url, "application/yaml", []byte(refused)); code == http.StatusCreated {
+		t.Errorf("an unknown field is accepted: %s", answer)
 	}
 }
 

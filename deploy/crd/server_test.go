@@ -88,7 +88,12 @@ func (s *server) check(t *testing.T, plural, object string) (kept []byte, refusa
 // ask sends a request about an object, whose path begins with its namespace.
 func (s *server) ask(t *testing.T, method, path, contentType string, body []byte) (code int, answer []byte) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+"/apis/kubevirt.io/v1/namespaces/"+path, bytes.NewReader(body))
+	return s.request(t, method, s.url+"/apis/kubevirt.io/v1/namespaces/"+path, contentType, body)
+}
+
+func (s *server) request(t *testing.T, method, url, contentType string, body []byte) (code int, answer []byte) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

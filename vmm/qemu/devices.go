@@ -12,18 +12,34 @@ const usbPorts = 15
 
 // controllers adds those that disks and inputs need.
 func (b *builder) controllers() {
-	buses := make(map[string]bool)
-	for _, d := range b.spec.GetDisks() {
-		buses[d.GetBus()] = true
-	}
 	if b.hasSCSI() {
 		b.device("disks", b.bus.place(b.withQueues(b.bus.virtio("scsi", options{"id": "scsi"}), "num_queues"), slotSCSI(), 0))
 	}
 	if b.needsUSB() && !b.onMicroVM() {
 		b.device("disks", b.bus.place(options{"driver": "qemu-xhci", "id": "usb", "p2": usbPorts, "p3": usbPorts}, slotUSB(), 0))
 	}
-	if b.family == familyPC && (buses[spec.BusSATA] || b.spec.GetCloudInit() != nil) {
-		b.device("disks", b.bus.place(options{"driver": "ich9-ahci", "id": "sata"}, slotAHCI(), 0))
+	b.sataControllers()
+}
+
+// sataControllers adds those beside the chipset's, each when the ports before are taken. One
+// that is alone in its slot has no mark that it shares it: images from before there could be
+// several have none.
+func (b *builder) sataControllers() {
+	first, count := 0, (b.sataPort(len(b.spec.GetDisks()))+sataPorts-1)/sataPorts
+	switch b.family {
+	case familyQ35:
+		first = 1
+	case familyPC:
+		if b.spec.GetCloudInit() != nil {
+			count = max(count, 1)
+		}
+	default:
+		return
+	}
+	for i := first; i < count; i++ {
+		s := slotAHCI()
+		s.from, s.functions = i-first, count-first > 1
+		b.device("disks", b.bus.place(options{"driver": "ich9-ahci", "id": b.sataController(i)}, s, 0))
 	}
 }
 

@@ -172,13 +172,18 @@ func (b *builder) sata(field, driver string, port int, o options) {
 		return
 	}
 	o["driver"] = driver
-	o["bus"] = fmt.Sprintf("%s.%d", b.sataBus(), port)
+	o["bus"] = fmt.Sprintf("%s.%d", b.sataController(port/sataPorts), port%sataPorts)
 	b.device(field, o)
 }
 
-func (b *builder) sataBus() string {
-	if b.family == familyQ35 {
-		return "ide" // of the controller that the machine has
+// sataController is the name of a controller, which its buses begin with: the first is the
+// chipset's where there is one, and the others are added with the disks on them.
+func (b *builder) sataController(index int) string {
+	switch {
+	case index > 0:
+		return fmt.Sprintf("sata%d", index)
+	case b.family == familyQ35:
+		return "ide"
 	}
 	return "sata"
 }

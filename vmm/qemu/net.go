@@ -90,6 +90,12 @@ func (b *builder) userNetwork(field, id string, user *specv1.UserNetwork) {
 	if name := user.GetHostname(); name != "" && len(name) <= maxSlirpName {
 		o["hostname"] = name
 	}
+	if file := user.GetBootFile(); file != "" {
+		o["bootfile"] = file
+	}
+	if server := user.GetTftpServer(); server != "" {
+		o["tftp-server-name"] = server
+	}
 	var domains []options
 	for _, d := range user.GetSearchDomains() {
 		domains = append(domains, options{"str": d})

@@ -3,6 +3,7 @@ package qemu_test
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -43,7 +44,7 @@ disks:
   backingFiles: [{path: /images/base.img, format: raw}]
 cloudInit: {userData: "#", metaData: "a: b", networkConfig: "version: 2"}
 networks:
-- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {cidr: 10.0.2.0/24, hostname: a, searchDomains: [b.c], ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
+- {name: a, mac: "52:54:00:00:00:01", model: virtio, user: {cidr: 10.0.2.0/24, hostname: a, searchDomains: [b.c], bootFile: d, tftpServer: e, ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 8080, guestPort: 80}]}}
 - {name: b, mac: "52:54:00:00:00:02", model: virtio, tap: {device: tap0, bridge: br0}}
 devices:
   watchdog: {model: i6300esb, action: reset}
@@ -195,7 +196,7 @@ func TestPlanRefuses(t *testing.T) {
 		"IPv6 forward":      {qemutest.Case{YAML: qemutest.Small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
 		"no tap":            {qemutest.Case{YAML: qemutest.Small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
 		"read-only SATA":    {qemutest.Case{YAML: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
-		"SATA disks":        {qemutest.Case{YAML: sixSATA + "- {path: /7, bus: sata}"}, []string{"disks[6].bus"}},
+		"SATA disks":        {qemutest.Case{YAML: sataDisks(49)}, []string{"disks[48].bus"}},
 		"lazy huge pages": {qemutest.Case{Info: "10.0", YAML: qemutest.Small + "memory: {hugePages: {pageSize: 2Mi}}",
 			Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"memory.hugePages"}},
 		"lazy on 7.2":            {qemutest.Case{YAML: qemutest.Small, Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"vmm"}},
@@ -250,12 +251,10 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-const sixSATA = `
-disks:
-- {path: /1, bus: sata}
-- {path: /2, bus: sata}
-- {path: /3, bus: sata}
-- {path: /4, bus: sata}
-- {path: /5, bus: sata}
-- {path: /6, bus: sata}
-`
+func sataDisks(n int) string {
+	text := "disks:\n"
+	for i := range n {
+		text += fmt.Sprintf("- {path: /%d, bus: sata}\n", i)
+	}
+	return text
+}

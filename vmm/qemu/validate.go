@@ -22,8 +22,12 @@ func (QEMU) Validate(s *specv1.VirtualMachineSpec, arch string) (faults spec.Fie
 	return faults
 }
 
-// sataPorts is what an AHCI controller of QEMU's has.
-const sataPorts = 6
+const (
+	// sataPorts is what an AHCI controller of QEMU's has.
+	sataPorts = 6
+	// maxSATA: the controllers share a slot, on pc all of them.
+	maxSATA = sataPorts * functions
+)
 
 func validateDisks(s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) {
 	onSATA := 0
@@ -34,8 +38,8 @@ func validateDisks(s *specv1.VirtualMachineSpec, faults *spec.FieldErrors) {
 		if d.GetReadOnly() && d.GetType() != spec.DiskTypeCDROM {
 			faults.Add(fmt.Sprintf("disks[%d].readOnly", i), "QEMU has no read-only SATA disk: want the bus virtio, scsi or usb")
 		}
-		if onSATA++; onSATA > sataPorts {
-			faults.Add(fmt.Sprintf("disks[%d].bus", i), "it is SATA disk number %d, and there are %d ports: want the bus virtio, scsi or usb", onSATA, sataPorts)
+		if onSATA++; onSATA > maxSATA {
+			faults.Add(fmt.Sprintf("disks[%d].bus", i), "it is SATA disk number %d, and there are %d ports: want the bus virtio, scsi or usb", onSATA, maxSATA)
 		}
 	}
 }

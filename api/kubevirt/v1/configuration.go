@@ -12,7 +12,8 @@ type KubeVirtConfiguration struct {
 	// CPU model of VMs that don't name one. Defaults to host-model.
 	// +optional
 	CPUModel string `json:"cpuModel,omitempty"`
-	// CPU that a pod requests for each processor of a guest that doesn't say. Defaults to 100m.
+	// CPU that the pod of a VM requests that doesn't say. Defaults to 100m for each processor of
+	// its guest.
 	// +optional
 	CPURequest *resource.Quantity `json:"cpuRequest,omitempty"`
 	// Feature gates, and settings for trials.

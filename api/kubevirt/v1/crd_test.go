@@ -26,6 +26,8 @@ type definition struct {
 		}
 		Versions []struct {
 			Name                     string
+			Served, Storage          bool
+			Deprecated               bool
 			AdditionalPrinterColumns []struct{ Name, JSONPath string }
 			Schema                   struct{ OpenAPIV3Schema *schemaNode }
 			Subresources             map[string]any
@@ -95,6 +97,24 @@ func TestNames(t *testing.T) {
 	}
 	if len(all) != 3 {
 		t.Errorf("%s has %d definitions, want 3", crds, len(all))
+	}
+}
+
+// TestVersions: objects are kept as v1, and manifests of v1alpha3 are taken as if they were v1.
+func TestVersions(t *testing.T) {
+	for kind, d := range definitions(t) {
+		var got []string
+		for _, v := range d.Spec.Versions {
+			got = append(got, fmt.Sprint(v.Name, " served ", v.Served, " storage ", v.Storage, " deprecated ", v.Deprecated))
+			v.Name, v.Storage, v.Deprecated = d.Spec.Versions[0].Name, d.Spec.Versions[0].Storage, false
+			if !reflect.DeepEqual(v, d.Spec.Versions[0]) {
+				t.Errorf("%s: %s is not as v1", kind, v.Name)
+			}
+		}
+		want := []string{"v1 served true storage true deprecated false", "v1alpha3 served true storage false deprecated true"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: versions are %q, want %q", kind, got, want)
+		}
 	}
 }
 

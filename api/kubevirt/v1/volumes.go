@@ -144,12 +144,12 @@ const (
 )
 
 // CloudInitSource is the input of cloud-init. Each of user data and network data comes from
-// one place.
+// one place; text that is empty is none.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.secretRef), has(self.userData), has(self.userDataBase64)].filter(x, x).size() <= 1",message="at most one of secretRef, userData and userDataBase64 may be set"
-// +kubebuilder:validation:XValidation:rule="[has(self.networkDataSecretRef), has(self.networkData), has(self.networkDataBase64)].filter(x, x).size() <= 1",message="at most one of networkDataSecretRef, networkData and networkDataBase64 may be set"
+// +kubebuilder:validation:XValidation:rule="[has(self.secretRef), has(self.userData) && self.userData.size() > 0, has(self.userDataBase64) && self.userDataBase64.size() > 0].filter(x, x).size() <= 1",message="at most one of secretRef, userData and userDataBase64 may be set"
+// +kubebuilder:validation:XValidation:rule="[has(self.networkDataSecretRef), has(self.networkData) && self.networkData.size() > 0, has(self.networkDataBase64) && self.networkDataBase64.size() > 0].filter(x, x).size() <= 1",message="at most one of networkDataSecretRef, networkData and networkDataBase64 may be set"
 type CloudInitSource struct {
-	// Secret that has the user data under userdata, and the network data under networkdata.
+	// Secret that has the user data under userdata.
 	// +optional
 	UserDataSecretRef *corev1.LocalObjectReference `json:"secretRef,omitempty"`
 	// User data in base64, of 2048 bytes at most.

@@ -45,6 +45,25 @@ const Small = KernelBoot + `
 devices: {console: false, guestAgent: false, entropy: false, balloon: false}
 `
 
+// ManySATA are more disks than two controllers have ports for.
+const ManySATA = `
+disks:
+- {path: /images/0.img, bus: sata}
+- {path: /images/1.iso, type: cdrom, bus: sata}
+- {path: /images/2.img, bus: sata}
+- {path: /images/3.img, bus: sata}
+- {path: /images/4.img, bus: sata}
+- {path: /images/v.img, bus: virtio}
+- {path: /images/5.img, bus: sata}
+- {path: /images/6.img, bus: sata}
+- {path: /images/7.img, bus: sata}
+- {path: /images/8.img, bus: sata}
+- {path: /images/9.img, bus: sata}
+- {path: /images/10.img, bus: sata}
+- {path: /images/11.img, bus: sata}
+- {path: /images/12.img, bus: sata}
+`
+
 // Cases are all.
 func Cases() []Case {
 	return []Case{
@@ -127,6 +146,8 @@ disks:
 - {path: /images/7.img}
 - {path: /images/8.img}
 `},
+		{Name: "many-sata", YAML: Small + ManySATA},
+		{Name: "many-sata-pc", YAML: Small + "machineType: pc\n" + ManySATA},
 		{Name: "block-device", YAML: "disks: [{path: /dev/vg/root}]\n", Unreal: true,
 			Change: func(r *vmm.PlanRequest) { r.BlockDevices = []string{"/dev/vg/root"} }},
 		{Name: "backing-chain", YAML: `
@@ -207,6 +228,8 @@ networks:
     cidr: 10.0.2.0/24
     hostname: web-1
     searchDomains: [default.svc.cluster.local, svc.cluster.local]
+    bootFile: pxelinux.0
+    tftpServer: tftp.example.com
     ports: [{hostAddress: 0.0.0.0, hostPort: 18080, guestPort: 80}]
 - user: {cidr: 192.168.7.8/29, hostname: a-name-of-more-than-thirty-two-characters}
 `},

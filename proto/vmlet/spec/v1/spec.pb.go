@@ -1870,6 +1870,10 @@ type UserNetwork struct {
 	Hostname string `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// Domains that the guest searches names in. Default: none.
 	SearchDomains []string `protobuf:"bytes,4,rep,name=search_domains,json=searchDomains,proto3" json:"search_domains,omitempty"`
+	// File that a guest boots from the network, as DHCP tells it. Default: it tells none.
+	BootFile string `protobuf:"bytes,5,opt,name=boot_file,json=bootFile,proto3" json:"boot_file,omitempty"`
+	// Server that has the file: its name or address, DHCP's option 66. Default: it tells none.
+	TftpServer    string `protobuf:"bytes,6,opt,name=tftp_server,json=tftpServer,proto3" json:"tftp_server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1930,6 +1934,20 @@ func (x *UserNetwork) GetSearchDomains() []string {
 		return x.SearchDomains
 	}
 	return nil
+}
+
+func (x *UserNetwork) GetBootFile() string {
+	if x != nil {
+		return x.BootFile
+	}
+	return ""
+}
+
+func (x *UserNetwork) GetTftpServer() string {
+	if x != nil {
+		return x.TftpServer
+	}
+	return ""
 }
 
 type PortForward struct {
@@ -2628,12 +2646,15 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"boot_order\x18\a \x01(\rR\tbootOrderB\t\n" +
 	"\abackendB\a\n" +
-	"\x05_slot\"\x96\x01\n" +
+	"\x05_slot\"\xd4\x01\n" +
 	"\vUserNetwork\x120\n" +
 	"\x05ports\x18\x01 \x03(\v2\x1a.vmlet.spec.v1.PortForwardR\x05ports\x12\x12\n" +
 	"\x04cidr\x18\x02 \x01(\tR\x04cidr\x12\x1a\n" +
 	"\bhostname\x18\x03 \x01(\tR\bhostname\x12%\n" +
-	"\x0esearch_domains\x18\x04 \x03(\tR\rsearchDomains\"\x88\x01\n" +
+	"\x0esearch_domains\x18\x04 \x03(\tR\rsearchDomains\x12\x1b\n" +
+	"\tboot_file\x18\x05 \x01(\tR\bbootFile\x12\x1f\n" +
+	"\vtftp_server\x18\x06 \x01(\tR\n" +
+	"tftpServer\"\x88\x01\n" +
 	"\vPortForward\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12!\n" +
 	"\fhost_address\x18\x02 \x01(\tR\vhostAddress\x12\x1b\n" +

@@ -1,0 +1,68 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/defaults"
+)
+
+// machineDefaults fills in what a VirtualMachine is given, and changes nothing else: its spec is
+// its user's, who compares it with his own copy. So the patch is not between the object as it
+// was written and as it is decoded, which would write 1024Mi as 1Gi.
+type machineDefaults struct {
+	config  Configurations
+	decoder admission.Decoder
+}
+
+func (d machineDefaults) Handle(ctx context.Context, request admission.Request) admission.Response {
+	vm := new(kubevirtv1.VirtualMachine)
+	if err := d.decoder.Decode(request, vm); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if vm.DeletionTimestamp != nil || !hasDomain(request.Object.Raw) {
+		return admission.Allowed("")
+	}
+	before, err := json.Marshal(vm)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	if request.Operation == admissionv1.Update {
+		old := new(kubevirtv1.VirtualMachine)
+		if err := d.decoder.DecodeRaw(request.OldObject, old); err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		defaults.KeepIdentity(vm, old)
+	} else {
+		c, err := d.config.Configuration(ctx)
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		defaults.Machine(vm, c)
+	}
+	after, err := json.Marshal(vm)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(before, after)
+}
+
+// hasDomain says whether there is the object below which the patch writes. A VirtualMachine
+// without is refused by its definition.
+func hasDomain(raw []byte) bool {
+	var vm struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Domain map[string]json.RawMessage `json:"domain"`
+				} `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	return json.Unmarshal(raw, &vm) == nil && vm.Spec.Template.Spec.Domain != nil
+}
