@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -195,7 +196,10 @@ func (w *world) life(t *testing.T) {
 
 func (w *world) foreign(t *testing.T) {
 	vm := newVM("default", "taken")
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "owner"}}
+	must(t, w.client.Create(w.ctx, owner))
 	instance := &kubevirtv1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "taken"}, Spec: vm.Spec.Template.Spec}
+	must(t, controllerutil.SetControllerReference(owner, instance, w.client.Scheme()))
 	must(t, w.client.Create(w.ctx, instance))
 	must(t, w.client.Create(w.ctx, vm))
 	w.until(t, vm, "Failure", func() bool { return condition(vm, kubevirtv1.ConditionFailure) != nil })
