@@ -1,0 +1,84 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+// Target says which cluster, namespace and user are meant, as kubectl's flags do.
+type Target struct {
+	rules     *clientcmd.ClientConfigLoadingRules
+	overrides *clientcmd.ConfigOverrides
+}
+
+func newTarget() *Target {
+	return &Target{rules: clientcmd.NewDefaultClientConfigLoadingRules(), overrides: &clientcmd.ConfigOverrides{}}
+}
+
+func (t *Target) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&t.rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig file")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace.ShortName = "n"
+	names.ClusterOverrideFlags.APIServer.ShortName = "s"
+	clientcmd.BindOverrideFlags(t.overrides, flags, names)
+}
+
+// Cluster is what commands read from.
+type Cluster struct {
+	Reader client.Reader
+	// Namespace is the one that flags or kubeconfig name, or "default".
+	Namespace string
+}
+
+// Connect reads the kubeconfig. The API server is not asked for anything yet.
+func Connect(t *Target) (*Cluster, error) {
+	config := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(t.rules, t.overrides)
+	namespace, _, err := config.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	rest, err := config.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	reader, err := client.New(rest, client.Options{Scheme: scheme, Mapper: mapper()})
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Reader: reader, Namespace: namespace}, nil
+}
+
+// Scheme has the kinds that commands read.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme))
+}
+
+// mapper knows the paths of those kinds, so that no command begins with discovery.
+func mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{"Pod", "PersistentVolumeClaim", "Event"} {
+		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	for _, kind := range []string{"VirtualMachine", "VirtualMachineInstance"} {
+		m.Add(schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: kind}, meta.RESTScopeNamespace)
+	}
+	return m
+}
