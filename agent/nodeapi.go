@@ -40,7 +40,7 @@ func (p *program) newServer(callers api.Authenticator, options ...grpc.ServerOpt
 }
 
 // serveNetwork serves the API to the cluster's programs, if that is wanted, until stop is
-// called. While there is no certificate, whoever connects is cut off.
+// called. While there is no certificate, clients are cut off.
 func (p *program) serveNetwork() (stop func(), err error) {
 	if p.certificate == nil {
 		return func() {}, nil

@@ -85,7 +85,7 @@ func (p *Programs) Options() []grpc.ServerOption {
 	}
 }
 
-// Credentials shake hands, and refuse whoever has another name.
+// Credentials shake hands, and refuse clients of other names.
 func (p *Programs) Credentials() credentials.TransportCredentials {
 	return &programCredentials{TransportCredentials: credentials.NewTLS(p.config), programs: p}
 }

@@ -228,7 +228,7 @@ func TestNetworkBounds(t *testing.T) {
 	}
 }
 
-// TestOddHandshakes: whoever begins with something else than TLS is cut off.
+// TestOddHandshakes: a client that begins with something other than TLS is cut off.
 func TestOddHandshakes(t *testing.T) {
 	ours := newCA(t)
 	_, address := serveNetwork(t, ours.programs())
@@ -298,7 +298,7 @@ func TestSlowHandshakes(t *testing.T) {
 	})
 }
 
-// TestConnectionEndsWithItsCertificate: whoever had a certificate a while ago is out.
+// TestConnectionEndsWithItsCertificate: a client whose certificate has ended is cut off.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours := newCA(t)

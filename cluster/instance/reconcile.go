@@ -65,8 +65,9 @@ type Reconciler struct {
 	Agents Agents
 	// DataVolumes says whether the cluster has the kinds of CDI.
 	DataVolumes bool
-	// Pod makes the pod of an instance with the claims that it names, and PodName is its name,
-	// which is made from the instance's UID. Both are pure.
+	// Pod makes the pod of an instance with the claims that it names. It writes nothing, and may
+	// read the cluster's configuration and the limits of the instance's namespace. PodName is the
+	// pod's name, which is made from the instance's UID alone.
 	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
 	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
 	Events  Recorder
