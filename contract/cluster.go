@@ -16,6 +16,47 @@ const (
 	LabelNodeName = "kubevirt.io/nodeName"
 )
 
+// Labels of a pod through which a volume is attached to a VM's pod that runs.
+const (
+	// LabelAttachedTo is the UID of the VM's pod.
+	LabelAttachedTo = "vmlet.io/attached-to"
+	// LabelAppAttachment is the value of LabelApp: KubeVirt's on such pods of its own.
+	LabelAppAttachment = "hotplug-disk"
+)
+
+// What a pod through which a volume is attached consists of: one container, which runs
+// vmlet-shim attach and hands out a descriptor of AttachedFolder at the socket.
+const (
+	// VolumeAttachment is the pod's emptyDir volume with the socket AttachmentSocket, mounted at
+	// VolumePath.
+	VolumeAttachment = "vmlet-attachment"
+	AttachmentSocket = "attachment.sock"
+	// AttachedFolder is where the volume is mounted.
+	AttachedFolder = "/var/run/vmlet/attached"
+)
+
+// SavedPrefix begins the last words of a shim in a pod whose VM was saved; the image's id, a
+// space and its folder follow.
+const SavedPrefix = "saved image "
+
+// SuspendedWords are the last words of a shim in a pod whose guest has suspended itself to disk.
+const SuspendedWords = "the guest suspended itself to disk"
+
+// Reasons with which the last words of a shim in a pod begin, before a colon and a space, if
+// the VM could not be restored. Other failures have none.
+const (
+	// RestoreImageUsed: a guest has gone on from the image before.
+	RestoreImageUsed = "ImageUsed"
+	// RestoreImageMissing: there is no image, or not a whole one.
+	RestoreImageMissing = "ImageMissing"
+	// RestoreImageDamaged: its sums are wrong.
+	RestoreImageDamaged = "ImageDamaged"
+	// RestoreImageUnfit: another vmlet, VMM, hypervisor or CPU is needed.
+	RestoreImageUnfit = "ImageUnfit"
+	// RestoreDiskChanged: a disk was written to since the save.
+	RestoreDiskChanged = "DiskChanged"
+)
+
 // Annotations of a VM's pod.
 const (
 	// AnnotationDomain is the instance's name.
@@ -32,16 +73,24 @@ const (
 	AnnotationLabels = "vmlet.io/labels"
 )
 
-// Annotations of a VirtualMachine's template and of a VirtualMachineInstance.
+// Annotations of a VirtualMachine, of its template and of a VirtualMachineInstance.
 const (
 	// AnnotationVMM is the VMM that is to run the VM: "auto", "qemu", "cloud-hypervisor".
 	AnnotationVMM = "vmlet.io/vmm"
 	// AnnotationHypervisor is the hypervisor that is to run it: "auto", "kvm", "mshv",
 	// "emulation".
 	AnnotationHypervisor = "vmlet.io/hypervisor"
+	// AnnotationPauseProbes is "true" if the guest agent is not to be probed: KubeVirt's.
+	AnnotationPauseProbes = "kubevirt.io/pause-guest-agent-probes"
 	// AnnotationDiskSize and a volume's name are how large the guest sees a container disk or
 	// an ephemeral volume, a quantity: "vmlet.io/disk-size.root: 20Gi".
 	AnnotationDiskSize = "vmlet.io/disk-size."
+	// AnnotationVhostNet says whether the VM's pod asks for the node's /dev/vhost-net, "true" or
+	// "false". Nodes without it don't get the VM then.
+	AnnotationVhostNet = "vmlet.io/vhost-net"
+	// AnnotationResumeStrategy is, on a VirtualMachine that is hibernated, the run strategy that
+	// it had before, with which it is started again.
+	AnnotationResumeStrategy = "vmlet.io/resume-run-strategy"
 	// AnnotationVMGeneration is the generation of the VirtualMachine that an instance was
 	// made from.
 	AnnotationVMGeneration = "kubevirt.io/vm-generation"
@@ -79,6 +128,8 @@ const (
 	KeysFolder = "/var/run/vmlet/keys"
 	// MadeFolder is where overlays, empty disks and generated images are made.
 	MadeFolder = "/var/run/vmlet/made"
+	// HibernationFolder is the volume that the guest's memory is saved to and restored from.
+	HibernationFolder = "/var/run/vmlet/hibernation"
 	// ProgramsFolder has vmlet-shim, in containers of other images.
 	ProgramsFolder = "/var/run/vmlet/programs"
 )

@@ -4,6 +4,13 @@ package contract
 // change the labels that are common to applications; this is none of them.
 const LabelDefinition = "vmlet.io/definition"
 
+// LabelHibernationOf is, on a claim that was made for a VM's memory, the VirtualMachine's UID.
+const LabelHibernationOf = "vmlet.io/hibernation-of"
+
+// AnnotationHibernationSize is, on a VirtualMachine, the least size of a claim that is made for its
+// memory, a quantity: "vmlet.io/hibernation-size: 20Gi".
+const AnnotationHibernationSize = "vmlet.io/hibernation-size"
+
 // What a VirtualMachine has beside its instance.
 const (
 	// RevisionPrefix, the VirtualMachine's UID, "-" and its generation are the name of the

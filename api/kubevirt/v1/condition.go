@@ -34,6 +34,9 @@ const (
 	ConditionFailure                = "Failure"
 	ConditionRestartRequired        = "RestartRequired"
 	ConditionManualRecoveryRequired = "ManualRecoveryRequired"
+	// ConditionHibernated is True while the VM is off with its guest saved, and False where it was
+	// to be and there was nothing to save.
+	ConditionHibernated = "Hibernated"
 )
 
 // Types of conditions of a VirtualMachineInstance, with ConditionReady.
@@ -53,6 +56,10 @@ const (
 	ConditionMigrationRequired             = "MigrationRequired"
 	ConditionEvictionRequested             = "EvictionRequested"
 	ConditionSoftwareEmulation             = "SoftwareEmulation"
+	// ConditionHibernationInProgress and ConditionHibernationRestoreInProgress are an instance's
+	// and its VirtualMachine's.
+	ConditionHibernationInProgress        = "HibernationInProgress"
+	ConditionHibernationRestoreInProgress = "HibernationRestoreInProgress"
 )
 
 // Types of conditions of a KubeVirt, with ConditionSynchronized.

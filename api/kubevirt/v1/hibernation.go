@@ -1,6 +1,9 @@
 package v1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // HibernateStrategy says how a VM hibernates.
 type HibernateStrategy struct {
@@ -12,10 +15,14 @@ type HibernateStrategy struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	WarningTimeoutSeconds *int32 `json:"warningTimeoutSeconds,omitempty"`
-	// Name of the PersistentVolumeClaim that the memory is saved to. If unset, a claim is made
-	// for each hibernation and deleted after the resume.
+	// Name of the PersistentVolumeClaim that the memory is saved to. If unset, a claim is made:
+	// one that the VM keeps where hibernateStrategy is set, else one for each hibernation, which
+	// is deleted after the resume.
 	// +optional
 	ClaimName string `json:"claimName,omitempty"`
+	// Storage class of a claim that is made. Defaults to the cluster's.
+	// +optional
+	StorageClassName *string `json:"storageClassName,omitempty"`
 }
 
 // The ways to hibernate. Admission checks the value, as it understands other spellings.
@@ -44,7 +51,33 @@ type HibernateStrategyDefaults struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	WarningTimeoutSeconds *int32 `json:"warningTimeoutSeconds,omitempty"`
+	// Storage class of claims that are made. Defaults to the cluster's default class.
+	// +optional
+	StorageClassName *string `json:"storageClassName,omitempty"`
 }
+
+// Phases of a hibernation, in their order. Any but Completed can become Failed.
+const (
+	HibernationInitial         = "Initial"
+	HibernationPVCCreate       = "PVCCreate"
+	HibernationReadyToHotPlug  = "ReadyToHotPlug"
+	HibernationHotPlugFinished = "HotPlugFinished"
+	HibernationInProgress      = "InProgress"
+	HibernationCompleted       = "Completed"
+	HibernationFailed          = "Failed"
+)
+
+// Phases of a resume, in their order. InProgress can become Failed.
+const (
+	ResumeInitial    = "Initial"
+	ResumeInProgress = "InProgress"
+	ResumeCompleted  = "Completed"
+	ResumeFailed     = "Failed"
+	ResumeCleaned    = "Cleaned"
+)
+
+// UtilityHibernation is the type of the utility volume that a guest's memory is saved to.
+const UtilityHibernation = "Hibernation"
 
 // HibernationStatus is how far a VM's hibernation is.
 type HibernationStatus struct {
@@ -73,6 +106,87 @@ type HibernationStatus struct {
 	// When this attempt ended.
 	// +optional
 	CompletionTimestamp *metav1.Time `json:"completionTimestamp,omitempty"`
+	// How many times this hibernation has failed in a row.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// When it is tried again after a failure.
+	// +optional
+	RetryTimestamp *metav1.Time `json:"retryTimestamp,omitempty"`
+	// Whether the claim was made for this hibernation alone, and goes with it.
+	// +optional
+	ClaimCreated bool `json:"claimCreated,omitempty"`
+	// Whether the VM was to leave its node: it goes on elsewhere as soon as it is saved.
+	// +optional
+	Evacuation bool `json:"evacuation,omitempty"`
+	// What was saved. Set in phase Completed of mode Save.
+	// +optional
+	Image *SavedImage `json:"image,omitempty"`
+}
+
+// SavedImage is a guest's saved memory, and what a restore needs beside it.
+type SavedImage struct {
+	// The image's identifier, as its manifest has it.
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// Name of the PersistentVolumeClaim that has it.
+	// +kubebuilder:validation:MaxLength=253
+	ClaimName string `json:"claimName"`
+	// Name of its directory on the claim.
+	// +kubebuilder:validation:MaxLength=255
+	Directory string `json:"directory"`
+	// Bytes that it takes.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// When it was saved.
+	// +optional
+	Timestamp *metav1.Time `json:"timestamp,omitempty"`
+	// Whether the guest was paused, and is to be again.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+	// Name of the node that the guest ran on.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// Name of the VMM that saved it.
+	// +optional
+	VMM string `json:"vmm,omitempty"`
+	// Version of the VMM that saved it.
+	// +optional
+	VMMVersion string `json:"vmmVersion,omitempty"`
+	// Hypervisor that it ran under: kvm, mshv or emulation.
+	// +optional
+	Hypervisor string `json:"hypervisor,omitempty"`
+	// Labels that a node has to have for the guest to go on there.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// The pod's images, by digest where that is known.
+	// +optional
+	// +listType=map
+	// +listMapKey=container
+	// +kubebuilder:validation:MaxItems=300
+	Images []SavedContainerImage `json:"images,omitempty"`
+	// Name of the ControllerRevision that has the VM's spec that the guest was started with.
+	// +optional
+	VirtualMachineRevisionName string `json:"virtualMachineRevisionName,omitempty"`
+}
+
+// SavedContainerImage is the image of a container of the pod that a guest ran in.
+type SavedContainerImage struct {
+	// Name of the container.
+	// +kubebuilder:validation:MaxLength=63
+	Container string `json:"container"`
+	// The image.
+	// +kubebuilder:validation:MaxLength=4096
+	Image string `json:"image"`
+}
+
+// HibernationInfo is where on a utility volume a guest's memory is saved to or resumed from.
+type HibernationInfo struct {
+	// Name of the claim.
+	// +optional
+	ClaimName string `json:"claimName,omitempty"`
+	// Name of the directory on it.
+	// +optional
+	TargetFileName string `json:"targetFileName,omitempty"`
 }
 
 // ResumeStatus is how far a resume from hibernation is.
@@ -86,4 +200,20 @@ type ResumeStatus struct {
 	// Why the resume failed, in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// How many times this resume has failed in a row.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// When it is tried again after a failure. Unset where somebody has to mend something first:
+	// it is tried again when the VM's spec or its claim is another.
+	// +optional
+	RetryTimestamp *metav1.Time `json:"retryTimestamp,omitempty"`
+	// UID of the instance that failed last.
+	// +optional
+	LastFailedVMIUID types.UID `json:"lastFailedVMIUID,omitempty"`
+	// The VM's generation with which the resume failed last.
+	// +optional
+	FailedGeneration int64 `json:"failedGeneration,omitempty"`
+	// UID of the claim with which the resume failed last.
+	// +optional
+	FailedClaimUID types.UID `json:"failedClaimUID,omitempty"`
 }

@@ -78,8 +78,16 @@ type VirtualMachineInstanceSpec struct {
 	// from the memory saved by a hibernation.
 	// +optional
 	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
+	// What startStrategy Restore resumes the guest from. Written by the controller alone.
+	// +optional
+	RestoreFrom *SavedImage `json:"restoreFrom,omitempty"`
+	// Ends the guest with its memory saved: Save, to the utility volume of type Hibernation, or
+	// SuspendToDisk. Removed again, the guest goes on. Written by the controller alone.
+	// +optional
+	StopStrategy string `json:"stopStrategy,omitempty"`
 	// What an eviction of the pod does: None ends the guest, LiveMigrate and
-	// LiveMigrateIfPossible move it, External leaves it to another controller. Defaults to the
+	// LiveMigrateIfPossible move it, Hibernate saves it and has it go on elsewhere, External
+	// leaves it to another controller. Defaults to the
 	// cluster's evictionStrategy.
 	// +optional
 	EvictionStrategy *EvictionStrategy `json:"evictionStrategy,omitempty"`
@@ -137,7 +145,7 @@ type VirtualMachineInstanceSpec struct {
 
 // EvictionStrategy says what an eviction of a VM's pod does.
 //
-// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External
+// +kubebuilder:validation:Enum=None;LiveMigrate;LiveMigrateIfPossible;External;Hibernate
 type EvictionStrategy string
 
 // The eviction strategies.
@@ -146,6 +154,8 @@ const (
 	EvictionLiveMigrate           EvictionStrategy = "LiveMigrate"
 	EvictionLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible"
 	EvictionExternal              EvictionStrategy = "External"
+	// EvictionHibernate saves the guest, and has it go on elsewhere.
+	EvictionHibernate EvictionStrategy = "Hibernate"
 )
 
 // StartStrategy says how a guest starts. Admission checks the value, as it understands other
@@ -156,6 +166,8 @@ type StartStrategy string
 const (
 	StartPaused  StartStrategy = "Paused"
 	StartRestore StartStrategy = "Restore"
+	// StartBoot boots a hibernated VM afresh, and discards what was saved.
+	StartBoot StartStrategy = "Boot"
 )
 
 // ResourceClaim is a claim for devices. Exactly one of its sources is set.

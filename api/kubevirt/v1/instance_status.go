@@ -93,6 +93,9 @@ type VirtualMachineInstanceStatus struct {
 	// Volumes that are being copied to others.
 	// +optional
 	MigratedVolumes []MigratedVolume `json:"migratedVolumes,omitempty"`
+	// What the guest was saved to, when it ended by stopStrategy Save.
+	// +optional
+	SavedImage *SavedImage `json:"savedImage,omitempty"`
 	// Whether changed blocks of disks are tracked, for incremental backups.
 	// +optional
 	ChangedBlockTracking *ChangedBlockTrackingStatus `json:"changedBlockTracking,omitempty"`
@@ -211,6 +214,9 @@ type VolumeStatus struct {
 	// The memory dump on the volume.
 	// +optional
 	MemoryDumpVolume *MemoryDumpInfo `json:"memoryDumpVolume,omitempty"`
+	// Where on the volume the guest's memory is saved to, or resumed from.
+	// +optional
+	HibernationInfo *HibernationInfo `json:"hibernationInfo,omitempty"`
 	// The container disk that the volume is.
 	// +optional
 	ContainerDiskVolume *ContainerDiskInfo `json:"containerDiskVolume,omitempty"`

@@ -53,8 +53,8 @@ type VirtualMachineSpec struct {
 	// taken from the cluster's defaultHibernateConfig.
 	// +optional
 	HibernateStrategy *HibernateStrategy `json:"hibernateStrategy,omitempty"`
-	// How a start treats the memory saved by a hibernation: Restore resumes from it. If unset,
-	// the cluster's default applies.
+	// How a start treats the memory saved by a hibernation: Restore resumes from it, Boot
+	// discards it. If unset, the cluster's default applies.
 	// +optional
 	StartStrategy *StartStrategy `json:"startStrategy,omitempty"`
 	// The instance type that CPU, memory and what belongs to them come from. Fields it sets

@@ -245,7 +245,7 @@ type UtilityVolume struct {
 	Name string `json:"name"`
 	// The claim.
 	corev1.PersistentVolumeClaimVolumeSource `json:",inline"`
-	// What the claim is for: MemoryDump or Backup.
+	// What the claim is for: MemoryDump, Backup or Hibernation.
 	// +optional
 	Type *string `json:"type,omitempty"`
 }

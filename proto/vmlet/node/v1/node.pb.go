@@ -172,6 +172,8 @@ const (
 	// The VMM ended unexpectedly.
 	EndReason_END_REASON_CRASHED EndReason = 5
 	EndReason_END_REASON_SAVED   EndReason = 6
+	// The guest wrote its memory to its own disk and powered off.
+	EndReason_END_REASON_SUSPENDED EndReason = 7
 )
 
 // Enum value maps for EndReason.
@@ -184,6 +186,7 @@ var (
 		4: "END_REASON_PANICKED",
 		5: "END_REASON_CRASHED",
 		6: "END_REASON_SAVED",
+		7: "END_REASON_SUSPENDED",
 	}
 	EndReason_value = map[string]int32{
 		"END_REASON_UNSPECIFIED":       0,
@@ -193,6 +196,7 @@ var (
 		"END_REASON_PANICKED":          4,
 		"END_REASON_CRASHED":           5,
 		"END_REASON_SAVED":             6,
+		"END_REASON_SUSPENDED":         7,
 	}
 )
 
@@ -221,6 +225,59 @@ func (x EndReason) Number() protoreflect.EnumNumber {
 // Deprecated: Use EndReason.Descriptor instead.
 func (EndReason) EnumDescriptor() ([]byte, []int) {
 	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+// Sharing says what a stream means for others of its kind to the same VM.
+type Sharing int32
+
+const (
+	// It stands beside them.
+	Sharing_SHARING_UNSPECIFIED Sharing = 0
+	// One at a time: the one that took over before ends with ABORTED.
+	Sharing_SHARING_TAKE_OVER Sharing = 1
+	// One at a time: ALREADY_EXISTS if there is one that took over before.
+	Sharing_SHARING_PRESERVE Sharing = 2
+)
+
+// Enum value maps for Sharing.
+var (
+	Sharing_name = map[int32]string{
+		0: "SHARING_UNSPECIFIED",
+		1: "SHARING_TAKE_OVER",
+		2: "SHARING_PRESERVE",
+	}
+	Sharing_value = map[string]int32{
+		"SHARING_UNSPECIFIED": 0,
+		"SHARING_TAKE_OVER":   1,
+		"SHARING_PRESERVE":    2,
+	}
+)
+
+func (x Sharing) Enum() *Sharing {
+	p := new(Sharing)
+	*p = x
+	return p
+}
+
+func (x Sharing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Sharing) Descriptor() protoreflect.EnumDescriptor {
+	return file_vmlet_node_v1_node_proto_enumTypes[3].Descriptor()
+}
+
+func (Sharing) Type() protoreflect.EnumType {
+	return &file_vmlet_node_v1_node_proto_enumTypes[3]
+}
+
+func (x Sharing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Sharing.Descriptor instead.
+func (Sharing) EnumDescriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 // VirtualMachine is a VM as the agent knows it; also the file that the agent
@@ -301,7 +358,8 @@ type VirtualMachineStatus struct {
 	Hypervisor       string `protobuf:"bytes,7,opt,name=hypervisor,proto3" json:"hypervisor,omitempty"`
 	HypervisorReason string `protobuf:"bytes,8,opt,name=hypervisor_reason,json=hypervisorReason,proto3" json:"hypervisor_reason,omitempty"`
 	Vmm              *Vmm   `protobuf:"bytes,9,opt,name=vmm,proto3" json:"vmm,omitempty"`
-	// The image that `start` restores from; set in state saved.
+	// The image that `start` restores from; set in state saved. Of a VM in a pod: what it was
+	// saved to.
 	Image   *ImageReference `protobuf:"bytes,10,opt,name=image,proto3" json:"image,omitempty"`
 	Process *ProcessStatus  `protobuf:"bytes,11,opt,name=process,proto3" json:"process,omitempty"`
 	// What the guest has reported: its agent is there, it panicked.
@@ -323,9 +381,11 @@ type VirtualMachineStatus struct {
 	EndReason EndReason `protobuf:"varint,18,opt,name=end_reason,json=endReason,proto3,enum=vmlet.node.v1.EndReason" json:"end_reason,omitempty"`
 	// The machine type as it runs, with its version: "pc-q35-7.2". Empty where the VMM
 	// has none.
-	MachineType   string `protobuf:"bytes,19,opt,name=machine_type,json=machineType,proto3" json:"machine_type,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MachineType string `protobuf:"bytes,19,opt,name=machine_type,json=machineType,proto3" json:"machine_type,omitempty"`
+	// Why the guest has the VMM's own network in place of its pod's; empty: it has not.
+	NetworkLimited string `protobuf:"bytes,20,opt,name=network_limited,json=networkLimited,proto3" json:"network_limited,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VirtualMachineStatus) Reset() {
@@ -487,6 +547,13 @@ func (x *VirtualMachineStatus) GetEndReason() EndReason {
 func (x *VirtualMachineStatus) GetMachineType() string {
 	if x != nil {
 		return x.MachineType
+	}
+	return ""
+}
+
+func (x *VirtualMachineStatus) GetNetworkLimited() string {
+	if x != nil {
+		return x.NetworkLimited
 	}
 	return ""
 }
@@ -775,10 +842,16 @@ type GuestStatus struct {
 	Panicked       bool                   `protobuf:"varint,2,opt,name=panicked,proto3" json:"panicked,omitempty"`
 	// What the guest agent says; asked when it connects and, while somebody watches, now
 	// and then.
-	AgentVersion  string            `protobuf:"bytes,3,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	Hostname      string            `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	Os            *GuestOS          `protobuf:"bytes,5,opt,name=os,proto3" json:"os,omitempty"`
-	Interfaces    []*GuestInterface `protobuf:"bytes,6,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	AgentVersion        string               `protobuf:"bytes,3,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Hostname            string               `protobuf:"bytes,4,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Os                  *GuestOS             `protobuf:"bytes,5,opt,name=os,proto3" json:"os,omitempty"`
+	Interfaces          []*GuestInterface    `protobuf:"bytes,6,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	GuestAgentCondition *GuestAgentCondition `protobuf:"bytes,7,opt,name=guest_agent_condition,json=guestAgentCondition,proto3" json:"guest_agent_condition,omitempty"`
+	// "frozen" while its file systems are; else empty.
+	FsFreezeStatus string `protobuf:"bytes,8,opt,name=fs_freeze_status,json=fsFreezeStatus,proto3" json:"fs_freeze_status,omitempty"`
+	// Whether it has the keys and passwords of its pod's Secrets; unset: there are none for its
+	// agent, or it has not answered yet.
+	Credentials   *GuestCredentials `protobuf:"bytes,9,opt,name=credentials,proto3" json:"credentials,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,6 +928,144 @@ func (x *GuestStatus) GetInterfaces() []*GuestInterface {
 	return nil
 }
 
+func (x *GuestStatus) GetGuestAgentCondition() *GuestAgentCondition {
+	if x != nil {
+		return x.GuestAgentCondition
+	}
+	return nil
+}
+
+func (x *GuestStatus) GetFsFreezeStatus() string {
+	if x != nil {
+		return x.FsFreezeStatus
+	}
+	return ""
+}
+
+func (x *GuestStatus) GetCredentials() *GuestCredentials {
+	if x != nil {
+		return x.Credentials
+	}
+	return nil
+}
+
+type GuestCredentials struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Synchronized bool                   `protobuf:"varint,1,opt,name=synchronized,proto3" json:"synchronized,omitempty"`
+	// Why not.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestCredentials) Reset() {
+	*x = GuestCredentials{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestCredentials) ProtoMessage() {}
+
+func (x *GuestCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestCredentials.ProtoReflect.Descriptor instead.
+func (*GuestCredentials) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GuestCredentials) GetSynchronized() bool {
+	if x != nil {
+		return x.Synchronized
+	}
+	return false
+}
+
+func (x *GuestCredentials) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// GuestAgentCondition is how it is with the agent in a guest, whichever agent its VMM speaks to.
+type GuestAgentCondition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is connected to its channel.
+	Connected bool `protobuf:"varint,1,opt,name=connected,proto3" json:"connected,omitempty"`
+	// It can do what vmlet asks of every agent. Meaningless until it has answered.
+	Supported bool `protobuf:"varint,2,opt,name=supported,proto3" json:"supported,omitempty"`
+	// Why it is not supported.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestAgentCondition) Reset() {
+	*x = GuestAgentCondition{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestAgentCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestAgentCondition) ProtoMessage() {}
+
+func (x *GuestAgentCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestAgentCondition.ProtoReflect.Descriptor instead.
+func (*GuestAgentCondition) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GuestAgentCondition) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *GuestAgentCondition) GetSupported() bool {
+	if x != nil {
+		return x.Supported
+	}
+	return false
+}
+
+func (x *GuestAgentCondition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // GuestOS is the guest's operating system, as its /etc/os-release and uname(2) have it.
 type GuestOS struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -872,7 +1083,7 @@ type GuestOS struct {
 
 func (x *GuestOS) Reset() {
 	*x = GuestOS{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1095,7 @@ func (x *GuestOS) String() string {
 func (*GuestOS) ProtoMessage() {}
 
 func (x *GuestOS) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[7]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1108,7 @@ func (x *GuestOS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestOS.ProtoReflect.Descriptor instead.
 func (*GuestOS) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GuestOS) GetId() string {
@@ -969,7 +1180,7 @@ type GuestInterface struct {
 
 func (x *GuestInterface) Reset() {
 	*x = GuestInterface{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1192,7 @@ func (x *GuestInterface) String() string {
 func (*GuestInterface) ProtoMessage() {}
 
 func (x *GuestInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[8]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1205,7 @@ func (x *GuestInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestInterface.ProtoReflect.Descriptor instead.
 func (*GuestInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GuestInterface) GetName() string {
@@ -1036,7 +1247,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1259,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[9]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1272,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -1125,7 +1336,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1348,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[10]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1361,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Progress) GetStep() string {
@@ -1183,7 +1394,7 @@ type CreateVMRequest struct {
 
 func (x *CreateVMRequest) Reset() {
 	*x = CreateVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1406,7 @@ func (x *CreateVMRequest) String() string {
 func (*CreateVMRequest) ProtoMessage() {}
 
 func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[11]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1419,7 @@ func (x *CreateVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMRequest.ProtoReflect.Descriptor instead.
 func (*CreateVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateVMRequest) GetSpec() *v1.VirtualMachineSpec {
@@ -1227,7 +1438,7 @@ type CreateVMResponse struct {
 
 func (x *CreateVMResponse) Reset() {
 	*x = CreateVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1450,7 @@ func (x *CreateVMResponse) String() string {
 func (*CreateVMResponse) ProtoMessage() {}
 
 func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[12]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1463,7 @@ func (x *CreateVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVMResponse.ProtoReflect.Descriptor instead.
 func (*CreateVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateVMResponse) GetVm() *VirtualMachine {
@@ -1274,7 +1485,7 @@ type StartVMRequest struct {
 
 func (x *StartVMRequest) Reset() {
 	*x = StartVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +1497,7 @@ func (x *StartVMRequest) String() string {
 func (*StartVMRequest) ProtoMessage() {}
 
 func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[13]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +1510,7 @@ func (x *StartVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMRequest.ProtoReflect.Descriptor instead.
 func (*StartVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartVMRequest) GetName() string {
@@ -1334,7 +1545,7 @@ type StartVMResponse struct {
 
 func (x *StartVMResponse) Reset() {
 	*x = StartVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1557,7 @@ func (x *StartVMResponse) String() string {
 func (*StartVMResponse) ProtoMessage() {}
 
 func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[14]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1570,7 @@ func (x *StartVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartVMResponse.ProtoReflect.Descriptor instead.
 func (*StartVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartVMResponse) GetProgress() *Progress {
@@ -1385,7 +1596,7 @@ type GetVMRequest struct {
 
 func (x *GetVMRequest) Reset() {
 	*x = GetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1608,7 @@ func (x *GetVMRequest) String() string {
 func (*GetVMRequest) ProtoMessage() {}
 
 func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[15]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1621,7 @@ func (x *GetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMRequest.ProtoReflect.Descriptor instead.
 func (*GetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetVMRequest) GetName() string {
@@ -1429,7 +1640,7 @@ type GetVMResponse struct {
 
 func (x *GetVMResponse) Reset() {
 	*x = GetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1652,7 @@ func (x *GetVMResponse) String() string {
 func (*GetVMResponse) ProtoMessage() {}
 
 func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[16]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1665,7 @@ func (x *GetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVMResponse.ProtoReflect.Descriptor instead.
 func (*GetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetVMResponse) GetVm() *VirtualMachine {
@@ -1474,7 +1685,7 @@ type ListVMsRequest struct {
 
 func (x *ListVMsRequest) Reset() {
 	*x = ListVMsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +1697,7 @@ func (x *ListVMsRequest) String() string {
 func (*ListVMsRequest) ProtoMessage() {}
 
 func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[17]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +1710,7 @@ func (x *ListVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsRequest.ProtoReflect.Descriptor instead.
 func (*ListVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListVMsRequest) GetLabelSelector() string {
@@ -1518,7 +1729,7 @@ type ListVMsResponse struct {
 
 func (x *ListVMsResponse) Reset() {
 	*x = ListVMsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1741,7 @@ func (x *ListVMsResponse) String() string {
 func (*ListVMsResponse) ProtoMessage() {}
 
 func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[18]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1754,7 @@ func (x *ListVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVMsResponse.ProtoReflect.Descriptor instead.
 func (*ListVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListVMsResponse) GetVms() []*VirtualMachine {
@@ -1565,7 +1776,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1788,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[19]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1801,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchEventsRequest) GetName() string {
@@ -1625,7 +1836,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1848,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[20]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1861,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchEventsResponse) GetEvent() *Event {
@@ -1675,7 +1886,7 @@ type WatchVMsRequest struct {
 
 func (x *WatchVMsRequest) Reset() {
 	*x = WatchVMsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1898,7 @@ func (x *WatchVMsRequest) String() string {
 func (*WatchVMsRequest) ProtoMessage() {}
 
 func (x *WatchVMsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[21]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1911,7 @@ func (x *WatchVMsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVMsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVMsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 type WatchVMsResponse struct {
@@ -1717,7 +1928,7 @@ type WatchVMsResponse struct {
 
 func (x *WatchVMsResponse) Reset() {
 	*x = WatchVMsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1940,7 @@ func (x *WatchVMsResponse) String() string {
 func (*WatchVMsResponse) ProtoMessage() {}
 
 func (x *WatchVMsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[22]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1953,7 @@ func (x *WatchVMsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVMsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVMsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchVMsResponse) GetUpdate() isWatchVMsResponse_Update {
@@ -1812,7 +2023,7 @@ type ConfirmPodEndedRequest struct {
 
 func (x *ConfirmPodEndedRequest) Reset() {
 	*x = ConfirmPodEndedRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2035,7 @@ func (x *ConfirmPodEndedRequest) String() string {
 func (*ConfirmPodEndedRequest) ProtoMessage() {}
 
 func (x *ConfirmPodEndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[23]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2048,7 @@ func (x *ConfirmPodEndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPodEndedRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmPodEndedRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConfirmPodEndedRequest) GetPodUid() string {
@@ -1855,7 +2066,7 @@ type ConfirmPodEndedResponse struct {
 
 func (x *ConfirmPodEndedResponse) Reset() {
 	*x = ConfirmPodEndedResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2078,7 @@ func (x *ConfirmPodEndedResponse) String() string {
 func (*ConfirmPodEndedResponse) ProtoMessage() {}
 
 func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[24]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2091,7 @@ func (x *ConfirmPodEndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmPodEndedResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmPodEndedResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 type PauseVMRequest struct {
@@ -1892,7 +2103,7 @@ type PauseVMRequest struct {
 
 func (x *PauseVMRequest) Reset() {
 	*x = PauseVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2115,7 @@ func (x *PauseVMRequest) String() string {
 func (*PauseVMRequest) ProtoMessage() {}
 
 func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[25]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2128,7 @@ func (x *PauseVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMRequest.ProtoReflect.Descriptor instead.
 func (*PauseVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PauseVMRequest) GetName() string {
@@ -1936,7 +2147,7 @@ type PauseVMResponse struct {
 
 func (x *PauseVMResponse) Reset() {
 	*x = PauseVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2159,7 @@ func (x *PauseVMResponse) String() string {
 func (*PauseVMResponse) ProtoMessage() {}
 
 func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[26]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2172,7 @@ func (x *PauseVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseVMResponse.ProtoReflect.Descriptor instead.
 func (*PauseVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PauseVMResponse) GetVm() *VirtualMachine {
@@ -1982,7 +2193,7 @@ type ResumeVMRequest struct {
 
 func (x *ResumeVMRequest) Reset() {
 	*x = ResumeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2205,7 @@ func (x *ResumeVMRequest) String() string {
 func (*ResumeVMRequest) ProtoMessage() {}
 
 func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[27]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2218,7 @@ func (x *ResumeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResumeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumeVMRequest) GetName() string {
@@ -2033,7 +2244,7 @@ type ResumeVMResponse struct {
 
 func (x *ResumeVMResponse) Reset() {
 	*x = ResumeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2256,7 @@ func (x *ResumeVMResponse) String() string {
 func (*ResumeVMResponse) ProtoMessage() {}
 
 func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[28]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2269,7 @@ func (x *ResumeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResumeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ResumeVMResponse) GetVm() *VirtualMachine {
@@ -2077,7 +2288,7 @@ type ResetVMRequest struct {
 
 func (x *ResetVMRequest) Reset() {
 	*x = ResetVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2300,7 @@ func (x *ResetVMRequest) String() string {
 func (*ResetVMRequest) ProtoMessage() {}
 
 func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[29]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2313,7 @@ func (x *ResetVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMRequest.ProtoReflect.Descriptor instead.
 func (*ResetVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ResetVMRequest) GetName() string {
@@ -2121,7 +2332,7 @@ type ResetVMResponse struct {
 
 func (x *ResetVMResponse) Reset() {
 	*x = ResetVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2344,7 @@ func (x *ResetVMResponse) String() string {
 func (*ResetVMResponse) ProtoMessage() {}
 
 func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[30]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2357,7 @@ func (x *ResetVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetVMResponse.ProtoReflect.Descriptor instead.
 func (*ResetVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ResetVMResponse) GetVm() *VirtualMachine {
@@ -2167,7 +2378,7 @@ type StopVMRequest struct {
 
 func (x *StopVMRequest) Reset() {
 	*x = StopVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2390,7 @@ func (x *StopVMRequest) String() string {
 func (*StopVMRequest) ProtoMessage() {}
 
 func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[31]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2403,7 @@ func (x *StopVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMRequest.ProtoReflect.Descriptor instead.
 func (*StopVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopVMRequest) GetName() string {
@@ -2220,7 +2431,7 @@ type StopVMResponse struct {
 
 func (x *StopVMResponse) Reset() {
 	*x = StopVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2443,7 @@ func (x *StopVMResponse) String() string {
 func (*StopVMResponse) ProtoMessage() {}
 
 func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[32]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2456,7 @@ func (x *StopVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopVMResponse.ProtoReflect.Descriptor instead.
 func (*StopVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopVMResponse) GetVm() *VirtualMachine {
@@ -2276,7 +2487,7 @@ type ResizeVMRequest struct {
 
 func (x *ResizeVMRequest) Reset() {
 	*x = ResizeVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2499,7 @@ func (x *ResizeVMRequest) String() string {
 func (*ResizeVMRequest) ProtoMessage() {}
 
 func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[33]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2512,7 @@ func (x *ResizeVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResizeVMRequest) GetName() string {
@@ -2337,7 +2548,7 @@ type ResizeVMResponse struct {
 
 func (x *ResizeVMResponse) Reset() {
 	*x = ResizeVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2560,7 @@ func (x *ResizeVMResponse) String() string {
 func (*ResizeVMResponse) ProtoMessage() {}
 
 func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[34]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2573,7 @@ func (x *ResizeVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVMResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{34}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResizeVMResponse) GetVm() *VirtualMachine {
@@ -2393,7 +2604,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2616,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[35]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2629,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{35}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttachRequest) GetName() string {
@@ -2480,7 +2691,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2703,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[36]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2716,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{36}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AttachResponse) GetVm() *VirtualMachine {
@@ -2533,7 +2744,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2756,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[37]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2769,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{37}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DetachRequest) GetName() string {
@@ -2584,7 +2795,7 @@ type DetachResponse struct {
 
 func (x *DetachResponse) Reset() {
 	*x = DetachResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2807,7 @@ func (x *DetachResponse) String() string {
 func (*DetachResponse) ProtoMessage() {}
 
 func (x *DetachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[38]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2820,7 @@ func (x *DetachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachResponse.ProtoReflect.Descriptor instead.
 func (*DetachResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{38}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DetachResponse) GetVm() *VirtualMachine {
@@ -2628,7 +2839,7 @@ type KillVMRequest struct {
 
 func (x *KillVMRequest) Reset() {
 	*x = KillVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2851,7 @@ func (x *KillVMRequest) String() string {
 func (*KillVMRequest) ProtoMessage() {}
 
 func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[39]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2864,7 @@ func (x *KillVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMRequest.ProtoReflect.Descriptor instead.
 func (*KillVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{39}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *KillVMRequest) GetName() string {
@@ -2672,7 +2883,7 @@ type KillVMResponse struct {
 
 func (x *KillVMResponse) Reset() {
 	*x = KillVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2895,7 @@ func (x *KillVMResponse) String() string {
 func (*KillVMResponse) ProtoMessage() {}
 
 func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[40]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2908,7 @@ func (x *KillVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillVMResponse.ProtoReflect.Descriptor instead.
 func (*KillVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{40}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *KillVMResponse) GetVm() *VirtualMachine {
@@ -2716,7 +2927,7 @@ type DeleteVMRequest struct {
 
 func (x *DeleteVMRequest) Reset() {
 	*x = DeleteVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2939,7 @@ func (x *DeleteVMRequest) String() string {
 func (*DeleteVMRequest) ProtoMessage() {}
 
 func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[41]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2952,7 @@ func (x *DeleteVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{41}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteVMRequest) GetName() string {
@@ -2759,7 +2970,7 @@ type DeleteVMResponse struct {
 
 func (x *DeleteVMResponse) Reset() {
 	*x = DeleteVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2982,7 @@ func (x *DeleteVMResponse) String() string {
 func (*DeleteVMResponse) ProtoMessage() {}
 
 func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[42]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,22 +2995,27 @@ func (x *DeleteVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVMResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{42}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
 }
 
 type SaveVMRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Absolute path of the image's folder: not there, or empty.
-	Directory     string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
-	KeepRunning   bool   `protobuf:"varint,3,opt,name=keep_running,json=keepRunning,proto3" json:"keep_running,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Absolute path of the image's folder: not there, or empty. With attachment_pod_uid the
+	// name, without a slash, of the folder to make in the volume that is attached.
+	Directory   string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
+	KeepRunning bool   `protobuf:"varint,3,opt,name=keep_running,json=keepRunning,proto3" json:"keep_running,omitempty"`
+	// The pod, of the VM's own namespace and on its node, through which a volume is attached to
+	// the VM's pod: it runs vmlet-shim attach, and its label vmlet.io/attached-to has the UID
+	// of the VM's pod. Only for VMs in pods.
+	AttachmentPodUid string `protobuf:"bytes,4,opt,name=attachment_pod_uid,json=attachmentPodUid,proto3" json:"attachment_pod_uid,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SaveVMRequest) Reset() {
 	*x = SaveVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +3027,7 @@ func (x *SaveVMRequest) String() string {
 func (*SaveVMRequest) ProtoMessage() {}
 
 func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[43]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +3040,7 @@ func (x *SaveVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMRequest.ProtoReflect.Descriptor instead.
 func (*SaveVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{43}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SaveVMRequest) GetName() string {
@@ -2848,6 +3064,13 @@ func (x *SaveVMRequest) GetKeepRunning() bool {
 	return false
 }
 
+func (x *SaveVMRequest) GetAttachmentPodUid() string {
+	if x != nil {
+		return x.AttachmentPodUid
+	}
+	return ""
+}
+
 type SaveVMResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Progress *Progress              `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
@@ -2860,7 +3083,7 @@ type SaveVMResponse struct {
 
 func (x *SaveVMResponse) Reset() {
 	*x = SaveVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +3095,7 @@ func (x *SaveVMResponse) String() string {
 func (*SaveVMResponse) ProtoMessage() {}
 
 func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[44]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +3108,7 @@ func (x *SaveVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveVMResponse.ProtoReflect.Descriptor instead.
 func (*SaveVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{44}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SaveVMResponse) GetProgress() *Progress {
@@ -2915,14 +3138,19 @@ type SaveResult struct {
 	MemoryBytes uint64                 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	StateBytes  uint64                 `protobuf:"varint,3,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// How long the guest stood still before it went on or was ended.
-	StoppedMs     int64 `protobuf:"varint,4,opt,name=stopped_ms,json=stoppedMs,proto3" json:"stopped_ms,omitempty"`
+	StoppedMs int64 `protobuf:"varint,4,opt,name=stopped_ms,json=stoppedMs,proto3" json:"stopped_ms,omitempty"`
+	// All that was written: memory, device state, and of a VM in a pod the disks that were made
+	// in the pod.
+	ImageBytes uint64 `protobuf:"varint,5,opt,name=image_bytes,json=imageBytes,proto3" json:"image_bytes,omitempty"`
+	// The guest was paused before.
+	Paused        bool `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SaveResult) Reset() {
 	*x = SaveResult{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3162,7 @@ func (x *SaveResult) String() string {
 func (*SaveResult) ProtoMessage() {}
 
 func (x *SaveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[45]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3175,7 @@ func (x *SaveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveResult.ProtoReflect.Descriptor instead.
 func (*SaveResult) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{45}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SaveResult) GetImageId() string {
@@ -2978,6 +3206,108 @@ func (x *SaveResult) GetStoppedMs() int64 {
 	return 0
 }
 
+func (x *SaveResult) GetImageBytes() uint64 {
+	if x != nil {
+		return x.ImageBytes
+	}
+	return 0
+}
+
+func (x *SaveResult) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
+}
+
+type SuspendVMRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendVMRequest) Reset() {
+	*x = SuspendVMRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendVMRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendVMRequest) ProtoMessage() {}
+
+func (x *SuspendVMRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendVMRequest.ProtoReflect.Descriptor instead.
+func (*SuspendVMRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SuspendVMRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SuspendVMResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vm            *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendVMResponse) Reset() {
+	*x = SuspendVMResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendVMResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendVMResponse) ProtoMessage() {}
+
+func (x *SuspendVMResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendVMResponse.ProtoReflect.Descriptor instead.
+func (*SuspendVMResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *SuspendVMResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
 type RestoreVMRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Directory string                 `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
@@ -2994,7 +3324,7 @@ type RestoreVMRequest struct {
 
 func (x *RestoreVMRequest) Reset() {
 	*x = RestoreVMRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3336,7 @@ func (x *RestoreVMRequest) String() string {
 func (*RestoreVMRequest) ProtoMessage() {}
 
 func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[46]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3349,7 @@ func (x *RestoreVMRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMRequest.ProtoReflect.Descriptor instead.
 func (*RestoreVMRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{46}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RestoreVMRequest) GetDirectory() string {
@@ -3075,7 +3405,7 @@ type RestoreVMResponse struct {
 
 func (x *RestoreVMResponse) Reset() {
 	*x = RestoreVMResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3417,7 @@ func (x *RestoreVMResponse) String() string {
 func (*RestoreVMResponse) ProtoMessage() {}
 
 func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[47]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3430,7 @@ func (x *RestoreVMResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreVMResponse.ProtoReflect.Descriptor instead.
 func (*RestoreVMResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{47}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RestoreVMResponse) GetProgress() *Progress {
@@ -3118,16 +3448,18 @@ func (x *RestoreVMResponse) GetVm() *VirtualMachine {
 }
 
 type AttachConsoleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// In the first message.
+	Sharing       Sharing `protobuf:"varint,3,opt,name=sharing,proto3,enum=vmlet.node.v1.Sharing" json:"sharing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachConsoleRequest) Reset() {
 	*x = AttachConsoleRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3471,7 @@ func (x *AttachConsoleRequest) String() string {
 func (*AttachConsoleRequest) ProtoMessage() {}
 
 func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[48]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3484,7 @@ func (x *AttachConsoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleRequest.ProtoReflect.Descriptor instead.
 func (*AttachConsoleRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{48}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AttachConsoleRequest) GetName() string {
@@ -3169,6 +3501,13 @@ func (x *AttachConsoleRequest) GetData() []byte {
 	return nil
 }
 
+func (x *AttachConsoleRequest) GetSharing() Sharing {
+	if x != nil {
+		return x.Sharing
+	}
+	return Sharing_SHARING_UNSPECIFIED
+}
+
 type AttachConsoleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
@@ -3178,7 +3517,7 @@ type AttachConsoleResponse struct {
 
 func (x *AttachConsoleResponse) Reset() {
 	*x = AttachConsoleResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3529,7 @@ func (x *AttachConsoleResponse) String() string {
 func (*AttachConsoleResponse) ProtoMessage() {}
 
 func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[49]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3542,7 @@ func (x *AttachConsoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachConsoleResponse.ProtoReflect.Descriptor instead.
 func (*AttachConsoleResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{49}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AttachConsoleResponse) GetData() []byte {
@@ -3211,6 +3550,988 @@ func (x *AttachConsoleResponse) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+type DialGuestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message: which VM, "tcp" (the default) or "udp", and the guest's port.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Protocol      string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Port          uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	Data          []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialGuestRequest) Reset() {
+	*x = DialGuestRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialGuestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialGuestRequest) ProtoMessage() {}
+
+func (x *DialGuestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialGuestRequest.ProtoReflect.Descriptor instead.
+func (*DialGuestRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *DialGuestRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DialGuestRequest) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *DialGuestRequest) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *DialGuestRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type DialGuestResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DialGuestResponse) Reset() {
+	*x = DialGuestResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DialGuestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DialGuestResponse) ProtoMessage() {}
+
+func (x *DialGuestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DialGuestResponse.ProtoReflect.Descriptor instead.
+func (*DialGuestResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *DialGuestResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type AttachDisplayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// In the first message. A display has one client: unspecified is as TAKE_OVER.
+	Sharing       Sharing `protobuf:"varint,3,opt,name=sharing,proto3,enum=vmlet.node.v1.Sharing" json:"sharing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachDisplayRequest) Reset() {
+	*x = AttachDisplayRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachDisplayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachDisplayRequest) ProtoMessage() {}
+
+func (x *AttachDisplayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachDisplayRequest.ProtoReflect.Descriptor instead.
+func (*AttachDisplayRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *AttachDisplayRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AttachDisplayRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *AttachDisplayRequest) GetSharing() Sharing {
+	if x != nil {
+		return x.Sharing
+	}
+	return Sharing_SHARING_UNSPECIFIED
+}
+
+type AttachDisplayResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachDisplayResponse) Reset() {
+	*x = AttachDisplayResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachDisplayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachDisplayResponse) ProtoMessage() {}
+
+func (x *AttachDisplayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachDisplayResponse.ProtoReflect.Descriptor instead.
+func (*AttachDisplayResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *AttachDisplayResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type TakeScreenshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Move the pointer first, which wakes a screen saver.
+	MovePointer   bool `protobuf:"varint,2,opt,name=move_pointer,json=movePointer,proto3" json:"move_pointer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeScreenshotRequest) Reset() {
+	*x = TakeScreenshotRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeScreenshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeScreenshotRequest) ProtoMessage() {}
+
+func (x *TakeScreenshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeScreenshotRequest.ProtoReflect.Descriptor instead.
+func (*TakeScreenshotRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *TakeScreenshotRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TakeScreenshotRequest) GetMovePointer() bool {
+	if x != nil {
+		return x.MovePointer
+	}
+	return false
+}
+
+type TakeScreenshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeScreenshotResponse) Reset() {
+	*x = TakeScreenshotResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeScreenshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeScreenshotResponse) ProtoMessage() {}
+
+func (x *TakeScreenshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeScreenshotResponse.ProtoReflect.Descriptor instead.
+func (*TakeScreenshotResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *TakeScreenshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type RebootVMRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebootVMRequest) Reset() {
+	*x = RebootVMRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebootVMRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebootVMRequest) ProtoMessage() {}
+
+func (x *RebootVMRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebootVMRequest.ProtoReflect.Descriptor instead.
+func (*RebootVMRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *RebootVMRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RebootVMResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vm            *VirtualMachine        `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebootVMResponse) Reset() {
+	*x = RebootVMResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebootVMResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebootVMResponse) ProtoMessage() {}
+
+func (x *RebootVMResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebootVMResponse.ProtoReflect.Descriptor instead.
+func (*RebootVMResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *RebootVMResponse) GetVm() *VirtualMachine {
+	if x != nil {
+		return x.Vm
+	}
+	return nil
+}
+
+type GetGuestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGuestRequest) Reset() {
+	*x = GetGuestRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGuestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGuestRequest) ProtoMessage() {}
+
+func (x *GetGuestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGuestRequest.ProtoReflect.Descriptor instead.
+func (*GetGuestRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *GetGuestRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetGuestResponse struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	AgentVersion      string                 `protobuf:"bytes,1,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	SupportedCommands []*GuestCommand        `protobuf:"bytes,2,rep,name=supported_commands,json=supportedCommands,proto3" json:"supported_commands,omitempty"`
+	Hostname          string                 `protobuf:"bytes,3,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Os                *GuestOS               `protobuf:"bytes,4,opt,name=os,proto3" json:"os,omitempty"`
+	// Name of its time zone and seconds east of UTC, as the agent says them.
+	Timezone    string             `protobuf:"bytes,5,opt,name=timezone,proto3" json:"timezone,omitempty"`
+	Users       []*GuestUser       `protobuf:"bytes,6,rep,name=users,proto3" json:"users,omitempty"`
+	FileSystems []*GuestFileSystem `protobuf:"bytes,7,rep,name=file_systems,json=fileSystems,proto3" json:"file_systems,omitempty"`
+	// "thawed" or "frozen".
+	FsFreezeStatus      string               `protobuf:"bytes,8,opt,name=fs_freeze_status,json=fsFreezeStatus,proto3" json:"fs_freeze_status,omitempty"`
+	Interfaces          []*GuestInterface    `protobuf:"bytes,9,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	GuestAgentCondition *GuestAgentCondition `protobuf:"bytes,10,opt,name=guest_agent_condition,json=guestAgentCondition,proto3" json:"guest_agent_condition,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *GetGuestResponse) Reset() {
+	*x = GetGuestResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGuestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGuestResponse) ProtoMessage() {}
+
+func (x *GetGuestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGuestResponse.ProtoReflect.Descriptor instead.
+func (*GetGuestResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *GetGuestResponse) GetAgentVersion() string {
+	if x != nil {
+		return x.AgentVersion
+	}
+	return ""
+}
+
+func (x *GetGuestResponse) GetSupportedCommands() []*GuestCommand {
+	if x != nil {
+		return x.SupportedCommands
+	}
+	return nil
+}
+
+func (x *GetGuestResponse) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *GetGuestResponse) GetOs() *GuestOS {
+	if x != nil {
+		return x.Os
+	}
+	return nil
+}
+
+func (x *GetGuestResponse) GetTimezone() string {
+	if x != nil {
+		return x.Timezone
+	}
+	return ""
+}
+
+func (x *GetGuestResponse) GetUsers() []*GuestUser {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *GetGuestResponse) GetFileSystems() []*GuestFileSystem {
+	if x != nil {
+		return x.FileSystems
+	}
+	return nil
+}
+
+func (x *GetGuestResponse) GetFsFreezeStatus() string {
+	if x != nil {
+		return x.FsFreezeStatus
+	}
+	return ""
+}
+
+func (x *GetGuestResponse) GetInterfaces() []*GuestInterface {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *GetGuestResponse) GetGuestAgentCondition() *GuestAgentCondition {
+	if x != nil {
+		return x.GuestAgentCondition
+	}
+	return nil
+}
+
+type GuestCommand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Enabled       bool                   `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestCommand) Reset() {
+	*x = GuestCommand{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestCommand) ProtoMessage() {}
+
+func (x *GuestCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestCommand.ProtoReflect.Descriptor instead.
+func (*GuestCommand) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *GuestCommand) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GuestCommand) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+type GuestUser struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	LoginTime     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=login_time,json=loginTime,proto3" json:"login_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestUser) Reset() {
+	*x = GuestUser{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestUser) ProtoMessage() {}
+
+func (x *GuestUser) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestUser.ProtoReflect.Descriptor instead.
+func (*GuestUser) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *GuestUser) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GuestUser) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *GuestUser) GetLoginTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LoginTime
+	}
+	return nil
+}
+
+type GuestFileSystem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Disk          string                 `protobuf:"bytes,1,opt,name=disk,proto3" json:"disk,omitempty"`
+	MountPoint    string                 `protobuf:"bytes,2,opt,name=mount_point,json=mountPoint,proto3" json:"mount_point,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	UsedBytes     uint64                 `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	TotalBytes    uint64                 `protobuf:"varint,5,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	Disks         []*GuestFileSystemDisk `protobuf:"bytes,6,rep,name=disks,proto3" json:"disks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestFileSystem) Reset() {
+	*x = GuestFileSystem{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestFileSystem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestFileSystem) ProtoMessage() {}
+
+func (x *GuestFileSystem) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestFileSystem.ProtoReflect.Descriptor instead.
+func (*GuestFileSystem) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *GuestFileSystem) GetDisk() string {
+	if x != nil {
+		return x.Disk
+	}
+	return ""
+}
+
+func (x *GuestFileSystem) GetMountPoint() string {
+	if x != nil {
+		return x.MountPoint
+	}
+	return ""
+}
+
+func (x *GuestFileSystem) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *GuestFileSystem) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *GuestFileSystem) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *GuestFileSystem) GetDisks() []*GuestFileSystemDisk {
+	if x != nil {
+		return x.Disks
+	}
+	return nil
+}
+
+type GuestFileSystemDisk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	BusType       string                 `protobuf:"bytes,2,opt,name=bus_type,json=busType,proto3" json:"bus_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestFileSystemDisk) Reset() {
+	*x = GuestFileSystemDisk{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestFileSystemDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestFileSystemDisk) ProtoMessage() {}
+
+func (x *GuestFileSystemDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestFileSystemDisk.ProtoReflect.Descriptor instead.
+func (*GuestFileSystemDisk) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *GuestFileSystemDisk) GetSerial() string {
+	if x != nil {
+		return x.Serial
+	}
+	return ""
+}
+
+func (x *GuestFileSystemDisk) GetBusType() string {
+	if x != nil {
+		return x.BusType
+	}
+	return ""
+}
+
+type FreezeGuestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// After which the file systems are thawed by themselves; in milliseconds. Default 5 minutes.
+	TimeoutMs     int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeGuestRequest) Reset() {
+	*x = FreezeGuestRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeGuestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeGuestRequest) ProtoMessage() {}
+
+func (x *FreezeGuestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeGuestRequest.ProtoReflect.Descriptor instead.
+func (*FreezeGuestRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *FreezeGuestRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FreezeGuestRequest) GetTimeoutMs() int64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+type FreezeGuestResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreezeGuestResponse) Reset() {
+	*x = FreezeGuestResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreezeGuestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreezeGuestResponse) ProtoMessage() {}
+
+func (x *FreezeGuestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreezeGuestResponse.ProtoReflect.Descriptor instead.
+func (*FreezeGuestResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{69}
+}
+
+type ThawGuestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThawGuestRequest) Reset() {
+	*x = ThawGuestRequest{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThawGuestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThawGuestRequest) ProtoMessage() {}
+
+func (x *ThawGuestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThawGuestRequest.ProtoReflect.Descriptor instead.
+func (*ThawGuestRequest) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ThawGuestRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ThawGuestResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThawGuestResponse) Reset() {
+	*x = ThawGuestResponse{}
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThawGuestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThawGuestResponse) ProtoMessage() {}
+
+func (x *ThawGuestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThawGuestResponse.ProtoReflect.Descriptor instead.
+func (*ThawGuestResponse) Descriptor() ([]byte, []int) {
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{71}
 }
 
 type ReadLogsRequest struct {
@@ -3227,7 +4548,7 @@ type ReadLogsRequest struct {
 
 func (x *ReadLogsRequest) Reset() {
 	*x = ReadLogsRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +4560,7 @@ func (x *ReadLogsRequest) String() string {
 func (*ReadLogsRequest) ProtoMessage() {}
 
 func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[50]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +4573,7 @@ func (x *ReadLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogsRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{50}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReadLogsRequest) GetName() string {
@@ -3292,7 +4613,7 @@ type ReadLogsResponse struct {
 
 func (x *ReadLogsResponse) Reset() {
 	*x = ReadLogsResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +4625,7 @@ func (x *ReadLogsResponse) String() string {
 func (*ReadLogsResponse) ProtoMessage() {}
 
 func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[51]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +4638,7 @@ func (x *ReadLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogsResponse.ProtoReflect.Descriptor instead.
 func (*ReadLogsResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{51}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReadLogsResponse) GetData() []byte {
@@ -3335,7 +4656,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +4668,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[52]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +4681,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{52}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{74}
 }
 
 type GetNodeResponse struct {
@@ -3375,7 +4696,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +4708,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[53]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +4721,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{53}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetNodeResponse) GetName() string {
@@ -3443,7 +4764,7 @@ type HypervisorStatus struct {
 
 func (x *HypervisorStatus) Reset() {
 	*x = HypervisorStatus{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +4776,7 @@ func (x *HypervisorStatus) String() string {
 func (*HypervisorStatus) ProtoMessage() {}
 
 func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[54]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +4789,7 @@ func (x *HypervisorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HypervisorStatus.ProtoReflect.Descriptor instead.
 func (*HypervisorStatus) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{54}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *HypervisorStatus) GetName() string {
@@ -3501,7 +4822,7 @@ type GetVmmNameRequest struct {
 
 func (x *GetVmmNameRequest) Reset() {
 	*x = GetVmmNameRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +4834,7 @@ func (x *GetVmmNameRequest) String() string {
 func (*GetVmmNameRequest) ProtoMessage() {}
 
 func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[55]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +4847,7 @@ func (x *GetVmmNameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmNameRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{55}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{77}
 }
 
 type GetVmmNameResponse struct {
@@ -3538,7 +4859,7 @@ type GetVmmNameResponse struct {
 
 func (x *GetVmmNameResponse) Reset() {
 	*x = GetVmmNameResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +4871,7 @@ func (x *GetVmmNameResponse) String() string {
 func (*GetVmmNameResponse) ProtoMessage() {}
 
 func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[56]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +4884,7 @@ func (x *GetVmmNameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmNameResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmNameResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{56}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetVmmNameResponse) GetName() string {
@@ -3583,7 +4904,7 @@ type GetVmmVersionRequest struct {
 
 func (x *GetVmmVersionRequest) Reset() {
 	*x = GetVmmVersionRequest{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +4916,7 @@ func (x *GetVmmVersionRequest) String() string {
 func (*GetVmmVersionRequest) ProtoMessage() {}
 
 func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[57]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +4929,7 @@ func (x *GetVmmVersionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionRequest) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{57}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetVmmVersionRequest) GetName() string {
@@ -3627,7 +4948,7 @@ type GetVmmVersionResponse struct {
 
 func (x *GetVmmVersionResponse) Reset() {
 	*x = GetVmmVersionResponse{}
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +4960,7 @@ func (x *GetVmmVersionResponse) String() string {
 func (*GetVmmVersionResponse) ProtoMessage() {}
 
 func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_node_v1_node_proto_msgTypes[58]
+	mi := &file_vmlet_node_v1_node_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +4973,7 @@ func (x *GetVmmVersionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVmmVersionResponse.ProtoReflect.Descriptor instead.
 func (*GetVmmVersionResponse) Descriptor() ([]byte, []int) {
-	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{58}
+	return file_vmlet_node_v1_node_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetVmmVersionResponse) GetVersion() string {
@@ -3670,7 +4991,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x0eVirtualMachine\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x125\n" +
 	"\x04spec\x18\x02 \x01(\v2!.vmlet.spec.v1.VirtualMachineSpecR\x04spec\x12;\n" +
-	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\x86\a\n" +
+	"\x06status\x18\x03 \x01(\v2#.vmlet.node.v1.VirtualMachineStatusR\x06status\"\xaf\a\n" +
 	"\x14VirtualMachineStatus\x12*\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x14.vmlet.node.v1.StateR\x05state\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x129\n" +
@@ -3698,7 +5019,8 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"pause_disk\x18\x11 \x01(\tR\tpauseDisk\x127\n" +
 	"\n" +
 	"end_reason\x18\x12 \x01(\x0e2\x18.vmlet.node.v1.EndReasonR\tendReason\x12!\n" +
-	"\fmachine_type\x18\x13 \x01(\tR\vmachineType\"p\n" +
+	"\fmachine_type\x18\x13 \x01(\tR\vmachineType\x12'\n" +
+	"\x0fnetwork_limited\x18\x14 \x01(\tR\x0enetworkLimited\"p\n" +
 	"\fPodReference\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3718,7 +5040,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\bshim_pid\x18\x01 \x01(\x03R\ashimPid\x12\x17\n" +
 	"\avmm_pid\x18\x02 \x01(\x03R\x06vmmPid\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\rR\x03uid\x12\x16\n" +
-	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\"\xfa\x01\n" +
+	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\"\xbf\x03\n" +
 	"\vGuestStatus\x12'\n" +
 	"\x0fagent_connected\x18\x01 \x01(\bR\x0eagentConnected\x12\x1a\n" +
 	"\bpanicked\x18\x02 \x01(\bR\bpanicked\x12#\n" +
@@ -3727,7 +5049,17 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x02os\x18\x05 \x01(\v2\x16.vmlet.node.v1.GuestOSR\x02os\x12=\n" +
 	"\n" +
 	"interfaces\x18\x06 \x03(\v2\x1d.vmlet.node.v1.GuestInterfaceR\n" +
-	"interfaces\"\xef\x01\n" +
+	"interfaces\x12V\n" +
+	"\x15guest_agent_condition\x18\a \x01(\v2\".vmlet.node.v1.GuestAgentConditionR\x13guestAgentCondition\x12(\n" +
+	"\x10fs_freeze_status\x18\b \x01(\tR\x0efsFreezeStatus\x12A\n" +
+	"\vcredentials\x18\t \x01(\v2\x1f.vmlet.node.v1.GuestCredentialsR\vcredentials\"P\n" +
+	"\x10GuestCredentials\x12\"\n" +
+	"\fsynchronized\x18\x01 \x01(\bR\fsynchronized\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"i\n" +
+	"\x13GuestAgentCondition\x12\x1c\n" +
+	"\tconnected\x18\x01 \x01(\bR\tconnected\x12\x1c\n" +
+	"\tsupported\x18\x02 \x01(\bR\tsupported\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xef\x01\n" +
 	"\aGuestOS\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1f\n" +
@@ -3839,15 +5171,16 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"%\n" +
 	"\x0fDeleteVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x12\n" +
-	"\x10DeleteVMResponse\"d\n" +
+	"\x10DeleteVMResponse\"\x92\x01\n" +
 	"\rSaveVMRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12!\n" +
-	"\fkeep_running\x18\x03 \x01(\bR\vkeepRunning\"\xa7\x01\n" +
+	"\fkeep_running\x18\x03 \x01(\bR\vkeepRunning\x12,\n" +
+	"\x12attachment_pod_uid\x18\x04 \x01(\tR\x10attachmentPodUid\"\xa7\x01\n" +
 	"\x0eSaveVMResponse\x123\n" +
 	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
 	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\x121\n" +
-	"\x06result\x18\x03 \x01(\v2\x19.vmlet.node.v1.SaveResultR\x06result\"\x8a\x01\n" +
+	"\x06result\x18\x03 \x01(\v2\x19.vmlet.node.v1.SaveResultR\x06result\"\xc3\x01\n" +
 	"\n" +
 	"SaveResult\x12\x19\n" +
 	"\bimage_id\x18\x01 \x01(\tR\aimageId\x12!\n" +
@@ -3855,7 +5188,14 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\vstate_bytes\x18\x03 \x01(\x04R\n" +
 	"stateBytes\x12\x1d\n" +
 	"\n" +
-	"stopped_ms\x18\x04 \x01(\x03R\tstoppedMs\"\xc3\x01\n" +
+	"stopped_ms\x18\x04 \x01(\x03R\tstoppedMs\x12\x1f\n" +
+	"\vimage_bytes\x18\x05 \x01(\x04R\n" +
+	"imageBytes\x12\x16\n" +
+	"\x06paused\x18\x06 \x01(\bR\x06paused\"&\n" +
+	"\x10SuspendVMRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"B\n" +
+	"\x11SuspendVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"\xc3\x01\n" +
 	"\x10RestoreVMRequest\x12\x1c\n" +
 	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -3865,12 +5205,80 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\fnew_identity\x18\x06 \x01(\bR\vnewIdentity\"w\n" +
 	"\x11RestoreVMResponse\x123\n" +
 	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
-	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\">\n" +
+	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"p\n" +
 	"\x14AttachConsoleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"+\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x120\n" +
+	"\asharing\x18\x03 \x01(\x0e2\x16.vmlet.node.v1.SharingR\asharing\"+\n" +
 	"\x15AttachConsoleResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"n\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"j\n" +
+	"\x10DialGuestRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"'\n" +
+	"\x11DialGuestResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"p\n" +
+	"\x14AttachDisplayRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x120\n" +
+	"\asharing\x18\x03 \x01(\x0e2\x16.vmlet.node.v1.SharingR\asharing\"+\n" +
+	"\x15AttachDisplayResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"N\n" +
+	"\x15TakeScreenshotRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\fmove_pointer\x18\x02 \x01(\bR\vmovePointer\",\n" +
+	"\x16TakeScreenshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"%\n" +
+	"\x0fRebootVMRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"A\n" +
+	"\x10RebootVMResponse\x12-\n" +
+	"\x02vm\x18\x01 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"%\n" +
+	"\x0fGetGuestRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x97\x04\n" +
+	"\x10GetGuestResponse\x12#\n" +
+	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12J\n" +
+	"\x12supported_commands\x18\x02 \x03(\v2\x1b.vmlet.node.v1.GuestCommandR\x11supportedCommands\x12\x1a\n" +
+	"\bhostname\x18\x03 \x01(\tR\bhostname\x12&\n" +
+	"\x02os\x18\x04 \x01(\v2\x16.vmlet.node.v1.GuestOSR\x02os\x12\x1a\n" +
+	"\btimezone\x18\x05 \x01(\tR\btimezone\x12.\n" +
+	"\x05users\x18\x06 \x03(\v2\x18.vmlet.node.v1.GuestUserR\x05users\x12A\n" +
+	"\ffile_systems\x18\a \x03(\v2\x1e.vmlet.node.v1.GuestFileSystemR\vfileSystems\x12(\n" +
+	"\x10fs_freeze_status\x18\b \x01(\tR\x0efsFreezeStatus\x12=\n" +
+	"\n" +
+	"interfaces\x18\t \x03(\v2\x1d.vmlet.node.v1.GuestInterfaceR\n" +
+	"interfaces\x12V\n" +
+	"\x15guest_agent_condition\x18\n" +
+	" \x01(\v2\".vmlet.node.v1.GuestAgentConditionR\x13guestAgentCondition\"<\n" +
+	"\fGuestCommand\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aenabled\x18\x02 \x01(\bR\aenabled\"r\n" +
+	"\tGuestUser\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x129\n" +
+	"\n" +
+	"login_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tloginTime\"\xd4\x01\n" +
+	"\x0fGuestFileSystem\x12\x12\n" +
+	"\x04disk\x18\x01 \x01(\tR\x04disk\x12\x1f\n" +
+	"\vmount_point\x18\x02 \x01(\tR\n" +
+	"mountPoint\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\x12\x1f\n" +
+	"\vtotal_bytes\x18\x05 \x01(\x04R\n" +
+	"totalBytes\x128\n" +
+	"\x05disks\x18\x06 \x03(\v2\".vmlet.node.v1.GuestFileSystemDiskR\x05disks\"H\n" +
+	"\x13GuestFileSystemDisk\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\tR\x06serial\x12\x19\n" +
+	"\bbus_type\x18\x02 \x01(\tR\abusType\"G\n" +
+	"\x12FreezeGuestRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\"\x15\n" +
+	"\x13FreezeGuestResponse\"&\n" +
+	"\x10ThawGuestRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
+	"\x11ThawGuestResponse\"n\n" +
 	"\x0fReadLogsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03log\x18\x02 \x01(\tR\x03log\x12\x16\n" +
@@ -3914,7 +5322,7 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x11PAUSE_REASON_USER\x10\x01\x12\x19\n" +
 	"\x15PAUSE_REASON_IO_ERROR\x10\x02\x12\x1e\n" +
 	"\x1aPAUSE_REASON_IMAGE_DAMAGED\x10\x03\x12\x16\n" +
-	"\x12PAUSE_REASON_OTHER\x10\x04*\xc0\x01\n" +
+	"\x12PAUSE_REASON_OTHER\x10\x04*\xda\x01\n" +
 	"\tEndReason\x12\x1a\n" +
 	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13END_REASON_SHUTDOWN\x10\x01\x12\x15\n" +
@@ -3922,7 +5330,12 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x1cEND_REASON_GRACE_PERIOD_OVER\x10\x03\x12\x17\n" +
 	"\x13END_REASON_PANICKED\x10\x04\x12\x16\n" +
 	"\x12END_REASON_CRASHED\x10\x05\x12\x14\n" +
-	"\x10END_REASON_SAVED\x10\x062\x97\x0e\n" +
+	"\x10END_REASON_SAVED\x10\x06\x12\x18\n" +
+	"\x14END_REASON_SUSPENDED\x10\a*O\n" +
+	"\aSharing\x12\x17\n" +
+	"\x13SHARING_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11SHARING_TAKE_OVER\x10\x01\x12\x14\n" +
+	"\x10SHARING_PRESERVE\x10\x022\xbc\x13\n" +
 	"\vNodeService\x12K\n" +
 	"\bCreateVM\x12\x1e.vmlet.node.v1.CreateVMRequest\x1a\x1f.vmlet.node.v1.CreateVMResponse\x12J\n" +
 	"\aStartVM\x12\x1d.vmlet.node.v1.StartVMRequest\x1a\x1e.vmlet.node.v1.StartVMResponse0\x01\x12B\n" +
@@ -3940,9 +5353,17 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\x06Attach\x12\x1c.vmlet.node.v1.AttachRequest\x1a\x1d.vmlet.node.v1.AttachResponse\x12E\n" +
 	"\x06Detach\x12\x1c.vmlet.node.v1.DetachRequest\x1a\x1d.vmlet.node.v1.DetachResponse\x12K\n" +
 	"\bDeleteVM\x12\x1e.vmlet.node.v1.DeleteVMRequest\x1a\x1f.vmlet.node.v1.DeleteVMResponse\x12G\n" +
-	"\x06SaveVM\x12\x1c.vmlet.node.v1.SaveVMRequest\x1a\x1d.vmlet.node.v1.SaveVMResponse0\x01\x12P\n" +
+	"\x06SaveVM\x12\x1c.vmlet.node.v1.SaveVMRequest\x1a\x1d.vmlet.node.v1.SaveVMResponse0\x01\x12N\n" +
+	"\tSuspendVM\x12\x1f.vmlet.node.v1.SuspendVMRequest\x1a .vmlet.node.v1.SuspendVMResponse\x12P\n" +
 	"\tRestoreVM\x12\x1f.vmlet.node.v1.RestoreVMRequest\x1a .vmlet.node.v1.RestoreVMResponse0\x01\x12^\n" +
-	"\rAttachConsole\x12#.vmlet.node.v1.AttachConsoleRequest\x1a$.vmlet.node.v1.AttachConsoleResponse(\x010\x01\x12M\n" +
+	"\rAttachConsole\x12#.vmlet.node.v1.AttachConsoleRequest\x1a$.vmlet.node.v1.AttachConsoleResponse(\x010\x01\x12R\n" +
+	"\tDialGuest\x12\x1f.vmlet.node.v1.DialGuestRequest\x1a .vmlet.node.v1.DialGuestResponse(\x010\x01\x12^\n" +
+	"\rAttachDisplay\x12#.vmlet.node.v1.AttachDisplayRequest\x1a$.vmlet.node.v1.AttachDisplayResponse(\x010\x01\x12_\n" +
+	"\x0eTakeScreenshot\x12$.vmlet.node.v1.TakeScreenshotRequest\x1a%.vmlet.node.v1.TakeScreenshotResponse0\x01\x12K\n" +
+	"\bRebootVM\x12\x1e.vmlet.node.v1.RebootVMRequest\x1a\x1f.vmlet.node.v1.RebootVMResponse\x12K\n" +
+	"\bGetGuest\x12\x1e.vmlet.node.v1.GetGuestRequest\x1a\x1f.vmlet.node.v1.GetGuestResponse\x12T\n" +
+	"\vFreezeGuest\x12!.vmlet.node.v1.FreezeGuestRequest\x1a\".vmlet.node.v1.FreezeGuestResponse\x12N\n" +
+	"\tThawGuest\x12\x1f.vmlet.node.v1.ThawGuestRequest\x1a .vmlet.node.v1.ThawGuestResponse\x12M\n" +
 	"\bReadLogs\x12\x1e.vmlet.node.v1.ReadLogsRequest\x1a\x1f.vmlet.node.v1.ReadLogsResponse0\x01\x12H\n" +
 	"\aGetNode\x12\x1d.vmlet.node.v1.GetNodeRequest\x1a\x1e.vmlet.node.v1.GetNodeResponse\x12Q\n" +
 	"\n" +
@@ -3961,174 +5382,227 @@ func file_vmlet_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_vmlet_node_v1_node_proto_rawDescData
 }
 
-var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_vmlet_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_vmlet_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_vmlet_node_v1_node_proto_goTypes = []any{
 	(State)(0),                      // 0: vmlet.node.v1.State
 	(PauseReason)(0),                // 1: vmlet.node.v1.PauseReason
 	(EndReason)(0),                  // 2: vmlet.node.v1.EndReason
-	(*VirtualMachine)(nil),          // 3: vmlet.node.v1.VirtualMachine
-	(*VirtualMachineStatus)(nil),    // 4: vmlet.node.v1.VirtualMachineStatus
-	(*PodReference)(nil),            // 5: vmlet.node.v1.PodReference
-	(*Vmm)(nil),                     // 6: vmlet.node.v1.Vmm
-	(*ImageReference)(nil),          // 7: vmlet.node.v1.ImageReference
-	(*ProcessStatus)(nil),           // 8: vmlet.node.v1.ProcessStatus
-	(*GuestStatus)(nil),             // 9: vmlet.node.v1.GuestStatus
-	(*GuestOS)(nil),                 // 10: vmlet.node.v1.GuestOS
-	(*GuestInterface)(nil),          // 11: vmlet.node.v1.GuestInterface
-	(*Event)(nil),                   // 12: vmlet.node.v1.Event
-	(*Progress)(nil),                // 13: vmlet.node.v1.Progress
-	(*CreateVMRequest)(nil),         // 14: vmlet.node.v1.CreateVMRequest
-	(*CreateVMResponse)(nil),        // 15: vmlet.node.v1.CreateVMResponse
-	(*StartVMRequest)(nil),          // 16: vmlet.node.v1.StartVMRequest
-	(*StartVMResponse)(nil),         // 17: vmlet.node.v1.StartVMResponse
-	(*GetVMRequest)(nil),            // 18: vmlet.node.v1.GetVMRequest
-	(*GetVMResponse)(nil),           // 19: vmlet.node.v1.GetVMResponse
-	(*ListVMsRequest)(nil),          // 20: vmlet.node.v1.ListVMsRequest
-	(*ListVMsResponse)(nil),         // 21: vmlet.node.v1.ListVMsResponse
-	(*WatchEventsRequest)(nil),      // 22: vmlet.node.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 23: vmlet.node.v1.WatchEventsResponse
-	(*WatchVMsRequest)(nil),         // 24: vmlet.node.v1.WatchVMsRequest
-	(*WatchVMsResponse)(nil),        // 25: vmlet.node.v1.WatchVMsResponse
-	(*ConfirmPodEndedRequest)(nil),  // 26: vmlet.node.v1.ConfirmPodEndedRequest
-	(*ConfirmPodEndedResponse)(nil), // 27: vmlet.node.v1.ConfirmPodEndedResponse
-	(*PauseVMRequest)(nil),          // 28: vmlet.node.v1.PauseVMRequest
-	(*PauseVMResponse)(nil),         // 29: vmlet.node.v1.PauseVMResponse
-	(*ResumeVMRequest)(nil),         // 30: vmlet.node.v1.ResumeVMRequest
-	(*ResumeVMResponse)(nil),        // 31: vmlet.node.v1.ResumeVMResponse
-	(*ResetVMRequest)(nil),          // 32: vmlet.node.v1.ResetVMRequest
-	(*ResetVMResponse)(nil),         // 33: vmlet.node.v1.ResetVMResponse
-	(*StopVMRequest)(nil),           // 34: vmlet.node.v1.StopVMRequest
-	(*StopVMResponse)(nil),          // 35: vmlet.node.v1.StopVMResponse
-	(*ResizeVMRequest)(nil),         // 36: vmlet.node.v1.ResizeVMRequest
-	(*ResizeVMResponse)(nil),        // 37: vmlet.node.v1.ResizeVMResponse
-	(*AttachRequest)(nil),           // 38: vmlet.node.v1.AttachRequest
-	(*AttachResponse)(nil),          // 39: vmlet.node.v1.AttachResponse
-	(*DetachRequest)(nil),           // 40: vmlet.node.v1.DetachRequest
-	(*DetachResponse)(nil),          // 41: vmlet.node.v1.DetachResponse
-	(*KillVMRequest)(nil),           // 42: vmlet.node.v1.KillVMRequest
-	(*KillVMResponse)(nil),          // 43: vmlet.node.v1.KillVMResponse
-	(*DeleteVMRequest)(nil),         // 44: vmlet.node.v1.DeleteVMRequest
-	(*DeleteVMResponse)(nil),        // 45: vmlet.node.v1.DeleteVMResponse
-	(*SaveVMRequest)(nil),           // 46: vmlet.node.v1.SaveVMRequest
-	(*SaveVMResponse)(nil),          // 47: vmlet.node.v1.SaveVMResponse
-	(*SaveResult)(nil),              // 48: vmlet.node.v1.SaveResult
-	(*RestoreVMRequest)(nil),        // 49: vmlet.node.v1.RestoreVMRequest
-	(*RestoreVMResponse)(nil),       // 50: vmlet.node.v1.RestoreVMResponse
-	(*AttachConsoleRequest)(nil),    // 51: vmlet.node.v1.AttachConsoleRequest
-	(*AttachConsoleResponse)(nil),   // 52: vmlet.node.v1.AttachConsoleResponse
-	(*ReadLogsRequest)(nil),         // 53: vmlet.node.v1.ReadLogsRequest
-	(*ReadLogsResponse)(nil),        // 54: vmlet.node.v1.ReadLogsResponse
-	(*GetNodeRequest)(nil),          // 55: vmlet.node.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),         // 56: vmlet.node.v1.GetNodeResponse
-	(*HypervisorStatus)(nil),        // 57: vmlet.node.v1.HypervisorStatus
-	(*GetVmmNameRequest)(nil),       // 58: vmlet.node.v1.GetVmmNameRequest
-	(*GetVmmNameResponse)(nil),      // 59: vmlet.node.v1.GetVmmNameResponse
-	(*GetVmmVersionRequest)(nil),    // 60: vmlet.node.v1.GetVmmVersionRequest
-	(*GetVmmVersionResponse)(nil),   // 61: vmlet.node.v1.GetVmmVersionResponse
-	(*v1.VirtualMachineSpec)(nil),   // 62: vmlet.spec.v1.VirtualMachineSpec
-	(*timestamppb.Timestamp)(nil),   // 63: google.protobuf.Timestamp
-	(*v1.Disk)(nil),                 // 64: vmlet.spec.v1.Disk
-	(*v1.NetworkInterface)(nil),     // 65: vmlet.spec.v1.NetworkInterface
-	(v11.State)(0),                  // 66: vmlet.capabilities.v1.State
+	(Sharing)(0),                    // 3: vmlet.node.v1.Sharing
+	(*VirtualMachine)(nil),          // 4: vmlet.node.v1.VirtualMachine
+	(*VirtualMachineStatus)(nil),    // 5: vmlet.node.v1.VirtualMachineStatus
+	(*PodReference)(nil),            // 6: vmlet.node.v1.PodReference
+	(*Vmm)(nil),                     // 7: vmlet.node.v1.Vmm
+	(*ImageReference)(nil),          // 8: vmlet.node.v1.ImageReference
+	(*ProcessStatus)(nil),           // 9: vmlet.node.v1.ProcessStatus
+	(*GuestStatus)(nil),             // 10: vmlet.node.v1.GuestStatus
+	(*GuestCredentials)(nil),        // 11: vmlet.node.v1.GuestCredentials
+	(*GuestAgentCondition)(nil),     // 12: vmlet.node.v1.GuestAgentCondition
+	(*GuestOS)(nil),                 // 13: vmlet.node.v1.GuestOS
+	(*GuestInterface)(nil),          // 14: vmlet.node.v1.GuestInterface
+	(*Event)(nil),                   // 15: vmlet.node.v1.Event
+	(*Progress)(nil),                // 16: vmlet.node.v1.Progress
+	(*CreateVMRequest)(nil),         // 17: vmlet.node.v1.CreateVMRequest
+	(*CreateVMResponse)(nil),        // 18: vmlet.node.v1.CreateVMResponse
+	(*StartVMRequest)(nil),          // 19: vmlet.node.v1.StartVMRequest
+	(*StartVMResponse)(nil),         // 20: vmlet.node.v1.StartVMResponse
+	(*GetVMRequest)(nil),            // 21: vmlet.node.v1.GetVMRequest
+	(*GetVMResponse)(nil),           // 22: vmlet.node.v1.GetVMResponse
+	(*ListVMsRequest)(nil),          // 23: vmlet.node.v1.ListVMsRequest
+	(*ListVMsResponse)(nil),         // 24: vmlet.node.v1.ListVMsResponse
+	(*WatchEventsRequest)(nil),      // 25: vmlet.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 26: vmlet.node.v1.WatchEventsResponse
+	(*WatchVMsRequest)(nil),         // 27: vmlet.node.v1.WatchVMsRequest
+	(*WatchVMsResponse)(nil),        // 28: vmlet.node.v1.WatchVMsResponse
+	(*ConfirmPodEndedRequest)(nil),  // 29: vmlet.node.v1.ConfirmPodEndedRequest
+	(*ConfirmPodEndedResponse)(nil), // 30: vmlet.node.v1.ConfirmPodEndedResponse
+	(*PauseVMRequest)(nil),          // 31: vmlet.node.v1.PauseVMRequest
+	(*PauseVMResponse)(nil),         // 32: vmlet.node.v1.PauseVMResponse
+	(*ResumeVMRequest)(nil),         // 33: vmlet.node.v1.ResumeVMRequest
+	(*ResumeVMResponse)(nil),        // 34: vmlet.node.v1.ResumeVMResponse
+	(*ResetVMRequest)(nil),          // 35: vmlet.node.v1.ResetVMRequest
+	(*ResetVMResponse)(nil),         // 36: vmlet.node.v1.ResetVMResponse
+	(*StopVMRequest)(nil),           // 37: vmlet.node.v1.StopVMRequest
+	(*StopVMResponse)(nil),          // 38: vmlet.node.v1.StopVMResponse
+	(*ResizeVMRequest)(nil),         // 39: vmlet.node.v1.ResizeVMRequest
+	(*ResizeVMResponse)(nil),        // 40: vmlet.node.v1.ResizeVMResponse
+	(*AttachRequest)(nil),           // 41: vmlet.node.v1.AttachRequest
+	(*AttachResponse)(nil),          // 42: vmlet.node.v1.AttachResponse
+	(*DetachRequest)(nil),           // 43: vmlet.node.v1.DetachRequest
+	(*DetachResponse)(nil),          // 44: vmlet.node.v1.DetachResponse
+	(*KillVMRequest)(nil),           // 45: vmlet.node.v1.KillVMRequest
+	(*KillVMResponse)(nil),          // 46: vmlet.node.v1.KillVMResponse
+	(*DeleteVMRequest)(nil),         // 47: vmlet.node.v1.DeleteVMRequest
+	(*DeleteVMResponse)(nil),        // 48: vmlet.node.v1.DeleteVMResponse
+	(*SaveVMRequest)(nil),           // 49: vmlet.node.v1.SaveVMRequest
+	(*SaveVMResponse)(nil),          // 50: vmlet.node.v1.SaveVMResponse
+	(*SaveResult)(nil),              // 51: vmlet.node.v1.SaveResult
+	(*SuspendVMRequest)(nil),        // 52: vmlet.node.v1.SuspendVMRequest
+	(*SuspendVMResponse)(nil),       // 53: vmlet.node.v1.SuspendVMResponse
+	(*RestoreVMRequest)(nil),        // 54: vmlet.node.v1.RestoreVMRequest
+	(*RestoreVMResponse)(nil),       // 55: vmlet.node.v1.RestoreVMResponse
+	(*AttachConsoleRequest)(nil),    // 56: vmlet.node.v1.AttachConsoleRequest
+	(*AttachConsoleResponse)(nil),   // 57: vmlet.node.v1.AttachConsoleResponse
+	(*DialGuestRequest)(nil),        // 58: vmlet.node.v1.DialGuestRequest
+	(*DialGuestResponse)(nil),       // 59: vmlet.node.v1.DialGuestResponse
+	(*AttachDisplayRequest)(nil),    // 60: vmlet.node.v1.AttachDisplayRequest
+	(*AttachDisplayResponse)(nil),   // 61: vmlet.node.v1.AttachDisplayResponse
+	(*TakeScreenshotRequest)(nil),   // 62: vmlet.node.v1.TakeScreenshotRequest
+	(*TakeScreenshotResponse)(nil),  // 63: vmlet.node.v1.TakeScreenshotResponse
+	(*RebootVMRequest)(nil),         // 64: vmlet.node.v1.RebootVMRequest
+	(*RebootVMResponse)(nil),        // 65: vmlet.node.v1.RebootVMResponse
+	(*GetGuestRequest)(nil),         // 66: vmlet.node.v1.GetGuestRequest
+	(*GetGuestResponse)(nil),        // 67: vmlet.node.v1.GetGuestResponse
+	(*GuestCommand)(nil),            // 68: vmlet.node.v1.GuestCommand
+	(*GuestUser)(nil),               // 69: vmlet.node.v1.GuestUser
+	(*GuestFileSystem)(nil),         // 70: vmlet.node.v1.GuestFileSystem
+	(*GuestFileSystemDisk)(nil),     // 71: vmlet.node.v1.GuestFileSystemDisk
+	(*FreezeGuestRequest)(nil),      // 72: vmlet.node.v1.FreezeGuestRequest
+	(*FreezeGuestResponse)(nil),     // 73: vmlet.node.v1.FreezeGuestResponse
+	(*ThawGuestRequest)(nil),        // 74: vmlet.node.v1.ThawGuestRequest
+	(*ThawGuestResponse)(nil),       // 75: vmlet.node.v1.ThawGuestResponse
+	(*ReadLogsRequest)(nil),         // 76: vmlet.node.v1.ReadLogsRequest
+	(*ReadLogsResponse)(nil),        // 77: vmlet.node.v1.ReadLogsResponse
+	(*GetNodeRequest)(nil),          // 78: vmlet.node.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),         // 79: vmlet.node.v1.GetNodeResponse
+	(*HypervisorStatus)(nil),        // 80: vmlet.node.v1.HypervisorStatus
+	(*GetVmmNameRequest)(nil),       // 81: vmlet.node.v1.GetVmmNameRequest
+	(*GetVmmNameResponse)(nil),      // 82: vmlet.node.v1.GetVmmNameResponse
+	(*GetVmmVersionRequest)(nil),    // 83: vmlet.node.v1.GetVmmVersionRequest
+	(*GetVmmVersionResponse)(nil),   // 84: vmlet.node.v1.GetVmmVersionResponse
+	(*v1.VirtualMachineSpec)(nil),   // 85: vmlet.spec.v1.VirtualMachineSpec
+	(*timestamppb.Timestamp)(nil),   // 86: google.protobuf.Timestamp
+	(*v1.Disk)(nil),                 // 87: vmlet.spec.v1.Disk
+	(*v1.NetworkInterface)(nil),     // 88: vmlet.spec.v1.NetworkInterface
+	(v11.State)(0),                  // 89: vmlet.capabilities.v1.State
 }
 var file_vmlet_node_v1_node_proto_depIdxs = []int32{
-	62, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	4,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
+	85, // 0: vmlet.node.v1.VirtualMachine.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	5,  // 1: vmlet.node.v1.VirtualMachine.status:type_name -> vmlet.node.v1.VirtualMachineStatus
 	0,  // 2: vmlet.node.v1.VirtualMachineStatus.state:type_name -> vmlet.node.v1.State
-	63, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
-	63, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
-	63, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
-	62, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	6,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
-	7,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
-	8,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
-	9,  // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
-	5,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
+	86, // 3: vmlet.node.v1.VirtualMachineStatus.created_at:type_name -> google.protobuf.Timestamp
+	86, // 4: vmlet.node.v1.VirtualMachineStatus.started_at:type_name -> google.protobuf.Timestamp
+	86, // 5: vmlet.node.v1.VirtualMachineStatus.ended_at:type_name -> google.protobuf.Timestamp
+	85, // 6: vmlet.node.v1.VirtualMachineStatus.effective_spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	7,  // 7: vmlet.node.v1.VirtualMachineStatus.vmm:type_name -> vmlet.node.v1.Vmm
+	8,  // 8: vmlet.node.v1.VirtualMachineStatus.image:type_name -> vmlet.node.v1.ImageReference
+	9,  // 9: vmlet.node.v1.VirtualMachineStatus.process:type_name -> vmlet.node.v1.ProcessStatus
+	10, // 10: vmlet.node.v1.VirtualMachineStatus.guest:type_name -> vmlet.node.v1.GuestStatus
+	6,  // 11: vmlet.node.v1.VirtualMachineStatus.pod:type_name -> vmlet.node.v1.PodReference
 	1,  // 12: vmlet.node.v1.VirtualMachineStatus.pause_reason:type_name -> vmlet.node.v1.PauseReason
 	2,  // 13: vmlet.node.v1.VirtualMachineStatus.end_reason:type_name -> vmlet.node.v1.EndReason
-	10, // 14: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
-	11, // 15: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
-	63, // 16: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 17: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
-	62, // 18: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
-	3,  // 19: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	13, // 20: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	3,  // 21: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 22: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 23: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
-	12, // 24: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
-	3,  // 25: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	5,  // 26: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
-	3,  // 27: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 28: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 29: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 30: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 31: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	64, // 32: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
-	65, // 33: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
-	3,  // 34: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 35: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	3,  // 36: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	13, // 37: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	3,  // 38: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	48, // 39: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
-	13, // 40: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
-	3,  // 41: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
-	57, // 42: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
-	6,  // 43: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
-	66, // 44: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
-	14, // 45: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
-	16, // 46: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
-	18, // 47: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
-	20, // 48: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
-	22, // 49: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
-	24, // 50: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
-	26, // 51: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
-	28, // 52: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
-	30, // 53: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
-	32, // 54: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
-	34, // 55: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
-	42, // 56: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
-	36, // 57: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
-	38, // 58: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
-	40, // 59: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
-	44, // 60: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
-	46, // 61: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
-	49, // 62: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
-	51, // 63: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
-	53, // 64: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
-	55, // 65: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
-	58, // 66: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
-	60, // 67: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
-	15, // 68: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
-	17, // 69: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
-	19, // 70: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
-	21, // 71: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
-	23, // 72: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
-	25, // 73: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
-	27, // 74: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
-	29, // 75: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
-	31, // 76: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
-	33, // 77: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
-	35, // 78: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
-	43, // 79: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
-	37, // 80: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
-	39, // 81: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
-	41, // 82: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
-	45, // 83: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
-	47, // 84: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
-	50, // 85: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
-	52, // 86: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
-	54, // 87: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
-	56, // 88: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
-	59, // 89: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
-	61, // 90: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
-	68, // [68:91] is the sub-list for method output_type
-	45, // [45:68] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	13, // 14: vmlet.node.v1.GuestStatus.os:type_name -> vmlet.node.v1.GuestOS
+	14, // 15: vmlet.node.v1.GuestStatus.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	12, // 16: vmlet.node.v1.GuestStatus.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	11, // 17: vmlet.node.v1.GuestStatus.credentials:type_name -> vmlet.node.v1.GuestCredentials
+	86, // 18: vmlet.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 19: vmlet.node.v1.Event.state:type_name -> vmlet.node.v1.State
+	85, // 20: vmlet.node.v1.CreateVMRequest.spec:type_name -> vmlet.spec.v1.VirtualMachineSpec
+	4,  // 21: vmlet.node.v1.CreateVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	16, // 22: vmlet.node.v1.StartVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 23: vmlet.node.v1.StartVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 24: vmlet.node.v1.GetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 25: vmlet.node.v1.ListVMsResponse.vms:type_name -> vmlet.node.v1.VirtualMachine
+	15, // 26: vmlet.node.v1.WatchEventsResponse.event:type_name -> vmlet.node.v1.Event
+	4,  // 27: vmlet.node.v1.WatchVMsResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	6,  // 28: vmlet.node.v1.WatchVMsResponse.gone:type_name -> vmlet.node.v1.PodReference
+	4,  // 29: vmlet.node.v1.PauseVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 30: vmlet.node.v1.ResumeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 31: vmlet.node.v1.ResetVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 32: vmlet.node.v1.StopVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 33: vmlet.node.v1.ResizeVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	87, // 34: vmlet.node.v1.AttachRequest.disk:type_name -> vmlet.spec.v1.Disk
+	88, // 35: vmlet.node.v1.AttachRequest.network:type_name -> vmlet.spec.v1.NetworkInterface
+	4,  // 36: vmlet.node.v1.AttachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 37: vmlet.node.v1.DetachResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	4,  // 38: vmlet.node.v1.KillVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	16, // 39: vmlet.node.v1.SaveVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 40: vmlet.node.v1.SaveVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	51, // 41: vmlet.node.v1.SaveVMResponse.result:type_name -> vmlet.node.v1.SaveResult
+	4,  // 42: vmlet.node.v1.SuspendVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	16, // 43: vmlet.node.v1.RestoreVMResponse.progress:type_name -> vmlet.node.v1.Progress
+	4,  // 44: vmlet.node.v1.RestoreVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	3,  // 45: vmlet.node.v1.AttachConsoleRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	3,  // 46: vmlet.node.v1.AttachDisplayRequest.sharing:type_name -> vmlet.node.v1.Sharing
+	4,  // 47: vmlet.node.v1.RebootVMResponse.vm:type_name -> vmlet.node.v1.VirtualMachine
+	68, // 48: vmlet.node.v1.GetGuestResponse.supported_commands:type_name -> vmlet.node.v1.GuestCommand
+	13, // 49: vmlet.node.v1.GetGuestResponse.os:type_name -> vmlet.node.v1.GuestOS
+	69, // 50: vmlet.node.v1.GetGuestResponse.users:type_name -> vmlet.node.v1.GuestUser
+	70, // 51: vmlet.node.v1.GetGuestResponse.file_systems:type_name -> vmlet.node.v1.GuestFileSystem
+	14, // 52: vmlet.node.v1.GetGuestResponse.interfaces:type_name -> vmlet.node.v1.GuestInterface
+	12, // 53: vmlet.node.v1.GetGuestResponse.guest_agent_condition:type_name -> vmlet.node.v1.GuestAgentCondition
+	86, // 54: vmlet.node.v1.GuestUser.login_time:type_name -> google.protobuf.Timestamp
+	71, // 55: vmlet.node.v1.GuestFileSystem.disks:type_name -> vmlet.node.v1.GuestFileSystemDisk
+	80, // 56: vmlet.node.v1.GetNodeResponse.hypervisors:type_name -> vmlet.node.v1.HypervisorStatus
+	7,  // 57: vmlet.node.v1.GetNodeResponse.vmms:type_name -> vmlet.node.v1.Vmm
+	89, // 58: vmlet.node.v1.HypervisorStatus.state:type_name -> vmlet.capabilities.v1.State
+	17, // 59: vmlet.node.v1.NodeService.CreateVM:input_type -> vmlet.node.v1.CreateVMRequest
+	19, // 60: vmlet.node.v1.NodeService.StartVM:input_type -> vmlet.node.v1.StartVMRequest
+	21, // 61: vmlet.node.v1.NodeService.GetVM:input_type -> vmlet.node.v1.GetVMRequest
+	23, // 62: vmlet.node.v1.NodeService.ListVMs:input_type -> vmlet.node.v1.ListVMsRequest
+	25, // 63: vmlet.node.v1.NodeService.WatchEvents:input_type -> vmlet.node.v1.WatchEventsRequest
+	27, // 64: vmlet.node.v1.NodeService.WatchVMs:input_type -> vmlet.node.v1.WatchVMsRequest
+	29, // 65: vmlet.node.v1.NodeService.ConfirmPodEnded:input_type -> vmlet.node.v1.ConfirmPodEndedRequest
+	31, // 66: vmlet.node.v1.NodeService.PauseVM:input_type -> vmlet.node.v1.PauseVMRequest
+	33, // 67: vmlet.node.v1.NodeService.ResumeVM:input_type -> vmlet.node.v1.ResumeVMRequest
+	35, // 68: vmlet.node.v1.NodeService.ResetVM:input_type -> vmlet.node.v1.ResetVMRequest
+	37, // 69: vmlet.node.v1.NodeService.StopVM:input_type -> vmlet.node.v1.StopVMRequest
+	45, // 70: vmlet.node.v1.NodeService.KillVM:input_type -> vmlet.node.v1.KillVMRequest
+	39, // 71: vmlet.node.v1.NodeService.ResizeVM:input_type -> vmlet.node.v1.ResizeVMRequest
+	41, // 72: vmlet.node.v1.NodeService.Attach:input_type -> vmlet.node.v1.AttachRequest
+	43, // 73: vmlet.node.v1.NodeService.Detach:input_type -> vmlet.node.v1.DetachRequest
+	47, // 74: vmlet.node.v1.NodeService.DeleteVM:input_type -> vmlet.node.v1.DeleteVMRequest
+	49, // 75: vmlet.node.v1.NodeService.SaveVM:input_type -> vmlet.node.v1.SaveVMRequest
+	52, // 76: vmlet.node.v1.NodeService.SuspendVM:input_type -> vmlet.node.v1.SuspendVMRequest
+	54, // 77: vmlet.node.v1.NodeService.RestoreVM:input_type -> vmlet.node.v1.RestoreVMRequest
+	56, // 78: vmlet.node.v1.NodeService.AttachConsole:input_type -> vmlet.node.v1.AttachConsoleRequest
+	58, // 79: vmlet.node.v1.NodeService.DialGuest:input_type -> vmlet.node.v1.DialGuestRequest
+	60, // 80: vmlet.node.v1.NodeService.AttachDisplay:input_type -> vmlet.node.v1.AttachDisplayRequest
+	62, // 81: vmlet.node.v1.NodeService.TakeScreenshot:input_type -> vmlet.node.v1.TakeScreenshotRequest
+	64, // 82: vmlet.node.v1.NodeService.RebootVM:input_type -> vmlet.node.v1.RebootVMRequest
+	66, // 83: vmlet.node.v1.NodeService.GetGuest:input_type -> vmlet.node.v1.GetGuestRequest
+	72, // 84: vmlet.node.v1.NodeService.FreezeGuest:input_type -> vmlet.node.v1.FreezeGuestRequest
+	74, // 85: vmlet.node.v1.NodeService.ThawGuest:input_type -> vmlet.node.v1.ThawGuestRequest
+	76, // 86: vmlet.node.v1.NodeService.ReadLogs:input_type -> vmlet.node.v1.ReadLogsRequest
+	78, // 87: vmlet.node.v1.NodeService.GetNode:input_type -> vmlet.node.v1.GetNodeRequest
+	81, // 88: vmlet.node.v1.NodeService.GetVmmName:input_type -> vmlet.node.v1.GetVmmNameRequest
+	83, // 89: vmlet.node.v1.NodeService.GetVmmVersion:input_type -> vmlet.node.v1.GetVmmVersionRequest
+	18, // 90: vmlet.node.v1.NodeService.CreateVM:output_type -> vmlet.node.v1.CreateVMResponse
+	20, // 91: vmlet.node.v1.NodeService.StartVM:output_type -> vmlet.node.v1.StartVMResponse
+	22, // 92: vmlet.node.v1.NodeService.GetVM:output_type -> vmlet.node.v1.GetVMResponse
+	24, // 93: vmlet.node.v1.NodeService.ListVMs:output_type -> vmlet.node.v1.ListVMsResponse
+	26, // 94: vmlet.node.v1.NodeService.WatchEvents:output_type -> vmlet.node.v1.WatchEventsResponse
+	28, // 95: vmlet.node.v1.NodeService.WatchVMs:output_type -> vmlet.node.v1.WatchVMsResponse
+	30, // 96: vmlet.node.v1.NodeService.ConfirmPodEnded:output_type -> vmlet.node.v1.ConfirmPodEndedResponse
+	32, // 97: vmlet.node.v1.NodeService.PauseVM:output_type -> vmlet.node.v1.PauseVMResponse
+	34, // 98: vmlet.node.v1.NodeService.ResumeVM:output_type -> vmlet.node.v1.ResumeVMResponse
+	36, // 99: vmlet.node.v1.NodeService.ResetVM:output_type -> vmlet.node.v1.ResetVMResponse
+	38, // 100: vmlet.node.v1.NodeService.StopVM:output_type -> vmlet.node.v1.StopVMResponse
+	46, // 101: vmlet.node.v1.NodeService.KillVM:output_type -> vmlet.node.v1.KillVMResponse
+	40, // 102: vmlet.node.v1.NodeService.ResizeVM:output_type -> vmlet.node.v1.ResizeVMResponse
+	42, // 103: vmlet.node.v1.NodeService.Attach:output_type -> vmlet.node.v1.AttachResponse
+	44, // 104: vmlet.node.v1.NodeService.Detach:output_type -> vmlet.node.v1.DetachResponse
+	48, // 105: vmlet.node.v1.NodeService.DeleteVM:output_type -> vmlet.node.v1.DeleteVMResponse
+	50, // 106: vmlet.node.v1.NodeService.SaveVM:output_type -> vmlet.node.v1.SaveVMResponse
+	53, // 107: vmlet.node.v1.NodeService.SuspendVM:output_type -> vmlet.node.v1.SuspendVMResponse
+	55, // 108: vmlet.node.v1.NodeService.RestoreVM:output_type -> vmlet.node.v1.RestoreVMResponse
+	57, // 109: vmlet.node.v1.NodeService.AttachConsole:output_type -> vmlet.node.v1.AttachConsoleResponse
+	59, // 110: vmlet.node.v1.NodeService.DialGuest:output_type -> vmlet.node.v1.DialGuestResponse
+	61, // 111: vmlet.node.v1.NodeService.AttachDisplay:output_type -> vmlet.node.v1.AttachDisplayResponse
+	63, // 112: vmlet.node.v1.NodeService.TakeScreenshot:output_type -> vmlet.node.v1.TakeScreenshotResponse
+	65, // 113: vmlet.node.v1.NodeService.RebootVM:output_type -> vmlet.node.v1.RebootVMResponse
+	67, // 114: vmlet.node.v1.NodeService.GetGuest:output_type -> vmlet.node.v1.GetGuestResponse
+	73, // 115: vmlet.node.v1.NodeService.FreezeGuest:output_type -> vmlet.node.v1.FreezeGuestResponse
+	75, // 116: vmlet.node.v1.NodeService.ThawGuest:output_type -> vmlet.node.v1.ThawGuestResponse
+	77, // 117: vmlet.node.v1.NodeService.ReadLogs:output_type -> vmlet.node.v1.ReadLogsResponse
+	79, // 118: vmlet.node.v1.NodeService.GetNode:output_type -> vmlet.node.v1.GetNodeResponse
+	82, // 119: vmlet.node.v1.NodeService.GetVmmName:output_type -> vmlet.node.v1.GetVmmNameResponse
+	84, // 120: vmlet.node.v1.NodeService.GetVmmVersion:output_type -> vmlet.node.v1.GetVmmVersionResponse
+	90, // [90:121] is the sub-list for method output_type
+	59, // [59:90] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_node_v1_node_proto_init() }
@@ -4136,14 +5610,14 @@ func file_vmlet_node_v1_node_proto_init() {
 	if File_vmlet_node_v1_node_proto != nil {
 		return
 	}
-	file_vmlet_node_v1_node_proto_msgTypes[22].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[24].OneofWrappers = []any{
 		(*WatchVMsResponse_Vm)(nil),
 		(*WatchVMsResponse_Gone)(nil),
 		(*WatchVMsResponse_Complete)(nil),
 	}
-	file_vmlet_node_v1_node_proto_msgTypes[31].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[34].OneofWrappers = []any{}
-	file_vmlet_node_v1_node_proto_msgTypes[35].OneofWrappers = []any{
+	file_vmlet_node_v1_node_proto_msgTypes[33].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[36].OneofWrappers = []any{}
+	file_vmlet_node_v1_node_proto_msgTypes[37].OneofWrappers = []any{
 		(*AttachRequest_Disk)(nil),
 		(*AttachRequest_Network)(nil),
 	}
@@ -4152,8 +5626,8 @@ func file_vmlet_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_node_v1_node_proto_rawDesc), len(file_vmlet_node_v1_node_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   59,
+			NumEnums:      4,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,8 +38,16 @@ const (
 	NodeService_Detach_FullMethodName          = "/vmlet.node.v1.NodeService/Detach"
 	NodeService_DeleteVM_FullMethodName        = "/vmlet.node.v1.NodeService/DeleteVM"
 	NodeService_SaveVM_FullMethodName          = "/vmlet.node.v1.NodeService/SaveVM"
+	NodeService_SuspendVM_FullMethodName       = "/vmlet.node.v1.NodeService/SuspendVM"
 	NodeService_RestoreVM_FullMethodName       = "/vmlet.node.v1.NodeService/RestoreVM"
 	NodeService_AttachConsole_FullMethodName   = "/vmlet.node.v1.NodeService/AttachConsole"
+	NodeService_DialGuest_FullMethodName       = "/vmlet.node.v1.NodeService/DialGuest"
+	NodeService_AttachDisplay_FullMethodName   = "/vmlet.node.v1.NodeService/AttachDisplay"
+	NodeService_TakeScreenshot_FullMethodName  = "/vmlet.node.v1.NodeService/TakeScreenshot"
+	NodeService_RebootVM_FullMethodName        = "/vmlet.node.v1.NodeService/RebootVM"
+	NodeService_GetGuest_FullMethodName        = "/vmlet.node.v1.NodeService/GetGuest"
+	NodeService_FreezeGuest_FullMethodName     = "/vmlet.node.v1.NodeService/FreezeGuest"
+	NodeService_ThawGuest_FullMethodName       = "/vmlet.node.v1.NodeService/ThawGuest"
 	NodeService_ReadLogs_FullMethodName        = "/vmlet.node.v1.NodeService/ReadLogs"
 	NodeService_GetNode_FullMethodName         = "/vmlet.node.v1.NodeService/GetNode"
 	NodeService_GetVmmName_FullMethodName      = "/vmlet.node.v1.NodeService/GetVmmName"
@@ -104,10 +112,36 @@ type NodeServiceClient interface {
 	// SaveVM writes memory and device state to a folder. If the caller goes away
 	// before the end, the save has failed and the guest runs on.
 	SaveVM(ctx context.Context, in *SaveVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveVMResponse], error)
+	// SuspendVM asks the guest, by its agent, to write its memory to its own disk and power off
+	// (suspend to disk). It returns once the guest has taken that up; that it ended so is then
+	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
+	SuspendVM(ctx context.Context, in *SuspendVMRequest, opts ...grpc.CallOption) (*SuspendVMResponse, error)
 	// RestoreVM makes a VM of an image and lets it go on.
 	RestoreVM(ctx context.Context, in *RestoreVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreVMResponse], error)
-	// AttachConsole: the first message names the VM; then bytes both ways.
+	// AttachConsole: the first message names the VM; then bytes both ways. Who reads slowly
+	// loses the oldest output, and a line says how much.
 	AttachConsole(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachConsoleRequest, AttachConsoleResponse], error)
+	// DialGuest connects to a port of the guest, from where the guest's network is (its pod,
+	// or the node): the first message says where to, the first answer comes once the
+	// connection stands; then bytes both ways. Closing the sending side ends what is sent to
+	// the guest. UNAVAILABLE: the guest refused or did not answer; FAILED_PRECONDITION: the VM
+	// has no network on which it can be reached.
+	DialGuest(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DialGuestRequest, DialGuestResponse], error)
+	// AttachDisplay is the VM's display by VNC (RFB): the first message names the VM; then
+	// bytes both ways. FAILED_PRECONDITION: it has no display.
+	AttachDisplay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachDisplayRequest, AttachDisplayResponse], error)
+	// TakeScreenshot sends the display as a PNG, in parts.
+	TakeScreenshot(ctx context.Context, in *TakeScreenshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TakeScreenshotResponse], error)
+	// RebootVM asks the guest to reboot: by its agent, else by its power button and a reset
+	// once it is off.
+	RebootVM(ctx context.Context, in *RebootVMRequest, opts ...grpc.CallOption) (*RebootVMResponse, error)
+	// GetGuest asks the guest agent for what it knows. FAILED_PRECONDITION: the guest has no
+	// agent, or it is not connected.
+	GetGuest(ctx context.Context, in *GetGuestRequest, opts ...grpc.CallOption) (*GetGuestResponse, error)
+	// FreezeGuest has the guest agent freeze all file systems, until ThawGuest or until the
+	// timeout is over, which the shim sees to. Freezing again sets the timeout anew.
+	FreezeGuest(ctx context.Context, in *FreezeGuestRequest, opts ...grpc.CallOption) (*FreezeGuestResponse, error)
+	ThawGuest(ctx context.Context, in *ThawGuestRequest, opts ...grpc.CallOption) (*ThawGuestResponse, error)
 	ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	GetVmmName(ctx context.Context, in *GetVmmNameRequest, opts ...grpc.CallOption) (*GetVmmNameResponse, error)
@@ -328,6 +362,16 @@ func (c *nodeServiceClient) SaveVM(ctx context.Context, in *SaveVMRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_SaveVMClient = grpc.ServerStreamingClient[SaveVMResponse]
 
+func (c *nodeServiceClient) SuspendVM(ctx context.Context, in *SuspendVMRequest, opts ...grpc.CallOption) (*SuspendVMResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SuspendVMResponse)
+	err := c.cc.Invoke(ctx, NodeService_SuspendVM_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) RestoreVM(ctx context.Context, in *RestoreVMRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RestoreVMResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[4], NodeService_RestoreVM_FullMethodName, cOpts...)
@@ -360,9 +404,94 @@ func (c *nodeServiceClient) AttachConsole(ctx context.Context, opts ...grpc.Call
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_AttachConsoleClient = grpc.BidiStreamingClient[AttachConsoleRequest, AttachConsoleResponse]
 
+func (c *nodeServiceClient) DialGuest(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DialGuestRequest, DialGuestResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[6], NodeService_DialGuest_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DialGuestRequest, DialGuestResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_DialGuestClient = grpc.BidiStreamingClient[DialGuestRequest, DialGuestResponse]
+
+func (c *nodeServiceClient) AttachDisplay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachDisplayRequest, AttachDisplayResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[7], NodeService_AttachDisplay_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AttachDisplayRequest, AttachDisplayResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_AttachDisplayClient = grpc.BidiStreamingClient[AttachDisplayRequest, AttachDisplayResponse]
+
+func (c *nodeServiceClient) TakeScreenshot(ctx context.Context, in *TakeScreenshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TakeScreenshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[8], NodeService_TakeScreenshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TakeScreenshotRequest, TakeScreenshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_TakeScreenshotClient = grpc.ServerStreamingClient[TakeScreenshotResponse]
+
+func (c *nodeServiceClient) RebootVM(ctx context.Context, in *RebootVMRequest, opts ...grpc.CallOption) (*RebootVMResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RebootVMResponse)
+	err := c.cc.Invoke(ctx, NodeService_RebootVM_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) GetGuest(ctx context.Context, in *GetGuestRequest, opts ...grpc.CallOption) (*GetGuestResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetGuestResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetGuest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) FreezeGuest(ctx context.Context, in *FreezeGuestRequest, opts ...grpc.CallOption) (*FreezeGuestResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FreezeGuestResponse)
+	err := c.cc.Invoke(ctx, NodeService_FreezeGuest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) ThawGuest(ctx context.Context, in *ThawGuestRequest, opts ...grpc.CallOption) (*ThawGuestResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ThawGuestResponse)
+	err := c.cc.Invoke(ctx, NodeService_ThawGuest_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) ReadLogs(ctx context.Context, in *ReadLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[6], NodeService_ReadLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[9], NodeService_ReadLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -467,10 +596,36 @@ type NodeServiceServer interface {
 	// SaveVM writes memory and device state to a folder. If the caller goes away
 	// before the end, the save has failed and the guest runs on.
 	SaveVM(*SaveVMRequest, grpc.ServerStreamingServer[SaveVMResponse]) error
+	// SuspendVM asks the guest, by its agent, to write its memory to its own disk and power off
+	// (suspend to disk). It returns once the guest has taken that up; that it ended so is then
+	// END_REASON_SUSPENDED. FAILED_PRECONDITION: the guest has no agent, or can't.
+	SuspendVM(context.Context, *SuspendVMRequest) (*SuspendVMResponse, error)
 	// RestoreVM makes a VM of an image and lets it go on.
 	RestoreVM(*RestoreVMRequest, grpc.ServerStreamingServer[RestoreVMResponse]) error
-	// AttachConsole: the first message names the VM; then bytes both ways.
+	// AttachConsole: the first message names the VM; then bytes both ways. Who reads slowly
+	// loses the oldest output, and a line says how much.
 	AttachConsole(grpc.BidiStreamingServer[AttachConsoleRequest, AttachConsoleResponse]) error
+	// DialGuest connects to a port of the guest, from where the guest's network is (its pod,
+	// or the node): the first message says where to, the first answer comes once the
+	// connection stands; then bytes both ways. Closing the sending side ends what is sent to
+	// the guest. UNAVAILABLE: the guest refused or did not answer; FAILED_PRECONDITION: the VM
+	// has no network on which it can be reached.
+	DialGuest(grpc.BidiStreamingServer[DialGuestRequest, DialGuestResponse]) error
+	// AttachDisplay is the VM's display by VNC (RFB): the first message names the VM; then
+	// bytes both ways. FAILED_PRECONDITION: it has no display.
+	AttachDisplay(grpc.BidiStreamingServer[AttachDisplayRequest, AttachDisplayResponse]) error
+	// TakeScreenshot sends the display as a PNG, in parts.
+	TakeScreenshot(*TakeScreenshotRequest, grpc.ServerStreamingServer[TakeScreenshotResponse]) error
+	// RebootVM asks the guest to reboot: by its agent, else by its power button and a reset
+	// once it is off.
+	RebootVM(context.Context, *RebootVMRequest) (*RebootVMResponse, error)
+	// GetGuest asks the guest agent for what it knows. FAILED_PRECONDITION: the guest has no
+	// agent, or it is not connected.
+	GetGuest(context.Context, *GetGuestRequest) (*GetGuestResponse, error)
+	// FreezeGuest has the guest agent freeze all file systems, until ThawGuest or until the
+	// timeout is over, which the shim sees to. Freezing again sets the timeout anew.
+	FreezeGuest(context.Context, *FreezeGuestRequest) (*FreezeGuestResponse, error)
+	ThawGuest(context.Context, *ThawGuestRequest) (*ThawGuestResponse, error)
 	ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	GetVmmName(context.Context, *GetVmmNameRequest) (*GetVmmNameResponse, error)
@@ -536,11 +691,35 @@ func (UnimplementedNodeServiceServer) DeleteVM(context.Context, *DeleteVMRequest
 func (UnimplementedNodeServiceServer) SaveVM(*SaveVMRequest, grpc.ServerStreamingServer[SaveVMResponse]) error {
 	return status.Error(codes.Unimplemented, "method SaveVM not implemented")
 }
+func (UnimplementedNodeServiceServer) SuspendVM(context.Context, *SuspendVMRequest) (*SuspendVMResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SuspendVM not implemented")
+}
 func (UnimplementedNodeServiceServer) RestoreVM(*RestoreVMRequest, grpc.ServerStreamingServer[RestoreVMResponse]) error {
 	return status.Error(codes.Unimplemented, "method RestoreVM not implemented")
 }
 func (UnimplementedNodeServiceServer) AttachConsole(grpc.BidiStreamingServer[AttachConsoleRequest, AttachConsoleResponse]) error {
 	return status.Error(codes.Unimplemented, "method AttachConsole not implemented")
+}
+func (UnimplementedNodeServiceServer) DialGuest(grpc.BidiStreamingServer[DialGuestRequest, DialGuestResponse]) error {
+	return status.Error(codes.Unimplemented, "method DialGuest not implemented")
+}
+func (UnimplementedNodeServiceServer) AttachDisplay(grpc.BidiStreamingServer[AttachDisplayRequest, AttachDisplayResponse]) error {
+	return status.Error(codes.Unimplemented, "method AttachDisplay not implemented")
+}
+func (UnimplementedNodeServiceServer) TakeScreenshot(*TakeScreenshotRequest, grpc.ServerStreamingServer[TakeScreenshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method TakeScreenshot not implemented")
+}
+func (UnimplementedNodeServiceServer) RebootVM(context.Context, *RebootVMRequest) (*RebootVMResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RebootVM not implemented")
+}
+func (UnimplementedNodeServiceServer) GetGuest(context.Context, *GetGuestRequest) (*GetGuestResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetGuest not implemented")
+}
+func (UnimplementedNodeServiceServer) FreezeGuest(context.Context, *FreezeGuestRequest) (*FreezeGuestResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FreezeGuest not implemented")
+}
+func (UnimplementedNodeServiceServer) ThawGuest(context.Context, *ThawGuestRequest) (*ThawGuestResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ThawGuest not implemented")
 }
 func (UnimplementedNodeServiceServer) ReadLogs(*ReadLogsRequest, grpc.ServerStreamingServer[ReadLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadLogs not implemented")
@@ -853,6 +1032,24 @@ func _NodeService_SaveVM_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_SaveVMServer = grpc.ServerStreamingServer[SaveVMResponse]
 
+func _NodeService_SuspendVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SuspendVMRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).SuspendVM(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_SuspendVM_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).SuspendVM(ctx, req.(*SuspendVMRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_RestoreVM_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(RestoreVMRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -870,6 +1067,103 @@ func _NodeService_AttachConsole_Handler(srv interface{}, stream grpc.ServerStrea
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_AttachConsoleServer = grpc.BidiStreamingServer[AttachConsoleRequest, AttachConsoleResponse]
+
+func _NodeService_DialGuest_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(NodeServiceServer).DialGuest(&grpc.GenericServerStream[DialGuestRequest, DialGuestResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_DialGuestServer = grpc.BidiStreamingServer[DialGuestRequest, DialGuestResponse]
+
+func _NodeService_AttachDisplay_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(NodeServiceServer).AttachDisplay(&grpc.GenericServerStream[AttachDisplayRequest, AttachDisplayResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_AttachDisplayServer = grpc.BidiStreamingServer[AttachDisplayRequest, AttachDisplayResponse]
+
+func _NodeService_TakeScreenshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TakeScreenshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeServiceServer).TakeScreenshot(m, &grpc.GenericServerStream[TakeScreenshotRequest, TakeScreenshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_TakeScreenshotServer = grpc.ServerStreamingServer[TakeScreenshotResponse]
+
+func _NodeService_RebootVM_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RebootVMRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RebootVM(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RebootVM_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RebootVM(ctx, req.(*RebootVMRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_GetGuest_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetGuestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetGuest(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetGuest_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetGuest(ctx, req.(*GetGuestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_FreezeGuest_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FreezeGuestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).FreezeGuest(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_FreezeGuest_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).FreezeGuest(ctx, req.(*FreezeGuestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_ThawGuest_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ThawGuestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).ThawGuest(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_ThawGuest_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).ThawGuest(ctx, req.(*ThawGuestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _NodeService_ReadLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ReadLogsRequest)
@@ -996,6 +1290,26 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _NodeService_DeleteVM_Handler,
 		},
 		{
+			MethodName: "SuspendVM",
+			Handler:    _NodeService_SuspendVM_Handler,
+		},
+		{
+			MethodName: "RebootVM",
+			Handler:    _NodeService_RebootVM_Handler,
+		},
+		{
+			MethodName: "GetGuest",
+			Handler:    _NodeService_GetGuest_Handler,
+		},
+		{
+			MethodName: "FreezeGuest",
+			Handler:    _NodeService_FreezeGuest_Handler,
+		},
+		{
+			MethodName: "ThawGuest",
+			Handler:    _NodeService_ThawGuest_Handler,
+		},
+		{
 			MethodName: "GetNode",
 			Handler:    _NodeService_GetNode_Handler,
 		},
@@ -1039,6 +1353,23 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _NodeService_AttachConsole_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "DialGuest",
+			Handler:       _NodeService_DialGuest_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "AttachDisplay",
+			Handler:       _NodeService_AttachDisplay_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "TakeScreenshot",
+			Handler:       _NodeService_TakeScreenshot_Handler,
+			ServerStreams: true,
 		},
 		{
 			StreamName:    "ReadLogs",

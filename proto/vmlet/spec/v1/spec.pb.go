@@ -1741,6 +1741,7 @@ type NetworkInterface struct {
 	//
 	//	*NetworkInterface_User
 	//	*NetworkInterface_Tap
+	//	*NetworkInterface_Pod
 	Backend isNetworkInterface_Backend `protobuf_oneof:"backend"`
 	// Where the device sits among its kind: 0 to 63 are the places of a boot, from
 	// 64 on come those for what is attached later. Default: the device's index. It is
@@ -1828,6 +1829,15 @@ func (x *NetworkInterface) GetTap() *TapNetwork {
 	return nil
 }
 
+func (x *NetworkInterface) GetPod() *PodNetwork {
+	if x != nil {
+		if x, ok := x.Backend.(*NetworkInterface_Pod); ok {
+			return x.Pod
+		}
+	}
+	return nil
+}
+
 func (x *NetworkInterface) GetSlot() uint32 {
 	if x != nil && x.Slot != nil {
 		return *x.Slot
@@ -1856,9 +1866,16 @@ type NetworkInterface_Tap struct {
 	Tap *TapNetwork `protobuf:"bytes,5,opt,name=tap,proto3,oneof"`
 }
 
+type NetworkInterface_Pod struct {
+	// A network of the VM's pod; only of VMs in pods.
+	Pod *PodNetwork `protobuf:"bytes,8,opt,name=pod,proto3,oneof"`
+}
+
 func (*NetworkInterface_User) isNetworkInterface_Backend() {}
 
 func (*NetworkInterface_Tap) isNetworkInterface_Backend() {}
+
+func (*NetworkInterface_Pod) isNetworkInterface_Backend() {}
 
 type UserNetwork struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1950,6 +1967,333 @@ func (x *UserNetwork) GetTftpServer() string {
 	return ""
 }
 
+// PodNetwork connects the guest to an interface of its pod: the agent makes a tap in the
+// pod's network namespace, and the shim answers DHCP, DHCPv6 and router solicitations.
+type PodNetwork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "masquerade": the guest is behind the pod's address, in a network of its own.
+	// "bridge": the guest takes the interface's MAC and addresses over.
+	Binding string `protobuf:"bytes,1,opt,name=binding,proto3" json:"binding,omitempty"`
+	// The pod's interface. Default "eth0".
+	Interface string `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	// masquerade: the guest's IPv4 network in CIDR notation; its first address is the
+	// gateway's and its second the guest's. Default 10.0.2.0/24.
+	Cidr string `protobuf:"bytes,3,opt,name=cidr,proto3" json:"cidr,omitempty"`
+	// The same for IPv6. Default fd10:0:2::/120.
+	Ipv6Cidr string `protobuf:"bytes,4,opt,name=ipv6_cidr,json=ipv6Cidr,proto3" json:"ipv6_cidr,omitempty"`
+	// masquerade: the ports that lead to the guest. Default: all.
+	Ports []*PortRange `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
+	// What the guest learns by DHCP beside its addresses, and the domains and name servers
+	// of the pod's resolv.conf.
+	Dhcp *DHCPOptions `protobuf:"bytes,6,opt,name=dhcp,proto3" json:"dhcp,omitempty"`
+	// The guest sees no link.
+	LinkDown bool `protobuf:"varint,7,opt,name=link_down,json=linkDown,proto3" json:"link_down,omitempty"`
+	// Queues of the device, for multiqueue. Default 1.
+	Queues uint32 `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"`
+	// In place of the pod's network, where the agent may not make it: the VMM's own NAT with
+	// these ports. Only of a masquerade on "eth0".
+	Fallback      *UserNetwork `protobuf:"bytes,9,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodNetwork) Reset() {
+	*x = PodNetwork{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodNetwork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodNetwork) ProtoMessage() {}
+
+func (x *PodNetwork) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodNetwork.ProtoReflect.Descriptor instead.
+func (*PodNetwork) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PodNetwork) GetBinding() string {
+	if x != nil {
+		return x.Binding
+	}
+	return ""
+}
+
+func (x *PodNetwork) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *PodNetwork) GetCidr() string {
+	if x != nil {
+		return x.Cidr
+	}
+	return ""
+}
+
+func (x *PodNetwork) GetIpv6Cidr() string {
+	if x != nil {
+		return x.Ipv6Cidr
+	}
+	return ""
+}
+
+func (x *PodNetwork) GetPorts() []*PortRange {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *PodNetwork) GetDhcp() *DHCPOptions {
+	if x != nil {
+		return x.Dhcp
+	}
+	return nil
+}
+
+func (x *PodNetwork) GetLinkDown() bool {
+	if x != nil {
+		return x.LinkDown
+	}
+	return false
+}
+
+func (x *PodNetwork) GetQueues() uint32 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *PodNetwork) GetFallback() *UserNetwork {
+	if x != nil {
+		return x.Fallback
+	}
+	return nil
+}
+
+type PortRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "tcp" (the default) or "udp".
+	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The first and the last port; last unset: one port.
+	First         uint32 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortRange) Reset() {
+	*x = PortRange{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortRange) ProtoMessage() {}
+
+func (x *PortRange) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
+func (*PortRange) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PortRange) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *PortRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *PortRange) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// DHCPOptions are what a DHCP server tells beside addresses.
+type DHCPOptions struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Hostname string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	// Before the domains of the pod's resolv.conf: the domain of the guest's subdomain.
+	SearchDomains []string `protobuf:"bytes,2,rep,name=search_domains,json=searchDomains,proto3" json:"search_domains,omitempty"`
+	// Addresses of NTP servers, option 42.
+	NtpServers []string `protobuf:"bytes,3,rep,name=ntp_servers,json=ntpServers,proto3" json:"ntp_servers,omitempty"`
+	// Option 67.
+	BootFile string `protobuf:"bytes,4,opt,name=boot_file,json=bootFile,proto3" json:"boot_file,omitempty"`
+	// Option 66.
+	TftpServer    string               `protobuf:"bytes,5,opt,name=tftp_server,json=tftpServer,proto3" json:"tftp_server,omitempty"`
+	Private       []*PrivateDHCPOption `protobuf:"bytes,6,rep,name=private,proto3" json:"private,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DHCPOptions) Reset() {
+	*x = DHCPOptions{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DHCPOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DHCPOptions) ProtoMessage() {}
+
+func (x *DHCPOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DHCPOptions.ProtoReflect.Descriptor instead.
+func (*DHCPOptions) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DHCPOptions) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *DHCPOptions) GetSearchDomains() []string {
+	if x != nil {
+		return x.SearchDomains
+	}
+	return nil
+}
+
+func (x *DHCPOptions) GetNtpServers() []string {
+	if x != nil {
+		return x.NtpServers
+	}
+	return nil
+}
+
+func (x *DHCPOptions) GetBootFile() string {
+	if x != nil {
+		return x.BootFile
+	}
+	return ""
+}
+
+func (x *DHCPOptions) GetTftpServer() string {
+	if x != nil {
+		return x.TftpServer
+	}
+	return ""
+}
+
+func (x *DHCPOptions) GetPrivate() []*PrivateDHCPOption {
+	if x != nil {
+		return x.Private
+	}
+	return nil
+}
+
+type PrivateDHCPOption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 224 to 254.
+	Option        uint32 `protobuf:"varint,1,opt,name=option,proto3" json:"option,omitempty"`
+	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrivateDHCPOption) Reset() {
+	*x = PrivateDHCPOption{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrivateDHCPOption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrivateDHCPOption) ProtoMessage() {}
+
+func (x *PrivateDHCPOption) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrivateDHCPOption.ProtoReflect.Descriptor instead.
+func (*PrivateDHCPOption) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PrivateDHCPOption) GetOption() uint32 {
+	if x != nil {
+		return x.Option
+	}
+	return 0
+}
+
+func (x *PrivateDHCPOption) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 type PortForward struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "tcp" (the default) or "udp".
@@ -1964,7 +2308,7 @@ type PortForward struct {
 
 func (x *PortForward) Reset() {
 	*x = PortForward{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2320,7 @@ func (x *PortForward) String() string {
 func (*PortForward) ProtoMessage() {}
 
 func (x *PortForward) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2333,7 @@ func (x *PortForward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortForward.ProtoReflect.Descriptor instead.
 func (*PortForward) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PortForward) GetProtocol() string {
@@ -2032,7 +2376,7 @@ type TapNetwork struct {
 
 func (x *TapNetwork) Reset() {
 	*x = TapNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2388,7 @@ func (x *TapNetwork) String() string {
 func (*TapNetwork) ProtoMessage() {}
 
 func (x *TapNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2401,7 @@ func (x *TapNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapNetwork.ProtoReflect.Descriptor instead.
 func (*TapNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TapNetwork) GetDevice() string {
@@ -2098,7 +2442,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2454,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2467,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Devices) GetConsole() bool {
@@ -2202,7 +2546,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2558,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2571,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Input) GetName() string {
@@ -2262,7 +2606,7 @@ type Video struct {
 
 func (x *Video) Reset() {
 	*x = Video{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2618,7 @@ func (x *Video) String() string {
 func (*Video) ProtoMessage() {}
 
 func (x *Video) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2631,7 @@ func (x *Video) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Video.ProtoReflect.Descriptor instead.
 func (*Video) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Video) GetType() string {
@@ -2309,7 +2653,7 @@ type Watchdog struct {
 
 func (x *Watchdog) Reset() {
 	*x = Watchdog{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2665,7 @@ func (x *Watchdog) String() string {
 func (*Watchdog) ProtoMessage() {}
 
 func (x *Watchdog) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2678,7 @@ func (x *Watchdog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watchdog.ProtoReflect.Descriptor instead.
 func (*Watchdog) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Watchdog) GetModel() string {
@@ -2361,7 +2705,7 @@ type Vsock struct {
 
 func (x *Vsock) Reset() {
 	*x = Vsock{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2717,7 @@ func (x *Vsock) String() string {
 func (*Vsock) ProtoMessage() {}
 
 func (x *Vsock) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2730,7 @@ func (x *Vsock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vsock.ProtoReflect.Descriptor instead.
 func (*Vsock) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Vsock) GetCid() uint32 {
@@ -2409,7 +2753,7 @@ type TPM struct {
 
 func (x *TPM) Reset() {
 	*x = TPM{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2765,7 @@ func (x *TPM) String() string {
 func (*TPM) ProtoMessage() {}
 
 func (x *TPM) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2778,7 @@ func (x *TPM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TPM.ProtoReflect.Descriptor instead.
 func (*TPM) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TPM) GetSocket() string {
@@ -2635,13 +2979,14 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\tCloudInit\x12\x1b\n" +
 	"\tuser_data\x18\x01 \x01(\tR\buserData\x12\x1b\n" +
 	"\tmeta_data\x18\x02 \x01(\tR\bmetaData\x12%\n" +
-	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xfb\x01\n" +
+	"\x0enetwork_config\x18\x03 \x01(\tR\rnetworkConfig\"\xaa\x02\n" +
 	"\x10NetworkInterface\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x120\n" +
 	"\x04user\x18\x04 \x01(\v2\x1a.vmlet.spec.v1.UserNetworkH\x00R\x04user\x12-\n" +
-	"\x03tap\x18\x05 \x01(\v2\x19.vmlet.spec.v1.TapNetworkH\x00R\x03tap\x12\x17\n" +
+	"\x03tap\x18\x05 \x01(\v2\x19.vmlet.spec.v1.TapNetworkH\x00R\x03tap\x12-\n" +
+	"\x03pod\x18\b \x01(\v2\x19.vmlet.spec.v1.PodNetworkH\x00R\x03pod\x12\x17\n" +
 	"\x04slot\x18\x06 \x01(\rH\x01R\x04slot\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"boot_order\x18\a \x01(\rR\tbootOrderB\t\n" +
@@ -2654,7 +2999,34 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"\x0esearch_domains\x18\x04 \x03(\tR\rsearchDomains\x12\x1b\n" +
 	"\tboot_file\x18\x05 \x01(\tR\bbootFile\x12\x1f\n" +
 	"\vtftp_server\x18\x06 \x01(\tR\n" +
-	"tftpServer\"\x88\x01\n" +
+	"tftpServer\"\xc2\x02\n" +
+	"\n" +
+	"PodNetwork\x12\x18\n" +
+	"\abinding\x18\x01 \x01(\tR\abinding\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x12\n" +
+	"\x04cidr\x18\x03 \x01(\tR\x04cidr\x12\x1b\n" +
+	"\tipv6_cidr\x18\x04 \x01(\tR\bipv6Cidr\x12.\n" +
+	"\x05ports\x18\x05 \x03(\v2\x18.vmlet.spec.v1.PortRangeR\x05ports\x12.\n" +
+	"\x04dhcp\x18\x06 \x01(\v2\x1a.vmlet.spec.v1.DHCPOptionsR\x04dhcp\x12\x1b\n" +
+	"\tlink_down\x18\a \x01(\bR\blinkDown\x12\x16\n" +
+	"\x06queues\x18\b \x01(\rR\x06queues\x126\n" +
+	"\bfallback\x18\t \x01(\v2\x1a.vmlet.spec.v1.UserNetworkR\bfallback\"Q\n" +
+	"\tPortRange\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\"\xeb\x01\n" +
+	"\vDHCPOptions\x12\x1a\n" +
+	"\bhostname\x18\x01 \x01(\tR\bhostname\x12%\n" +
+	"\x0esearch_domains\x18\x02 \x03(\tR\rsearchDomains\x12\x1f\n" +
+	"\vntp_servers\x18\x03 \x03(\tR\n" +
+	"ntpServers\x12\x1b\n" +
+	"\tboot_file\x18\x04 \x01(\tR\bbootFile\x12\x1f\n" +
+	"\vtftp_server\x18\x05 \x01(\tR\n" +
+	"tftpServer\x12:\n" +
+	"\aprivate\x18\x06 \x03(\v2 .vmlet.spec.v1.PrivateDHCPOptionR\aprivate\"A\n" +
+	"\x11PrivateDHCPOption\x12\x16\n" +
+	"\x06option\x18\x01 \x01(\rR\x06option\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x88\x01\n" +
 	"\vPortForward\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12!\n" +
 	"\fhost_address\x18\x02 \x01(\tR\vhostAddress\x12\x1b\n" +
@@ -2710,7 +3082,7 @@ func file_vmlet_spec_v1_spec_proto_rawDescGZIP() []byte {
 	return file_vmlet_spec_v1_spec_proto_rawDescData
 }
 
-var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_vmlet_spec_v1_spec_proto_goTypes = []any{
 	(*VirtualMachineSpec)(nil),  // 0: vmlet.spec.v1.VirtualMachineSpec
 	(*SystemInformation)(nil),   // 1: vmlet.spec.v1.SystemInformation
@@ -2733,27 +3105,31 @@ var file_vmlet_spec_v1_spec_proto_goTypes = []any{
 	(*CloudInit)(nil),           // 18: vmlet.spec.v1.CloudInit
 	(*NetworkInterface)(nil),    // 19: vmlet.spec.v1.NetworkInterface
 	(*UserNetwork)(nil),         // 20: vmlet.spec.v1.UserNetwork
-	(*PortForward)(nil),         // 21: vmlet.spec.v1.PortForward
-	(*TapNetwork)(nil),          // 22: vmlet.spec.v1.TapNetwork
-	(*Devices)(nil),             // 23: vmlet.spec.v1.Devices
-	(*Input)(nil),               // 24: vmlet.spec.v1.Input
-	(*Video)(nil),               // 25: vmlet.spec.v1.Video
-	(*Watchdog)(nil),            // 26: vmlet.spec.v1.Watchdog
-	(*Vsock)(nil),               // 27: vmlet.spec.v1.Vsock
-	(*TPM)(nil),                 // 28: vmlet.spec.v1.TPM
-	nil,                         // 29: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
-	(*durationpb.Duration)(nil), // 30: google.protobuf.Duration
+	(*PodNetwork)(nil),          // 21: vmlet.spec.v1.PodNetwork
+	(*PortRange)(nil),           // 22: vmlet.spec.v1.PortRange
+	(*DHCPOptions)(nil),         // 23: vmlet.spec.v1.DHCPOptions
+	(*PrivateDHCPOption)(nil),   // 24: vmlet.spec.v1.PrivateDHCPOption
+	(*PortForward)(nil),         // 25: vmlet.spec.v1.PortForward
+	(*TapNetwork)(nil),          // 26: vmlet.spec.v1.TapNetwork
+	(*Devices)(nil),             // 27: vmlet.spec.v1.Devices
+	(*Input)(nil),               // 28: vmlet.spec.v1.Input
+	(*Video)(nil),               // 29: vmlet.spec.v1.Video
+	(*Watchdog)(nil),            // 30: vmlet.spec.v1.Watchdog
+	(*Vsock)(nil),               // 31: vmlet.spec.v1.Vsock
+	(*TPM)(nil),                 // 32: vmlet.spec.v1.TPM
+	nil,                         // 33: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	(*durationpb.Duration)(nil), // 34: google.protobuf.Duration
 }
 var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
-	29, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	33, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
 	6,  // 1: vmlet.spec.v1.VirtualMachineSpec.cpu:type_name -> vmlet.spec.v1.CPU
 	8,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
 	14, // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
 	16, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
 	18, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
 	19, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
-	23, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
-	30, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
+	27, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
+	34, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
 	10, // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
 	13, // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
 	1,  // 11: vmlet.spec.v1.VirtualMachineSpec.system:type_name -> vmlet.spec.v1.SystemInformation
@@ -2772,18 +3148,23 @@ var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
 	15, // 24: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
 	17, // 25: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
 	20, // 26: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
-	22, // 27: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
-	21, // 28: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
-	26, // 29: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
-	27, // 30: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
-	28, // 31: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
-	24, // 32: vmlet.spec.v1.Devices.inputs:type_name -> vmlet.spec.v1.Input
-	25, // 33: vmlet.spec.v1.Devices.video:type_name -> vmlet.spec.v1.Video
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	26, // 27: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
+	21, // 28: vmlet.spec.v1.NetworkInterface.pod:type_name -> vmlet.spec.v1.PodNetwork
+	25, // 29: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
+	22, // 30: vmlet.spec.v1.PodNetwork.ports:type_name -> vmlet.spec.v1.PortRange
+	23, // 31: vmlet.spec.v1.PodNetwork.dhcp:type_name -> vmlet.spec.v1.DHCPOptions
+	20, // 32: vmlet.spec.v1.PodNetwork.fallback:type_name -> vmlet.spec.v1.UserNetwork
+	24, // 33: vmlet.spec.v1.DHCPOptions.private:type_name -> vmlet.spec.v1.PrivateDHCPOption
+	30, // 34: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
+	31, // 35: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
+	32, // 36: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
+	28, // 37: vmlet.spec.v1.Devices.inputs:type_name -> vmlet.spec.v1.Input
+	29, // 38: vmlet.spec.v1.Devices.video:type_name -> vmlet.spec.v1.Video
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_spec_v1_spec_proto_init() }
@@ -2806,15 +3187,16 @@ func file_vmlet_spec_v1_spec_proto_init() {
 	file_vmlet_spec_v1_spec_proto_msgTypes[19].OneofWrappers = []any{
 		(*NetworkInterface_User)(nil),
 		(*NetworkInterface_Tap)(nil),
+		(*NetworkInterface_Pod)(nil),
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[23].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_spec_v1_spec_proto_rawDesc), len(file_vmlet_spec_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
