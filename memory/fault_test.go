@@ -19,6 +19,7 @@ type faulty struct {
 	*testing.T
 	fs   *faultfs.FS
 	ram  *os.File
+	file *os.File // which belongs to it
 	want []byte
 }
 
@@ -31,6 +32,10 @@ func newFaulty(t *testing.T) *faulty {
 		}
 	}
 	f.want = content(t, f.ram)
+	f.file = newMemfd(t, fileBlock+7, 0)
+	if _, err := f.file.WriteAt([]byte("a disk's end"), fileBlock-5); err != nil {
+		t.Fatal(err)
+	}
 	return f
 }
 
@@ -60,6 +65,9 @@ func (f *faulty) write(w *Writer) error {
 	if _, err := w.CopyMemory(f.Context(), f.ram, uint64(len(f.want)), nil); err != nil {
 		return err
 	}
+	if err := w.CopyFile(f.Context(), f.file, "/made/disk", func(uint64) {}); err != nil {
+		return err
+	}
 	return w.Commit(f.Context(), manifestFor(uint64(len(f.want))))
 }
 
@@ -75,6 +83,9 @@ func (f *faulty) whole(dir string) error {
 	defer img.Close()
 	if err := img.Verify(f.Context(), nil); err != nil {
 		return err
+	}
+	if n := len(img.Manifest().Files); n != 1 {
+		return fmt.Errorf("the image has %d files, want 1", n)
 	}
 	return errors.Join(same(img.MemoryFile(), f.want), same(img.StateFile(), []byte(testState)))
 }

@@ -17,11 +17,15 @@ import (
 type folder struct {
 	dir  *os.File
 	path string
+	// parent is the folder that path is a name in; nil: path is absolute.
+	parent *os.File
 }
 
-func openFolder(path string) (*folder, error) {
+func openFolder(path string) (*folder, error) { return openFolderIn(nil, path) }
+
+func openFolderIn(parent *os.File, path string) (*folder, error) {
 	fd, err := interrupted.RetryInt(func() (int, error) {
-		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return unix.Openat(fdOf(parent), path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		hint := ""
@@ -30,7 +34,15 @@ func openFolder(path string) (*folder, error) {
 		}
 		return nil, fmt.Errorf("%s: open folder%s: %w", path, hint, err)
 	}
-	return &folder{os.NewFile(uintptr(fd), path), path}, nil
+	return &folder{os.NewFile(uintptr(fd), path), path, parent}, nil
+}
+
+// fdOf is what paths begin at.
+func fdOf(parent *os.File) int {
+	if parent == nil {
+		return unix.AT_FDCWD
+	}
+	return int(parent.Fd())
 }
 
 func (d *folder) fd() int                 { return int(d.dir.Fd()) }
@@ -134,7 +146,7 @@ func (d *folder) rmdir() error {
 	if err := d.checkLinked(); err != nil {
 		return err
 	}
-	err := interrupted.Retry(func() error { return unix.Rmdir(d.path) })
+	err := interrupted.Retry(func() error { return unix.Unlinkat(fdOf(d.parent), d.path, unix.AT_REMOVEDIR) })
 	if err != nil && !errors.Is(err, unix.ENOENT) { // that it is gone meanwhile is as good
 		return &os.PathError{Op: "rmdir", Path: d.path, Err: err}
 	}
@@ -147,13 +159,30 @@ func (d *folder) checkLinked() error {
 	if err := interrupted.Retry(func() error { return unix.Fstat(d.fd(), &open) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
-	if err := interrupted.Retry(func() error { return unix.Lstat(d.path, &named) }); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Fstatat(fdOf(d.parent), d.path, &named, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
 		return &os.PathError{Op: "stat", Path: d.path, Err: err}
 	}
 	if open.Dev != named.Dev || open.Ino != named.Ino {
 		return fmt.Errorf("%s: replaced by another folder meanwhile", d.path)
 	}
 	return nil
+}
+
+// syncParent makes the folder's own name durable.
+func (d *folder) syncParent() error {
+	path := "."
+	if d.parent == nil {
+		path = filepath.Dir(d.path)
+	}
+	fd, err := interrupted.RetryInt(func() (int, error) {
+		return unix.Openat(fdOf(d.parent), path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return fmt.Errorf("the folder of %s: open: %w", d.path, err)
+	}
+	parent := os.NewFile(uintptr(fd), path)
+	defer parent.Close()
+	return parent.Sync()
 }
 
 // Lock is a shared lock on an image's folder.

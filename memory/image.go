@@ -58,8 +58,17 @@ func (img *Image) load() error {
 			return err
 		}
 	}
-	img.state, err = img.openPart(StateName, img.manifest.StateSize)
-	return err
+	if img.state, err = img.openPart(StateName, img.manifest.StateSize); err != nil {
+		return err
+	}
+	for _, file := range img.manifest.Files {
+		f, err := img.openPart(file.Name, file.Size)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	return nil
 }
 
 // openPart opens a file that must have just this size.
@@ -121,14 +130,18 @@ const (
 
 // kindOf tells by the names in a folder.
 func kindOf(names []string) folderKind {
-	ours := func(n string) bool { return n == MemoryName || n == StateName || n == manifestTemp }
 	switch {
 	case slices.Contains(names, ManifestName):
 		return kindImage
-	case len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !ours(n) }):
+	case len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !isPart(n) }):
 		return kindUnfinished
 	}
 	return kindOther
+}
+
+// isPart says whether a file of this name may be part of an image, beside its manifest.
+func isPart(name string) bool {
+	return slices.Contains([]string{MemoryName, StateName, manifestTemp, UsedName}, name) || isFileName(name)
 }
 
 // noManifest says why a folder is no image.
@@ -146,7 +159,7 @@ func (d *folder) noManifest() error {
 // Remove deletes an image, or the remains of an unfinished save, and its
 // folder: the manifest first, so that no half of it looks like an image. It
 // refuses, wrapping ErrInUse, an image that is being written or run from, and
-// one whose filesystem can't tell. A folder that is a mount point, or has other
+// one whose filesystem can't tell unless the image is marked as used. A folder that is a mount point, or has other
 // files beside the image's, stays.
 func Remove(dir string) error {
 	dir, err := filepath.Abs(dir)
@@ -158,11 +171,19 @@ func Remove(dir string) error {
 		return err
 	}
 	defer d.dir.Close()
-	if err := lock(d.dir, unix.LOCK_EX); err != nil {
-		return err
-	}
+	return d.removeAll()
+}
+
+func (d *folder) removeAll() error {
 	names, err := d.names()
 	if err != nil {
+		return err
+	}
+	err = lock(d.dir, unix.LOCK_EX)
+	if used := slices.Contains(names, UsedName); err != nil && !(used && errors.Is(err, errors.ErrUnsupported)) {
+		return err
+	}
+	if names, err = d.names(); err != nil { // a save may have been under way before
 		return err
 	}
 	if kindOf(names) == kindOther && len(names) > 0 {
@@ -174,9 +195,11 @@ func Remove(dir string) error {
 	if err := d.dir.Sync(); err != nil {
 		return err
 	}
-	for _, name := range []string{manifestTemp, MemoryName, StateName} {
-		if err := d.remove(name); err != nil {
-			return err
+	for _, name := range names {
+		if isPart(name) {
+			if err := d.remove(name); err != nil {
+				return err
+			}
 		}
 	}
 	if err := d.rmdir(); !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {

@@ -44,7 +44,7 @@ const SumCRC32C = "crc32c"
 // Manifest is the content of manifest.json. Sizes and offsets are in bytes.
 //
 // Commit sets FormatVersion, Sum, Chunks, ChunkSize, MemorySize, DataBytes,
-// StateSize and StateSum, and ID and CreatedAt where they are unset; the rest
+// StateSize, StateSum and Files, and ID and CreatedAt where they are unset; the rest
 // is the caller's. Strings and raw JSON are opaque to this package.
 type Manifest struct {
 	FormatVersion int       `json:"formatVersion"`
@@ -72,6 +72,8 @@ type Manifest struct {
 	StateSum  Sum32  `json:"stateSum"`
 
 	Disks []DiskIdentity `json:"disks,omitempty"`
+	// Files are disks that are in the image. Their identities in Disks are of no more use.
+	Files []File `json:"files,omitempty"`
 
 	// Specification and PlanExtras are carried as they are: they must be valid
 	// JSON, and keep their meaning but not their white space.

@@ -124,6 +124,9 @@ func (m *Manifest) validate(path string) error {
 	if err := m.validateDisks(fault); err != nil {
 		return err
 	}
+	if err := m.validateFiles(fault); err != nil {
+		return err
+	}
 	switch m.Layout {
 	case LayoutRaw:
 		return m.validateChunks(fault)

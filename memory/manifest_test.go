@@ -24,6 +24,7 @@ func fullManifest() *Manifest {
 	m.StateSize, m.StateSum = 12, 0x00c0ffee
 	m.Disks = []DiskIdentity{{Name: "root", Path: "/d.qcow2", Format: "qcow2", Device: 1, Inode: 2, Size: 3, ModTime: -4, HeaderSum: "aa",
 		Backing: []DiskIdentity{{Name: "root", Path: "/base", Format: "raw", Kind: "file", Device: 1, Inode: 4, Size: 5, ModTime: 6, Born: 7, FilesystemUUID: "u", FilesystemID: "f", SampleSum: "s"}}}}
+	m.Files = []File{{Name: "file-0", Path: "/made/root.qcow2", Size: 1 << 40, DataBytes: 3, Sum: 4}, {Name: "file-1", Path: "/made/seed.iso", Size: 5}}
 	m.PlanExtras = json.RawMessage(`{"a":[1,2]}`)
 	return m
 }
@@ -98,10 +99,26 @@ func TestManifestSenseless(t *testing.T) {
 		text, _ := ChunkSums(c).MarshalText()
 		return set("chunks", string(text))
 	}
+	file := func(i int, key string, v any) func(map[string]any) {
+		return func(f map[string]any) { f["files"].([]any)[i].(map[string]any)[key] = v }
+	}
 	tests := []struct {
 		name, field string
 		change      func(map[string]any)
 	}{
+		{"file elsewhere", "files[0].name", file(0, "name", "../file-0")},
+		{"file is the mark", "files[0].name", file(0, "name", UsedName)},
+		{"file of another's", "files[1].name", file(1, "name", "file-0")},
+		{"file with a zero", "files[1].name", file(1, "name", "file-01")},
+		{"path is relative", "files[0].path", file(0, "path", "made/root.qcow2")},
+		{"path goes up", "files[0].path", file(0, "path", "/made/../etc/passwd")},
+		{"path has a zero byte", "files[0].path", file(0, "path", "/made/a\x00b")},
+		{"path is long", "files[0].path", file(0, "path", "/"+strings.Repeat("x", maxFilePath))},
+		{"path of another file", "files[1].path", file(1, "path", "/made/root.qcow2")},
+		{"file is huge", "files[0].size", file(0, "size", uint64(1)<<61)},
+		{"more data than file", "files[1].dataBytes", file(1, "dataBytes", 6)},
+		{"file's sum", "stateSum", file(0, "sum", "xyz")},
+		{"too many files", "files", func(f map[string]any) { f["files"] = make([]struct{}, maxFiles+1) }},
 		{"no version", "formatVersion", func(f map[string]any) { delete(f, "formatVersion") }},
 		{"negative version", "formatVersion", set("formatVersion", -1)},
 		{"version is text", "formatVersion", set("formatVersion", "1")},
@@ -239,6 +256,11 @@ func FuzzReadManifest(f *testing.F) {
 			for _, c := range m.Chunks {
 				if n := chunkLen(c.Index, m.MemorySize, m.ChunkSize); n <= 0 || n > maxChunkSize {
 					t.Fatalf("chunk %d of %d bytes", c.Index, n)
+				}
+			}
+			for _, f := range m.Files {
+				if !isFileName(f.Name) || !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
+					t.Fatalf("file %+v", f)
 				}
 			}
 			if _, err := ReadManifest(bytes.NewReader(encode(t, m)), ManifestName); err != nil {

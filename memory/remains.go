@@ -66,6 +66,15 @@ func (w *Writer) claimed() error {
 	return w.opts.Note(w.remains)
 }
 
+// planned notes a file that is about to be made.
+func (w *Writer) planned(name string) error {
+	if w.opts.Note == nil {
+		return nil
+	}
+	w.remains.Files[name] = FileID{}
+	return w.opts.Note(w.remains)
+}
+
 // created notes a file that is there, before anything is in it.
 func (w *Writer) created(name string) error {
 	if w.opts.Note == nil {
@@ -106,8 +115,8 @@ func (r *Remains) Remove() error {
 		return err
 	}
 	var errs []error
-	for _, name := range []string{manifestTemp, MemoryName, StateName} {
-		if want, noted := r.Files[name]; noted && slices.Contains(names, name) {
+	for _, name := range names {
+		if want, noted := r.Files[name]; noted && isPart(name) {
 			errs = append(errs, d.removeThat(name, want))
 		}
 	}

@@ -23,13 +23,26 @@ func CheckSpace(dir string, need uint64) error {
 		err := interrupted.Retry(func() error { return unix.Statfs(dir, &st) })
 		switch {
 		case err == nil:
-			if avail := st.Bavail * uint64(st.Bsize); avail < need {
-				return &SpaceError{Dir: dir, Need: need, Available: avail}
-			}
-			return nil
+			return enough(dir, &st, need)
 		case !errors.Is(err, unix.ENOENT) || dir == "/":
 			return fmt.Errorf("%s: free space: statfs: %w", dir, err)
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// CheckSpace is CheckSpace of the image's own folder, whatever has its name by now.
+func (w *Writer) CheckSpace(need uint64) error {
+	var st unix.Statfs_t
+	if err := interrupted.Retry(func() error { return unix.Fstatfs(w.folder.fd(), &st) }); err != nil {
+		return fmt.Errorf("%s: free space: statfs: %w", w.folder.path, err)
+	}
+	return enough(w.folder.path, &st, need)
+}
+
+func enough(dir string, st *unix.Statfs_t, need uint64) error {
+	if avail := st.Bavail * uint64(st.Bsize); avail < need {
+		return &SpaceError{Dir: dir, Need: need, Available: avail}
+	}
+	return nil
 }

@@ -19,12 +19,19 @@ func (img *Image) Verify(ctx context.Context, progress Progress) error {
 		return err
 	}
 	defer s.close()
-	t := newTracker(progress, s.total+img.manifest.StateSize)
+	total := s.total + img.manifest.StateSize
+	for _, f := range img.manifest.Files {
+		total += f.DataBytes
+	}
+	t := newTracker(progress, total)
 	err = s.run(ctx, func(_ uint64, b []byte) error {
 		t.add(uint64(len(b)))
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := img.verifyFiles(ctx, t.add); err != nil {
 		return err
 	}
 	return img.verifyState(ctx, t.add)

@@ -45,6 +45,7 @@ type Writer struct {
 	saved  SaveStats
 	chunk  uint64
 	chunks ChunkSums
+	files  []File
 
 	state     *os.File
 	sealed    bool
@@ -62,18 +63,33 @@ func Create(dir string, opts Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return create(nil, dir, opts)
+}
+
+// CreateIn is Create of a folder in an open one, which may be open by O_PATH alone and
+// must stay open until the Writer has come to its end. Errors name the folder by its name
+// there. Options.Note can't be used: nobody could find the folder by what it says.
+func CreateIn(parent *os.File, name string, opts Options) (*Writer, error) {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return nil, fmt.Errorf("%.100q: not the name of a folder: %w", name, os.ErrInvalid)
+	}
+	opts.Note = nil
+	return create(parent, name, opts)
+}
+
+func create(parent *os.File, dir string, opts Options) (*Writer, error) {
 	w := &Writer{opts: opts}
 	if w.opts.Workers <= 0 {
 		w.opts.Workers = defaultWorkers()
 	}
-	err = interrupted.Retry(func() error { return unix.Mkdir(dir, 0o700) })
+	err := interrupted.Retry(func() error { return unix.Mkdirat(fdOf(parent), dir, 0o700) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &os.PathError{Op: "mkdir", Path: dir, Err: err}
 	}
 	w.madeDir = err == nil
-	if w.folder, err = openFolder(dir); err != nil {
+	if w.folder, err = openFolderIn(parent, dir); err != nil {
 		if w.madeDir {
-			err = errors.Join(err, os.Remove(dir))
+			err = errors.Join(err, interrupted.Retry(func() error { return unix.Unlinkat(fdOf(parent), dir, unix.AT_REMOVEDIR) }))
 		}
 		return nil, err
 	}
@@ -109,7 +125,7 @@ func (w *Writer) claim() error {
 	return fmt.Errorf("%s: %w: %s: remove it or name another folder", w.folder.path, ErrNotEmpty, what)
 }
 
-// Path returns the folder's absolute path.
+// Path returns the folder's absolute path, or its name in the folder that CreateIn was given.
 func (w *Writer) Path() string { return w.folder.path }
 
 func (w *Writer) create(name string) (*os.File, error) {
@@ -210,7 +226,7 @@ func (w *Writer) complete(m *Manifest) error {
 	if m.Layout == LayoutRaw != (w.memory != nil) {
 		return fmt.Errorf("%s: layout %s, but memory was copied: %t", w.folder.path, m.Layout, w.memory != nil)
 	}
-	m.Chunks, m.ChunkSize, m.DataBytes = w.chunks, w.chunk, w.saved.DataBytes
+	m.Chunks, m.ChunkSize, m.DataBytes, m.Files = w.chunks, w.chunk, w.saved.DataBytes, w.files
 	if w.memory != nil {
 		m.MemorySize = w.saved.Size
 	}
@@ -264,7 +280,7 @@ func (w *Writer) place() error {
 		return err
 	}
 	if w.madeDir {
-		return syncDir(filepath.Dir(w.folder.path))
+		return w.folder.syncParent()
 	}
 	return nil
 }
@@ -276,15 +292,6 @@ func (w *Writer) unplace() error {
 	}
 	w.placed = false
 	return w.folder.dir.Sync()
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // Abort removes all that the Writer made, and the folder if it made that. It returns

@@ -65,6 +65,7 @@ func All() []string {
 		"shim.save.stopped",
 		"shim.save.state-written",
 		"shim.save.memory-written",
+		"shim.save.disks-written",
 		"shim.save.prepared",
 		"shim.save.resumed",
 		"shim.commit.begun",

@@ -1,6 +1,7 @@
-// Package filesocket hands one file from one container of a pod to another, as a descriptor
-// over a unix socket: no mount is shared, and neither side needs a right. Only processes of
-// the same user are served, and only such are believed. Start with Serve and Receive.
+// Package filesocket hands one file from one container to another, as a descriptor over a
+// unix socket: no mount is shared, and neither side needs a right. Inside of a pod only
+// processes of the same user are served, and only such are believed: Serve and Receive. From
+// pod to pod the node's agent carries the file: ServeToRoot and Take.
 package filesocket
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -65,6 +67,15 @@ func Listen(path string) (*net.UnixListener, error) {
 // this process's user. Each connection has the file opened anew, so that locks and flags are
 // the receiver's own. It returns nil when ctx ends; the listener is closed then.
 func Serve(ctx context.Context, l *net.UnixListener, open func() (*os.File, error)) error {
+	return serveUsers(ctx, l, open, os.Getuid())
+}
+
+// ServeToRoot is Serve, but root is served as well.
+func ServeToRoot(ctx context.Context, l *net.UnixListener, open func() (*os.File, error)) error {
+	return serveUsers(ctx, l, open, os.Getuid(), 0)
+}
+
+func serveUsers(ctx context.Context, l *net.UnixListener, open func() (*os.File, error), users ...int) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	free := make(chan struct{}, maxConnections)
@@ -79,13 +90,13 @@ func Serve(ctx context.Context, l *net.UnixListener, open func() (*os.File, erro
 		free <- struct{}{}
 		go func() {
 			defer func() { conn.Close(); <-free }()
-			_ = reply(conn, open) // who asks sees that nothing comes
+			_ = reply(conn, open, users) // who asks sees that nothing comes
 		}()
 	}
 }
 
-func reply(conn *net.UnixConn, open func() (*os.File, error)) error {
-	if err := errors.Join(conn.SetDeadline(time.Now().Add(connectionTime)), sameUser(conn)); err != nil {
+func reply(conn *net.UnixConn, open func() (*os.File, error), users []int) error {
+	if err := errors.Join(conn.SetDeadline(time.Now().Add(connectionTime)), ofUsers(conn, users)); err != nil {
 		return err
 	}
 	f, err := open()
@@ -102,13 +113,14 @@ func reply(conn *net.UnixConn, open func() (*os.File, error)) error {
 	return errors.Join(err, errWrite)
 }
 
-func sameUser(conn *net.UnixConn) error {
+// ofUsers is an error if somebody else is at the other end.
+func ofUsers(conn *net.UnixConn, users []int) error {
 	peer, err := unixsocket.Peer(conn)
 	if err != nil {
 		return err
 	}
-	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("user %d is at the other end of the socket, and only this process's, %d, is trusted", peer.Uid, os.Getuid())
+	if !slices.Contains(users, int(peer.Uid)) {
+		return fmt.Errorf("user %d is at the other end of the socket, and only %d is trusted", peer.Uid, users)
 	}
 	return nil
 }
@@ -124,7 +136,7 @@ func Receive(ctx context.Context, path string) (*os.File, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
-	if err := sameUser(conn); err != nil {
+	if err := ofUsers(conn, []int{os.Getuid()}); err != nil {
 		return nil, err
 	}
 	text, out := make([]byte, maxReply), make([]byte, unix.CmsgSpace(4))
