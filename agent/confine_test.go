@@ -19,9 +19,9 @@ const confined = "VMLET_TEST_CONFINED"
 // too, keeps the three that docs/operations.md gives the reasons for, and can't get others.
 func TestConfine(t *testing.T) {
 	if os.Getenv(confined) != "" {
-		enabled := true
+		enabled, helper := true, false
 		// The first time it is executed again, from the beginning.
-		if err := Confine(config.Config{Pods: config.PodsConfig{Enabled: &enabled}}); err != nil {
+		if err := Confine(config.Config{Pods: config.PodsConfig{Enabled: &enabled}, Network: config.NetworkConfig{Helper: &helper}}); err != nil {
 			t.Fatal(err)
 		}
 		status, err := os.ReadFile("/proc/self/status")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/metrics"
 	"github.com/vmlet/vmlet/agent/nodeobject"
+	"github.com/vmlet/vmlet/agent/vm"
 	"github.com/vmlet/vmlet/deviceplugin"
 	"github.com/vmlet/vmlet/hypervisor"
 )
@@ -18,6 +19,8 @@ func (p *program) newMetrics(ctx context.Context) *metrics.Metrics {
 	s := metrics.Sources{
 		Node: node, Version: p.cfg.Version, Log: p.cfg.Log,
 		VMs: p.measured, Document: p.node.Keeper.Latest, Probes: p.node.Keeper.Probes, RAM: p.ram,
+		Saves:    func() metrics.Images { return imagesOf(p.vms.Saves()) },
+		Restores: func() metrics.Images { return imagesOf(p.vms.Restores()) },
 	}
 	if *p.cfg.DevicePlugins.Enabled {
 		s.Devices = func() []deviceplugin.Status {
@@ -46,6 +49,10 @@ func (p *program) measured() []metrics.VM {
 		all = append(all, vm)
 	}
 	return all
+}
+
+func imagesOf(s vm.ImageStats) metrics.Images {
+	return metrics.Images{Outcomes: s.Outcomes, Succeeded: s.Outcomes[vm.Succeeded], Duration: s.Duration, Bytes: s.Bytes}
 }
 
 // threads is how a hypervisor's are called; the configuration counts more.

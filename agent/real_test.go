@@ -15,6 +15,7 @@ import (
 	"github.com/vmlet/vmlet/capabilities/sources"
 
 	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/podnet/helper"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/test/guest"
@@ -23,7 +24,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+// TestMain makes a run of this program the network helper, as vmlet-agent's argument does.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == helper.Name {
+		if err := helper.Run(); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(suites.Alone(m))
+}
 
 const patience = 2 * time.Minute
 

@@ -22,6 +22,7 @@ import (
 	"github.com/vmlet/vmlet/agent/store"
 	"github.com/vmlet/vmlet/agent/vm"
 	"github.com/vmlet/vmlet/internal/certificate"
+	"github.com/vmlet/vmlet/podnet/helper"
 	"github.com/vmlet/vmlet/spec"
 	"google.golang.org/grpc"
 )
@@ -150,6 +151,8 @@ func (p *program) nodeName() (string, error) {
 func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node, h place.Host, s place.Shims, bootID string) error {
 	// The agent's own life is longer than ctx: calls end before the watches.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	p := newProgram(life, cfg, st, n, h, s, bootID)
 	defer p.vms.Wait()
 	defer p.background.Wait()
@@ -174,11 +177,33 @@ func serve(ctx context.Context, cfg config.Config, st *store.Store, n *node.Node
 	}
 	p.progress.adopted.Store(true)
 	if *cfg.Pods.Enabled && p.kube != nil {
-		pods := podvm.New(podvm.Options{Manager: p.vms, Node: n, Client: p.kube, KubeletDir: cfg.DevicePlugins.KubeletDir, Log: cfg.Log})
+		pods, err := p.podVMs(life, fail)
+		if err != nil {
+			return err
+		}
 		p.pods = pods
 		p.background.Go(func() { pods.Run(life) })
 	}
-	return p.serveAPI(ctx)
+	if err := p.serveAPI(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, helper.ErrEnded) {
+		return cause
+	}
+	return nil
+}
+
+// podVMs are those of the node's pods; fail ends the agent.
+func (p *program) podVMs(life context.Context, fail func(error)) (*podvm.Runner, error) {
+	o := podvm.Options{Manager: p.vms, Node: p.node, Client: p.kube, KubeletDir: p.cfg.DevicePlugins.KubeletDir, Log: p.cfg.Log}
+	client, err := p.networkHelper(life, fail)
+	if err != nil {
+		return nil, err
+	}
+	if client != nil {
+		o.Networks = client
+	}
+	return podvm.New(o), nil
 }
 
 // serveAPI serves the API until ctx ends.

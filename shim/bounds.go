@@ -141,6 +141,7 @@ func (e *Error) bound() {
 
 func (w *Welcome) bound(pod bool) error {
 	w.Damaged = clip(w.Damaged, maxText)
+	w.Credentials.bound()
 	w.Exit.bound()
 	if w.Pod != nil && (len(w.Pod.RunDir) > maxPath || len(w.Pod.RunID) > maxField) {
 		return fmt.Errorf("%w: pod: a runDir of %d bytes and a runId of %d, at most %d and %d are allowed", ErrMessage, len(w.Pod.RunDir), len(w.Pod.RunID), maxPath, maxField)
@@ -157,9 +158,16 @@ func (w *Welcome) bound(pod bool) error {
 
 func (e *Event) bound(pod bool) {
 	e.Damaged = clip(e.Damaged, maxText)
+	e.Credentials.bound()
 	e.Exit.bound()
 	if pod {
 		e.Note = nil
+	}
+}
+
+func (c *Credentials) bound() {
+	if c != nil {
+		c.Message = clip(c.Message, maxText)
 	}
 }
 

@@ -43,15 +43,15 @@ func answer(t *testing.T, welcome string, reply func(w *Wire, r Request)) *Clien
 	return c
 }
 
-const welcome = `{"major":1,"minor":2,"pid":1}`
+const welcome = `{"major":1,"minor":4,"pid":1}`
 
 func TestVersions(t *testing.T) {
 	for _, test := range []struct {
 		welcome string
 		fits    bool
 	}{
-		{`{"major":1,"minor":2}`, true},
-		{`{"major":1,"minor":1}`, false},
+		{`{"major":1,"minor":4}`, true},
+		{`{"major":1,"minor":3}`, false},
 		{`{"major":1,"minor":7,"new":true}`, true},
 		{`{"major":2,"minor":0}`, false},
 		{`{"major":0,"minor":9}`, false},
@@ -124,7 +124,7 @@ func TestCancelledSaveIsAborted(t *testing.T) {
 		w.Send(Message{ID: save.ID, Error: &Error{Code: CodeCancelled, Message: "aborted"}})
 		w.Send(Message{ID: r.ID})
 	})
-	_, err := c.Save(ctx, Save{Directory: "/x"}, nil)
+	_, err := c.Save(ctx, Save{Directory: "/x"}, nil, nil)
 	var e *Error
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &e) || e.Code != CodeCancelled {
 		t.Errorf("error %v", err)
@@ -181,7 +181,7 @@ func TestProgressReachesTheCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var got Progress
 	// It never ends but by its progress.
-	_, err := c.Save(ctx, Save{}, func(p Progress) { got = p; c.Close() })
+	_, err := c.Save(ctx, Save{}, nil, func(p Progress) { got = p; c.Close() })
 	cancel()
 	if !errors.Is(err, ErrDisconnected) || got != (Progress{"one", 1, 2}) {
 		t.Errorf("%+v, %v", got, err)
@@ -303,11 +303,13 @@ func TestKillReason(t *testing.T) {
 	}
 }
 
-// TestOlderShimResumes: a shim of the version before is served, but not asked for what it
-// doesn't know.
-func TestOlderShimResumes(t *testing.T) {
+// TestOlderShim: a shim of the version before is served, but not asked for what it doesn't
+// know.
+func TestOlderShim(t *testing.T) {
 	c := answer(t, welcome, func(_ *Wire, r Request) { t.Errorf("it was asked to %s", r.Op) })
-	if err := c.Resume(t.Context()); err != nil {
-		t.Error(err)
+	_, err := c.Save(t.Context(), Save{Directory: "image", Attached: true}, os.Stdin, nil)
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Code != CodePrecondition {
+		t.Errorf("save into an attached volume: error %v, want one with code %s", err, CodePrecondition)
 	}
 }

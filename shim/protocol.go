@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/vmlet/vmlet/lease"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 )
@@ -20,7 +21,7 @@ import (
 // previous minor version; another major version is refused.
 const (
 	VersionMajor = 1
-	VersionMinor = 3
+	VersionMinor = 5
 )
 
 // Names of the sockets and files in a VM's run folder (not kept over a reboot).
@@ -61,6 +62,12 @@ const (
 	OpAttach   Op = "attach"   // Attach (+ descriptors) → none: it is there, or nothing of it is (1.2)
 	OpDetach   Op = "detach"   // Detach → none (1.2)
 	OpConsole  Op = "console"  // Console → none, with one descriptor: a stream socket
+	OpDisplay  Op = "display"  // Display → none, with one descriptor: a stream socket (1.4)
+	OpFreeze   Op = "freeze"   // Freeze → none: the guest's file systems are frozen (1.4)
+	OpThaw     Op = "thaw"     // none → none: they are not any more (1.4)
+	OpProbe    Op = "probe"    // Probe → Probed: the guest's agent is asked (1.4)
+	OpReboot   Op = "reboot"   // Reboot → none: the guest has been asked (1.4)
+	OpDial     Op = "dial"     // DialTo → none, with one descriptor: a connected socket (1.4)
 	OpRelease  Op = "release"  // Release → none; a shim without a VMM ends
 )
 
@@ -95,6 +102,8 @@ const (
 	CodeChangedDisk  Code = "changed-disk" // a disk is not as it was when the image was saved
 	CodeVersion      Code = "version"      // a protocol that is not spoken here
 	CodeTimeout      Code = "timeout"      // the guest has not done its part in time (1.2)
+	CodeBusy         Code = "busy"         // somebody else has it, and keeps it (1.4)
+	CodeUnavailable  Code = "unavailable"  // the guest, or its agent, does not answer (1.4)
 	CodeCancelled    Code = "cancelled"    // aborted, or its caller has gone
 	CodeInternal     Code = "internal"     // anything else: the VMM, the system
 )
@@ -138,9 +147,19 @@ type Welcome struct {
 	Pod *Pod `json:"pod,omitempty"`
 	// Keep is what came with the launch (1.1).
 	Keep json.RawMessage `json:"keep,omitempty"`
+	// Credentials is how far the guest has its pod's Secrets; nil: there is nothing to say
+	// (1.4).
+	Credentials *Credentials `json:"credentials,omitempty"`
 	// Notes are what came with the last attachment or detachment of each device, in
 	// their order (1.2).
 	Notes []json.RawMessage `json:"notes,omitempty"`
+}
+
+// Credentials is whether a guest has the keys and passwords of its pod's Secrets.
+type Credentials struct {
+	Synchronized bool `json:"synchronized,omitempty"`
+	// Message is why it has not.
+	Message string `json:"message,omitempty"`
 }
 
 // Pod is what a shim in a pod says of its place there. All of it is the pod's
@@ -180,6 +199,9 @@ type PodRestore struct {
 	Lazy              bool   `json:"lazy,omitempty"`
 	AllowChangedDisks bool   `json:"allowChangedDisks,omitempty"`
 	NewIdentity       bool   `json:"newIdentity,omitempty"`
+	// Once: the image is marked as used before the guest's first instruction, refused if it is
+	// marked, and removed when the guest runs (1.5).
+	Once bool `json:"once,omitempty"`
 }
 
 // Release ends a shim without a VMM.
@@ -198,6 +220,19 @@ type Launch struct {
 	// Grace that the guest has to shut down when the shim is asked to end by a
 	// signal; 0: none, it is ended at once; nil: what the shim was started with (1.1).
 	Grace *time.Duration `json:"grace,omitempty"`
+	// Leases are what the guest is told on its interfaces, as long as the VMM runs (1.4).
+	Leases []Lease `json:"leases,omitempty"`
+}
+
+// Lease is what the guest is told on one interface.
+type Lease struct {
+	// Device is the interface's, as an Attachment and a Detachment have it.
+	Device string `json:"device"`
+	// Config says it. The shim adds what its own resolv.conf says.
+	Config lease.Config `json:"config"`
+	// Index of the first of the interface's sockets among the descriptors sent: there are
+	// lease.SocketCount, in the order of lease.Sockets.
+	Index int `json:"index"`
 }
 
 // Launched answers Launch.
@@ -210,7 +245,10 @@ type Launched struct {
 // image and ends or continues the guest. If the connection closes before,
 // the guest goes on and the folder is as it was.
 type Save struct {
+	// Directory is an absolute path; with Attached the name of a folder in the one whose
+	// descriptor comes with the request (1.5).
 	Directory string `json:"directory"`
+	Attached  bool   `json:"attached,omitempty"`
 	// Manifest as far as the agent knows it; the shim fills in memory,
 	// chunks, sizes, sums and the identity of each disk.
 	Manifest memory.Manifest `json:"manifest"`
@@ -221,6 +259,10 @@ type Prepared struct {
 	ImageID     string `json:"imageId"`
 	MemoryBytes uint64 `json:"memoryBytes"` // written
 	StateBytes  uint64 `json:"stateBytes"`
+	// FilesBytes is what disks that were made in the pod take in the image (1.5).
+	FilesBytes uint64 `json:"filesBytes,omitempty"`
+	// Paused: the guest stood still before (1.5).
+	Paused bool `json:"paused,omitempty"`
 }
 
 // Commit makes an image of what Save prepared.
@@ -253,6 +295,8 @@ type Kill struct {
 // reply, nothing of it stays.
 type Attach struct {
 	Attachment *plan.Attachment `json:"attachment"`
+	// Lease of an interface, until it is detached (1.4). Its device is the attachment's.
+	Lease *Lease `json:"lease,omitempty"`
 	// Note is the agent's own, and opaque: agents that come later are given it once
 	// the device is there.
 	Note json.RawMessage `json:"note,omitempty"`
@@ -274,6 +318,54 @@ type Console struct {
 	Backlog int `json:"backlog,omitempty"`
 }
 
+// Display attaches to the guest's display, by VNC (RFC 6143).
+type Display struct {
+	// Keep: the client that has the display, if one does, keeps it, and the error is
+	// CodeBusy. Without it that client is cut off.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// Freeze has the guest's agent freeze its file systems. The shim has them thawed after
+// Timeout, whatever has become of its agent. Freezing again sets the timeout anew.
+type Freeze struct {
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Reboot asks the guest to reboot: its agent, or else by the power button, and then it is
+// reset once it is off.
+type Reboot struct {
+	// Button: the guest hears the power button.
+	Button bool `json:"button,omitempty"`
+}
+
+// Probe asks the guest's agent whether it answers, or has it run a program.
+type Probe struct {
+	// Command is a program of the guest's and its arguments; empty: the agent is to answer.
+	Command []string      `json:"command,omitempty"`
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Probed answers Probe.
+type Probed struct {
+	// Frozen: the guest's file systems are frozen, and so its agent runs no program: none
+	// was run.
+	Frozen bool `json:"frozen,omitempty"`
+	// Code is the program's exit status, 128 and the number of the signal that ended it.
+	Code int `json:"code"`
+	// Output is the beginning of what it printed, and of what it printed as errors.
+	Output string `json:"output,omitempty"`
+	Errors string `json:"errors,omitempty"`
+}
+
+// DialTo has the shim connect to an address from where it is: in a pod, from inside of it.
+type DialTo struct {
+	// Network is tcp or udp.
+	Network string `json:"network"`
+	// Address is IP:PORT.
+	Address string        `json:"address"`
+	Within  time.Duration `json:"within"`
+}
+
 // Progress of a launch or a save; bytes where Total is not 0.
 type Progress struct {
 	Step  string `json:"step"`
@@ -288,6 +380,10 @@ type Event struct {
 	// Damaged: the image that RAM is mapped from is not whole; the guest was
 	// paused.
 	Damaged string `json:"damaged,omitempty"`
+	// Credentials have come into the guest, or could not (1.4).
+	Credentials *Credentials `json:"credentials,omitempty"`
+	// Thawed: the guest's file systems are not frozen any more (1.4).
+	Thawed bool `json:"thawed,omitempty"`
 	// Note of a detachment that the guest has agreed to after its time was over:
 	// the device is gone (1.2).
 	Note json.RawMessage `json:"note,omitempty"`
@@ -301,8 +397,10 @@ const (
 	ReasonKilled   Reason = "killed"   // by Kill, or by Stop after its grace period
 	ReasonSaved    Reason = "saved"    // its memory is in an image
 	ReasonPanicked Reason = "panicked" // the guest panicked
-	ReasonFailed   Reason = "failed"   // it never came up
-	ReasonCrashed  Reason = "crashed"  // anything else
+	// ReasonSuspended: the guest wrote its memory to its own disk and powered off (1.5).
+	ReasonSuspended Reason = "suspended"
+	ReasonFailed    Reason = "failed"  // it never came up
+	ReasonCrashed   Reason = "crashed" // anything else
 )
 
 // Exit is how a VMM ended; also the file ExitName.

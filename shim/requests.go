@@ -23,16 +23,37 @@ func (c *Client) Launch(ctx context.Context, l Launch, files []*os.File, progres
 
 // Save stops the guest and writes its image, whole but for the manifest. Commit
 // or Abort has to follow, on this Client. When ctx ends first the save is
-// aborted.
-func (c *Client) Save(ctx context.Context, s Save, progress func(Progress)) (*Prepared, error) {
+// aborted. volume goes with s.Attached: the folder, open for reading or by O_PATH, in
+// which the image's is made. It stays the caller's, and is nil without.
+func (c *Client) Save(ctx context.Context, s Save, volume *os.File, progress func(Progress)) (*Prepared, error) {
+	var files []*os.File
+	if s.Attached {
+		if err := c.checkAttached(); err != nil {
+			return nil, err
+		}
+		files = append(files, volume)
+	}
 	prepared := new(Prepared)
-	if err := undoable(ctx, c, &call{op: OpSave, into: prepared}, s, nil, progress); err != nil {
+	if err := undoable(ctx, c, &call{op: OpSave, into: prepared}, s, files, progress); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil { // it was prepared and then aborted
 		return nil, fmt.Errorf("%s: %w", OpSave, context.Cause(ctx))
 	}
 	return prepared, nil
+}
+
+// attachedMinor is the minor version of the protocol in which shims save to volumes that
+// are attached.
+const attachedMinor = 5
+
+// checkAttached refuses what older shims would take for a path.
+func (c *Client) checkAttached() error {
+	if c.welcome.Minor < attachedMinor {
+		return &Error{Code: CodePrecondition, Message: fmt.Sprintf(
+			"%s: the VM's shim is from before there were volumes that are attached for it: stop the VM and start it again", OpSave)}
+	}
+	return nil
 }
 
 // Commit makes an image of what Save prepared. After an error other than
@@ -45,16 +66,10 @@ func (c *Client) Commit(ctx context.Context, args Commit) (*Committed, error) {
 // has prepared; then the guest goes on. It returns when that is so.
 func (c *Client) Abort(ctx context.Context) error { return c.request(ctx, OpAbort, nil) }
 
-// resumeMinor is the minor version of the protocol in which shims hold guests back.
-const resumeMinor = 3
-
 // Resume lets a guest run that has not since its restore or a save, if its disks are as
 // they were then: else the error is CodeChangedDisk. One that has run since is left as
 // it is, running or not.
 func (c *Client) Resume(ctx context.Context) error {
-	if c.welcome.Minor < resumeMinor {
-		return nil
-	}
 	return c.request(ctx, OpResume, nil)
 }
 
@@ -111,17 +126,63 @@ func (d *Described) Done() { d.held.release() }
 // Console attaches to the serial console. Up to backlog bytes of what was last
 // printed come first, as far as the shim has kept them.
 func (c *Client) Console(ctx context.Context, backlog int) (net.Conn, error) {
-	r, err := c.do(ctx, OpConsole, Console{Backlog: backlog}, nil)
+	return c.socket(ctx, OpConsole, Console{Backlog: backlog})
+}
+
+// Display attaches to the guest's display by VNC. The client that has it is cut off; with
+// keep the error is CodeBusy if there is one.
+func (c *Client) Display(ctx context.Context, keep bool) (net.Conn, error) {
+	return c.socket(ctx, OpDisplay, Display{Keep: keep})
+}
+
+// Freeze has the guest's file systems frozen, and thawed again by the shim when the time
+// is over.
+func (c *Client) Freeze(ctx context.Context, timeout time.Duration) error {
+	return c.request(ctx, OpFreeze, Freeze{Timeout: timeout})
+}
+
+// Thaw ends a freeze.
+func (c *Client) Thaw(ctx context.Context) error {
+	return c.request(ctx, OpThaw, nil)
+}
+
+// Reboot asks the guest to reboot, with the power button if its agent can't.
+func (c *Client) Reboot(ctx context.Context, button bool) error {
+	return c.request(ctx, OpReboot, Reboot{Button: button})
+}
+
+// Probe asks the guest's agent, or has it run a program.
+func (c *Client) Probe(ctx context.Context, p Probe) (*Probed, error) {
+	return ask[Probed](ctx, c, OpProbe, p)
+}
+
+// Dial connects to an address from where the shim is: in a pod, from inside of it. The
+// connection is the caller's.
+func (c *Client) Dial(ctx context.Context, d DialTo) (net.Conn, error) {
+	conn, err := c.socket(ctx, OpDial, d)
+	if err != nil {
+		return nil, err
+	}
+	if got := conn.RemoteAddr(); got == nil || got.Network() != d.Network {
+		conn.Close()
+		return nil, fmt.Errorf("%w: %s: not a connection by %s came with the reply", ErrMessage, OpDial, d.Network)
+	}
+	return conn, nil
+}
+
+// socket makes a request whose reply is a socket's descriptor.
+func (c *Client) socket(ctx context.Context, op Op, args any) (net.Conn, error) {
+	r, err := c.do(ctx, op, args, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer r.drop()
 	if len(r.files) != 1 {
-		return nil, fmt.Errorf("%w: console: %d files came with the reply, not one", ErrMessage, len(r.files))
+		return nil, fmt.Errorf("%w: %s: %d files came with the reply, not one", ErrMessage, op, len(r.files))
 	}
-	conn, err := net.FileConn(r.files[0])
+	conn, err := fileConn(r.files[0])
 	if err != nil {
-		return nil, fmt.Errorf("console: %w", err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	return conn, nil
 }

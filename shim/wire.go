@@ -18,8 +18,9 @@ const (
 	// MaxMessage is how many bytes of JSON it may have; one from a pod may have
 	// MaxPodMessage.
 	MaxMessage = 16 << 20
-	// MaxFiles is how many descriptors may come with it.
-	MaxFiles = 32
+	// MaxFiles is how many descriptors may come with it. The kernel sends 253 at once
+	// (SCM_MAX_FD of include/net/scm.h).
+	MaxFiles = 240
 
 	frameHeader = 4
 )

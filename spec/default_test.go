@@ -227,3 +227,15 @@ func TestMAC(t *testing.T) {
 		}
 	}
 }
+
+// TestPodNetworkDefaults: KubeVirt's addresses, for a masquerade alone.
+func TestPodNetworkDefaults(t *testing.T) {
+	s := Default(parse(t, "name: a\nnetworks: [{pod: {ports: [{first: 80}], fallback: {ports: [{hostPort: 80, guestPort: 80}]}}}, {pod: {binding: bridge, interface: net1}}]"), target(), BaseLayers())
+	want := parse(t, "name: a\nnetworks: [{pod: {binding: masquerade, interface: eth0, cidr: 10.0.2.0/24, ipv6Cidr: 'fd10:0:2::/120', queues: 1, ports: [{protocol: tcp, first: 80, last: 80}], "+
+		"fallback: {ports: [{protocol: tcp, hostAddress: 127.0.0.1, hostPort: 80, guestPort: 80}]}}}, {pod: {binding: bridge, interface: net1, queues: 1}}]")
+	for i, n := range want.Networks {
+		if got := s.Networks[i].GetPod(); !proto.Equal(got, n.GetPod()) {
+			t.Errorf("networks[%d].pod is %v, want %v", i, got, n.GetPod())
+		}
+	}
+}

@@ -119,11 +119,36 @@ func finaliseNetworks(networks []*specv1.NetworkInterface, target Target) {
 		if n.Backend == nil && target.Defaults.UserNetwork {
 			n.Backend = &specv1.NetworkInterface_User{User: new(specv1.UserNetwork)}
 		}
-		for _, p := range n.GetUser().GetPorts() {
-			set(&p.Protocol, ProtocolTCP)
-			set(&p.HostAddress, "127.0.0.1")
+		finaliseForwards(n.GetUser())
+		finalisePodNetwork(n.GetPod())
+	}
+}
+
+func finaliseForwards(u *specv1.UserNetwork) {
+	for _, p := range u.GetPorts() {
+		set(&p.Protocol, ProtocolTCP)
+		set(&p.HostAddress, "127.0.0.1")
+	}
+}
+
+func finalisePodNetwork(p *specv1.PodNetwork) {
+	if p == nil {
+		return
+	}
+	set(&p.Binding, BindingMasquerade)
+	set(&p.Interface, DefaultPodInterface)
+	p.Queues = max(p.Queues, 1)
+	if p.Binding == BindingMasquerade {
+		set(&p.Cidr, DefaultPodCIDR)
+		set(&p.Ipv6Cidr, DefaultPodIPv6CIDR)
+	}
+	for _, r := range p.Ports {
+		set(&r.Protocol, ProtocolTCP)
+		if r.Last == 0 {
+			r.Last = r.First
 		}
 	}
+	finaliseForwards(p.Fallback)
 }
 
 // MAC returns the default address of the interface with this index of the VM

@@ -138,6 +138,7 @@ func (v *validator) networks(networks []*specv1.NetworkInterface) {
 			v.device(field+".tap.bridge", tap.GetBridge())
 		}
 	}
+	v.podNetworks(networks)
 }
 
 func (v *validator) mac(field, text string, index int, macs map[string]int) {
@@ -163,19 +164,16 @@ func (v *validator) mac(field, text string, index int, macs map[string]int) {
 func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
 	v.ports(field, u.GetPorts())
 	v.cidr(field+".cidr", u.GetCidr())
-	if name := u.GetHostname(); name != "" && (len(name) > 253 || !subdomain().MatchString(name)) {
-		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", name)
+	v.guestNames(field, u.GetHostname(), u.GetSearchDomains())
+	v.bootServer(field, u.GetBootFile(), u.GetTftpServer())
+}
+
+// guestNames are what a guest is told of names.
+func (v *validator) guestNames(field, hostname string, domains []string) {
+	if hostname != "" && (len(hostname) > 253 || !subdomain().MatchString(hostname)) {
+		v.add(field+".hostname", "%.80q is not a host's name: want lower-case letters, digits, '-' and '.'", hostname)
 	}
-	for _, line := range []struct {
-		name, text string
-		most       int
-	}{{".bootFile", u.GetBootFile(), MaxBootFile}, {".tftpServer", u.GetTftpServer(), MaxTFTPServer}} {
-		v.line(field+line.name, line.text)
-		if len(line.text) > line.most {
-			v.add(field+line.name, "%d bytes: at most %d", len(line.text), line.most)
-		}
-	}
-	domains, bytes := u.GetSearchDomains(), 0
+	bytes := 0
 	for i, d := range domains {
 		if len(d) > 253 || !subdomain().MatchString(d) {
 			v.add(fmt.Sprintf("%s.searchDomains[%d]", field, i), "%.80q is not a domain such as default.svc.cluster.local", d)
@@ -184,6 +182,18 @@ func (v *validator) userNetwork(field string, u *specv1.UserNetwork) {
 	}
 	if len(domains) > MaxSearchDomains || bytes > MaxSearchText {
 		v.add(field+".searchDomains", "%d domains of %d bytes together: at most %d, and %d bytes", len(domains), bytes, MaxSearchDomains, MaxSearchText)
+	}
+}
+
+func (v *validator) bootServer(field, file, server string) {
+	for _, line := range []struct {
+		name, text string
+		most       int
+	}{{".bootFile", file, MaxBootFile}, {".tftpServer", server, MaxTFTPServer}} {
+		v.line(field+line.name, line.text)
+		if len(line.text) > line.most {
+			v.add(field+line.name, "%d bytes: at most %d", len(line.text), line.most)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ clock: {timezone: America/Argentina/Buenos_Aires, hpet: {present: false}, pit: {
 onReboot: end
 cpu: {features: [{name: a, policy: force}, {name: b, policy: optional}, {name: c, policy: forbid}]}
 disks: [{path: /a, io: native, errorPolicy: enospace, bootOrder: 2}]
-networks: [{bootOrder: 80, model: ne2k_pci, user: {cidr: 10.0.2.0/24, hostname: a.b, searchDomains: [svc.cluster.local], bootFile: pxe/grub.efi, tftpServer: 192.0.2.7}}]
+networks: [{bootOrder: 80, model: ne2k_pci, user: {cidr: 10.0.2.0/24, hostname: a.b, searchDomains: [svc.cluster.local], bootFile: pxe/grub.efi, tftpServer: 192.0.2.7}}, {pod: {}, model: e1000}, {pod: {binding: bridge, interface: net1, queues: 4}}]
 devices: {inputs: [{name: t, type: tablet, bus: virtio}, {type: keyboard}], video: {type: ramfb}, watchdog: {action: shutdown}}
 `
 
@@ -92,6 +92,14 @@ func TestValidate(t *testing.T) {
 			"networks[0].tap.device networks[0].tap.bridge networks[1].tap.device networks[1].tap.bridge networks[2].tap.device"},
 		{"name: a\nnetworks: [{user: {ports: [{protocol: sctp, hostAddress: localhost, guestPort: 65536}]}}]",
 			"networks[0].user.ports[0].protocol networks[0].user.ports[0].hostAddress networks[0].user.ports[0].hostPort networks[0].user.ports[0].guestPort"},
+		{"name: a\nnetworks: [{pod: {binding: slirp, interface: 'a/b', cidr: 'fd00::/64', ipv6Cidr: 10.0.0.0/8, queues: 17, linkDown: true}}, {pod: {cidr: 10.0.2.1/24, ipv6Cidr: '::1/128'}}]",
+			"networks[0].pod.binding networks[0].pod.interface networks[0].pod.queues networks[0].pod.cidr networks[0].pod.ipv6Cidr networks[1].pod.cidr networks[1].pod.ipv6Cidr networks[1].pod.binding"},
+		{"name: a\nnetworks: [{pod: {queues: 16}}, " + manyQueues(4) + "]", ""},
+		{"name: a\nnetworks: [{pod: {queues: 16}}, " + manyQueues(5) + "]", "networks[5].pod.queues"},
+		{"name: a\nnetworks: [{pod: {ports: [{}, {protocol: icmp, first: 1}, {first: 2, last: 1}, {first: 80, last: 65535}]}}, {pod: {binding: bridge, cidr: 10.0.2.0/24, ports: [{first: 1}], fallback: {}}}]",
+			"networks[0].pod.ports[0].first networks[0].pod.ports[1].protocol networks[0].pod.ports[2].last networks[1].pod.cidr networks[1].pod.ports networks[1].pod.fallback networks[1].pod.interface"},
+		{"name: a\nnetworks: [{pod: {interface: net1, fallback: {ports: [{}]}, dhcp: {hostname: '-', searchDomains: ['a b'], ntpServers: [time], bootFile: \"a\\nb\", private: [{option: 1, value: a}, {option: 224}, {option: 254, value: a}, {option: 254, value: a}]}}}]",
+			"networks[0].pod.dhcp.hostname networks[0].pod.dhcp.searchDomains[0] networks[0].pod.dhcp.bootFile networks[0].pod.dhcp.ntpServers[0] networks[0].pod.dhcp.private[0].option networks[0].pod.dhcp.private[1].value networks[0].pod.dhcp.private[3].option networks[0].pod.fallback.ports[0].hostPort networks[0].pod.fallback.ports[0].guestPort networks[0].pod.fallback"},
 		{"name: a\ndevices: {watchdog: {model: x, action: y}, vsock: {cid: 2}}", "devices.watchdog.model devices.watchdog.action devices.vsock.cid"},
 		{"name: a\ndevices: {vsock: {cid: 4294967295}}", "devices.vsock.cid"},
 		{"name: a\nsystem: {uuid: 5D307CA9B3EF428C886106E72D69F223, serial: " + strings.Repeat("x", 256) + ", product: \"a\\nb\"}", "system.uuid system.serial system.product"},
@@ -197,4 +205,13 @@ func TestMessagesAreBounded(t *testing.T) {
 			t.Errorf("%s: a message of %d bytes", f.Field, len(f.Message))
 		}
 	}
+}
+
+// manyQueues are so many interfaces with as many queues as there may be.
+func manyQueues(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("{pod: {binding: bridge, interface: net%d, queues: 16}}", i))
+	}
+	return strings.Join(all, ", ")
 }

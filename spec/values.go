@@ -90,6 +90,13 @@ const (
 	MemoryPreferred  = "preferred"
 	MemoryInterleave = "interleave"
 
+	// A guest's network of its pod: KubeVirt's words and addresses.
+	BindingMasquerade   = "masquerade"
+	BindingBridge       = "bridge"
+	DefaultPodInterface = "eth0"
+	DefaultPodCIDR      = "10.0.2.0/24"
+	DefaultPodIPv6CIDR  = "fd10:0:2::/120"
+
 	TPMCRB = "tpm-crb"
 	TPMTIS = "tpm-tis"
 )
@@ -133,7 +140,17 @@ const (
 	MaxVendorID      = 12   // bytes that CPUID has room for
 	MinSpinlocks     = 4095 // of Hyper-V, as libvirt wants it
 	MinUserPrefix    = 4    // of a user network, in bits
-	MaxUserPrefix    = 29   // gateway, guest and name server
+	MaxPodPrefix     = 30   // of a guest's IPv4 network in its pod: gateway and guest
+	MaxPodIPv6Prefix = 126
+	MaxPodPorts      = 256 // ranges of them
+	MaxQueues        = 16  // of an interface
+	MaxPodQueues     = 80  // of all interfaces in a pod: each takes a descriptor, and so do their sockets
+	MaxNTPServers    = 16
+	MaxPrivate       = 16 // options of DHCP's, each once
+	minPrivateOption = 224
+	maxPrivateOption = 254
+	MaxPrivateValue  = 255 // bytes: the length is one
+	MaxUserPrefix    = 29  // gateway, guest and name server
 )
 
 func firmwares() []string { return []string{FirmwareBIOS, FirmwareUEFI} }
@@ -168,4 +185,5 @@ func watchdogActions() []string {
 func memoryPolicies() []string {
 	return []string{MemoryStrict, MemoryPreferred, MemoryInterleave}
 }
+func bindings() []string  { return []string{BindingMasquerade, BindingBridge} }
 func tpmModels() []string { return []string{TPMCRB, TPMTIS} }

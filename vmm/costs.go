@@ -17,6 +17,8 @@ type MemoryCosts struct {
 	// Device is for one that is none of the others, USB for the controller.
 	Base, VCPU, Disk, Network, Device uint64
 	Video, USB                        uint64
+	// Display is what a client of the display takes, where there is a video device.
+	Display uint64
 }
 
 // MemoryCostsOf are those that a VMM says of itself; of one that says none they are a guess
@@ -26,7 +28,7 @@ func MemoryCostsOf(p Planner) MemoryCosts {
 		return c.MemoryCosts()
 	}
 	const mib = 1 << 20
-	return MemoryCosts{Note: "not measured", Base: 64 * mib, VCPU: mib / 2, Disk: mib, Network: mib, Device: mib / 2, Video: 32 * mib, USB: 8 * mib}
+	return MemoryCosts{Note: "not measured", Base: 64 * mib, VCPU: mib / 2, Disk: mib, Network: mib, Device: mib / 2, Video: 32 * mib, USB: 8 * mib, Display: 16 * mib}
 }
 
 // ProgramNamer is a VMM that can be told by the name of its program.

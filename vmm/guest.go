@@ -2,7 +2,13 @@ package vmm
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"net/netip"
+	"time"
+
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // GuestAsker is a Monitor of a VMM with a channel to an agent in the guest.
@@ -12,12 +18,91 @@ type GuestAsker interface {
 	AskGuest(ctx context.Context) (Guest, error)
 }
 
+// GuestInspector is a GuestAsker that has more to say.
+type GuestInspector interface {
+	// InspectGuest asks for all that the agent knows, as AskGuest does.
+	InspectGuest(ctx context.Context) (GuestDetails, error)
+}
+
+// Suspender is a VMM whose guests can suspend themselves to disk.
+type Suspender interface {
+	// RefuseSuspend says why a VM's guest can't; nil: it can, as far as the VMM is concerned.
+	// The error names the field.
+	RefuseSuspend(s *specv1.VirtualMachineSpec) error
+}
+
+// RefuseSuspend says why a VM's guest can't suspend itself to disk; nil: its VMM lets it.
+func RefuseSuspend(v VMM, s *specv1.VirtualMachineSpec) error {
+	if suspender, is := v.(Suspender); is {
+		return suspender.RefuseSuspend(s)
+	}
+	return fmt.Errorf("vmm: %s has no channel to an agent in the guest, which would suspend the guest to disk: save the VM instead", v.Name())
+}
+
+// GuestSuspender is a Monitor by which a guest can be asked to suspend itself to disk.
+type GuestSuspender interface {
+	// SuspendGuest asks the guest's agent to write the guest's memory to the guest's own disk
+	// and to power off. It returns nil when the guest has taken that up: the VM then ends, or
+	// the guest goes on if it could not after all. ErrNoGuestAgent, ErrGuestCannot: it did not.
+	SuspendGuest(ctx context.Context) error
+}
+
+// ErrGuestCannot is wrapped by what a guest says that keeps it from doing what it was asked.
+var ErrGuestCannot = errors.New("the guest can't")
+
+// Screener is a Monitor of a VMM that can take a picture of the guest's display.
+type Screener interface {
+	// Screenshot returns a PNG of MaxPicture bytes at most, which is the caller's to close.
+	// move moves the pointer first. ErrNoDisplay: there is nothing to be seen.
+	Screenshot(ctx context.Context, move bool) (io.ReadCloser, error)
+}
+
+// MaxPicture bounds a screenshot, in bytes: that of a display of 4K that is all noise has 25
+// MiB.
+const MaxPicture = 32 << 20
+
 // Guest is the guest's own word about itself, bounded: see MaxGuestText, MaxGuestInterfaces.
 type Guest struct {
 	AgentVersion, Hostname string
-	OS                     GuestOS
-	Interfaces             []GuestInterface
+	// Unsupported is why its agent is not enough for vmlet; empty: it is.
+	Unsupported string
+	// Frozen: its file systems are frozen, and its agent says no more than that.
+	Frozen     bool
+	OS         GuestOS
+	Interfaces []GuestInterface
 }
+
+// GuestDetails are a Guest and what nobody wants to know all the time.
+type GuestDetails struct {
+	Guest
+	Commands    []GuestCommand
+	Timezone    string
+	Users       []GuestUser
+	FileSystems []GuestFileSystem
+}
+
+// GuestCommand is one of its agent's.
+type GuestCommand struct {
+	Name    string
+	Enabled bool
+}
+
+// GuestUser is logged in; Domain is Windows'.
+type GuestUser struct {
+	Name, Domain string
+	Login        time.Time
+}
+
+// GuestFileSystem is mounted.
+type GuestFileSystem struct {
+	Device, MountPoint, Type string
+	// Used and Total are bytes; 0: not known.
+	Used, Total uint64
+	Disks       []GuestDisk
+}
+
+// GuestDisk is what a file system is on.
+type GuestDisk struct{ Serial, Bus string }
 
 // GuestOS is what os-release(5) and uname(2) say in the guest.
 type GuestOS struct {
@@ -32,9 +117,13 @@ type GuestInterface struct {
 }
 
 // Bounds on a Guest: a text has as many bytes, a guest as many interfaces, and each of them as
-// many addresses.
+// many addresses; and as many commands, users, file systems, and disks of each.
 const (
-	MaxGuestText       = 256
-	MaxGuestInterfaces = 32
-	MaxGuestAddresses  = 16
+	MaxGuestText        = 256
+	MaxGuestInterfaces  = 32
+	MaxGuestAddresses   = 16
+	MaxGuestCommands    = 256
+	MaxGuestUsers       = 64
+	MaxGuestFileSystems = 128
+	MaxGuestDisks       = 16
 )

@@ -26,6 +26,9 @@ import (
 // not connected, or it hangs.
 var ErrNoGuestAgent = errors.New("no guest agent answers")
 
+// ErrNoDisplay means that the guest has no display, or none that shows anything.
+var ErrNoDisplay = errors.New("no display")
+
 // ErrGuestKeeps means that the guest was asked to let something go, and has not.
 var ErrGuestKeeps = errors.New("the guest has not let it go")
 
@@ -129,6 +132,9 @@ func RunsUnder(v *capabilitiesv1.VmmCapabilities, hypervisor string) error {
 	return fmt.Errorf("%s %s has not been tried with it", v.GetName(), v.GetVersion())
 }
 
+// NoPod is what a planner says of a pod's network where no tap was made for it.
+const NoPod = "only a VM in a pod is on its pod's network: want user or tap"
+
 // PlanRequest is all that a plan depends on.
 type PlanRequest struct {
 	ID string
@@ -153,8 +159,11 @@ type PlanRequest struct {
 	// block devices and not files: VMMs treat the two differently.
 	BlockDevices []string
 	// Taps says, for each interface, which descriptor sent with the plan is
-	// its tap; -1: none.
+	// its tap; -1: none. One with several queues has as many, one after the other.
 	Taps []int
+	// VhostNet says, for each interface, which descriptor is the first of as many of
+	// /dev/vhost-net, by which the kernel moves packets; -1, or none at all: none.
+	VhostNet []int
 	// Seed is that of cloud-init's seed image; -1: there is none.
 	Seed int
 	// HotplugFolders are absolute paths of folders, or files, that disks plugged in

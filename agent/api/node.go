@@ -29,6 +29,8 @@ type NodeService struct {
 	// machine's.
 	Version  string
 	NodeName func() (string, error)
+
+	consoles turns
 }
 
 // CreateVM keeps a specification and starts nothing.
@@ -74,12 +76,28 @@ func (s *NodeService) StartVM(r *nodev1.StartVMRequest, stream grpc.ServerStream
 // SaveVM writes a memory image. It streams progress, and then the VM and the result.
 func (s *NodeService) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServer[nodev1.SaveVMResponse]) error {
 	report := func(p *nodev1.Progress) error { return stream.Send(&nodev1.SaveVMResponse{Progress: p}) }
-	options := place.SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning()}
+	if err := s.checkSave(stream.Context(), r.GetName()); err != nil {
+		return err
+	}
+	options := place.SaveOptions{Directory: r.GetDirectory(), KeepRunning: r.GetKeepRunning(), Attachment: r.GetAttachmentPodUid()}
 	vm, result, err := s.VMs.Save(stream.Context(), r.GetName(), options, reporter(report))
 	if err != nil {
 		return err
 	}
 	return stream.Send(&nodev1.SaveVMResponse{Vm: vm, Result: result})
+}
+
+// checkSave refuses callers from the network who would name a folder of the node: that of a
+// pod's VM is its pod's.
+func (s *NodeService) checkSave(ctx context.Context, name string) error {
+	if !fromNetwork(ctx) {
+		return nil
+	}
+	m, err := s.VMs.Get(name)
+	if err == nil && m.Snapshot().GetStatus().GetPod() == nil {
+		return fault.Errorf(codes.PermissionDenied, "vm %s is in no pod: such VMs are saved over the node's own socket", name)
+	}
+	return err
 }
 
 // RestoreVM makes a VM from a memory image. It streams progress, and then the VM.

@@ -106,9 +106,19 @@ func (p *Programs) Authenticate(ctx context.Context, method string) error {
 	return nil
 }
 
+// fromNetwork says whether a call is that of a program of the cluster.
+func fromNetwork(ctx context.Context) bool {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return false
+	}
+	_, is := from.AuthInfo.(visitor)
+	return is
+}
+
 // networkMethods are those that the cluster's programs may call. What makes, starts or
 // forgets a VM, or names a file of the node, is not among them: a pod's VM is made by its
-// pod.
+// pod. SaveVM is served there for VMs in pods alone, see NodeService.checkSave.
 func networkMethods() map[string]bool {
 	return map[string]bool{
 		nodev1.NodeService_GetVM_FullMethodName:           true,
@@ -120,8 +130,17 @@ func networkMethods() map[string]bool {
 		nodev1.NodeService_ResumeVM_FullMethodName:        true,
 		nodev1.NodeService_ResetVM_FullMethodName:         true,
 		nodev1.NodeService_StopVM_FullMethodName:          true,
+		nodev1.NodeService_SaveVM_FullMethodName:          true,
+		nodev1.NodeService_SuspendVM_FullMethodName:       true,
 		nodev1.NodeService_KillVM_FullMethodName:          true,
 		nodev1.NodeService_AttachConsole_FullMethodName:   true,
+		nodev1.NodeService_DialGuest_FullMethodName:       true,
+		nodev1.NodeService_AttachDisplay_FullMethodName:   true,
+		nodev1.NodeService_TakeScreenshot_FullMethodName:  true,
+		nodev1.NodeService_RebootVM_FullMethodName:        true,
+		nodev1.NodeService_GetGuest_FullMethodName:        true,
+		nodev1.NodeService_FreezeGuest_FullMethodName:     true,
+		nodev1.NodeService_ThawGuest_FullMethodName:       true,
 		nodev1.NodeService_ReadLogs_FullMethodName:        true,
 		nodev1.NodeService_GetNode_FullMethodName:         true,
 		nodev1.NodeService_GetVmmName_FullMethodName:      true,

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -162,7 +163,7 @@ func TestWhoComesIn(t *testing.T) {
 func TestNetworkMethods(t *testing.T) {
 	refused := []string{
 		"CreateVM", "StartVM", "RestoreVM", "DeleteVM", // a pod's VM is made by its pod
-		"SaveVM", "Attach", "Detach", // they name files of the node
+		"Attach", "Detach", // they name files of the node
 		"ResizeVM", // changes the specification, which is the pod's
 	}
 	served := networkMethods()
@@ -203,6 +204,20 @@ func TestRefusedOnTheNetwork(t *testing.T) {
 	}
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("restore: %v, want %v", err, codes.PermissionDenied)
+	}
+	// Nor is a VM of the node itself saved to a folder that somebody in the cluster names.
+	if _, err := a.Create(t.Context(), vmtest.Spec("own")); err != nil {
+		t.Fatal(err)
+	}
+	saving, err := c.SaveVM(t.Context(), &nodev1.SaveVMRequest{Name: "own", Directory: filepath.Join(t.TempDir(), "image")})
+	if err == nil {
+		_, err = saving.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "vm own is in no pod") {
+		t.Errorf("save: %v, want %v", err, codes.PermissionDenied)
+	}
+	if err := a.Delete(t.Context(), "own"); err != nil {
+		t.Fatal(err)
 	}
 	if n := len(a.All()); n != 0 {
 		t.Errorf("%d VMs were made", n)

@@ -230,6 +230,30 @@ func apiConsole(t *testing.T, c nodev1.NodeServiceClient) {
 	if m, err := console.Recv(); err != nil || string(m.GetData()) != "hello" {
 		t.Errorf("the console echoed %q, %v", m.GetData(), err)
 	}
+	takeOver := func() grpc.BidiStreamingClient[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse] {
+		t.Helper()
+		stream, err := c.AttachConsole(t.Context())
+		if err == nil {
+			err = stream.Send(&nodev1.AttachConsoleRequest{Name: "web", Sharing: nodev1.Sharing_SHARING_TAKE_OVER})
+		}
+		if err == nil {
+			_, err = stream.Header() // it is attached, though nothing is printed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	first := takeOver()
+	takeOver()
+	_, err = first.Recv()
+	vmtest.WantCode(t, "a console that another client took over", err, codes.Aborted)
+	if err := console.Send(&nodev1.AttachConsoleRequest{Data: []byte("still")}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := console.Recv(); err != nil || string(m.GetData()) != "still" {
+		t.Errorf("one that stands beside them echoed %q, %v", m.GetData(), err)
+	}
 	stopped, err := c.AttachConsole(t.Context())
 	if err == nil {
 		err = stopped.Send(&nodev1.AttachConsoleRequest{Name: "db"})

@@ -21,6 +21,8 @@ const (
 	consoleBacklog = 8 << 10
 	// pieceSize is how many bytes of a console or a log go into one message.
 	pieceSize = 32 << 10
+	// datagramSize is more than a datagram can have.
+	datagramSize = 64 << 10
 )
 
 // WatchEvents sends the last events and then, with follow, those that come.
@@ -93,46 +95,91 @@ func (s *NodeService) AttachConsole(stream grpc.BidiStreamingServer[nodev1.Attac
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(stream.Context(), func() { conn.Close() })()
-	defer context.AfterFunc(s.VMs.Context(), func() { conn.Close() })()
-	go keyboard(stream, conn, first.GetData())
-	return screen(stream, conn)
+	ctx, leave, err := s.consoles.take(stream.Context(), first.GetName(), first.GetSharing())
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	defer leave()
+	// The caller is told that it is attached: a console may be silent for long.
+	if err := stream.SendHeader(nil); err != nil {
+		conn.Close()
+		return err
+	}
+	return s.join(ctx, conn, pieceSize, first.GetData(),
+		func() ([]byte, error) {
+			r, err := stream.Recv()
+			return r.GetData(), err
+		},
+		func(b []byte) error { return stream.Send(&nodev1.AttachConsoleResponse{Data: b}) })
 }
 
-// keyboard sends what the caller types. When they are done typing, what the
-// console prints still comes: it is the stream's end that detaches.
-func keyboard(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn, data []byte) {
+// DialGuest joins the caller and a port of the guest until either ends.
+func (s *NodeService) DialGuest(stream grpc.BidiStreamingServer[nodev1.DialGuestRequest, nodev1.DialGuestResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	conn, err := s.VMs.DialGuest(stream.Context(), first.GetName(), first.GetProtocol(), first.GetPort())
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&nodev1.DialGuestResponse{}); err != nil {
+		conn.Close()
+		return err
+	}
+	return s.join(stream.Context(), conn, datagramSize, first.GetData(),
+		func() ([]byte, error) {
+			r, err := stream.Recv()
+			return r.GetData(), err
+		},
+		func(b []byte) error { return stream.Send(&nodev1.DialGuestResponse{Data: b}) })
+}
+
+// join passes on what the caller sends and what the connection gives, piece by piece, until the
+// connection ends, or ctx or the agent does. It closes the connection.
+func (s *NodeService) join(ctx context.Context, conn net.Conn, piece int, data []byte, receive func() ([]byte, error), send func([]byte) error) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.VMs.Context(), func() { conn.Close() })()
+	go passOn(conn, data, receive)
+	buf := make([]byte, piece)
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 {
+			if err := send(buf[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.VMs.Context().Err() != nil:
+			return errLeaving
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// passOn writes what the caller sends. When that has sent all, what the connection gives still
+// comes: it is the stream's end that ends it.
+func passOn(conn net.Conn, data []byte, receive func() ([]byte, error)) {
 	for {
 		if len(data) > 0 {
 			if _, err := conn.Write(data); err != nil {
 				return
 			}
 		}
-		r, err := stream.Recv()
-		if err != nil {
-			return
-		}
-		data = r.GetData()
-	}
-}
-
-// screen sends what the console prints until it is closed.
-func screen(stream grpc.BidiStreamingServer[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse], conn net.Conn) error {
-	buf := make([]byte, pieceSize)
-	for {
-		n, err := conn.Read(buf)
-		if n > 0 {
-			if err := stream.Send(&nodev1.AttachConsoleResponse{Data: buf[:n]}); err != nil {
-				return err
+		var err error
+		if data, err = receive(); err != nil {
+			if half, can := conn.(interface{ CloseWrite() error }); can && errors.Is(err, io.EOF) {
+				_ = half.CloseWrite() // fails if the peer has gone, which the reader finds
 			}
-		}
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
-			return stream.Context().Err()
-		default:
-			return err
+			return
 		}
 	}
 }

@@ -131,7 +131,7 @@ func outline(record *nodev1.VirtualMachine) *nodev1.VirtualMachine {
 		out.Status = &nodev1.VirtualMachineStatus{
 			State: s.State, Pod: s.Pod, Message: fault.Clip(s.Message, fault.MaxMessage),
 			CreatedAt: s.CreatedAt, StartedAt: s.StartedAt, EndedAt: s.EndedAt,
-			PauseReason: s.PauseReason, EndReason: s.EndReason,
+			PauseReason: s.PauseReason, EndReason: s.EndReason, Image: s.Image,
 		}
 	}
 	return out

@@ -56,6 +56,8 @@ type Config struct {
 
 	// Pods runs the VMs of this node's pods.
 	Pods PodsConfig `yaml:"pods"`
+	// Network is that of pods' VMs.
+	Network NetworkConfig `yaml:"network"`
 	// API is served to the cluster's programs.
 	API APIConfig `yaml:"api"`
 	// Endpoints are metrics, debug pages and health.
@@ -151,6 +153,7 @@ func (c Config) Complete() (Config, error) {
 	c.DevicePlugins.complete()
 	c.Kubernetes.complete()
 	c.Pods.complete(*c.Kubernetes.Enabled)
+	c.Network.complete()
 	c.API.complete(*c.Kubernetes.Enabled)
 	_, pod := os.LookupEnv("KUBERNETES_SERVICE_HOST")
 	c.Endpoints.Complete(pod)

@@ -35,6 +35,9 @@ func ToStatus(err error) error {
 	return st.Err()
 }
 
+// Code is the code that a caller gets of an error.
+func Code(err error) codes.Code { return codeOf(err) }
+
 func codeOf(err error) codes.Code {
 	var (
 		own        *Error
@@ -96,6 +99,10 @@ func codeOfShim(c shim.Code) codes.Code {
 		return codes.DataLoss
 	case shim.CodeTimeout:
 		return codes.DeadlineExceeded
+	case shim.CodeBusy:
+		return codes.AlreadyExists
+	case shim.CodeUnavailable:
+		return codes.Unavailable
 	case shim.CodeCancelled:
 		return codes.Canceled
 	}

@@ -56,6 +56,12 @@ const (
 	Kill    Operation = "kill"
 	Delete  Operation = "delete"
 	Console Operation = "console"
+	Display Operation = "display"
+	Freeze  Operation = "freeze"
+	Reboot  Operation = "reboot"
+	Suspend Operation = "suspend"
+	Inspect Operation = "inspect"
+	Dial    Operation = "dial"
 )
 
 // Verdict is what is to be done about an operation.
@@ -125,6 +131,30 @@ func rules() map[Operation]rule {
 		Console: {
 			verdicts: map[State]Verdict{Running: Do, Paused: Do, Saving: Do, Stopping: Do},
 			advice:   "only a running VM has a console; `logs` shows what it printed",
+		},
+		Display: {
+			verdicts: map[State]Verdict{Running: Do, Paused: Do, Saving: Do, Stopping: Do},
+			advice:   "only a running VM has a display",
+		},
+		Freeze: {
+			verdicts: map[State]Verdict{Running: Do},
+			advice:   "only the guest of a running VM can be asked",
+		},
+		Reboot: {
+			verdicts: map[State]Verdict{Running: Do},
+			advice:   "only the guest of a running VM can be asked to reboot",
+		},
+		Suspend: {
+			verdicts: map[State]Verdict{Running: Do},
+			advice:   "only the guest of a running VM can suspend itself to disk",
+		},
+		Inspect: {
+			verdicts: map[State]Verdict{Running: Do, Stopping: Do},
+			advice:   "only the guest of a running VM can be asked",
+		},
+		Dial: {
+			verdicts: map[State]Verdict{Running: Do, Stopping: Do},
+			advice:   "only the guest of a running VM answers",
 		},
 	}
 }

@@ -28,6 +28,11 @@ func TestCheck(t *testing.T) {
 		Kill:    "=++++=++==",
 		Delete:  "+----+--++",
 		Console: "--+++--+--",
+		Display: "--+++--+--",
+		Freeze:  "--+-------",
+		Reboot:  "--+-------",
+		Suspend: "--+-------",
+		Inspect: "--+----+--",
 	}
 	marks := map[Verdict]byte{Refuse: '-', Do: '+', Already: '=', Wait: 'w'}
 	for op, want := range table {

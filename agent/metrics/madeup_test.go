@@ -148,6 +148,12 @@ func sources(m *usagetest.Machine, vms ...metrics.VM) metrics.Sources {
 				{Resource: "devices.kubevirt.io/mshv"},
 			}
 		},
+		Saves: func() metrics.Images {
+			return metrics.Images{Outcomes: map[string]uint64{"succeeded": 2, "refused": 1}, Succeeded: 2, Duration: 3 * time.Second, Bytes: 4096}
+		},
+		Restores: func() metrics.Images {
+			return metrics.Images{Outcomes: map[string]uint64{"succeeded": 1}, Succeeded: 1, Duration: time.Second}
+		},
 		Outcomes: func() []metrics.Outcome { return []metrics.Outcome{{What: "labels", Outcome: "written", Count: 4}} },
 		RAM:      func() (metrics.RAM, bool) { return metrics.RAM{Size: 1 << 34, Used: 1 << 30}, true },
 	}

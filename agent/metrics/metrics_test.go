@@ -164,7 +164,7 @@ func TestEveryMetricIsScraped(t *testing.T) {
 // TestNothingKnown: sources that have nothing to say cost nothing and say nothing.
 func TestNothingKnown(t *testing.T) {
 	s := everything(t, true)
-	s.Document, s.Probes, s.Devices, s.Outcomes, s.RAM = nil, nil, nil, nil, nil
+	s.Document, s.Probes, s.Devices, s.Outcomes, s.RAM, s.Saves, s.Restores = nil, nil, nil, nil, nil, nil, nil
 	text := own(scrape(t, start(t, s)))
 	for _, absent := range []string{"vmlet_hypervisor_state", "vmlet_capability_probes_total", "vmlet_device_plugin_devices", "vmlet_ram_mount_size_bytes"} {
 		if strings.Contains(text, absent) {

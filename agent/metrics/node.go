@@ -37,6 +37,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	answered, unanswered := c.samplers.counts()
 	s.put(c.metrics.samples, float64(answered), "answered")
 	s.put(c.metrics.samples, float64(unanswered), "unanswered")
+	c.images(s)
 	if c.sources.Outcomes != nil {
 		for _, o := range c.sources.Outcomes() {
 			s.put(c.metrics.outcomes, float64(o.Count), o.What, o.Outcome)
@@ -128,6 +129,25 @@ func (c *nodeCollector) probes(s sink) {
 	s.put(c.metrics.probes, float64(p.Partial), "partial")
 	s.put(c.metrics.probes, float64(p.Failed), "failed")
 	s.summary(c.metrics.probeDuration, p.Count(), p.Duration.Seconds())
+}
+
+// images are what was saved and restored.
+func (c *nodeCollector) images(s sink) {
+	if c.sources.Saves != nil {
+		saves := c.sources.Saves()
+		for outcome, n := range saves.Outcomes {
+			s.put(c.metrics.saves, float64(n), outcome)
+		}
+		s.summary(c.metrics.saveDuration, saves.Succeeded, saves.Duration.Seconds())
+		s.put(c.metrics.savedBytes, float64(saves.Bytes))
+	}
+	if c.sources.Restores != nil {
+		restores := c.sources.Restores()
+		for outcome, n := range restores.Outcomes {
+			s.put(c.metrics.restores, float64(n), outcome)
+		}
+		s.summary(c.metrics.restoreDuration, restores.Succeeded, restores.Duration.Seconds())
+	}
 }
 
 func (c *nodeCollector) memory(s sink) {

@@ -10,6 +10,8 @@ type nodeMetrics struct {
 	registrations, allocations         Metric
 	probes, probeDuration, unknown     Metric
 	samples, outcomes                  Metric
+	saves, saveDuration, savedBytes    Metric
+	restores, restoreDuration          Metric
 	hugePages, freeHugePages           Metric
 	ramSize, ramUsed                   Metric
 }
@@ -36,6 +38,14 @@ func newNodeMetrics() nodeMetrics {
 		unknown:       list.gauge("vmlet_capability_unknown_facts", "Facts about the machine that could not be asked the last time (vmlet probe names them)."),
 		samples:       list.counter("vmlet_vmm_samples_total", "How often running VMMs were asked what they have counted.", "outcome"),
 		outcomes:      list.counter("vmlet_kubernetes_outcomes_total", "What was done for the Node object, and how it ended.", "what", "outcome"),
+
+		saves: list.counter("vmlet_saves_total",
+			"How often a VM was to be saved to a memory image since the agent began, by how that ended; whatever the outcome but succeeded, the guest was to go on.", "outcome"),
+		saveDuration: list.summary("vmlet_save_duration_seconds", "How long saves to memory images took that succeeded, in seconds, from the request until the VM had ended or went on."),
+		savedBytes:   list.counter("vmlet_saved_bytes_total", "Bytes that saves have written to memory images: memory, device state, and disks that were made in pods."),
+		restores:     list.counter("vmlet_restores_total", "How often a VM was to be restored from a memory image since the agent began, by how that ended.", "outcome"),
+		restoreDuration: list.summary("vmlet_restore_duration_seconds",
+			"How long restores from memory images took that succeeded, in seconds, from when the image was known until the guest could run."),
 
 		hugePages:     list.gauge("vmlet_huge_pages", "Huge pages that the machine has, by NUMA node; where there are no nodes that is empty.", "numa_node", "page_size"),
 		freeHugePages: list.gauge("vmlet_huge_pages_free", "Huge pages of those that nobody has.", "numa_node", "page_size"),

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/vmlet/vmlet/capabilities"
 	"github.com/vmlet/vmlet/deviceplugin"
@@ -31,6 +32,8 @@ type Sources struct {
 	Probes func() capabilities.ProbeStats
 	// Devices are those offered to the kubelet.
 	Devices func() []deviceplugin.Status
+	// Saves and Restores are those of memory images.
+	Saves, Restores func() Images
 	// Outcomes are of what was done for the Node object.
 	Outcomes func() []Outcome
 	// RAM is the mount that guests' memory is in.
@@ -58,6 +61,17 @@ type Outcome struct {
 	// What was done, and Outcome: words of a small, fixed set.
 	What, Outcome string
 	Count         uint64
+}
+
+// Images are saves or restores of memory images since the agent began.
+type Images struct {
+	// Outcomes are counts by how they ended, a word of a small, fixed set each; Succeeded is
+	// one of them.
+	Outcomes  map[string]uint64
+	Succeeded uint64
+	// Duration and Bytes are those of all that succeeded, together.
+	Duration time.Duration
+	Bytes    uint64
 }
 
 // RAM is the size of the mount, and what is taken of it, in bytes.

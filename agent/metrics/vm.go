@@ -183,7 +183,7 @@ func (r report) flow(m flowMetrics, f usage.Flow, network string) {
 func tapNetworks(s *specv1.VirtualMachineSpec) []string {
 	var names []string
 	for _, n := range s.GetNetworks() {
-		if n.GetTap() != nil {
+		if n.GetTap() != nil || n.GetPod() != nil {
 			names = append(names, n.GetName())
 		}
 	}

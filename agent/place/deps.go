@@ -18,6 +18,7 @@ type Shim interface {
 	Launcher
 	Saver
 	Plugger
+	Guest
 	Ender
 }
 
@@ -32,6 +33,8 @@ type Connection interface {
 	// Console connects to the serial console; up to backlog bytes of what was last printed
 	// come first.
 	Console(ctx context.Context, backlog int) (net.Conn, error)
+	// Dial connects to an address from where the shim is.
+	Dial(ctx context.Context, d shim.DialTo) (net.Conn, error)
 	Close() error
 }
 
@@ -48,8 +51,9 @@ type Launcher interface {
 // Saver has a shim write an image, in two phases.
 type Saver interface {
 	// Save stops the guest and writes its image, whole but for the manifest. Commit or Abort
-	// has to follow, on this connection.
-	Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error)
+	// has to follow, on this connection. volume, which stays the caller's, goes with
+	// s.Attached.
+	Save(ctx context.Context, s shim.Save, volume *os.File, progress func(shim.Progress)) (*shim.Prepared, error)
 	// Commit writes the manifest. After an error other than a *shim.Error it is unknown
 	// whether it did.
 	Commit(ctx context.Context, c shim.Commit) (*shim.Committed, error)
@@ -63,6 +67,20 @@ type Plugger interface {
 	Attach(ctx context.Context, a shim.Attach, files []*os.File) error
 	// Detach asks the guest to release a device, and waits as long as the request says.
 	Detach(ctx context.Context, d shim.Detach) error
+}
+
+// Guest is what a shim does with its guest, and what its people see of it.
+type Guest interface {
+	// Display attaches to the display by VNC, in the place of who had it; with keep that is
+	// CodeBusy.
+	Display(ctx context.Context, keep bool) (net.Conn, error)
+	// Freeze has the guest's agent freeze its file systems; the shim has them thawed when the
+	// time is over.
+	Freeze(ctx context.Context, timeout time.Duration) error
+	// Thaw ends that.
+	Thaw(ctx context.Context) error
+	// Reboot asks the guest to reboot; button: it hears the power button.
+	Reboot(ctx context.Context, button bool) error
 }
 
 // Ender ends a shim's VMM, and the shim with it.

@@ -102,6 +102,9 @@ func (OnNode) HasImage(ref *nodev1.ImageReference) bool {
 // finds out whether the folder is empty and unused.
 func (h OnNode) CheckSave(o SaveOptions) error {
 	dir := o.Directory
+	if o.Attachment != "" {
+		return fault.Invalid("attachment_pod_uid", "only a VM in a pod has volumes attached by another pod")
+	}
 	if !filepath.IsAbs(dir) {
 		return fault.Invalid("directory", "%q is not an absolute path", dir)
 	}

@@ -42,6 +42,13 @@ type Site interface {
 	CheckSave(o SaveOptions) error
 }
 
+// Attacher is a placement to whose VM volumes can be attached by other pods.
+type Attacher interface {
+	// Attached returns the folder of the volume that a pod, by its UID, attaches to this VM. It
+	// is the caller's to close, and such that no call on it waits for its file system.
+	Attached(ctx context.Context, pod string) (*os.File, error)
+}
+
 // Provisioner gives a VM that is launched what it needs.
 type Provisioner interface {
 	// VMMs are the names of those that a VM there may have, the preferred one first.
@@ -104,8 +111,11 @@ type Container interface {
 
 // SaveOptions say how and where to a VM is saved.
 type SaveOptions struct {
-	// Directory is made, and must be absolute.
+	// Directory is made, and must be absolute; with Attachment it is the name of a folder.
 	Directory string
+	// Attachment is the UID of the pod by which the volume is attached that the folder is made
+	// in; empty: the VM's own place has it.
+	Attachment string
 	// KeepRunning lets the guest go on afterwards.
 	KeepRunning bool
 }

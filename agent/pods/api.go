@@ -68,7 +68,7 @@ func slim(o any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 			ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
-			DeletionTimestamp: pod.DeletionTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp, Labels: slimLabels(pod.Labels),
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy: pod.Spec.RestartPolicy, TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
@@ -80,6 +80,13 @@ func slim(o any) (any, error) {
 			InitContainerStatuses: slimStatuses(pod.Status.InitContainerStatuses),
 		},
 	}, nil
+}
+
+func slimLabels(all map[string]string) map[string]string {
+	if to, has := all[contract.LabelAttachedTo]; has {
+		return map[string]string{contract.LabelAttachedTo: to}
+	}
+	return nil
 }
 
 func slimContainers(all []corev1.Container) []corev1.Container {
@@ -161,6 +168,24 @@ func (p *Pods) Container(ctx context.Context, uid types.UID, id string) (*corev1
 				return nil, nil, fmt.Errorf("the API server has no pod %s on this node: %w", uid, context.Cause(ctx))
 			}
 			return nil, nil, fmt.Errorf("pod %s/%s has no container %.12s in its status: %w", pod.Namespace, pod.Name, id, context.Cause(ctx))
+		}
+	}
+}
+
+// Pod waits until the API server has a pod on this node. It has what slim keeps, and is not to
+// be changed.
+func (p *Pods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
+	for {
+		p.mu.Lock()
+		pod, changed := p.byUID[uid], p.changed
+		p.mu.Unlock()
+		if pod != nil {
+			return pod, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the API server has no pod %.64q on this node: %w", uid, context.Cause(ctx))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,8 @@ type fakeNode struct {
 	grantErr  error
 	granted   []string
 	gone      chan struct{}
+	others    []*corev1.Pod // of this node
+	attached  string        // the folder that any of them attaches; empty: none does
 	process   *pods.Process // that may run its VM, beside proc
 	processes error         // why that is not known
 
@@ -176,6 +179,27 @@ func (n *fakeNode) MayRunVM(context.Context, types.UID) (*pods.Process, error) {
 		return &pods.Process{PID: n.proc.PID, Name: "vmlet-shim"}, nil
 	}
 	return n.process, n.processes
+}
+
+// Pod knows those that a test has made, and waits for no others.
+func (n *fakeNode) Pod(_ context.Context, uid types.UID) (*corev1.Pod, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range append([]*corev1.Pod{n.pod}, n.others...) {
+		if p.UID == uid {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no pod %s", uid)
+}
+
+func (n *fakeNode) Attached(_ context.Context, uid types.UID) (*os.File, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.attached == "" {
+		return nil, fmt.Errorf("pod %s hands nothing out", uid)
+	}
+	return filesocket.OpenFolder(n.attached)
 }
 
 func (n *fakeNode) Gone(ctx context.Context, uid types.UID) error {

@@ -34,10 +34,10 @@ func (h *placement) checkRoom(memory uint64, lazy bool) error {
 	return err
 }
 
-// RefusesSave: RAM that is mapped privately from an image is in the VMM's snapshot. A
+// refusesLazy: RAM that is mapped privately from an image is in the VMM's snapshot. A
 // VMM that writes that to its own folder, in the pod's volume, takes as much memory
 // again, and the kernel would kill it for that.
-func (h *placement) RefusesSave(c *place.Choice) error {
+func (h *placement) refusesLazy(c *place.Choice) error {
 	own := func(f plan.File) bool { return f.Kind == plan.FileFolder }
 	if c.Plan.Restore == nil || !c.Plan.Restore.Lazy || !slices.ContainsFunc(c.Plan.Files, own) {
 		return nil

@@ -23,6 +23,7 @@ import (
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +52,8 @@ type placement struct {
 	told   map[string]vmm.VMM
 	broken map[string]string
 	shared []*sharedVMM // keeps what told has from being forgotten, see sayings
+	// guest is what was made of the pod's network for a guest that is launched.
+	guest guestNetworks
 }
 
 // name is that of the VM in the agent's API.
@@ -80,15 +83,29 @@ func (h *placement) Refuses(op lifecycle.Operation) error {
 // CheckSave refuses a save that would be lost with the pod, or that the kubelet
 // would follow by a boot of the same guest with the same disks.
 func (h *placement) CheckSave(o place.SaveOptions) error {
-	if !filepath.IsAbs(o.Directory) {
-		return fault.Invalid("directory", "%q is not an absolute path, as the pod's container has it", o.Directory)
+	if err := h.checkFolder(o); err != nil {
+		return err
+	}
+	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
+		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
+	}
+	return nil
+}
+
+// checkFolder refuses what is no folder that an image may be made in.
+func (h *placement) checkFolder(o place.SaveOptions) error {
+	if o.Attachment != "" {
+		if !isName(o.Directory) {
+			return fault.Invalid("directory", "%.300q is not the name of a folder, of at most %d bytes and without a slash, to be made in the volume that is attached", o.Directory, maxName)
+		}
+		return nil
+	}
+	if !isPath(o.Directory) {
+		return fault.Invalid("directory", "%.300q is not an absolute path, as the pod's container has it", o.Directory)
 	}
 	inside := filepath.Clean(h.conn.Welcome().Pod.RunDir)
 	if clean := filepath.Clean(o.Directory); clean == inside || strings.HasPrefix(clean, inside+"/") {
 		return fault.Invalid("directory", "%s is in the pod's volume %s, which is gone with the pod: choose a folder of a volume that stays", o.Directory, contract.VolumeName)
-	}
-	if why := pods.StartsAgain(h.pod, h.container); why != "" && !o.KeepRunning {
-		return fault.Errorf(codes.FailedPrecondition, "vm %s: %s, so that the kubelet would boot the guest again after the save: use a pod with restartPolicy Never, or keep the VM running (--keep-running)", h.name(), why)
 	}
 	return nil
 }
@@ -137,7 +154,8 @@ func (h *placement) Take(*place.Choice) (*place.Lease, error) { return h.lease()
 func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 	inside := h.conn.Welcome().Pod
 	req.MemoryPath, req.StateDir = filepath.Join(inside.RunDir, shim.RAMName), cmp.Or(inside.StateDir, inside.RunDir)
-	req.Taps, req.Seed = place.Descriptors(req.Spec)
+	req.Taps, req.Seed = h.guest.number(req.Spec)
+	req.VhostNet = h.guest.vhost
 	// By their names alone: nothing that the pod names is looked at.
 	req.BlockDevices = place.DiskPaths(req.Spec, func(path string) bool {
 		return filepath.Dir(filepath.Clean(path)) == contract.DevicesFolder
@@ -147,7 +165,7 @@ func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 	}
 	for i, n := range req.Spec.GetNetworks() {
 		if n.GetTap() != nil {
-			return fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod can't have one yet: use user, which goes through the pod's network and which QEMU has")
+			return fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod has no taps of the node: use pod, which is the pod's network")
 		}
 	}
 	lazy := req.Image != nil && req.Image.Lazy
@@ -168,7 +186,7 @@ func (h *placement) lease() *place.Lease {
 
 // Acquire has it all: the container was made by others.
 func (h *placement) Acquire(context.Context, *place.Choice) (*place.Acquired, error) {
-	return &place.Acquired{Shim: h.conn, PID: h.peer.PID, Undo: h.fail}, nil
+	return &place.Acquired{Shim: h.conn, PID: h.peer.PID, Files: h.guest.files, Undo: h.fail}, nil
 }
 
 // fail ends the VMM of a launch that failed, and tells the pod's owner why.
@@ -178,7 +196,7 @@ func (h *placement) fail(ctx context.Context, why error) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, place.EndPatience)
 	defer cancel()
-	_, _ = h.conn.Fail(ctx, fault.Clip(why.Error(), fault.MaxMessage)) // refused if none was started
+	_, _ = h.conn.Fail(ctx, lastWords(why)) // refused if none was started
 	return nil
 }
 
@@ -191,8 +209,12 @@ func (h *placement) Request(c *place.Choice) (shim.Launch, error) {
 	if len(kept) > shim.MaxPodKeep {
 		return shim.Launch{}, fault.Errorf(codes.InvalidArgument, "its specification, with what it leaves to vmlet and as JSON, is too long for a VM in a pod: the shim would have to keep %d bytes and keeps %d: leave out some, of cloudInit say", len(kept), shim.MaxPodKeep)
 	}
+	leases, err := h.guest.leases(c.Spec)
+	if err != nil {
+		return shim.Launch{}, err
+	}
 	grace := h.grace(c.Spec)
-	return shim.Launch{Plan: c.Plan, Keep: kept, Grace: &grace}, nil
+	return shim.Launch{Plan: c.Plan, Keep: kept, Grace: &grace, Leases: leases}, nil
 }
 
 // grace is how long the guest has once the kubelet has asked the shim to end: what the
@@ -203,6 +225,17 @@ func (h *placement) grace(s *specv1.VirtualMachineSpec) time.Duration {
 		grace = max(min(grace, time.Duration(*own)*time.Second-graceMargin), time.Second)
 	}
 	return grace
+}
+
+// RefusesSave says why a run can't be saved, though its VMM could.
+func (h *placement) RefusesSave(c *place.Choice) error {
+	for i, n := range c.Spec.GetNetworks() {
+		p := n.GetPod()
+		if p.GetBinding() == spec.BindingBridge && p.GetInterface() == spec.DefaultPodInterface {
+			return fmt.Errorf("networks[%d].pod.binding: %s gives the guest its pod's address, which goes with the pod: use %s", i, spec.BindingBridge, spec.BindingMasquerade)
+		}
+	}
+	return h.refusesLazy(c)
 }
 
 // kept is the lease of a run that an earlier agent has launched. It is the pod's
@@ -244,7 +277,7 @@ func boundManifest(m *memory.Manifest) error {
 	case len(m.Regions) > maxParts, len(m.CPU.Features) > maxParts, len(m.VMM.Extra) > maxParts:
 		return fmt.Errorf("a list of the manifest has more than %d elements", maxParts)
 	}
-	m.Disks, m.Chunks = nil, nil // a save fills them in
+	m.Disks, m.Chunks, m.Files = nil, nil, nil // a save fills them in
 	return nil
 }
 

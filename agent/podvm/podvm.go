@@ -9,14 +9,15 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"time"
 
-	"github.com/vmlet/vmlet/agent/fault"
 	"github.com/vmlet/vmlet/agent/kube"
 	"github.com/vmlet/vmlet/agent/node"
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/internal/inotify"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/shim"
@@ -28,7 +29,8 @@ import (
 )
 
 // errNotYet is wrapped by what keeps a pod's VM from being started for a while:
-// the kubelet restarts, the API server has not said yet whose pod it is.
+// the kubelet restarts, the API server has not said yet whose pod it is, whoever makes
+// networks is busy or has just ended.
 var errNotYet = errors.New("not yet")
 
 // How long until a pod's VM is tried again, at first and at most.
@@ -52,6 +54,10 @@ type podSource interface {
 	GrantVolume(p shim.ShimProcess, path string, uid uint32) error
 	// MayRunVM returns a process of a pod that may be its VM, or launch one; nil: none.
 	MayRunVM(ctx context.Context, uid types.UID) (*pods.Process, error)
+	// Pod waits until the API server has a pod on this node.
+	Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error)
+	// Attached takes the folder that a pod hands out, which attaches it to another's VM.
+	Attached(ctx context.Context, uid types.UID) (*os.File, error)
 	// Gone waits until there is no such pod.
 	Gone(ctx context.Context, uid types.UID) error
 }
@@ -63,6 +69,10 @@ type Runner struct {
 	node *node.Node
 	pods podSource
 	log  *slog.Logger
+	// networks makes those of guests; nil: nobody does.
+	networks networkMaker
+	// namespace opens the network namespace of a process.
+	namespace func(shim.ShimProcess) (*os.File, error)
 	words
 	// volumes are watched through one inotify instance: root has few, and any pod may have
 	// a volume of that name.
@@ -79,6 +89,9 @@ type Options struct {
 	Manager *vm.Manager
 	Node    *node.Node
 	Client  *kube.Client
+	// Networks makes guests' networks in pods, a *helper.Client; nil: the configuration has
+	// it that nobody does.
+	Networks networkMaker
 	// KubeletDir is the kubelet's --root-dir.
 	KubeletDir string
 	Log        *slog.Logger
@@ -87,8 +100,8 @@ type Options struct {
 // New makes a Runner; Run has it run VMs.
 func New(o Options) *Runner {
 	known := pods.New()
-	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, arrivals: newArrivals(), pods: systemPods{
-		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom),
+	p := &Runner{manager: o.Manager, node: o.Node, log: o.Log, networks: o.Networks, namespace: networkNamespace, arrivals: newArrivals(), pods: systemPods{
+		kubeletDir: o.KubeletDir, pods: known, room: semaphore.NewWeighted(podRoom), taker: filesocket.NewTaker(),
 	}}
 	p.sayings.room = semaphore.NewWeighted(podRoom)
 	p.run = func(ctx context.Context) error {
@@ -167,7 +180,7 @@ func (p *Runner) attend(ctx context.Context, v pods.Volume, conn place.Shim, pee
 		// One that runs is not ended because this agent can't take it up.
 		if !errors.Is(err, errNotYet) && conn.Welcome().VMMPID == 0 {
 			log.warn("the pod's VM was refused", err)
-			p.turnAway(ctx, conn, fault.Clip(err.Error(), fault.MaxMessage))
+			p.turnAway(ctx, conn, lastWords(err))
 			return
 		}
 		log.warn("the pod's VM is not taken up yet: trying again", err)

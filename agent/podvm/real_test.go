@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,8 @@ import (
 	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/internal/posixacl"
+	"github.com/vmlet/vmlet/podnet/helper"
+	"github.com/vmlet/vmlet/podnet/podnettest"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/chtest"
 	"github.com/vmlet/vmlet/test/guest"
@@ -29,7 +32,18 @@ import (
 	chprobe "github.com/vmlet/vmlet/vmm/cloudhypervisor/probe"
 )
 
-func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
+// TestMain makes a run of this program the network helper, as vmlet-agent's argument does.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == helper.Name {
+		if err := helper.Run(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	runtime.LockOSThread() // else /proc/self may be that of a thread in a namespace of a test
+	os.Exit(suites.Alone(m))
+}
 
 // podUser is nobody else's in a test.
 const podUser = 954323
@@ -40,6 +54,7 @@ type shimmedNode struct {
 	t                     *testing.T
 	root                  string // the container's user's, on a disk
 	shim, vmlet, specFile string
+	netns                 *podnettest.Namespace // the pod's; nil: the test's own
 }
 
 func (n *shimmedNode) Dial(ctx context.Context, dir string) (place.Shim, pods.Peer, error) {
@@ -134,7 +149,7 @@ func (n *shimmedNode) run(args ...string) (out *printed.Text, ended <-chan struc
 	out = new(printed.Text)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &said
-	if err := cmd.Start(); err != nil {
+	if err := n.start(cmd); err != nil {
 		n.t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent/place"
 	"github.com/vmlet/vmlet/agent/pods"
+	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/shim"
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ type systemPods struct {
 	kubeletDir string
 	pods       *pods.Pods
 	room       *semaphore.Weighted // for messages of their shims
+	taker      *filesocket.Taker   // of volumes that pods attach
 }
 
 func (s systemPods) Dial(ctx context.Context, dir string) (place.Shim, pods.Peer, error) {

@@ -157,7 +157,13 @@ func (p *Runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM
 	if err := p.manager.Validate(ctx, want.spec, h.VMM); err != nil {
 		return nil, err
 	}
-	return p.start(h, want.spec, string(h.pod.UID), func(m *vm.VM) error { return p.manager.Launch(ctx, m, want.spec, want.paused) })
+	id := string(h.pod.UID)
+	s, err := p.connect(ctx, h, want.spec, id)
+	if err != nil {
+		return nil, err
+	}
+	defer h.guest.close()
+	return p.start(h, s, id, func(m *vm.VM) error { return p.manager.Launch(ctx, m, s, want.paused) })
 }
 
 // specification is the one that the container names, for a guest named as its pod
@@ -198,6 +204,12 @@ func (p *Runner) restore(ctx context.Context, h *placement, want *wanted) (*vm.V
 	if err := p.manager.Identify(i, want.restore); err != nil {
 		return nil, err
 	}
+	s, err := p.connect(ctx, h, i.Spec, i.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer h.guest.close()
+	i.Spec = s
 	return p.start(h, i.Spec, i.ID, func(m *vm.VM) error {
 		return p.manager.LaunchImage(ctx, m, i, want.restore, nil)
 	})
@@ -227,6 +239,7 @@ func (p *Runner) start(h *placement, s *specv1.VirtualMachineSpec, id string, la
 func (p *Runner) enter(h *placement, s *specv1.VirtualMachineSpec, id string) (*vm.VM, func()) {
 	vm := vm.NewRecord(s, id)
 	vm.Status.Pod = h.reference()
+	vm.Status.NetworkLimited = h.guest.limited
 	vm.Status.CreatedAt = timestamppb.New(h.pod.CreationTimestamp.Time)
 	for {
 		m, done := p.manager.Enter(h.name(), h, vm)
@@ -266,6 +279,7 @@ func (p *Runner) adopt(ctx context.Context, h *placement, w shim.Welcome, want *
 	if err := spec.ValidateNames(i.Spec, p.node.Names()).Err(); err != nil {
 		return nil, fmt.Errorf("what the shim keeps of the launch: %w", err)
 	}
+	h.guest.limited = p.limitation(ctx, i.Spec)
 	m, done := p.enter(h, s, i.ID)
 	defer done()
 	p.manager.TakeUp(ctx, m, l, h.conn)

@@ -72,6 +72,8 @@ func verdict(exit *shim.Exit) (lifecycle.State, string) {
 	switch exit.Reason {
 	case shim.ReasonShutdown:
 		return lifecycle.Stopped, "the guest shut down"
+	case shim.ReasonSuspended:
+		return lifecycle.Stopped, "the guest suspended itself to disk"
 	case shim.ReasonKilled:
 		if exit.GraceOver {
 			return lifecycle.Stopped, "killed: the guest did not shut down within its grace period"

@@ -3,7 +3,9 @@ package vm
 import (
 	"time"
 
+	"github.com/vmlet/vmlet/agent/fault"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 	"google.golang.org/protobuf/proto"
 )
@@ -90,28 +92,62 @@ func (w *watcher) guestConnected() {
 func (w *watcher) guestGone() {
 	w.talk.due, w.talk.answer = nil, nil // an answer under way is of an agent that was
 	w.guest(func(s *nodev1.GuestStatus) {
-		panicked := s.Panicked
+		panicked, credentials := s.Panicked, s.Credentials
 		proto.Reset(s)
-		s.Panicked = panicked
+		s.Panicked, s.Credentials = panicked, credentials
 	})
 }
 
-// describeGuest takes over what a guest says.
-func describeGuest(s *nodev1.GuestStatus, g *vmm.Guest) {
-	s.AgentConnected, s.AgentVersion, s.Hostname = true, g.AgentVersion, g.Hostname
-	s.Os = nil
-	if os := g.OS; os != (vmm.GuestOS{}) {
-		s.Os = &nodev1.GuestOS{
-			Id: os.ID, Name: os.Name, PrettyName: os.PrettyName, Version: os.Version, VersionId: os.VersionID,
-			KernelRelease: os.KernelRelease, KernelVersion: os.KernelVersion, Machine: os.Machine,
-		}
+// credentials notes whether the guest has its pod's keys and passwords.
+func (w *watcher) credentials(c *shim.Credentials) {
+	if c == nil {
+		return
 	}
-	s.Interfaces = nil
-	for _, i := range g.Interfaces {
+	said := &nodev1.GuestCredentials{Synchronized: c.Synchronized, Message: fault.Clip(c.Message, fault.MaxLogged)}
+	w.guest(func(s *nodev1.GuestStatus) { s.Credentials = said })
+}
+
+// describeGuest takes over what a guest says. Of one that is frozen all else stays known.
+func describeGuest(s *nodev1.GuestStatus, g *vmm.Guest) {
+	s.AgentConnected = true
+	s.FsFreezeStatus = freezeStatus(g.Frozen)
+	if g.Frozen {
+		return
+	}
+	s.AgentVersion, s.Hostname = g.AgentVersion, g.Hostname
+	s.GuestAgentCondition = agentCondition(g)
+	s.Os = guestOS(g.OS)
+	s.Interfaces = guestInterfaces(g.Interfaces)
+}
+
+func freezeStatus(frozen bool) string {
+	if frozen {
+		return "frozen"
+	}
+	return ""
+}
+
+func agentCondition(g *vmm.Guest) *nodev1.GuestAgentCondition {
+	return &nodev1.GuestAgentCondition{Connected: true, Supported: g.Unsupported == "", Reason: g.Unsupported}
+}
+
+func guestOS(os vmm.GuestOS) *nodev1.GuestOS {
+	if os == (vmm.GuestOS{}) {
+		return nil
+	}
+	return &nodev1.GuestOS{
+		Id: os.ID, Name: os.Name, PrettyName: os.PrettyName, Version: os.Version, VersionId: os.VersionID,
+		KernelRelease: os.KernelRelease, KernelVersion: os.KernelVersion, Machine: os.Machine,
+	}
+}
+
+func guestInterfaces(said []vmm.GuestInterface) (all []*nodev1.GuestInterface) {
+	for _, i := range said {
 		out := &nodev1.GuestInterface{Name: i.Name, Mac: i.MAC}
 		for _, a := range i.Addresses {
 			out.Addresses = append(out.Addresses, a.String())
 		}
-		s.Interfaces = append(s.Interfaces, out)
+		all = append(all, out)
 	}
+	return all
 }

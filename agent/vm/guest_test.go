@@ -20,7 +20,8 @@ func someGuest() *vmm.Guest {
 func wantedGuest() *nodev1.GuestStatus {
 	return &nodev1.GuestStatus{
 		AgentConnected: true, AgentVersion: "9.2.0", Hostname: "web-1", Os: &nodev1.GuestOS{Id: "debian"},
-		Interfaces: []*nodev1.GuestInterface{{Name: "enp1s0", Mac: "02:00:00:00:00:01", Addresses: []string{"10.0.2.2"}}},
+		Interfaces:          []*nodev1.GuestInterface{{Name: "enp1s0", Mac: "02:00:00:00:00:01", Addresses: []string{"10.0.2.2"}}},
+		GuestAgentCondition: &nodev1.GuestAgentCondition{Connected: true, Supported: true},
 	}
 }
 

@@ -224,6 +224,7 @@ func TestEnds(t *testing.T) {
 		want lifecycle.State
 	}{
 		{"shutdown", &shim.Exit{Reason: shim.ReasonShutdown}, lifecycle.Stopped},
+		{"suspended to disk", &shim.Exit{Reason: shim.ReasonSuspended}, lifecycle.Stopped},
 		{"panic", &shim.Exit{Reason: shim.ReasonPanicked}, lifecycle.Crashed},
 		{"crash", &shim.Exit{Reason: shim.ReasonCrashed, Code: 1, LastWords: "out of luck"}, lifecycle.Crashed},
 		{"shim killed", nil, lifecycle.Crashed},

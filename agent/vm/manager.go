@@ -54,6 +54,9 @@ type Manager struct {
 	// defaultHypervisor is that of specifications which say "auto".
 	defaultHypervisor string
 
+	// saves and restores count those of memory images.
+	saves, restores imageCounter
+
 	// guests bounds how many guests' agents are asked at a time.
 	guests *semaphore.Weighted
 

@@ -89,7 +89,11 @@ func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*
 			}
 			return err
 		}
-		return m.become(lifecycle.Running, "")
+		if err := m.become(lifecycle.Running, ""); err != nil {
+			return err
+		}
+		a.setGuestTime(m) // it has stood still, since before its save perhaps
+		return nil
 	})
 }
 

@@ -36,6 +36,8 @@ func endReason(exit *shim.Exit) nodev1.EndReason {
 		return nodev1.EndReason_END_REASON_KILLED
 	case shim.ReasonSaved:
 		return nodev1.EndReason_END_REASON_SAVED
+	case shim.ReasonSuspended:
+		return nodev1.EndReason_END_REASON_SUSPENDED
 	case shim.ReasonPanicked:
 		return nodev1.EndReason_END_REASON_PANICKED
 	}

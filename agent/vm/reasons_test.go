@@ -62,6 +62,7 @@ func TestEndReason(t *testing.T) {
 		{shim.Exit{Reason: shim.ReasonKilled}, nodev1.EndReason_END_REASON_KILLED},
 		{shim.Exit{Reason: shim.ReasonKilled, GraceOver: true}, nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER},
 		{shim.Exit{Reason: shim.ReasonPanicked}, nodev1.EndReason_END_REASON_PANICKED},
+		{shim.Exit{Reason: shim.ReasonSuspended}, nodev1.EndReason_END_REASON_SUSPENDED},
 		{shim.Exit{Reason: shim.ReasonSaved}, nodev1.EndReason_END_REASON_SAVED},
 		{shim.Exit{Reason: shim.ReasonCrashed}, crashed},
 		{shim.Exit{Reason: "of a newer shim"}, crashed},

@@ -169,17 +169,38 @@ func (a *Manager) startSaved(ctx context.Context, m *VM, o StartOptions, progres
 	return m.Snapshot(), nil
 }
 
+// UnfitError says that an image can't be restored with what there is at its VM's place: another
+// VMM, hypervisor or CPU is needed.
+type UnfitError struct{ Err error }
+
+// Error returns the message of Err.
+func (e *UnfitError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *UnfitError) Unwrap() error { return e.Err }
+
+func unfit(format string, args ...any) error {
+	return &UnfitError{fault.Errorf(codes.FailedPrecondition, format, args...)}
+}
+
 // LaunchImage checks an image and starts a VMM with it.
 func (a *Manager) LaunchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
+	begun := time.Now()
+	err := a.launchImage(ctx, m, i, o, progress)
+	a.restores.count(begun, 0, err)
+	return err
+}
+
+func (a *Manager) launchImage(ctx context.Context, m *VM, i *Image, o RestoreOptions, progress func(shim.Progress)) error {
 	v, err := m.place.VMM(i.manifest.VMM.Name)
 	if err != nil {
-		return fault.Errorf(codes.FailedPrecondition, "%s: the image was saved by %s: %w", o.Directory, i.manifest.VMM.Name, err)
+		return unfit("%s: the image was saved by %s: %w", o.Directory, i.manifest.VMM.Name, err)
 	}
 	if err := v.CheckImage(ctx, i.manifest); err != nil {
-		return fault.Errorf(codes.FailedPrecondition, "%s: %w", o.Directory, err)
+		return unfit("%s: %w", o.Directory, err)
 	}
 	if err := checkLazy(ctx, v, i, o); err != nil {
-		return err
+		return &UnfitError{err}
 	}
 	l := &launch{
 		manager: a, m: m, spec: i.Spec, paused: o.Paused, progress: progress, unrecorded: o.entered,
@@ -223,7 +244,7 @@ func (a *Manager) forget(m *VM) error {
 // after a restore.
 const guestTimePatience = 30 * time.Second
 
-// setGuestTime puts a restored guest's clock right, in the background: many
+// setGuestTime puts the clock right of a guest that has stood still, in the background: many
 // guests have no agent, and none is to wait for that.
 func (a *Manager) setGuestTime(m *VM) {
 	l := m.running()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -25,27 +26,37 @@ func (a *Manager) Save(ctx context.Context, name string, o place.SaveOptions, pr
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.place.CheckSave(o); err != nil {
+	begun := time.Now()
+	result, err := a.save(ctx, m, o, progress)
+	a.saves.count(begun, result.GetImageBytes(), err)
+	if err != nil {
 		return nil, nil, err
+	}
+	return m.Snapshot(), result, nil
+}
+
+func (a *Manager) save(ctx context.Context, m *VM, o place.SaveOptions, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
+	if err := m.place.CheckSave(o); err != nil {
+		return nil, err
 	}
 	_, done, err := m.begin(ctx, lifecycle.Save)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer done()
 	l := m.running()
 	if l == nil {
-		return nil, nil, endedMeanwhile(m)
+		return nil, endedMeanwhile(m)
 	}
 	if why := l.lease.Unsaveable; why != "" {
-		return nil, nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", name, why)
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s can't be saved: %s", m.name, why)
 	}
 	s := &saving{manager: a, m: m, l: l, options: o, before: m.State()}
-	result, err := s.run(ctx, progress)
+	result, err := s.attached(ctx, progress)
 	if err != nil {
-		return nil, nil, fmt.Errorf("saving vm %s: %w", name, named(o.Directory, err))
+		return nil, fmt.Errorf("saving vm %s: %w", m.name, named(o.Directory, err))
 	}
-	return m.Snapshot(), result, nil
+	return result, nil
 }
 
 // saving is one save under way.
@@ -55,6 +66,24 @@ type saving struct {
 	l       *live
 	options place.SaveOptions
 	before  lifecycle.State
+	volume  *os.File // that is attached, and the folder made in; nil: none is
+}
+
+// attached runs the save with the volume that is attached for it, if one is. Until the volume
+// is there, nothing is done with the VM.
+func (s *saving) attached(ctx context.Context, progress func(shim.Progress)) (_ *nodev1.SaveResult, err error) {
+	if s.options.Attachment == "" {
+		return s.run(ctx, progress)
+	}
+	attacher, can := s.m.place.(place.Attacher)
+	if !can {
+		return nil, fault.Invalid("attachment_pod_uid", "nothing can be attached to this VM")
+	}
+	if s.volume, err = attacher.Attached(ctx, s.options.Attachment); err != nil {
+		return nil, err
+	}
+	defer s.volume.Close()
+	return s.run(ctx, progress)
 }
 
 func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1.SaveResult, error) {
@@ -68,7 +97,7 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 		s.back(err)
 		return nil, err
 	}
-	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.Directory, Manifest: manifest}, progress)
+	prepared, err := s.l.shim.Save(ctx, shim.Save{Directory: s.options.Directory, Attached: s.volume != nil, Manifest: manifest}, s.volume, progress)
 	if err != nil {
 		s.back(err)
 		return nil, err
@@ -97,6 +126,8 @@ func (s *saving) run(ctx context.Context, progress func(shim.Progress)) (*nodev1
 		MemoryBytes: prepared.MemoryBytes,
 		StateBytes:  prepared.StateBytes,
 		StoppedMs:   committed.Stopped.Milliseconds(),
+		ImageBytes:  prepared.MemoryBytes + prepared.StateBytes + prepared.FilesBytes,
+		Paused:      prepared.Paused || s.before == lifecycle.Paused, // which older shims don't say
 	}, nil
 }
 

@@ -37,7 +37,8 @@ func (a *Manager) watch(m *VM, l *live) {
 		monitor, _ := l.connected()
 		w := &watcher{manager: a, m: m, l: l, pace: newPace(), talk: guestTalk{wait: guestFirst}}
 		w.listen(monitor)
-		w.askGuest() // its agent may have connected before
+		w.credentials(l.shim.Welcome().Credentials) // an agent before this one was told
+		w.askGuest()                                // its agent may have connected before
 		w.planRetry()
 		if monitor == nil && l.vmm != nil {
 			w.again = time.After(silenceFirst)
@@ -150,6 +151,12 @@ func (w *watcher) shimEvent(e shim.Event) (last bool) {
 		// The VMM may have said before that it is paused, but not why.
 		w.m.moved(lifecycle.Paused, lifecycle.Paused, e.Damaged, damagedPause().note)
 		w.m.Publish(&nodev1.Event{Type: "image-damaged", Message: e.Damaged})
+	}
+	if e.Credentials != nil {
+		w.credentials(e.Credentials)
+	}
+	if e.Thawed {
+		w.guest(func(s *nodev1.GuestStatus) { s.FsFreezeStatus = freezeStatus(false) })
 	}
 	if e.Note != nil {
 		w.replugged(e.Note)

@@ -103,7 +103,7 @@ func TestCloudHypervisorMisbehaves(t *testing.T) {
 				image := filepath.Join(s.root, "image")
 				s.check(c.save.Write(program))
 				args := s.saveArgs(image)
-				_, err = s.client.Save(s.ctx, args, nil)
+				_, err = s.client.Save(s.ctx, args, nil, nil)
 				s.check(chtest.Knobs{}.Write(program))
 				s.noImage(image)
 				if c.save.Die == nil {

@@ -117,7 +117,7 @@ func (s *scene) cloudSave(dir string, keep bool) {
 	s.t.Helper()
 	args := s.saveArgs(dir)
 	args.Manifest.VMM.Name = wire.Name
-	_, err := s.client.Save(s.ctx, args, nil)
+	_, err := s.client.Save(s.ctx, args, nil, nil)
 	s.check(err)
 	_, err = s.client.Commit(s.ctx, shim.Commit{KeepRunning: keep})
 	s.check(err)

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -58,59 +59,69 @@ func copySelf(to string) (err error) {
 	return nil
 }
 
-// diskOptions say which file is handed out where.
-type diskOptions struct{ socket, path string }
+// handout is a file that this program hands out at a socket.
+type handout struct {
+	mode, socket string
+	// subject of open's errors, as their readers have a name of their own for it.
+	subject string
+	open    func() (*os.File, error)
+	serve   func(context.Context, *net.UnixListener, func() (*os.File, error)) error
+}
 
-func parseDisk(args []string, output io.Writer) (diskOptions, error) {
-	var o diskOptions
+func parseDisk(args []string, output io.Writer) (handout, error) {
+	h := handout{mode: diskMode, subject: "this image ", serve: filesocket.Serve}
 	flags := flag.NewFlagSet("vmlet-shim disk --socket PATH [--path PATH]", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.StringVar(&o.socket, "socket", "", "the socket that is made and hands the file out, `PATH`")
-	flags.StringVar(&o.path, "path", "", "the file, `PATH` in this image; default: the only one in /disk")
+	flags.StringVar(&h.socket, "socket", "", "the socket that is made and hands the file out, `PATH`")
+	path := flags.String("path", "", "the file, `PATH` in this image; default: the only one in /disk")
 	if err := flags.Parse(args); err != nil {
-		return o, err
+		return h, err
 	}
 	switch {
 	case flags.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case !filepath.IsAbs(o.socket):
-		return o, fmt.Errorf("--socket %q is not an absolute path", o.socket)
+		return h, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case !filepath.IsAbs(h.socket):
+		return h, fmt.Errorf("--socket %q is not an absolute path", h.socket)
 	}
-	return o, nil
+	image := imagefile.Image{Root: "/"}
+	h.open = func() (*os.File, error) { return image.Open(*path) }
+	return h, nil
 }
 
-// diskMain hands out a file until it is asked to end; it returns the exit code. That there is
-// no such file is no error here: the VM's own container has better ways to say so.
-func diskMain(args []string) int {
-	o, err := parseDisk(args, os.Stderr)
+// diskMain hands out a file of its image until it is asked to end; it returns the exit code.
+func diskMain(args []string) int { return handoutMain(args, diskMode, parseDisk) }
+
+// handoutMain is main of a mode that hands out a file.
+func handoutMain(args []string, mode string, parse func([]string, io.Writer) (handout, error)) int {
+	h, err := parse(args, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "vmlet-shim disk:", err)
+		fmt.Fprintf(os.Stderr, "vmlet-shim %s: %v\n", mode, err)
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	if err := o.serve(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "vmlet-shim disk:", err)
+	if err := h.run(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "vmlet-shim %s: %v\n", mode, err)
 		return exitFailed
 	}
 	return 0
 }
 
-func (o diskOptions) serve(ctx context.Context) error {
-	listener, err := filesocket.Listen(o.socket)
+// run hands the file out until ctx ends. That there is none is no error here: who asks for it
+// is told, and has better ways to say so.
+func (h handout) run(ctx context.Context) error {
+	listener, err := filesocket.Listen(h.socket)
 	if err != nil {
 		return err
 	}
-	image := imagefile.Image{Root: "/"}
-	open := func() (*os.File, error) { return image.Open(o.path) }
-	if f, err := open(); err != nil {
-		fmt.Fprintln(os.Stderr, "vmlet-shim disk: this image", err)
+	if f, err := h.open(); err != nil {
+		fmt.Fprintf(os.Stderr, "vmlet-shim %s: %s%v\n", h.mode, h.subject, err)
 	} else {
-		fmt.Fprintf(os.Stderr, "vmlet-shim disk: handing out %s at %s\n", f.Name(), o.socket)
+		fmt.Fprintf(os.Stderr, "vmlet-shim %s: handing out %s at %s\n", h.mode, f.Name(), h.socket)
 		f.Close()
 	}
-	return filesocket.Serve(ctx, listener, open)
+	return h.serve(ctx, listener, h.open)
 }

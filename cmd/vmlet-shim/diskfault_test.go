@@ -138,7 +138,7 @@ func TestSaveToSlowDisk(t *testing.T) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	result := make(chan error, 1)
 	go func() {
-		_, err := s.client.Save(ctx, s.saveArgs(dir), nil)
+		_, err := s.client.Save(ctx, s.saveArgs(dir), nil, nil)
 		result <- err
 	}()
 	<-reached

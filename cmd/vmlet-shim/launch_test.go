@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +62,25 @@ func TestGuestPowersOff(t *testing.T) {
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(0).send(string(guest.KeyPowerOff))
 	s.gone(shim.ReasonShutdown)
+}
+
+// TestGuestSuspendsToDisk: QEMU's machine types offer it to guests, and it is told from a
+// shutdown.
+func TestGuestSuspendsToDisk(t *testing.T) {
+	for _, machine := range []string{"q35", "pc"} {
+		t.Run(machine, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			p := s.plan(anyQEMU(t))
+			at := slices.Index(p.Args, "-machine") + 1
+			p.Args[at] = strings.Replace(p.Args[at], "microvm", machine, 1)
+			s.launch(p)
+			c := s.console(1 << 20)
+			c.count()
+			c.send(string(guest.KeySuspend))
+			s.gone(shim.ReasonSuspended)
+		})
+	}
 }
 
 func TestStopPausedGuest(t *testing.T) {

@@ -77,7 +77,7 @@ func main() {
 
 // modes are what this program is in a pod, by its first argument. They return the exit code.
 func modes() map[string]func(args []string) int {
-	return map[string]func([]string) int{podMode: podMain, prepareMode: prepareMain, copyMode: copyMain, diskMode: diskMain}
+	return map[string]func([]string) int{podMode: podMain, prepareMode: prepareMain, copyMode: copyMain, diskMode: diskMain, attachMode: attachMain, probeMode: probeMain}
 }
 
 func parse(args []string, output io.Writer) (server.Options, slog.Level, error) {

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -54,6 +55,7 @@ type podOptions struct {
 	restore                             shim.PodRestore
 	paused                              bool
 	noConsoleLog                        bool
+	credentials                         []server.Credential
 	grace                               time.Duration
 	terminationLog                      string
 	level                               slog.Level
@@ -71,7 +73,11 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since, or is a block device, which can't be shown to be unchanged")
+	flags.BoolVar(&o.restore.Once, "once", false, "with --restore: refuse an image that a guest has gone on from, mark it before this guest's first instruction, and remove it when the guest runs")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
+	flags.Func("credentials", "SSH keys and passwords for the guest's agent to set, `JSON`: a list of {folder, users}, where a folder without users has passwords", func(text string) error {
+		return json.Unmarshal([]byte(text), &o.credentials)
+	})
 	flags.BoolVar(&o.paused, "paused", false, "leave the guest paused before its first instruction, or as the image has it, until somebody resumes it")
 	flags.BoolVar(&o.noConsoleLog, "no-console-log", false, "keep what the guest prints on its console out of the container's log")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
@@ -100,6 +106,10 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, fmt.Errorf("%s: an image has its own specification: leave out the one or --restore", o.specification)
 	case o.preparation != "" && o.restore.Directory != "":
 		return o, fmt.Errorf("--preparation %s: an image has its own disks: leave out the one or --restore", o.preparation)
+	case o.restore.Once && o.restore.Directory == "":
+		return o, errors.New("--once is about the image to --restore")
+	case o.restore.Once && o.restore.Lazy:
+		return o, errors.New("--once removes the image when the guest runs, and --lazy maps it: leave out the one or the other")
 	case o.grace <= 0:
 		return o, fmt.Errorf("--grace %v is not positive", o.grace)
 	case !filepath.IsAbs(o.volume):
@@ -135,10 +145,14 @@ func podMain(args []string) int {
 	if o.noConsoleLog {
 		shown = nil
 	}
-	if err := o.run(log, shown); err != nil {
+	words, err := o.run(log, shown)
+	if err != nil {
 		log.Error("the VM has failed", "error", err)
 		o.lastWords(err.Error())
 		return exitFailed
+	}
+	if words != "" {
+		o.lastWords(words)
 	}
 	return 0
 }
@@ -153,55 +167,73 @@ func (o podOptions) lastWords(text string) {
 }
 
 // run serves until the VMM has ended. console, unless it is nil, gets what the guest prints.
-// The error is nil if it was to end: the guest shut down, was saved, or somebody ended it.
-func (o podOptions) run(log *slog.Logger, console io.Writer) error {
+// The error is nil if it was to end: the guest shut down, was saved, or somebody ended it;
+// words are what its owner is to know of that.
+func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err error) {
 	unlock, err := takeVolume(o.volume)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer unlock()
 	if err := o.makeState(); err != nil {
-		return err
+		return "", err
 	}
 	// Caught from here on: as the first process of a container this one would not end by
 	// the signal itself.
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	if err := o.prepare(ctx); ctx.Err() != nil {
-		return nil // asked to end before anything was started
+		return "", nil // asked to end before anything was started
 	} else if err != nil {
-		return err
+		return "", err
 	}
-	described, err := o.describe()
-	if err != nil {
-		return err
+	described, err := o.describe(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return "", nil
+	case err != nil && o.restore.Directory != "":
+		return "", errors.New(withReason(err.Error(), err))
+	case err != nil:
+		return "", err
 	}
 	listener, err := shim.Listen(o.volume)
 	if err != nil {
-		return err
+		return "", err
 	}
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe},
+		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
-		return err
+		return "", err
 	}
 	exit, refusal := s.Outcome()
+	if refusal != "" && o.restore.Directory != "" {
+		refusal = withReason(refusal, s.LaunchError())
+	}
+	return outcome(exit, refusal)
+}
+
+// outcome is what the pod's owner is told of the VM's end.
+func outcome(exit *shim.Exit, refusal string) (words string, err error) {
 	switch {
 	case refusal != "":
-		return errors.New(refusal)
+		return "", errors.New(refusal)
 	case exit == nil:
-		return nil // asked to end before anything was started
+		return "", nil // asked to end before anything was started
 	}
 	switch exit.Reason {
-	case shim.ReasonShutdown, shim.ReasonSaved, shim.ReasonKilled:
-		return nil
+	case shim.ReasonShutdown, shim.ReasonKilled:
+		return "", nil
+	case shim.ReasonSaved:
+		return contract.SavedPrefix + exit.ImageID + " " + exit.ImageDirectory, nil
+	case shim.ReasonSuspended:
+		return contract.SuspendedWords, nil
 	case shim.ReasonPanicked:
-		return errors.New("the guest panicked")
+		return "", errors.New("the guest panicked")
 	}
-	return fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
+	return "", fmt.Errorf("the VMM ended unexpectedly, exit status %d, signal %q: %s", exit.Code, exit.Signal, exit.LastWords)
 }
 
 // takeVolume sees that the volume is one for RAM and this process's alone, and
@@ -250,7 +282,8 @@ func (o podOptions) makeState() error {
 	return nil
 }
 
-func (o podOptions) describe() (shim.Described, error) {
+// describe is what the agent is told. What the VM goes on from is there then.
+func (o podOptions) describe(ctx context.Context) (shim.Described, error) {
 	d := shim.Described{Paused: o.paused}
 	if o.restore.Directory == "" {
 		content, err := readBounded(o.specification, shim.MaxPodSpecification)
@@ -258,8 +291,14 @@ func (o podOptions) describe() (shim.Described, error) {
 		return d, err
 	}
 	manifest, err := readHead(filepath.Join(o.restore.Directory, memory.ManifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &missingImage{err}
+	}
 	if err != nil {
 		return d, fmt.Errorf("the image to restore: %w", err)
+	}
+	if err := o.putBack(ctx); err != nil {
+		return d, err
 	}
 	d.Restore = &o.restore
 	d.Restore.Manifest = manifest

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
@@ -39,6 +40,9 @@ func TestParsePod(t *testing.T) {
 		{"--state state a", "not an absolute path"},
 		{"--preparation /p.json --made /made --sockets /sockets /vm.json", ""},
 		{"--preparation /p.json --restore /saved", "an image has its own disks"},
+		{"--restore /saved --once --paused", ""},
+		{"--restore /saved --once --lazy", "leave out the one or the other"},
+		{"--once /vm.json", "about the image to --restore"},
 		{"--grace 0s a", "not positive"},
 		{"--grace -1s a", "not positive"},
 		{"--teapot a", "teapot"},
@@ -242,7 +246,7 @@ func testPodExitCodes(t *testing.T, v podVMM) {
 		said []string
 	}{
 		{"killed", func(p *podScene) { _, err := p.client.Kill(p.ctx); p.check(err) }, 0, nil},
-		{"saved", func(p *podScene) { p.save(filepath.Join(p.root, "image"), false) }, 0, nil},
+		{"saved", func(p *podScene) { p.save(filepath.Join(p.root, "image"), false) }, 0, []string{contract.SavedPrefix}},
 		{"powered off", func(p *podScene) { p.console(0).send(string(guest.KeyPowerOff)) }, 0, nil},
 		{"crashed", func(p *podScene) { p.check(unix.Kill(p.vmmPID, unix.SIGKILL)) }, 1, []string{"ended unexpectedly", "SIGKILL"}},
 		{"not seen through", func(p *podScene) {
@@ -349,9 +353,9 @@ func testPodRestores(t *testing.T, v podVMM) {
 	p.save(first, true)
 	p.goesOn()
 	p.check(memory.Remove(first))
-	p.save(first, false)
+	words := p.save(first, false)
 	p.client.Close()
-	p.wantExit(0)
+	p.wantExit(0, words)
 
 	p.restore(first, "--allow-changed-disks", "--new-identity")
 	p.console(0).verify()
@@ -365,9 +369,9 @@ func testPodRestores(t *testing.T, v podVMM) {
 	}
 	p.restore(first, "--lazy")
 	p.console(0).verify()
-	p.save(second, false)
+	words = p.save(second, false)
 	p.client.Close()
-	p.wantExit(0)
+	p.wantExit(0, words)
 	p.restore(second)
 	p.console(0).verify()
 }

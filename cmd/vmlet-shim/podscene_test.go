@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
@@ -86,6 +87,8 @@ func podCloudHypervisor(t *testing.T) podVMM {
 	}
 }
 
+const earlierWords = "an earlier run's, which was longer than this one's will be, by far: so that what is left of it would be seen"
+
 const podText = "boot: {kernel: {path: /guest/kernel}}\n"
 
 func newPodScene(t *testing.T) *podScene {
@@ -105,7 +108,7 @@ func newPodScene(t *testing.T) *podScene {
 	p.specification = filepath.Join(p.root, "vm.yaml")
 	p.check(os.WriteFile(p.specification, []byte(podText), 0o600))
 	p.terminationLog = filepath.Join(p.root, "termination-log")
-	p.check(os.WriteFile(p.terminationLog, []byte("an earlier run's, which was longer than this one's will be, by far"), 0o600))
+	p.check(os.WriteFile(p.terminationLog, []byte(earlierWords), 0o600))
 	p.vmlet = filepath.Join(p.root, "vmlet")
 	p.says(`echo '[{"name":"qemu","said":"this"}]'`)
 	p.give(p.root, p.volume, p.specification, p.terminationLog, p.vmlet, p.kernel)
@@ -206,16 +209,19 @@ func (p *podScene) boot(change func(*shim.Launch)) {
 	p.vmmPID = launched.VMMPID
 }
 
-func (p *podScene) save(dir string, keep bool) {
+// save returns what the container's last words are if it ends by it.
+func (p *podScene) save(dir string, keep bool) (words string) {
 	p.t.Helper()
-	_, err := p.client.Save(p.ctx, shim.Save{Directory: dir, Manifest: memory.Manifest{VMM: memory.VMM{Name: p.vmm.name, Version: "test"}}}, nil)
+	prepared, err := p.client.Save(p.ctx, shim.Save{Directory: dir, Manifest: memory.Manifest{VMM: memory.VMM{Name: p.vmm.name, Version: "test"}}}, nil, nil)
 	p.check(err)
 	_, err = p.client.Commit(p.ctx, shim.Commit{KeepRunning: keep})
 	p.check(err)
+	return contract.SavedPrefix + prepared.ImageID + " " + dir
 }
 
-// wantExit waits for the container's end and looks at what the kubelet would see.
-func (p *podScene) wantExit(code int, said ...string) {
+// wantExit waits for the container's end and looks at what the kubelet would see. It
+// returns the last words.
+func (p *podScene) wantExit(code int, said ...string) string {
 	p.t.Helper()
 	select {
 	case <-p.ended:
@@ -227,7 +233,7 @@ func (p *podScene) wantExit(code int, said ...string) {
 	}
 	last, err := os.ReadFile(p.terminationLog)
 	p.check(err)
-	if code == 0 && !strings.HasPrefix(string(last), "an earlier run's") {
+	if code == 0 && len(said) == 0 && string(last) != earlierWords {
 		p.t.Errorf("last words of one that ended well: %q", last)
 	}
 	for _, want := range said {
@@ -235,9 +241,11 @@ func (p *podScene) wantExit(code int, said ...string) {
 			p.t.Errorf("last words %q do not have %q", last, want)
 		}
 	}
+	p.check(os.WriteFile(p.terminationLog, []byte(earlierWords), 0o600))
 	for _, name := range []string{shim.SocketName, shim.PIDName, shim.RAMName, "qmp.sock", wire.APISocket, wire.EventsSocket, shim.VMMFolderName} {
 		if _, err := os.Lstat(filepath.Join(p.volume, name)); !errors.Is(err, os.ErrNotExist) {
 			p.t.Errorf("%s is left: %v", name, err)
 		}
 	}
+	return string(last)
 }

@@ -176,9 +176,8 @@ func TestPodDiskFaults(t *testing.T) {
 		socket, said, _ := p.imageContainer("root.sock", map[string][]byte{"etc/os-release": nil, "usr/bin/nginx": nil})
 		p.prepared(`{"disks":[{"name":"root"}]}`, launch.Disk{Name: "root", Overlay: &launch.Overlay{Base: socket, Image: "docker.io/nginx"}})
 		const want = "image docker.io/nginx has no single disk file under /disk; found: etc, usr, var"
-		p.wantExit(exitFailed, want)
-		if last, err := os.ReadFile(p.terminationLog); err != nil || string(last) != want {
-			t.Errorf("last words %q, %v", last, err)
+		if last := p.wantExit(exitFailed, want); last != want {
+			t.Errorf("last words %q", last)
 		}
 		if !strings.Contains(said.String(), "this image has no single disk file") {
 			t.Errorf("its container says %q", said.String())

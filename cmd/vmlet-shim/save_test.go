@@ -80,7 +80,7 @@ func (s *scene) restoreLazily(q qemu, dir string, before int) {
 	}
 	stream := filepath.Join(s.root, "stream")
 	ctx, cancel := context.WithCancel(s.ctx)
-	if _, err := s.client.Save(ctx, s.saveArgs(stream), func(shim.Progress) { cancel() }); !errors.Is(err, context.Canceled) {
+	if _, err := s.client.Save(ctx, s.saveArgs(stream), nil, func(shim.Progress) { cancel() }); !errors.Is(err, context.Canceled) {
 		s.t.Errorf("cancelled save: %v", err)
 	}
 	s.noImage(stream)
@@ -180,7 +180,7 @@ func TestSaveFails(t *testing.T) {
 		{"relative", "image", shim.CodeInvalid, []string{"directory", "absolute"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := s.client.Save(s.ctx, s.saveArgs(test.dir), nil)
+			_, err := s.client.Save(s.ctx, s.saveArgs(test.dir), nil, nil)
 			wantCode(t, err, test.code, test.texts...)
 			s.goesOn()
 		})
@@ -211,7 +211,7 @@ func TestSaveWithoutSpace(t *testing.T) {
 	dir := filepath.Join(smallFilesystem(t, 4<<20), "image")
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).expect("filled 8")
-	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, nil)
 	wantCode(t, err, shim.CodeSpace, "needed", "available")
 	s.noImage(dir)
 	s.goesOn()
@@ -226,7 +226,7 @@ func TestAbortedSave(t *testing.T) {
 
 	prepare := func() {
 		t.Helper()
-		if _, err := s.client.Save(s.ctx, s.saveArgs(dir), nil); err != nil {
+		if _, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,7 +240,7 @@ func TestAbortedSave(t *testing.T) {
 	})
 	t.Run("a second save, a stop and another's commit are refused", func(t *testing.T) {
 		prepare()
-		_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "other")), nil)
+		_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "other")), nil, nil)
 		wantCode(t, err, shim.CodePrecondition, dir)
 		_, err = s.client.Stop(s.ctx, time.Second)
 		wantCode(t, err, shim.CodePrecondition)
@@ -258,7 +258,7 @@ func TestAbortedSave(t *testing.T) {
 	t.Run("by a context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.ctx)
 		defer cancel()
-		_, err := s.client.Save(ctx, s.saveArgs(dir), func(shim.Progress) { cancel() })
+		_, err := s.client.Save(ctx, s.saveArgs(dir), nil, func(shim.Progress) { cancel() })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
@@ -282,7 +282,7 @@ func TestVMMDiesWhileSaved(t *testing.T) {
 	s.launch(s.plan(anyQEMU(t)))
 	s.console(1 << 20).expect("filled 8")
 	dir := filepath.Join(s.root, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, nil)
 	s.check(err)
 	s.check(unix.Kill(s.vmmPID, unix.SIGKILL))
 	s.gone(shim.ReasonCrashed)
@@ -294,7 +294,7 @@ func TestKillWhileSaved(t *testing.T) {
 	s := newScene(t)
 	s.launch(s.plan(anyQEMU(t)))
 	dir := filepath.Join(s.root, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, nil)
 	s.check(err)
 	_, err = s.client.Kill(s.ctx)
 	s.check(err)
@@ -510,7 +510,7 @@ func TestQEMUAndItsLocks(t *testing.T) {
 		s.check(s.client.Resume(s.ctx))
 		s.goesOn()
 		locked("resumed")
-		_, err = s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "third")), nil)
+		_, err = s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "third")), nil, nil)
 		s.check(err)
 		locked("saved, and not committed")
 		s.check(s.client.Abort(s.ctx))

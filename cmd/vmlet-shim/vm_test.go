@@ -293,7 +293,7 @@ func (s *scene) again(p *plan.Plan) {
 
 func (s *scene) save(dir string, keep bool) (*shim.Committed, error) {
 	s.t.Helper()
-	if _, err := s.client.Save(s.ctx, s.saveArgs(dir), nil); err != nil {
+	if _, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, nil); err != nil {
 		return nil, err
 	}
 	return s.client.Commit(s.ctx, shim.Commit{KeepRunning: keep})

@@ -46,6 +46,7 @@ func (s *Server) commit(op *operation, v *vm, p *prepared, keepRunning bool) (an
 		s.finish(op, func() {})
 		return nil, err
 	}
+	closeBehind(p.parent)
 	faultpoint.Reach("shim.commit.placed")
 	if err := s.run.Remove(shim.SavingName); err != nil {
 		s.log.Warn("remove the note of a save", "error", err)

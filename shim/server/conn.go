@@ -149,7 +149,7 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 	case shim.OpLaunch:
 		return decoded(r, func(args *shim.Launch) (work, error) { return s.beginLaunch(c, r.ID, args, files) })
 	case shim.OpSave:
-		return decoded(r, func(args *shim.Save) (work, error) { return s.beginSave(c, r.ID, args) })
+		return decoded(r, func(args *shim.Save) (work, error) { return s.beginSave(c, r.ID, args, files) })
 	case shim.OpCommit:
 		return decoded(r, func(args *shim.Commit) (work, error) { return s.beginCommit(c, args) })
 	case shim.OpAbort:
@@ -166,6 +166,18 @@ func (c *conn) dispatch(r shim.Request, files []*os.File) (work, error) {
 		return decoded(r, func(args *shim.Detach) (work, error) { return s.beginDetach(c, args) })
 	case shim.OpConsole:
 		return decoded(r, s.attach)
+	case shim.OpDisplay:
+		return decoded(r, s.beginDisplay)
+	case shim.OpFreeze:
+		return decoded(r, s.beginFreeze)
+	case shim.OpThaw:
+		return s.beginThaw()
+	case shim.OpProbe:
+		return decoded(r, s.beginProbe)
+	case shim.OpReboot:
+		return decoded(r, s.beginReboot)
+	case shim.OpDial:
+		return decoded(r, s.dial)
 	case shim.OpRelease:
 		return decoded(withArgs(r), s.beginRelease)
 	}

@@ -15,7 +15,7 @@ import (
 // TestDamagedIsNotSaved has an image that would look whole.
 func TestDamagedIsNotSaved(t *testing.T) {
 	s := &Server{damaged: "chunk 7 is not as it was", vm: &vm{proc: &process{done: make(chan struct{})}}}
-	_, err := s.beginSave(nil, 1, &shim.Save{Directory: "/images/one"})
+	_, err := s.beginSave(nil, 1, &shim.Save{Directory: "/images/one"}, nil)
 	var refused *shim.Error
 	if !errors.As(err, &refused) || refused.Code != shim.CodeDamaged || !strings.Contains(err.Error(), "chunk 7") {
 		t.Errorf("error %v", err)
@@ -108,7 +108,7 @@ func TestDamageFoundBeforeSave(t *testing.T) {
 	s.server.vm.verified = verified
 	s.server.mu.Unlock()
 	image := filepath.Join(s.root, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(image), func(p shim.Progress) {
+	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil, func(p shim.Progress) {
 		if strings.Contains(p.Step, "checking") {
 			s.server.mu.Lock()
 			s.server.damaged = "chunk 7 is not as it was"

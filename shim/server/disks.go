@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -96,18 +97,31 @@ func inUse(field, path string, err error) *shim.Error {
 	return fault(shim.CodePrecondition, field, "%s: %v, most likely another VM: end that first (fuser -v %s names it)", path, err, path)
 }
 
-// checkIdentity wants a file to be what it was when the image was saved, if the plan says
-// what that is.
-func checkIdentity(f *plan.File, now disk.Identity) error {
-	if f.Identity == nil {
+// expected is what a file must be, if the plan says what that is. In another pod it is another
+// file where the image has brought it, which has been compared with its sum, or where a
+// container hands it out, whose image is chosen by digest: then only what it has inside is
+// compared.
+func (o *opener) expected(f *plan.File, now disk.Identity) *disk.Identity {
+	brought := slices.ContainsFunc(o.moved, func(m memory.File) bool { return m.Path == filepath.Clean(f.Path) })
+	if f.Identity == nil || !brought && !o.handedOut(f) {
+		return f.Identity
+	}
+	want := now
+	want.Kind, want.Size, want.HeaderSum, want.SampleSum = f.Identity.Kind, f.Identity.Size, f.Identity.HeaderSum, f.Identity.SampleSum
+	return &want
+}
+
+// checkIdentity wants a file to be what it was when the image was saved; nil: any.
+func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity) error {
+	if want == nil {
 		return nil
 	}
-	if changes := disk.Changed(*f.Identity, now); len(changes) > 0 {
+	if changes := disk.Changed(*want, now); len(changes) > 0 {
 		return fault(shim.CodeChangedDisk, f.Field,
 			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
 			f.Path, strings.Join(changes, "; "))
 	}
-	if !f.Identity.Provable() {
+	if !want.Provable() {
 		return fault(shim.CodeChangedDisk, f.Field,
 			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if nobody has written to it since, use --allow-changed-disks; else the guest's memory would destroy the filesystem on it",
 			f.Path)

@@ -73,7 +73,7 @@ func (d *diskScene) saved() *vmm.Image {
 	d.t.Helper()
 	d.check(d.launchPlan(d.planWith(nil)))
 	dir := filepath.Join(d.root, "image")
-	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil)
+	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil, nil)
 	d.check(err)
 	_, err = d.client.Commit(d.ctx, shim.Commit{})
 	d.check(err)
@@ -169,7 +169,7 @@ func TestHeldGuest(t *testing.T) {
 			return d.client.Resume(d.ctx)
 		},
 		"save": func(d *diskScene) error {
-			_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "next")), nil)
+			_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "next")), nil, nil)
 			return err
 		},
 	}
@@ -221,11 +221,11 @@ func TestGuestThatHasRun(t *testing.T) {
 		t.Error("a guest that somebody else has paused was let go on")
 	}
 	// A save that fails before it has come to the guest changes nothing of that.
-	if _, err := d.client.Save(d.ctx, d.saveArgs("/proc/no/such/folder"), nil); err == nil {
+	if _, err := d.client.Save(d.ctx, d.saveArgs("/proc/no/such/folder"), nil, nil); err == nil {
 		t.Fatal("saved into /proc")
 	}
 	d.touch(rootFile)
-	if _, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "next")), nil); err != nil {
+	if _, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "next")), nil, nil); err != nil {
 		t.Errorf("a guest that has run: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestDiskChangesDuringSave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDiskScene(t, t.TempDir())
 			d.check(d.launchPlan(d.planWith(nil)))
-			_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "image")), nil)
+			_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "image")), nil, nil)
 			d.check(err)
 			d.touch(rootFile)
 			d.wantChanged(goOn(d), "disks[0].path", rootFile)
@@ -257,7 +257,7 @@ func TestPausedGuestThatWasSaved(t *testing.T) {
 	p := d.planWith(nil)
 	p.Paused = true
 	d.check(d.launchPlan(p))
-	_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "image")), nil)
+	_, err := d.client.Save(d.ctx, d.saveArgs(filepath.Join(d.root, "image")), nil, nil)
 	d.check(err)
 	_, err = d.client.Commit(d.ctx, shim.Commit{KeepRunning: true})
 	d.check(err)
@@ -332,7 +332,7 @@ func TestSaveSyncsDisks(t *testing.T) {
 	d.check(d.launchPlan(d.planWith(nil)))
 	fsys.Arm(faultfs.Fault{Op: faultfs.OpFsync, Name: rootFile, Errno: syscall.EIO})
 	dir := filepath.Join(d.root, "image")
-	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil)
+	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil, nil)
 	wantCode(t, err, shim.CodeInternal)
 	if want := "disks[0].path: " + d.path(rootFile) + ": what the guest has written can't be made durable: "; !strings.Contains(err.Error(), want) {
 		t.Errorf("error %q, want %q", err, want)
@@ -346,7 +346,7 @@ func TestSaveSyncsDisks(t *testing.T) {
 	}
 	// What is only read is not synced.
 	fsys.Arm(faultfs.Fault{Op: faultfs.OpFsync, Name: baseFile, Errno: syscall.EIO}, faultfs.Fault{Op: faultfs.OpFsync, Name: dataFile, Errno: syscall.EIO})
-	_, err = d.client.Save(d.ctx, d.saveArgs(dir), nil)
+	_, err = d.client.Save(d.ctx, d.saveArgs(dir), nil, nil)
 	d.check(err)
 	if synced := fsys.Counts()[faultfs.OpFsync]; synced == 0 {
 		t.Error("the disk was not synced")

@@ -55,7 +55,10 @@ type Link struct {
 	// Buffered are the indexes of the plan's files that were to be opened with
 	// O_DIRECT, and whose filesystems can't.
 	Buffered []int
-	Log      *slog.Logger
+	// Reset is called when the guest has been reset, by a driver of GuestAgents. It does
+	// not wait for the VMM; nil: nobody asks.
+	Reset func()
+	Log   *slog.Logger
 }
 
 // Machine is a VMM that runs. Its methods may be called concurrently, but of
@@ -92,6 +95,8 @@ type Machine interface {
 type Ending struct {
 	// Shutdown: the guest powered off, or was to reset and may not.
 	Shutdown bool
+	// Suspended: with Shutdown, it has written its memory to its own disk before.
+	Suspended bool
 	// Panicked: the guest did.
 	Panicked bool
 	// Told: someone told the VMM to end, through a monitor.

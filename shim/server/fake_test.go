@@ -123,7 +123,7 @@ func (d *fakeDriver) Connect(ctx context.Context, link Link) (Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.machine.conn = conn
+	d.machine.conn, d.machine.reset = conn, link.Reset
 	return d.machine, nil
 }
 
@@ -138,6 +138,11 @@ type fakeMachine struct {
 	proceed func() error
 
 	plug fakePlug
+	// displays are the VMM's ends of what clients were given; guest is its agent.
+	displays chan net.Conn
+	guest    fakeGuest
+	// reset is what the shim wants to be told of.
+	reset func()
 	// deaf is how many times the guest does not hear its power button.
 	deaf atomic.Int32
 	// ended is called when the VMM has ended, closed when all is taken back; nil: neither is.
@@ -245,7 +250,7 @@ func newScene(t *testing.T, change func(*Options)) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
-	machine := &fakeMachine{}
+	machine := &fakeMachine{displays: make(chan net.Conn, 8)}
 	s := &scene{t: t, ctx: ctx, root: t.TempDir(), driver: &fakeDriver{machine: machine}, machine: machine}
 	ramDir, err := os.MkdirTemp("/dev/shm", "vmlet-test")
 	s.check(err)

@@ -110,7 +110,7 @@ func TestSaveFaults(t *testing.T) {
 	pid := s.launch()
 	image := filepath.Join(s.root, "image")
 	prepare := func() error {
-		_, err := s.client.Save(s.ctx, s.saveArgs(image), nil)
+		_, err := s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 		return err
 	}
 	goesOn := func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestDiskFullInTheMiddle(t *testing.T) {
 	s.launch()
 	s.machine.onSave(func(context.Context, *os.File) error { fill(); return nil })
 	image := filepath.Join(dir, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 	wantCode(t, err, shim.CodeSpace)
 	if !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		t.Errorf("error %v", err)
@@ -263,7 +263,7 @@ func TestDiskFullAtCommit(t *testing.T) {
 	s := newScene(t, nil)
 	s.launch()
 	image := filepath.Join(dir, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 	s.check(err)
 	fill()
 	_, err = s.client.Commit(s.ctx, shim.Commit{})
@@ -273,7 +273,7 @@ func TestDiskFullAtCommit(t *testing.T) {
 		t.Error("the guest stands still")
 	}
 	s.check(os.Remove(filepath.Join(dir, "ballast")))
-	_, err = s.client.Save(s.ctx, s.saveArgs(image), nil)
+	_, err = s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 	s.check(err)
 	_, err = s.client.Commit(s.ctx, shim.Commit{KeepRunning: true})
 	s.check(err)
@@ -296,7 +296,7 @@ func TestCommitDoesNotCome(t *testing.T) {
 	s := newScene(t, func(o *Options) { o.CommitWithin = time.Millisecond })
 	s.launch()
 	image := filepath.Join(s.root, "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil)
+	_, err := s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 	s.check(err)
 	s.waitFor(s.machine.isRunning)
 	s.waitFor(func() bool { _, err := os.Lstat(image); return err != nil })
@@ -352,6 +352,9 @@ func TestExitReasons(t *testing.T) {
 		want   shim.Reason
 	}{
 		{"powered off", Ending{Shutdown: true}, '0', shim.ReasonShutdown},
+		{"suspended to disk", Ending{Shutdown: true, Suspended: true}, '0', shim.ReasonSuspended},
+		{"suspended to disk, and then a fault", Ending{Shutdown: true, Suspended: true}, '1', shim.ReasonCrashed},
+		{"told to end while it suspended", Ending{Told: true, Suspended: true}, '0', shim.ReasonKilled},
 		{"powered off, and then a fault", Ending{Shutdown: true}, '1', shim.ReasonCrashed},
 		{"powered off, all closed, and then a fault", Ending{Shutdown: true, Closed: true}, '1', shim.ReasonShutdown},
 		{"told to end, all closed, and then a fault", Ending{Told: true, Closed: true}, '1', shim.ReasonKilled},
@@ -389,7 +392,7 @@ func TestAgentThatDoesNotRead(t *testing.T) {
 	for err == nil {
 		err = wire.Send(shim.Request{ID: 2, Op: shim.OpHello, Args: []byte(`{"major":1}`)})
 	}
-	_, err = s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "image")), nil)
+	_, err = s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "image")), nil, nil)
 	s.check(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/disk"
+	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
@@ -25,10 +26,11 @@ type opener struct {
 	ram      *os.File // shared RAM, or the image's memory
 	console  *os.File
 	stateDir string
-	lock     string     // what shims lock to change access lists
-	sockets  string     // the folder of files that other containers hand out; empty: there is none
-	volumes  []string   // the folders of files that others may write to, too
-	undo     *undoStack // what stays for as long as the VMM runs
+	lock     string        // what shims lock to change access lists
+	sockets  string        // the folder of files that other containers hand out; empty: there is none
+	volumes  []string      // the folders of files that others may write to, too
+	moved    []memory.File // what the image has brought from another pod
+	undo     *undoStack    // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
 	own      []*os.File    // those of them that are closed here once it runs
@@ -258,7 +260,7 @@ func (o *opener) checkDisk(f *plan.File, file *os.File) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if err := checkIdentity(f, now); err != nil {
+		if err := checkIdentity(f, o.expected(f, now), now); err != nil {
 			return err
 		}
 		held = &now

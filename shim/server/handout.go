@@ -20,7 +20,7 @@ const handoutTime = 30 * time.Second
 
 // open opens what is at a file's path, or takes it from the container that hands it out.
 func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
-	if o.sockets == "" || filepath.Dir(filepath.Clean(f.Path)) != filepath.Clean(o.sockets) {
+	if !o.handedOut(f) {
 		return o.openPath(f)
 	}
 	switch {
@@ -43,6 +43,11 @@ func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// handedOut says whether a file's path is a socket at which another container hands it out.
+func (o *opener) handedOut(f *plan.File) bool {
+	return o.sockets != "" && filepath.Dir(filepath.Clean(f.Path)) == filepath.Clean(o.sockets)
 }
 
 // openPath is the function of that name, but for what is in a volume of the pod.

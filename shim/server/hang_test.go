@@ -58,8 +58,8 @@ func TestDiskHangsInSave(t *testing.T) {
 			ctx, cancel := context.WithCancel(s.ctx)
 			result := make(chan error, 1)
 			go func() {
-				_, err := s.client.Save(ctx, s.saveArgs(image), nil)
-				for ; isRefused(err); _, err = s.client.Save(ctx, s.saveArgs(image), nil) {
+				_, err := s.client.Save(ctx, s.saveArgs(image), nil, nil)
+				for ; isRefused(err); _, err = s.client.Save(ctx, s.saveArgs(image), nil, nil) {
 				} // the last one's folder is gone, and its save not quite over
 				result <- err
 			}()
@@ -75,7 +75,7 @@ func TestDiskHangsInSave(t *testing.T) {
 			if !s.machine.isRunning() {
 				t.Error("the guest stands still")
 			}
-			_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "elsewhere")), nil)
+			_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "elsewhere")), nil, nil)
 			wantCode(t, err, shim.CodePrecondition)
 			if !strings.Contains(err.Error(), image) {
 				t.Errorf("error %v does not say where", err)
@@ -85,7 +85,7 @@ func TestDiskHangsInSave(t *testing.T) {
 		})
 	}
 	t.Run("when it is removed, and the VM is killed", func(t *testing.T) {
-		s.waitFor(func() bool { _, err := s.client.Save(s.ctx, s.saveArgs(image), nil); return err == nil })
+		s.waitFor(func() bool { _, err := s.client.Save(s.ctx, s.saveArgs(image), nil, nil); return err == nil })
 		reached, release := hanging(fs, faultfs.Fault{Op: faultfs.OpUnlink})
 		defer release()
 		if err := s.client.Abort(s.ctx); err == nil || !strings.Contains(err.Error(), "has not answered") {

@@ -24,7 +24,7 @@ func TestMemoryInVMM(t *testing.T) {
 	d := newDiskScene(t, t.TempDir())
 	d.check(d.launchPlan(d.inVMM()))
 	dir := filepath.Join(d.root, "image")
-	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil)
+	_, err := d.client.Save(d.ctx, d.saveArgs(dir), nil, nil)
 	d.check(err)
 	_, err = d.client.Commit(d.ctx, shim.Commit{})
 	d.check(err)

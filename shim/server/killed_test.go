@@ -15,7 +15,7 @@ import (
 // with whatever it was at, as if the VMM had crashed.
 func TestNothingBeginsWithAKilledVM(t *testing.T) {
 	s := &Server{vm: &vm{killed: true, machine: &fakeMachine{}, plan: &plan.Plan{VMM: "fake"}}}
-	_, errSave := s.beginSave(&conn{s: s}, 1, &shim.Save{Directory: "/image"})
+	_, errSave := s.beginSave(&conn{s: s}, 1, &shim.Save{Directory: "/image"}, nil)
 	_, _, _, errPlug := s.plugger(opAttach, nil)
 	for name, err := range map[string]error{"save": errSave, "attach": errPlug} {
 		var fault *shim.Error

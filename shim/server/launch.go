@@ -45,8 +45,9 @@ func (s *Server) beginLaunch(c *conn, id uint64, args *shim.Launch, files []*os.
 	}
 	l := &launch{
 		s: s, driver: driver, received: files, progress: c.progress(id),
-		vm:  &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
-		log: s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
+		leases: args.Leases,
+		vm:     &vm{plan: args.Plan, keep: args.Keep, grace: args.Grace, plugs: newPlugs()},
+		log:    s.log.With("vm", args.Plan.Name, "id", args.Plan.ID),
 	}
 	return func() (any, error) { return s.launch(op, l) }, nil
 }
@@ -90,14 +91,17 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 		faultpoint.Reach("shim.launch.undone")
 		s.recordFailure(l.vm, err)
 		l.log.Error("launch failed", "error", err)
-		s.finish(op, func() {})
+		s.finish(op, func() { s.launchErr = err })
 		return nil, err
 	}
 	faultpoint.Reach("shim.launch.continued")
 	if l.lazyImage != nil {
 		l.vm.verified = make(chan struct{})
 	}
-	s.finish(op, func() { s.vm, s.log = l.vm, l.log })
+	s.finish(op, func() { s.vm, s.log, s.launchErr = l.vm, l.log, nil })
+	if l.once() {
+		go s.removeUsed(l.image.Path())
+	}
 	l.log.Info("VMM runs", "pid", l.vm.proc.pid, "took", time.Since(start))
 	if l.lazyImage != nil {
 		l.vm.background.Go(func() {
@@ -106,6 +110,7 @@ func (s *Server) launch(op *operation, l *launch) (any, error) {
 		})
 	}
 	go s.watch(l.vm)
+	go s.keepCredentials(l.vm)
 	go debug.FreeOSMemory() // the agent need not wait for it
 	return shim.Launched{VMMPID: l.vm.proc.pid}, nil
 }
@@ -125,6 +130,7 @@ type launch struct {
 	s        *Server
 	driver   Driver
 	received []*os.File
+	leases   []shim.Lease
 	progress func(shim.Progress)
 	log      *slog.Logger
 	vm       *vm
@@ -153,6 +159,9 @@ func (l *launch) run(ctx context.Context) error {
 		return err
 	}
 	l.opener, l.vm.disks = opener, opener.disks
+	if err := l.prepareLeases(); err != nil {
+		return err
+	}
 	faultpoint.Reach("shim.launch.opened")
 	if err := l.startFilling(ctx); err != nil {
 		return err
@@ -170,7 +179,11 @@ func (l *launch) run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	return explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx)))
+	if err := explained(l.driver, l.vm.plan, l.vm.proc.explain(ctx, l.bringUp(ctx))); err != nil {
+		return err
+	}
+	l.vm.leases.serve()
+	return nil
 }
 
 // prepare makes all that the VMM's files are made of.
@@ -184,11 +197,18 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if l.image, err = openImage(ctx, v.plan, imageUndo); err != nil {
 		return nil, err
 	}
+	if err := l.checkOnce(); err != nil {
+		return nil, err
+	}
 	ram, err := l.makeRAM()
 	if err != nil {
 		return nil, err
 	}
-	o := &opener{plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, undo: &v.undo}
+	var moved []memory.File
+	if l.image != nil {
+		moved = l.image.Manifest().Files
+	}
+	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 
@@ -245,7 +265,7 @@ func (l *launch) makeConsole(o *opener) error {
 	if err != nil {
 		return err
 	}
-	v.undo.push(func() error { v.console.Close(); return nil })
+	v.undo.push(func() error { v.console.Close(); v.display.Close(); return nil })
 	return nil
 }
 
@@ -305,6 +325,9 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 		return err
 	}
 	faultpoint.Reach("shim.launch.loaded")
+	if err := l.markUsed(ctx); err != nil {
+		return err
+	}
 	if v.plan.Paused {
 		_, err = v.machine.Stop(ctx)
 		return err
@@ -316,7 +339,8 @@ func (l *launch) link() Link {
 	run := l.s.run
 	return Link{
 		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log,
-		Dial: func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
+		Reset: func() { l.s.thawed(l.vm) },
+		Dial:  func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
 		Listen: func(name string) (*net.UnixListener, error) {
 			listener, err := run.ListenHere(name)
 			if err == nil {

@@ -137,6 +137,10 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		plan: &plan.Plan{User: v.plan.User, Files: a.Files}, run: s.run, stateDir: s.o.StateDir, lock: s.listLock(), sockets: s.sockets(), volumes: s.volumes(), received: files, undo: undo,
 	}
 	err := o.all(op.ctx)
+	if err == nil && args.Lease != nil {
+		undo.push(func() error { return v.leases.end(a.Device) })
+		err = s.addLease(v, a.Device, args.Lease, files)
+	}
 	if err == nil {
 		faultpoint.Reach("shim.attach.opened")
 		err = machine.Attach(op.ctx, Attachment{Instructions: a.Instructions, Files: o.files, Buffered: o.buffered})
@@ -153,6 +157,7 @@ func (s *Server) attachDevice(op *operation, v *vm, machine Plugger, args *shim.
 		return err
 	}
 	faultpoint.Reach("shim.attach.attached")
+	v.leases.serve()
 	v.undo.push(undo.run)
 	s.finish(op, func() {
 		v.disks = append(v.disks, o.disks...)
@@ -214,6 +219,7 @@ func (s *Server) takeBack(v *vm, device string) {
 	s.mu.Lock()
 	undo := v.plugs.attached[device]
 	s.mu.Unlock()
+	_ = v.leases.end(device) // one of the launch has no undo of its own
 	if undo == nil {
 		return
 	}

@@ -30,6 +30,13 @@ type fakePlug struct {
 	gone    chan struct{}  // closed when the guest lets all go
 }
 
+// onPlug makes what comes and goes fail, or costs a process its life.
+func (m *fakeMachine) onPlug(fail error, victim int) {
+	m.plug.mu.Lock()
+	defer m.plug.mu.Unlock()
+	m.plug.fail, m.plug.victim = fail, victim
+}
+
 func (p *fakePlug) refuses() error {
 	if p.victim != 0 {
 		return errors.Join(ErrMonitorClosed, unix.Kill(p.victim, unix.SIGKILL))
@@ -136,7 +143,7 @@ func (s *scene) notes() (all []string) {
 func (s *scene) savedDisks() (names []string) {
 	s.t.Helper()
 	dir := filepath.Join(s.t.TempDir(), "image")
-	_, err := s.client.Save(s.ctx, s.saveArgs(dir), func(shim.Progress) {})
+	_, err := s.client.Save(s.ctx, s.saveArgs(dir), nil, func(shim.Progress) {})
 	s.check(err)
 	_, err = s.client.Commit(s.ctx, shim.Commit{KeepRunning: true})
 	s.check(err)
@@ -174,7 +181,7 @@ func TestVMMDiesInPlug(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, nil)
-			s.machine.plug.victim = s.launch()
+			s.machine.onPlug(nil, s.launch())
 			if err := do(s); err == nil || !strings.Contains(err.Error(), "SIGKILL") {
 				t.Errorf("error %v does not say why", err)
 			}
@@ -242,9 +249,7 @@ func TestAttachFails(t *testing.T) {
 	wantCode(t, s.client.Attach(s.ctx, shim.Attach{}, nil), shim.CodeInvalid)
 	wantCode(t, s.client.Detach(s.ctx, shim.Detach{}), shim.CodeInvalid)
 
-	s.machine.plug.mu.Lock()
-	s.machine.plug.fail = errors.New("the VMM can't")
-	s.machine.plug.mu.Unlock()
+	s.machine.onPlug(errors.New("the VMM can't"), 0)
 	wantCode(t, s.client.Attach(s.ctx, attach, nil), shim.CodeInternal)
 	if n := s.holds(path); n != 0 || s.notes() != nil {
 		t.Errorf("the shim has %d descriptors of the disk, and the notes %q", n, s.notes())

@@ -21,9 +21,14 @@ type Pod struct {
 	// Sockets is the folder of sockets at which other containers of the pod hand out files: a
 	// plan's path in it stands for such a file. Empty: there is none.
 	Sockets string
+	// Made is the folder of disks that were made in the pod, and are lost with it; empty:
+	// there is none.
+	Made string
 	// Volumes are the folders below which a plan's paths are opened without following links:
 	// others may write to what is mounted there.
 	Volumes []string
+	// Credentials are brought into the guest by its agent.
+	Credentials []Credential
 	// Probe asks what the VMMs in the pod's image can do.
 	Probe func(ctx context.Context) (json.RawMessage, error)
 }

@@ -29,6 +29,6 @@ func TestSaveOverRemains(t *testing.T) {
 	})
 	s.check(err)
 	s.check(os.WriteFile(filepath.Join(s.options.RunDir, shim.SavingName), noted, 0o600))
-	_, err = s.client.Save(s.ctx, s.saveArgs(image), nil)
+	_, err = s.client.Save(s.ctx, s.saveArgs(image), nil, nil)
 	s.check(err)
 }

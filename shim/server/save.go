@@ -7,13 +7,18 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/faultpoint"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
+
+const opSave = "save"
 
 const (
 	// stateRoom is added to the space that a save needs, in bytes: device state
@@ -26,19 +31,66 @@ const (
 // prepared is a save, of which only the manifest is missing.
 type prepared struct {
 	owner     *conn
-	directory string
+	directory string   // as the request names it
+	parent    *os.File // the folder that directory is a name in; nil: it is a path
 	image     *memory.Writer
 	manifest  *memory.Manifest
 	hanging   <-chan error // is sent to by what was left behind at the image; nil: nothing was
 	ran       bool         // the guest ran before
 	since     time.Time    // when it was stopped
-	expire    *time.Timer  // for an agent that does nothing any more
+
+	filesBytes uint64      // of disks that were made in the pod
+	expire     *time.Timer // for an agent that does nothing any more
 }
 
-func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
-	if !filepath.IsAbs(args.Directory) {
-		return nil, fault(shim.CodeInvalid, "directory", "%q is not an absolute path", args.Directory)
+func (s *Server) beginSave(c *conn, id uint64, args *shim.Save, files []*os.File) (work, error) {
+	parent, err := s.savesInto(args, files)
+	if err != nil {
+		return nil, err
 	}
+	rest, err := s.beginSaveInto(c, id, args, parent)
+	if err != nil {
+		closeBehind(parent)
+	}
+	return rest, err
+}
+
+// savesInto returns the folder that the image's is made in, nil if the request names it by
+// its path. It is the save's own.
+func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) {
+	invalid := func(format string, of ...any) (*os.File, error) {
+		return nil, fault(shim.CodeInvalid, "directory", format, of...)
+	}
+	switch {
+	case !args.Attached && !filepath.IsAbs(args.Directory):
+		return invalid("%q is not an absolute path", args.Directory)
+	case !args.Attached:
+		return nil, nil
+	case s.o.Pod == nil:
+		return invalid("only a VM in a pod is saved to a volume that is attached: name a folder by its path")
+	case args.Directory == "" || args.Directory == "." || args.Directory == ".." || len(args.Directory) > unix.NAME_MAX || strings.ContainsAny(args.Directory, "/\x00"):
+		return invalid("%.300q is not the name of a folder in the volume that is attached", args.Directory)
+	case len(files) != 1:
+		return invalid("%d descriptors came with the request, and the attached volume's folder is one", len(files))
+	}
+	var st unix.Stat_t
+	if err := fstat(int(files[0].Fd()), &st); err != nil {
+		return nil, os.NewSyscallError("fstat of the volume that is attached", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return invalid("the descriptor that came with the request is no folder's")
+	}
+	return duplicate(files[0])
+}
+
+// closeBehind closes a folder's descriptor without waiting: its disk may not answer.
+func closeBehind(parent *os.File) {
+	if parent != nil {
+		go parent.Close()
+	}
+}
+
+func (s *Server) beginSaveInto(c *conn, id uint64, args *shim.Save, parent *os.File) (work, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := s.running()
@@ -51,18 +103,20 @@ func (s *Server) beginSave(c *conn, id uint64, args *shim.Save) (work, error) {
 		return nil, precondition("what an earlier save has written to %s is still to be removed, as the disk there does not answer: see to that disk (for NFS: to the server and the network), or kill the VM", s.clearing)
 	case v.stopping != nil, v.killed, s.closing:
 		return nil, precondition("the VM is being stopped")
+	case v.freeze.thaw != nil: // the image would have nobody who thaws it
+		return nil, precondition("the guest's file systems are frozen: thaw them first, or wait for the end of the freeze's time")
 	case s.damaged != "":
 		return nil, s.fromDamaged()
 	}
-	op, err := s.begin("save", c)
+	op, err := s.begin(opSave, c)
 	if err != nil {
 		return nil, err
 	}
-	return func() (any, error) { return s.save(op, v, args, c.progress(id)) }, nil
+	p := &prepared{owner: op.owner, directory: args.Directory, parent: parent, manifest: &args.Manifest}
+	return func() (any, error) { return s.save(op, v, p, c.progress(id)) }, nil
 }
 
-func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.Progress)) (any, error) {
-	p := &prepared{owner: op.owner, directory: args.Directory, manifest: &args.Manifest}
+func (s *Server) save(op *operation, v *vm, p *prepared, progress func(shim.Progress)) (any, error) {
 	err := s.prepare(op.ctx, p, v, progress)
 	defer func() { go debug.FreeOSMemory() }() // the guest stands still meanwhile
 	if err == nil {
@@ -79,7 +133,7 @@ func (s *Server) save(op *operation, v *vm, args *shim.Save, progress func(shim.
 	if errors.Is(err, ErrMonitorClosed) {
 		err = fmt.Errorf("%w, and lives on: it can't be saved any more: kill the VM, and start it again", err)
 	}
-	s.log.Error("save failed", "directory", args.Directory, "error", err)
+	s.log.Error("save failed", "directory", p.directory, "error", err)
 	err = errors.Join(err, s.undoSave(v, p))
 	s.finish(op, func() {})
 	return nil, err
@@ -96,8 +150,8 @@ func (s *Server) keep(op *operation, p *prepared) *shim.Prepared {
 	p.expire = time.AfterFunc(s.o.CommitWithin, func() { s.expired(p) })
 	s.over(op)
 	m := p.manifest
-	s.log.Info("saved, waiting for the commit", "directory", p.directory, "bytes", m.DataBytes, "state", m.StateSize, "stopped", time.Since(p.since))
-	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize}
+	s.log.Info("saved, waiting for the commit", "directory", p.directory, "bytes", m.DataBytes, "state", m.StateSize, "disks", p.filesBytes, "stopped", time.Since(p.since))
+	return &shim.Prepared{ImageID: m.ID, MemoryBytes: m.DataBytes, StateBytes: m.StateSize, FilesBytes: p.filesBytes, Paused: !p.ran}
 }
 
 // fromDamaged refuses a save that would make of what is damaged an image that looks
@@ -161,6 +215,10 @@ func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(
 			return err
 		}
 		faultpoint.Reach("shim.save.memory-written")
+		if err := s.copyMade(ctx, p, v, progress); err != nil {
+			return err
+		}
+		faultpoint.Reach("shim.save.disks-written")
 		if err := p.image.Seal(ctx); err != nil {
 			return err
 		}
@@ -187,20 +245,35 @@ func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
 // makeImage makes the folder and the file for the device state. What an earlier shim of
 // this VM had not lived to remove there is removed.
 func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
+	s.clearUsed(p)
+	if p.parent != nil {
+		p.image, err = memory.CreateIn(p.parent, p.directory, memory.Options{})
+	} else {
+		p.image, err = s.createByPath(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	faultpoint.Reach("shim.save.folder-made")
+	made, err := s.madeBytes(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkSpace(v, made); err != nil {
+		return nil, err
+	}
+	return p.image.StateFile()
+}
+
+// createByPath makes an image's folder that is found again by its path.
+func (s *Server) createByPath(p *prepared) (*memory.Writer, error) {
 	if r, err := shim.ReadRemains(s.o.RunDir); err == nil && r.Directory == filepath.Clean(p.directory) {
 		if err := r.Remove(); err != nil {
 			s.log.Warn("remove what is left of an earlier save", "error", err)
 		}
 	}
 	note := func(r memory.Remains) error { return writeJSON(s.run, shim.SavingName, r) }
-	if p.image, err = memory.Create(p.directory, memory.Options{Note: note}); err != nil {
-		return nil, err
-	}
-	faultpoint.Reach("shim.save.folder-made")
-	if err := v.checkSpace(p.directory); err != nil {
-		return nil, err
-	}
-	return p.image.StateFile()
+	return memory.Create(p.directory, memory.Options{Note: note})
 }
 
 func (p *prepared) copyMemory(ctx context.Context, v *vm, progress func(shim.Progress)) error {
@@ -232,19 +305,20 @@ func (p *prepared) complete(v *vm, state *os.File) error {
 	return nil
 }
 
-// checkSpace refuses a save that has no chance before the guest is stopped.
-func (v *vm) checkSpace(dir string) error {
+// checkSpace refuses a save that has no chance before the guest is stopped; made are the
+// bytes of disks that go with it.
+func (p *prepared) checkSpace(v *vm, made uint64) error {
 	if v.ram != nil {
 		touched, err := memory.TouchedBytes(v.ram)
 		if err != nil {
 			return err
 		}
-		return memory.CheckSpace(dir, touched+stateRoom)
+		return p.image.CheckSpace(touched + made + stateRoom)
 	}
 	// Private RAM is what the image has and what has been changed since.
 	changed, err := residentAnonymous(v.proc.pid)
 	if err != nil {
 		return err
 	}
-	return memory.CheckSpace(dir, v.streamHeaders()+stateRoom+min(v.imageBytes+changed, v.plan.Memory.Size))
+	return p.image.CheckSpace(v.streamHeaders() + made + stateRoom + min(v.imageBytes+changed, v.plan.Memory.Size))
 }

@@ -34,7 +34,7 @@ func (p *prepared) saveState(ctx context.Context, v *vm, state *os.File) error {
 			return nil
 		}
 		// A VMM says of a full disk no more than "Input/output error".
-		return errors.Join(err, p.onDisk(ctx, func() error { return memory.CheckSpace(p.directory, leastRoom) }))
+		return errors.Join(err, p.onDisk(ctx, func() error { return p.image.CheckSpace(leastRoom) }))
 	}
 	fd, err := unix.MemfdCreate("device state", unix.MFD_CLOEXEC)
 	if err != nil {

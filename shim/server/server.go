@@ -49,8 +49,14 @@ type Options struct {
 	// clients of the console to read the last of it;
 	// 0: 3 seconds.
 	Linger time.Duration
+	// CredentialsEvery is between two looks at what a pod's Secrets have for its guest; 0: 5
+	// seconds.
+	CredentialsEvery time.Duration
 	// Console, if set, gets what the guest prints, beside the log. It must not block.
 	Console io.Writer
+	// ResolvConf has the name servers and search domains that guests are told of;
+	// empty: /etc/resolv.conf.
+	ResolvConf string
 	// Pod is set in a pod: then the shim waits for agents for ever.
 	Pod *Pod
 }
@@ -82,6 +88,9 @@ type Server struct {
 	damaged   string     // what is wrong with the image that RAM is mapped from
 	exit      *shim.Exit // set before ended is closed
 	refusal   string     // why no VMM is to be started
+	launchErr error      // of the last launch
+	// credentials is how far the guest has the pod's Secrets; nil: not known yet.
+	credentials *shim.Credentials
 
 	damagedAt time.Time // when that was found
 }
@@ -102,7 +111,9 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.ClearWithin, 5*time.Second)
 	setDefault(&o.Linger, 3*time.Second)
 	setDefault(&o.Grace, 30*time.Second)
+	setDefault(&o.ResolvConf, "/etc/resolv.conf")
 	setDefault(&o.PressEvery, 5*time.Second)
+	setDefault(&o.CredentialsEvery, 5*time.Second)
 	setDefault(&o.ConsoleLog, logfile.Default())
 	setDefault(&o.VMMLog, logfile.Default())
 	run, err := rundir.Open(o.RunDir)

@@ -46,6 +46,9 @@ func (s *Server) awaitExit() (any, error) {
 // stopWithin sets when the VM is killed; an earlier time stands. s.mu is held.
 func (s *Server) stopWithin(v *vm, grace time.Duration) {
 	deadline := time.Now().Add(grace)
+	if v.freeze.thaw != nil { // it has to write to shut down
+		v.freeze.thaw.Reset(0)
+	}
 	switch {
 	case v.stopping == nil:
 		v.stopping = &stopping{deadline, time.AfterFunc(grace, func() { s.graceOver(v) })}

@@ -58,6 +58,7 @@ func (s *Server) abort(p *prepared) (err error) {
 	if p.image != nil {
 		err = p.image.Abort()
 	}
+	closeBehind(p.parent)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clearing = ""

@@ -12,6 +12,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/console"
+	"github.com/vmlet/vmlet/shim/internal/display"
 )
 
 // vm is a VMM that was launched, with all that belongs to it.
@@ -20,6 +21,7 @@ type vm struct {
 	proc    *process
 	machine Machine
 	console *console.Console
+	display display.Display
 	ram     *os.File // nil: private to the VMM
 	freeRAM func() error
 	disks   []watchedDisk
@@ -29,7 +31,9 @@ type vm struct {
 	// grace that the guest has after a signal; nil: the shim's.
 	grace      *time.Duration
 	undo       undoStack
+	leases     leases
 	background sync.WaitGroup // what uses the image
+	freezing   sync.Mutex     // held while its agent freezes or thaws
 	verified   chan struct{}  // closed when the image was looked through; nil: RAM is from none
 
 	// The rest is guarded by Server.mu.
@@ -39,6 +43,7 @@ type vm struct {
 	saved     *savedIn
 	stopping  *stopping
 	plugs     plugs
+	freeze    freeze
 }
 
 // savedIn is the image that a VM ended in.
@@ -79,6 +84,7 @@ func (s *Server) watch(v *vm) {
 	if v.stopping != nil {
 		v.stopping.timer.Stop()
 	}
+	v.freeze.end()
 	s.exit = exit
 	s.closing = true
 	for c := range s.conns {
@@ -139,6 +145,8 @@ func (s *Server) classify(v *vm, ending Ending) *shim.Exit {
 		exit.ImageDirectory, exit.ImageID = v.saved.directory, v.saved.id
 	case ending.Panicked && signal == "":
 		exit.Reason = shim.ReasonPanicked
+	case ending.Shutdown && ending.Suspended && clean:
+		exit.Reason = shim.ReasonSuspended
 	case ending.Shutdown && clean:
 		exit.Reason = shim.ReasonShutdown
 	case v.killed, ending.Told && clean:
@@ -166,6 +174,8 @@ func (s *Server) welcome() shim.Welcome {
 		Saving:    s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name),
 		Damaged:   s.damaged,
 		Exit:      s.exit,
+
+		Credentials: s.credentials,
 	}
 	if s.vm != nil {
 		w.VMMPID, w.Keep = s.vm.proc.pid, s.vm.keep

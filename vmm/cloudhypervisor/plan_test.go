@@ -124,6 +124,7 @@ devices: {guestAgent: true, entropy: false, watchdog: {model: itco, action: paus
 		{Name: "numa", YAML: vmtest.KernelBoot + "cpu: {cores: 2}\nmemory: {size: 3Gi}\n" +
 			"numa: {nodes: [{cpus: '0', memory: 1Gi, hostNodes: '0'}, {cpus: '1', memory: 2Gi}]}\n",
 			Change: func(r *vmm.PlanRequest) { r.Image = vmtest.Image(true) }},
+		{Name: "pod-networks", YAML: vmtest.KernelBoot + "networks: [{pod: {linkDown: true}}, {pod: {binding: bridge, interface: net1, queues: 2}}]\n", Change: vmtest.Taps(0, 1)},
 		{Name: "host-devices", YAML: vmtest.KernelBoot + "hostDevices: [{pciAddress: '0000:01:00.0'}]\ndevices: {balloon: true, tpm: {socket: /a, model: tpm-tis}}\n",
 			Change: func(r *vmm.PlanRequest) { r.Image = vmtest.Image(false) }},
 		{Name: "accelerator", YAML: vmtest.KernelBoot, Change: func(r *vmm.PlanRequest) {

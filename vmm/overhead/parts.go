@@ -41,6 +41,7 @@ func (m *model) parts() []Part {
 	add("watchdog, vsock", uint64(m.unmeasuredDevices())*v.Device, Estimated, "reckoned as the other devices")
 	if m.Spec.GetDevices().GetVideo() != nil {
 		add("video", v.Video, Calculated, "as if the guest drew on all of its memory")
+		add("display", v.Display, Calculated, "a client of it: a copy of the display, and buffers")
 	}
 	if m.hasUSB() {
 		add("USB", v.USB, basis, "the controller")

@@ -11,6 +11,7 @@ import (
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
+	"github.com/vmlet/vmlet/vmm/qemu/wire"
 )
 
 // builder collects a command line and its files, and all faults on the way.
@@ -27,6 +28,8 @@ type builder struct {
 	env    []string
 	files  []plan.File
 	faults spec.FieldErrors
+	// first is what QEMU is told before the guest runs, as no option says it.
+	first []wire.Command
 
 	// plug is set when it isn't a command line that is made.
 	plug *plugging

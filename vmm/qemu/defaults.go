@@ -21,6 +21,7 @@ var _ interface {
 	vmm.MemoryCoster
 	vmm.ProgramNamer
 	vmm.SaveRefuser
+	vmm.Suspender
 } = QEMU{}
 
 // Defaults returns what a specification has with QEMU where it says nothing else.
@@ -46,10 +47,11 @@ func (QEMU) Defaults(arch string) spec.VMMDefaults {
 
 // MemoryCosts are fitted to docs/overhead.md, with a margin of about a quarter for other
 // guests, versions and builds. A display takes what a guest draws on: 16 MiB of its own
-// (vgamem_mb in hw/display), and what shows it.
+// (vgamem_mb in hw/display), and what shows it; a VNC client a copy of 1920 × 1080, and its
+// buffers.
 func (QEMU) MemoryCosts() vmm.MemoryCosts {
 	const mib = 1 << 20
-	return vmm.MemoryCosts{Measured: true, Base: 44 * mib, VCPU: mib / 8, Disk: mib, Network: mib, Device: mib / 2, Video: 20 * mib, USB: 4 * mib}
+	return vmm.MemoryCosts{Measured: true, Base: 44 * mib, VCPU: mib / 8, Disk: mib, Network: mib, Device: mib / 2, Video: 20 * mib, USB: 4 * mib, Display: 12 * mib}
 }
 
 // ProgramNames are those that distributions give it.

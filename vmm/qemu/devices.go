@@ -82,10 +82,10 @@ func (b *builder) console() {
 
 func (b *builder) guestAgent() {
 	b.device("devices.guestAgent", b.bus.place(b.bus.virtio("serial", options{"id": "serial"}), slotSerial(), 0))
-	b.listener("guest-agent", wire.GuestAgent)
+	b.listener(wire.GuestAgentChardev, wire.GuestAgent)
 	b.device("devices.guestAgent", options{
 		"driver": "virtserialport", "id": wire.GuestAgentPort, "bus": "serial.0", "nr": 1,
-		"chardev": "guest-agent", "name": "org.qemu.guest_agent.0",
+		"chardev": wire.GuestAgentChardev, "name": "org.qemu.guest_agent.0",
 	})
 }
 

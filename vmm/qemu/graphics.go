@@ -8,10 +8,11 @@ import (
 	"github.com/vmlet/vmlet/spec"
 )
 
-// graphics are what somebody would sit in front of. Nothing shows the display yet:
-// -display is none.
+// graphics are what somebody would sit in front of. The VNC server that shows a display
+// listens nowhere: the shim hands it each client.
 func (b *builder) graphics() {
 	if b.spec.GetDevices().GetVideo() != nil {
+		b.arg("-vnc", "none")
 		b.video()
 	}
 	virtio, usb := 0, 0

@@ -3,10 +3,12 @@ package qemu
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/vmlet/vmlet/plan"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/vmm"
 )
 
 func (b *builder) networks() {
@@ -19,10 +21,16 @@ func (b *builder) network(index int) {
 	n := b.spec.GetNetworks()[index]
 	slot := spec.Slot(b.spec.GetNetworks(), index)
 	field, backend := fmt.Sprintf("networks[%d]", index), networkID(slot)
-	if n.GetTap() != nil {
-		b.tap(field, backend, index)
-	} else {
+	switch {
+	case n.GetTap() != nil:
+		b.tap(field+".tap", backend, index)
+	case n.GetPod() != nil:
+		b.podNetwork(field+".pod", backend, index)
+	default:
 		b.userNetwork(field, backend, n.GetUser())
+	}
+	if n.GetPod().GetLinkDown() && b.req.Image == nil { // an image has the link's state
+		b.first = append(b.first, command("set_link", options{"name": deviceID(backend), "up": false}))
 	}
 	o := options{"id": deviceID(backend), "netdev": backend, "mac": n.GetMac()}
 	switch {
@@ -35,7 +43,10 @@ func (b *builder) network(index int) {
 	}
 	switch model := n.GetModel(); {
 	case model == "" || model == spec.NetVirtio:
-		o = b.bus.virtio("net", o)
+		o = b.bus.virtio("net", b.multiqueue(n, o))
+	case queuesOf(n) > 1:
+		b.faults.Add(field+".pod.queues", "%d: an %.20s has one: want virtio", queuesOf(n), model)
+		return
 	case b.onMicroVM():
 		b.faults.Add(field+".model", "the machine type microvm has no PCI for an %.20s: want virtio", model)
 		return
@@ -54,19 +65,63 @@ func networkID(slot int) string      { return fmt.Sprintf("net%d", slot) }
 func diskID(slot int) string         { return fmt.Sprintf("disk%d", slot) }
 func deviceID(backend string) string { return backend + "-device" }
 
-// tap is opened by whoever may: QEMU gets the descriptor.
+// queuesOf are those of an interface: QEMU counts pairs, one to receive and one to send.
+func queuesOf(n *specv1.NetworkInterface) int { return int(max(n.GetPod().GetQueues(), 1)) }
+
+// multiqueue gives a virtio device its queues, each with an interrupt to receive and one to
+// send, beside those for its configuration and its control queue.
+func (b *builder) multiqueue(n *specv1.NetworkInterface, o options) options {
+	if queues := queuesOf(n); queues > 1 {
+		o["mq"] = true
+		if b.bus.root != "" {
+			o["vectors"] = 2*queues + 2
+		}
+	}
+	return o
+}
+
+// tap is opened by whoever may: QEMU gets the descriptors, one a queue.
 func (b *builder) tap(field, id string, index int) {
 	if index >= len(b.req.Taps) || b.req.Taps[index] < 0 {
-		b.faults.Add(field+".tap", "no tap device was opened for it")
+		b.faults.Add(field, "no tap device was opened for it")
 		return
 	}
-	file := plan.File{Kind: plan.FileReceived, Field: field + ".tap", Index: b.req.Taps[index]}
+	n := b.spec.GetNetworks()[index]
 	if b.plug != nil {
+		file := plan.File{Kind: plan.FileReceived, Field: field, Index: b.req.Taps[index]}
 		b.netdev(options{"type": "tap", "id": id, "fd": b.plug.descriptor(id, b.index(file))})
 		return
 	}
-	fd := b.file(file)
-	b.netdev(options{"type": "tap", "id": id, "fd": fd})
+	o := options{"type": "tap", "id": id}
+	b.received(o, "fd", field, b.req.Taps[index], queuesOf(n))
+	virtio := n.GetModel() == "" || n.GetModel() == spec.NetVirtio
+	if virtio && index < len(b.req.VhostNet) && b.req.VhostNet[index] >= 0 {
+		o["vhost"] = true
+		b.received(o, "vhostfd", field, b.req.VhostNet[index], queuesOf(n))
+	}
+	b.netdev(o)
+}
+
+// received hands descriptors that come with the plan to an option, which has another name for
+// several.
+func (b *builder) received(o options, name, field string, first, count int) {
+	var numbers []string
+	for i := range count {
+		numbers = append(numbers, b.file(plan.File{Kind: plan.FileReceived, Field: field, Index: first + i}))
+	}
+	if count > 1 {
+		name += "s"
+	}
+	o[name] = strings.Join(numbers, ":")
+}
+
+// podNetwork is a tap in the VM's pod.
+func (b *builder) podNetwork(field, id string, index int) {
+	if index >= len(b.req.Taps) || b.req.Taps[index] < 0 {
+		b.faults.Add(field, vmm.NoPod)
+		return
+	}
+	b.tap(field, id, index)
 }
 
 // userNetwork is QEMU's own NAT.

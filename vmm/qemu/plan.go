@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -63,8 +64,9 @@ func (b *builder) plan() (*plan.Plan, error) {
 	b.networks()
 	b.hostDevices()
 	b.graphics()
-	if b.req.Paused || b.req.Image != nil {
-		// Whoever restores lets it go on when memory is there.
+	start := b.startInstructions()
+	if b.req.Paused || b.req.Image != nil || start != nil {
+		// The shim lets it go on when memory is there, and what the command line can't say is done.
 		b.arg("-S")
 	}
 	if b.req.Image != nil {
@@ -85,7 +87,17 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Memory:  memory,
 		Restore: b.req.Image.Restore(),
 		Paused:  b.req.Paused,
+
+		Instructions: start,
 	}, nil
+}
+
+// startInstructions are what the driver tells QEMU before the guest runs; nil: nothing.
+func (b *builder) startInstructions() json.RawMessage {
+	if b.first == nil {
+		return nil
+	}
+	return encoded(wire.Start{Commands: b.first})
 }
 
 // process is what concerns QEMU as a process.

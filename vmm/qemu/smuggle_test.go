@@ -149,7 +149,7 @@ func shape(t *testing.T, args []string) []string {
 		}
 		i++
 		switch value := args[i]; option {
-		case "-append", "-uuid", "-kernel", "-initrd", "-display", "-vga":
+		case "-append", "-uuid", "-kernel", "-initrd", "-display", "-vga", "-vnc":
 			// One value, in which nothing has a meaning to QEMU.
 		case "-device", "-object", "-blockdev", "-netdev":
 			var o map[string]any
@@ -183,20 +183,22 @@ func TestPlanRefuses(t *testing.T) {
 		c      qemutest.Case
 		fields []string
 	}{
-		"validation":        {qemutest.Case{YAML: "disks: [{path: relative}]"}, []string{"disks[0].path"}},
-		"machine type":      {qemutest.Case{YAML: qemutest.Small + "machineType: pc-q35-99.0"}, []string{"machineType"}},
-		"other machine":     {qemutest.Case{YAML: qemutest.Small + "machineType: isapc"}, []string{"machineType"}},
-		"no hypervisor":     {qemutest.Case{YAML: qemutest.Small, Hypervisor: "mshv"}, []string{"hypervisor"}},
-		"cpu model":         {qemutest.Case{YAML: qemutest.Small + "cpu: {model: Pentium9}"}, []string{"cpu.model"}},
-		"cpu feature":       {qemutest.Case{YAML: qemutest.Small + "cpu: {features: [{name: frob}, {name: kvm-pv-eoi}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
-		"vCPUs":             {qemutest.Case{YAML: qemutest.Small + "cpu: {cores: 300}"}, []string{"cpu"}},
-		"microvm's buses":   {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
-		"microvm's boot":    {qemutest.Case{YAML: "machineType: microvm"}, []string{"boot.kernel"}},
-		"microvm's network": {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
-		"IPv6 forward":      {qemutest.Case{YAML: qemutest.Small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
-		"no tap":            {qemutest.Case{YAML: qemutest.Small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
-		"read-only SATA":    {qemutest.Case{YAML: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
-		"SATA disks":        {qemutest.Case{YAML: sataDisks(49)}, []string{"disks[48].bus"}},
+		"validation":         {qemutest.Case{YAML: "disks: [{path: relative}]"}, []string{"disks[0].path"}},
+		"machine type":       {qemutest.Case{YAML: qemutest.Small + "machineType: pc-q35-99.0"}, []string{"machineType"}},
+		"other machine":      {qemutest.Case{YAML: qemutest.Small + "machineType: isapc"}, []string{"machineType"}},
+		"no hypervisor":      {qemutest.Case{YAML: qemutest.Small, Hypervisor: "mshv"}, []string{"hypervisor"}},
+		"cpu model":          {qemutest.Case{YAML: qemutest.Small + "cpu: {model: Pentium9}"}, []string{"cpu.model"}},
+		"cpu feature":        {qemutest.Case{YAML: qemutest.Small + "cpu: {features: [{name: frob}, {name: kvm-pv-eoi}]}"}, []string{"cpu.features[0].name", "cpu.features[1].name"}},
+		"vCPUs":              {qemutest.Case{YAML: qemutest.Small + "cpu: {cores: 300}"}, []string{"cpu"}},
+		"microvm's buses":    {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\ndisks: [{path: /a, bus: sata}, {path: /b, bus: usb}]"}, []string{"disks[0].bus", "disks[1].bus"}},
+		"microvm's boot":     {qemutest.Case{YAML: "machineType: microvm"}, []string{"boot.kernel"}},
+		"microvm's network":  {qemutest.Case{YAML: qemutest.Small + "machineType: microvm\nnetworks: [{model: e1000e}]"}, []string{"networks[0].model"}},
+		"IPv6 forward":       {qemutest.Case{YAML: qemutest.Small + "networks: [{user: {ports: [{hostAddress: '::1', hostPort: 1, guestPort: 1}]}}]"}, []string{"networks[0].user.ports[0].hostAddress"}},
+		"no tap":             {qemutest.Case{YAML: qemutest.Small + "networks: [{tap: {}}]"}, []string{"networks[0].tap"}},
+		"no pod":             {qemutest.Case{YAML: qemutest.Small + "networks: [{pod: {}}]"}, []string{"networks[0].pod"}},
+		"queues of an e1000": {qemutest.Case{YAML: qemutest.Small + "networks: [{model: e1000, pod: {queues: 2}}]", Change: func(r *vmm.PlanRequest) { r.Taps = []int{0} }}, []string{"networks[0].pod.queues"}},
+		"read-only SATA":     {qemutest.Case{YAML: "disks: [{path: /a, bus: sata, readOnly: true}]"}, []string{"disks[0].readOnly"}},
+		"SATA disks":         {qemutest.Case{YAML: sataDisks(49)}, []string{"disks[48].bus"}},
 		"lazy huge pages": {qemutest.Case{Info: "10.0", YAML: qemutest.Small + "memory: {hugePages: {pageSize: 2Mi}}",
 			Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"memory.hugePages"}},
 		"lazy on 7.2":            {qemutest.Case{YAML: qemutest.Small, Change: func(r *vmm.PlanRequest) { r.Image = qemutest.Image(true) }}, []string{"vmm"}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ func (c *Shim) HangUp() { c.once.Do(func() { close(c.Sends) }) }
 func (c *Shim) Welcome() shim.Welcome {
 	c.proc.Mu.Lock()
 	defer c.proc.Mu.Unlock()
-	w := shim.Welcome{PID: c.proc.PID, Notes: c.proc.Notes}
+	w := shim.Welcome{Major: shim.VersionMajor, Minor: shim.VersionMinor, PID: c.proc.PID, Notes: c.proc.Notes}
 	if c.proc.Launched != nil {
 		w.VMMPID = c.proc.PID + 1000
 	}
@@ -84,7 +85,7 @@ func (c *Shim) Launch(ctx context.Context, l shim.Launch, files []*os.File, prog
 	return &shim.Launched{VMMPID: c.proc.PID + 1000}, nil
 }
 
-func (c *Shim) Save(ctx context.Context, s shim.Save, progress func(shim.Progress)) (*shim.Prepared, error) {
+func (c *Shim) Save(ctx context.Context, s shim.Save, volume *os.File, progress func(shim.Progress)) (*shim.Prepared, error) {
 	if err := c.proc.W.step("save"); err != nil {
 		return nil, err
 	}
@@ -93,15 +94,24 @@ func (c *Shim) Save(ctx context.Context, s shim.Save, progress func(shim.Progres
 	}
 	c.proc.Mu.Lock()
 	defer c.proc.Mu.Unlock()
-	if c.proc.Launched == nil || c.proc.Saving != nil {
+	switch {
+	case c.proc.Launched == nil || c.proc.Saving != nil:
 		return nil, refuse("nothing to save, or it is being saved")
+	case s.Attached != (volume != nil):
+		return nil, refuse("a volume comes with the request if one is attached, and only then")
+	case s.Attached == filepath.IsAbs(s.Directory):
+		return nil, refuse("the directory is a path, or a name in the volume that is attached")
 	}
-	c.proc.Saving = &s
+	into := s.Directory
+	if s.Attached {
+		into = fmt.Sprintf("/proc/self/fd/%d/%s", volume.Fd(), s.Directory)
+	}
+	c.proc.Saving, c.proc.SavingTo = &s, into
 	c.imageID = uuid.NewString()
 	if progress != nil {
 		progress(shim.Progress{Step: "memory", Done: 1, Total: 2})
 	}
-	return &shim.Prepared{ImageID: c.imageID, MemoryBytes: 4096, StateBytes: 5}, nil
+	return &shim.Prepared{ImageID: c.imageID, MemoryBytes: 4096, StateBytes: 5, FilesBytes: 7, Paused: c.proc.Paused}, nil
 }
 
 func (c *Shim) Commit(ctx context.Context, o shim.Commit) (*shim.Committed, error) {
@@ -115,7 +125,7 @@ func (c *Shim) Commit(ctx context.Context, o shim.Commit) (*shim.Committed, erro
 	if s == nil {
 		return nil, refuse("nothing is prepared")
 	}
-	if err := WriteImage(s.Directory, s.Manifest, c.imageID); err != nil {
+	if err := WriteImage(c.proc.SavingTo, s.Manifest, c.imageID); err != nil {
 		return nil, err
 	}
 	if err := c.proc.W.step("after the image"); err != nil {
@@ -253,6 +263,45 @@ func (c *Shim) Release(_ context.Context, reason string) error {
 	c.proc.said(reason)
 	c.proc.End(nil)
 	return nil
+}
+
+// Display answers as the console does.
+func (c *Shim) Display(ctx context.Context, _ bool) (net.Conn, error) { return c.Console(ctx, 0) }
+
+// Freeze is noted.
+func (c *Shim) Freeze(_ context.Context, timeout time.Duration) error {
+	if err := c.proc.W.step("freeze"); err != nil {
+		return err
+	}
+	c.proc.Mu.Lock()
+	defer c.proc.Mu.Unlock()
+	c.proc.Frozen = timeout
+	return nil
+}
+
+// Thaw ends it.
+func (c *Shim) Thaw(context.Context) error {
+	c.proc.Mu.Lock()
+	defer c.proc.Mu.Unlock()
+	c.proc.Frozen = 0
+	return c.proc.W.step("thaw")
+}
+
+// Reboot is noted.
+func (c *Shim) Reboot(_ context.Context, button bool) error {
+	c.proc.Mu.Lock()
+	defer c.proc.Mu.Unlock()
+	c.proc.Button = button
+	return c.proc.W.step("reboot")
+}
+
+// Dial is answered by an echo, whose first line is the address.
+func (c *Shim) Dial(ctx context.Context, d shim.DialTo) (net.Conn, error) {
+	near, err := c.Console(ctx, 0)
+	if err == nil {
+		_, err = fmt.Fprintf(near, "%s %s\n", d.Network, d.Address)
+	}
+	return near, err
 }
 
 func (c *Shim) Console(context.Context, int) (net.Conn, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
@@ -154,6 +155,29 @@ func (m *Monitor) AskGuest(context.Context) (vmm.Guest, error) {
 		return vmm.Guest{}, vmm.ErrNoGuestAgent
 	}
 	return *m.Proc.Guest, nil
+}
+
+// RefuseSuspend refuses what QEMU does: a machine without ACPI.
+func (v *VMM) RefuseSuspend(s *specv1.VirtualMachineSpec) error {
+	if f := s.GetFeatures(); f != nil && f.Acpi != nil && !f.GetAcpi() {
+		return errors.New("features.acpi: no S4")
+	}
+	return nil
+}
+
+// SuspendGuest has the guest end so, if it has an agent.
+func (m *Monitor) SuspendGuest(context.Context) error {
+	m.Proc.Mu.Lock()
+	guest := m.Proc.Guest
+	m.Proc.Mu.Unlock()
+	if guest == nil {
+		return vmm.ErrNoGuestAgent
+	}
+	if err := m.Proc.W.step("suspend"); err != nil {
+		return err
+	}
+	m.Proc.End(&shim.Exit{Reason: shim.ReasonSuspended})
+	return nil
 }
 
 func (m *Monitor) Size(context.Context) (vmm.Size, error) {

@@ -324,10 +324,13 @@ type Proc struct {
 	Mu       sync.Mutex
 	Launched *plan.Plan
 	Paused   bool
-	Stopped  *vmm.Status // what its VMM says, if that stopped the guest by itself
-	Guest    *vmm.Guest  // what its agent says; nil: it has none
+	Stopped  *vmm.Status   // what its VMM says, if that stopped the guest by itself
+	Guest    *vmm.Guest    // what its agent says; nil: it has none
+	Frozen   time.Duration // as the shim was told; 0: it is not
+	Button   bool          // a reboot may press the power button
 	Saving   *shim.Save
-	Deaf     bool // answers no connection
+	SavingTo string // a path
+	Deaf     bool   // answers no connection
 	Pod      *Pod
 	Conns    []*Shim
 	Monitors []*Monitor

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net"
 	"sync"
 )
@@ -11,6 +12,7 @@ type client struct {
 
 	mu       sync.Mutex
 	queue    []byte
+	lost     int           // bytes that were dropped before the queue
 	finished bool          // nothing more comes
 	wake     chan struct{} // room for one
 }
@@ -19,19 +21,22 @@ func newClient(conn net.Conn) *client {
 	return &client{conn: conn, wake: make(chan struct{}, 1)}
 }
 
-// put queues output and never waits. A client that is too far behind loses its
-// connection: a gap in a console would go unnoticed.
+// put queues output and never waits. A client that is too far behind loses the oldest.
 func (cl *client) put(b []byte) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	if len(cl.queue)+len(b) > maxQueue {
-		cl.finished = true
-		cl.queue = nil
-		cl.conn.Close() // a write that waits fails, so does the next
-	} else {
-		cl.queue = append(cl.queue, b...)
+	if over := len(cl.queue) + len(b) - maxQueue; over > 0 {
+		over = min(len(cl.queue), max(over, maxQueue/2)) // not at each byte that comes
+		cl.lost += over
+		cl.queue = append([]byte(nil), cl.queue[over:]...)
 	}
+	cl.queue = append(cl.queue, b...)
 	cl.signal()
+}
+
+// gap is the line that a client reads in the place of what it has lost.
+func gap(lost int) string {
+	return fmt.Sprintf("\r\n[%d bytes of the console were dropped here, as they were not read in time]\r\n", lost)
 }
 
 // finish ends the client when it has been given all.
@@ -73,5 +78,9 @@ func (cl *client) take() (b []byte, more bool) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	b, cl.queue = cl.queue, nil
+	if cl.lost > 0 {
+		b = append([]byte(gap(cl.lost)), b...)
+		cl.lost = 0
+	}
 	return b, !cl.finished
 }

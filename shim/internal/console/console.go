@@ -13,13 +13,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/unixsocket"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 )
 
 const (
 	// Backlog is how many bytes of what was last printed are kept.
 	Backlog = 16 << 10
-	// maxQueue is how many bytes a client may be behind before it is dropped.
+	// maxQueue is how many bytes a client may be behind before it loses the oldest.
 	maxQueue = 256 << 10
 	// maxClients bounds descriptors and goroutines.
 	maxClients = 64
@@ -49,7 +50,7 @@ type Console struct {
 // New returns the console and the VMM's end of it, which the caller passes on
 // and closes. All that the guest prints goes to log, which must not block.
 func New(log io.Writer) (*Console, *os.File, error) {
-	own, other, err := socketPair()
+	own, other, err := unixsocket.Pair("console")
 	if err != nil {
 		return nil, nil, fmt.Errorf("console: %w", err)
 	}
@@ -66,23 +67,6 @@ func begin(vmm io.ReadWriteCloser, log io.Writer) *Console {
 	}
 	go c.read()
 	return c
-}
-
-// socketPair returns two ends of a stream: one for here, one to be passed on.
-func socketPair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	own := os.NewFile(uintptr(fds[0]), "console")
-	defer own.Close()
-	other := os.NewFile(uintptr(fds[1]), "console")
-	conn, err := net.FileConn(own)
-	if err != nil {
-		other.Close()
-		return nil, nil, err
-	}
-	return conn, other, nil
 }
 
 // read takes what the guest prints until the VMM has gone.
@@ -119,9 +103,10 @@ func (c *Console) publish(b []byte) {
 
 // Attach adds a client and returns its end of a stream, which is the caller's:
 // reading gives up to backlog bytes of what was last printed and then all that
-// comes, writing types. A client that does not read is dropped.
+// comes, writing types. A client that reads too slowly loses the
+// oldest output, and reads how much in its place.
 func (c *Console) Attach(backlog int) (*os.File, error) {
-	conn, other, err := socketPair()
+	conn, other, err := unixsocket.Pair("console")
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	expect(t, late, text[len(text)-console.Backlog:])
 }
 
-// A client that does not read is dropped, and hinders nobody.
+// A client that does not read loses the oldest output, is told how much, and hinders nobody.
 func TestSlowClient(t *testing.T) {
 	c, guest, log := start(t)
 	slow, quick := attach(t, c, 0), attach(t, c, 0)
@@ -123,8 +124,18 @@ func TestSlowClient(t *testing.T) {
 		t.Errorf("the quick client has %d bytes of %d", len(got), len(text))
 	}
 	b, _ := io.ReadAll(slow)
-	if len(b) >= len(text) || !strings.HasPrefix(text, string(b)) {
-		t.Errorf("the slow client has %d bytes", len(b))
+	first, rest, marked := strings.Cut(string(b), "\r\n[")
+	number, last, _ := strings.Cut(rest, " bytes of the console were dropped here, as they were not read in time]\r\n")
+	lost, _ := strconv.Atoi(number)
+	switch {
+	case !marked:
+		t.Fatalf("the slow client has %d bytes and no word of what it has lost", len(b))
+	case !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last):
+		t.Error("the slow client has not the beginning and the end")
+	case len(first)+lost+len(last) != len(text):
+		t.Errorf("the slow client has %d and %d bytes and lost %d, want %d in all", len(first), len(last), lost, len(text))
+	case last == "":
+		t.Error("the slow client has lost the newest output")
 	}
 }
 

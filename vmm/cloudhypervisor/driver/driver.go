@@ -80,15 +80,16 @@ func (m *machine) begin(ctx context.Context) (err error) {
 
 // takeTaps keeps the taps: an interface is made anew with its tap when the VM is.
 func (m *machine) takeTaps() error {
-	for _, add := range m.vm.Add {
-		if add.Tap < 0 || add.Tap >= len(m.link.Received) {
-			return fmt.Errorf("interface %s has received descriptor %d as its tap, and %d came with the plan", add.Net.ID, add.Tap, len(m.link.Received))
+	for i := range m.vm.Add {
+		add := &m.vm.Add[i]
+		if !within(add, m.link.Received) {
+			return fmt.Errorf("interface %s has %d received descriptors from %d on as its tap, and %d came with the plan", add.Net.ID, add.Taps(), add.Tap, len(m.link.Received))
 		}
-		kept, err := duplicate(m.link.Received[add.Tap])
+		kept, err := keepTap(add, m.link.Received)
 		if err != nil {
 			return err
 		}
-		m.taps = append(m.taps, tap{add.Net.ID, kept})
+		m.taps = append(m.taps, kept)
 	}
 	return nil
 }
@@ -99,7 +100,7 @@ func (m *machine) create(ctx context.Context) error {
 	}
 	faultpoint.Reach("cloud-hypervisor.launch.created")
 	for i, add := range m.vm.Add {
-		if _, err := m.api.AddNet(ctx, add.Net, m.taps[i].file); err != nil {
+		if _, err := m.api.AddNet(ctx, add.Net, m.taps[i].files...); err != nil {
 			return wrap(err)
 		}
 	}

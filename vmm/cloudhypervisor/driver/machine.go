@@ -33,10 +33,37 @@ type machine struct {
 	gone    *gone // nil: the VM is there
 }
 
-// tap is an interface's, kept for when the VM is made anew.
+// tap is an interface's, one file for each pair of queues, kept for when the VM is made anew.
 type tap struct {
-	id   string
-	file *os.File
+	id    string
+	files []*os.File
+}
+
+// keepTap duplicates an interface's tap out of what came with a plan or an attachment, in which
+// the planner has counted it.
+func keepTap(add *wire.AddNet, among []*os.File) (t tap, err error) {
+	t.id = add.Net.ID
+	for i := range add.Taps() {
+		file, err := duplicate(among[add.Tap+i])
+		if err != nil {
+			return t, errors.Join(err, t.close())
+		}
+		t.files = append(t.files, file)
+	}
+	return t, nil
+}
+
+// within: there are as many files as the interface's tap wants.
+func within(add *wire.AddNet, among []*os.File) bool {
+	return add.Tap >= 0 && add.Tap < len(among) && add.Taps() <= len(among)-add.Tap
+}
+
+func (t tap) close() error {
+	var errs []error
+	for _, file := range t.files {
+		errs = append(errs, file.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Stop implements server.Machine. From v53 on, cloud-hypervisor's pause waits for what
@@ -137,7 +164,7 @@ func (m *machine) Close() error {
 		errs = append(errs, m.hub.close())
 	}
 	for _, t := range m.taps {
-		errs = append(errs, t.file.Close())
+		errs = append(errs, t.close())
 	}
 	// Also wakes the reader of events.
 	m.link.Events.Close()

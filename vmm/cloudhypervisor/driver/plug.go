@@ -98,17 +98,17 @@ func (m *machine) fenced(err error, path string) error {
 }
 
 func (m *machine) attachNet(ctx context.Context, add *wire.AddNet, a server.Attachment) error {
-	if add.Tap < 0 || add.Tap >= len(a.Files) {
-		return fmt.Errorf("%w: file %d of %d is wanted as a tap", errInstructions, add.Tap, len(a.Files))
+	if !within(add, a.Files) {
+		return fmt.Errorf("%w: %d files of %d from %d on are wanted as a tap", errInstructions, add.Taps(), len(a.Files), add.Tap)
 	}
-	kept, err := duplicate(a.Files[add.Tap])
+	kept, err := keepTap(add, a.Files)
 	if err != nil {
 		return err
 	}
-	if _, err := m.api.AddNet(ctx, add.Net, kept); err != nil {
-		return errors.Join(wrap(err), m.takeBack(ctx, add.Net.ID, err), kept.Close())
+	if _, err := m.api.AddNet(ctx, add.Net, kept.files...); err != nil {
+		return errors.Join(wrap(err), m.takeBack(ctx, add.Net.ID, err), kept.close())
 	}
-	m.taps = append(m.taps, tap{add.Net.ID, kept})
+	m.taps = append(m.taps, kept)
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (m *machine) Detach(ctx context.Context, instructions json.RawMessage) erro
 		if t.id != todo.Device {
 			return false
 		}
-		t.file.Close()
+		_ = t.close() // the interface has gone
 		return true
 	})
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -84,12 +85,18 @@ func TestPlug(t *testing.T) {
 // TestPlugNet keeps the tap for as long as the interface, and gives it to a VM that
 // comes back.
 func TestPlugNet(t *testing.T) {
+	for _, queues := range []int{2, 4} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) { plugNet(t, queues) })
+	}
+}
+
+func plugNet(t *testing.T, queues int) {
 	r, m := plugged(t, guest.PVHOptions{})
 	r.turn(chtest.Knobs{AnyTap: true})
 	null, err := os.Open(os.DevNull)
 	r.check(err)
-	r.check(m.Attach(r.ctx, server.Attachment{Files: []*os.File{null}, Instructions: r.json(wire.Attach{
-		Net: &wire.AddNet{Net: chapi.Net{PCI: chapi.PCI{ID: "net3"}, NumQueues: 2}},
+	r.check(m.Attach(r.ctx, server.Attachment{Files: []*os.File{null, null, null}, Instructions: r.json(wire.Attach{
+		Net: &wire.AddNet{Net: chapi.Net{PCI: chapi.PCI{ID: "net3"}, NumQueues: queues}, Tap: 1},
 	})}))
 	null.Close()
 	_, err = m.Stop(r.ctx)
@@ -99,10 +106,15 @@ func TestPlugNet(t *testing.T) {
 	if info := r.config(m); !present(&info, "net3") || len(m.taps) != 1 {
 		t.Errorf("it came back with %+v", info.Config.Nets)
 	}
-	kept := m.taps[0].file
+	kept := m.taps[0].files
+	if len(kept) != queues/2 {
+		t.Errorf("%d files are kept, want %d", len(kept), queues/2)
+	}
 	r.check(m.Detach(r.ctx, json.RawMessage(`{"device":"net3"}`)))
-	if _, err := kept.Stat(); len(m.taps) != 0 || !errors.Is(err, os.ErrClosed) {
-		t.Errorf("%d taps are left (%v)", len(m.taps), err)
+	for _, file := range kept {
+		if _, err := file.Stat(); len(m.taps) != 0 || !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%d taps are left (%v)", len(m.taps), err)
+		}
 	}
 }
 
@@ -233,7 +245,7 @@ func TestNotBooted(t *testing.T) {
 
 func TestInstructions(t *testing.T) {
 	r, m := plugged(t, guest.PVHOptions{})
-	for _, text := range []string{"", "[]", "{}", `{"disk":{}}`, `{"net":{"tap":1}}`, `{"net":{"tap":-1}}`, `{"disk":{},"net":{}}`} {
+	for _, text := range []string{"", "[]", "{}", `{"disk":{}}`, `{"net":{"tap":1}}`, `{"net":{"net":{"num_queues":4}}}`, `{"net":{"tap":-1}}`, `{"disk":{},"net":{}}`} {
 		if err := m.Attach(r.ctx, server.Attachment{Instructions: json.RawMessage(text)}); !errors.Is(err, errInstructions) {
 			t.Errorf("attach %q: %v", text, err)
 		}

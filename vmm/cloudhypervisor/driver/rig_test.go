@@ -54,7 +54,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, ctx: ctx, dir: dir, plan: plan.Plan{Memory: plan.Memory{Size: ramSize}}}
 	r.files()
 	r.vm = wire.VM{Folder: r.path("vmm"), Config: chapi.VMConfig{
-		CPUs:    &chapi.CPUs{Boot: 1, Max: 1},
+		CPUs:    &chapi.CPUs{Boot: 2, Max: 2},
 		Memory:  &chapi.Memory{Zones: []chapi.MemoryZone{{ID: "ram0", Size: ramSize, File: r.path("ram"), Shared: true}}},
 		Payload: &chapi.Payload{Kernel: r.path("kernel")},
 		Disks:   []chapi.Disk{{PCI: chapi.PCI{ID: "disk0"}, Path: r.path("disk"), Type: chapi.ImageQCOW2}},

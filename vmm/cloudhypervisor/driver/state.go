@@ -190,7 +190,7 @@ func (m *machine) restore(ctx context.Context, d folder, config *chapi.VMConfig)
 	}
 	r := chapi.Restore{Folder: path.Join(m.vm.Folder, d.name), Mode: chapi.RestoreCopy}
 	for _, t := range m.taps {
-		r.Nets = append(r.Nets, chapi.RestoreNet{ID: t.id, Taps: []*os.File{t.file}})
+		r.Nets = append(r.Nets, chapi.RestoreNet{ID: t.id, Taps: t.files})
 	}
 	return wrap(m.explain(m.slow.Restore(ctx, r)))
 }

@@ -178,12 +178,15 @@ func (h *host) here(config chapi.VMConfig) *chapi.VMConfig {
 	return &config
 }
 
-// tap is no tap, which the stand-in was told not to mind.
-func (h *host) tap() *os.File {
-	file, err := os.Open(os.DevNull)
-	h.must(err)
-	h.t.Cleanup(func() { file.Close() })
-	return file
+// taps are none, which the stand-in was told not to mind.
+func (h *host) taps(queues int) (taps []*os.File) {
+	for range queues {
+		file, err := os.Open(os.DevNull)
+		h.must(err)
+		h.t.Cleanup(func() { file.Close() })
+		taps = append(taps, file)
+	}
+	return taps
 }
 
 func (h *host) boot(ctx context.Context, client *chapi.Client, p *vmtest.Planned) {
@@ -194,7 +197,7 @@ func (h *host) boot(ctx context.Context, client *chapi.Client, p *vmtest.Planned
 	}
 	h.must(client.Create(ctx, h.here(p.VM.Config)))
 	for _, add := range p.VM.Add {
-		_, err := client.AddNet(ctx, add.Net, h.tap())
+		_, err := client.AddNet(ctx, add.Net, h.taps(add.Taps())...)
 		h.must(err)
 	}
 	for _, device := range p.VM.Devices {
@@ -296,7 +299,7 @@ func saveAndRestore(t *testing.T, h *host) {
 	client = h.start(p)
 	restore := chapi.Restore{Folder: p.VM.Folder + "/" + snapshot}
 	for _, add := range p.VM.Add {
-		restore.Nets = append(restore.Nets, chapi.RestoreNet{ID: add.Net.ID, Taps: []*os.File{h.tap()}})
+		restore.Nets = append(restore.Nets, chapi.RestoreNet{ID: add.Net.ID, Taps: h.taps(add.Taps())})
 	}
 	h.must(client.Restore(ctx, restore))
 	h.must(client.Resume(ctx))

@@ -126,6 +126,10 @@ disks:
 		{Name: "many-disks", YAML: Small + "disks:" + ManyDisks(34)},
 		{Name: "taps", YAML: Small + "networks: [{tap: {device: tap7}}, {tap: {bridge: br0}}, {tap: {bridge: br1}}]\n",
 			Change: func(r *vmm.PlanRequest) { r.Taps = []int{3, 0, 1} }},
+		{Name: "pod-network", YAML: Small + "networks: [{pod: {}, mac: \"52:54:00:aa:bb:cc\"}, {pod: {binding: bridge, interface: net1}}]\n",
+			Change: func(r *vmm.PlanRequest) { r.Taps = []int{0, 1} }},
+		{Name: "pod-network-queues", YAML: Small + "cpu: {sockets: 4}\nnetworks: [{pod: {queues: 4}}, {pod: {binding: bridge, interface: net1}}]\n",
+			Change: func(r *vmm.PlanRequest) { r.Taps = []int{0, 7} }},
 	}
 }
 

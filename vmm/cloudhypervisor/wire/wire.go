@@ -6,6 +6,7 @@ package wire
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/vmlet/vmlet/vmm/cloudhypervisor/chapi"
 )
@@ -46,20 +47,25 @@ type VM struct {
 // AddNet is a network interface that goes with its tap.
 type AddNet struct {
 	Net chapi.Net `json:"net"`
-	// Tap is the number of the descriptor among those sent with the plan. The VMM
-	// doesn't inherit it: the tap would stay in use when the interface is removed.
+	// Tap is the number of the first descriptor among those sent with the plan; there is
+	// one for each pair of queues. The VMM doesn't inherit them: the tap would stay in use
+	// when the interface is removed.
 	Tap int `json:"tap"`
 }
 
+// Taps is how many descriptors the interface's tap has.
+func (a *AddNet) Taps() int { return max(a.Net.NumQueues/2, 1) }
+
 // Restored is Config as a snapshot's config.json has to have it for vm.restore: with
-// the interfaces of Add, each of which says that its one tap comes as a file.
+// the interfaces of Add, each of which says that its tap comes as files.
 func (v *VM) Restored() chapi.VMConfig {
 	config := v.Config
 	config.Nets = make([]chapi.Net, len(v.Add))
 	for i, add := range v.Add {
 		config.Nets[i] = add.Net
-		// The number means nothing to the VMM, how many there are does.
-		config.Nets[i].Extra = chapi.Extra{"fds": json.RawMessage("[-1]")}
+		// The numbers mean nothing to the VMM, how many there are does.
+		fds := "[" + strings.Repeat("-1,", add.Taps()-1) + "-1]"
+		config.Nets[i].Extra = chapi.Extra{"fds": json.RawMessage(fds)}
 	}
 	return config
 }

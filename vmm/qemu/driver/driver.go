@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
@@ -33,9 +34,29 @@ func (QEMU) Connect(ctx context.Context, link server.Link) (server.Machine, erro
 	if err != nil {
 		return nil, wrap(err)
 	}
-	m := &machine{qmp: client, ended: make(chan struct{})}
-	go m.follow(client.Subscribe("SHUTDOWN", "GUEST_PANICKED"))
+	m := &machine{qmp: client, dial: link.Dial, agent: make(chan struct{}, 1), ended: make(chan struct{}), wasReset: link.Reset}
+	go m.follow(client.Subscribe("SHUTDOWN", "SUSPEND_DISK", "GUEST_PANICKED", "RESET"))
+	if err := m.begin(ctx, link.Plan); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
 	return m, nil
+}
+
+// begin does what the command line could not say. The guest does not run yet.
+func (m *machine) begin(ctx context.Context, p *plan.Plan) error {
+	if p == nil || p.Instructions == nil {
+		return nil
+	}
+	var start wire.Start
+	if err := json.Unmarshal(p.Instructions, &start); err != nil {
+		return fmt.Errorf("%w: %w", errInstructions, err)
+	}
+	for _, c := range start.Commands {
+		if err := m.execute(ctx, c.Name, arguments(c), nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // machine is one QEMU.
@@ -43,12 +64,19 @@ type machine struct {
 	qmp    *qmp.Client
 	ending server.Ending // complete when ended is closed
 	ended  chan struct{}
+	// dial reaches the guest's agent, and agent is held while it is spoken to: it has one
+	// channel.
+	dial   server.Dialer
+	agent  chan struct{}
+	reboot rebooting
+	// wasReset is called when the guest was; nil: nobody asks.
+	wasReset func()
 	// saved: QEMU may have given up its disks at the end of a save, and has not gone on
 	// since, as far as is known here.
 	saved atomic.Bool
 }
 
-// follow notes what QEMU says of its end.
+// follow notes what QEMU says of its end and of the guest's resets.
 func (m *machine) follow(events *qmp.Subscription) {
 	defer close(m.ended)
 	defer events.Close()
@@ -61,7 +89,17 @@ func (m *machine) follow(events *qmp.Subscription) {
 		if err != nil {
 			return
 		}
-		m.note(event)
+		switch {
+		case event.Name == "SUSPEND_DISK": // its shutdown follows
+			m.ending.Suspended = true
+		case event.Name == "RESET":
+			m.ending.Suspended = false
+			if m.wasReset != nil {
+				m.wasReset()
+			}
+		case !m.reboots(event):
+			m.note(event)
+		}
 	}
 }
 
@@ -150,6 +188,9 @@ func (m *machine) Regain(context.Context) error { return nil }
 
 // PowerDown implements server.Machine.
 func (m *machine) PowerDown(ctx context.Context) error {
+	if err := m.noReboot(ctx); err != nil {
+		return err
+	}
 	return m.execute(ctx, "system_powerdown", nil, nil)
 }
 

@@ -2,8 +2,10 @@ package driver_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/internal/unixsocket"
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/server"
 	"github.com/vmlet/vmlet/test/guest"
 	"github.com/vmlet/vmlet/vmm/qemu/driver"
@@ -48,6 +53,16 @@ func patience(t *testing.T) context.Context {
 // start runs a QEMU that counts in its firmware, and returns its machine.
 func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.Cmd) {
 	t.Helper()
+	m, cmd, err := startTold(t, nil, binary, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, cmd
+}
+
+// startTold has the driver tell QEMU what a plan says.
+func startTold(t *testing.T, p *plan.Plan, binary string, args ...string) (server.Machine, *exec.Cmd, error) {
+	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -73,17 +88,41 @@ func start(t *testing.T, binary string, args ...string) (server.Machine, *exec.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := driver.QEMU{}.Connect(patience(t), server.Link{Dial: func(_ context.Context, name string) (net.Conn, error) {
+	m, err := driver.QEMU{}.Connect(patience(t), server.Link{Plan: p, Dial: func(_ context.Context, name string) (net.Conn, error) {
 		if name != wire.ShimMonitor {
 			return nil, fmt.Errorf("the driver wants %s", name)
 		}
 		return conn, nil
 	}})
 	if err != nil {
-		t.Fatal(err)
+		return nil, cmd, err
 	}
 	t.Cleanup(func() { m.Close() })
-	return m, cmd
+	return m, cmd, nil
+}
+
+// TestBegin: what a plan has QEMU told is done before the guest runs, or the start fails.
+func TestBegin(t *testing.T) {
+	nic := []string{"-S", "-netdev", "user,id=net0", "-device", "virtio-net-pci,id=net0-device,netdev=net0,romfile="}
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		for instructions, want := range map[string]string{
+			`{"commands":[{"name":"set_link","arguments":{"name":"net0-device","up":false}}]}`:  "",
+			`{"commands":[{"name":"set_link","arguments":{"name":"other-device","up":false}}]}`: "other-device",
+			`[]`: "instructions for QEMU",
+		} {
+			m, _, err := startTold(t, &plan.Plan{Instructions: json.RawMessage(instructions)}, binary, nic...)
+			switch {
+			case want == "" && err != nil:
+				t.Errorf("%s: %v", instructions, err)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+				t.Errorf("%s: error %v, want one with %q", instructions, err, want)
+			case err == nil:
+				if err := m.Continue(patience(t)); err != nil {
+					t.Errorf("%s: going on: %v", instructions, err)
+				}
+			}
+		}
+	})
 }
 
 // stateFile is where a machine can be saved to.
@@ -287,6 +326,53 @@ func TestEnding(t *testing.T) {
 		m, _ = start(t, binary)
 		if got := m.Ending(gone); got != (server.Ending{}) {
 			t.Errorf("while it runs: %+v", got)
+		}
+	})
+}
+
+// TestAddDisplay: a client is handed to a QEMU that shows a display, and refused by one that
+// shows none.
+func TestAddDisplay(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		attach := func(args ...string) (net.Conn, error) {
+			m, _ := start(t, binary, args...)
+			own, other, err := unixsocket.Pair("client")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			t.Cleanup(func() { own.Close() })
+			return own, m.(server.Displayer).AddDisplay(patience(t), other)
+		}
+		client, err := attach("-vnc", "none", "-device", "VGA")
+		if err != nil {
+			t.Fatal(err)
+		}
+		banner := make([]byte, 12)
+		if _, err := io.ReadFull(client, banner); err != nil || string(banner) != "RFB 003.008\n" {
+			t.Errorf("%q, %v", banner, err)
+		}
+		_, err = attach()
+		var refused *shim.Error
+		if !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {
+			t.Errorf("error %v of a QEMU without a display", err)
+		}
+	})
+}
+
+// TestNoGuestAgent: nobody waits for an agent where no guest has opened its port.
+func TestNoGuestAgent(t *testing.T) {
+	forEachQEMU(t, func(t *testing.T, binary string) {
+		m, _ := start(t, binary)
+		agent := m.(server.GuestAgent)
+		for what, err := range map[string]error{"freeze": agent.Freeze(patience(t)), "thaw": agent.Thaw(patience(t)), "ping": agent.Ping(patience(t))} {
+			if !errors.Is(err, server.ErrNoGuestAgent) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		var refused *shim.Error
+		if err := m.(server.Rebooter).Reboot(patience(t), false); !errors.As(err, &refused) || refused.Code != shim.CodePrecondition {
+			t.Errorf("reboot without a power button: %v", err)
 		}
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/vmlet/vmlet/vmm"
-	"github.com/vmlet/vmlet/vmm/qemu/qga"
 	"github.com/vmlet/vmlet/vmm/qemu/qmp"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
 	"golang.org/x/sync/semaphore"
@@ -263,65 +262,4 @@ func standstill(state string) string {
 // Reset is the reset button: the guest starts anew, without being asked.
 func (m *monitor) Reset(ctx context.Context) error {
 	return m.client.Execute(ctx, "system_reset", nil, nil)
-}
-
-// agentChardev is what the planner (vmm/qemu) calls the other end of the agent's port.
-const agentChardev = "guest-agent"
-
-// agentTimeout is how long a guest agent may take to answer: it may have been
-// swapped out, or be waiting for a clock device. The caller's context may be
-// shorter.
-const agentTimeout = 5 * time.Second
-
-// SetGuestTime sets the guest's system clock and its RTC.
-func (m *monitor) SetGuestTime(ctx context.Context, now time.Time) error {
-	begun := time.Now()
-	return m.withAgent(ctx, func(ctx context.Context, agent *qga.Client) error {
-		// The agent may have kept us waiting.
-		return agent.SetTime(ctx, now.Add(time.Since(begun)))
-	})
-}
-
-// AskGuest asks the guest's agent about the guest.
-func (m *monitor) AskGuest(ctx context.Context) (g vmm.Guest, err error) {
-	// Nobody waits for an agent that is not there: the guest has not opened its port.
-	var ports []struct {
-		Label string `json:"label"`
-		Open  bool   `json:"frontend-open"`
-	}
-	if err := m.client.Execute(ctx, "query-chardev", nil, &ports); err != nil {
-		return g, err
-	}
-	for _, p := range ports {
-		if p.Label == agentChardev && !p.Open {
-			return g, fmt.Errorf("%w: it has not opened its port", vmm.ErrNoGuestAgent)
-		}
-	}
-	err = m.withAgent(ctx, func(ctx context.Context, agent *qga.Client) error {
-		g, err = agent.Guest(ctx)
-		return err
-	})
-	return g, err
-}
-
-// withAgent speaks to the guest's agent, for as long as it may take to answer.
-func (m *monitor) withAgent(ctx context.Context, speak func(context.Context, *qga.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-	defer cancel()
-	select {
-	case m.agent <- struct{}{}:
-		defer func() { <-m.agent }()
-	case <-ctx.Done():
-		return fmt.Errorf("%w: another call to it takes too long: %w", vmm.ErrNoGuestAgent, ctx.Err())
-	}
-	conn, err := m.dial(ctx, wire.GuestAgent)
-	if err != nil {
-		return fmt.Errorf("%w: %w", vmm.ErrNoGuestAgent, err)
-	}
-	agent, err := qga.New(ctx, conn)
-	if err != nil {
-		return fmt.Errorf("%w: %w", vmm.ErrNoGuestAgent, err)
-	}
-	defer agent.Close()
-	return speak(ctx, agent)
 }

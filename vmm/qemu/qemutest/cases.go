@@ -164,6 +164,12 @@ networks:
 `},
 		{Name: "tap", YAML: Small + "networks: [{tap: {device: tap7}}, {user: {}}, {tap: {bridge: br0}}]\n", Unreal: true,
 			Change: func(r *vmm.PlanRequest) { r.Taps = []int{0, -1, 1} }},
+		{Name: "pod-network", YAML: Small + "networks: [{pod: {}, mac: \"52:54:00:aa:bb:cc\"}, {pod: {binding: bridge, interface: net1}, model: e1000}]\n", Unreal: true,
+			Change: func(r *vmm.PlanRequest) { r.Taps = []int{0, 1} }},
+		{Name: "pod-network-queues", YAML: Small + "cpu: {sockets: 4}\nnetworks: [{pod: {queues: 4}}, {pod: {binding: bridge, interface: net1, linkDown: true}}, {pod: {binding: bridge, interface: net2}, model: e1000}]\n", Unreal: true,
+			Change: func(r *vmm.PlanRequest) { r.Taps, r.VhostNet = []int{0, 5, 7}, []int{8, 12, 13} }},
+		{Name: "pod-network-microvm", YAML: Small + "machineType: microvm\nnetworks: [{pod: {queues: 2}}]\n", Unreal: true,
+			Change: func(r *vmm.PlanRequest) { r.Taps = []int{0} }},
 		{Name: "vsock", YAML: Small + "", Unreal: true, Change: func(r *vmm.PlanRequest) {
 			r.Spec = Complete(Small2("vsock: {cid: 42}"), spec.ArchAMD64, "emulation")
 		}},

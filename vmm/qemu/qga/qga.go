@@ -30,8 +30,8 @@ const sentinel = 0xff
 // ErrProtocol means that what came is not what an agent says.
 var ErrProtocol = errors.New("not the guest agent's protocol")
 
-// errUnfit is a reply after which the agent is still in step.
-var errUnfit = errors.New("its reply does not fit")
+// ErrUnfit is wrapped by the error of a reply after which the agent is still in step.
+var ErrUnfit = errors.New("its reply does not fit")
 
 // Error is the agent's refusal.
 type Error struct {
@@ -65,13 +65,6 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
-
-// SetTime sets the guest's clock, and its hardware clock with it.
-func (c *Client) SetTime(ctx context.Context, now time.Time) error {
-	return c.within(ctx, func() error {
-		return c.execute("guest-set-time", map[string]int64{"time": now.UnixNano()}, nil)
-	})
-}
 
 // within makes the end of ctx end the reads and writes of f.
 func (c *Client) within(ctx context.Context, f func() error) error {
@@ -191,7 +184,7 @@ func (c *Client) decode(command string, line []byte, result any) error {
 		return nil
 	}
 	if err := json.Unmarshal(reply.Return, result); err != nil {
-		return fmt.Errorf("guest agent command %s: %w: %w: %.80q", command, ErrProtocol, errUnfit, reply.Return)
+		return fmt.Errorf("guest agent command %s: %w: %w: %.80q", command, ErrProtocol, ErrUnfit, reply.Return)
 	}
 	return nil
 }

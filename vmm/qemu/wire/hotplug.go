@@ -2,6 +2,11 @@ package wire
 
 import "encoding/json"
 
+// Start is carried out once QEMU answers, before the guest runs.
+type Start struct {
+	Commands []Command `json:"commands"`
+}
+
 // Attach is carried out step by step. After an error what was done is undone, the last
 // first.
 type Attach struct {

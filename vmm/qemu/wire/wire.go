@@ -20,3 +20,6 @@ const BalloonID = "balloon"
 
 // GuestAgentPort is the id by which VSERPORT_CHANGE speaks of the port.
 const GuestAgentPort = "guest-agent-port"
+
+// GuestAgentChardev is the id of the port's other end.
+const GuestAgentChardev = "guest-agent"

@@ -1,0 +1,36 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/internal/filesocket"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Attached takes the folder that a pod hands out in its volume contract.VolumeAttachment. belongs
+// is asked who listens there before anything is taken. ctx bounds how long the pod may take. The
+// file is the caller's, and such that no call on it waits for the folder's file system.
+func Attached(ctx context.Context, taker *filesocket.Taker, kubeletDir string, pod types.UID, belongs func(Peer) error) (*os.File, error) {
+	if !regexp.MustCompile(`^[0-9a-zA-Z-]{1,63}$`).MatchString(string(pod)) {
+		return nil, fmt.Errorf("%.64q is no pod's UID", pod)
+	}
+	volume := filepath.Join(kubeletDir, "pods", string(pod), "volumes", "kubernetes.io~empty-dir", contract.VolumeAttachment)
+	conn, err := filesocket.DialIn(ctx, volume, contract.AttachmentSocket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	peer, err := PeerOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	if err := belongs(peer); err != nil {
+		return nil, err
+	}
+	return taker.Folder(ctx, conn, contract.AttachedFolder+" of pod "+string(pod))
+}

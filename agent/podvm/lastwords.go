@@ -1,0 +1,45 @@
+package podvm
+
+import (
+	"errors"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/vm"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
+	"google.golang.org/grpc/codes"
+)
+
+// lastWords are what a pod's owner is told of a VM that did not come up. They begin with the
+// reason if the agent finds that an image can't be restored: by it the controller tells what it
+// is no use to try again. The shim puts the reason before what it has found itself.
+func lastWords(why error) string {
+	text := fault.Clip(why.Error(), fault.MaxMessage)
+	if reason := restoreReason(why); reason != "" {
+		return reason + ": " + text
+	}
+	return text
+}
+
+// restoreReason is one of contract's, empty for what is wrong with no image or was found by the
+// shim.
+func restoreReason(why error) string {
+	var (
+		unfit   *vm.UnfitError
+		damaged *memory.DamagedError
+		format  *memory.FormatError
+	)
+	if errors.As(why, new(*shim.Error)) {
+		return ""
+	}
+	switch {
+	case errors.As(why, &unfit), errors.Is(why, memory.ErrNewerFormat):
+		return contract.RestoreImageUnfit
+	case errors.Is(why, memory.ErrNotImage):
+		return contract.RestoreImageMissing
+	case errors.As(why, &damaged), errors.As(why, &format), fault.Code(why) == codes.DataLoss:
+		return contract.RestoreImageDamaged
+	}
+	return ""
+}

@@ -1,0 +1,213 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/vmlet/vmlet/agent/fault"
+	"github.com/vmlet/vmlet/agent/lifecycle"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/vmm"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// freezeDefault is how long a guest is frozen at most if nobody says.
+const freezeDefault = 5 * time.Minute
+
+// reach returns a VM in a state in which it can be asked this, and what runs of it. Nothing
+// else has to wait for it, nor it for anything.
+func (a *Manager) reach(name string, op lifecycle.Operation) (*VM, *live, error) {
+	m, err := a.Get(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := m.check(op); err != nil {
+		return nil, nil, err
+	}
+	l := m.running()
+	if l == nil {
+		return nil, nil, endedMeanwhile(m)
+	}
+	return m, l, nil
+}
+
+// checkDisplay refuses a VM without a display.
+func checkDisplay(m *VM) error {
+	if m.Snapshot().GetStatus().GetEffectiveSpec().GetDevices().GetVideo() == nil {
+		return fault.Errorf(codes.FailedPrecondition, "vm %s has no display: its specification has no devices.video", m.name)
+	}
+	return nil
+}
+
+// Display connects to a VM's display by VNC. Who has it is cut off; with keep the error is
+// ALREADY_EXISTS then.
+func (a *Manager) Display(ctx context.Context, name string, keep bool) (net.Conn, error) {
+	m, l, err := a.reach(name, lifecycle.Display)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDisplay(m); err != nil {
+		return nil, err
+	}
+	conn, err := l.shim.Display(ctx, keep)
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	return conn, nil
+}
+
+// Screenshot takes a picture of a VM's display, as a PNG, which is the caller's to close. move
+// moves the pointer first.
+func (a *Manager) Screenshot(ctx context.Context, name string, move bool) (io.ReadCloser, error) {
+	m, l, err := a.reach(name, lifecycle.Display)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDisplay(m); err != nil {
+		return nil, err
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	screener, can := monitor.(vmm.Screener)
+	if !can {
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: its VMM takes no screenshots", name)
+	}
+	picture, err := screener.Screenshot(ctx, move)
+	switch {
+	case errors.Is(err, vmm.ErrNoDisplay):
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: %w", name, err)
+	case err != nil && ctx.Err() == nil:
+		return nil, fault.Errorf(codes.Unavailable, "vm %s: taking a screenshot: %w", name, err)
+	case err != nil:
+		return nil, err
+	}
+	return picture, nil
+}
+
+// Reboot asks a guest to reboot, and does not wait until it has.
+func (a *Manager) Reboot(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
+	return a.operate(ctx, name, lifecycle.Reboot, func(ctx context.Context, m *VM, _ vmm.Monitor) error {
+		l := m.running()
+		if l == nil {
+			return endedMeanwhile(m)
+		}
+		features := m.Snapshot().GetStatus().GetEffectiveSpec().GetFeatures()
+		button := features == nil || features.Acpi == nil || features.GetAcpi()
+		return fromShim(m, l.shim.Reboot(ctx, button))
+	})
+}
+
+// fromShim keeps the code of a shim's refusal.
+func fromShim(m *VM, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fault.Error{Code: fault.Code(err), Err: fmt.Errorf("vm %s: %w", m.name, err)}
+}
+
+// Freeze has the guest's agent freeze its file systems, for timeout at most; 0: 5 minutes.
+func (a *Manager) Freeze(ctx context.Context, name string, timeout time.Duration) error {
+	if timeout < 0 {
+		return fault.Invalid("timeout_ms", "%d is negative", timeout.Milliseconds())
+	}
+	if timeout == 0 {
+		timeout = freezeDefault
+	}
+	m, l, err := a.reach(name, lifecycle.Freeze)
+	if err != nil {
+		return err
+	}
+	if err := fromShim(m, l.shim.Freeze(ctx, timeout)); err != nil {
+		return err
+	}
+	a.noteFrozen(m, true)
+	return nil
+}
+
+// Thaw ends a freeze.
+func (a *Manager) Thaw(ctx context.Context, name string) error {
+	m, l, err := a.reach(name, lifecycle.Freeze)
+	if err != nil {
+		return err
+	}
+	if err := fromShim(m, l.shim.Thaw(ctx)); err != nil {
+		return err
+	}
+	a.noteFrozen(m, false)
+	return nil
+}
+
+// noteFrozen is worth no write of its own, as all that the guest is asked for.
+func (a *Manager) noteFrozen(m *VM, frozen bool) {
+	_ = m.Change(func(vm *nodev1.VirtualMachine) {
+		if vm.Status.Guest == nil {
+			vm.Status.Guest = new(nodev1.GuestStatus)
+		}
+		vm.Status.Guest.FsFreezeStatus = freezeStatus(frozen)
+	})
+}
+
+// Inspect asks the guest's agent for all that it knows.
+func (a *Manager) Inspect(ctx context.Context, name string) (*nodev1.GetGuestResponse, error) {
+	_, l, err := a.reach(name, lifecycle.Inspect)
+	if err != nil {
+		return nil, err
+	}
+	monitor, err := l.connected()
+	if err != nil {
+		return nil, fmt.Errorf("vm %s: %w", name, err)
+	}
+	inspector, can := monitor.(vmm.GuestInspector)
+	if !can {
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: its VMM has no channel to an agent in the guest", name)
+	}
+	if err := a.guests.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer a.guests.Release(1)
+	d, err := inspector.InspectGuest(ctx)
+	switch {
+	case errors.Is(err, vmm.ErrNoGuestAgent):
+		return nil, fault.Errorf(codes.FailedPrecondition, "vm %s: %w", name, err)
+	case err != nil && ctx.Err() == nil:
+		return nil, fault.Errorf(codes.Unavailable, "vm %s: asking the guest: %w", name, err)
+	case err != nil:
+		return nil, err
+	}
+	return inspected(&d), nil
+}
+
+func inspected(d *vmm.GuestDetails) *nodev1.GetGuestResponse {
+	r := &nodev1.GetGuestResponse{
+		AgentVersion: d.AgentVersion, Hostname: d.Hostname, Os: guestOS(d.OS), Timezone: d.Timezone, FsFreezeStatus: "thawed",
+		Interfaces: guestInterfaces(d.Interfaces), GuestAgentCondition: agentCondition(&d.Guest),
+	}
+	if d.Frozen {
+		r.FsFreezeStatus = freezeStatus(true)
+	}
+	for _, c := range d.Commands {
+		r.SupportedCommands = append(r.SupportedCommands, &nodev1.GuestCommand{Name: c.Name, Enabled: c.Enabled})
+	}
+	for _, u := range d.Users {
+		out := &nodev1.GuestUser{Name: u.Name, Domain: u.Domain}
+		if !u.Login.IsZero() {
+			out.LoginTime = timestamppb.New(u.Login)
+		}
+		r.Users = append(r.Users, out)
+	}
+	for _, f := range d.FileSystems {
+		out := &nodev1.GuestFileSystem{Disk: f.Device, MountPoint: f.MountPoint, Type: f.Type, UsedBytes: f.Used, TotalBytes: f.Total}
+		for _, k := range f.Disks {
+			out.Disks = append(out.Disks, &nodev1.GuestFileSystemDisk{Serial: k.Serial, BusType: k.Bus})
+		}
+		r.FileSystems = append(r.FileSystems, out)
+	}
+	return r
+}

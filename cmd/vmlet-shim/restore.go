@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/memory"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// putBack brings the disks that the image has back to where its specification names them.
+// Cut off at any point it can be done again.
+func (o podOptions) putBack(ctx context.Context) error {
+	img, err := memory.Open(o.restore.Directory)
+	if err != nil {
+		return fmt.Errorf("the image to restore: %w", err)
+	}
+	defer debug.FreeOSMemory() // its manifest may be large
+	defer img.Close()
+	if o.restore.Once {
+		if err := img.CheckUnused(); err != nil {
+			return err
+		}
+	}
+	files := img.Manifest().Files
+	if len(files) == 0 {
+		return nil
+	}
+	lock, err := img.LockShared()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	if lock != nil {
+		defer lock.Unlock()
+	}
+	made, err := os.OpenRoot(o.made)
+	if err != nil {
+		return fmt.Errorf("the folder for the image's disks: %w", err)
+	}
+	defer made.Close()
+	for i, f := range files {
+		if err := o.putBackOne(ctx, img, made, f); err != nil {
+			return fmt.Errorf("files[%d] of the image to restore: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// putBackOne gives a file its name when it is whole. Who has made the image is not to
+// choose any other file of the pod.
+func (o podOptions) putBackOne(ctx context.Context, img *memory.Image, made *os.Root, f memory.File) (err error) {
+	name := filepath.Base(f.Path)
+	if filepath.Dir(f.Path) != filepath.Clean(o.made) || !filepath.IsLocal(name) {
+		return fmt.Errorf("path: %.300q is not in %s, where a pod's disks are made", f.Path, o.made)
+	}
+	temp := ".restoring"
+	if err := made.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	to, err := made.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(img.CopyOut(ctx, f, to), to.Close())
+	if err == nil {
+		err = made.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, made.Remove(temp))
+	}
+	return nil
+}
+
+// withReason has the sentence about a VM that can't be restored begin with its reason, by
+// which the cluster half decides whether to try again. cause is the error itself, of which
+// the text tells.
+func withReason(text string, cause error) string {
+	for _, reason := range []string{contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged} {
+		if strings.HasPrefix(text, reason+": ") { // the node's agent has refused it
+			return text
+		}
+	}
+	if reason := restoreReason(cause); reason != "" {
+		return reason + ": " + text
+	}
+	return text
+}
+
+// restoreReason is empty if there is none: then it may well be tried again.
+func restoreReason(err error) string {
+	var (
+		used    *memory.UsedError
+		damaged *memory.DamagedError
+		format  *memory.FormatError
+		refused *shim.Error
+	)
+	switch {
+	case errors.As(err, &used):
+		return contract.RestoreImageUsed
+	case errors.As(err, &refused) && refused.Code == shim.CodeChangedDisk:
+		return contract.RestoreDiskChanged
+	case errors.Is(err, memory.ErrNewerFormat):
+		return contract.RestoreImageUnfit
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ESTALE): // the volume's failure, not the image's
+		return ""
+	case errors.As(err, &damaged), errors.As(err, &format), errors.As(err, &refused) && refused.Code == shim.CodeDamaged:
+		return contract.RestoreImageDamaged
+	case errors.Is(err, memory.ErrNotImage), errors.As(err, new(*missingImage)):
+		return contract.RestoreImageMissing
+	}
+	return ""
+}
+
+// missingImage is about a folder, or its manifest, that is not there.
+type missingImage struct{ err error }
+
+func (e *missingImage) Error() string { return e.err.Error() }
+func (e *missingImage) Unwrap() error { return e.err }

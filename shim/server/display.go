@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/internal/display"
+)
+
+// Displayer is a Machine whose VMM shows the guest's display by VNC.
+type Displayer interface {
+	// AddDisplay gives the VMM a socket with a client at its other end. The file stays the
+	// caller's.
+	AddDisplay(ctx context.Context, client *os.File) error
+}
+
+// beginDisplay hands a client the display.
+func (s *Server) beginDisplay(args *shim.Display) (work, error) {
+	s.mu.Lock()
+	v, err := s.running()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	machine, can := v.machine.(Displayer)
+	if !can {
+		return nil, precondition("a %s shows no display", v.plan.VMM)
+	}
+	return func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		defer cancel()
+		f, err := v.display.Attach(args.Keep, func(client *os.File) error { return machine.AddDisplay(ctx, client) })
+		if errors.Is(err, display.ErrInUse) {
+			return nil, fault(shim.CodeBusy, "", "%v: it is to be kept", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	}, nil
+}

@@ -1,0 +1,292 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/vmlet/vmlet/shim"
+)
+
+// ErrNoGuestAgent is wrapped by a GuestAgent's errors: none in the guest answers.
+var ErrNoGuestAgent = errors.New("no guest agent answers")
+
+// GuestAgent is a Machine whose VMM has a channel to an agent in the guest. Nothing that
+// comes from there is trusted.
+type GuestAgent interface {
+	// Freeze has it freeze the guest's file systems. That they are frozen is no error.
+	Freeze(ctx context.Context) error
+	// Thaw ends that. That they are not frozen is no error.
+	Thaw(ctx context.Context) error
+	// Ping returns when it has answered, or at once if the guest is paused.
+	Ping(ctx context.Context) error
+	// Exec runs a program of the guest's, and waits for its end.
+	Exec(ctx context.Context, command []string) (*shim.Probed, error)
+}
+
+const (
+	// maxFreeze bounds how long a guest is frozen.
+	maxFreeze = 24 * time.Hour
+	// freezeTime is how long a guest may take to write what its file systems have not
+	// written yet, and thawTime to go on.
+	freezeTime = 2 * time.Minute
+	thawTime   = 30 * time.Second
+	// thawAgain is how long the shim waits before it tries again to thaw.
+	thawAgain = 5 * time.Second
+	// thawLog is the least time between two lines of the log about that: an agent that
+	// has gone may never come back.
+	thawLog = time.Minute
+	// maxProbe bounds how long a probe takes, and guestProbeTime is how long one does that does
+	// not say.
+	maxProbe       = 10 * time.Minute
+	guestProbeTime = time.Second
+	// maxCommand bounds a probe's program and its arguments together, in bytes.
+	maxCommand = 16 << 10
+)
+
+// freeze is a guest whose file systems are frozen, or may be; guarded by Server.mu.
+type freeze struct {
+	// thaw fires when they are to be thawed; nil: they are not frozen.
+	thaw *time.Timer
+	// failed is when the log last said that they could not be thawed.
+	failed time.Time
+}
+
+// end disarms the thaw, and reports whether it was armed; Server.mu is held.
+func (f *freeze) end() (was bool) {
+	if was = f.thaw != nil; was {
+		f.thaw.Stop()
+	}
+	*f = freeze{}
+	return was
+}
+
+// guestAgent returns the running VM with its guest's agent.
+func (s *Server) guestAgent() (*vm, GuestAgent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	if err != nil {
+		return nil, nil, err
+	}
+	agent, can := v.machine.(GuestAgent)
+	if !can {
+		return nil, nil, precondition("a %s has no channel to an agent in its guest", v.plan.VMM)
+	}
+	return v, agent, nil
+}
+
+// beginFreeze arms the thaw before it freezes: whatever goes wrong, the guest goes on.
+func (s *Server) beginFreeze(args *shim.Freeze) (work, error) {
+	if args.Timeout <= 0 || args.Timeout > maxFreeze {
+		return nil, fault(shim.CodeInvalid, "timeout", "%v: want more than 0 and at most %v", args.Timeout, maxFreeze)
+	}
+	v, agent, err := s.guestAgent()
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) { return nil, s.freezeFor(v, agent, args.Timeout) }, nil
+}
+
+func (s *Server) freezeFor(v *vm, agent GuestAgent, timeout time.Duration) error {
+	v.freezing.Lock()
+	defer v.freezing.Unlock()
+	first, err := s.armThaw(v, agent, timeout)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := v.guestTime(freezeTime)
+	defer cancel()
+	err = agent.Freeze(ctx)
+	if err == nil && s.frozen(v) {
+		s.log.Info("the guest's file systems are frozen", "timeout", timeout)
+		return nil
+	}
+	if err == nil {
+		err = fault(shim.CodeUnavailable, "", "the guest was reset meanwhile")
+	}
+	s.log.Warn("failed to freeze the guest's file systems", "error", err)
+	if first && errors.Is(err, ErrNoGuestAgent) { // nobody has heard of it
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		v.freeze.end()
+		return guestError(err)
+	}
+	return errors.Join(guestError(err), s.thaw(v, agent))
+}
+
+// armThaw has the guest thawed after a time. first: it was not to be before.
+func (s *Server) armThaw(v *vm, agent GuestAgent, after time.Duration) (first bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case v.ended:
+		return false, precondition("the VMM has ended")
+	case v.stopping != nil, v.killed, s.closing: // it has to write to shut down
+		return false, precondition("the VM is being stopped")
+	case s.prepared != nil || s.op != nil && s.op.name == opSave:
+		return false, precondition("the VM is being saved: try again when that is over")
+	case v.freeze.thaw == nil:
+		v.freeze.thaw = time.AfterFunc(after, func() { s.thawDue(v, agent) })
+		return true, nil
+	}
+	v.freeze.thaw.Reset(after)
+	return false, nil
+}
+
+// thawDue thaws, and tries until it has: the guest stands still otherwise. One whose agent has
+// gone stays frozen until it is reset.
+func (s *Server) thawDue(v *vm, agent GuestAgent) {
+	v.freezing.Lock()
+	defer v.freezing.Unlock()
+	if !s.frozen(v) { // it was thawed or reset meanwhile
+		return
+	}
+	err := s.thaw(v, agent)
+	if err == nil {
+		s.log.Warn("thawed the guest's file systems: the time of their freeze is over, or the VM is being stopped")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.freeze.thaw == nil || v.ended {
+		return
+	}
+	v.freeze.thaw.Reset(thawAgain)
+	if time.Since(v.freeze.failed) >= thawLog {
+		v.freeze.failed = time.Now()
+		s.log.Error("failed to thaw the guest's file systems", "error", err, "again", thawAgain)
+	}
+}
+
+// thaw returns when the agent says that nothing is frozen; v.freezing is held.
+func (s *Server) thaw(v *vm, agent GuestAgent) error {
+	ctx, cancel := v.guestTime(thawTime)
+	defer cancel()
+	if err := agent.Thaw(ctx); err != nil {
+		return guestError(err)
+	}
+	s.thawed(v)
+	return nil
+}
+
+// thawed notes that nothing is frozen: the agent says so, or the guest was reset.
+func (s *Server) thawed(v *vm) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.freeze.end() {
+		for c := range s.conns {
+			c.event(shim.Event{Thawed: true})
+		}
+	}
+}
+
+func (s *Server) beginThaw() (work, error) {
+	v, agent, err := s.guestAgent()
+	if err != nil {
+		return nil, err
+	}
+	return func() (any, error) {
+		v.freezing.Lock()
+		defer v.freezing.Unlock()
+		return nil, s.thaw(v, agent)
+	}, nil
+}
+
+// frozen tells whether the guest's file systems may be frozen.
+func (s *Server) frozen(v *vm) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.freeze.thaw != nil
+}
+
+// beginProbe is of the pod's kubelet, by way of a program in the container.
+func (s *Server) beginProbe(args *shim.Probe) (work, error) {
+	size := 0
+	for _, word := range args.Command {
+		size += len(word)
+	}
+	if size > maxCommand {
+		return nil, fault(shim.CodeInvalid, "command", "%d bytes, at most %d", size, maxCommand)
+	}
+	v, agent, err := s.guestAgent()
+	if err != nil {
+		return nil, err
+	}
+	within := min(args.Timeout, maxProbe)
+	if within <= 0 {
+		within = guestProbeTime
+	}
+	return func() (any, error) {
+		ctx, cancel := v.guestTime(within)
+		defer cancel()
+		switch {
+		case len(args.Command) == 0:
+			return &shim.Probed{}, guestError(agent.Ping(ctx))
+		case s.frozen(v):
+			return &shim.Probed{Frozen: true}, nil
+		}
+		probed, err := agent.Exec(ctx, args.Command)
+		return probed, guestError(err)
+	}, nil
+}
+
+// guestTime ends with the VMM, too.
+func (v *vm) guestTime(most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	go func() {
+		select {
+		case <-v.proc.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// guestError says that it is the guest who does not answer.
+func guestError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrNoGuestAgent), errors.Is(err, context.DeadlineExceeded):
+		return fault(shim.CodeUnavailable, "", "%v", err)
+	}
+	return err
+}
+
+// Rebooter is a Machine whose guest can be asked to reboot.
+type Rebooter interface {
+	// Reboot has its agent reboot it. With button the power button is pressed if that
+	// fails, and the guest is reset once it is off, instead of ending. It returns when the
+	// guest has been asked.
+	Reboot(ctx context.Context, button bool) error
+}
+
+// rebootTime is how long a guest's agent may take to take the request.
+const rebootTime = 10 * time.Second
+
+func (s *Server) beginReboot(args *shim.Reboot) (work, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.running()
+	switch {
+	case err != nil:
+		return nil, err
+	case s.op != nil || s.prepared != nil:
+		return nil, precondition("a %s is under way: try again when it is over", s.underWay())
+	case v.stopping != nil, v.killed, s.closing:
+		return nil, precondition("the VM is being stopped")
+	case v.freeze.thaw != nil:
+		return nil, precondition("the guest's file systems are frozen: thaw them first")
+	}
+	machine, can := v.machine.(Rebooter)
+	if !can {
+		return nil, precondition("a guest of a %s can't be asked to reboot: reset it", v.plan.VMM)
+	}
+	return func() (any, error) {
+		ctx, cancel := v.guestTime(rebootTime)
+		defer cancel()
+		return nil, guestError(machine.Reboot(ctx, args.Button))
+	}, nil
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"github.com/vmlet/vmlet/lease"
+	leaseserver "github.com/vmlet/vmlet/lease/server"
+	"github.com/vmlet/vmlet/shim"
+)
+
+// leases tell a guest of its network, by the devices that its interfaces are. The zero value
+// has none.
+type leases struct {
+	mu  sync.Mutex
+	all map[string]*served
+}
+
+// served is one interface's server. done is closed when it has ended; nil: it has not begun.
+type served struct {
+	server *leaseserver.Server
+	done   chan struct{}
+}
+
+// serve lets those begin that were added.
+func (l *leases) serve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, each := range l.all {
+		if each.done != nil {
+			continue
+		}
+		each.done = make(chan struct{})
+		go func() {
+			defer close(each.done)
+			each.server.Serve(context.Background())
+		}()
+	}
+}
+
+// end ends that of a device, if there is one.
+func (l *leases) end(device string) error {
+	l.mu.Lock()
+	each := l.all[device]
+	delete(l.all, device)
+	l.mu.Unlock()
+	if each == nil {
+		return nil
+	}
+	each.server.Close()
+	if each.done != nil {
+		<-each.done
+	}
+	return nil
+}
+
+func (l *leases) endAll() error {
+	l.mu.Lock()
+	var devices []string
+	for device := range l.all {
+		devices = append(devices, device)
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, device := range devices {
+		errs = append(errs, l.end(device))
+	}
+	return errors.Join(errs...)
+}
+
+// prepareLeases makes a launch's servers. They answer once the guest runs; what it asks
+// before waits in the sockets.
+func (l *launch) prepareLeases() error {
+	l.vm.undo.push(l.vm.leases.endAll)
+	for i := range l.leases {
+		one := &l.leases[i]
+		if err := l.s.addLease(l.vm, one.Device, one, l.received); err != nil {
+			return fmt.Errorf("leases[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// addLease makes a server of descriptors that came with the request.
+func (s *Server) addLease(v *vm, device string, l *shim.Lease, received []*os.File) error {
+	if l.Index < 0 || l.Index > len(received)-lease.SocketCount {
+		return fault(shim.CodeInvalid, "index", "%d to %d of %d descriptors", l.Index, l.Index+lease.SocketCount-1, len(received))
+	}
+	v.leases.mu.Lock()
+	defer v.leases.mu.Unlock()
+	if device == "" || v.leases.all[device] != nil {
+		return fault(shim.CodeInvalid, "device", "%q is missing or listed twice", device)
+	}
+	log := s.log.With("device", device)
+	s.completeLease(&l.Config, log)
+	server, err := leaseserver.New(lease.SocketsOf(received[l.Index:l.Index+lease.SocketCount]), &l.Config, log)
+	if err != nil {
+		return fault(shim.CodeInvalid, "config", "%v", err)
+	}
+	if v.leases.all == nil {
+		v.leases.all = make(map[string]*served)
+	}
+	v.leases.all[device] = &served{server: server}
+	return nil
+}
+
+// completeLease adds what the pod's resolv.conf says. Without one the guest finds no names;
+// it runs all the same.
+func (s *Server) completeLease(c *lease.Config, log *slog.Logger) {
+	f, err := os.Open(s.o.ResolvConf)
+	if err != nil {
+		log.Warn("the guest is told of no name servers of its pod", "error", err)
+		return
+	}
+	defer f.Close()
+	r, err := lease.ReadResolver(f)
+	if err != nil {
+		log.Warn("the guest is told of no name servers of its pod", "error", err)
+		return
+	}
+	if useless := c.Complete(r); len(useless) > 0 {
+		log.Warn("name servers on the pod's loopback are of no use to its guest: left out", "nameservers", useless)
+	}
+}
