@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 type evictions struct {
 	client client.Client
 	config Configurations
+	now    func() time.Time
 }
 
 func (e *evictions) Handle(ctx context.Context, request admission.Request) admission.Response {
@@ -29,19 +31,21 @@ func (e *evictions) Handle(ctx context.Context, request admission.Request) admis
 	if err != nil {
 		return failOpen(err, "its pod")
 	}
-	owner := metav1.GetControllerOf(pod)
-	if pod.Labels[contract.LabelApp] != contract.LabelAppLauncher || owner == nil || ending(pod) {
-		return admission.Allowed("")
+	dryRun := request.DryRun != nil && *request.DryRun
+	if pod.Labels[contract.LabelAttachedTo] != "" {
+		return e.attachment(ctx, pod, dryRun)
 	}
-	instance := &kubevirtv1.VirtualMachineInstance{}
-	if err := e.client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, instance); err != nil {
-		return failOpen(err, "its VirtualMachineInstance")
-	}
-	if instance.UID != owner.UID || instance.DeletionTimestamp != nil {
-		return admission.Allowed("")
+	instance, allowed := e.instance(ctx, pod)
+	if instance == nil {
+		return allowed
 	}
 	strategy, err := e.strategy(ctx, instance)
-	if err != nil {
+	switch {
+	case err == nil && strategy == kubevirtv1.EvictionHibernate:
+		return e.hibernate(ctx, pod, instance, dryRun)
+	case instance.Spec.StopStrategy != "" && refusal(strategy) == "":
+		return e.hold(ctx, eviction{pod: pod, instance: instance, dryRun: dryRun})
+	case err != nil:
 		return failOpen(err, "the cluster's evictionStrategy")
 	}
 	text := refusal(strategy)
@@ -49,13 +53,30 @@ func (e *evictions) Handle(ctx context.Context, request admission.Request) admis
 		return admission.Allowed("")
 	}
 	denied := tooManyRequests(fmt.Sprintf(text, instance.Namespace, instance.Name))
-	if strategy == kubevirtv1.EvictionExternal && (request.DryRun == nil || !*request.DryRun) {
+	if strategy == kubevirtv1.EvictionExternal && !dryRun {
 		// The strategy is known: that the node could not be noted lets no VM be ended.
 		if err := e.noteNode(ctx, instance, pod.Spec.NodeName); err != nil {
 			return denied.WithWarnings(fmt.Sprintf("vmlet: evacuationNodeName of the VirtualMachineInstance was not set: %v", err))
 		}
 	}
 	return denied
+}
+
+// instance returns the instance whose guest runs in a pod. It is nil where the eviction is allowed,
+// as there is none, or it ends anyway.
+func (e *evictions) instance(ctx context.Context, pod *corev1.Pod) (*kubevirtv1.VirtualMachineInstance, admission.Response) {
+	owner := metav1.GetControllerOf(pod)
+	if pod.Labels[contract.LabelApp] != contract.LabelAppLauncher || owner == nil || ending(pod) {
+		return nil, admission.Allowed("")
+	}
+	instance := &kubevirtv1.VirtualMachineInstance{}
+	if err := e.client.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, instance); err != nil {
+		return nil, failOpen(err, "its VirtualMachineInstance")
+	}
+	if instance.UID != owner.UID || instance.DeletionTimestamp != nil {
+		return nil, admission.Allowed("")
+	}
+	return instance, admission.Response{}
 }
 
 // ending reports whether a pod has ended, or is going to anyway.

@@ -28,6 +28,9 @@ import (
 
 const podName = "virt-launcher-web-abc"
 
+// morning is when evictions are asked for.
+var morning = time.Date(2026, 7, 1, 8, 0, 0, 0, time.UTC)
+
 // scene is a VM's pod that somebody evicts, and what is wrong there.
 type scene struct {
 	strategy string // of the instance; empty: the cluster's
@@ -38,6 +41,9 @@ type scene struct {
 	noPod    bool
 	noConfig bool
 	dryRun   bool
+	// clusterTimeout is the cluster's warningTimeoutSeconds; 0: as it is shipped, -1: none.
+	clusterTimeout int32
+	clusterMode    string
 }
 
 func (s scene) client(t *testing.T) client.Client {
@@ -83,7 +89,13 @@ func (s scene) evict(t *testing.T, c client.Client) admission.Response {
 	if s.cluster != "" {
 		config.EvictionStrategy = s.cluster
 	}
-	e := evictions{client: c, config: fixed(config)}
+	if s.clusterTimeout != 0 {
+		config.Hibernation.WarningTimeoutSeconds = max(s.clusterTimeout, 0)
+	}
+	if s.clusterMode != "" {
+		config.Hibernation.Mode = s.clusterMode
+	}
+	e := evictions{client: c, config: fixed(config), now: func() time.Time { return morning }}
 	if s.noConfig {
 		e.config = noSettings{}
 	}

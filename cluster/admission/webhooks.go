@@ -8,6 +8,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,7 +58,7 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
-		PathEviction:         &admission.Webhook{Handler: &evictions{client: c, config: r.Settings}},
+		PathEviction:         &admission.Webhook{Handler: &evictions{client: c, config: r.Settings, now: time.Now}},
 	}
 }
 

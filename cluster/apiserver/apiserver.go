@@ -1,5 +1,5 @@
-// Package apiserver puts vmlet-api together: the webhooks of package admission, behind a
-// certificate that renews itself. It decides nothing itself. Start reading at Run.
+// Package apiserver puts vmlet-api together: the webhooks of package admission and the aggregated
+// API of package subresources, behind a certificate that renews itself. It decides nothing itself. Start reading at Run.
 package apiserver
 
 import (
@@ -37,10 +37,12 @@ const name = contract.CommonNameAPI
 // Options are what vmlet-api is started with.
 type Options struct {
 	program.Options
-	// Port of the webhooks.
-	Port    int
-	Version string
-	Log     *slog.Logger
+	// Port of the webhooks, SubresourcesPort of the aggregated API.
+	Port, SubresourcesPort int
+	// KubeVirt is the version of KubeVirt whose API is followed: virtctl compares it with its own.
+	KubeVirt string
+	Version  string
+	Log      *slog.Logger
 }
 
 // Run serves until ctx ends. It returns an error where kubevirt.io belongs to another
@@ -50,11 +52,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	api, err := program.API(config)
+	groups, err := program.API(config)
 	if err != nil {
 		return err
 	}
-	keeper := newKeeper(o, api.Certificates)
+	keeper := newKeeper(o, groups.Certificates)
 	hooks := webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.GetCertificate = keeper.GetCertificate
 	}}})
@@ -65,11 +67,14 @@ func Run(ctx context.Context, o Options) error {
 	now := settings.Settings{From: m.GetCache()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wait, err := o.Serve(ctx, api.Reviews, o.Log, liveness(keeper, hooks), readiness(keeper, hooks, now))
+	wait, err := o.Serve(ctx, groups.Reviews, o.Log, liveness(keeper, hooks), readiness(keeper, hooks, now))
 	if err != nil {
 		return err
 	}
-	err = start(ctx, m, o, keeper, admission.Handlers(live, rules(o, live, now)))
+	api, err := newAggregated(config, live, keeper, o)
+	if err == nil {
+		err = start(ctx, m, o, keeper, admission.Handlers(live, rules(o, live, now)), api)
+	}
 	cancel()
 	wait()
 	if errors.Is(err, context.Canceled) {
@@ -107,7 +112,7 @@ func newManager(config *rest.Config, hooks webhook.Server) (manager.Manager, cli
 }
 
 // start runs the manager, once it is known that kubevirt.io is vmlet's.
-func start(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, handlers map[string]http.Handler) error {
+func start(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, handlers map[string]http.Handler, api *aggregated) error {
 	if err := installation.Await(ctx, m.GetAPIReader(), o.Namespace, o.Names.API, o.Log); err != nil {
 		return err
 	}
@@ -116,7 +121,7 @@ func start(ctx context.Context, m manager.Manager, o Options, keeper *certificat
 		hooks.Register(path, handler)
 	}
 	_, err := m.GetCache().GetInformer(ctx, &kubevirtv1.KubeVirt{}) // filled at the start, not by the first request
-	err = errors.Join(err, m.Add(program.Everywhere(keeper.Run)), ctrlmetrics.Registry.Register(&metrics.Collector{Certificate: keeper.NotAfter}))
+	err = errors.Join(err, m.Add(program.Everywhere(keeper.Run)), m.Add(api), ctrlmetrics.Registry.Register(&metrics.Collector{Certificate: keeper.NotAfter}))
 	if err != nil {
 		return err
 	}

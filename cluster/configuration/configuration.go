@@ -52,6 +52,21 @@ type Configuration struct {
 	NoSerialConsoleLog bool
 	// FeatureGates that are on, of those that have an effect.
 	FeatureGates map[string]bool
+	// Hibernation of VMs that leave it open.
+	Hibernation Hibernation
+}
+
+// Hibernation is how VMs hibernate, and start afterwards.
+type Hibernation struct {
+	// Mode is Save or SuspendToDisk; empty: each VM has to say.
+	Mode string
+	// WarningTimeoutSeconds after which a hibernation that has not ended is told of; 0: each VM has
+	// to say.
+	WarningTimeoutSeconds int32
+	// StorageClassName of claims that are made; nil: the cluster's default.
+	StorageClassName *string
+	// StartStrategy is Restore or Boot.
+	StartStrategy kubevirtv1.StartStrategy
 }
 
 // Default is the configuration of a cluster whose KubeVirt object says nothing.
@@ -70,5 +85,6 @@ func Default() Configuration {
 		PermitBridge:        true,
 		PVCTolerance:        10,
 		MinimumReserve:      128 << 10,
+		Hibernation:         Hibernation{Mode: kubevirtv1.HibernateSave, WarningTimeoutSeconds: 500, StartStrategy: kubevirtv1.StartRestore},
 	}
 }

@@ -38,6 +38,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	if ratio := s.AdditionalGuestMemoryOverheadRatio; ratio != nil {
 		c.overhead(*ratio, &faults)
 	}
+	c.hibernation(s.DefaultHibernateConfig, &faults)
 	if o := s.VirtualMachineOptions; o != nil {
 		c.NoSerialConsoleLog = o.DisableSerialConsoleLog != nil
 	}

@@ -52,6 +52,8 @@ spec:
     architectureConfiguration: {defaultArchitecture: arm64, arm64: {machineType: virt-9, emulatedMachines: [virt-9]}}
     network: {defaultNetworkInterface: bridge}
     virtualMachineOptions: {disableSerialConsoleLog: {}}
+    defaultHibernateConfig:
+      {hibernateStrategy: {mode: suspendToDisk, warningTimeoutSeconds: 60, storageClassName: fast}, startStrategy: boot}
     autoCPULimitNamespaceLabelSelector: {matchLabels: {limited: "yes"}}
     developerConfiguration:
       useEmulation: true
@@ -218,6 +220,8 @@ func readSettings() map[string]bool {
 		"configuration.developerConfiguration.useEmulation", "configuration.developerConfiguration.cpuAllocationRatio",
 		"configuration.developerConfiguration.memoryOvercommit", "configuration.developerConfiguration.nodeSelectors",
 		"configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent", "configuration.developerConfiguration.minimumReservePVCBytes",
+		"configuration.defaultHibernateConfig.hibernateStrategy.mode", "configuration.defaultHibernateConfig.hibernateStrategy.warningTimeoutSeconds",
+		"configuration.defaultHibernateConfig.hibernateStrategy.storageClassName", "configuration.defaultHibernateConfig.startStrategy",
 		"configuration.developerConfiguration.featureGates", "configuration.developerConfiguration.disabledFeatureGates",
 	} {
 		all[path] = true

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,18 +17,22 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// cacheOptions bound what the cache holds: VMs' pods and those of vmlet's namespace, the
-// Deployments and DaemonSets of that namespace, and of what has no namespace vmlet's own.
+// cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them and those
+// of vmlet's namespace, the Deployments and DaemonSets of that namespace, and of what has no
+// namespace vmlet's own.
 func cacheOptions(namespace string) cache.Options {
 	here := map[string]cache.Config{namespace: {}}
 	webhooks := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, installation.ConfigurationName)}
-	launchers := labels.SelectorFromSet(labels.Set{contract.LabelApp: contract.LabelAppLauncher})
+	ofVMs, err := labels.NewRequirement(contract.LabelApp, selection.In, []string{contract.LabelAppLauncher, contract.LabelAppAttachment})
+	if err != nil {
+		panic(err) // they are a label and its values
+	}
 	return cache.Options{
 		// Who owns which field of an object is half of its size, and nobody reads it.
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Namespaces: map[string]cache.Config{
-				namespace: {}, cache.AllNamespaces: {LabelSelector: launchers},
+				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
 			}},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
 			&appsv1.Deployment{}:                          {Namespaces: here},
@@ -36,6 +41,7 @@ func cacheOptions(namespace string) cache.Options {
 			&admissionv1.ValidatingWebhookConfiguration{}: webhooks,
 			&certificatesv1.CertificateSigningRequest{}:   certificates.Requests(),
 			installation.Definition():                     {Transform: namesAndLabels},
+			installation.APIService():                     {Label: installation.Own()},
 		},
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/certificates"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/defaults"
 	"github.com/vmlet/vmlet/cluster/installation"
@@ -26,6 +27,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/program"
+	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/cluster/settings"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/endpoints"
@@ -57,8 +59,10 @@ type Options struct {
 	Launcher string
 	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
 	ClusterDomain string
-	Version       string
-	Log           *slog.Logger
+	// SavesPerNode is how many VMs of a node are saved at once.
+	SavesPerNode int
+	Version      string
+	Log          *slog.Logger
 }
 
 // Run runs the controller until ctx ends. It returns an error where kubevirt.io belongs to
@@ -158,6 +162,7 @@ func assemble(ctx context.Context, m manager.Manager, o Options, keeper *certifi
 			Client: m.GetClient(), Authority: authority, Programs: programs(o), Log: o.Log,
 		}).SetupWithManager(m),
 		setUpVMs(ctx, m, o, agents, cdi),
+		countHibernations(ctx, m, closed(m.Elected())),
 		ctrlmetrics.Registry.Register(&metrics.Collector{
 			Certificate: keeper.NotAfter, Leads: closed(m.Elected()), Objects: m.GetCache(), Streams: agents.Streams,
 		}),
@@ -174,7 +179,9 @@ func programs(o Options) certificates.Programs {
 // setUpVMs adds the controllers of VirtualMachines and of their instances.
 func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.Agents, cdi bool) error {
 	now := settings.Settings{From: m.GetCache()}
+	calls := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Now: time.Now})
 	return errors.Join(
+		m.Add(manager.RunnableFunc(calls.Run)),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
@@ -183,10 +190,17 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 					defaults.Instance(vmi, c)
 				}
 			},
+			Configuration: func() configuration.Configuration {
+				c, err := now.Configuration(ctx)
+				if err != nil {
+					return configuration.Default()
+				}
+				return c
+			},
 		}).Setup(ctx, m),
 		(&instance.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
-			PodName: launcher.PodName,
+			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: calls,
 			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
 				if err != nil {
@@ -198,7 +212,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				}
 				return launcher.Pod(in)
 			},
-		}).Setup(m, agents.Changed()),
+		}).Setup(m, agents.Changed(), calls.Changed()),
 	)
 }
 

@@ -1,11 +1,8 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"maps"
-	"net"
-	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,12 +10,10 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/vmlet/vmlet/cluster/agentpods"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/contract"
 )
-
-// labelName is the label by which an agent's pod is known.
-const labelName = "app.kubernetes.io/name"
 
 // agents have to know where the agents and VMs' pods are.
 type agents interface {
@@ -70,7 +65,7 @@ func (f *follower) handler() toolscache.ResourceEventHandler {
 
 func (f *follower) see(p *corev1.Pod, there bool) {
 	switch {
-	case p.Namespace == f.namespace && p.Labels[labelName] == contract.AccountAgent:
+	case p.Namespace == f.namespace && agentpods.Is(p):
 		f.agent(p, there)
 	case p.Labels[contract.LabelApp] == contract.LabelAppLauncher && p.Spec.NodeName != "":
 		if there {
@@ -96,42 +91,6 @@ func (f *follower) agent(p *corev1.Pod, there bool) {
 	}
 }
 
-// endpoints are the agents' by their nodes. While a node's agent is being replaced there are two
-// pods: the younger one counts.
 func (f *follower) endpoints() map[string]nodes.Endpoint {
-	youngest := make(map[string]*corev1.Pod)
-	for _, p := range f.agents {
-		if !serves(p) {
-			continue
-		}
-		if other := youngest[p.Spec.NodeName]; other == nil || older(other, p) {
-			youngest[p.Spec.NodeName] = p
-		}
-	}
-	all := make(map[string]nodes.Endpoint)
-	for node, p := range youngest {
-		all[node] = nodes.Endpoint{Address: net.JoinHostPort(p.Status.PodIP, strconv.Itoa(int(apiPort(p))))}
-	}
-	return all
-}
-
-// serves reports whether an agent's pod can be reached.
-func serves(p *corev1.Pod) bool {
-	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	return !ended && p.Spec.NodeName != "" && p.Status.PodIP != "" && apiPort(p) != 0
-}
-
-func older(a, b *corev1.Pod) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
-}
-
-func apiPort(p *corev1.Pod) int32 {
-	for _, c := range p.Spec.Containers {
-		for _, port := range c.Ports {
-			if port.Name == contract.NodeAPIPort {
-				return port.ContainerPort
-			}
-		}
-	}
-	return 0
+	return agentpods.Endpoints(maps.Values(f.agents))
 }

@@ -35,7 +35,7 @@ func newFollower() (*told, toolscache.ResourceEventHandler) {
 func agentPod(uid, node, ip string, second int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "vmlet", Name: "vmlet-agent-" + uid, UID: types.UID(uid), Labels: map[string]string{labelName: contract.AccountAgent},
+			Namespace: "vmlet", Name: "vmlet-agent-" + uid, UID: types.UID(uid), Labels: map[string]string{"app.kubernetes.io/name": contract.AccountAgent},
 			CreationTimestamp: metav1.NewTime(time.Date(2026, 7, 1, 12, 0, second, 0, time.UTC)),
 		},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Ports: []corev1.ContainerPort{

@@ -67,12 +67,16 @@ func files(folder string, names ...string) (paths []string) {
 	return paths
 }
 
-// KeySecrets are the Secrets of public SSH keys that cloud-init brings into the guest, each
-// once.
-func KeySecrets(vmi *kubevirtv1.VirtualMachineInstance) []string {
-	return keySecrets(vmi, func(m *kubevirtv1.SSHPublicKeyPropagation) bool {
-		return m.NoCloud != nil || m.ConfigDrive != nil
-	})
+// CredentialSecrets are the Secrets of keys and passwords that cloud-init or the guest's agent
+// brings into the guest, each once.
+func CredentialSecrets(vmi *kubevirtv1.VirtualMachineInstance) []string {
+	secrets := keySecrets(vmi, func(*kubevirtv1.SSHPublicKeyPropagation) bool { return true })
+	for _, c := range AgentCredentials(vmi) {
+		if !slices.Contains(secrets, c.Secret) {
+			secrets = append(secrets, c.Secret)
+		}
+	}
+	return secrets
 }
 
 func keySecrets(vmi *kubevirtv1.VirtualMachineInstance, by func(*kubevirtv1.SSHPublicKeyPropagation) bool) (secrets []string) {

@@ -71,8 +71,16 @@ func TestFields(t *testing.T) {
 		{"UTC with an offset", "domain: {clock: {utc: {offsetSeconds: -3600}}}", "clock: {offsetSeconds: '-3600'}"},
 		{"UTC with no offset", "domain: {clock: {utc: {offsetSeconds: 0}}}", "clock: {offsetSeconds: '0'}"},
 		{"time zone with a space", "domain: {clock: {timezone: America/New York}}", "clock: {timezone: America/New_York}"},
-		{"DHCP options", "domain: {devices: {interfaces: [{name: lan, macAddress: '52:54:00:00:00:01', dhcpOptions: {bootFileName: pxelinux.0, tftpServerName: tftp.example.com, ntpServers: [192.0.2.1]}}]}}\nnetworks: [{name: lan, pod: {}}]\ndnsPolicy: None",
-			"networks: [{name: lan, mac: '52:54:00:00:00:01', user: {bootFile: pxelinux.0, cidr: 10.0.2.0/24, hostname: web-1, tftpServer: tftp.example.com}}]"},
+		{"network of Multus", "domain: {cpu: {cores: 40}, devices: {networkInterfaceMultiqueue: true, interfaces: [{name: blue, bridge: {}, macAddress: '52-54-00-00-00-0A', dhcpOptions: {ntpServers: [192.0.2.1], privateOptions: [{option: 240, value: x}]}}, {name: green, bridge: {}, macAddress: '52:54:00:00:00:02', model: e1000, state: down}]}}\nnetworks: [{name: blue, multus: {networkName: a}}, {name: green, multus: {networkName: b, default: true}}]",
+			"networks: [{name: blue, mac: '52:54:00:00:00:0a', pod: {binding: bridge, interface: pod16477688c0e, queues: 16, dhcp: {hostname: web-1, ntpServers: [192.0.2.1], private: [{option: 240, value: x}]}}}, " +
+				"{name: green, mac: '52:54:00:00:00:02', model: e1000, pod: {binding: bridge, interface: eth0, linkDown: true, dhcp: {hostname: web-1}}}]"},
+		{"DHCP options", "domain: {devices: {interfaces: [{name: lan, macAddress: '52:54:00:00:00:01', dhcpOptions: {bootFileName: pxelinux.0, tftpServerName: tftp.example.com, ntpServers: [192.0.2.1], privateOptions: [{option: 224, value: a}]}}]}}\nnetworks: [{name: lan, pod: {vmIPv6NetworkCIDR: 'fd00:1::/64'}}]\ndnsPolicy: None",
+			"networks: [{name: lan, mac: '52:54:00:00:00:01', pod: {binding: masquerade, ipv6Cidr: 'fd00:1::/64', dhcp: {hostname: web-1, ntpServers: [192.0.2.1], bootFile: pxelinux.0, tftpServer: tftp.example.com, private: [{option: 224, value: a}]}, " +
+				"fallback: {bootFile: pxelinux.0, cidr: 10.0.2.0/24, hostname: web-1, tftpServer: tftp.example.com}}}]"},
+		{"bridge", "subdomain: db\ndomain: {devices: {interfaces: [{name: lan, bridge: {}, ports: [{port: 80}]}]}}\nnetworks: [{name: lan, pod: {vmNetworkCIDR: 10.1.0.0/16}}]",
+			"networks: [{name: lan, pod: {binding: bridge, dhcp: {hostname: web-1, searchDomains: [db.default.svc.cluster.local]}}}]"},
+		{"ports", "dnsPolicy: None\ndomain: {devices: {interfaces: [{name: lan, macAddress: '52:54:00:00:00:01', ports: [{port: 80}, {port: 80}, {port: 53, protocol: UDP}], portRanges: [{protocol: TCP, start: 1024, end: 65535}]}]}}\nnetworks: [{name: lan, pod: {}}]",
+			"networks: [{name: lan, mac: '52:54:00:00:00:01', pod: {binding: masquerade, ports: [{protocol: tcp, first: 80, last: 80}, {protocol: udp, first: 53, last: 53}, {protocol: tcp, first: 1024, last: 65535}], dhcp: {hostname: web-1}}}]"},
 		{"asset tag", "domain: {chassis: {asset: A-1}, firmware: {serial: S-1}}",
 			"system: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223, serial: S-1, assetTag: A-1, manufacturer: KubeVirt, product: None, family: KubeVirt}"},
 		{"UTC", "domain: {clock: {utc: {}}}", ""},
@@ -135,9 +143,9 @@ func TestSpecificationFaults(t *testing.T) {
 		{"broken base64", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userDataBase64: '%'}}]", "spec.volumes[0].cloudInitNoCloud.userDataBase64: Invalid"},
 		{"Secret that is a path", "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userData: a}}]\n" +
 			"accessCredentials: [{sshPublicKey: {source: {secret: {secretName: ../../../bin}}, propagationMethod: {noCloud: {}}}}]", "spec.accessCredentials: Invalid"},
-		{"multus", "domain: {devices: {interfaces: [{name: a}]}}\nnetworks: [{name: a, multus: {networkName: b}}]", "spec.networks[0]: Forbidden"},
-		{"too many ports", "domain: {devices: {interfaces: [{name: a, portRanges: [{protocol: TCP, start: 1, end: 65535}]}]}}\nnetworks: [{name: a, pod: {}}]",
-			"spec.domain.devices.interfaces[0].ports: Too many: 65: must have at most 64"},
+		{"claim", "domain: {devices: {interfaces: [{name: a}]}}\nnetworks: [{name: a, resourceClaim: {claimName: b, requestName: c}}]", "spec.networks[0]: Forbidden"},
+		{"too many ports", "domain: {devices: {interfaces: [{name: a, ports: [" + manyPorts(257) + "]}]}}\nnetworks: [{name: a, pod: {}}]",
+			"spec.domain.devices.interfaces[0].ports: Too many: 257: must have at most 256"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := convert.Specification(input(t, c.instance))
@@ -183,6 +191,30 @@ func TestMachineTypeOfCloudHypervisor(t *testing.T) {
 	in.Instance.Annotations = map[string]string{contract.AnnotationVMM: spec.VMMCloudHypervisor}
 	if s, _ := converted(t, in); s.MachineType != "" || s.GetDevices() != nil {
 		t.Errorf("for cloud-hypervisor it is %q with %v", s.MachineType, s.GetDevices())
+	}
+}
+
+// TestManyQueues: interfaces share what descriptors there may be, and a valid specification comes
+// of it.
+func TestManyQueues(t *testing.T) {
+	for interfaces, want := range map[int]uint32{1: 16, 5: 16, 6: 13, 16: 5} {
+		nics, networks := "", ""
+		for i := range interfaces {
+			nics += fmt.Sprintf("{name: n%d, bridge: {}},", i)
+			networks += fmt.Sprintf("{name: n%d, multus: {networkName: a}},", i)
+		}
+		in := input(t, "domain: {cpu: {cores: 64}, devices: {networkInterfaceMultiqueue: true, interfaces: ["+nics+"]}}\nnetworks: ["+networks+"]")
+		s, _, err := convert.Specification(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Name = "a"
+		if err := spec.Validate(s).Err(); err != nil {
+			t.Errorf("%d interfaces: %v", interfaces, err)
+		}
+		if got := s.Networks[0].GetPod().GetQueues(); got != want {
+			t.Errorf("%d interfaces have %d queues each, want %d", interfaces, got, want)
+		}
 	}
 }
 
@@ -300,7 +332,16 @@ func TestBootOrder(t *testing.T) {
 	}
 }
 
-// TestForwards: the listed ports, each once; where none is listed those of the probes.
+func manyPorts(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf("{port: %d}", i+1))
+	}
+	return strings.Join(list, ", ")
+}
+
+// TestForwards: where a node can't connect a guest to its pod's network, the listed ports lead
+// to it, each once; where none is listed those of the probes; where there are too many, no guest.
 func TestForwards(t *testing.T) {
 	const probes = "readinessProbe: {tcpSocket: {port: 22}}\nlivenessProbe: {httpGet: {port: 8080}}\nnetworks: [{name: n, pod: {}}]\n"
 	for _, c := range []struct{ iface, want string }{
@@ -310,7 +351,7 @@ func TestForwards(t *testing.T) {
 	} {
 		s, _ := converted(t, input(t, probes+"domain: {devices: {interfaces: ["+c.iface+"]}}"))
 		var got []string
-		for _, p := range s.Networks[0].GetUser().Ports {
+		for _, p := range s.Networks[0].GetPod().GetFallback().GetPorts() {
 			if p.HostPort != p.GuestPort || p.HostAddress != "0.0.0.0" {
 				t.Errorf("%v", p)
 			}
@@ -346,12 +387,12 @@ func TestGuestNetwork(t *testing.T) {
 		in.Instance.Spec.Networks = []kubevirtv1.Network{{Name: "n", Pod: &kubevirtv1.PodNetwork{VMNetworkCIDR: "10.1.2.3/24"}}}
 		in.Instance.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "n"}}
 		s, _ := converted(t, in)
-		user := s.Networks[0].GetUser()
+		user := s.Networks[0].GetPod().GetFallback()
 		if got := strings.Join(user.SearchDomains, " "); got != c.want {
 			t.Errorf("%s: search domains are %q, want %q", c.name, got, c.want)
 		}
-		if user.Cidr != "10.1.2.0/24" {
-			t.Errorf("%s: the network is %s, want 10.1.2.0/24", c.name, user.Cidr)
+		if own := s.Networks[0].GetPod().GetCidr(); user.Cidr != "10.1.2.0/24" || own != user.Cidr {
+			t.Errorf("%s: the networks are %s and %s, want 10.1.2.0/24", c.name, user.Cidr, own)
 		}
 		if err := convert.Faults(in); err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -365,7 +406,8 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct{ vmm, instance, want string }{
 		{"", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, ""},
 		{"cloud-hypervisor", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, "disks[0].bus"},
-		{"cloud-hypervisor", "domain: {devices: {interfaces: [{name: n}]}}\nnetworks: [{name: n, pod: {}}]", "networks[0].user"},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, interfaces: [{name: n}]}}\nnetworks: [{name: n, pod: {}}]", ""},
+		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, interfaces: [{name: n, model: e1000}]}}\nnetworks: [{name: n, pod: {}}]", "networks[0].model"},
 		{"cloud-hypervisor", "domain: {firmware: {bootloader: {bios: {}}}, devices: {disks: [{name: a, disk: {bus: virtio}}]}}" + disk, "boot.firmware"},
 		{"xen", "domain: {}", "vmm"},
 		{"", "domain: {devices: {disks: [{name: a, serial: 'a=b', disk: {bus: virtio}}]}}" + disk, "disks[0].serial"},

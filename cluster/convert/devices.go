@@ -18,6 +18,9 @@ func devices(in Input) *specv1.Devices {
 		Inputs:  inputs(d),
 		Video:   video(in),
 	}
+	if agentField(&in.Instance.Spec, nil) != nil {
+		out.GuestAgent = proto.Bool(true)
+	}
 	if d.Rng == nil && !forCloudHypervisor(in.Instance) {
 		out.Entropy = proto.Bool(false)
 	}

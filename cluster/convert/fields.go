@@ -40,12 +40,16 @@ func InstanceField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, at Pla
 		if volume := undiskedVolume(s, index-len(s.Domain.Devices.Disks)); volume >= 0 {
 			return at.Spec.Child("volumes").Index(volume)
 		}
-	case list == "networks" && rest == "user.cidr" && index < len(s.Domain.Devices.Interfaces):
-		return cidrField(s, index, at.Spec)
+	case list == "networks" && slices.Contains([]string{"user.cidr", "pod.cidr", "pod.ipv6Cidr", "pod.fallback.cidr"}, rest) && index < len(s.Domain.Devices.Interfaces):
+		return cidrField(s, index, rest, at.Spec)
+	case list == "networks" && rest == "pod.queues":
+		return devices.Child("networkInterfaceMultiqueue")
 	case list == "networks" && index < len(s.Domain.Devices.Interfaces):
 		return interfaceField(rest, devices.Child("interfaces").Index(index))
 	case list == "cpu.features" && s.Domain.CPU != nil && index < len(s.Domain.CPU.Features):
 		return domain.Child("cpu", "features").Index(index)
+	case name == "devices.guestAgent" && agentField(s, at.Spec) != nil:
+		return agentField(s, at.Spec)
 	case list == "devices.inputs" && index < len(s.Domain.Devices.Inputs):
 		return devices.Child("inputs").Index(index)
 	}
@@ -134,10 +138,14 @@ func diskField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, index int,
 }
 
 // cidrField is of the network that an interface is on.
-func cidrField(s *kubevirtv1.VirtualMachineInstanceSpec, index int, spec *field.Path) *field.Path {
+func cidrField(s *kubevirtv1.VirtualMachineInstanceSpec, index int, cidr string, spec *field.Path) *field.Path {
+	child := "vmNetworkCIDR"
+	if strings.HasSuffix(cidr, "ipv6Cidr") {
+		child = "vmIPv6NetworkCIDR"
+	}
 	name := s.Domain.Devices.Interfaces[index].Name
 	if network := slices.IndexFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == name }); network >= 0 {
-		return spec.Child("networks").Index(network).Child("pod", "vmNetworkCIDR")
+		return spec.Child("networks").Index(network).Child("pod", child)
 	}
 	return spec.Child("domain", "devices", "interfaces").Index(index)
 }
@@ -148,11 +156,17 @@ func interfaceField(name string, at *field.Path) *field.Path {
 		return at.Child("macAddress")
 	case name == "name" || name == "model" || name == "bootOrder":
 		return at.Child(name)
-	case name == "user.bootFile":
+	case name == "pod.linkDown":
+		return at.Child("state")
+	case strings.HasSuffix(name, ".bootFile"):
 		return at.Child("dhcpOptions", "bootFileName")
-	case name == "user.tftpServer":
+	case strings.HasSuffix(name, ".tftpServer"):
 		return at.Child("dhcpOptions", "tftpServerName")
-	case name == "user.ports" || strings.HasPrefix(name, "user.ports["):
+	case strings.HasPrefix(name, "pod.dhcp.ntpServers"):
+		return at.Child("dhcpOptions", "ntpServers")
+	case strings.HasPrefix(name, "pod.dhcp.private"):
+		return at.Child("dhcpOptions", "privateOptions")
+	case strings.Contains(name, ".ports"):
 		return at.Child("ports")
 	}
 	return at

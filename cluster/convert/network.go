@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/multus"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -33,32 +34,102 @@ func networks(in Input) (out []*specv1.NetworkInterface, faults field.ErrorList)
 			faults = append(faults, field.NotFound(path.Index(i).Child("name"), iface.Name))
 			continue
 		}
-		pod := vmi.Spec.Networks[at].Pod
-		if pod == nil {
-			faults = append(faults, field.Forbidden(field.NewPath("spec", "networks").Index(at), "interfaces can be on the pod's network alone: use pod"))
+		on := &vmi.Spec.Networks[at]
+		if on.Pod == nil && on.Multus == nil {
+			faults = append(faults, field.Forbidden(field.NewPath("spec", "networks").Index(at), "interfaces can be on the pod's networks alone: use pod or multus"))
 			continue
 		}
-		forwards, fault := forwards(vmi, iface, path.Index(i))
-		if fault != nil {
-			faults = append(faults, fault)
-			continue
-		}
-		dhcp := cmp.Or(iface.DHCPOptions, new(kubevirtv1.DHCPOptions))
+		network, more := podNetwork(in, iface, on, path.Index(i))
+		faults = append(faults, more...)
 		out = append(out, &specv1.NetworkInterface{
-			Name:  DeviceName(iface.Name),
-			Mac:   cmp.Or(strings.ReplaceAll(strings.ToLower(iface.MACAddress), "-", ":"), MAC(UUID(vmi), iface.Name)),
-			Model: iface.Model,
-			Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{
-				Cidr:          network(cmp.Or(pod.VMNetworkCIDR, guestNetwork)),
-				Hostname:      Hostname(vmi),
-				SearchDomains: searchDomains(in),
-				BootFile:      dhcp.BootFileName,
-				TftpServer:    dhcp.TFTPServerName,
-				Ports:         forwards,
-			}},
+			Name:    DeviceName(iface.Name),
+			Mac:     InterfaceMAC(vmi, on),
+			Model:   iface.Model,
+			Backend: &specv1.NetworkInterface_Pod{Pod: network},
 		})
 	}
 	return out, faults
+}
+
+// podNetwork connects the guest to one of the pod's networks, with QEMU's user-mode network in
+// the place of a masquerade for nodes that can't.
+func podNetwork(in Input, iface *kubevirtv1.Interface, on *kubevirtv1.Network, path *field.Path) (*specv1.PodNetwork, field.ErrorList) {
+	n := &specv1.PodNetwork{
+		Binding: spec.BindingBridge, Dhcp: dhcpOptions(in, iface),
+		LinkDown: iface.State == kubevirtv1.InterfaceDown, Queues: queues(in.Instance, iface),
+	}
+	if on.Multus != nil {
+		n.Interface = multus.Interface(on)
+		return n, nil
+	}
+	if iface.Bridge != nil {
+		return n, nil
+	}
+	n.Binding = spec.BindingMasquerade
+	n.Cidr, n.Ipv6Cidr = network(on.Pod.VMNetworkCIDR), network(on.Pod.VMIPv6NetworkCIDR)
+	if n.Ports = portRanges(iface); len(n.Ports) > spec.MaxPodPorts {
+		return nil, field.ErrorList{field.TooMany(path.Child("ports"), len(n.Ports), spec.MaxPodPorts)}
+	}
+	if !n.LinkDown {
+		n.Fallback = userNetwork(in, iface, on.Pod)
+	}
+	return n, nil
+}
+
+// userNetwork is nil where it can't have all the ports: the guest is then refused where its
+// pod's network can't be made.
+func userNetwork(in Input, iface *kubevirtv1.Interface, pod *kubevirtv1.PodNetwork) *specv1.UserNetwork {
+	forwards, all := forwards(in.Instance, iface)
+	if !all || forCloudHypervisor(in.Instance) {
+		return nil
+	}
+	cidr := network(cmp.Or(pod.VMNetworkCIDR, guestNetwork))
+	if p, err := netip.ParsePrefix(cidr); err != nil || p.Bits() > spec.MaxUserPrefix {
+		return nil
+	}
+	dhcp := cmp.Or(iface.DHCPOptions, new(kubevirtv1.DHCPOptions))
+	return &specv1.UserNetwork{
+		Cidr:          cidr,
+		Hostname:      Hostname(in.Instance),
+		SearchDomains: searchDomains(in),
+		BootFile:      dhcp.BootFileName,
+		TftpServer:    dhcp.TFTPServerName,
+		Ports:         forwards,
+	}
+}
+
+// dhcpOptions are what the pod's resolv.conf doesn't say.
+func dhcpOptions(in Input, iface *kubevirtv1.Interface) *specv1.DHCPOptions {
+	given := cmp.Or(iface.DHCPOptions, new(kubevirtv1.DHCPOptions))
+	d := &specv1.DHCPOptions{
+		Hostname: Hostname(in.Instance), NtpServers: given.NTPServers, BootFile: given.BootFileName, TftpServer: given.TFTPServerName,
+	}
+	if own := subdomain(in); own != "" {
+		d.SearchDomains = []string{own}
+	}
+	for _, o := range given.PrivateOptions {
+		d.Private = append(d.Private, &specv1.PrivateDHCPOption{Option: uint32(o.Option), Value: o.Value})
+	}
+	return d
+}
+
+// portRanges are the listed ports, each entry once; none: all lead to the guest.
+func portRanges(iface *kubevirtv1.Interface) (ranges []*specv1.PortRange) {
+	seen := make(map[string]bool)
+	add := func(protocol string, first, last int32) {
+		protocol = cmp.Or(strings.ToLower(protocol), spec.ProtocolTCP)
+		if key := fmt.Sprint(protocol, first, "-", last); !seen[key] {
+			seen[key] = true
+			ranges = append(ranges, &specv1.PortRange{Protocol: protocol, First: uint32(first), Last: uint32(last)})
+		}
+	}
+	for _, p := range iface.Ports {
+		add(p.Protocol, p.Port, p.Port)
+	}
+	for _, r := range iface.PortRanges {
+		add(r.Protocol, r.Start, r.End)
+	}
+	return ranges
 }
 
 // network is a CIDR without the bits of a host, which users may have written.
@@ -72,18 +143,30 @@ func network(cidr string) string {
 // defaultClusterDomain is that of most clusters.
 const defaultClusterDomain = "cluster.local"
 
+// inCluster: the guest looks names up with the cluster's DNS.
+func inCluster(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	return vmi.Spec.DNSPolicy != corev1.DNSNone && vmi.Spec.DNSPolicy != corev1.DNSDefault
+}
+
+// subdomain is the domain of the guest's own name; empty: it has none.
+func subdomain(in Input) string {
+	if in.Instance.Spec.Subdomain == "" || !inCluster(in.Instance) {
+		return ""
+	}
+	return in.Instance.Spec.Subdomain + "." + in.Instance.Namespace + ".svc." + cmp.Or(in.ClusterDomain, defaultClusterDomain)
+}
+
 // searchDomains are those of a pod with the instance's DNS policy, before them the domain of
 // the guest's own subdomain, as KubeVirt's guests have it: those that are too many or too long
 // are left out.
 func searchDomains(in Input) (domains []string) {
 	vmi, all := in.Instance, []string(nil)
-	if policy := vmi.Spec.DNSPolicy; policy != corev1.DNSNone && policy != corev1.DNSDefault {
+	if inCluster(vmi) {
 		cluster := cmp.Or(in.ClusterDomain, defaultClusterDomain)
-		namespace := vmi.Namespace + ".svc." + cluster
-		if vmi.Spec.Subdomain != "" {
-			all = append(all, vmi.Spec.Subdomain+"."+namespace)
+		if own := subdomain(in); own != "" {
+			all = append(all, own)
 		}
-		all = append(all, namespace, "svc."+cluster, cluster)
+		all = append(all, vmi.Namespace+".svc."+cluster, "svc."+cluster, cluster)
 	}
 	if vmi.Spec.DNSConfig != nil {
 		for _, domain := range vmi.Spec.DNSConfig.Searches {
@@ -122,10 +205,10 @@ func MAC(uuid, name string) string {
 	return mac.String()
 }
 
-// forwards are the ports of the pod that lead to the guest. The user-mode network can't
-// forward all ports as KubeVirt does where an interface lists none: those that the probes
-// need are forwarded then.
-func forwards(vmi *kubevirtv1.VirtualMachineInstance, iface *kubevirtv1.Interface, path *field.Path) ([]*specv1.PortForward, *field.Error) {
+// forwards are the ports of the pod that QEMU's user-mode network leads to the guest. It can't
+// forward all ports where an interface lists none: those that the probes need are forwarded
+// then. false: there are too many.
+func forwards(vmi *kubevirtv1.VirtualMachineInstance, iface *kubevirtv1.Interface) ([]*specv1.PortForward, bool) {
 	f := new(forwarder)
 	for _, p := range iface.Ports {
 		f.add(p.Protocol, p.Port, p.Port)
@@ -138,10 +221,7 @@ func forwards(vmi *kubevirtv1.VirtualMachineInstance, iface *kubevirtv1.Interfac
 			f.add("", port, port)
 		}
 	}
-	if f.over {
-		return nil, field.TooMany(path.Child("ports"), spec.MaxPorts+1, spec.MaxPorts)
-	}
-	return f.ports, nil
+	return f.ports, !f.over
 }
 
 // forwarder collects ports, each once and no more than a specification may have.

@@ -69,6 +69,9 @@ func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurat
 	if vmi.Annotations[contract.AnnotationVMM] == spec.VMMCloudHypervisor {
 		v.diskBus = kubevirtv1.DiskBusVirtio // the only one that it has
 	}
+	if v.eviction == kubevirtv1.EvictionHibernate && metav1.GetControllerOf(vmi) == nil {
+		v.eviction = kubevirtv1.EvictionNone // without a VirtualMachine nobody would start it again
+	}
 	if s.EvictionStrategy == nil {
 		s.EvictionStrategy = &v.eviction
 	}

@@ -98,10 +98,9 @@ func foreignKind(ctx context.Context, from client.Reader, name string) (string, 
 
 // foreignAPI looks at who serves the aggregated API that virtctl calls.
 func foreignAPI(ctx context.Context, from client.Reader, namespace, service string) (string, error) {
-	for _, version := range []string{"v1", "v1alpha3"} {
+	for _, name := range apiServiceNames() {
 		api := &unstructured.Unstructured{}
-		api.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"})
-		name := version + ".subresources." + kubevirtv1.Group
+		api.SetGroupVersionKind(apiServiceKind())
 		err := from.Get(ctx, client.ObjectKey{Name: name}, api)
 		if apierrors.IsNotFound(err) {
 			continue

@@ -1,5 +1,6 @@
 // Package installation keeps what the cluster half consists of besides its programs: the webhook
-// configurations, which come and go with vmlet-controller, and the status of the KubeVirt object,
+// configurations, which come and go with vmlet-controller, the APIServices, by which the API server
+// finds vmlet-api, and the status of the KubeVirt object,
 // by which tools wait for an installation. It refuses to work where kubevirt.io belongs to
 // another controller. Start reading at Reconcile.
 package installation
@@ -77,11 +78,12 @@ func (i *Installation) Setup(m manager.Manager) error {
 		Watches(&admissionv1.MutatingWebhookConfiguration{}, one, named(ConfigurationName)).
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, one, named(ConfigurationName)).
 		Watches(Definition(), one, named(kinds()...)).
+		WatchesMetadata(APIService(), one, named(apiServiceNames()...)).
 		Watches(&kubevirtv1.KubeVirt{}, one).
 		Complete(i)
 }
 
-// Reconcile deletes the webhook configurations where vmlet is being uninstalled or kubevirt.io
+// Reconcile deletes the webhook configurations and the APIServices where vmlet is being uninstalled or kubevirt.io
 // belongs to another controller, and else makes them what they should be; then it writes the
 // status of the KubeVirt object. It ends the program where vmlet is installed twice.
 func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -91,14 +93,14 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 	}
 	if namespace == nil {
 		i.Log.Info("vmlet is being uninstalled")
-		return reconcile.Result{}, i.deleteWebhooks(ctx)
+		return reconcile.Result{}, i.withdraw(ctx)
 	}
 	why, err := Foreign(ctx, i.Live, i.Namespace, i.Names.API)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if why != "" {
-		err := i.deleteWebhooks(ctx)
+		err := i.withdraw(ctx)
 		i.End(errors.New(why))
 		return reconcile.Result{}, err
 	}
@@ -109,7 +111,7 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 		i.End(errors.New(why))
 		return reconcile.Result{}, nil
 	}
-	if err := i.applyWebhooks(ctx, namespace); err != nil {
+	if err := errors.Join(i.applyWebhooks(ctx, namespace), i.announce(ctx, namespace)); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)
@@ -139,14 +141,19 @@ func (i *Installation) other(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Leave deletes the webhook configurations if vmlet is being uninstalled. It is for a program's
+// Leave deletes the webhook configurations and the APIServices if vmlet is being uninstalled. It is for a program's
 // end: whoever deletes the Deployment ends its pods at once, maybe before they have seen that.
 func (i *Installation) Leave(ctx context.Context) error {
 	namespace, err := i.installed(ctx, i.Live)
 	if err != nil || namespace != nil {
 		return err
 	}
-	return i.deleteWebhooks(ctx)
+	return i.withdraw(ctx)
+}
+
+// withdraw sees to it that no request waits for a vmlet-api that is gone.
+func (i *Installation) withdraw(ctx context.Context) error {
+	return errors.Join(i.deleteWebhooks(ctx), i.deleteAPIServices(ctx))
 }
 
 // installed returns vmlet's namespace; nil: it or vmlet-controller's Deployment is being
@@ -168,7 +175,7 @@ func (i *Installation) installed(ctx context.Context, from client.Reader) (*core
 	return namespace, nil
 }
 
-// deleteWebhooks sees to it that no request waits for a vmlet-api that is gone.
+// deleteWebhooks deletes both configurations.
 func (i *Installation) deleteWebhooks(ctx context.Context) error {
 	for _, o := range []client.Object{&admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}} {
 		o.SetName(ConfigurationName)

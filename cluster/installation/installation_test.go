@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,6 +92,8 @@ func typeName(o client.Object) string {
 		return "validating"
 	case *kubevirtv1.KubeVirt:
 		return "kubevirt"
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		return o.GetName()
 	}
 	return "other"
 }
@@ -131,7 +135,7 @@ func (w *world) validating(t *testing.T) *admissionv1.ValidatingWebhookConfigura
 // TestWebhooksAreKept: they are made, undone what others change in them, and else left alone.
 func TestWebhooksAreKept(t *testing.T) {
 	w := newWorld(t)
-	w.expect(t, "at first", "create mutating", "create validating")
+	w.expect(t, "at first", "create mutating", "create validating", "create v1.subresources.kubevirt.io", "create v1alpha3.subresources.kubevirt.io")
 	w.expect(t, "unchanged")
 	for what, change := range map[string]func(*admissionv1.ValidatingWebhookConfiguration){
 		"another policy": func(c *admissionv1.ValidatingWebhookConfiguration) {
@@ -166,7 +170,7 @@ func TestWebhooksAreKept(t *testing.T) {
 		w.expect(t, what+", again")
 	}
 	w.roots = "new roots"
-	w.expect(t, "with a new CA", "update mutating", "update validating")
+	w.expect(t, "with a new CA", "update mutating", "update validating", "update v1.subresources.kubevirt.io", "update v1alpha3.subresources.kubevirt.io")
 }
 
 // TestSelectorsAreTheAdministrators: clouds add their own namespaces to what webhooks leave
@@ -200,7 +204,7 @@ func TestWebhooks(t *testing.T) {
 	for _, h := range c.Webhooks {
 		want, condition := admissionv1.Fail, "!has(object.metadata.deletionTimestamp)"
 		if h.Rules[0].Resources[0] == "pods/eviction" {
-			want, condition = admissionv1.Ignore, "object.metadata.name.startsWith('virt-launcher-')"
+			want, condition = admissionv1.Ignore, "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"
 		}
 		if *h.FailurePolicy != want || len(h.MatchConditions) != 1 || h.MatchConditions[0].Expression != condition {
 			t.Errorf("%s: %s where %v, want %s where %s", h.Name, *h.FailurePolicy, h.MatchConditions, want, condition)
@@ -213,7 +217,7 @@ func TestWebhooks(t *testing.T) {
 
 // TestUninstall: the webhooks go with the namespace or the Deployment, and don't come back.
 func TestUninstall(t *testing.T) {
-	gone := []string{"delete mutating", "delete validating"}
+	gone := []string{"delete mutating", "delete validating", "delete v1.subresources.kubevirt.io", "delete v1alpha3.subresources.kubevirt.io"}
 	for what, leave := range map[string]func(*world) error{
 		"the Deployment is gone":          func(w *world) error { return w.WithWatch.Delete(t.Context(), deployment("my-controller", 0)) },
 		"the Deployment is being deleted": func(w *world) error { return w.deleting(t, deployment("my-controller", 0)) },
@@ -258,8 +262,8 @@ func TestLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.writes = nil
-	if err := w.Leave(t.Context()); err != nil || !slices.Equal(w.writes, []string{"delete mutating", "delete validating"}) {
-		t.Errorf("one that is gone: %v and the writes %q, want that both are deleted", err, w.writes)
+	if err := w.Leave(t.Context()); err != nil || !slices.Equal(w.writes, []string{"delete mutating", "delete validating", "delete v1.subresources.kubevirt.io", "delete v1alpha3.subresources.kubevirt.io"}) {
+		t.Errorf("one that is gone: %v and the writes %q, want that all are deleted", err, w.writes)
 	}
 }
 
@@ -287,7 +291,7 @@ func TestAnotherController(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.writes = nil
-	w.expect(t, "KubeVirt's", "delete mutating", "delete validating")
+	w.expect(t, "KubeVirt's", "delete mutating", "delete validating", "delete v1.subresources.kubevirt.io", "delete v1alpha3.subresources.kubevirt.io")
 	if w.ended == nil || !strings.Contains(w.ended.Error(), "virtualmachines.kubevirt.io belongs to KubeVirt") {
 		t.Errorf("the program was ended with %v", w.ended)
 	}
@@ -338,4 +342,50 @@ func TestFailuresAreErrors(t *testing.T) {
 	if _, err := w.Reconcile(t.Context(), reconcile.Request{}); !apierrors.IsTimeout(err) {
 		t.Errorf("without the namespace: %v, want the timeout", err)
 	}
+}
+
+// TestAnnounced: the API server is told of vmlet-api while a replica of it can be reached, and an
+// API of another is left alone.
+func TestAnnounced(t *testing.T) {
+	w := newWorld(t)
+	w.reconcile(t)
+	s := &unstructured.Unstructured{}
+	s.SetGroupVersionKind(apiServiceKind())
+	if err := w.Get(t.Context(), client.ObjectKey{Name: "v1alpha3.subresources.kubevirt.io"}, s); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"group": "subresources.kubevirt.io", "version": "v1alpha3", "groupPriorityMinimum": int64(1000), "versionPriority": int64(15),
+		"service": map[string]any{"namespace": "elsewhere", "name": "my-api", "port": int64(8443)}, "caBundle": "cm9vdHM=",
+	}
+	if !reflect.DeepEqual(s.Object["spec"], want) {
+		t.Errorf("the APIService is %v, want %v", s.Object["spec"], want)
+	}
+	api := deployment("my-api", 0)
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(api), api); err != nil {
+		t.Fatal(err)
+	}
+	available := func(replicas int32) {
+		t.Helper()
+		api.Status.AvailableReplicas = replicas
+		if err := w.WithWatch.Status().Update(t.Context(), api); err != nil {
+			t.Fatal(err)
+		}
+	}
+	available(0)
+	w.expect(t, "no replica", "delete v1.subresources.kubevirt.io", "delete v1alpha3.subresources.kubevirt.io")
+	w.expect(t, "no replica, later")
+	available(1)
+	w.expect(t, "one replica", "create v1.subresources.kubevirt.io", "create v1alpha3.subresources.kubevirt.io")
+	if err := w.Get(t.Context(), client.ObjectKey{Name: "v1alpha3.subresources.kubevirt.io"}, s); err != nil {
+		t.Fatal(err)
+	}
+	s.SetOwnerReferences(nil)
+	if err := w.WithWatch.Update(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WithWatch.Delete(t.Context(), deployment("my-controller", 0)); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, "another's", "delete mutating", "delete validating", "delete v1.subresources.kubevirt.io")
 }

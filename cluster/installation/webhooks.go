@@ -42,7 +42,8 @@ func validating() []webhook {
 			name: "eviction.vmlet.io", path: admission.PathEviction,
 			operations: []admissionv1.OperationType{admissionv1.Create}, version: "v1", resource: "pods/eviction",
 			policy: admissionv1.Ignore, effects: admissionv1.SideEffectClassNoneOnDryRun,
-			condition: admissionv1.MatchCondition{Name: "launcher", Expression: "object.metadata.name.startsWith('virt-launcher-')"},
+			// VMs' pods, and those through which volumes are attached to them.
+			condition: admissionv1.MatchCondition{Name: "launcher", Expression: "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"},
 		},
 	}
 }

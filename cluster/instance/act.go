@@ -22,6 +22,10 @@ import (
 // killPatience is how long an agent may take to kill a VM.
 const killPatience = 30 * time.Second
 
+// hurryPatience is how long an agent may take to pass on that a VM is to end sooner. It answers
+// when the VM has ended, which nobody waits for.
+const hurryPatience = 2 * time.Second
+
 // take carries out a step, and has what is observed follow it.
 func (t *round) take(ctx context.Context, s step) error {
 	log.FromContext(ctx).V(1).Info("taking a step", "step", string(s.do))
@@ -42,6 +46,9 @@ func (t *round) take(ctx context.Context, s step) error {
 	case kill:
 		t.kill(ctx, s.pod)
 		return nil
+	case hurry:
+		t.hurry(ctx, s.pod)
+		return nil
 	case release:
 		return t.release(ctx, s.pod)
 	case finalize:
@@ -50,6 +57,13 @@ func (t *round) take(ctx context.Context, s step) error {
 		return t.label(ctx)
 	case relabel:
 		return t.relabel(ctx, s.pod)
+	case attach:
+		return t.attach(ctx, s.claim)
+	case detach:
+		return t.detach(ctx, s.attachment)
+	case save, cancel:
+		t.call(s)
+		return nil
 	}
 	return fmt.Errorf("there is no step %q", s.do)
 }
@@ -276,14 +290,33 @@ func (t *round) confirm(ctx context.Context, p *pod) {
 }
 
 func (t *round) kill(ctx context.Context, p *pod) {
-	p.killed = true
+	t.end(ctx, p, "killing", killPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+		_, err := agent.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
+		return err
+	})
+}
+
+func (t *round) hurry(ctx context.Context, p *pod) {
+	grace := seconds(*t.o.instance.Spec.TerminationGracePeriodSeconds)
+	t.end(ctx, p, "hurrying", hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+		_, err := agent.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: new(grace.Milliseconds())})
+		if status.Code(err) == codes.DeadlineExceeded {
+			return nil // it goes on without us
+		}
+		return err
+	})
+}
+
+// end has the agent end a pod's VM.
+func (t *round) end(ctx context.Context, p *pod, doing string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
+	p.hurried = true
 	agent, err := t.Agents.Client(p.Spec.NodeName)
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, killPatience)
+		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		_, err = agent.KillVM(ctx, &nodev1.KillVMRequest{Name: p.Namespace + "/" + p.Name})
+		err = do(ctx, agent, p.Namespace+"/"+p.Name)
 	}
 	if err != nil {
-		t.failures = append(t.failures, fmt.Errorf("killing the VM of pod %s: %w", p.Name, err))
+		t.failures = append(t.failures, fmt.Errorf("%s the VM of pod %s: %w", doing, p.Name, err))
 	}
 }

@@ -37,6 +37,9 @@ const (
 	reasonUserNetwork      = "UserModeNetwork"
 	reasonEmulation        = "Emulation"
 	reasonAgentConnected   = "AgentConnected"
+	reasonAgentLacks       = "CommandsMissing"
+	reasonCredentials      = "AccessCredentialsSynchronized"
+	reasonNoCredentials    = "AccessCredentialsSyncFailed"
 	reasonAgentUnavailable = "AgentUnavailable"
 	reasonFailedMount      = "FailedMount"
 	reasonImagePull        = "ErrImagePull"
@@ -50,8 +53,10 @@ const takenPatience = time.Minute
 // owned are the conditions that this package writes; all others stay as they are.
 var owned = []string{
 	kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionPaused,
-	kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionLiveMigratable,
+	kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported, kubevirtv1.ConditionLiveMigratable,
+	kubevirtv1.ConditionAccessCredentialsSynchronized,
 	kubevirtv1.ConditionSoftwareEmulation, conditionPodScheduled, ConditionNetworkLimited,
+	kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
 }
 
 // find is a condition by its type; nil: there is none.
@@ -104,6 +109,11 @@ func (o *observed) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Co
 		}
 	}
 	all = append(all, o.guestConditions(phase)...)
+	for _, c := range []*kubevirtv1.Condition{o.hibernating(phase, why), o.resuming(phase, why)} {
+		if c != nil {
+			all = append(all, *c)
+		}
+	}
 	for i := range all {
 		all[i].ObservedGeneration = o.instance.Generation
 	}
@@ -162,13 +172,13 @@ func (o *observed) unscheduled() *fault {
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return nil
 	}
-	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message}
+	return &fault{c.Reason, "no node takes the VM's pod: " + c.Message + o.asSaved()}
 }
 
 // paused: the agent says so, or has said so before it was lost.
 func (o *observed) paused() bool {
-	if o.pod.word.Heard && o.pod.word.VM != nil {
-		return o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_PAUSED
+	if s := o.pod.word.VM.GetStatus().GetState(); o.pod.word.Heard && o.pod.word.VM != nil && s != nodev1.State_STATE_SAVING {
+		return s == nodev1.State_STATE_PAUSED
 	}
 	return find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil
 }
@@ -232,22 +242,57 @@ func (o *observed) guestConditions(phase kubevirtv1.Phase) []kubevirtv1.Conditio
 		return o.kept()
 	}
 	var all []kubevirtv1.Condition
-	if vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED {
+	switch was := find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused); {
+	case vm.GetStatus().GetState() == nodev1.State_STATE_PAUSED:
 		reason, message := pauseReason(vm)
 		all = append(all, condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reason, message))
+	case vm.GetStatus().GetState() == nodev1.State_STATE_SAVING && was != nil:
+		all = append(all, *was) // it is paused again if the save fails
 	}
-	if vm.GetStatus().GetGuest().GetAgentConnected() {
-		all = append(all, condition(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, reasonAgentConnected, ""))
-	}
+	all = append(all, o.agentConditions(vm.GetStatus().GetGuest())...)
+	all = append(all, credentialCondition(vm.GetStatus().GetGuest().GetCredentials())...)
 	if vm.GetStatus().GetHypervisor() == "emulation" {
 		all = append(all, condition(kubevirtv1.ConditionSoftwareEmulation, metav1.ConditionTrue, reasonEmulation,
 			"the VM is emulated, which is slow: "+vm.GetStatus().GetHypervisorReason()))
 	}
 	if slices.ContainsFunc(vm.GetStatus().GetEffectiveSpec().GetNetworks(), behindNAT) {
-		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork,
-			"the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone"))
+		all = append(all, condition(ConditionNetworkLimited, metav1.ConditionTrue, reasonUserNetwork, limits(vm)))
 	}
 	return all
+}
+
+// limits is what the guest lacks behind the VMM's own network, and why it is there.
+func limits(vm *nodev1.VirtualMachine) string {
+	text := "the guest is behind QEMU's user-mode network: it reaches others by TCP and UDP, and is reached at the pod's address at the ports listed in spec.domain.devices.interfaces alone, and at no IPv6 address; QEMU accepts connections itself, so that tcpSocket probes succeed whatever the guest does"
+	if why := vm.GetStatus().GetNetworkLimited(); why != "" {
+		return text + ": " + clip(why, maxGuestText)
+	}
+	return text
+}
+
+// agentConditions are those of the agent in the guest. One that has not answered yet may be
+// supported.
+func (o *observed) agentConditions(g *nodev1.GuestStatus) []kubevirtv1.Condition {
+	if !g.GetAgentConnected() {
+		return nil
+	}
+	all := []kubevirtv1.Condition{condition(kubevirtv1.ConditionAgentConnected, metav1.ConditionTrue, reasonAgentConnected, "")}
+	if c := g.GetGuestAgentCondition(); c != nil && !c.GetSupported() {
+		all = append(all, condition(kubevirtv1.ConditionAgentVersionNotSupported, metav1.ConditionTrue, reasonAgentLacks, clip(c.GetReason(), maxMessage)))
+	}
+	return all
+}
+
+// credentialCondition is whether the guest has the Secrets of accessCredentials that its agent
+// brings in; none: nobody has said.
+func credentialCondition(c *nodev1.GuestCredentials) []kubevirtv1.Condition {
+	switch {
+	case c == nil:
+		return nil
+	case c.GetSynchronized():
+		return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionTrue, reasonCredentials, "")}
+	}
+	return []kubevirtv1.Condition{condition(kubevirtv1.ConditionAccessCredentialsSynchronized, metav1.ConditionFalse, reasonNoCredentials, clip(c.GetMessage(), maxMessage))}
 }
 
 func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
@@ -255,7 +300,8 @@ func behindNAT(n *specv1.NetworkInterface) bool { return n.GetUser() != nil }
 // kept are the conditions of the guest's as they were last known.
 func (o *observed) kept() []kubevirtv1.Condition {
 	var all []kubevirtv1.Condition
-	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {
+	for _, of := range []string{kubevirtv1.ConditionPaused, kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported,
+		kubevirtv1.ConditionAccessCredentialsSynchronized, kubevirtv1.ConditionSoftwareEmulation, ConditionNetworkLimited} {
 		if c := find(o.instance.Status.Conditions, of); c != nil {
 			all = append(all, *c)
 		}

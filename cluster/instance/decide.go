@@ -4,9 +4,11 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -26,23 +28,36 @@ const (
 	// remove deletes a pod with its own grace period, destroy with none.
 	remove  verb = "delete"
 	destroy verb = "destroy"
-	// kill ends the guest of a pod that is being deleted, through the agent.
-	kill verb = "kill"
+	// kill ends the guest of a pod that is being deleted, through the agent; hurry gives it less
+	// time than it was given.
+	kill  verb = "kill"
+	hurry verb = "hurry"
 	// release takes vmlet's finalizer from a pod, finalize from the instance.
 	release  verb = "release"
 	finalize verb = "finalize"
 	// label says on the instance where it runs; relabel gives the pod the instance's labels.
 	label   verb = "label"
 	relabel verb = "relabel"
+	// attach makes the pod through which a claim is attached to the instance's pod, detach
+	// deletes it.
+	attach verb = "attach"
+	detach verb = "detach"
+	// save has the agent save the VM, or the guest suspend itself; cancel ends that call.
+	save   verb = "save"
+	cancel verb = "cancel"
 )
 
 // step is the next thing to do. It changes one object at most.
 type step struct {
 	do  verb
-	pod *pod // of confirm, remove, destroy, kill, release, relabel
+	pod *pod // of confirm, remove, destroy, kill, hurry, release, relabel
 	// status and events are of write.
 	status *kubevirtv1.VirtualMachineInstanceStatus
 	events []event
+	// claim is of attach, attachment of detach, request of save.
+	claim      string
+	attachment *corev1.Pod
+	request    saves.Request
 	// wake is when to look again though nothing has changed, if there is nothing to do;
 	// 0: never.
 	wake time.Duration
@@ -56,9 +71,10 @@ type step struct {
 // of none; a pod keeps its finalizer until its VM has ended and the instance's status says
 // so, for good; and the instance keeps its own until then.
 func decide(o *observed) step {
-	rules := []func(*observed) step{endOthers}
+	rules := []func(*observed) step{cancelSave, endOthers}
 	if o.instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, killGuest, releasePod, finalizeInstance, labelInstance, relabelPod)
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, detachVolume, attachVolume,
+			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {
 		if s := rule(o); s.do != nothing {
@@ -154,19 +170,26 @@ func writeStatus(o *observed) step {
 	return step{do: write, status: s, events: news(&o.instance.Status, s)}
 }
 
-// killGuest ends a guest whose grace period was set to 0 after its pod was made. Where it
-// was 0 before, the shim ends the guest itself.
-func killGuest(o *observed) step {
+// hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
+// after its pod was made: the pod's own stays as it is. The agent is asked again whenever
+// something has changed, and takes the earliest end that it has been asked for.
+func hurryGuest(o *observed) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
-	if p == nil || !p.deleting() || p.ended() || p.killed || grace == nil || *grace != 0 {
+	if p == nil || !p.deleting() || p.ended() || p.hurried || grace == nil {
 		return step{}
 	}
 	own := p.word.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
-	if !p.word.Heard || !started(p.word.VM) || own != nil && own.AsDuration() == 0 {
+	shorter := *grace <= 0 && own == nil || own != nil && seconds(*grace) < own.AsDuration()
+	if !p.word.Heard || !started(p.word.VM) || !shorter {
 		return step{}
 	}
-	return step{do: kill, pod: p}
+	if *grace <= 0 {
+		return step{do: kill, pod: p}
+	}
+	return step{do: hurry, pod: p}
 }
+
+func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
 // releasePod lets the pod go once the instance is known to have ended: it never gets another.
 func releasePod(o *observed) step {
@@ -180,10 +203,17 @@ func finalizeInstance(o *observed) step {
 	if !o.deleting() || !o.final() || !slices.Contains(o.instance.Finalizers, contract.FinalizerInstance) {
 		return step{}
 	}
-	if o.pod != nil && o.pod.held() {
+	if p := o.pod; p != nil && (p.held() || o.sleeps() && !p.gone) || o.sleeps() && len(o.attachments) > 0 {
 		return step{}
 	}
 	return step{do: finalize}
+}
+
+// sleeps: the guest has given back all that it had. The instance stays until that is so: its VM is
+// Hibernated once the instance is gone.
+func (o *observed) sleeps() bool {
+	reason := o.instance.Status.Reason
+	return reason == ReasonSaved || reason == ReasonSuspended
 }
 
 // labelInstance comes after Running is written, so that it delays nothing.
@@ -235,6 +265,15 @@ func (o *observed) wake() time.Duration {
 		if !next.After(o.now) { // it may be renewed again, and nobody would tell
 			next = o.now.Add(leaseLimit)
 		}
+		due = append(due, next)
+	}
+	if o.call != nil && !o.call.Active() && o.calls() {
+		due = append(due, tryAgain(o.call))
+	}
+	if o.call != nil && o.call.Unsure {
+		due = append(due, sureBy(o.call))
+	}
+	if next := o.nextAttachLook(); !next.IsZero() {
 		due = append(due, next)
 	}
 	if c := find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {

@@ -67,8 +67,10 @@ func (s scene) withOther(change ...func(*pod)) scene {
 	return s
 }
 
-func (s scene) change(f func(*kubevirtv1.VirtualMachineInstance)) scene {
-	f(s.instance)
+func (s scene) change(changes ...func(*kubevirtv1.VirtualMachineInstance)) scene {
+	for _, f := range changes {
+		f(s.instance)
+	}
 	return s
 }
 
@@ -97,6 +99,11 @@ func runsSince(ago time.Duration) func(*pod) {
 
 func exited(code int32, message string) func(*pod) {
 	return state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}})
+}
+
+// reasoned gives the end of the VM's container the kubelet's reason.
+func reasoned(reason string) func(*pod) {
+	return func(p *pod) { computeEnd(p.Pod).Reason = reason }
 }
 
 func heard(states ...nodev1.State) func(*pod) {
@@ -160,6 +167,11 @@ func on(phase kubevirtv1.Phase, change ...func(*pod)) scene {
 	return newScene().withPod(change...).recordedAs(phase)
 }
 
+// asleep is an instance that is being deleted, whose guest was saved.
+func asleep(s scene) scene {
+	return s.written().change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Reason = ReasonSaved }).deleted()
+}
+
 // TestDecide: the next step in every state. What is written has the phase.
 func TestDecide(t *testing.T) {
 	const (
@@ -218,6 +230,9 @@ func TestDecide(t *testing.T) {
 		{"ended, deleted", on(isRunning, exited(0, "")).written().deleted(), "delete"},
 		{"ended, deleted, pod held", on(isRunning, exited(0, ""), ending).written().deleted(), "release"},
 		{"ended, deleted, pod released", on(isRunning, exited(0, ""), ending, free).written().deleted(), "finalize"},
+		{"saved, deleted, pod released", asleep(on(isRunning, exited(0, ""), ending, free)), ""},
+		{"saved, deleted, pod gone", asleep(on(isRunning, exited(0, ""), ending, free, gone)), "finalize"},
+		{"saved, deleted, a volume is attached", asleep(on(isRunning, exited(0, ""), ending, free, gone).attachedBy(onItsWay)), ""},
 		{"ended, its pod is gone", newScene().recordedAs(succeeded), ""},
 		{"ended, and a pod came", newScene().recordedAs(failing).withPod(), "delete"},
 		{"ended, and a pod runs", on(failing, runsSince(0), ending, heard(running)), ""},
@@ -226,6 +241,8 @@ func TestDecide(t *testing.T) {
 		{"deleted, its pod ends", on(isRunning, runsSince(0), heard(stopping), ending).deleted().written(), ""},
 		{"deleted, its pod was never bound", on(scheduling, ending).deleted(), "write Failed"},
 		{"grace set to 0", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(0)).written(), "kill"},
+		{"grace shortened", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(59)).written(), "hurry"},
+		{"grace lengthened", on(isRunning, runsSince(0), heard(running), ownGrace(time.Minute), ending).deleted().change(grace(61)).written(), ""},
 		{"grace was 0", on(isRunning, runsSince(0), heard(running), ownGrace(0), ending).deleted().change(grace(0)).written(), ""},
 		{"its pod is deleted", on(isRunning, runsSince(0), heard(running), ending), "write Running"},
 		{"its pod is deleted by force", on(isRunning, runsSince(0), heard(halted), ending), "confirm"},
@@ -347,6 +364,8 @@ func TestEnds(t *testing.T) {
 		{"crashed", on("", exited(1, ""), endedBy(nodev1.EndReason_END_REASON_CRASHED)), nil, kubevirtv1.PhaseFailed, "QEMU aborted"},
 		{"exit code 0", on("", exited(0, "")), nil, kubevirtv1.PhaseSucceeded, "the guest shut down"},
 		{"last words", on("", exited(1, "disks[0].path: no such file")), nil, kubevirtv1.PhaseFailed, "spec.domain.devices.disks: no such file"},
+		{"by a signal, over the console's end", on("", exited(137, "login: "), reasoned("Error")), nil, kubevirtv1.PhaseFailed, "signal 9 ended the VM's container"},
+		{"the kubelet's words", on("", exited(137, "The container could not be located"), reasoned("ContainerStatusUnknown")), nil, kubevirtv1.PhaseFailed, "could not be located"},
 		{"no words", on("", exited(1, "")), nil, kubevirtv1.PhaseFailed, "kubectl logs virt-launcher-web-"},
 		{"a sidecar's words", on("", exited(1, ""), sidecar), nil, kubevirtv1.PhaseFailed, "container volumeroot: image quay.io/x has no single disk file"},
 		{"out of memory", on("", oom), nil, kubevirtv1.PhaseFailed, "resources.limits.memory"},

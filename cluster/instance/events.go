@@ -2,6 +2,7 @@ package instance
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
@@ -56,6 +57,15 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 			warning(eventPaused, is.Message)
 		case was != nil && is == nil:
 			normal(eventUnpaused, "the guest goes on")
+		}
+	}
+	if c := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress); c != nil && !isFinal(s.Phase) {
+		was := find(old.Conditions, kubevirtv1.ConditionHibernationInProgress)
+		switch changed := was == nil || was.Reason != c.Reason; {
+		case changed && (c.Reason == reasonSaving || c.Reason == reasonSuspending):
+			normal(c.Reason, c.Message)
+		case c.Status == metav1.ConditionFalse && (changed || was.Message != c.Message):
+			warning(c.Reason, c.Message)
 		}
 	}
 	switch ran := entered(s, kubevirtv1.PhaseRunning); {

@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // What is kept of the guest's own word.
@@ -26,10 +28,8 @@ const (
 const (
 	fromDomain = "domain"
 	fromAgent  = "guest-agent"
+	fromMultus = "multus-status"
 )
-
-// defaultCIDR is the user-mode network's where the specification names none.
-const defaultCIDR = "10.0.2.0/24"
 
 // started: the guest runs, or has been paused while it ran.
 func started(vm *nodev1.VirtualMachine) bool {
@@ -51,19 +51,29 @@ func stopped(vm *nodev1.VirtualMachine) bool {
 
 // guestStatus fills in what the agent says of a VM that runs.
 func (o *observed) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *nodev1.VirtualMachine) {
-	spec := vm.GetStatus().GetEffectiveSpec()
-	if spec == nil {
+	effective := vm.GetStatus().GetEffectiveSpec()
+	if effective == nil {
 		return
 	}
-	if t := cmp.Or(vm.GetStatus().GetMachineType(), spec.GetMachineType()); t != "" {
+	if t := cmp.Or(vm.GetStatus().GetMachineType(), effective.GetMachineType()); t != "" {
 		s.Machine = &kubevirtv1.Machine{Type: clip(t, maxGuestText)}
 	}
-	if cpu := spec.GetCpu(); cpu != nil {
+	if cpu := effective.GetCpu(); cpu != nil {
 		s.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: count(cpu.GetSockets()), Cores: count(cpu.GetCores()), Threads: count(cpu.GetThreads())}
 	}
-	s.Memory = o.memory(spec)
+	s.Memory = o.memory(effective)
 	s.GuestOSInfo = guestOS(vm.GetStatus().GetGuest().GetOs())
+	s.FSFreezeStatus = frozen(vm.GetStatus().GetGuest().GetFsFreezeStatus())
 	s.Interfaces = o.interfaces(vm)
+}
+
+// frozen is the one status that is worth a word.
+func frozen(said string) string {
+	const word = "frozen"
+	if said == word {
+		return word
+	}
+	return ""
 }
 
 // count is a number of the agent's in a field that the API server bounds.
@@ -108,50 +118,90 @@ func guestOS(os *nodev1.GuestOS) *kubevirtv1.GuestOSInfo {
 	}
 }
 
-// interfaces are the guest's. The first one's first address is the pod's: there the guest is
-// reached, whatever address it has itself.
+// interfaces are the guest's, the one on the pod's default network before all others. Its first
+// address is the pod's: there the guest is reached, whatever address it has itself.
 func (o *observed) interfaces(vm *nodev1.VirtualMachine) []kubevirtv1.InterfaceStatus {
-	reported := vm.GetStatus().GetGuest().GetInterfaces()
-	var all []kubevirtv1.InterfaceStatus
+	reported, networks := vm.GetStatus().GetGuest().GetInterfaces(), multus.Status(o.pod.Annotations[multus.AnnotationStatus])
+	hidden := internal(vm.GetStatus().GetEffectiveSpec())
+	var first, all []kubevirtv1.InterfaceStatus
 	matched := make(map[*nodev1.GuestInterface]bool)
 	for i, wanted := range o.instance.Spec.Domain.Devices.Interfaces {
 		network := networkOf(vm.GetStatus().GetEffectiveSpec(), wanted.Name, i)
-		s := kubevirtv1.InterfaceStatus{Name: wanted.Name, MAC: wanted.MACAddress, InfoSource: fromDomain, LinkState: "up", QueueCount: 1}
+		s := kubevirtv1.InterfaceStatus{
+			Name: wanted.Name, MAC: wanted.MACAddress, InfoSource: fromDomain,
+			LinkState: linkState(network), QueueCount: count(network.GetPod().GetQueues()),
+		}
 		if mac := network.GetMac(); mac != "" {
 			s.MAC = clip(mac, maxGuestText)
 		}
-		if i == 0 {
-			s.IPAddresses = podAddresses(o.pod.Pod)
-			s.PodInterfaceName = "eth0"
-		}
+		isDefault := o.inPod(&s, networks)
 		at := slices.IndexFunc(reported, func(g *nodev1.GuestInterface) bool { return s.MAC != "" && strings.EqualFold(g.GetMac(), s.MAC) })
 		if at >= 0 {
 			matched[reported[at]] = true
-			s.InfoSource += ", " + fromAgent
+			s.InfoSource = strings.Replace(s.InfoSource, fromDomain, fromDomain+", "+fromAgent, 1)
 			s.InterfaceName = clip(reported[at].GetName(), maxGuestText)
-			s.IPAddresses = addresses(s.IPAddresses, reported[at], internal(network))
+			s.IPAddresses = addresses(s.IPAddresses, reported[at], hidden)
 		}
 		if len(s.IPAddresses) > 0 {
 			s.IPAddress = s.IPAddresses[0]
 		}
-		all = append(all, s)
+		if isDefault {
+			first = append(first, s)
+		} else {
+			all = append(all, s)
+		}
 	}
+	all = append(first, all...)
 	extra := 0
 	for _, g := range reported {
 		if matched[g] || g.GetName() == "lo" || extra == maxGuestInterfaces {
 			continue
 		}
 		extra++
-		all = append(all, made(g))
+		all = append(all, made(g, hidden))
 	}
 	return all
 }
 
+// inPod fills in what an interface is in the pod: the default one has the pod's addresses, at
+// which nobody answers while its link is down; the others have those that Multus says.
+func (o *observed) inPod(s *kubevirtv1.InterfaceStatus, networks []multus.Network) (isDefault bool) {
+	at := slices.IndexFunc(o.instance.Spec.Networks, func(n kubevirtv1.Network) bool { return n.Name == s.Name })
+	if at < 0 {
+		return false
+	}
+	network := &o.instance.Spec.Networks[at]
+	s.PodInterfaceName = multus.Interface(network)
+	if multus.IsDefault(network) {
+		if s.LinkState != linkDown {
+			s.IPAddresses = podAddresses(o.pod.Pod)
+		}
+		return true
+	}
+	if got, has := multus.Find(networks, s.PodInterfaceName); has {
+		s.InfoSource += ", " + fromMultus
+		s.MAC = cmp.Or(s.MAC, got.MAC)
+		for _, a := range got.Addresses {
+			s.IPAddresses = append(s.IPAddresses, a.String())
+		}
+	}
+	return false
+}
+
+const linkUp, linkDown = "up", "down"
+
+func linkState(n *specv1.NetworkInterface) string {
+	if n.GetPod().GetLinkDown() {
+		return linkDown
+	}
+	return linkUp
+}
+
 // made is an interface that the guest has made itself.
-func made(g *nodev1.GuestInterface) kubevirtv1.InterfaceStatus {
+func made(g *nodev1.GuestInterface, hidden []netip.Prefix) kubevirtv1.InterfaceStatus {
 	s := kubevirtv1.InterfaceStatus{
 		MAC: clip(g.GetMac(), maxGuestText), InterfaceName: clip(g.GetName(), maxGuestText), InfoSource: fromAgent,
-		IPAddresses: addresses(nil, g, netip.Prefix{}),
+		IPAddresses: addresses(nil, g, hidden),
 	}
 	if len(s.IPAddresses) > 0 {
 		s.IPAddress = s.IPAddresses[0]
@@ -183,32 +233,35 @@ func podAddresses(p *corev1.Pod) []string {
 	return all
 }
 
-// internal is the network behind the VMM's own NAT: nobody reaches the guest at an address
-// in it.
-func internal(n *specv1.NetworkInterface) netip.Prefix {
-	if n.GetUser() == nil {
-		return netip.Prefix{}
+// internal are the networks behind a NAT, the pod's or the VMM's own: nobody reaches the guest
+// at an address in them, whichever of its interfaces has it.
+func internal(vm *specv1.VirtualMachineSpec) (hidden []netip.Prefix) {
+	var cidrs []string
+	for _, n := range vm.GetNetworks() {
+		switch {
+		case n.GetUser() != nil:
+			cidrs = append(cidrs, cmp.Or(n.GetUser().GetCidr(), spec.DefaultPodCIDR))
+		case n.GetPod() != nil && n.GetPod().GetBinding() != spec.BindingBridge:
+			cidrs = append(cidrs, cmp.Or(n.GetPod().GetCidr(), spec.DefaultPodCIDR), cmp.Or(n.GetPod().GetIpv6Cidr(), spec.DefaultPodIPv6CIDR))
+		}
 	}
-	cidr := n.GetUser().GetCidr()
-	if cidr == "" {
-		cidr = defaultCIDR
+	for _, cidr := range cidrs {
+		if p, err := netip.ParsePrefix(cidr); err == nil {
+			hidden = append(hidden, p.Masked())
+		}
 	}
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p.Masked()
+	return hidden
 }
 
 // addresses appends what the guest says of an interface: what is an address, is not there
 // yet and not behind the NAT.
-func addresses(known []string, g *nodev1.GuestInterface, hidden netip.Prefix) []string {
+func addresses(known []string, g *nodev1.GuestInterface, hidden []netip.Prefix) []string {
 	for _, text := range g.GetAddresses() {
 		a, err := netip.ParseAddr(text)
 		switch {
 		case len(known) >= maxAddresses:
 			return known
-		case err != nil || a.Zone() != "" || hidden.IsValid() && hidden.Contains(a) || slices.Contains(known, a.String()):
+		case err != nil || a.Zone() != "" || slices.Contains(known, a.String()) || slices.ContainsFunc(hidden, func(p netip.Prefix) bool { return p.Contains(a) }):
 			continue
 		}
 		known = append(known, a.String())

@@ -51,7 +51,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 			o.others = append(o.others, p)
 		}
 	}
-	if o.instance == nil && len(o.others) == 0 {
+	if call, has := r.Saves.Look(key); has {
+		o.call = &call
+	}
+	if o.instance == nil && len(o.others) == 0 && o.call == nil {
 		return nil, nil
 	}
 	if o.instance != nil {
@@ -72,23 +75,59 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	if o.instance != nil && o.suspicious() {
 		o.pod.trouble = r.trouble(ctx, o)
 	}
-	return o, nil
+	return o, r.observeSave(ctx, o)
 }
 
 // trouble reads the events of a pod that does not start. If they can't be read, it is what
 // was known before: clusters may keep events apart from all else.
 func (r *Reconciler) trouble(ctx context.Context, o *observed) *fault {
-	var events corev1.EventList
-	err := r.Live.List(ctx, &events, client.InNamespace(o.pod.Namespace), client.Limit(maxEvents),
-		client.MatchingFields{eventsOfUID: string(o.pod.UID)})
+	f, err := r.eventsOf(ctx, o.pod.Pod)
 	if err == nil {
-		return eventFault(events.Items, o.pod.Namespace)
+		return f
 	}
-	log.FromContext(ctx).Info("failed to read the events of a pod that does not start", "pod", o.pod.Name, "error", err.Error())
 	if was := find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized); was != nil {
 		return &fault{was.Reason, was.Message}
 	}
 	return nil
+}
+
+// eventsOf is why a pod does not start, by its events; nil: they don't say.
+func (r *Reconciler) eventsOf(ctx context.Context, p *corev1.Pod) (*fault, error) {
+	var events corev1.EventList
+	err := r.Live.List(ctx, &events, client.InNamespace(p.Namespace), client.Limit(maxEvents),
+		client.MatchingFields{eventsOfUID: string(p.UID)})
+	if err != nil {
+		log.FromContext(ctx).Info("failed to read the events of a pod that does not start", "pod", p.Name, "error", err.Error())
+		return nil, err
+	}
+	return eventFault(events.Items, p.Namespace), nil
+}
+
+// observeSave reads what there is of a VM's save: the call, the pods that attach volumes, and of
+// one that was saved what its pod and node were like.
+func (r *Reconciler) observeSave(ctx context.Context, o *observed) error {
+	if o.instance == nil || o.pod == nil {
+		return nil
+	}
+	if !o.pod.gone {
+		var pods corev1.PodList
+		if err := r.Client.List(ctx, &pods, client.InNamespace(o.pod.Namespace), client.MatchingFields{IndexAttached: string(o.pod.UID)}); err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			o.attachments = append(o.attachments, &pods.Items[i])
+		}
+	}
+	if p := o.suspiciousAttachment(); p != nil {
+		o.attachTrouble, _ = r.eventsOf(ctx, p)
+	}
+	if _, is := o.saved(); !is || o.final() {
+		return nil
+	}
+	o.images = r.Images(o.pod.Pod)
+	n, err := r.node(ctx, r.Client, o.pod.Spec.NodeName)
+	o.pod.node.labels = n.labels
+	return err
 }
 
 // instance is the one of this name; nil: there is none. If the pods know another than the
@@ -246,7 +285,7 @@ func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) 
 	if err != nil || found == nil {
 		return node{}, err
 	}
-	n := node{exists: true, ready: corev1.ConditionUnknown, since: found.CreationTimestamp.Time}
+	n := node{exists: true, ready: corev1.ConditionUnknown, since: found.CreationTimestamp.Time, labels: found.Labels}
 	for _, c := range found.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.ready, n.since = c.Status, c.LastTransitionTime.Time

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -37,6 +38,16 @@ type observed struct {
 	filling map[string]*fault
 	// fault is what kept the pod from being made in this round.
 	fault *fault
+	// call is the one by which the VM is saved, or suspends itself; nil: there is none, or it was
+	// forgotten.
+	call *saves.Call
+	// attachments are the pods through which volumes are attached to the instance's.
+	attachments []*corev1.Pod
+	// refused is what kept such a pod from being made in this round, and attachTrouble why it
+	// does not start, by its events.
+	refused, attachTrouble *fault
+	// images are those of the pod of a VM that was saved.
+	images []kubevirtv1.SavedContainerImage
 }
 
 // fault is why something is not as it was asked for: a reason in a word, and a sentence.
@@ -55,8 +66,8 @@ type pod struct {
 	// promised: the agent has confirmed that the VM has ended; asked: it was asked in this
 	// round and has not.
 	promised, asked bool
-	// killed: the agent was asked in this round to kill the VM.
-	killed bool
+	// hurried: the agent was asked in this round to end the VM, or to end it sooner.
+	hurried bool
 	// relabelled: the pod was given the instance's labels in this round. A webhook may have
 	// changed them again.
 	relabelled bool
@@ -72,6 +83,8 @@ type node struct {
 	renewed time.Time
 	// seen is when this process first read that time.
 	seen time.Time
+	// labels are the node's. They are not to be changed.
+	labels map[string]string
 }
 
 // leaseDue is when a Lease that stays as it is means that nobody hears of the node; zero: its

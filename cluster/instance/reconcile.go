@@ -21,6 +21,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
@@ -51,6 +52,16 @@ type Agents interface {
 	Client(node string) (nodev1.NodeServiceClient, error)
 }
 
+// Saves are calls that save VMs, by instances' names: they take minutes, and nobody waits for them.
+type Saves interface {
+	// Look returns a VM's call; false: there is none.
+	Look(vm types.NamespacedName) (saves.Call, bool)
+	// Start queues a call, unless the VM has one that has not ended.
+	Start(vm types.NamespacedName, r saves.Request)
+	// Cancel ends a VM's call and forgets it, once it has ended.
+	Cancel(vm types.NamespacedName)
+}
+
 // Recorder records events.
 type Recorder interface {
 	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
@@ -70,8 +81,15 @@ type Reconciler struct {
 	// pod's name, which is made from the instance's UID alone.
 	Pod     func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error)
 	PodName func(vmi *kubevirtv1.VirtualMachineInstance) string
-	Events  Recorder
-	Now     func() time.Time
+	// Attachment makes the pod through which a claim is attached to an instance's pod. Its name
+	// is made from the instance's UID and the claim's name.
+	Attachment func(vmi *kubevirtv1.VirtualMachineInstance, vm *corev1.Pod, claim string) *corev1.Pod
+	// Images are the images of a pod's containers, by digest where that is known.
+	Images func(vm *corev1.Pod) []kubevirtv1.SavedContainerImage
+	// Saves are the calls by which agents save VMs.
+	Saves  Saves
+	Events Recorder
+	Now    func() time.Time
 
 	leases leases
 }
@@ -83,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || o == nil {
 		return reconcile.Result{}, err
 	}
-	t := &round{Reconciler: r, o: o}
+	t := &round{Reconciler: r, o: o, key: req.NamespacedName}
 	for range maxSteps {
 		next := decide(o)
 		if next.do == nothing {
@@ -95,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{RequeueAfter: soon}, nil
 		case err != nil:
 			return reconcile.Result{}, fmt.Errorf("%s: %w", next.do, err)
-		case o.instance == nil && len(o.others) == 0:
+		case o.instance == nil && len(o.others) == 0 && o.call == nil:
 			return reconcile.Result{}, nil
 		}
 	}
@@ -105,7 +123,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // round is one call of Reconcile.
 type round struct {
 	*Reconciler
-	o *observed
+	o   *observed
+	key types.NamespacedName
 	// failures are what is tried again later though the round went on; again is when, if
 	// sooner than that.
 	failures []error

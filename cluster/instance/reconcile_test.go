@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -236,6 +237,26 @@ func TestKilledAtOnce(t *testing.T) {
 	w.until("it is gone", w.in("gone"))
 	if !slices.Contains(w.events, "Normal Stopped") || slices.Contains(w.events, "Warning Stopped") {
 		t.Errorf("events %v", w.events)
+	}
+}
+
+// TestHurried: so does one that is shortened, once, and nobody waits for the guest.
+func TestHurried(t *testing.T) {
+	w := newWorld(t)
+	w.ownGrace = durationpb.New(time.Minute)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	w.guest().stays = true
+	vmi := w.instance()
+	grace(5)(vmi)
+	w.must(w.server.Update(t.Context(), vmi))
+	w.during(3)
+	if len(w.hurried) > 0 {
+		t.Fatalf("a guest that nobody ends was hurried: %v", w.hurried)
+	}
+	w.deleteInstance()
+	w.until("it is gone", w.in("gone"))
+	if !slices.Equal(w.hurried, []int64{5000}) || !w.killBounded {
+		t.Errorf("hurried with %v ms, bounded %v, want 5000 once", w.hurried, w.killBounded)
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	IndexNode = "vmlet.node"
 	// IndexClaim finds instances by the claims that they name.
 	IndexClaim = "vmlet.claim"
+	// IndexAttached finds pods that attach volumes by the UID of the pod that these are attached
+	// to.
+	IndexAttached = "vmlet.attached"
 )
 
 // workers is how many instances are worked on at a time; each waits for the API server most
@@ -47,7 +50,8 @@ const roundPatience = 2 * time.Minute
 
 // Setup adds the controller to a manager. changed has the pods of which an agent has said
 // something new, or whose agent was lost or is heard again.
-func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey) error {
+// saved has the instances of whose saves something new is known.
+func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved <-chan types.NamespacedName) error {
 	for _, i := range Indexes() {
 		if err := m.GetFieldIndexer().IndexField(context.Background(), i.Object, i.Field, i.Values); err != nil {
 			return err
@@ -61,6 +65,7 @@ func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey) error
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			go r.follow(ctx, changed, queue)
+			go followSaves(ctx, saved, queue)
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
@@ -84,6 +89,13 @@ func Indexes() []Index {
 				return nil
 			}
 			return some(p.Spec.NodeName)
+		}},
+		{&corev1.Pod{}, IndexAttached, func(o client.Object) []string {
+			p := o.(*corev1.Pod)
+			if p.Labels[contract.LabelApp] != contract.LabelAppAttachment {
+				return nil
+			}
+			return some(p.Labels[contract.LabelAttachedTo])
 		}},
 		{&kubevirtv1.VirtualMachineInstance{}, IndexClaim, func(o client.Object) []string {
 			return claimNames(o.(*kubevirtv1.VirtualMachineInstance))
@@ -118,8 +130,14 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
+// ofPod has the instance of a VM's pod, or of one that attaches a volume to such a pod.
 func ofPod(_ context.Context, o client.Object) []reconcile.Request {
-	if name := instanceOf(o.(*corev1.Pod)); name != "" {
+	p := o.(*corev1.Pod)
+	name := instanceOf(p)
+	if p.Labels[contract.LabelApp] == contract.LabelAppAttachment {
+		name = p.Annotations[contract.AnnotationDomain]
+	}
+	if name != "" {
 		return []reconcile.Request{request(o.GetNamespace(), name)}
 	}
 	return nil
@@ -167,6 +185,18 @@ func nodeChanges() predicate.Predicate {
 		ready, out := says(e.ObjectNew)
 		return wasReady != ready || wasOut != out
 	}}
+}
+
+// followSaves has instances looked at of whose saves something new is known.
+func followSaves(ctx context.Context, saved <-chan types.NamespacedName, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case vm := <-saved:
+			queue.Add(reconcile.Request{NamespacedName: vm})
+		}
+	}
 }
 
 // follow has instances looked at of whose pods something new is known.

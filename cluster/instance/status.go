@@ -1,6 +1,8 @@
 package instance
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,10 +42,12 @@ func (o *observed) status() *kubevirtv1.VirtualMachineInstanceStatus {
 	s.Phase = phase
 	o.enter(s)
 	if isFinal(phase) {
+		s.SavedImage = o.savedAs(why)
 		return s
 	}
 	if phase != kubevirtv1.PhaseScheduling || s.VolumeStatus == nil {
 		s.VolumeStatus = o.volumeStatuses(phase)
+		o.targets(s)
 	}
 	o.asked(s)
 	if o.pod == nil || o.pod.gone {
@@ -174,14 +178,26 @@ func (o *observed) silent(since time.Time) fault {
 // end is how the VM ended, in words of the instance: nodes know its specification alone.
 func (o *observed) end() (kubevirtv1.Phase, fault) {
 	phase, why := o.saidEnd()
+	if phase == kubevirtv1.PhaseFailed && convert.RestoreFrom(o.instance) != nil && !o.ran(phase) {
+		why.reason = o.restoreReason(why)
+	}
 	why.message = convert.InInstanceWords(clip(why.message, 4*maxMessage), &o.instance.Spec)
 	return phase, why
 }
+
+// suspended is how a guest ended that wrote its memory to its own disk.
+var suspended = fault{ReasonSuspended, "the guest suspended itself to its own disk, and goes on from there when it is started"}
 
 // saidEnd is how the VM ended: by the agent's word, else by the kubelet's, else by what is
 // known of the node.
 func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 	p := o.pod
+	if phase, f, is := o.savedEnd(); is {
+		return phase, f
+	}
+	if t := computeEnd(p.Pod); t != nil && t.ExitCode == 0 && strings.TrimSpace(t.Message) == contract.SuspendedWords {
+		return kubevirtv1.PhaseSucceeded, suspended
+	}
 	if t := computeEnd(p.Pod); t != nil && t.Reason == oomKilled && p.word.VM.GetStatus().GetEndReason() == nodev1.EndReason_END_REASON_CRASHED {
 		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)} // the agent sees a signal alone
 	}
@@ -222,6 +238,8 @@ func (o *observed) agentEnd(vm *nodev1.VirtualMachine) (kubevirtv1.Phase, fault,
 		return kubevirtv1.PhaseSucceeded, fault{message: "the guest shut down"}, true
 	case nodev1.EndReason_END_REASON_SAVED:
 		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved"}, true
+	case nodev1.EndReason_END_REASON_SUSPENDED:
+		return kubevirtv1.PhaseSucceeded, suspended, true
 	case nodev1.EndReason_END_REASON_KILLED:
 		return kubevirtv1.PhaseSucceeded, fault{message: "the VM was ended without a shutdown, as was asked for"}, true
 	case nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER:
@@ -242,6 +260,16 @@ func (o *observed) hasACPI() bool {
 	return f == nil || f.ACPI.Enabled == nil || *f.ACPI.Enabled
 }
 
+const (
+	// signalled and the number of a signal are the exit code of a container that the signal ended.
+	// It had no time for last words: what the kubelet has in their place is the end of the
+	// guest's console.
+	signalled = 128
+	// endedItself is the kubelet's reason of a container whose end it has seen. Of others it has
+	// words of its own.
+	endedItself = "Error"
+)
+
 // containerEnd is why the VM's container failed, in a sentence.
 func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 	switch {
@@ -249,6 +277,9 @@ func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
 	case p.Status.Reason == podEvicted && p.Status.Message != "":
 		return evicted(p)
+	case t.ExitCode > signalled && t.Reason == endedItself:
+		return fmt.Sprintf("signal %d ended the VM's container, from somebody or, where memory ran out, from the kernel: see kubectl logs %s -c %s",
+			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":
 		return t.Message
 	}

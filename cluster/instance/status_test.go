@@ -27,6 +27,7 @@ func full() scene {
 		memory := resource.MustParse("2Gi")
 		v.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &memory}
 		v.Spec.Domain.Devices.Interfaces = []kubevirtv1.Interface{{Name: "default", Masquerade: &kubevirtv1.InterfaceMasquerade{}}}
+		v.Spec.Networks = []kubevirtv1.Network{{Name: "default", Pod: &kubevirtv1.PodNetwork{}}}
 		v.Spec.Domain.Devices.Disks = []kubevirtv1.Disk{
 			{Name: "root", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusVirtio}},
 			{Name: "data", Disk: &kubevirtv1.DiskTarget{Bus: kubevirtv1.DiskBusSATA}},
@@ -75,6 +76,28 @@ func guestSays(p *pod) {
 		},
 	}
 }
+
+// agentSays is a guest whose agent is connected.
+func agentSays(c *nodev1.GuestAgentCondition) func(*pod) {
+	return func(p *pod) {
+		p.word.VM.Status.Guest = &nodev1.GuestStatus{AgentConnected: true, GuestAgentCondition: c, FsFreezeStatus: "frozen"}
+	}
+}
+
+// TestFrozen: the status says it, and in the API's word alone.
+func TestFrozen(t *testing.T) {
+	s := on(kubevirtv1.PhaseRunning, runsSince(0), heard(running), agentSays(nil), guestSpec)
+	if got := s.status().FSFreezeStatus; got != "frozen" {
+		t.Errorf("%q", got)
+	}
+	s.observed.pod.word.VM.Status.Guest.FsFreezeStatus = "anything else"
+	if got := s.status().FSFreezeStatus; got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+// guestSpec is what there is to be said of a VM that runs.
+func guestSpec(p *pod) { p.word.VM.Status.EffectiveSpec = new(specv1.VirtualMachineSpec) }
 
 // TestStatusGolden: the whole status of a VM that runs.
 func TestStatusGolden(t *testing.T) {
@@ -218,9 +241,13 @@ func TestConditions(t *testing.T) {
 		{"goes on", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0), heard(running)), "", "", ""},
 		{"agent away", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(runsSince(0)), "True", "PausedByUser", ""},
 		{"ended paused", "Paused", on(isRunning, runsSince(0), pausedFor(nodev1.PauseReason_PAUSE_REASON_USER)).written().withPod(exited(0, "")), "", "", ""},
+		{"no helper", "NetworkLimited", withoutHelper(), "True", "UserModeNetwork", "whatever the guest does: network.helper is false"},
 		{"user network", "NetworkLimited", full(), "True", "UserModeNetwork", "listed in spec.domain.devices.interfaces"},
 		{"emulated", "SoftwareEmulation", full(), "True", "Emulation", "no /dev/kvm"},
 		{"guest agent", "AgentConnected", full(), "True", "AgentConnected", ""},
+		{"not asked yet", "AgentVersionNotSupported", full(), "", "", ""},
+		{"agent that is enough", "AgentVersionNotSupported", on(isRunning, runsSince(0), heard(running), agentSays(&nodev1.GuestAgentCondition{Connected: true, Supported: true})), "", "", ""},
+		{"agent that lacks much", "AgentVersionNotSupported", on(isRunning, runsSince(0), heard(running), agentSays(&nodev1.GuestAgentCondition{Connected: true, Reason: "it lacks guest-ping"})), "True", "CommandsMissing", "guest-ping"},
 		{"others' stay", "DataVolumesReady", full(), "True", "AllDVsReady", ""},
 	} {
 		c := find(test.in.status().Conditions, test.of)
@@ -231,6 +258,60 @@ func TestConditions(t *testing.T) {
 		case c.Status != test.status || c.Reason != test.reason || !strings.Contains(c.Message, test.says):
 			t.Errorf("%s: %s is %s, %s, %q; want %s, %s, %q", test.name, test.of, c.Status, c.Reason, c.Message, test.status, test.reason, test.says)
 		}
+	}
+}
+
+func withoutHelper() scene {
+	s := full()
+	s.pod.word.VM.Status.NetworkLimited = "network.helper is false"
+	return s
+}
+
+// TestPodNetworkAddresses: the first address is one at which the guest is reached, whatever
+// its agent says; those behind a masquerade are not shown.
+func TestPodNetworkAddresses(t *testing.T) {
+	for binding, want := range map[string]string{
+		"masquerade": "10.1.0.7 fd00::7 fe80::1 192.168.7.7",
+		"bridge":     "10.1.0.7 fd00::7 10.0.2.2 fd10:0:2::2 fe80::1 192.168.7.7",
+	} {
+		s := full()
+		status := s.pod.word.VM.Status
+		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: binding}}
+		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2", "fd10:0:2::2", "fe80::1", "10.1.0.7", "192.168.7.7"}
+		got := s.status().Interfaces[0]
+		if all := strings.Join(got.IPAddresses, " "); all != want || got.IPAddress != "10.1.0.7" {
+			t.Errorf("%s: %s, first %s, want %s", binding, all, got.IPAddress, want)
+		}
+		if c := find(s.status().Conditions, ConditionNetworkLimited); c != nil {
+			t.Errorf("%s: %+v", binding, c)
+		}
+	}
+}
+
+// TestFirstInterface: the interface on the pod's network comes first wherever it is listed;
+// nobody answers at its address while its link is down, and no address behind its masquerade is
+// shown of an interface that the guest has made itself.
+func TestFirstInterface(t *testing.T) {
+	build := func(down bool) scene {
+		s := full()
+		s.instance.Spec.Networks = append([]kubevirtv1.Network{{Name: "blue", Multus: &kubevirtv1.MultusNetwork{NetworkName: "vlan"}}}, s.instance.Spec.Networks...)
+		s.instance.Spec.Domain.Devices.Interfaces = append([]kubevirtv1.Interface{{Name: "blue", MACAddress: "02:00:00:00:00:0b"}}, s.instance.Spec.Domain.Devices.Interfaces...)
+		status := s.pod.word.VM.Status
+		status.EffectiveSpec.Networks[0].Backend = &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "masquerade", LinkDown: down}}
+		status.EffectiveSpec.Networks = append([]*specv1.NetworkInterface{{Name: "blue", Mac: "02:00:00:00:00:0b", Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: "bridge"}}}}, status.EffectiveSpec.Networks...)
+		status.Guest.Interfaces[1].Addresses = []string{"10.0.2.2"}
+		status.Guest.Interfaces = append(status.Guest.Interfaces, &nodev1.GuestInterface{Name: "br0", Mac: "02:00:00:00:00:0c", Addresses: []string{"10.0.2.2", "192.168.9.9"}})
+		return s
+	}
+	got := build(false).status().Interfaces
+	if got[0].Name == "blue" || got[0].IPAddress != "10.1.0.7" {
+		t.Errorf("the first interface is %s with %s", got[0].Name, got[0].IPAddress)
+	}
+	if last := got[len(got)-1]; last.InterfaceName != "br0" || last.IPAddress != "192.168.9.9" {
+		t.Errorf("the guest's own interface is %+v", last)
+	}
+	if got := build(true).status().Interfaces[0]; strings.Contains(strings.Join(got.IPAddresses, " "), "10.1.0.7") {
+		t.Errorf("addresses behind a link that is down: %v", got.IPAddresses)
 	}
 }
 

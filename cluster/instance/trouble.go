@@ -128,6 +128,9 @@ var missingObject = regexp.MustCompile(`\b(secret|configmap|serviceaccount)s? "(
 // kinds are the kinds that missingObject finds.
 var kinds = map[string]string{"secret": "Secret", "configmap": "ConfigMap", "serviceaccount": "ServiceAccount"}
 
+// doesNotStart begins what is said of a pod's failures.
+const doesNotStart = "the VM's pod does not start: "
+
 // volatile is what runtimes number their tries by.
 var volatile = regexp.MustCompile(`\b[0-9a-f]{12,}\b`)
 
@@ -163,7 +166,7 @@ func eventFault(events []corev1.Event, namespace string) *fault {
 		return &fault{reasonFailedMount, lacking(missing, namespace)}
 	}
 	slices.Sort(words)
-	return &fault{reasons[words[0]], "the VM's pod does not start: " + words[0]}
+	return &fault{reasons[words[0]], doesNotStart + words[0]}
 }
 
 // missingIn are the objects that a message says are not there.

@@ -36,6 +36,11 @@ func claimNames(vmi *kubevirtv1.VirtualMachineInstance) []string {
 			names = append(names, name)
 		}
 	}
+	for _, v := range convert.HibernationVolumes(vmi) {
+		if v.ClaimName != "" && !slices.Contains(names, v.ClaimName) {
+			names = append(names, v.ClaimName)
+		}
+	}
 	return names
 }
 
@@ -123,8 +128,9 @@ func (o *observed) volumeStatuses(phase kubevirtv1.Phase) []kubevirtv1.VolumeSta
 			s.Phase = volumeReady
 		}
 		all = append(all, s)
+		delete(recorded, v.Name)
 	}
-	return all
+	return append(all, o.utilityStatuses(recorded)...)
 }
 
 func claimInfo(claim *corev1.PersistentVolumeClaim) *kubevirtv1.PersistentVolumeClaimInfo {

@@ -156,6 +156,11 @@ func (w *world) settled() {
 			w.t.Fatalf("pod %s is held though its VM has ended", p.Name)
 		}
 	}
+	for _, p := range w.attachments() {
+		if vmi == nil || isFinal(vmi.Status.Phase) || vmi.Spec.StopStrategy == "" {
+			w.t.Fatalf("pod %s is left, which attaches a volume", p.Name)
+		}
+	}
 	before := len(w.writes)
 	for range 12 {
 		w.now = w.now.Add(5 * time.Minute)
@@ -171,7 +176,7 @@ func (w *world) settled() {
 // before and after it. One that is lost is much like one after which the controller is
 // killed, and one before like one that fails: the short form has one of each, by turns.
 func TestLives(t *testing.T) {
-	for _, l := range lives {
+	for _, l := range slices.Concat(lives, savedLives) {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -204,11 +209,20 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// short leaves of the variants of a life, by its place, the first: lives of VMs that are saved take
+// long, and the short form of the tests has one of each.
+func short(life int, variants ...int) []int {
+	if life >= len(lives) && !everything.Wanted() {
+		return variants[:1]
+	}
+	return variants
+}
+
 // TestTwoControllers: at each write of one controller another does all it can, with a cache
 // that is as old as the last turn, or older.
 func TestTwoControllers(t *testing.T) {
-	for _, l := range lives {
-		for _, behind := range []int{0, 1, 10} {
+	for i, l := range slices.Concat(lives, savedLives) {
+		for _, behind := range short(i, 1, 0, 10) {
 			t.Run(fmt.Sprintf("%s, %d turns behind", l.name, behind), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
@@ -227,7 +241,9 @@ func TestTwoControllers(t *testing.T) {
 							break
 						}
 					}
+					w.process = 1
 					w.reconcile(w.controller())
+					w.process = 0
 					w.cached = was
 					return succeeds
 				}
@@ -242,8 +258,8 @@ func TestTwoControllers(t *testing.T) {
 // TestStaleCache: a controller whose cache stays behind for a while does no harm, and goes on
 // when the cache has caught up.
 func TestStaleCache(t *testing.T) {
-	for _, l := range lives {
-		for _, every := range []int{2, 9} {
+	for i, l := range slices.Concat(lives, savedLives) {
+		for _, every := range short(i, 9, 2) {
 			t.Run(fmt.Sprintf("%s, read every %d turns", l.name, every), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +29,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -63,11 +67,25 @@ type world struct {
 	// cached is what the controllers read, if they are behind.
 	cached      client.Client
 	errors      []error
-	killBounded bool // the last KillVM had a deadline
+	killBounded bool    // the last KillVM or StopVM had a deadline
+	hurried     []int64 // the grace periods of StopVM, in ms
+	// ownGrace is the grace period that guests were started with; nil: they don't say.
+	ownGrace *durationpb.Duration
 	// mutate is a webhook that changes pods that are patched.
 	mutate func(*corev1.Pod)
 	// refresh is called ahead of each turn of a controller.
 	refresh func()
+	// process is which of several controllers acts; each has its own calls.
+	process int
+	calls   map[int]map[types.NamespacedName]*saves.Call
+	// saveFaults are how the next saves end; nil: they succeed. ahead is how many saves of other
+	// VMs the next calls wait for, one a turn. written are the directories of images.
+	saveFaults  []error
+	ahead       int
+	directories map[string]bool
+	images      int
+	// unattachable has attachment pods get no node.
+	unattachable bool
 }
 
 // stale has f called ahead of each turn of a controller, to renew its cache or not.
@@ -101,6 +119,10 @@ type guest struct {
 	state   nodev1.State
 	code    int32
 	message string
+	// saving is the process whose call saves it; image and folder are what it was saved to.
+	saving        *saves.Call
+	turns         int
+	image, folder string
 }
 
 // outcome is what becomes of a write.
@@ -143,7 +165,8 @@ func builderFor(t *testing.T) *fake.ClientBuilder {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), nodes: make(map[string]*machine), restarts: true, tick: time.Second}
+	w := &world{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), nodes: make(map[string]*machine), restarts: true, tick: time.Second,
+		calls: make(map[int]map[types.NamespacedName]*saves.Call), directories: make(map[string]bool)}
 	w.server = builderFor(t).WithGlobalResourceVersionCounter().Build()
 	w.addNode("node-a")
 	w.addNode("node-b")
@@ -164,7 +187,7 @@ func (w *world) uid() types.UID {
 
 func (w *world) addNode(name string) {
 	w.must(w.server.Create(w.t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid()},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid(), Labels: map[string]string{corev1.LabelArchStable: "amd64"}},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}))
 	w.nodes[name] = &machine{w: w, name: name, renewed: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
@@ -174,7 +197,7 @@ func (w *world) addNode(name string) {
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
 	}
 }
 
@@ -191,6 +214,11 @@ func makePod(vmi *kubevirtv1.VirtualMachineInstance, _ map[string]*corev1.Persis
 		labels = make(map[string]string)
 	}
 	labels[contract.LabelApp], labels[contract.LabelCreatedBy], labels[contract.LabelInstanceID] = contract.LabelAppLauncher, string(vmi.UID), vmi.Name
+	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: contract.ContainerCompute, Image: "vmlet:1"}}}
+	if v := convert.MountedVolume(vmi); v != nil {
+		spec.Volumes = []corev1.Volume{{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &v.PersistentVolumeClaimVolumeSource}}}
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: v.Name, MountPath: contract.HibernationFolder}}
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vmi.Namespace, Name: podName(vmi), Labels: labels,
@@ -199,7 +227,7 @@ func makePod(vmi *kubevirtv1.VirtualMachineInstance, _ map[string]*corev1.Persis
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi,
 				schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachineInstance"})},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: contract.ContainerCompute, Image: "vmlet:1"}}},
+		Spec: spec,
 	}, nil
 }
 
@@ -362,7 +390,12 @@ func (w *world) phase() kubevirtv1.Phase {
 	return "gone"
 }
 
+// pods are those of VMs.
 func (w *world) pods() []corev1.Pod {
+	return slices.DeleteFunc(w.allPods(), func(p corev1.Pod) bool { return p.Labels[contract.LabelApp] == contract.LabelAppAttachment })
+}
+
+func (w *world) allPods() []corev1.Pod {
 	var all corev1.PodList
 	w.must(w.server.List(w.t.Context(), &all, client.InNamespace(namespace)))
 	return all.Items
@@ -387,6 +420,8 @@ func (w *world) turn() {
 	w.collect()
 	w.restart()
 	w.schedule()
+	w.attach()
+	w.goOnSaving()
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		w.nodes[name].turn()
 	}
@@ -528,7 +563,7 @@ func (m *machine) sync(p *corev1.Pod) {
 		m.vms[p.UID] = &guest{vm: vmName, runs: true, state: nodev1.State_STATE_RUNNING}
 		m.say(p, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.w.now)}})
 		return
-	case g.runs && p.DeletionTimestamp != nil && !g.stays:
+	case g.runs && p.DeletionTimestamp != nil && !g.stays && g.state != nodev1.State_STATE_SAVING:
 		g.stop(nodev1.EndReason_END_REASON_SHUTDOWN)
 	case g.runs:
 		return
@@ -612,8 +647,8 @@ func (a agents) Said(node string, pod types.UID) nodes.Word {
 		return nodes.Word{Heard: true}
 	}
 	return nodes.Word{Heard: true, VM: &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{
-		State: g.state, EndReason: g.end,
-		EffectiveSpec: &specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Networks: []*specv1.NetworkInterface{
+		State: g.state, EndReason: g.end, Hypervisor: "kvm", Vmm: &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}, Image: g.reference(),
+		EffectiveSpec: &specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", StopGracePeriod: a.w.ownGrace, Networks: []*specv1.NetworkInterface{
 			{Name: "default", Mac: "02:00:00:00:00:01", Backend: &specv1.NetworkInterface_User{User: &specv1.UserNetwork{Cidr: "10.0.2.0/24"}}}}},
 	}}}
 }
@@ -654,11 +689,28 @@ func (k killer) KillVM(ctx context.Context, r *nodev1.KillVMRequest, _ ...grpc.C
 	return nil, status.Error(codes.NotFound, "no such VM")
 }
 
+// StopVM answers when the guest has ended, which nobody waits for.
+func (k killer) StopVM(ctx context.Context, r *nodev1.StopVMRequest, _ ...grpc.CallOption) (*nodev1.StopVMResponse, error) {
+	_, k.m.w.killBounded = ctx.Deadline()
+	for _, p := range k.m.w.pods() {
+		if g := k.m.vms[p.UID]; g != nil && r.Name == namespace+"/"+p.Name {
+			k.m.w.hurried = append(k.m.w.hurried, r.GetGracePeriodMs())
+			g.stop(nodev1.EndReason_END_REASON_GRACE_PERIOD_OVER)
+			return nil, status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+		}
+	}
+	return nil, status.Error(codes.NotFound, "no such VM")
+}
+
 // reconcile runs a controller once; it may be killed on the way.
 func (w *world) reconcile(r *Reconciler) (result reconcile.Result) {
 	defer func() {
-		if why := recover(); why != nil && why != errKilled {
+		why := recover()
+		if why != nil && why != errKilled {
 			panic(why)
+		}
+		if why == errKilled {
+			w.loseCalls(w.process)
 		}
 	}()
 	if w.refresh != nil {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"encoding/json"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ func (l *launcher) compute() corev1.Container {
 	mounts, devices := l.mounts()
 	return corev1.Container{
 		Name:                     contract.ContainerCompute,
-		Image:                    l.Launcher,
+		Image:                    l.launcherImage(),
 		ImagePullPolicy:          l.Configuration.ImagePullPolicy,
 		Command:                  l.command(),
 		Resources:                l.resources(),
@@ -39,24 +40,51 @@ func (l *launcher) compute() corev1.Container {
 		VolumeMounts:             mounts,
 		VolumeDevices:            devices,
 		Ports:                    l.ports(),
-		ReadinessProbe:           probe(l.vmi.Spec.ReadinessProbe),
-		LivenessProbe:            probe(l.vmi.Spec.LivenessProbe),
+		ReadinessProbe:           l.probe(l.vmi.Spec.ReadinessProbe),
+		LivenessProbe:            l.probe(l.vmi.Spec.LivenessProbe),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }
 
 func (l *launcher) command() []string {
-	command := []string{program, "pod"}
-	if len(l.preparation.Disks) > 0 {
+	command, image := []string{program, "pod"}, l.restores()
+	if len(l.preparation.Disks) > 0 && image == nil {
 		command = append(command, "--preparation", path.Join(contract.SpecificationFolder, contract.PreparationFile))
 	}
 	if !l.consoleLogged() {
 		command = append(command, "--no-console-log")
 	}
+	if text := l.credentials(); text != "" {
+		command = append(command, "--credentials", text)
+	}
+	if image != nil {
+		return append(command, l.restoreCommand(image)...)
+	}
 	if s := l.vmi.Spec.StartStrategy; s != nil && *s == kubevirtv1.StartPaused {
 		command = append(command, "--paused")
 	}
 	return append(command, path.Join(contract.SpecificationFolder, contract.SpecificationFile))
+}
+
+// credentials are the folders of the Secrets that the guest's agent brings into the guest, as
+// vmlet-shim reads them; empty: there are none.
+func (l *launcher) credentials() string {
+	type credential struct {
+		Folder string   `json:"folder"`
+		Users  []string `json:"users,omitempty"`
+	}
+	var all []credential
+	for _, c := range convert.AgentCredentials(l.vmi) {
+		all = append(all, credential{convert.KeyFolder(c.Secret), c.Users})
+	}
+	if all == nil {
+		return ""
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // strings can always be encoded
+	}
+	return string(text)
 }
 
 func (l *launcher) consoleLogged() bool {
@@ -106,7 +134,7 @@ func (l *launcher) initContainers() []corev1.Container {
 	}
 	return append([]corev1.Container{{
 		Name:                     programsContainer,
-		Image:                    l.Launcher,
+		Image:                    l.pinned(programsContainer, l.Launcher),
 		ImagePullPolicy:          l.Configuration.ImagePullPolicy,
 		Command:                  []string{program, "copy", copiedProgram},
 		Resources:                l.handoutResources(),
@@ -124,7 +152,7 @@ func (l *launcher) handout(name, image string, policy corev1.PullPolicy, socket,
 	}
 	return corev1.Container{
 		Name:            name,
-		Image:           image,
+		Image:           l.pinned(name, image),
 		ImagePullPolicy: policy,
 		Command:         command,
 		RestartPolicy:   new(corev1.ContainerRestartPolicyAlways),

@@ -72,6 +72,12 @@ func golden(t *testing.T, name string, in convert.Input) {
 		t.Fatal(err)
 	}
 	accepted(t, in)
+	compare(t, name, pod)
+}
+
+// compare compares a pod with its golden file.
+func compare(t *testing.T, name string, pod *corev1.Pod) {
+	t.Helper()
 	restricted(t, pod)
 	path := filepath.Join("testdata", "golden", name+".yaml")
 	got := render(t, pod)

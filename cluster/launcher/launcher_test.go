@@ -345,6 +345,31 @@ func TestRedHatsMachineType(t *testing.T) {
 	}
 }
 
+// TestAgentProbes: a probe by the guest agent has a second more than the guest, and memory in
+// its pod; it is left out if the annotation says so, and refused without a channel.
+func TestAgentProbes(t *testing.T) {
+	const manifest = "../testdata/manifests/vmi-agent-probes.yaml"
+	in := read(t, manifest)
+	compute := pod(t, in).Spec.Containers[0]
+	if got := compute.ReadinessProbe; got.TimeoutSeconds != 6 || !slices.Equal(got.Exec.Command, []string{"vmlet-shim", "probe", "--timeout", "5s", "--", "cat", "/tmp/healthy"}) {
+		t.Errorf("readiness probe %+v", got)
+	}
+	probed, err := launcher.Overhead(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Instance.Spec.LivenessProbe = nil
+	one, err := launcher.Overhead(in)
+	if err != nil || probed-one != 8*mib {
+		t.Errorf("a probe takes %d bytes, want 8 MiB: %v", probed-one, err)
+	}
+	in = read(t, manifest)
+	in.Instance.Annotations = map[string]string{contract.AnnotationPauseProbes: "true"}
+	if compute := pod(t, in).Spec.Containers[0]; compute.ReadinessProbe != nil || compute.LivenessProbe != nil {
+		t.Errorf("probes %+v and %+v of a guest that is not to be probed", compute.ReadinessProbe, compute.LivenessProbe)
+	}
+}
+
 func TestPodFaults(t *testing.T) {
 	claims := read(t, "../testdata/manifests/vm-claims.yaml")
 	delete(claims.Claims, "imported")
@@ -354,7 +379,7 @@ func TestPodFaults(t *testing.T) {
 		want string
 	}{
 		{"no claim", claims, "spec.volumes[3]: Not found: \"PersistentVolumeClaim imported\""},
-		{"exec probe", changed(t, "readinessProbe: {exec: {command: [a]}}\ndomain: {devices: {}}"), "spec.readinessProbe: Required value: set httpGet or tcpSocket"},
+		{"empty probe", changed(t, "readinessProbe: {}\ndomain: {devices: {}}"), "spec.readinessProbe: Required value: set httpGet, tcpSocket, exec or guestAgentPing"},
 		{"long command line", changed(t, "domain: {devices: {}, firmware: {kernelBoot: {kernelArgs: '"+strings.Repeat("a", 60<<10)+"', container: {image: a, kernelPath: /k}}}}"),
 			"shorten it, above all spec.domain.firmware"},
 		{"long cloud-init", changed(t, "domain: {devices: {disks: [{name: a}]}}\nvolumes: [{name: a, cloudInitNoCloud: {userData: '"+strings.Repeat("a", 65<<10)+"'}}]"),

@@ -39,5 +39,7 @@ func overheadOf(in convert.Input, s *specv1.VirtualMachineSpec) (most overheads,
 		most.request = max(most.request, int64(min(b.Total, math.MaxInt64)))
 		most.limit = max(most.limit, int64(min(b.Limit, math.MaxInt64)))
 	}
+	probes := probesMemory(&in.Instance.Spec)
+	most.request, most.limit = most.request+probes, most.limit+probes
 	return most, nil
 }

@@ -43,6 +43,7 @@ func (l *launcher) nodeSelector() map[string]string {
 			all[contract.LabelHyperV+f] = "true"
 		}
 	}
+	l.selectAsSaved(all)
 	return all
 }
 

@@ -139,6 +139,9 @@ func (l *launcher) annotations() (map[string]string, error) {
 	all[contract.AnnotationDomain] = l.vmi.Name
 	all[contract.AnnotationMemoryOverhead] = strconv.FormatInt(l.overhead.request, 10)
 	delete(all, contract.AnnotationPreparation)
+	if err := l.askMultus(all); err != nil {
+		return nil, err
+	}
 	return all, l.tell(all)
 }
 
@@ -188,7 +191,7 @@ func (l *launcher) securityContext() *corev1.PodSecurityContext {
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 	for _, n := range l.spec.Networks {
-		for _, p := range n.GetUser().GetPorts() {
+		for _, p := range n.GetPod().GetFallback().GetPorts() {
 			if p.HostPort < 1024 {
 				s.Sysctls = []corev1.Sysctl{lowPorts}
 			}

@@ -39,6 +39,9 @@ func (l *launcher) resources() corev1.ResourceRequirements {
 	for _, device := range devices(l.spec.Hypervisor, l.Configuration.UseEmulation) {
 		r.Limits[device] = resource.MustParse("1")
 	}
+	if l.vmi.Annotations[contract.AnnotationVhostNet] == "true" {
+		r.Limits[contract.ResourceVhostNet] = resource.MustParse("1")
+	}
 	return r
 }
 

@@ -20,8 +20,13 @@ const (
 	maxPreparation   = 64 << 10
 )
 
-// tell puts specification and preparation into annotations.
+// tell puts specification and preparation into annotations. A guest that goes on from an image has
+// both in there.
 func (l *launcher) tell(annotations map[string]string) error {
+	if l.restores() != nil {
+		delete(annotations, contract.AnnotationSpecification)
+		return nil
+	}
 	specification, err := spec.MarshalJSON(l.spec)
 	if err != nil {
 		return err

@@ -68,7 +68,9 @@ func (l *launcher) mounts() (mounts []corev1.VolumeMount, devices []corev1.Volum
 func (l *launcher) all() []mount {
 	all := []mount{
 		{volume: emptyDir(contract.VolumeName, corev1.StorageMediumMemory), path: contract.VolumePath},
-		{volume: l.told(), path: contract.SpecificationFolder, readOnly: true},
+	}
+	if l.restores() == nil {
+		all = append(all, mount{volume: l.told(), path: contract.SpecificationFolder, readOnly: true})
 	}
 	if len(l.preparation.Disks) > 0 {
 		all = append(all, mount{volume: emptyDir(volumeMade, corev1.StorageMediumDefault), path: contract.MadeFolder})
@@ -76,13 +78,13 @@ func (l *launcher) all() []mount {
 	if len(l.initContainers()) > 0 {
 		all = append(all, mount{volume: emptyDir(volumeSockets, corev1.StorageMediumDefault), path: contract.SocketsFolder})
 	}
-	for i, name := range convert.KeySecrets(l.vmi) {
+	for i, name := range convert.CredentialSecrets(l.vmi) {
 		all = append(all, secret(fmt.Sprintf("%s-%d", volumeKeys, i), name, nil, convert.KeyFolder(name)))
 	}
 	for i := range l.vmi.Spec.Volumes {
 		all = append(all, l.instanceVolume(i, &l.vmi.Spec.Volumes[i])...)
 	}
-	return all
+	return append(all, l.hibernationMount()...)
 }
 
 func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {

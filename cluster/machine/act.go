@@ -34,6 +34,18 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.Client.Patch(ctx, a.to.DeepCopy(), changed(vm))
 	case patchInstance:
 		err = r.patchInstance(ctx, a.to)
+	case directInstance:
+		err = r.directInstance(ctx, a)
+	case createClaim:
+		if err = r.Client.Create(ctx, a.claim.DeepCopy()); err == nil {
+			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulCreate, "Created PersistentVolumeClaim " + a.claim.Name + " for the guest's memory"})
+		}
+	case deleteClaim:
+		if err = r.Client.Delete(ctx, a.claim.DeepCopy(), client.Preconditions{UID: &a.claim.UID}); err == nil {
+			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDelete, "Deleted PersistentVolumeClaim " + a.claim.Name})
+		}
+	case say:
+		r.event(vm, a.event)
 	case createDataVolume:
 		err = r.createDataVolume(ctx, vm, a.template)
 	case adoptDataVolume:
@@ -91,6 +103,22 @@ func (r *Reconciler) patchInstance(ctx context.Context, to *kubevirtv1.VirtualMa
 		return err
 	}
 	return r.Client.Patch(ctx, to.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+}
+
+// directInstance writes what the controller alone may of an instance's spec.
+func (r *Reconciler) directInstance(ctx context.Context, a directInstance) error {
+	spec := map[string]any{"stopStrategy": nil, "utilityVolumes": nil}
+	if a.stop != "" {
+		spec["stopStrategy"] = a.stop
+	}
+	if len(a.volumes) > 0 {
+		spec["utilityVolumes"] = a.volumes
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.instance.UID}, "spec": spec})
+	if err != nil {
+		return err
+	}
+	return r.Client.Patch(ctx, a.instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
 func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
@@ -152,11 +180,11 @@ func explain(a action, err error) *failure {
 	var r refused
 	reason, event := reasonFailedCreate, reasonFailedCreate
 	switch a.(type) {
-	case deleteInstance:
+	case deleteInstance, deleteClaim:
 		reason, event = reasonFailedDelete, reasonFailedDelete
 	case createDataVolume, adoptDataVolume:
 		event = reasonFailedDataVolumeCreate
-	case patchMachine, createRevision, createInstance:
+	case patchMachine, createRevision, createInstance, createClaim, directInstance:
 	default:
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -31,6 +32,18 @@ type (
 	patchInstance struct {
 		to *kubevirtv1.VirtualMachineInstance
 	}
+	// directInstance tells the instance how its guest is to end, empty: it goes on, and what is
+	// attached to its pod for that.
+	directInstance struct {
+		instance *kubevirtv1.VirtualMachineInstance
+		stop     string
+		volumes  []kubevirtv1.UtilityVolume
+	}
+	createClaim struct{ claim *corev1.PersistentVolumeClaim }
+	// deleteClaim is of one that was made for the VM's memory.
+	deleteClaim struct{ claim *corev1.PersistentVolumeClaim }
+	// say is of what happens without a change of the status.
+	say              struct{ event event }
 	createDataVolume struct {
 		template *kubevirtv1.DataVolumeTemplateSpec
 	}
@@ -81,11 +94,30 @@ func decide(o observed) decision {
 		d.actions = append(d.actions, creations(r)...)
 	}
 	d.again = r.retry
+	d.look(r.hibernation.again)
+	if o.failed == nil {
+		d.actions = append(d.actions, r.hibernation.first...)
+	}
 	d.write(r)
+	if o.failed == nil {
+		d.actions = append(d.actions, r.hibernation.then...)
+	}
 	if r.step == stop && o.failed == nil {
 		d.actions = append(d.actions, deleteInstance{o.own()})
 	}
 	return d
+}
+
+// starts: an instance is made.
+func (d decision) starts() bool {
+	return slices.ContainsFunc(d.actions, func(a action) bool { _, is := a.(createInstance); return is })
+}
+
+// look has the VM looked at again at a time, if that is earlier than another; zero is never.
+func (d *decision) look(at time.Time) {
+	if !at.IsZero() && (d.again.IsZero() || at.Before(d.again)) {
+		d.again = at
+	}
 }
 
 // independent: what follows in the list, if it is independent, too, is to be done though this
@@ -105,9 +137,7 @@ func (d *decision) write(r ruling) {
 	if now {
 		d.actions = append(d.actions, writeStatus{to, eventsOf(r, to)})
 	}
-	if !later.IsZero() && (d.again.IsZero() || later.Before(d.again)) {
-		d.again = later
-	}
+	d.look(later)
 }
 
 // prepare returns the VM with what admission gives it, or nil if it has all of that.
@@ -145,7 +175,8 @@ func creations(r ruling) (actions []action) {
 	if r.creating == nil {
 		return actions
 	}
-	return append(actions, createRevision{r.revision}, createInstance{r.creating}, pruneRevisions{r.revision.Name})
+	actions = append(append(actions, r.preparing...), createRevision{r.revision}, createInstance{r.creating})
+	return append(actions, pruneRevisions{r.revision.Name})
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.
@@ -171,6 +202,9 @@ func remove(o observed) (d decision) {
 		return d
 	}
 	if own != nil {
+		if own.Spec.StopStrategy != "" && stateOf(own) == alive {
+			d.actions = append(d.actions, direct(own, "", own.Spec.UtilityVolumes)) // nobody would know that it is saved
+		}
 		d.actions = append(d.actions, patchInstance{released(own, o.vm)})
 	} else {
 		d.actions = append(d.actions, release(o)...)
@@ -179,6 +213,10 @@ func remove(o observed) (d decision) {
 		d.actions = append(d.actions, pruneRevisions{}) // they mean nothing without the VM
 	}
 	if slices.Contains(o.vm.Finalizers, contract.FinalizerMachine) {
+		if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && !s.ClaimCreated && !slices.Contains(keptClaims(o.vm), s.Image.ClaimName) {
+			d.actions = append(d.actions, say{event{corev1.EventTypeNormal, reasonImageKept, fmt.Sprintf(
+				"The guest's memory stays in %s on claim %s, which is not the VM's: delete it there", s.Image.Directory, s.Image.ClaimName)}})
+		}
 		to := o.vm.DeepCopy()
 		to.Finalizers = without(to.Finalizers, contract.FinalizerMachine)
 		d.actions = append(d.actions, patchMachine{to})
@@ -196,7 +234,7 @@ func release(o observed) []action {
 	}
 	if own := o.own(); own != nil {
 		over := final(own) || !slices.Contains(own.Finalizers, contract.FinalizerInstance)
-		if stateOf(own) != leaving || !over {
+		if stateOf(own) != leaving || !over || o.vm.DeletionTimestamp.IsZero() && unrecorded(o, own) {
 			return nil
 		}
 	} else if owner := metav1.GetControllerOf(instance); owner != nil && owner.Kind != machineKind {
@@ -220,6 +258,9 @@ func released(instance *kubevirtv1.VirtualMachineInstance, vm *kubevirtv1.Virtua
 func taken(o observed) *kubevirtv1.VirtualMachineInstance {
 	if o.instance == nil || !o.instance.DeletionTimestamp.IsZero() || metav1.GetControllerOf(o.instance) != nil {
 		return nil
+	}
+	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil {
+		return nil // to take it would discard the saved guest
 	}
 	to := o.instance.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, ownedBy(o.vm))

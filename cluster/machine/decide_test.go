@@ -99,6 +99,18 @@ func told(d decision) string {
 			words = append(words, "patch:"+string(strategyOf(a.to))+fmt.Sprint(a.to.Finalizers))
 		case patchInstance:
 			words = append(words, fmt.Sprintf("release:%d owners,%v", len(a.to.OwnerReferences), a.to.Finalizers))
+		case createClaim:
+			words = append(words, "claim:"+a.claim.Name)
+		case deleteClaim:
+			words = append(words, "unclaim:"+a.claim.Name)
+		case directInstance:
+			var claims []string
+			for _, v := range a.volumes {
+				claims = append(claims, v.ClaimName)
+			}
+			words = append(words, "stop:"+a.stop+fmt.Sprint(claims))
+		case say:
+			words = append(words, "say:"+a.event.reason)
 		case writeStatus:
 			var queue string
 			for _, r := range a.status.StateChangeRequests {
@@ -217,7 +229,14 @@ func TestRunStrategies(t *testing.T) {
 
 		{"WaitAsReceiver", "", none, nil, "Stopped"},
 		{"WaitAsReceiver", "", running, nil, "Running"},
-		{"Hibernate", "", running, nil, "Running"},
+		{"Hibernate", "", none, nil, "Stopped"},
+		{"Hibernate", "new", none, all(begin), "Stopped"},
+		{"Hibernate", "", running, nil, "Hibernating"},
+		{"Hibernate", "", running, all(end), "Hibernating"},
+		{"Hibernate", "", succeeded, nil, "Stopped delete"},
+		{"Hibernate", "", failed, nil, "Stopped delete"},
+		{"Hibernate", "", unknown, nil, "Unknown"},
+		{"Hibernate", "", deleting, nil, "Stopping"},
 	}
 	for _, r := range rows {
 		name := fmt.Sprintf("%s after %s, %s, %v", r.strategy, r.last, r.phase, r.requests)

@@ -34,6 +34,10 @@ type ruling struct {
 	// flip: the VM's run strategy becomes Always, as somebody asked for a paused start.
 	flip bool
 	step step
+	// hibernation is what becomes of the guest's saved memory.
+	hibernation hibernation
+	// preparing is what is to be made or deleted before the instance is made.
+	preparing []action
 	// creating is the instance that is made now, with its revision; nil if none is.
 	creating *kubevirtv1.VirtualMachineInstance
 	revision *appsv1.ControllerRevision
@@ -50,10 +54,11 @@ func judge(o observed) ruling {
 	r.fresh = o.vm.Status.RunStrategy != r.strategy
 	r.requests = pending(o.vm.Status.StateChangeRequests, r.strategy, own)
 	r.failures = countFailures(o.vm.Status.StartFailure, r.strategy, own, o.now)
-	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == failed && len(r.requests) == 0 {
+	if r.strategy == kubevirtv1.RunStrategyRerunOnFailure && r.state == failed && len(r.requests) == 0 && !notResumed(own) {
 		// Once the instance is deleted, nothing else says that it failed.
 		r.requests = []kubevirtv1.StateChangeRequest{{Action: kubevirtv1.StateChangeStart}}
 	}
+	r.hibernate()
 	if !o.vm.DeletionTimestamp.IsZero() {
 		r.fault = o.failed
 		return r
@@ -61,6 +66,9 @@ func judge(o observed) ruling {
 	request := first(r.requests)
 	r.flip = r.strategy == kubevirtv1.RunStrategyHalted && r.state == absent && request == kubevirtv1.StateChangeStart
 	r.step = next(r.strategy, r.state, request, r.fresh)
+	if r.hibernation.asleep() {
+		r.step = r.nextAsleep(r.step)
+	}
 	r.fault = r.faults()
 	if r.step == start {
 		r.create()
@@ -88,8 +96,22 @@ func next(strategy kubevirtv1.RunStrategy, s state, request kubevirtv1.StateChan
 		return choose(s == absent && fresh, false)
 	case kubevirtv1.RunStrategyHalted:
 		return choose(false, s != absent)
+	case kubevirtv1.RunStrategyHibernate:
+		return choose(false, s.ended())
 	}
 	return stay
+}
+
+// nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
+// the instance that was saved, or failed to go on, goes; another is made when the VM is to run.
+func (r *ruling) nextAsleep(other step) step {
+	switch {
+	case r.state.ended():
+		return stop
+	case r.state == absent:
+		return choose(r.wakes() && !r.waits(), false)
+	}
+	return other
 }
 
 func choose(starts, stops bool) step {
@@ -112,15 +134,25 @@ func (r *ruling) create() {
 		return
 	}
 	paused := len(r.requests) > 0 && startsPaused(r.requests[0])
+	if s := r.hibernation.status; r.hibernation.asleep() && s.Image != nil && startStrategy(r.observed) == kubevirtv1.StartRestore {
+		r.restore(paused)
+	} else {
+		r.boot(paused)
+	}
+	if r.creating != nil && len(r.requests) > 0 {
+		r.requests = r.requests[1:]
+	}
+}
+
+// boot sets the instance whose guest boots.
+func (r *ruling) boot(paused bool) {
 	revision, err := newRevision(r.vm)
 	if err != nil {
 		r.fault = &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: err.Error()}
 		return
 	}
 	r.creating, r.revision = newInstance(r.vm, paused), revision
-	if len(r.requests) > 0 {
-		r.requests = r.requests[1:]
-	}
+	r.preparing = mount(r.observed, r.creating)
 }
 
 // faults returns what keeps the VM from starting until somebody mends it.
@@ -130,10 +162,10 @@ func (r *ruling) faults() *failure {
 		return r.failed
 	case !slices.Contains([]kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
-		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted,
+		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyHibernate,
 	}, r.strategy):
 		return &failure{reason: reasonFailedCreate, event: reasonFailedCreate, message: fmt.Sprintf(
-			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once or Halted", clip(string(r.strategy), 64))}
+			"spec.runStrategy %q is not supported: set Always, RerunOnFailure, Manual, Once, Halted or Hibernate", clip(string(r.strategy), 64))}
 	case r.step == start && r.instance != nil:
 		return blocked(r.observed)
 	case r.imports:
@@ -159,7 +191,7 @@ func pending(requests []kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunSt
 }
 
 func done(r kubevirtv1.StateChangeRequest, strategy kubevirtv1.RunStrategy, own *kubevirtv1.VirtualMachineInstance) bool {
-	if strategy == kubevirtv1.RunStrategyOnce {
+	if strategy == kubevirtv1.RunStrategyOnce || strategy == kubevirtv1.RunStrategyHibernate {
 		return true
 	}
 	switch r.Action {
@@ -196,6 +228,8 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 		return nil
 	}
 	switch {
+	case notResumed(own):
+		return so // nobody tried to boot the guest
 	case own != nil && ran(own), strategy != kubevirtv1.RunStrategyAlways && stateOf(own) == succeeded:
 		return nil
 	case !stateOf(own).ended() || so != nil && so.LastFailedVMIUID == own.UID:
@@ -211,6 +245,11 @@ func countFailures(so *kubevirtv1.StartFailure, strategy kubevirtv1.RunStrategy,
 		failure.RetryAfterTimestamp = &retry
 	}
 	return failure
+}
+
+// notResumed: the instance was to go on from a saved guest, and has not yet.
+func notResumed(own *kubevirtv1.VirtualMachineInstance) bool {
+	return own != nil && own.Spec.RestoreFrom != nil && !ran(own)
 }
 
 const (

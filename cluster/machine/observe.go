@@ -17,7 +17,7 @@ import (
 
 // observe reads what decide goes by. vm is nil in it if there is no such VM.
 func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (observed, error) {
-	o := observed{imports: r.DataVolumes, defaults: r.Defaults, now: r.Now()}
+	o := observed{imports: r.DataVolumes, defaults: r.Defaults, cluster: r.configuration(), now: r.Now()}
 	var vm kubevirtv1.VirtualMachine
 	var instance kubevirtv1.VirtualMachineInstance
 	// The VM first: an instance of a VM that has been read after it is the VM's or older.
@@ -34,7 +34,13 @@ func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.
 	if o.vm == nil || !vm.DeletionTimestamp.IsZero() {
 		return o, nil
 	}
-	var err error
+	if o.vm.Spec.Template == nil {
+		return o, nil
+	}
+	err := r.observeSleep(ctx, from, &o)
+	if err != nil {
+		return o, err
+	}
 	if o.volumes, err = r.volumes(ctx, from, &vm); err != nil {
 		return o, err
 	}
@@ -71,6 +77,7 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 		case there:
 			v.claim = bound
 		}
+		v.block = c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock
 		all = append(all, v)
 	}
 	return all, nil
@@ -83,13 +90,73 @@ func (r *Reconciler) started(ctx context.Context, o observed) (*kubevirtv1.Virtu
 	if stateOf(own) != alive || generationOf(own) == o.vm.Generation {
 		return nil, nil
 	}
+	return r.revision(ctx, o.vm, revisionName(o.vm.UID, generationOf(own)))
+}
+
+// revision reads the spec that a ControllerRevision of a VM has; nil: it is not there.
+func (r *Reconciler) revision(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (*kubevirtv1.VirtualMachineSpec, error) {
 	var revision appsv1.ControllerRevision
-	key := types.NamespacedName{Namespace: o.vm.Namespace, Name: revisionName(o.vm.UID, generationOf(own))}
 	// Not from a cache: it would hold all ControllerRevisions of the cluster.
-	if there, err := get(ctx, r.Live, key, &revision); err != nil || !there {
+	if there, err := get(ctx, r.Live, types.NamespacedName{Namespace: vm.Namespace, Name: name}, &revision); err != nil || !there {
 		return nil, err
 	}
-	return readRevision(&revision, o.vm), nil
+	return readRevision(&revision, vm), nil
+}
+
+// observeSleep reads what is known of a VM's memory on claims.
+func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *observed) (err error) {
+	o.claims, o.users = make(map[string]*corev1.PersistentVolumeClaim), make(map[string]string)
+	for _, name := range memoryClaims(*o) {
+		claim := &corev1.PersistentVolumeClaim{}
+		there, err := get(ctx, from, types.NamespacedName{Namespace: o.vm.Namespace, Name: name}, claim)
+		if err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
+		o.claims[name] = claim
+		if o.users[name], err = r.otherUser(ctx, o.vm, name); err != nil {
+			return err
+		}
+	}
+	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && o.own() == nil {
+		o.saved, err = r.revision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
+	}
+	return err
+}
+
+// memoryClaims are the names of claims that have the guest's memory, or may have it.
+func memoryClaims(o observed) []string {
+	names := []string{namedClaim(o.vm)}
+	template := &kubevirtv1.VirtualMachineInstance{Spec: o.vm.Spec.Template.Spec}
+	if o.vm.Status.HibernationStatus != nil || o.vm.Spec.HibernateStrategy != nil || evictionStrategy(o, template) == kubevirtv1.EvictionHibernate {
+		names = append(names, keptClaims(o.vm)...)
+	}
+	if s := o.vm.Status.HibernationStatus; s != nil {
+		names = append(names, s.ClaimName)
+	}
+	if image := savedImage(o.own()); image != nil {
+		names = append(names, image.ClaimName)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
+// otherUser says which other VM has a claim for its memory or among its disks; empty: none has. It
+// is read from the cache: another one that takes the claim at the same moment is found by its image.
+func (r *Reconciler) otherUser(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) (string, error) {
+	var all kubevirtv1.VirtualMachineList
+	err := r.Client.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingFields{byVolume: name})
+	if err != nil {
+		return "", fmt.Errorf("list the VMs that use claim %s: %w", name, err)
+	}
+	for _, other := range all.Items {
+		if other.UID != vm.UID {
+			return "VirtualMachine " + other.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // get reads an object, which need not be there.

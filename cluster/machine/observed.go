@@ -3,9 +3,11 @@ package machine
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -20,8 +22,19 @@ type observed struct {
 	started *kubevirtv1.VirtualMachineSpec
 	// volumes are the claims of the VM's volumes and of its dataVolumeTemplates.
 	volumes []volume
+	// claims are those for the guest's memory that the VM has or may have, by name; one that is
+	// not there is not in it. users are who else uses one of that name.
+	claims map[string]*corev1.PersistentVolumeClaim
+	users  map[string]string
+	// saved is the VM's spec that the saved guest was started with; nil if it is not known.
+	saved *kubevirtv1.VirtualMachineSpec
+	// cluster is the cluster's configuration.
+	cluster configuration.Configuration
 	// imports: the cluster has DataVolumes.
 	imports bool
+	// claimless: the API server has just refused to make a claim for the VM's memory, for want of
+	// quota, say. The guest starts without one.
+	claimless bool
 	// failed is what was tried just now, in vain; nil if nothing was. It is not tried again
 	// at once.
 	failed *failure
@@ -120,6 +133,8 @@ type volume struct {
 	// dataVolume is nil if there is none.
 	dataVolume *dataVolume
 	claim      claim
+	// block: the claim has volumeMode Block.
+	block bool
 }
 
 // claim is what is known of a PersistentVolumeClaim.

@@ -17,9 +17,11 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 	if r.state != alive {
 		up = nil
 	}
-	switch {
+	switch word := r.sleepWord(); {
 	case !r.vm.DeletionTimestamp.IsZero():
 		return kubevirtv1.StatusTerminating
+	case word != "":
+		return word
 	case r.state == leaving, r.state == alive && r.step == stop:
 		return kubevirtv1.StatusStopping
 	case up != nil && started(up) != "":
@@ -44,6 +46,32 @@ func printable(r ruling) kubevirtv1.PrintableStatus {
 		return kubevirtv1.StatusStarting
 	}
 	return kubevirtv1.StatusStopped
+}
+
+// sleepWord is the word for a VM that hibernates or goes on, or empty. One whose guest goes on as it
+// could not be saved is what its guest is.
+func (r ruling) sleepWord() kubevirtv1.PrintableStatus {
+	s, own := r.hibernation.status, r.own()
+	switch {
+	case s == nil:
+		return ""
+	case !r.hibernation.asleep():
+		if s.Phase == kubevirtv1.HibernationFailed || r.state != alive || r.step == stop || !r.saves(own) {
+			return ""
+		}
+		return kubevirtv1.StatusHibernating
+	case own != nil && (savedImage(own) != nil || suspended(own)):
+		return kubevirtv1.StatusHibernating // it still has its pod
+	case s.Image == nil && (r.creating != nil || own != nil):
+		return ""
+	case r.creating != nil && r.creating.Spec.RestoreFrom == nil:
+		return ""
+	case r.creating != nil, own != nil && r.state == alive && r.step != stop:
+		return kubevirtv1.StatusResuming
+	case own != nil && !r.state.ended():
+		return ""
+	}
+	return kubevirtv1.StatusHibernated
 }
 
 // started is the word for an instance that has been started, or empty.

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
 )
 
 // Reconciler makes VirtualMachines what their specs say. Its fields are set before its
@@ -33,6 +35,8 @@ type Reconciler struct {
 	// Defaults fills what an instance leaves unset, by the cluster's present configuration,
 	// as admission does.
 	Defaults func(*kubevirtv1.VirtualMachineInstance)
+	// Configuration is the cluster's as it is now; nil: that of a cluster without one.
+	Configuration func() configuration.Configuration
 	// DataVolumes says whether the cluster has the kinds of CDI.
 	DataVolumes bool
 	// Now is [time.Now].
@@ -53,7 +57,7 @@ const roundPatience = 2 * time.Minute
 // Setup adds the controller to a manager.
 func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string {
-		return volumeNames(o.(*kubevirtv1.VirtualMachine))
+		return usedClaims(o.(*kubevirtv1.VirtualMachine))
 	}); err != nil {
 		return err
 	}
@@ -75,15 +79,35 @@ const byVolume = "volumes"
 
 // users returns the VMs that use a claim, or the claim of a DataVolume.
 func (r *Reconciler) users(ctx context.Context, claim client.Object) (requests []reconcile.Request) {
+	if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == machineKind {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: claim.GetNamespace(), Name: owner.Name}})
+	}
 	var all kubevirtv1.VirtualMachineList
 	err := r.Client.List(ctx, &all, client.InNamespace(claim.GetNamespace()), client.MatchingFields{byVolume: claim.GetName()})
 	if err != nil {
-		return nil // a cache fails only where it has no such index
+		return requests // a cache fails only where it has no such index
 	}
 	for _, vm := range all.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: vm.Namespace, Name: vm.Name}})
 	}
 	return requests
+}
+
+func (r *Reconciler) configuration() configuration.Configuration {
+	if r.Configuration == nil {
+		return configuration.Default()
+	}
+	return r.Configuration()
+}
+
+// usedClaims returns the names of all claims that a VM uses, makes, or has its memory on.
+func usedClaims(vm *kubevirtv1.VirtualMachine) []string {
+	names := append(volumeNames(vm), namedClaim(vm))
+	if s := vm.Status.HibernationStatus; s != nil {
+		names = append(names, s.ClaimName)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
 // volumeNames returns the names of all claims that a VM uses or makes, sorted.
@@ -113,6 +137,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	d := decide(o)
 	a, err := r.carryOut(ctx, o.vm, d.actions)
+	if _, claim := a.(createClaim); claim && apierrors.IsForbidden(err) && d.starts() {
+		r.event(o.vm, event{corev1.EventTypeWarning, reasonFailedCreate, "The VM starts without a claim for its memory: " + err.Error()})
+		o.claimless = true
+		d = decide(o)
+		a, err = r.carryOut(ctx, o.vm, d.actions)
+	}
 	switch {
 	case errors.Is(err, errChanged):
 		return reconcile.Result{RequeueAfter: soon}, nil

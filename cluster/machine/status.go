@@ -43,6 +43,7 @@ func status(r ruling) *kubevirtv1.VirtualMachineStatus {
 	if own != nil && len(restart) > 0 {
 		to.ObservedGeneration = generationOf(own)
 	}
+	to.HibernationStatus, to.ResumeStatus = r.hibernation.status, r.hibernation.resume
 	to.PrintableStatus = printable(r)
 	to.Conditions = conditions(r, restart)
 	to.Ready = slices.ContainsFunc(to.Conditions, func(c kubevirtv1.Condition) bool {
@@ -71,7 +72,11 @@ func conditions(r ruling, restart []string) []kubevirtv1.Condition {
 		all = append(all, r.condition(kubevirtv1.ConditionRestartRequired, reasonTemplateChanged, fmt.Sprintf(
 			"%s changed since the guest was started: restart the VM to apply it", strings.Join(restart, ", "))))
 	}
-	owned := []string{kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired}
+	all = append(all, r.sleepConditions()...)
+	owned := []string{
+		kubevirtv1.ConditionReady, kubevirtv1.ConditionFailure, kubevirtv1.ConditionRestartRequired, kubevirtv1.ConditionManualRecoveryRequired,
+		kubevirtv1.ConditionHibernated, kubevirtv1.ConditionHibernationInProgress, kubevirtv1.ConditionHibernationRestoreInProgress,
+	}
 	if c := find(r.vm.Status.Conditions, kubevirtv1.ConditionManualRecoveryRequired); c != nil {
 		all = append(all, *c) // whoever set it takes it away
 	}
@@ -244,6 +249,7 @@ func progress(c kubevirtv1.Condition) bool {
 
 // eventsOf are what a status has to tell for the first time.
 func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []event) {
+	events = append(events, r.hibernation.events...)
 	before, after := find(r.vm.Status.Conditions, kubevirtv1.ConditionFailure), find(to.Conditions, kubevirtv1.ConditionFailure)
 	if after != nil && (before == nil || before.Message != after.Message) {
 		events = append(events, event{corev1.EventTypeWarning, r.failing().event, after.Message})

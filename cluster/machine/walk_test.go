@@ -74,6 +74,74 @@ func chapters() map[string]func(*world) {
 			w.settle(w.is("Running", 2))
 			w.remove(2)
 		},
+		"hibernate": func(w *world) {
+			w.begin("Always")
+			w.settle(w.is("Running", 1))
+			w.strategy("Hibernate")
+			w.settle(w.sleeps(1, 1))
+			w.strategy("Manual")
+			w.settle(w.sleeps(1, 1))
+			w.request(startRequest())
+			w.settle(w.is("Running", 2))
+			w.went(0)
+			w.strategy("Hibernate")
+			w.settle(w.sleeps(2, 1))
+			w.strategy("Halted", func(s *kubevirtv1.VirtualMachineSpec) { boot := kubevirtv1.StartBoot; s.StartStrategy = &boot })
+			w.settle(w.sleeps(2, 1))
+			w.strategy("Always")
+			w.settle(w.is("Running", 3))
+			w.went(0)
+			w.remove(3)
+		},
+		"hibernate to a claim of its own": func(w *world) {
+			w.begin("Halted")
+			w.strategy("Always", func(s *kubevirtv1.VirtualMachineSpec) { s.HibernateStrategy = &kubevirtv1.HibernateStrategy{} })
+			w.settle(w.is("Running", 1))
+			w.strategy("Hibernate")
+			w.settle(w.sleeps(1, 1))
+			w.strategy("RerunOnFailure", func(s *kubevirtv1.VirtualMachineSpec) { s.Template.Spec.Hostname = "other" })
+			w.settle(w.is("Running", 2))
+			if find(w.vm().Status.Conditions, "RestartRequired") == nil {
+				w.t.Fatal("a change of the template while the guest was saved is not told")
+			}
+			w.went(1)
+			w.strategy("Hibernate")
+			w.settle(w.sleeps(2, 1))
+			w.remove(2)
+		},
+		"a resume that fails": func(w *world) {
+			w.begin("Always")
+			w.settle(w.is("Running", 1))
+			w.strategy("Hibernate")
+			w.settle(w.sleeps(1, 1))
+			w.broken = contract.RestoreDiskChanged
+			w.strategy("Always")
+			w.settle(w.sleeps(2, 1))
+			if rs := w.vm().Status.ResumeStatus; rs == nil || rs.Phase != "Failed" || rs.Reason != w.broken || rs.Failures != 1 {
+				w.t.Fatalf("resumeStatus is %+v", rs)
+			}
+			w.broken = ""
+			w.strategy("Halted")
+			w.settle(w.sleeps(2, 1))
+			w.strategy("Always")
+			w.settle(w.is("Running", 3))
+			w.went(0)
+		},
+		"a hibernation that is cancelled": func(w *world) {
+			w.begin("Always")
+			w.settle(w.is("Running", 1))
+			w.stuck = true
+			w.strategy("Hibernate")
+			w.settle(func() string {
+				if h := w.vm().Status.HibernationStatus; h == nil || h.Phase != kubevirtv1.HibernationInProgress || h.Reason != "HibernationTimeout" {
+					return fmt.Sprintf("hibernationStatus is %+v", h)
+				}
+				return ""
+			})
+			w.strategy("Always")
+			w.settle(w.is("Running", 1))
+			w.went(0)
+		},
 		"once": func(w *world) {
 			w.begin("Once")
 			w.settle(w.is("Running", 1))
@@ -92,6 +160,37 @@ func (w *world) begin(strategy kubevirtv1.RunStrategy) {
 	vm := newVM(strategy)
 	vm.UID, vm.Finalizers, vm.Status = "", nil, kubevirtv1.VirtualMachineStatus{}
 	w.must(w.create(w.t.Context(), vm))
+}
+
+// sleeps says what is wrong with a VM whose guest is to be saved.
+func (w *world) sleeps(made, claims int) func() string {
+	return func() string {
+		vm := w.vm()
+		h := vm.Status.HibernationStatus
+		switch {
+		case vm.Status.PrintableStatus != kubevirtv1.StatusHibernated || h == nil || h.Image == nil:
+			return fmt.Sprintf("the VM is %s, with %+v", vm.Status.PrintableStatus, h)
+		case w.instance() != nil || len(w.made) != made:
+			return fmt.Sprintf("%d instances were made, the last is %v", len(w.made), w.instance())
+		case len(w.claims()) != claims:
+			return fmt.Sprintf("claims are %q, want %d", w.claims(), claims)
+		case !slices.Contains(w.revisions(), h.Image.VirtualMachineRevisionName):
+			return fmt.Sprintf("its revision is not among %q", w.revisions())
+		}
+		w.claim(h.Image.ClaimName)
+		return ""
+	}
+}
+
+// went: nothing is left of a hibernation but so many claims.
+func (w *world) went(claims int) {
+	w.t.Helper()
+	if s := w.vm().Status; s.HibernationStatus != nil || s.ResumeStatus != nil && s.ResumeStatus.Phase != kubevirtv1.ResumeCleaned || len(w.claims()) != claims {
+		w.t.Fatalf("left: %+v, %+v, claims %q", s.HibernationStatus, s.ResumeStatus, w.claims())
+	}
+	if i := w.instance(); i.Spec.StopStrategy != "" {
+		w.t.Fatalf("left: stopStrategy %q", i.Spec.StopStrategy)
+	}
 }
 
 // strategy is what a user sets, with other changes.

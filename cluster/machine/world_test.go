@@ -41,6 +41,14 @@ type world struct {
 	made   []types.UID
 	guests map[types.UID]bool
 	events []string
+	// stuck: no save comes to its end. broken is why no guest goes on from its image.
+	stuck  bool
+	broken string
+	// full: the namespace's quota has no room for another claim.
+	full bool
+	// images were saved, restored are those that a guest has gone on from.
+	images   int
+	restored map[string]types.UID
 
 	writes int
 	fault  fault
@@ -78,10 +86,11 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 func newWorld(t *testing.T, f fault, l lag) *world {
-	w := &world{t: t, now: noon, guests: map[types.UID]bool{}, fault: f, lag: l, seen: map[string]client.Object{}}
+	w := &world{t: t, now: noon, guests: map[types.UID]bool{}, restored: map[string]types.UID{}, fault: f, lag: l, seen: map[string]client.Object{}}
 	scheme := newScheme(t)
 	w.server = fake.NewClientBuilder().WithScheme(scheme).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
+		WithIndex(&kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string { return usedClaims(o.(*kubevirtv1.VirtualMachine)) }).
 		WithStatusSubresource(&kubevirtv1.VirtualMachine{}, &kubevirtv1.VirtualMachineInstance{}).Build()
 	return w
 }
@@ -146,6 +155,9 @@ func (w *world) write(what string, do func() error) error {
 
 // create has the API server's part that the fake has not: UIDs.
 func (w *world) create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	if _, claim := o.(*corev1.PersistentVolumeClaim); claim && w.full {
+		return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), o.GetName(), errors.New("exceeded quota"))
+	}
 	w.uids++
 	o.SetUID(types.UID(fmt.Sprintf("uid-%d", w.uids)))
 	o.SetCreationTimestamp(metav1.NewTime(w.now))
@@ -268,6 +280,18 @@ func (w *world) instances() (stepped bool) {
 	if instance.DeletionTimestamp != nil {
 		return w.end(instance)
 	}
+	if w.saves(instance) {
+		return true
+	}
+	if w.broken != "" && instance.Spec.RestoreFrom != nil && instance.Status.Phase == kubevirtv1.PhaseScheduling {
+		w.phase(kubevirtv1.PhaseFailed)
+		instance = w.instance()
+		instance.Status.Conditions = append(instance.Status.Conditions, kubevirtv1.Condition{
+			Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: w.broken, Message: "so it is",
+		})
+		w.must(w.server.Status().Update(w.t.Context(), instance))
+		return true
+	}
 	next := map[kubevirtv1.Phase]kubevirtv1.Phase{
 		"": kubevirtv1.PhasePending, kubevirtv1.PhasePending: kubevirtv1.PhaseScheduling,
 		kubevirtv1.PhaseScheduling: kubevirtv1.PhaseScheduled, kubevirtv1.PhaseScheduled: kubevirtv1.PhaseRunning,
@@ -276,6 +300,41 @@ func (w *world) instances() (stepped bool) {
 		return false
 	}
 	w.phase(next)
+	return true
+}
+
+// saves is what the instance's controller does about stopStrategy: it says that it saves, and then
+// the guest is saved; or it goes on.
+func (w *world) saves(instance *kubevirtv1.VirtualMachineInstance) bool {
+	w.t.Helper()
+	says := find(instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	switch stop := instance.Spec.StopStrategy; {
+	case instance.Status.Phase != kubevirtv1.PhaseRunning:
+		return false
+	case stop == "" && says == nil:
+		return false
+	case stop == "":
+		instance.Status.Conditions = slices.DeleteFunc(instance.Status.Conditions, func(c kubevirtv1.Condition) bool { return c.Type == says.Type })
+	case says == nil:
+		instance.Status.Conditions = append(instance.Status.Conditions, kubevirtv1.Condition{
+			Type: kubevirtv1.ConditionHibernationInProgress, Status: "True", Reason: "Saving", LastTransitionTime: metav1.NewTime(w.now),
+		})
+	case w.stuck:
+		return false
+	default:
+		volumes := instance.Spec.UtilityVolumes
+		if len(volumes) == 0 {
+			w.t.Fatal("the guest is to be saved to nothing")
+		}
+		w.images++
+		w.phase(kubevirtv1.PhaseSucceeded)
+		instance = w.instance()
+		instance.Status.SavedImage = &kubevirtv1.SavedImage{
+			ID: fmt.Sprint("image-", w.images), ClaimName: volumes[len(volumes)-1].ClaimName, Directory: "restore-web",
+			VirtualMachineRevisionName: revisionName(w.vm().UID, generationOf(instance)),
+		}
+	}
+	w.must(w.server.Status().Update(w.t.Context(), instance))
 	return true
 }
 
@@ -309,6 +368,13 @@ func (w *world) phase(p kubevirtv1.Phase) {
 	instance.Status.PhaseTransitionTimestamps = append(instance.Status.PhaseTransitionTimestamps, kubevirtv1.PhaseTransition{Phase: p})
 	instance.Status.Conditions = []kubevirtv1.Condition{ready}
 	w.guests[instance.UID] = p == kubevirtv1.PhaseRunning
+	if image := instance.Spec.RestoreFrom; p == kubevirtv1.PhaseRunning && image != nil {
+		if by, is := w.restored[image.ID]; is && by != instance.UID {
+			w.t.Fatalf("%s is restored twice, by %s and by %s", image.ID, by, instance.UID)
+		}
+		w.restored[image.ID] = instance.UID
+		w.claim(image.ClaimName)
+	}
 	w.must(w.server.Status().Update(w.t.Context(), instance))
 }
 
@@ -321,6 +387,24 @@ func (w *world) check() {
 			w.t.Fatalf("the guest of %s runs, and the instance is %v", uid, instance)
 		}
 	}
+}
+
+// claim is there, whose memory is needed.
+func (w *world) claim(name string) {
+	w.t.Helper()
+	if err := w.server.Get(w.t.Context(), types.NamespacedName{Namespace: web.Namespace, Name: name}, &corev1.PersistentVolumeClaim{}); err != nil {
+		w.t.Fatalf("the guest's memory is gone: %v", err)
+	}
+}
+
+// claims are the names of all claims.
+func (w *world) claims() (names []string) {
+	var all corev1.PersistentVolumeClaimList
+	w.must(w.server.List(w.t.Context(), &all))
+	for _, c := range all.Items {
+		names = append(names, c.Name)
+	}
+	return names
 }
 
 // change is what a user does to the VM's spec.

@@ -12,16 +12,17 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 )
 
-// Metric is a gauge's name, help and labels.
+// Metric is a metric's name, help and labels, and its type: gauge, counter or histogram.
 type Metric struct {
 	Name, Help string
 	Labels     []string
+	Type       string
 
 	desc *prometheus.Desc
 }
 
 func gauge(name, help string, labels ...string) Metric {
-	return Metric{name, help, labels, prometheus.NewDesc(name, help, labels, nil)}
+	return Metric{name, help, labels, "gauge", prometheus.NewDesc(name, help, labels, nil)}
 }
 
 // own are the metrics by what they are about.
@@ -40,11 +41,14 @@ func newOwn() own {
 	}
 }
 
-// All are the metrics of both programs.
-func All() []Metric {
+// gauges are the metrics of a Collector.
+func gauges() []Metric {
 	m := newOwn()
-	return []Metric{m.machines, m.instances, m.streams, m.certificate}
+	return append([]Metric{m.machines, m.instances, m.streams, m.certificate}, newHibernationGauges().all()...)
 }
+
+// All are the metrics of both programs.
+func All() []Metric { return append(gauges(), hibernationCounters()...) }
 
 // Collector sends the metrics of a program. It is a [prometheus.Collector].
 type Collector struct {
@@ -52,7 +56,7 @@ type Collector struct {
 	Certificate func() time.Time
 	// Leads, if set, reports whether this replica leads.
 	Leads func() bool
-	// Objects is a cache of VirtualMachines and instances, and Streams returns whether the
+	// Objects is a cache of VirtualMachines, instances and claims, and Streams returns whether the
 	// stream to each node's agent is up. They are called while this replica leads.
 	Objects client.Reader
 	Streams func() map[string]bool
@@ -63,7 +67,7 @@ const scrapePatience = 5 * time.Second
 
 // Describe sends all metrics that there can be.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range All() {
+	for _, m := range gauges() {
 		to <- m.desc
 	}
 }
@@ -80,9 +84,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	if c.Leads == nil || !c.Leads() {
 		return
 	}
-	for status, n := range c.machines() {
-		put(m.machines, float64(n), status)
-	}
+	c.machines(put, m.machines)
 	for phase, n := range c.instances() {
 		put(m.instances, float64(n), phase)
 	}
@@ -95,19 +97,23 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// machines counts VirtualMachines by their printable status.
-func (c *Collector) machines() map[string]int {
+// machines counts VirtualMachines by their printable status, and sends what they say of their
+// hibernations.
+func (c *Collector) machines(put func(Metric, float64, ...string), m Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	var all kubevirtv1.VirtualMachineList
 	if err := c.Objects.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil
+		return
 	}
 	counts := make(map[string]int)
 	for n := range all.Items {
 		counts[string(all.Items[n].Status.PrintableStatus)]++
 	}
-	return counts
+	for status, n := range counts {
+		put(m, float64(n), status)
+	}
+	c.hibernation(ctx, put, all.Items)
 }
 
 // instances counts VirtualMachineInstances by their phase. One that no controller has seen yet

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -23,7 +24,7 @@ var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 func objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := kubevirtv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme)
@@ -80,6 +81,8 @@ func TestMetrics(t *testing.T) {
 			Streams: func() map[string]bool { return map[string]bool{"n1": true, "n2": false} },
 		}, `vmlet_agent_stream_up{node=n1} 1
 vmlet_agent_stream_up{node=n2} 0
+vmlet_hibernated_image_bytes{} 0
+vmlet_hibernated_images_lost{} 0
 vmlet_virtualmachineinstances{phase=Pending} 1
 vmlet_virtualmachineinstances{phase=Running} 1
 vmlet_virtualmachineinstances{phase=Scheduled} 1
@@ -126,7 +129,7 @@ func TestDocs(t *testing.T) {
 		if len(m.Labels) > 0 {
 			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
 		}
-		table += fmt.Sprintf("| `%s` | gauge | %s | %s |\n", m.Name, labels, m.Help)
+		table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", m.Name, m.Type, labels, m.Help)
 	}
 	before, rest, is := strings.Cut(string(content), begin)
 	_, after, ends := strings.Cut(rest, end)

@@ -8,22 +8,13 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// aliveEvery and alivePatience have a dead agent found within their sum. An agent
-	// ends connections that ask more often than it likes.
-	aliveEvery    = 10 * time.Second
-	alivePatience = 5 * time.Second
 	// headerPatience is how long an agent may take to accept a stream, with connecting.
 	headerPatience = 20 * time.Second
 	// firstRetry and lastRetry are how long it takes until the next try of a stream, at
@@ -31,41 +22,20 @@ const (
 	// don't come back together.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 10 * time.Second
-	// window and buffer are bytes per connection. gRPC would adapt the window to what comes,
-	// which a hostile agent decides.
-	window = 64 << 10
-	buffer = 4 << 10
 	// messageRate and messageBurst are how many messages a second are read of one agent, and
 	// at once. More wait at the agent's, which sends the newest state alone.
 	messageRate  = 20
 	messageBurst = 2 * maxVMs
-	// maxHeaders bounds headers and trailers, in bytes.
-	maxHeaders = 16 << 10
 	// maxWords bounds what is quoted of an agent's error, in bytes.
 	maxWords = 512
 )
 
 // dial makes the client of a node's agent, unless there is one; a.mu is held. It connects
 // when it is used.
-func (a *Agents) dial(n *node) error {
-	if n.conn != nil {
-		return nil
+func (a *Agents) dial(n *node) (err error) {
+	if n.conn == nil {
+		n.conn, err = newConn(a.tls, n.name, n.endpoint)
 	}
-	config := a.tls.Clone()
-	config.ServerName = n.name + contract.AgentNameSuffix
-	retry := backoff.DefaultConfig
-	retry.BaseDelay, retry.MaxDelay = firstRetry, lastRetry
-	conn, err := grpc.NewClient("passthrough:///"+n.endpoint.Address,
-		grpc.WithTransportCredentials(credentials.NewTLS(config)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: headerPatience}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: aliveEvery, Timeout: alivePatience}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
-		grpc.WithReadBufferSize(buffer), grpc.WithWriteBufferSize(buffer),
-		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-	)
-	n.conn = conn
 	return err
 }
 

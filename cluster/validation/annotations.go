@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
@@ -19,6 +20,10 @@ func annotationTable() []Field {
 		{contract.AnnotationVMM, Supported, allVMMs, "the VMM that runs the VM: auto (the default), qemu or cloud-hypervisor"},
 		{contract.AnnotationHypervisor, Supported, allVMMs, "the hypervisor that runs it: kvm (the default; with useEmulation in the KubeVirt object: emulation), mshv, emulation or auto"},
 		{contract.AnnotationDiskSize + "VOLUME", Supported, allVMMs, "how large the guest sees the container disk or ephemeral volume VOLUME, not less than its image: 20Gi"},
+		{contract.AnnotationVhostNet, Supported, onlyQEMU, "true: the node's kernel moves the packets of virtio interfaces, where it offers devices.kubevirt.io/vhost-net; the VM runs on no other node"},
+		{multus.AnnotationNetworks, Supported, allVMMs, "networks of the pod alone, which the guest doesn't see; refused beside networks[].multus"},
+		{multus.AnnotationDefault, Supported, allVMMs, "the pod's default network; refused beside networks[].multus.default"},
+		{contract.AnnotationPauseProbes, Supported, onlyQEMU, "true: exec and guestAgentPing probes are left out of the pod; read when the instance gets its pod"},
 		{"hooks.kubevirt.io/hookSidecars", Refused, "", "hook sidecars change libvirt's domain, which vmlet has not: remove the annotation"},
 		{"kubevirt.io/ignitiondata", Refused, "", "ignition data is not supported: use a cloudInitConfigDrive volume, whose user data Ignition reads"},
 		{"kubevirt.io/libvirt-log-filters", Ignored, "", "vmlet has no libvirt"},
@@ -26,7 +31,6 @@ func annotationTable() []Field {
 		{"kubevirt.io/disablePCIHole64", Ignored, "", "the guest has the machine type's address space"},
 		{"kubevirt.io/placePCIDevicesOnRootComplex", Ignored, "", "vmlet gives PCI addresses"},
 		{"kubevirt.io/keep-launcher-alive-after-failure", Ignored, "", "the pod ends with its VM, and its log stays until the instance is deleted"},
-		{"kubevirt.io/pause-guest-agent-probes", Ignored, "", "there are no probes by the guest agent"},
 		{"kubevirt.io/free-page-reporting-disabled", Ignored, "", "QEMU's balloons report free pages, for all VMs"},
 		{"kubevirt.io/vga-display-efi-x86", Ignored, "", "set domain.devices.video.type to vga"},
 		{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity", Ignored, "", "the VMM's threads have no CPUs of their own"},
@@ -34,7 +38,7 @@ func annotationTable() []Field {
 }
 
 // annotations checks those that choose VMM and hypervisor, and the table's.
-func (r Request) annotations(all map[string]string, volumes []kubevirtv1.Volume, at *field.Path) (faults field.ErrorList, warnings []string) {
+func (r Request) annotations(all map[string]string, s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList, warnings []string) {
 	for _, row := range annotationTable() {
 		value, set := all[row.Path]
 		switch {
@@ -47,9 +51,12 @@ func (r Request) annotations(all map[string]string, volumes []kubevirtv1.Volume,
 			faults = append(faults, oneOf(value, withAuto(r.VMMs), at.Key(row.Path))...)
 		case row.Path == contract.AnnotationHypervisor:
 			faults = append(faults, oneOf(value, withAuto(r.Hypervisors), at.Key(row.Path))...)
+		case row.Path == contract.AnnotationVhostNet, row.Path == contract.AnnotationPauseProbes:
+			faults = append(faults, oneOf(value, []string{"true", "false"}, at.Key(row.Path))...)
 		}
 	}
-	return append(faults, diskSizes(all, volumes, at)...), warnings
+	faults = append(faults, diskSizes(all, s.Volumes, at)...)
+	return append(faults, multusAnnotations(all, s.Networks, at)...), warnings
 }
 
 // diskSizes checks the sizes of overlays.

@@ -2,11 +2,13 @@ package validation
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/multus"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -30,12 +32,10 @@ func differences(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (warn
 // ineffective warns of what is accepted and does not do what it seems to.
 func ineffective(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (warnings []string) {
 	warn := func(at *field.Path, text string) { warnings = append(warnings, at.String()+" "+text) }
-	const accepts = "succeeds whatever the guest does, as QEMU's user-mode network accepts connections itself: use httpGet"
-	if p := s.LivenessProbe; p != nil && p.TCPSocket != nil {
-		warn(at.Child("livenessProbe", "tcpSocket"), accepts)
-	}
-	if p := s.ReadinessProbe; p != nil && p.TCPSocket != nil {
-		warn(at.Child("readinessProbe", "tcpSocket"), accepts)
+	for i, nic := range s.Domain.Devices.Interfaces {
+		if nic.Bridge != nil && onPodNetwork(s, nic.Name) {
+			warn(at.Child("domain", "devices", "interfaces").Index(i).Child("bridge"), "keeps the guest from being saved, as its address goes with its pod: use masquerade if it is to be")
+		}
 	}
 	if f := s.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		if c := f.KernelBoot.Container; c != nil && c.KernelPath == "" && c.InitrdPath != "" {
@@ -43,4 +43,8 @@ func ineffective(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (warn
 		}
 	}
 	return warnings
+}
+
+func onPodNetwork(s *kubevirtv1.VirtualMachineInstanceSpec, name string) bool {
+	return slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == name && multus.IsDefault(&n) })
 }

@@ -36,15 +36,16 @@ type Field struct {
 // MachineFields are the fields of a VirtualMachine's spec but for those below
 // template.spec, in the order of the documentation.
 func MachineFields() []Field {
-	const hibernation = "hibernation is not supported yet: leave it out"
 	const matcher = "instance types and preferences are not supported yet: leave it out and set CPU, memory and devices in template.spec"
 	return []Field{
 		{"running", Supported, allVMMs, "deprecated: use runStrategy; true is Always, false is Halted"},
 		{"runStrategy", Supported, allVMMs, ""},
-		{"runStrategy=Hibernate", Refused, "", "hibernation is not supported yet: use Halted to shut the guest down"},
 		{"runStrategy=WaitAsReceiver", Refused, "", "migration between clusters is not supported: use Halted until the disks are here, then Always"},
-		{"hibernateStrategy", Refused, "", hibernation},
-		{"startStrategy", Refused, "", "hibernation is not supported yet: leave it out, or set template.spec.startStrategy to start paused"},
+		{"hibernateStrategy.mode", Supported, allVMMs, "Save or SuspendToDisk; the cluster's if unset"},
+		{"hibernateStrategy.warningTimeoutSeconds", Supported, allVMMs, "an event is made then, and the hibernation goes on"},
+		{"hibernateStrategy.claimName", Supported, allVMMs, "with volumeMode Filesystem, of this VM alone; made if unset"},
+		{"hibernateStrategy.storageClassName", Supported, allVMMs, "of a claim that is made"},
+		{"startStrategy", Supported, allVMMs, "Restore or Boot, which discards the saved memory; template.spec.startStrategy starts paused"},
 		{"instancetype", Refused, "", matcher},
 		{"preference", Refused, "", matcher},
 		{"template.metadata", Supported, allVMMs, "labels and annotations reach the instance and its pod"},
@@ -155,17 +156,18 @@ func featureFields() []Field {
 }
 
 func podFields() []Field {
-	const agent = "the guest agent is not asked yet: use httpGet"
 	fields := []Field{
 		{"startStrategy", Supported, allVMMs, ""},
-		{"startStrategy=Restore", Refused, "", "hibernation is not supported yet: leave it out to boot the guest"},
-		{"evictionStrategy", Supported, allVMMs, "no VM is live-migrated: with LiveMigrate its eviction is denied, LiveMigrateIfPossible acts as None"},
+		{"startStrategy=Restore", Refused, "", "the controller alone writes it: set startStrategy of the VirtualMachine"},
+		{"restoreFrom", Refused, "", "the controller alone writes it: leave it out"},
+		{"stopStrategy", Refused, "", "the controller alone writes it: set runStrategy: Hibernate in the VirtualMachine"},
+		{"evictionStrategy", Supported, allVMMs, "Hibernate saves the guest and has it go on elsewhere, of a VirtualMachine; no VM is live-migrated: with LiveMigrate its eviction is denied, LiveMigrateIfPossible acts as None"},
 		{"terminationGracePeriodSeconds", Supported, allVMMs, ""},
 	}
 	for _, probe := range []string{"livenessProbe", "readinessProbe"} {
 		fields = append(fields,
-			Field{probe + ".exec", Refused, "", agent},
-			Field{probe + ".guestAgentPing", Refused, "", agent})
+			Field{probe + ".exec", Supported, onlyQEMU, "the guest agent runs it; it prints 40 KiB at most. Succeeds while the guest's file systems are frozen"},
+			Field{probe + ".guestAgentPing", Supported, onlyQEMU, "succeeds while the guest is paused"})
 		for _, name := range []string{"httpGet", "tcpSocket", "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"} {
 			fields = append(fields, Field{probe + "." + name, Supported, allVMMs, ""})
 		}
@@ -180,9 +182,10 @@ func podFields() []Field {
 		Field{"accessCredentials[].sshPublicKey.source.secret.secretName", Supported, allVMMs, ""},
 		Field{"accessCredentials[].sshPublicKey.propagationMethod.noCloud", Supported, allVMMs, ""},
 		Field{"accessCredentials[].sshPublicKey.propagationMethod.configDrive", Supported, allVMMs, ""},
-		Field{"accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent", Refused, "", "the guest agent is not asked yet: use noCloud or configDrive"},
-		Field{"accessCredentials[].userPassword", Refused, "", "the guest agent is not asked yet: set passwords in cloud-init's user data"},
+		Field{"accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent.users", Supported, onlyQEMU, "these users log in with the Secret's keys alone; a change of the Secret reaches the guest within a minute or two"},
+		Field{"accessCredentials[].userPassword.source.secret.secretName", Supported, onlyQEMU, ""},
+		Field{"accessCredentials[].userPassword.propagationMethod.qemuGuestAgent", Supported, onlyQEMU, ""},
 		Field{"resourceClaims", Refused, "", "devices of resource claims are not supported: leave it out"},
-		Field{"utilityVolumes", Refused, "", "volumes can't be added to a running pod yet: leave it out"},
+		Field{"utilityVolumes", Refused, "", "the controller alone writes it: leave it out"},
 	)
 }

@@ -100,6 +100,7 @@ func portOf(port intstr.IntOrString, at *field.Path) (faults field.ErrorList) {
 func credentials(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
 	for i, c := range s.AccessCredentials {
 		if c.SSHPublicKey == nil {
+			faults = append(faults, password(c.UserPassword, at.Index(i).Child("userPassword"))...)
 			continue
 		}
 		key := at.Index(i).Child("sshPublicKey")
@@ -110,12 +111,32 @@ func credentials(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faul
 			faults = append(faults, required(secret.SecretName, "Secret", source.Child("secretName"))...)
 		}
 		method := c.SSHPublicKey.PropagationMethod
+		if method.QemuGuestAgent != nil && len(method.QemuGuestAgent.Users) == 0 {
+			faults = append(faults, field.Required(way.Child("qemuGuestAgent", "users"), "name the users who may log in with the keys"))
+		}
 		if method.NoCloud != nil && !slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.CloudInitNoCloud != nil }) {
 			faults = append(faults, field.Invalid(way.Child("noCloud"), "", "the keys are part of a cloudInitNoCloud volume: add one"))
 		}
 		if method.ConfigDrive != nil && !slices.ContainsFunc(s.Volumes, func(v kubevirtv1.Volume) bool { return v.CloudInitConfigDrive != nil }) {
 			faults = append(faults, field.Invalid(way.Child("configDrive"), "", "the keys are part of a cloudInitConfigDrive volume: add one"))
 		}
+	}
+	return faults
+}
+
+// password wants a Secret and the one way into the guest.
+func password(p *kubevirtv1.UserPassword, at *field.Path) (faults field.ErrorList) {
+	if p == nil {
+		return nil // the API wants one of both
+	}
+	source := at.Child("source", "secret")
+	if p.Source.Secret == nil {
+		faults = append(faults, field.Required(source, "the Secret that has the passwords has to be set"))
+	} else {
+		faults = append(faults, required(p.Source.Secret.SecretName, "Secret", source.Child("secretName"))...)
+	}
+	if p.PropagationMethod.QemuGuestAgent == nil {
+		faults = append(faults, field.Required(at.Child("propagationMethod", "qemuGuestAgent"), "passwords get into the guest by its agent: set it to {}"))
 	}
 	return faults
 }

@@ -34,10 +34,11 @@ func (r Request) machine(vm *kubevirtv1.VirtualMachine) (field.ErrorList, []stri
 	if vm.Spec.Template == nil {
 		return append(faults, field.Required(at.Child("template"), "what the VM is has to be set")), warnings
 	}
+	faults = append(faults, r.hibernation(vm, at)...)
 	faults = append(faults, r.dataVolumes(vm, at.Child("dataVolumeTemplates"))...)
 	faults = append(faults, templateMetadata(&vm.Spec.Template.ObjectMeta, at.Child("template", "metadata"))...)
 	notes := at.Child("template", "metadata", "annotations")
-	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, vm.Spec.Template.Spec.Volumes, notes)
+	annotationFaults, annotationWarnings := r.annotations(vm.Spec.Template.Annotations, &vm.Spec.Template.Spec, notes)
 	faults, warnings = append(faults, annotationFaults...), append(warnings, annotationWarnings...)
 
 	vmi := &kubevirtv1.VirtualMachineInstance{ObjectMeta: vm.Spec.Template.ObjectMeta, Spec: vm.Spec.Template.Spec}
@@ -65,12 +66,12 @@ func runStrategy(strategy *kubevirtv1.RunStrategy, at *field.Path) field.ErrorLi
 		return nil
 	}
 	switch *strategy {
-	case kubevirtv1.RunStrategyHibernate, kubevirtv1.RunStrategyWaitAsReceiver:
+	case kubevirtv1.RunStrategyWaitAsReceiver:
 		return nil // refused by the table
 	}
 	known := []kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
-		kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyOnce,
+		kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHibernate,
 	}
 	if *strategy == "" {
 		return field.ErrorList{field.NotSupported(at, *strategy, known)}

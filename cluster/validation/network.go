@@ -16,8 +16,7 @@ import (
 // gatewayMAC is that of the gateway that guests see: none of them may have it.
 const gatewayMAC = "02:00:00:00:00:00"
 
-// interfaces wants one network for each interface and the other way round, the pod's
-// alone for now.
+// interfaces wants one network for each interface and the other way round.
 func (r Request) interfaces(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
 	nics, networks := at.Child("domain", "devices", "interfaces"), at.Child("networks")
 	seen, pods := make(map[string]bool), 0
@@ -27,16 +26,25 @@ func (r Request) interfaces(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 			faults = append(faults, field.Duplicate(network.Child("name"), short(n.Name)))
 		}
 		seen[n.Name] = true
+		faults = append(faults, multusNetwork(n.Multus, network.Child("multus", "networkName"))...)
 		if !slices.ContainsFunc(s.Domain.Devices.Interfaces, func(nic kubevirtv1.Interface) bool { return nic.Name == n.Name }) {
 			faults = append(faults, field.Invalid(network.Child("name"), short(n.Name), "no interface has this name: add it to domain.devices.interfaces or remove the network"))
+		}
+		kind := network.Child("pod")
+		switch {
+		case n.Multus != nil && n.Multus.Default:
+			kind = network.Child("multus", "default")
+		case n.Pod == nil:
+			continue
+		}
+		if pods++; pods > 1 {
+			faults = append(faults, field.Forbidden(kind, "the pod has one default network: remove all others of this kind"))
 		}
 		if n.Pod == nil {
 			continue
 		}
-		if pods++; pods > 1 {
-			faults = append(faults, field.Forbidden(network.Child("pod"), "the pod has one network: remove all others of this kind"))
-		}
-		faults = append(faults, guestNetwork(n.Pod.VMNetworkCIDR, network.Child("pod", "vmNetworkCIDR"))...)
+		faults = append(faults, guestNetwork(n.Pod.VMNetworkCIDR, "IPv4", "10.0.2.0/24", spec.MaxPodPrefix, network.Child("pod", "vmNetworkCIDR"))...)
+		faults = append(faults, guestNetwork(n.Pod.VMIPv6NetworkCIDR, "IPv6", "fd10:0:2::/120", spec.MaxPodIPv6Prefix, network.Child("pod", "vmIPv6NetworkCIDR"))...)
 	}
 	used := make(map[string]bool)
 	for i, nic := range s.Domain.Devices.Interfaces {
@@ -47,26 +55,24 @@ func (r Request) interfaces(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 		}
 		used[nic.Name] = true
 		faults = append(faults, r.nic(nic, nics.Index(i))...)
+		faults = append(faults, r.binding(nic, s.Networks, nics.Index(i))...)
 	}
 	return faults
 }
 
-// guestNetwork wants what a specification takes: room for a gateway, a guest and a name server.
-func guestNetwork(cidr string, at *field.Path) field.ErrorList {
+// guestNetwork wants what a specification takes: room for a gateway and a guest.
+func guestNetwork(cidr, family, example string, most int, at *field.Path) field.ErrorList {
 	if cidr == "" {
 		return nil
 	}
 	prefix, err := netip.ParsePrefix(cidr)
-	if err != nil || !prefix.Addr().Is4() || prefix.Bits() < spec.MinUserPrefix || prefix.Bits() > spec.MaxUserPrefix {
-		return field.ErrorList{field.Invalid(at, short(cidr), fmt.Sprintf("want an IPv4 network such as 10.0.2.0/24, with a prefix of %d to %d bits", spec.MinUserPrefix, spec.MaxUserPrefix))}
+	if err != nil || prefix.Addr().Is4() != (family == "IPv4") || prefix.Bits() < spec.MinUserPrefix || prefix.Bits() > most {
+		return field.ErrorList{field.Invalid(at, short(cidr), fmt.Sprintf("want an %s network such as %s, with a prefix of %d to %d bits", family, example, spec.MinUserPrefix, most))}
 	}
 	return nil
 }
 
 func (r Request) nic(nic kubevirtv1.Interface, at *field.Path) (faults field.ErrorList) {
-	if nic.Bridge != nil && !r.Configuration.PermitBridge {
-		faults = append(faults, field.Forbidden(at.Child("bridge"), "the KubeVirt object doesn't permit bridge on the pod network (permitBridgeInterfaceOnPodNetwork): use masquerade"))
-	}
 	models := []string{"virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139"}
 	faults = append(faults, oneOf(nic.Model, models, at.Child("model"))...)
 	faults = append(faults, macAddress(nic.MACAddress, at.Child("macAddress"))...)
@@ -89,10 +95,10 @@ func macAddress(text string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// ports wants no more than are forwarded. One that is listed twice is forwarded once.
+// ports may be listed twice. A range is one entry, whatever its length.
 func ports(nic kubevirtv1.Interface, at *field.Path) (faults field.ErrorList) {
 	protocols := []string{"TCP", "UDP"}
-	total, names := len(nic.Ports), make(map[string]bool)
+	names := make(map[string]bool)
 	for i, p := range nic.Ports {
 		port := at.Child("ports").Index(i)
 		faults = append(faults, oneOf(p.Protocol, protocols, port.Child("protocol"))...)
@@ -109,10 +115,9 @@ func ports(nic kubevirtv1.Interface, at *field.Path) (faults field.ErrorList) {
 	}
 	for i, r := range nic.PortRanges {
 		faults = append(faults, oneOf(r.Protocol, protocols, at.Child("portRanges").Index(i).Child("protocol"))...)
-		total += int(r.End) - int(r.Start) + 1
 	}
-	if total > spec.MaxPorts {
-		faults = append(faults, field.TooMany(at.Child("ports"), total, spec.MaxPorts))
+	if total := len(nic.Ports) + len(nic.PortRanges); total > spec.MaxPodPorts {
+		faults = append(faults, field.TooMany(at.Child("ports"), total, spec.MaxPodPorts))
 	}
 	return faults
 }

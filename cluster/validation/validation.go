@@ -51,6 +51,10 @@ func Machine(vm, old *kubevirtv1.VirtualMachine, r Request) (field.ErrorList, []
 		before, _ := r.machine(old)
 		faults = without(faults, before)
 	}
+	if old != nil {
+		moreFaults, moreWarnings := asleep(vm, old)
+		faults, warnings = append(faults, moreFaults...), slices.Concat(warnings, moreWarnings, r.boots(vm, old))
+	}
 	return bounded(faults, warnings)
 }
 
@@ -64,11 +68,12 @@ func Instance(vmi, old *kubevirtv1.VirtualMachineInstance, r Request) (field.Err
 		return bounded(r.instanceUpdate(vmi, old), nil)
 	}
 	at, notes := field.NewPath("spec"), field.NewPath("metadata", "annotations")
-	faults, warnings := unsupported(vmi.Spec, at, InstanceFields())
+	faults, warnings := unsupported(vmi.Spec, at, r.instanceFields())
+	faults = append(faults, r.evacuable(&vmi.Spec, at)...)
 	if !r.Own {
 		faults = append(faults, reservedLabels(vmi.Labels, nil, field.NewPath("metadata", "labels"))...)
 	}
-	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, vmi.Spec.Volumes, notes)
+	annotationFaults, annotationWarnings := r.annotations(vmi.Annotations, &vmi.Spec, notes)
 	own := r.spec(vmi, at)
 	faults = slices.Concat(faults, annotationFaults, own)
 	if len(own) == 0 {

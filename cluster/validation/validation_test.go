@@ -79,6 +79,9 @@ func TestInstance(t *testing.T) {
 	nic := func(n string) string {
 		return "{domain: {devices: {interfaces: [{name: default, " + n + "}]}}, networks: [{name: default, pod: {}}]}"
 	}
+	multus := func(nic, network string) string {
+		return "{domain: {devices: {interfaces: [{name: default}, {name: blue, " + nic + "}]}}, networks: [{name: default, pod: {}}, {name: blue, multus: {" + network + "}}]}"
+	}
 	domain := func(d string) string { return "{domain: {devices: {}, " + d + "}}" }
 	for _, c := range []struct {
 		spec string
@@ -196,18 +199,32 @@ func TestInstance(t *testing.T) {
 		{nic("ports: [{name: a, port: 80}, {name: a, port: 80, protocol: TCP}, {name: a_b, port: 81}]"), []string{
 			"spec.domain.devices.interfaces[0].ports[1].name Duplicate", "spec.domain.devices.interfaces[0].ports[2].name must contain",
 		}},
-		{nic("portRanges: [{protocol: TCP, start: 1, end: 63}], ports: [{port: 80}]"), nil},
-		{nic("portRanges: [{protocol: SCTP, start: 1, end: 64}], ports: [{port: 80}]"), []string{"spec.domain.devices.interfaces[0].ports Too many", "spec.domain.devices.interfaces[0].portRanges[0].protocol supported values"}},
-		{nic("ports: [" + strings.TrimSuffix(strings.Repeat("{port: 1}, ", 65), ", ") + "]"), []string{"spec.domain.devices.interfaces[0].ports Too many"}},
-		{"{domain: {devices: {interfaces: [{name: a}, {name: b}, {name: b}]}}, networks: [{name: b, pod: {}}, {name: c, pod: {vmNetworkCIDR: 10.0.0.0/30}}]}", []string{
-			"spec.networks[1].name no interface", "spec.networks[1].pod one network", "spec.networks[1].pod.vmNetworkCIDR 4 to 29 bits",
+		{nic("portRanges: [{protocol: TCP, start: 1, end: 65535}], ports: [{port: 80}]"), nil},
+		{nic("portRanges: [{protocol: SCTP, start: 1, end: 64}], ports: [{port: 80}]"), []string{"spec.domain.devices.interfaces[0].portRanges[0].protocol supported values"}},
+		{nic("ports: [" + strings.TrimSuffix(strings.Repeat("{port: 1}, ", 257), ", ") + "]"), []string{"spec.domain.devices.interfaces[0].ports Too many"}},
+		{"{domain: {devices: {interfaces: [{name: a}, {name: b}, {name: b}]}}, networks: [{name: b, pod: {}}, {name: c, pod: {vmNetworkCIDR: 10.0.0.0/31, vmIPv6NetworkCIDR: 'fd00::/127'}}]}", []string{
+			"spec.networks[1].name no interface", "spec.networks[1].pod one default network", "spec.networks[1].pod.vmNetworkCIDR 4 to 30 bits", "spec.networks[1].pod.vmIPv6NetworkCIDR 4 to 126 bits",
 			"spec.domain.devices.interfaces[0].name no network", "spec.domain.devices.interfaces[2].name Duplicate",
 		}},
-		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 10.1.2.3/29}}]}", nil},
-		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 0.0.0.0/3}}]}", []string{"spec.networks[0].pod.vmNetworkCIDR 4 to 29 bits"}},
+		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 10.1.2.3/30}}]}", nil},
+		{"{domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 0.0.0.0/3}}]}", []string{"spec.networks[0].pod.vmNetworkCIDR 4 to 30 bits"}},
 		{"{domain: {devices: {interfaces: [{name: a, bootOrder: 1}], disks: [{name: d, bootOrder: 1}]}}, networks: [{name: a, pod: {vmNetworkCIDR: 'fd00::/64'}}], volumes: [{name: d, emptyDisk: {capacity: 1Gi}}]}", []string{
 			"spec.networks[0].pod.vmNetworkCIDR IPv4", "spec.domain.devices.interfaces[0].bootOrder place of spec.domain.devices.disks[0]",
 		}},
+		// Networks of Multus.
+		{multus("bridge: {}", "networkName: vlan-7"), nil},
+		{multus("bridge: {}, state: down, macAddress: '02:00:00:00:00:07'", "networkName: networks/vlan.7"), nil},
+		{multus("bridge: {}", "networkName: vlan, default: true"), []string{"spec.networks[1].multus.default one default network"}},
+		{multus("masquerade: {}", "networkName: vlan"), []string{"spec.domain.devices.interfaces[1].masquerade use bridge"}},
+		{multus("sriov: {}", "networkName: vlan"), []string{"spec.domain.devices.interfaces[1].sriov SR-IOV"}},
+		{multus("binding: {name: x}", "networkName: vlan"), []string{"spec.domain.devices.interfaces[1].binding plug-ins"}},
+		{multus("model: virtio", "networkName: vlan"), []string{"spec.domain.devices.interfaces[1].bridge add bridge"}},
+		{multus("bridge: {}", "networkName: ''"), []string{"spec.networks[1].multus.networkName want the name"}},
+		{multus("bridge: {}", "networkName: /vlan"), []string{"spec.networks[1].multus.networkName want the name"}},
+		{multus("bridge: {}", "networkName: a/b/c"), []string{"spec.networks[1].multus.networkName want the name"}},
+		{multus("bridge: {}", "networkName: a.b/c"), []string{"spec.networks[1].multus.networkName want the name"}},
+		{"{domain: {devices: {networkInterfaceMultiqueue: true, interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: vlan, default: true}}]}", nil},
+		{"{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}, networks: [{name: a, multus: {networkName: vlan, default: true}}]}", []string{"spec.domain.devices.interfaces[0].masquerade use bridge"}},
 		// Other devices.
 		{"{domain: {devices: {inputs: [{name: a, type: tablet}, {name: a, type: keyboard}, {type: tablet}], watchdog: {i6300esb: {}}, video: {type: qxl}}}}", []string{
 			"spec.domain.devices.inputs[1].name Duplicate", "spec.domain.devices.inputs[2].name name the tablet", "spec.domain.devices.watchdog.name name the watchdog", "spec.domain.devices.video.type supported values",
@@ -222,6 +239,10 @@ func TestInstance(t *testing.T) {
 			"spec.readinessProbe.httpGet.port must contain only", "spec.readinessProbe.httpGet.scheme supported values", "spec.readinessProbe.periodSeconds 0 (the default) or more",
 		}},
 		{"{domain: {devices: {autoattachPodInterface: false}}, readinessProbe: {httpGet: {port: 80}}}", []string{"spec.readinessProbe no interface on the pod's network"}},
+		{"{accessCredentials: [{userPassword: {source: {}, propagationMethod: {}}}, {sshPublicKey: {source: {secret: {secretName: s}}, propagationMethod: {qemuGuestAgent: {users: []}}}}]}", []string{
+			"spec.accessCredentials[0].userPassword.source.secret has to be set", "spec.accessCredentials[0].userPassword.propagationMethod.qemuGuestAgent by its agent",
+			"spec.accessCredentials[1].sshPublicKey.propagationMethod.qemuGuestAgent.users name the users",
+		}},
 		{"{accessCredentials: [{sshPublicKey: {source: {secret: {secretName: s}}, propagationMethod: {noCloud: {}}}}, {sshPublicKey: {source: {}, propagationMethod: {configDrive: {}}}}], volumes: [{name: a, cloudInitNoCloud: {userData: x}}]}", []string{
 			"spec.accessCredentials[1].sshPublicKey.source.secret has to be set", "spec.accessCredentials[1].sshPublicKey.propagationMethod.configDrive add one",
 		}},
@@ -279,14 +300,14 @@ func TestInstance(t *testing.T) {
 }
 
 // remarked matches warnings that TestRemarks is for.
-var remarked = regexp.MustCompile(`Probe\.tcpSocket succeeds|kernelBoot has no effect`)
+var remarked = regexp.MustCompile(`bridge keeps the guest|kernelBoot has no effect`)
 
 // TestRemarks: what is accepted and does not do what it seems to is said.
 func TestRemarks(t *testing.T) {
 	domain := func(d string) string { return "{domain: {devices: {}, " + d + "}}" }
 	for _, c := range []struct{ spec, want string }{
-		{"{livenessProbe: {tcpSocket: {port: 80}}, readinessProbe: {httpGet: {port: 80}}}", "livenessProbe.tcpSocket succeeds whatever"},
-		{"{livenessProbe: {httpGet: {port: 80}}, readinessProbe: {tcpSocket: {port: 80}}}", "readinessProbe.tcpSocket succeeds whatever"},
+		{"{domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, pod: {}}]}", "domain.devices.interfaces[0].bridge keeps the guest from being saved"},
+		{"{domain: {devices: {interfaces: [{name: a, masquerade: {}}]}}, networks: [{name: a, pod: {}}], livenessProbe: {tcpSocket: {port: 80}}}", ""},
 		{domain("firmware: {kernelBoot: {container: {image: i, initrdPath: /i}}}"), "domain.firmware.kernelBoot has no effect without container.kernelPath"},
 		{domain("firmware: {kernelBoot: {container: {image: i, kernelPath: /k, initrdPath: /i}}}"), ""},
 	} {
@@ -315,6 +336,9 @@ func TestConfiguration(t *testing.T) {
 	r.Configuration.DefaultArchitecture = "arm64"
 	const text = "{domain: {devices: {interfaces: [{name: a, bridge: {}}]}, machine: {type: q35}, firmware: {bootloader: {efi: {}}}}, networks: [{name: a, pod: {}}]}"
 	faults, _ := Instance(instance(t, text), nil, r)
+	const secondary = "{architecture: amd64, domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: b}}]}"
+	other, _ := Instance(instance(t, secondary), nil, r)
+	compare(t, secondary, other, nil)
 	compare(t, text, faults, []string{"spec.domain.devices.interfaces[0].bridge permitBridgeInterfaceOnPodNetwork", "spec.domain.machine.type on arm64"})
 }
 
@@ -351,7 +375,12 @@ func TestMachine(t *testing.T) {
 		{"{running: true}", nil, []string{"spec.running is deprecated"}},
 		{"{runStrategy: Sometimes}", []string{`spec.runStrategy "Always", "RerunOnFailure", "Manual", "Halted", "Once"`}, nil},
 		{"{runStrategy: ''}", []string{`spec.runStrategy "Always", "RerunOnFailure"`}, nil},
-		{"{runStrategy: Hibernate, hibernateStrategy: {mode: Save}, startStrategy: Restore}", []string{"spec.runStrategy use Halted", "spec.hibernateStrategy leave it out", "spec.startStrategy leave it out"}, nil},
+		{"{runStrategy: Hibernate, hibernateStrategy: {mode: Save, warningTimeoutSeconds: 5, claimName: c, storageClassName: s}, startStrategy: Restore}", nil, nil},
+		{"{runStrategy: Hibernate, hibernateStrategy: {mode: suspendToDisk}, startStrategy: boot}", nil, nil},
+		{"{hibernateStrategy: {mode: save}, startStrategy: restore}", nil, nil},
+		{"{runStrategy: Hibernate, hibernateStrategy: {mode: Nap}, startStrategy: Paused}", []string{`spec.hibernateStrategy.mode "Save", "SuspendToDisk"`, `spec.startStrategy "Restore", "Boot"`}, nil},
+		{"{hibernateStrategy: {claimName: A_b, storageClassName: C_d}}", []string{"spec.hibernateStrategy.claimName ", "spec.hibernateStrategy.storageClassName "}, nil},
+		{"{hibernateStrategy: {claimName: dv}, " + root + "}", []string{"spec.hibernateStrategy.claimName one of the VM's disks"}, nil},
 		{"{template: null}", []string{"spec.template has to be set"}, nil},
 		{"{template: {metadata: {labels: {'a b': c}, annotations: {'a b': c}}}}", []string{"spec.template.metadata.labels ", "spec.template.metadata.annotations "}, nil},
 		{"{template: {spec: {domain: {devices: {tpm: {}}}}}}", []string{"spec.template.spec.domain.devices.tpm no TPM"}, nil},
@@ -367,9 +396,17 @@ func TestMachine(t *testing.T) {
 		{"{dataVolumeTemplates: [{spec: {source: {blank: {}}, sourceRef: {kind: DataSource, name: x}, pvc: {}}}], " + root + "}", []string{template + ".metadata.name needs a name", template + ".spec exactly one of source"}, nil},
 		{"{dataVolumeTemplates: [{metadata: {name: other}, spec: {source: {blank: {}}}}], " + root + "}", []string{template + ".metadata.name no volume uses", template + ".spec exactly one of storage"}, nil},
 		{"{dataVolumeTemplates: [{metadata: {name: dv}, spec: {source: {blank: {}}, pvc: {}}}, {metadata: {name: dv}, spec: {source: {blank: {}}, pvc: {}}}], " + root + "}", []string{"spec.dataVolumeTemplates[1].metadata.name Duplicate"}, nil},
-		{"{template: {metadata: {annotations: {hooks.kubevirt.io/hookSidecars: x, kubevirt.io/libvirt-log-filters: y, vmlet.io/vmm: xen, vmlet.io/hypervisor: kvm}}}}", []string{
+		{"{template: {metadata: {annotations: {hooks.kubevirt.io/hookSidecars: x, kubevirt.io/libvirt-log-filters: y, vmlet.io/vmm: xen, vmlet.io/hypervisor: kvm, vmlet.io/vhost-net: sometimes}}}}", []string{
 			"spec.template.metadata.annotations[hooks.kubevirt.io/hookSidecars] hook sidecars", `spec.template.metadata.annotations[vmlet.io/vmm] "auto", "qemu", "cloud-hypervisor"`,
+			`spec.template.metadata.annotations[vmlet.io/vhost-net] "true", "false"`,
 		}, []string{"spec.template.metadata.annotations[kubevirt.io/libvirt-log-filters] is ignored"}},
+		{"{template: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: a, v1.multus-cni.io/default-network: b}}, spec: {domain: {devices: {interfaces: [{name: a}]}}, networks: [{name: a, pod: {}}]}}}", nil, nil},
+		{"{template: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: a, v1.multus-cni.io/default-network: b}}, spec: {domain: {devices: {interfaces: [{name: a, bridge: {}}, {name: b}]}}, networks: [{name: a, multus: {networkName: a}}, {name: b, pod: {}}]}}}", []string{
+			"spec.template.metadata.annotations[k8s.v1.cni.cncf.io/networks] add a network",
+		}, nil},
+		{"{template: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: a, v1.multus-cni.io/default-network: b}}, spec: {domain: {devices: {interfaces: [{name: a, bridge: {}}]}}, networks: [{name: a, multus: {networkName: a, default: true}}]}}}", []string{
+			"spec.template.metadata.annotations[v1.multus-cni.io/default-network] remove the annotation",
+		}, []string{"spec.template.spec.domain.devices.interfaces[0].bridge keeps the guest from being saved"}},
 		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: 20Gi, vmlet.io/disk-size.b: 1G}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, ephemeral: {persistentVolumeClaim: {claimName: c}}}]}}}", nil, nil},
 		{"{template: {metadata: {annotations: {vmlet.io/disk-size.a: large, vmlet.io/disk-size.b: 1Gi, vmlet.io/disk-size.c: 0}}, spec: {volumes: [{name: a, containerDisk: {image: i}}, {name: b, emptyDisk: {capacity: 1Gi}}]}}}", []string{
 			"spec.template.metadata.annotations[vmlet.io/disk-size.a] want a size", "spec.template.metadata.annotations[vmlet.io/disk-size.b] there is no containerDisk",

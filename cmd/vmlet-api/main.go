@@ -1,5 +1,5 @@
-// Command vmlet-api answers the API server about VirtualMachines: it fills in defaults and
-// refuses what can't be honoured. Any number of replicas may run.
+// Command vmlet-api answers the API server about VirtualMachines: it fills in defaults, refuses
+// what can't be honoured, and serves the API that virtctl calls. Any number of replicas may run.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os/signal"
 
 	"github.com/spf13/cobra"
+	versions "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/vmlet/vmlet/cluster/apiserver"
 	"github.com/vmlet/vmlet/internal/program"
@@ -34,12 +35,20 @@ func run() int {
 func command() *cobra.Command {
 	o := apiserver.Options{Version: program.Version(version)}
 	cmd := &cobra.Command{
-		Use: "vmlet-api", Short: "Serve the admission webhooks of VirtualMachines", Version: o.Version,
+		Use: "vmlet-api", Short: "Serve the admission webhooks and the aggregated API of VirtualMachines", Version: o.Version,
 		SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			err = o.Check()
-			if o.Port < 1 || o.Port > 65535 {
-				err = errors.Join(err, fmt.Errorf("--webhook-port: %d is no port: choose one from 1 to 65535", o.Port))
+			for _, port := range []struct {
+				flag  string
+				value int
+			}{{"--webhook-port", o.Port}, {"--subresources-port", o.SubresourcesPort}} {
+				if port.value < 1 || port.value > 65535 {
+					err = errors.Join(err, fmt.Errorf("%s: %d is no port: choose one from 1 to 65535", port.flag, port.value))
+				}
+			}
+			if _, fault := versions.ParseSemantic(o.KubeVirt); fault != nil {
+				err = errors.Join(err, fmt.Errorf("--kubevirt-version: %q is no version such as v1.9.0", o.KubeVirt))
 			}
 			if err != nil {
 				return err
@@ -52,5 +61,7 @@ func command() *cobra.Command {
 	}
 	o.Flags(cmd)
 	cmd.Flags().IntVar(&o.Port, "webhook-port", 9443, "`PORT` at which webhooks are served")
+	cmd.Flags().IntVar(&o.SubresourcesPort, "subresources-port", 8443, "`PORT` at which the aggregated API is served")
+	cmd.Flags().StringVar(&o.KubeVirt, "kubevirt-version", "v1.9.0", "`VERSION` of KubeVirt whose API is followed: virtctl warns if its own is another")
 	return cmd
 }

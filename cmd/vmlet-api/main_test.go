@@ -16,6 +16,8 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--namespace", "vmlet", "--log-format", "xml"}, `--log-format: "xml"`},
 		{[]string{"--namespace", "vmlet", "--webhook-port", "0"}, "--webhook-port: 0 is no port"},
 		{[]string{"--namespace", "vmlet", "--webhook-port", "65536"}, "--webhook-port: 65536 is no port"},
+		{[]string{"--namespace", "vmlet", "--subresources-port", "-1"}, "--subresources-port: -1 is no port"},
+		{[]string{"--namespace", "vmlet", "--kubevirt-version", "newest"}, `--kubevirt-version: "newest" is no version`},
 		{[]string{"--namespace", "vmlet", "--kubeconfig", "/does/not/exist"}, "--kubeconfig: "},
 		{[]string{"extra"}, `"extra"`},
 	} {

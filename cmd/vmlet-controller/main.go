@@ -45,6 +45,9 @@ func command() *cobra.Command {
 			if faults := validation.IsDNS1123Subdomain(o.ClusterDomain); len(faults) > 0 {
 				err = errors.Join(err, fmt.Errorf("--cluster-domain: %q: %s", o.ClusterDomain, faults[0]))
 			}
+			if o.SavesPerNode < 1 {
+				err = errors.Join(err, fmt.Errorf("--saves-per-node: %d: name 1 or more", o.SavesPerNode))
+			}
 			if err != nil {
 				return err
 			}
@@ -57,5 +60,6 @@ func command() *cobra.Command {
 	o.Flags(cmd)
 	cmd.Flags().StringVar(&o.Launcher, "launcher-image", "", "`IMAGE` of VMs' pods: the agents', which has the VMMs (required)")
 	cmd.Flags().StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "`DOMAIN` of the cluster's DNS, in which guests look up names")
+	cmd.Flags().IntVar(&o.SavesPerNode, "saves-per-node", 1, "save the memory of at most `N` VMs of a node at once; others wait for their turn")
 	return cmd
 }

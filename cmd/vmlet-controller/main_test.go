@@ -17,6 +17,7 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--kubeconfig", "/does/not/exist"}, []string{"--kubeconfig: "}},
 		{[]string{"--namespace", "vmlet", "extra"}, []string{`"extra"`}},
 		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--cluster-domain", "cluster.local."}, []string{`--cluster-domain: "cluster.local."`}},
+		{[]string{"--namespace", "vmlet", "--launcher-image", "i", "--saves-per-node", "0"}, []string{"--saves-per-node: 0"}},
 		{[]string{"--unknown"}, []string{"--unknown"}},
 	} {
 		cmd := command()

@@ -14,13 +14,14 @@ package main
 // (OwnerReferencesPermissionEnforcement).
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/finalizers;virtualmachineinstances/finalizers,verbs=update
 
-// VMs' pods, and the agents' own.
+// VMs' pods, those through which volumes are attached to them, and the agents' own.
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
-// Whether claims are there, bound, and how large.
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// Whether claims are there, bound, and how large; claims for the memory of VMs that hibernate,
+// which it makes and deletes.
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;delete
 // Whether a VM's pod needs limits, so that a quota lets it in.
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=get;list;watch
 // Whether vmlet's own namespace is being deleted; whether VMs' pods are limited in theirs.
@@ -46,9 +47,12 @@ package main
 // The webhook configurations, which it makes and deletes. RBAC knows no names in create.
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,verbs=create
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet,verbs=get;list;watch;update;delete
-// Whose kubevirt.io is, and whether CDI is installed.
+// The API that virtctl calls, which it announces while a vmlet-api serves it.
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=create
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,resourceNames=v1.subresources.kubevirt.io;v1alpha3.subresources.kubevirt.io,verbs=update;delete
+// Whose kubevirt.io is, and whether CDI is installed; whether that API is announced still.
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
-// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get
+// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=get;list;watch
 
 // Who asks for metrics (--metrics-authentication token).
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create

@@ -4,17 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"maps"
-	"net"
 	"sync"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 )
 
-// Agent serves the calls by which the controller follows VMs. Its methods may be called
+// Agent serves the calls by which the controller follows VMs and saves them. Its methods may be called
 // concurrently. All that is not set up by a test is refused.
 type Agent struct {
 	nodev1.UnimplementedNodeServiceServer
@@ -25,6 +23,8 @@ type Agent struct {
 	changed  chan struct{} // closed, and another made, at each change
 	ended    map[string]error
 	streams  int
+	save     func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error)
+	suspend  func(context.Context, *nodev1.SuspendVMRequest) error
 }
 
 // NewAgent makes an agent of the VMs of these pods. It has all of them taken up.
@@ -135,12 +135,5 @@ func (a *Agent) ConfirmPodEnded(_ context.Context, r *nodev1.ConfirmPodEndedRequ
 // Serve serves the agent at an address of this machine, "127.0.0.1:0" for a free port, until
 // stop is called.
 func (a *Agent) Serve(address string, config *tls.Config) (bound string, stop func(), err error) {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", nil, err
-	}
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
-	nodev1.RegisterNodeServiceServer(s, a)
-	go s.Serve(l)
-	return l.Addr().String(), s.Stop, nil
+	return serve(a, address, config)
 }

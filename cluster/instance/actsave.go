@@ -1,0 +1,71 @@
+package instance
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// call starts a save, or cancels it, and looks what has become of it.
+func (t *round) call(s step) {
+	if s.do == save {
+		t.Saves.Start(t.key, s.request)
+	} else {
+		t.Saves.Cancel(t.key)
+	}
+	t.o.call = nil
+	if call, has := t.Saves.Look(t.key); has {
+		t.o.call = &call
+	}
+}
+
+// attach makes the pod through which a claim is attached. What speaks against it is in the next
+// status.
+func (t *round) attach(ctx context.Context, claim string) error {
+	made := t.Attachment(t.o.instance, t.o.pod.Pod, claim)
+	err := t.Client.Create(ctx, made)
+	if apierrors.IsAlreadyExists(err) {
+		return t.adoptAttachment(ctx, made)
+	}
+	if err != nil {
+		t.failures = append(t.failures, err)
+		t.o.refused = &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod: the API server refused pod " + made.Name + ": " + err.Error()}
+		return nil
+	}
+	t.o.attachments = append(t.o.attachments, made)
+	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name + " to attach claim " + claim})
+	return nil
+}
+
+// adoptAttachment takes up a pod that another round has made, or waits for one to go that an
+// earlier try has left.
+func (t *round) adoptAttachment(ctx context.Context, made *corev1.Pod) error {
+	found, err := get(ctx, t.Live, client.ObjectKeyFromObject(made), new(corev1.Pod))
+	if err != nil {
+		return err
+	}
+	if found != nil && metav1.IsControlledBy(found, t.o.pod) {
+		t.o.attachments = append(t.o.attachments, found)
+		return nil
+	}
+	t.again = refusedAgain
+	t.o.refused = &fault{reasonAttachFailed, "pod " + made.Name + ", through which a claim would be attached, is there and is not the VM's: delete it"}
+	return nil
+}
+
+func (t *round) detach(ctx context.Context, p *corev1.Pod) error {
+	uid := p.UID
+	err := t.Client.Delete(ctx, p.DeepCopy(), client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return err
+	}
+	t.o.attachments = slices.DeleteFunc(t.o.attachments, func(q *corev1.Pod) bool { return q.UID == uid })
+	if err == nil {
+		t.record(event{corev1.EventTypeNormal, eventDeleted, "deleted pod " + p.Name})
+	}
+	return nil
+}

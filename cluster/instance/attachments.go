@@ -1,0 +1,267 @@
+package instance
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/saves"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// Phases of a volume that is attached to a pod that runs, as KubeVirt spells them, after
+// volumePending.
+const (
+	volumeOnNode = "AttachedToNode"
+	volumeInPod  = "MountedToPod"
+)
+
+// attachPatience is how long a pod may take to attach a volume before what others say of it is
+// taken for a failure: schedulers and kubelets complain of what is settled a moment later.
+const attachPatience = 10 * time.Second
+
+// mountedFromStart: the VM's pod mounts the claim for the guest's memory itself.
+func mountedFromStart(p *corev1.Pod, claim string) bool {
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		if c.Name != contract.ContainerCompute {
+			continue
+		}
+		at := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == contract.HibernationFolder })
+		return at >= 0 && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == c.VolumeMounts[at].Name && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+		})
+	}
+	return false
+}
+
+// attachment is the pod through which a claim is attached to the VM's pod; nil: there is none.
+func (o *observed) attachment(claim string) *corev1.Pod {
+	for _, p := range o.attachments {
+		if attaches(p, claim) {
+			return p
+		}
+	}
+	return nil
+}
+
+func attaches(p *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
+}
+
+// wantedClaim is the claim that is to be attached to the pod while it runs; empty: none.
+func (o *observed) wantedClaim() string {
+	if o.stopStrategy() != kubevirtv1.HibernateSave || o.pod == nil || o.pod.gone || o.pod.ended() || !o.pod.bound() {
+		return ""
+	}
+	v := convert.HibernationVolume(o.instance)
+	if v == nil || mountedFromStart(o.pod.Pod, v.ClaimName) {
+		return ""
+	}
+	return v.ClaimName
+}
+
+// attachVolume makes the pod of a volume for the guest's memory.
+func attachVolume(o *observed) step {
+	claim := o.wantedClaim()
+	if claim == "" || o.pod.deleting() || o.recorded() != kubevirtv1.PhaseRunning || o.refused != nil || o.unfit(claim) != nil || o.attachment(claim) != nil {
+		return step{}
+	}
+	return step{do: attach, claim: claim}
+}
+
+// detachVolume deletes the pods of volumes that nobody wants to be attached any more, and those
+// that have ended. It waits for the end of a call: it may have the volume's descriptor.
+func detachVolume(o *observed) step {
+	if o.call != nil && o.call.State == saves.Running || len(o.attachments) > 0 && o.undoes() {
+		return step{}
+	}
+	claim := o.wantedClaim()
+	for _, p := range o.attachments {
+		over := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+		if p.DeletionTimestamp == nil && (claim == "" || !attaches(p, claim) || over) {
+			return step{do: detach, attachment: p}
+		}
+	}
+	return step{}
+}
+
+// undoes: the agent still has the volume, and will say when it has not.
+func (o *observed) undoes() bool {
+	return !o.pod.ended() && o.pod.word.Heard && o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_SAVING
+}
+
+// unfit is why a claim can't be attached; nil: it can, as far as is known.
+func (o *observed) unfit(claim string) *fault {
+	c := o.claims[claim]
+	switch {
+	case c == nil:
+		return &fault{reasonAttachFailed, "there is no PersistentVolumeClaim " + claim + " in namespace " + o.instance.Namespace + " to save the guest's memory to: create it"}
+	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
+		return &fault{reasonAttachFailed, "claim " + claim + " has volumeMode Block, and a guest's memory is saved to files: name a claim with volumeMode Filesystem"}
+	}
+	return nil
+}
+
+// volumeReady: the guest's memory can be saved to the volume.
+func (o *observed) volumeReady() bool {
+	v := convert.HibernationVolume(o.instance)
+	if v == nil || o.pod == nil || o.pod.gone {
+		return false
+	}
+	return mountedFromStart(o.pod.Pod, v.ClaimName) || attached(o.attachment(v.ClaimName), o.pod.Spec.NodeName)
+}
+
+// attached: the pod hands out the volume on the node of the VM's.
+func attached(p *corev1.Pod, node string) bool {
+	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName != node {
+		return false
+	}
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
+}
+
+// attaching is how far the volume is from being attached, and whether that is a failure.
+func (o *observed) attaching() (f fault, failed bool) {
+	v := convert.HibernationVolume(o.instance)
+	if v == nil {
+		return fault{reasonAttachFailed, "spec.utilityVolumes has no volume of type " + kubevirtv1.UtilityHibernation + " to save the guest's memory to"}, true
+	}
+	if f := o.attachFault(v.ClaimName); f != nil {
+		return *f, true
+	}
+	return fault{reasonAttaching, "claim " + v.ClaimName + " is attached to the VM's pod on node " + o.pod.Spec.NodeName}, false
+}
+
+// attachFault is why a claim is not attached; nil: nothing is known to be wrong.
+func (o *observed) attachFault(claim string) *fault {
+	if f := o.unfit(claim); f != nil {
+		return f
+	}
+	if o.refused != nil {
+		return o.refused
+	}
+	p := o.attachment(claim)
+	if p == nil || o.now.Before(p.CreationTimestamp.Add(attachPatience)) || attached(p, o.pod.Spec.NodeName) {
+		return nil
+	}
+	failed := func(why string) *fault {
+		return &fault{reasonAttachFailed, "claim " + claim + " can't be attached to the VM's pod on node " + o.pod.Spec.NodeName + ": " + why +
+			"; see kubectl describe pod " + p.Name}
+	}
+	if c := podCondition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		return failed(c.Message)
+	}
+	if o.attachTrouble != nil {
+		return failed(strings.TrimPrefix(o.attachTrouble.message, doesNotStart))
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" && w.Reason != "" {
+			return failed(w.Reason + ": " + volatile.ReplaceAllString(backOff.ReplaceAllString(w.Message, "back-off"), "…"))
+		}
+	}
+	return nil
+}
+
+// suspiciousAttachment is a pod that has a node and attaches nothing for so long that its events
+// are read; nil: there is none.
+func (o *observed) suspiciousAttachment() *corev1.Pod {
+	claim := o.wantedClaim()
+	if claim == "" {
+		return nil
+	}
+	p := o.attachment(claim)
+	if p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName == "" || attached(p, o.pod.Spec.NodeName) || o.now.Before(p.CreationTimestamp.Add(attachPatience)) {
+		return nil
+	}
+	return p
+}
+
+// nextAttachLook is when a volume that is being attached is looked at again though nothing has
+// changed; zero: never.
+func (o *observed) nextAttachLook() time.Time {
+	claim := o.wantedClaim()
+	if claim == "" || o.volumeReady() {
+		return time.Time{}
+	}
+	p := o.attachment(claim)
+	if p == nil {
+		return time.Time{}
+	}
+	if first := p.CreationTimestamp.Add(attachPatience); o.now.Before(first) {
+		return first
+	}
+	return o.now.Add(quietInterval)
+}
+
+// utilityStatuses are those of the volumes for the guest's memory. One that was taken from the
+// instance stays while the guest may have been saved to it.
+func (o *observed) utilityStatuses(recorded map[string]kubevirtv1.VolumeStatus) (all []kubevirtv1.VolumeStatus) {
+	wanted := convert.HibernationVolumes(o.instance)
+	for _, v := range wanted {
+		s := recorded[v.Name]
+		s.Name, s.Phase, s.Reason, s.Message, s.HotplugVolume = v.Name, volumePending, "", "", nil
+		if claim := o.claims[v.ClaimName]; claim != nil {
+			s.PersistentVolumeClaimInfo, s.Size = claimInfo(claim), convert.ClaimSize(claim)
+		}
+		if image := convert.RestoreFrom(o.instance); s.HibernationInfo == nil && image != nil && image.ClaimName == v.ClaimName {
+			s.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: image.Directory}
+		}
+		o.utilityPhase(&s, v.ClaimName)
+		all = append(all, s)
+	}
+	for name, s := range recorded {
+		gone := !slices.ContainsFunc(wanted, func(v *kubevirtv1.UtilityVolume) bool { return v.Name == name })
+		if gone && o.isTarget(s) && o.unresolved() {
+			all = append(all, s)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b kubevirtv1.VolumeStatus) int {
+		return cmp.Or(indexOf(wanted, a.Name)-indexOf(wanted, b.Name), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// indexOf is a volume's place; those that are not there come last.
+func indexOf(all []*kubevirtv1.UtilityVolume, name string) int {
+	i := slices.IndexFunc(all, func(v *kubevirtv1.UtilityVolume) bool { return v.Name == name })
+	if i < 0 {
+		return len(all)
+	}
+	return i
+}
+
+// utilityPhase is how far a volume is attached.
+func (o *observed) utilityPhase(s *kubevirtv1.VolumeStatus, claim string) {
+	if o.pod == nil || o.pod.gone {
+		return
+	}
+	if mountedFromStart(o.pod.Pod, claim) {
+		if _, runs := o.pod.runs(); runs {
+			s.Phase = volumeReady
+		}
+		return
+	}
+	p := o.attachment(claim)
+	if p != nil && p.DeletionTimestamp == nil {
+		s.HotplugVolume = &kubevirtv1.HotplugVolumeStatus{AttachPodName: p.Name, AttachPodUID: p.UID}
+		switch {
+		case attached(p, o.pod.Spec.NodeName):
+			s.Phase = volumeInPod
+		case p.Spec.NodeName != "":
+			s.Phase = volumeOnNode
+		}
+	}
+	if o.wantedClaim() == claim {
+		if f := o.attachFault(claim); f != nil {
+			s.Reason, s.Message = f.reason, sentence(f.message)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package instance
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/saves"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// Reasons of the condition HibernationInProgress, and of the phase of an instance that ended so.
+const (
+	// It is True.
+	reasonWaiting    = "Waiting"
+	reasonAttaching  = "Attaching"
+	reasonQueued     = "Queued"
+	reasonSaving     = "Saving"
+	reasonSuspending = "Suspending"
+	reasonCancelling = "Cancelling"
+	// It is False.
+	reasonAttachFailed  = "AttachFailed"
+	reasonNoSpace       = "NoSpace"
+	reasonSaveFailed    = "SaveFailed"
+	reasonCannotSave    = "GuestCannotBeSaved"
+	reasonCannotSuspend = "GuestCannotSuspend"
+	reasonSuspendFailed = "SuspendFailed"
+	reasonNotSaved      = "GuestEnded"
+	// ReasonSaved and ReasonSuspended are an instance's status.reason, too.
+	ReasonSaved     = "Saved"
+	ReasonSuspended = "SuspendedToDisk"
+)
+
+const (
+	// firstTry and lastTry are how long after a failure a guest is saved again: twice as long
+	// after each.
+	firstTry = 10 * time.Second
+	lastTry  = 5 * time.Minute
+	// endsWithin is how long a guest may go on after it has been saved or has begun to suspend
+	// itself, before that is asked for again.
+	endsWithin = 5 * time.Minute
+)
+
+// directoryTime is how the time is written in the name of an image's directory, and
+// directoryName bounds the VM's name in it.
+const (
+	directoryTime = "20060102T150405Z"
+	directoryName = 200
+)
+
+// directoryPrefix is what the names of all directories of a VM's images begin with.
+func directoryPrefix(vm string) string { return "restore-" + clip(vm, directoryName) + "-" }
+
+// ours: the directory was named here for an image of this VM.
+func ours(directory, vm string) bool {
+	at, is := strings.CutPrefix(directory, directoryPrefix(vm))
+	_, err := time.Parse(directoryTime, at)
+	return is && err == nil
+}
+
+// stopStrategy is how the guest is to be ended; empty: it is to go on, or is being ended
+// otherwise.
+func (o *observed) stopStrategy() string {
+	if o.instance == nil || o.deleting() || o.final() || o.unsaveable() != "" {
+		return ""
+	}
+	return o.instance.Spec.StopStrategy
+}
+
+// unsaveable says why a guest that is to be saved is not, and what to do; empty: nothing is known
+// against it, or it is not to be saved.
+func (o *observed) unsaveable() string {
+	if o.instance.Spec.StopStrategy != kubevirtv1.HibernateSave {
+		return ""
+	}
+	return convert.BlockDisks(o.instance, convert.Input{Claims: o.claims}.IsBlock)
+}
+
+// calls: the call is one that is wanted now.
+func (o *observed) calls() bool {
+	if o.call == nil || o.pod == nil || o.call.UID != o.pod.UID {
+		return false
+	}
+	suspends := o.call.Directory == ""
+	switch o.stopStrategy() {
+	case kubevirtv1.HibernateSave:
+		return !suspends
+	case kubevirtv1.HibernateSuspendToDisk:
+		return suspends
+	}
+	return false
+}
+
+// cancelSave ends a call that nobody wants any more, also of an instance that is gone.
+func cancelSave(o *observed) step {
+	c := o.call
+	if c == nil || c.Active() && c.Cancelled || o.calls() {
+		return step{}
+	}
+	if c.Unsure && !c.Active() && o.pod != nil && !o.final() && o.now.Before(sureBy(c)) {
+		return step{}
+	}
+	return step{do: cancel}
+}
+
+// startSave comes after the status that says where the guest is saved to: however it ends, that is
+// known then.
+func startSave(o *observed) step {
+	if !o.startable(o.recorded()) {
+		return step{}
+	}
+	r := saves.Request{Pod: o.pod.Name, UID: o.pod.UID, Node: o.pod.Spec.NodeName}
+	if o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk {
+		return step{do: save, request: r}
+	}
+	v := convert.HibernationVolume(o.instance)
+	directory := recordedTarget(&o.instance.Status, v.Name)
+	if directory == "" {
+		return step{}
+	}
+	r.Directory = directory
+	if mountedFromStart(o.pod.Pod, v.ClaimName) {
+		r.Directory = path.Join(contract.HibernationFolder, directory)
+	} else {
+		r.Attachment = o.attachment(v.ClaimName).UID
+	}
+	return step{do: save, request: r}
+}
+
+// startable: a call may begin now, of an instance in that phase.
+func (o *observed) startable(phase kubevirtv1.Phase) bool {
+	if phase != kubevirtv1.PhaseRunning || o.stopStrategy() == "" || o.pod == nil || o.pod.gone || o.pod.deleting() || o.pod.ended() || !o.goesOn() {
+		return false
+	}
+	if o.pod.word.VM.GetStatus().GetState() == nodev1.State_STATE_STOPPING {
+		return false
+	}
+	if o.call != nil && (o.call.Active() || !o.calls() || o.now.Before(tryAgain(o.call))) {
+		return false
+	}
+	return o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk || o.stopStrategy() == kubevirtv1.HibernateSave && o.volumeReady()
+}
+
+// goesOn: the agent says that the guest runs, stands still as somebody wants it, or shuts down.
+// Whatever was under way to save it has been undone then.
+func (o *observed) goesOn() bool {
+	if o.pod == nil || !o.pod.word.Heard {
+		return false
+	}
+	switch o.pod.word.VM.GetStatus().GetState() {
+	case nodev1.State_STATE_RUNNING, nodev1.State_STATE_PAUSED, nodev1.State_STATE_STOPPING:
+		return true
+	}
+	return false
+}
+
+// sureBy is when a save that was cut off shows in the agent's word, or has not happened.
+func sureBy(c *saves.Call) time.Time { return c.At.Add(firstTry).Truncate(time.Second) }
+
+// unresolved: a call is under way, or one was, and it is not known that the guest goes on: it may
+// have been saved.
+func (o *observed) unresolved() bool {
+	if o.call != nil && (o.call.Active() || o.call.Unsure && o.now.Before(sureBy(o.call))) {
+		return true
+	}
+	return !o.goesOn() && slices.ContainsFunc(o.instance.Status.VolumeStatus, o.isTarget)
+}
+
+// isTarget: the guest's memory may have been written to the volume, by its status.
+func (o *observed) isTarget(s kubevirtv1.VolumeStatus) bool {
+	h, from := s.HibernationInfo, convert.RestoreFrom(o.instance)
+	return h != nil && h.TargetFileName != "" && (from == nil || h.ClaimName != from.ClaimName || h.TargetFileName != from.Directory)
+}
+
+// tryAgain is when another call may follow one that has ended.
+func tryAgain(c *saves.Call) time.Time {
+	wait := lastTry
+	switch {
+	case c.Err == nil:
+		wait = endsWithin
+	case cannotSuspend(c):
+	case c.Failures < 6: // 10 s · 2⁵ is more than lastTry
+		wait = firstTry << max(c.Failures-1, 0)
+	}
+	return c.At.Add(min(wait, lastTry)).Truncate(time.Second).Add(time.Second)
+}
+
+func cannotSuspend(c *saves.Call) bool {
+	return c.Directory == "" && status.Code(c.Err) == codes.FailedPrecondition
+}
+
+// hibernating is the condition HibernationInProgress of an instance that comes to a phase; nil:
+// none. It is False only where the guest is known to go on, or has ended: a claim may be deleted
+// then that it was to be saved to.
+func (o *observed) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+	asked := o.instance.Spec.StopStrategy
+	say := func(status metav1.ConditionStatus, f fault) *kubevirtv1.Condition {
+		c := condition(kubevirtv1.ConditionHibernationInProgress, status, f.reason, f.message)
+		return &c
+	}
+	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
+	switch {
+	case isFinal(phase) && (why.reason == ReasonSaved || why.reason == ReasonSuspended):
+		return say(no, why)
+	case isFinal(phase) && asked != "":
+		return say(no, fault{reasonNotSaved, "the guest ended before it was saved: " + why.message})
+	case isFinal(phase):
+		return nil
+	case (asked == "" || o.deleting() || o.unsaveable() != "") && o.unresolved():
+		return say(yes, fault{reasonCancelling, "the save is being undone: it is not known yet that the guest goes on"})
+	case asked == "":
+		return nil
+	case phase == kubevirtv1.PhaseUnknown:
+		return say(yes, fault{reasonWaiting, "it is not known whether the guest runs: " + why.message})
+	case phase != kubevirtv1.PhaseRunning:
+		return say(yes, fault{reasonWaiting, "the guest has not started yet: it is saved once it runs"})
+	}
+	f, failed := o.saving()
+	if failed {
+		return say(no, f)
+	}
+	return say(yes, f)
+}
+
+// saving is how far the save of a guest is that runs, and whether that is a failure.
+func (o *observed) saving() (f fault, failed bool) {
+	node := o.pod.Spec.NodeName
+	ended := o.call != nil && !o.call.Active() && o.calls() && !o.startable(kubevirtv1.PhaseRunning)
+	switch {
+	case o.deleting():
+		return fault{reasonNotSaved, "the VM is being deleted"}, true
+	case o.unsaveable() != "":
+		return fault{reasonCannotSave, o.unsaveable()}, true
+	case o.call != nil && o.call.Active() && o.calls(), ended && o.call.Err == nil:
+		return o.underWay(o.call), false // when it has ended its pod ends, too
+	case !o.pod.word.Heard:
+		return fault{reasonWaiting, "vmlet's agent on node " + node + " is not heard: the guest is saved when it is; see the agents' pods on that node"}, false
+	case !o.goesOn(), ended && o.unresolved():
+		return fault{reasonWaiting, "an earlier save on node " + node + " is being undone: the guest is saved again when it goes on"}, false
+	case o.pod.deleting():
+		return fault{reasonNotSaved, "the VM's pod is being deleted, and the guest shuts down"}, true
+	case o.instance.Spec.StopStrategy != kubevirtv1.HibernateSuspendToDisk && !o.volumeReady():
+		return o.attaching()
+	case ended:
+		return o.failure(o.call), true
+	}
+	return o.underWay(nil), false
+}
+
+// underWay says how far a call is; nil: it is about to be made.
+func (o *observed) underWay(c *saves.Call) fault {
+	node := o.pod.Spec.NodeName
+	switch {
+	case c != nil && c.State == saves.Queued && c.Ahead == 1:
+		return fault{reasonQueued, "1 save is under way or waiting on node " + node + " before it"}
+	case c != nil && c.State == saves.Queued:
+		return fault{reasonQueued, fmt.Sprintf("%d saves are under way or waiting on node %s before it", c.Ahead, node)}
+	case o.instance.Spec.StopStrategy == kubevirtv1.HibernateSuspendToDisk:
+		return fault{reasonSuspending, "the guest was asked to suspend itself to its own disk"}
+	}
+	return fault{reasonSaving, "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
+}
+
+// failure is why a call failed, and what follows.
+func (o *observed) failure(c *saves.Call) fault {
+	node, words := o.pod.Spec.NodeName, status.Convert(c.Err).Message()
+	switch code := status.Code(c.Err); {
+	case cannotSuspend(c):
+		return fault{reasonCannotSuspend, "the guest can't suspend itself to disk and goes on: " + words +
+			"; start qemu-guest-agent in it, give it swap for its memory, or set hibernateStrategy.mode: Save"}
+	case c.Directory == "":
+		return fault{reasonSuspendFailed, "the guest was not suspended and goes on: " + words + "; it is asked again"}
+	case code == codes.ResourceExhausted:
+		return fault{reasonNoSpace, "claim " + convert.HibernationVolume(o.instance).ClaimName + " has no room for the guest's memory, and the guest goes on: " +
+			words + "; enlarge the claim, it is tried again"}
+	case code == codes.Unavailable:
+		return fault{reasonSaveFailed, "the save on node " + node + " was cut off: " + words + "; it is tried again if the guest goes on"}
+	}
+	return fault{reasonSaveFailed, "the save on node " + node + " failed, and the guest goes on: " + words + "; it is tried again"}
+}
+
+// targets puts into the status of the volume where the guest's memory goes. What was recorded stays
+// until another try begins, or nobody wants one and the guest is known to go on: it may have been
+// saved there though the call for it failed.
+func (o *observed) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
+	v := convert.HibernationVolume(o.instance)
+	for i := range s.VolumeStatus {
+		w := &s.VolumeStatus[i]
+		last, target := v != nil && w.Name == v.Name, ""
+		switch {
+		case last && o.stopStrategy() == kubevirtv1.HibernateSave && o.startable(s.Phase):
+			target = directoryPrefix(o.instance.Name) + o.now.UTC().Format(directoryTime)
+		case last && o.stopStrategy() == kubevirtv1.HibernateSave && o.calls():
+			target = path.Base(o.call.Directory)
+		case o.isTarget(*w) && o.stopStrategy() == "" && !o.unresolved():
+			w.HibernationInfo = nil
+			continue
+		default:
+			continue
+		}
+		w.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: target}
+	}
+}
+
+// recordedTarget is the directory that a status has for a volume.
+func recordedTarget(s *kubevirtv1.VirtualMachineInstanceStatus, volume string) string {
+	for i := range s.VolumeStatus {
+		if w := &s.VolumeStatus[i]; w.Name == volume && w.HibernationInfo != nil {
+			return w.HibernationInfo.TargetFileName
+		}
+	}
+	return ""
+}

@@ -1,0 +1,500 @@
+package instance
+
+import (
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/saves"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+const (
+	paused = nodev1.State_STATE_PAUSED
+	savesV = nodev1.State_STATE_SAVING
+
+	testImage     = "00000000-0000-4000-8000-00000000000a"
+	testDirectory = "restore-web-20260102T030400Z"
+)
+
+// saving is a VM that runs and is to be saved to the claim "memory", which its pod mounts from the
+// start if mounted.
+func saving(mounted bool, change ...func(*pod)) scene {
+	s := newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave))
+	if mounted {
+		s = s.withPod(change...)
+	} else {
+		volumes := s.instance.Spec.UtilityVolumes
+		s.instance.Spec.UtilityVolumes = nil
+		s = s.withPod(change...)
+		s.instance.Spec.UtilityVolumes = volumes
+	}
+	s.claims["memory"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "memory"}}
+	return s.recordedAs(kubevirtv1.PhaseRunning)
+}
+
+// runs is a pod whose guest is in a state by its agent's word.
+func runs(state nodev1.State) func(*pod) {
+	return func(p *pod) {
+		runsSince(time.Hour)(p)
+		heard(state)(p)
+	}
+}
+
+// called has a call be known.
+func (s scene) called(change ...func(*saves.Call)) scene {
+	s.call = &saves.Call{State: saves.Running, Request: saves.Request{
+		Pod: s.pod.Name, UID: s.pod.UID, Node: s.pod.Spec.NodeName, Directory: path.Join(contract.HibernationFolder, testDirectory),
+	}}
+	for _, f := range change {
+		f(s.call)
+	}
+	return s
+}
+
+func toDirectory(name string) func(*saves.Call) {
+	return func(c *saves.Call) { c.Directory = name }
+}
+
+func queuedBehind(n int) func(*saves.Call) {
+	return func(c *saves.Call) { c.State, c.Ahead = saves.Queued, n }
+}
+
+func failedAgo(ago time.Duration, failures int, err error) func(*saves.Call) {
+	return func(c *saves.Call) { c.State, c.Err, c.Failures, c.At = saves.Ended, err, failures, testTime.Add(-ago) }
+}
+
+func doneAgo(ago time.Duration) func(*saves.Call) {
+	return func(c *saves.Call) { c.State, c.At = saves.Ended, testTime.Add(-ago) }
+}
+
+func unsure(c *saves.Call)       { c.Unsure = true }
+func cancelled(c *saves.Call)    { c.Cancelled = true }
+func suspending(c *saves.Call)   { c.Directory = "" }
+func ofAnotherPod(c *saves.Call) { c.UID = "another" }
+func toSuspend(s scene) scene    { return s.change(stopBy(kubevirtv1.HibernateSuspendToDisk)) }
+func unasked(s scene) scene      { return s.change(stopBy("")) }
+func ofBlock(s scene) scene {
+	s.claims["memory"].Spec.VolumeMode = new(corev1.PersistentVolumeBlock)
+	return s
+}
+func noClaim(s scene) scene        { delete(s.claims, "memory"); return s }
+func theAPISaysNo(s scene) scene   { s.refused = &fault{reasonAttachFailed, "quota"}; return s }
+func (s scene) leavesClaim() scene { s.instance.Spec.UtilityVolumes = nil; return s }
+
+// onBlock has the guest have a disk on the claim "pg" with volumeMode Block.
+func onBlock(s scene) scene {
+	s.instance.Spec.Domain.Devices.Disks = append(s.instance.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "data"})
+	s.instance.Spec.Volumes = append(s.instance.Spec.Volumes, kubevirtv1.Volume{Name: "data", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
+	}})
+	block := corev1.PersistentVolumeBlock
+	s.claims["pg"] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "pg"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: &block}}
+	return s
+}
+
+// attachedBy has a pod that attaches the claim "memory".
+func (s scene) attachedBy(change ...func(*corev1.Pod)) scene {
+	p := launcher.Attachment(s.instance, s.pod.Pod, "memory")
+	p.UID, p.CreationTimestamp = "hp-1", metav1.NewTime(testTime)
+	for _, f := range change {
+		f(p)
+	}
+	s.attachments = append(s.attachments, p)
+	return s
+}
+
+// ofClaim has a pod attach another claim.
+func ofClaim(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, v := range p.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil {
+				v.PersistentVolumeClaim.ClaimName = name
+			}
+		}
+	}
+}
+
+func since(ago time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(testTime.Add(-ago)) }
+}
+
+func placed(p *corev1.Pod) { p.Spec.NodeName = "node-a" }
+
+func serving(p *corev1.Pod) {
+	placed(p)
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+}
+
+func elsewhere(p *corev1.Pod) {
+	serving(p)
+	p.Spec.NodeName = "node-b"
+}
+
+func unplaceable(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "1 node has no room"}}
+}
+
+// waits: its container does not start, for that reason.
+func waits(reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		placed(p)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "attach", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+	}
+}
+
+// mountedBy has the claim's mount be another container's, or at another path.
+func mountedBy(container, at string) func(*pod) {
+	return func(p *pod) {
+		for i := range p.Spec.Containers {
+			c := &p.Spec.Containers[i]
+			for j := range c.VolumeMounts {
+				if c.Name == contract.ContainerCompute && c.VolumeMounts[j].MountPath == contract.HibernationFolder {
+					c.Name, c.VolumeMounts[j].MountPath = container, at
+				}
+			}
+		}
+	}
+}
+
+func onItsWay(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }
+
+var errLost = status.Error(codes.Unavailable, "EOF")
+
+var errSave = status.Error(codes.Internal, "QEMU said no")
+
+// TestDecideSaves: the next step of a VM that is to end saved, when its status says what is so.
+func TestDecideSaves(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   scene
+		want verb
+	}{
+		{"mounted", saving(true, runs(running)), save},
+		{"mounted, paused", saving(true, runs(paused)), save},
+		{"mounted, another save is undone", saving(true, runs(savesV)), nothing},
+		{"mounted, agent away", saving(true, runsSince(time.Hour)), nothing},
+		{"mounted, node silent", saving(true, runs(running), readiness(corev1.ConditionUnknown)), nothing},
+		{"mounted by another container", saving(true, runs(running), mountedBy("sidecar", contract.HibernationFolder)), attach},
+		{"mounted elsewhere", saving(true, runs(running), mountedBy(contract.ContainerCompute, "/data")), attach},
+		{"mounted, shuts down", saving(true, runs(stopping)), nothing},
+		{"mounted, on a block disk", onBlock(saving(true, runs(running))), nothing},
+		{"being saved, on a block disk", onBlock(saving(true, runs(savesV))).called(), cancel},
+		{"mounted, pod is being deleted", saving(true, runs(running), ending), nothing},
+		{"mounted, deleted", saving(true, runs(running)).deleted(), remove},
+		{"mounted, queued", saving(true, runs(running)).called(queuedBehind(3)), nothing},
+		{"mounted, being saved", saving(true, runs(savesV)).called(), nothing},
+		{"mounted, nobody wants it", unasked(saving(true, runs(running))), nothing},
+		{"saved just now", saving(true, runs(running)).called(doneAgo(time.Second)), nothing},
+		{"saved, and goes on for long", saving(true, runs(running)).called(doneAgo(endsWithin + 2*time.Second)), save},
+		{"failed just now", saving(true, runs(running)).called(failedAgo(time.Second, 1, errSave)), nothing},
+		{"failed a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 1, errSave)), save},
+		{"failed often, a while ago", saving(true, runs(running)).called(failedAgo(firstTry+2*time.Second, 2, errSave)), nothing},
+		{"failed, agent away", saving(true, runsSince(time.Hour)).called(failedAgo(time.Hour, 1, errSave)), nothing},
+		{"cancelled", unasked(saving(true, runs(savesV))).called(), cancel},
+		{"cancelled, cut off just now", unasked(saving(true, runs(running))).called(cancelled, failedAgo(time.Second, 1, errLost), unsure), nothing},
+		{"cancelled, cut off a while ago", unasked(saving(true, runs(running))).called(cancelled, failedAgo(firstTry, 1, errLost), unsure), cancel},
+		{"cancelled, known", unasked(saving(true, runs(savesV))).called(cancelled), nothing},
+		{"deleted while it is saved", saving(true, runs(savesV)).deleted().called(), cancel},
+		{"its pod is deleted while it is saved", saving(true, runs(savesV), ending).called(), nothing},
+		{"to suspend while it is saved", toSuspend(saving(true, runs(savesV))).called(), cancel},
+		{"call of an earlier pod", saving(true, runs(running)).called(ofAnotherPod), cancel},
+		{"ended, its call not forgotten", saving(true, exited(0, "")).written().called(doneAgo(0)), cancel},
+		{"ended, its call cut off just now", saving(true, exited(0, "")).written().called(failedAgo(0, 1, errLost), unsure), cancel},
+		{"gone, its call not forgotten", scene{&observed{now: testTime, call: new(saves.Call)}}, cancel},
+
+		{"not mounted", saving(false, runs(running)), attach},
+		{"not mounted, its pod is deleted", saving(false, runs(running), ending), nothing},
+		{"not mounted, a block claim", ofBlock(saving(false, runs(running))), nothing},
+		{"not mounted, on a block disk", onBlock(saving(false, runs(running))), nothing},
+		{"attached, on a block disk", onBlock(saving(false, runs(running))).attachedBy(serving), detach},
+		{"no claim", noClaim(saving(false, runs(running))), nothing},
+		{"not mounted, refused", theAPISaysNo(saving(false, runs(running))), nothing},
+		{"being attached", saving(false, runs(running)).attachedBy(placed), nothing},
+		{"attached elsewhere", saving(false, runs(running)).attachedBy(elsewhere), nothing},
+		{"attached", saving(false, runs(running)).attachedBy(serving), save},
+		{"attached, its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), nothing},
+		{"attached, evicted", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), detach},
+		{"attached, ended by itself", saving(false, runs(running)).attachedBy(placed, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), detach},
+		{"attached, cancelled, its pod goes", unasked(saving(false, runs(running))).attachedBy(serving, onItsWay), nothing},
+		{"attached, ended while it was saved", saving(false, exited(0, ""), heard(savesV)).attachedBy(serving), detach},
+		{"another claim attached", saving(false, runs(running)).attachedBy(serving).change(onMemory("next")), detach},
+		{"attached, cancelled", unasked(saving(false, runs(running))).attachedBy(serving), detach},
+		{"attached, cancelled, written to", unasked(saving(false, runs(savesV))).attachedBy(serving).called(cancelled), nothing},
+		{"attached, cancelled, being undone", unasked(saving(false, runs(savesV))).attachedBy(serving), nothing},
+		{"attached, ended", saving(false, exited(0, "")).attachedBy(serving), detach},
+		{"attached, suspends", toSuspend(saving(false, runs(running))).attachedBy(serving), save},
+
+		{"to suspend", toSuspend(saving(false, runs(running))), save},
+		{"to suspend, on a block disk", toSuspend(onBlock(saving(false, runs(running)))), save},
+		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(time.Minute)), nothing},
+		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, status.Error(codes.FailedPrecondition, "no"))), nothing},
+		{"could not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(time.Minute, 1, errSave)), save},
+	} {
+		in := c.in
+		if in.instance != nil && in.instance.DeletionTimestamp == nil {
+			in = in.written()
+		}
+		s := decide(in.observed)
+		if s.do == label || s.do == relabel { // they come last
+			s = step{}
+		}
+		if s.do != c.want {
+			t.Errorf("%s: %q, want %q", c.name, s.do, c.want)
+		}
+	}
+}
+
+// TestRequests: the agent is asked for the directory that the status has, in the volume as the pod
+// has it.
+func TestRequests(t *testing.T) {
+	name := "restore-web-20260102T030405Z"
+	for _, c := range []struct {
+		name string
+		in   scene
+		want saves.Request
+	}{
+		{"mounted", saving(true, runs(running)), saves.Request{Directory: contract.HibernationFolder + "/" + name}},
+		{"attached", saving(false, runs(running)).attachedBy(serving), saves.Request{Directory: name, Attachment: "hp-1"}},
+		{"suspends", toSuspend(saving(false, runs(running))), saves.Request{}},
+	} {
+		s := decide(c.in.written().observed)
+		c.want.Pod, c.want.UID, c.want.Node = c.in.pod.Name, c.in.pod.UID, "node-a"
+		if s.do != save || s.request != c.want {
+			t.Errorf("%s: %q %+v, want %+v", c.name, s.do, s.request, c.want)
+		}
+	}
+}
+
+// TestTargets: the status has where a guest may be saved to, from before the call until it is known
+// to go on.
+func TestTargets(t *testing.T) {
+	const now = "restore-web-20260102T030405Z"
+	recorded := func(s scene) scene {
+		s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
+		return s
+	}
+	for _, c := range []struct {
+		name string
+		in   scene
+		want string
+	}{
+		{"first", saving(true, runs(running)), now},
+		{"agent away", saving(true, runsSince(time.Hour)), ""},
+		{"agent lost", recorded(saving(true, runsSince(time.Hour))), testDirectory},
+		{"a leader before", recorded(saving(true, runs(running))), now},
+		{"being saved", saving(true, runs(savesV)).called(), testDirectory},
+		{"failed", recorded(saving(true, runs(running))).called(failedAgo(time.Second, 1, errSave)), testDirectory},
+		{"failed, next try", recorded(saving(true, runs(running))).called(failedAgo(time.Minute, 1, errSave)), now},
+		{"call of an earlier pod", recorded(saving(true, runs(running))).called(ofAnotherPod, doneAgo(time.Hour)), testDirectory},
+		{"to be attached again", recorded(saving(false, runs(running))), testDirectory},
+		{"saved to a later one", recorded(saving(true, runs(running))).change(onMemory("next")).attachedBy(serving, ofClaim("next")), testDirectory},
+		{"being saved to a later one", recorded(saving(true, runs(savesV))).change(onMemory("next")).called(toDirectory("restore-web-20260102T040000Z")), testDirectory},
+		{"cancelled, being saved", unasked(recorded(saving(false, runs(savesV)).leavesClaim())).called(), testDirectory},
+		{"cancelled, not known", unasked(recorded(saving(false, runsSince(time.Hour)).leavesClaim())), testDirectory},
+		{"cancelled, goes on", unasked(recorded(saving(false, runs(running)).leavesClaim())), ""},
+		{"cancelled, goes on, mounted", unasked(recorded(saving(true, runs(running)))), ""},
+		{"cancelled, mounted, not known", unasked(recorded(saving(true, runsSince(time.Hour)))), testDirectory},
+		{"to suspend", toSuspend(saving(true, runs(running))), ""},
+	} {
+		if got := recordedTarget(c.in.status(), "hibernate-memory"); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// savedSince is a guest that went on from its image and may have been saved to another since.
+func savedSince(claim, directory string) scene {
+	s := resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)
+	s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: claim, TargetFileName: directory}}}
+	return s
+}
+
+// toNothing has the status name a claim and no directory.
+func toNothing(s scene) scene {
+	s = toTarget(s)
+	s.instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = ""
+	return s
+}
+
+func troubled(s scene) scene {
+	s.attachTrouble = &fault{reasonFailedMount, "no such volume"}
+	return s
+}
+
+// TestHibernating: what the condition says of a save.
+func TestHibernating(t *testing.T) {
+	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
+	noRoom := status.Error(codes.ResourceExhausted, "12 MiB free")
+	for _, c := range []struct {
+		name   string
+		in     scene
+		status metav1.ConditionStatus
+		reason string
+		says   string
+	}{
+		{"nobody wants it", unasked(saving(true, runs(running))), "", "", ""},
+		{"about to", saving(true, runs(running)), yes, reasonSaving, "to claim memory"},
+		{"behind one", saving(true, runs(running)).called(queuedBehind(1)), yes, reasonQueued, "1 save is under way or waiting on node node-a before it"},
+		{"behind two", saving(true, runs(running)).called(queuedBehind(2)), yes, reasonQueued, "2 saves are under way or waiting on node node-a before it"},
+		{"under way", saving(true, runs(savesV)).called(), yes, reasonSaving, "to claim memory"},
+		{"done", saving(true, runs(running)).called(doneAgo(time.Second)), yes, reasonSaving, "to claim memory"},
+		{"failed", saving(true, runs(running)).called(failedAgo(0, 1, errSave)), no, reasonSaveFailed, "QEMU said no; it is tried again"},
+		{"no room", saving(true, runs(running)).called(failedAgo(0, 1, noRoom)), no, reasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},
+		{"agent lost", saving(true, runsSince(time.Hour)).called(failedAgo(0, 1, errLost)), yes, reasonWaiting, "agent on node node-a is not heard"},
+		{"agent lost and back", saving(true, runs(running)).called(failedAgo(0, 1, errLost)), no, reasonSaveFailed, "save on node node-a was cut off"},
+		{"agent lost and not asked", saving(true, runs(running)).called(failedAgo(0, 1, errLost), unsure), yes, reasonWaiting, "is being undone"},
+		{"agent lost and not asked for long", saving(true, runs(running)).called(failedAgo(firstTry, 1, errLost), unsure), no, reasonSaveFailed, "was cut off"},
+		{"being cancelled", unasked(saving(true, runs(savesV))).called(cancelled), yes, reasonCancelling, "not known yet"},
+		{"cancelled, cut off", unasked(saving(true, runs(running))).called(cancelled, failedAgo(0, 1, errLost), unsure), yes, reasonCancelling, "not known yet"},
+		{"cancelled, agent away", unasked(toTarget(saving(true, runsSince(time.Hour)))), yes, reasonCancelling, "not known yet"},
+		{"cancelled, by a leader before", unasked(toTarget(saving(true, runs(savesV)))), yes, reasonCancelling, "not known yet"},
+		{"cancelled, goes on", unasked(toTarget(saving(true, runs(running)))), "", "", ""},
+		{"cancelled, shuts down", unasked(toTarget(saving(true, runs(stopping)))), "", "", ""},
+		{"never to be saved, agent away", unasked(saving(true, runsSince(time.Hour))), "", "", ""},
+		{"resumed, agent away", resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning).written(), "", "", ""},
+		{"resumed, saved elsewhere, agent away", savedSince("memory", "restore-web-20260102T040000Z"), yes, reasonCancelling, "not known yet"},
+		{"resumed, saved to another claim, agent away", savedSince("next", testDirectory), yes, reasonCancelling, "not known yet"},
+		{"attached and never saved, agent away", unasked(toNothing(saving(true, runsSince(time.Hour)))), "", "", ""},
+		{"refused by the node", saving(true, runs(running)).called(failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no"))), no, reasonSaveFailed, "no; it is tried again"},
+		{"deleted, under way", saving(true, runs(savesV)).deleted().called(cancelled), yes, reasonCancelling, "not known yet"},
+		{"next try", saving(true, runs(running)).called(failedAgo(time.Minute, 1, errSave)), yes, reasonSaving, "to claim memory"},
+		{"agent away", saving(true, runsSince(time.Hour)), yes, reasonWaiting, "agent on node node-a is not heard"},
+		{"another's save", saving(true, runs(savesV)), yes, reasonWaiting, "is being undone"},
+		{"deleted", saving(true, runs(running)).deleted(), no, reasonNotSaved, "being deleted"},
+		{"pod deleted", saving(true, runs(running), ending), no, reasonNotSaved, "pod is being deleted"},
+		{"pod deleted, under way", saving(true, runs(savesV), ending).called(), yes, reasonSaving, "to claim memory"},
+		{"not started", newScene().change(onMemory("memory"), stopBy(kubevirtv1.HibernateSave)).withPod(bound).recordedAs(kubevirtv1.PhaseScheduling), yes, reasonWaiting, "has not started yet"},
+		{"silent", saving(true, runsSince(time.Hour), readiness(corev1.ConditionUnknown)), yes, reasonWaiting, "it is not known whether the guest runs"},
+		{"shut down", saving(true, exited(0, "")), no, reasonNotSaved, "ended before it was saved: the guest shut down"},
+		{"saved", toTarget(saving(true, exited(0, contract.SavedPrefix+testImage+" "+contract.HibernationFolder+"/"+testDirectory))), no, ReasonSaved, "saved to claim memory"},
+
+		{"on a block disk", onBlock(saving(true, runs(running))), no, reasonCannotSave, "volume data on claim pg"},
+		{"on a block disk, not attached", onBlock(saving(false, runs(running))), no, reasonCannotSave, "mode: SuspendToDisk"},
+		{"on a block disk, under way", onBlock(saving(true, runs(savesV))).called(), yes, reasonCancelling, "not known yet"},
+		{"on a block disk, to suspend", toSuspend(onBlock(saving(false, runs(running)))), yes, reasonSuspending, "to suspend itself"},
+		{"no volume", saving(false, runs(running)).leavesClaim(), no, reasonAttachFailed, "spec.utilityVolumes has no volume"},
+		{"no claim", noClaim(saving(false, runs(running))), no, reasonAttachFailed, "there is no PersistentVolumeClaim memory"},
+		{"refused", theAPISaysNo(saving(false, runs(running))), no, reasonAttachFailed, "quota"},
+		{"to be attached", saving(false, runs(running)), yes, reasonAttaching, "claim memory is attached to the VM's pod on node node-a"},
+		{"unscheduled for a moment", saving(false, runs(running)).attachedBy(unplaceable), yes, reasonAttaching, ""},
+		{"unscheduled", saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)), no, reasonAttachFailed, "1 node has no room"},
+		{"a block claim", ofBlock(saving(false, runs(running))), no, reasonAttachFailed, "volumeMode Block"},
+		{"its container is made", saving(false, runs(running)).attachedBy(waits("ContainerCreating"), since(time.Minute)), yes, reasonAttaching, ""},
+		{"its container does not start", saving(false, runs(running)).attachedBy(waits("ImagePullBackOff"), since(time.Minute)), no, reasonAttachFailed, "ImagePullBackOff"},
+		{"its events say why", troubled(saving(false, runs(running)).attachedBy(placed, since(time.Minute))), no, reasonAttachFailed, "no such volume"},
+		{"attached", saving(false, runs(running)).attachedBy(serving), yes, reasonSaving, "to claim memory"},
+
+		{"to suspend", toSuspend(saving(false, runs(running))), yes, reasonSuspending, "to suspend itself"},
+		{"suspends", toSuspend(saving(false, runs(running))).called(suspending, doneAgo(0)), yes, reasonSuspending, "to suspend itself"},
+		{"can't suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, status.Error(codes.FailedPrecondition, "no agent"))), no, reasonCannotSuspend, "no agent; start qemu-guest-agent"},
+		{"did not suspend", toSuspend(saving(false, runs(running))).called(suspending, failedAgo(0, 1, errSave)), no, reasonSuspendFailed, "QEMU said no"},
+		{"suspended", toSuspend(saving(false, exited(0, contract.SuspendedWords))), no, ReasonSuspended, "suspended itself"},
+	} {
+		s := c.in.status()
+		got := find(s.Conditions, kubevirtv1.ConditionHibernationInProgress)
+		if got == nil {
+			got = &kubevirtv1.Condition{}
+		}
+		if got.Status != c.status || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
+			t.Errorf("%s: %s %s %q, want %s %s %q", c.name, got.Status, got.Reason, got.Message, c.status, c.reason, c.says)
+		}
+	}
+}
+
+// TestTryAgain: twice as long after each failure, and five minutes at most.
+func TestTryAgain(t *testing.T) {
+	for failures, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 5: 160 * time.Second, 6: 5 * time.Minute, 1000: 5 * time.Minute} {
+		c := saves.Call{State: saves.Ended, Err: errSave, Failures: failures, At: testTime}
+		c.Directory = "x"
+		if got := tryAgain(&c).Sub(testTime); got < want || got > want+time.Second {
+			t.Errorf("after %d failures: %v, want %v", failures, got, want)
+		}
+	}
+}
+
+// TestUtilityVolumes: what the status says of the volume for the guest's memory.
+func TestUtilityVolumes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		in    scene
+		phase string
+		by    types.UID
+	}{
+		{"no pod", newScene().change(onMemory("memory")), volumePending, ""},
+		{"mounted", saving(true, runs(running)), volumeReady, ""},
+		{"mounted, not started", saving(true, bound), volumePending, ""},
+		{"not attached", saving(false, runs(running)), volumePending, ""},
+		{"made", saving(false, runs(running)).attachedBy(), volumePending, "hp-1"},
+		{"on the node", saving(false, runs(running)).attachedBy(placed), volumeOnNode, "hp-1"},
+		{"in the pod", saving(false, runs(running)).attachedBy(serving), volumeInPod, "hp-1"},
+		{"its pod goes", saving(false, runs(running)).attachedBy(serving, onItsWay), volumePending, ""},
+	} {
+		all := c.in.status().VolumeStatus
+		if len(all) != 1 {
+			t.Fatalf("%s: %+v", c.name, all)
+		}
+		by := types.UID("")
+		if all[0].HotplugVolume != nil {
+			by = all[0].HotplugVolume.AttachPodUID
+		}
+		if all[0].Name != "hibernate-memory" || all[0].Phase != c.phase || by != c.by {
+			t.Errorf("%s: %+v attached by %q, want %s by %q", c.name, all[0], by, c.phase, c.by)
+		}
+	}
+	s := saving(false, runs(running)).attachedBy(unplaceable, since(time.Minute)).status()
+	if got := s.VolumeStatus[0]; got.Reason != reasonAttachFailed || !strings.Contains(got.Message, "1 node has no room") {
+		t.Errorf("it says %s %q", got.Reason, got.Message)
+	}
+	if got := noClaim(unasked(saving(false, runs(running)))).status().VolumeStatus[0]; got.Reason != "" {
+		t.Errorf("of a claim that nobody wants to be attached it says %s %q", got.Reason, got.Message)
+	}
+	if got := resumed(bound).change(onMemory("next")).status().VolumeStatus; len(got) != 2 || got[1].HibernationInfo != nil {
+		t.Errorf("of another claim of a guest that goes on: %+v", got)
+	}
+	for _, c := range []struct {
+		name string
+		in   scene
+		want int
+	}{
+		{"it may be saved there", unasked(toTarget(saving(false, runsSince(time.Hour)).leavesClaim())), 1},
+		{"it goes on", unasked(toTarget(saving(false, runs(running)).leavesClaim())), 0},
+		{"it was never to be saved there", unasked(toNothing(saving(false, runs(savesV)).leavesClaim())).called(), 0},
+	} {
+		if got := c.in.status().VolumeStatus; len(got) != c.want {
+			t.Errorf("a volume that was taken away, %s: %+v, want %d", c.name, got, c.want)
+		}
+	}
+	if got := resumed(bound).status().VolumeStatus; len(got) != 1 || got[0].HibernationInfo.TargetFileName != testDirectory {
+		t.Errorf("of a guest that goes on: %+v", got)
+	}
+}
+
+// TestSavingWakes: a try that is due is made though nothing else happens.
+func TestSavingWakes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   scene
+		want time.Duration
+	}{
+		{"failed", saving(true, runs(running)).called(failedAgo(4*time.Second, 1, errSave)), 7 * time.Second},
+		{"under way", saving(true, runs(savesV)).called(), 0},
+		{"being attached", saving(false, runs(running)).attachedBy(placed, since(3*time.Second)), 7 * time.Second},
+		{"being attached for long", saving(false, runs(running)).attachedBy(placed, since(time.Minute)), quietInterval},
+		{"attached", saving(false, runs(savesV)).attachedBy(serving).called(), 0},
+	} {
+		if got := c.in.written().wake(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}

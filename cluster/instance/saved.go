@@ -1,0 +1,247 @@
+package instance
+
+import (
+	"cmp"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// imageID is what the identifier of a memory image looks like.
+var imageID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// maxFolder bounds the path of an image, in bytes.
+const maxFolder = 512
+
+// written is an image that a guest was saved to: its identifier and its folder, as the shim had it
+// from its caller.
+type written struct{ id, folder string }
+
+// savedWords reads the last words of a shim whose VM was saved.
+func savedWords(message string) (w written, is bool) {
+	rest, is := strings.CutPrefix(strings.TrimRight(message, "\n"), contract.SavedPrefix)
+	if !is || len(rest) > maxFolder {
+		return written{}, false
+	}
+	id, folder, is := strings.Cut(rest, " ")
+	return written{id, folder}, is && imageID.MatchString(id) && folder != "" && !strings.ContainsAny(folder, " \t\n")
+}
+
+// saved is what the VM was saved to as it ended: by the words of the container, which the kubelet
+// passes on, else by the agent's.
+func (o *observed) saved() (w written, is bool) {
+	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode == 0 {
+		if w, is := savedWords(t.Message); is {
+			return w, true
+		}
+	}
+	s := o.pod.word.VM.GetStatus()
+	image := s.GetImage()
+	if s.GetEndReason() != nodev1.EndReason_END_REASON_SAVED || !imageID.MatchString(image.GetImageId()) || len(image.GetPath()) > maxFolder {
+		return written{}, false
+	}
+	return written{image.GetImageId(), image.GetPath()}, true
+}
+
+// target finds where on which claim an image is that somebody here asked for: the status says
+// which claims guests were to be saved to. A controller that has lost its lead may have named a
+// directory after that in the status, so that any of this VM's names will do.
+func (o *observed) target(w written) (claim, directory string, is bool) {
+	directory = path.Base(w.folder)
+	mounted := path.Join(contract.HibernationFolder, directory)
+	if w.folder != mounted && w.folder != directory || !ours(directory, o.instance.Name) {
+		return "", "", false
+	}
+	var claims, exact []string
+	for i := range o.instance.Status.VolumeStatus {
+		h := o.instance.Status.VolumeStatus[i].HibernationInfo
+		if h == nil || h.TargetFileName == "" || !o.pod.gone && mountedFromStart(o.pod.Pod, h.ClaimName) != (w.folder == mounted) {
+			continue
+		}
+		claims = append(claims, h.ClaimName)
+		if h.TargetFileName == directory {
+			exact = append(exact, h.ClaimName)
+		}
+	}
+	for _, list := range [][]string{exact, claims} {
+		if len(list) == 1 {
+			return list[0], directory, true
+		}
+	}
+	return "", "", false
+}
+
+// savedAs is savedImage of an instance that ends for that reason.
+func (o *observed) savedAs(why fault) *kubevirtv1.SavedImage {
+	if why.reason != ReasonSaved || o.pod == nil {
+		return nil
+	}
+	return o.savedImage()
+}
+
+// savedImage is what a guest that was saved goes on from; nil: it was not saved, or not by
+// anybody here.
+func (o *observed) savedImage() *kubevirtv1.SavedImage {
+	w, is := o.saved()
+	if !is {
+		return nil
+	}
+	claim, directory, is := o.target(w)
+	if !is {
+		return nil
+	}
+	at, said := metav1.NewTime(o.now), o.pod.word.VM.GetStatus()
+	image := &kubevirtv1.SavedImage{
+		ID: w.id, ClaimName: claim, Directory: directory, Timestamp: &at,
+		Paused:   find(o.instance.Status.Conditions, kubevirtv1.ConditionPaused) != nil,
+		NodeName: o.pod.Spec.NodeName, Images: o.images,
+		VMM: clip(said.GetVmm().GetName(), maxGuestText), VMMVersion: clip(said.GetVmm().GetVersion(), maxGuestText),
+		Hypervisor:                 o.hypervisor(),
+		VirtualMachineRevisionName: o.instance.Status.VirtualMachineRevisionName,
+	}
+	image.NodeSelector = nodeSelector(o.pod.node.labels, image.Hypervisor, o.instance.Spec.Domain.CPU)
+	if o.call != nil && o.call.Result.GetImageId() == w.id {
+		image.SizeBytes = int64(min(o.call.Result.GetImageBytes(), math.MaxInt64))
+		image.Paused = o.call.Result.GetPaused()
+	}
+	return image
+}
+
+// hypervisor is what the VM ran under: by the agent's word, else by what its pod asked for.
+func (o *observed) hypervisor() string {
+	for _, name := range []string{o.pod.word.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
+		if slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV, spec.HypervisorEmulation}, name) {
+			return name
+		}
+	}
+	if find(o.instance.Status.Conditions, kubevirtv1.ConditionSoftwareEmulation) != nil {
+		return spec.HypervisorEmulation
+	}
+	return ""
+}
+
+// works is the value of the label of a hypervisor that a node can use.
+const works = "works"
+
+// nodeSelector is what another node needs of the labels of the one that the guest ran on: its
+// architecture and its hypervisor, and its CPU where the guest has seen that.
+func nodeSelector(labels map[string]string, hypervisor string, cpu *kubevirtv1.CPU) map[string]string {
+	selector := make(map[string]string)
+	add := func(key string) {
+		if value, has := labels[key]; has {
+			selector[key] = value
+		}
+	}
+	add(corev1.LabelArchStable)
+	if hypervisor != "" && labels[contract.LabelHypervisorState+hypervisor] == works {
+		add(contract.LabelHypervisorState + hypervisor)
+	}
+	model := ""
+	if cpu != nil {
+		model = cpu.Model
+	}
+	seen := slices.Contains([]string{"", convert.HostModel, convert.HostPassthrough}, model)
+	if seen && hypervisor != spec.HypervisorEmulation {
+		for key := range labels {
+			if strings.HasPrefix(key, contract.LabelHostModelCPU) {
+				add(key)
+			}
+		}
+	}
+	if len(selector) == 0 {
+		return nil
+	}
+	return selector
+}
+
+// savedEnd is the phase of an instance whose guest was saved; not known: it was not.
+func (o *observed) savedEnd() (kubevirtv1.Phase, fault, bool) {
+	w, is := o.saved()
+	if !is {
+		return "", fault{}, false
+	}
+	if claim, _, is := o.target(w); is {
+		return kubevirtv1.PhaseSucceeded, fault{ReasonSaved, "the guest was saved to claim " + claim}, true
+	}
+	return kubevirtv1.PhaseSucceeded, fault{message: "the VM was saved to " + w.folder + ", as somebody asked its node for who is not vmlet-controller: vmlet does not resume it from there"}, true
+}
+
+// restoreReasons are those with which the last words of a shim begin that could not restore a VM.
+var restoreReasons = []string{
+	contract.RestoreImageUsed, contract.RestoreImageMissing, contract.RestoreImageDamaged, contract.RestoreImageUnfit, contract.RestoreDiskChanged,
+}
+
+// Reasons of the condition HibernationRestoreInProgress.
+const (
+	reasonResuming      = "Resuming"
+	reasonRestoreFailed = "RestoreFailed"
+)
+
+// restoreReason is why a guest did not go on from its image, in a word.
+func (o *observed) restoreReason(why fault) string {
+	words := []string{why.message}
+	if t := computeEnd(o.pod.Pod); t != nil && t.ExitCode != 0 {
+		words = append(words, t.Message)
+	}
+	for _, text := range words {
+		reason, _, _ := strings.Cut(text, ": ")
+		if slices.Contains(restoreReasons, reason) {
+			return reason
+		}
+	}
+	return cmp.Or(why.reason, reasonRestoreFailed)
+}
+
+// resuming is the condition HibernationRestoreInProgress of an instance that comes to a phase; nil:
+// its guest boots, or runs.
+func (o *observed) resuming(phase kubevirtv1.Phase, why fault) *kubevirtv1.Condition {
+	image := convert.RestoreFrom(o.instance)
+	if image == nil || phase == kubevirtv1.PhaseSucceeded || o.ran(phase) {
+		return nil
+	}
+	c := condition(kubevirtv1.ConditionHibernationRestoreInProgress, metav1.ConditionTrue, reasonResuming,
+		"the guest goes on from image "+image.Directory+" on claim "+image.ClaimName)
+	if isFinal(phase) {
+		c = condition(c.Type, metav1.ConditionFalse, cmp.Or(why.reason, reasonRestoreFailed), why.message)
+	}
+	return &c
+}
+
+// ran: the guest has been seen to run.
+func (o *observed) ran(phase kubevirtv1.Phase) bool {
+	return phase == kubevirtv1.PhaseRunning || entered(&o.instance.Status, kubevirtv1.PhaseRunning)
+}
+
+// asSaved says that a guest which goes on from an image waits for a node like the one that it was
+// saved on; empty: it boots.
+func (o *observed) asSaved() string {
+	image := convert.RestoreFrom(o.instance)
+	if image == nil {
+		return ""
+	}
+	text := "; the guest was saved"
+	if image.NodeName != "" {
+		text += " on node " + image.NodeName
+	}
+	text += " and waits for a node like that"
+	if len(image.NodeSelector) > 0 {
+		var labels []string
+		for key, value := range image.NodeSelector {
+			labels = append(labels, key+"="+value)
+		}
+		slices.Sort(labels)
+		text += ", with the labels " + strings.Join(labels, ", ")
+	}
+	return text
+}

@@ -1,0 +1,245 @@
+package instance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/saves"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// toTarget has the status name where the guest is saved to.
+func toTarget(s scene) scene {
+	s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "hibernate-memory", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "memory", TargetFileName: testDirectory}}}
+	return s
+}
+
+// toTwo is toTarget with another claim beside it, which has another directory.
+func toTwo(s scene, directory string) scene {
+	s = toTarget(s)
+	other := kubevirtv1.VolumeStatus{Name: "hibernate-next", HibernationInfo: &kubevirtv1.HibernationInfo{ClaimName: "next", TargetFileName: "restore-web-20260101T000000Z"}}
+	s.instance.Status.VolumeStatus[0].HibernationInfo.TargetFileName = directory
+	s.instance.Status.VolumeStatus = append([]kubevirtv1.VolumeStatus{other}, s.instance.Status.VolumeStatus...)
+	return s.change(onMemory("next"))
+}
+
+// TestSavedWords: a shim's last words are taken as they are to be, or not at all.
+func TestSavedWords(t *testing.T) {
+	const folder = contract.HibernationFolder + "/x"
+	for _, c := range []struct {
+		message string
+		want    written
+	}{
+		{contract.SavedPrefix + testImage + " " + folder, written{testImage, folder}},
+		{contract.SavedPrefix + testImage + " " + folder + "\n", written{testImage, folder}},
+		{contract.SavedPrefix + testImage, written{}},
+		{contract.SavedPrefix + testImage + " ", written{}},
+		{contract.SavedPrefix + testImage + "  " + folder, written{}},
+		{contract.SavedPrefix + testImage + " " + folder + " and more", written{}},
+		{contract.SavedPrefix + testImage + " " + folder + "\nmore", written{}},
+		{contract.SavedPrefix + "../../etc " + folder, written{}},
+		{contract.SavedPrefix + strings.ToUpper(testImage) + " " + folder, written{}},
+		{"once " + contract.SavedPrefix + testImage + " " + folder, written{}},
+		{contract.SavedPrefix + testImage + " /" + strings.Repeat("a", maxFolder), written{}},
+		{"", written{}},
+	} {
+		got, is := savedWords(c.message)
+		if !is {
+			got = written{}
+		}
+		if got != c.want {
+			t.Errorf("%.80q: %+v, want %+v", c.message, got, c.want)
+		}
+	}
+}
+
+// savedBy has an agent's word be that the VM was saved.
+func savedBy(id, folder string) func(*pod) {
+	return func(p *pod) {
+		endedBy(nodev1.EndReason_END_REASON_SAVED)(p)
+		p.word.VM.Status.Image = &nodev1.ImageReference{Path: folder, ImageId: id}
+		p.word.VM.Status.Hypervisor, p.word.VM.Status.Vmm = "kvm", &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
+	}
+}
+
+// TestSavedImage: which image is a guest's that ended.
+func TestSavedImage(t *testing.T) {
+	const mounted = contract.HibernationFolder + "/" + testDirectory
+	const later = "restore-web-20260102T040000Z"
+	words := func(folder string) func(*pod) { return exited(0, contract.SavedPrefix+testImage+" "+folder) }
+	promised := func(p *pod) { runsSince(time.Hour)(p); p.promised = true }
+	for _, c := range []struct {
+		name string
+		in   scene
+		want string // the directory; empty: none
+	}{
+		{"its container says so", toTarget(saving(true, words(mounted))), testDirectory},
+		{"its agent says so", toTarget(saving(true, exited(0, ""), savedBy(testImage, mounted))), testDirectory},
+		{"its agent says so, kubelet dead", toTarget(saving(true, promised, savedBy(testImage, mounted))), testDirectory},
+		{"attached", toTarget(saving(false, words(testDirectory))), testDirectory},
+		{"cancelled meanwhile", unasked(toTarget(saving(false, words(testDirectory)).leavesClaim())), testDirectory},
+		{"by a leader before", toTarget(saving(true, words(contract.HibernationFolder+"/"+later))), later},
+		{"to one of two claims, as recorded", toTwo(saving(false, words(testDirectory)), testDirectory), testDirectory},
+		{"to one of two claims, unknown which", toTwo(saving(false, words(later)), testDirectory), ""},
+		{"nothing recorded", toNothing(saving(true, words(mounted))), ""},
+		{"attached, elsewhere", toTarget(saving(false, words("/images/"+testDirectory))), ""},
+		{"nobody asked", saving(true, words(mounted)), ""},
+		{"mounted, said to be attached", toTarget(saving(true, words(testDirectory))), ""},
+		{"attached, said to be mounted", toTarget(saving(false, words(mounted))), ""},
+		{"elsewhere", toTarget(saving(true, words("/images/"+testDirectory))), ""},
+		{"above", toTarget(saving(true, words(contract.HibernationFolder+"/../"+testDirectory))), ""},
+		{"another VM's", toTarget(saving(true, words(contract.HibernationFolder+"/restore-db-20260102T030400Z"))), ""},
+		{"a name of nobody's", toTarget(saving(true, words(contract.HibernationFolder+"/monday"))), ""},
+		{"it failed after all", toTarget(saving(true, exited(1, contract.SavedPrefix+testImage+" "+mounted))), ""},
+		{"no id", toTarget(saving(true, exited(0, ""), savedBy("", mounted))), ""},
+		{"shut down", toTarget(saving(true, exited(0, ""), endedBy(nodev1.EndReason_END_REASON_SHUTDOWN))), ""},
+		{"still there", toTarget(saving(true, runs(running))), ""},
+	} {
+		s := c.in.status()
+		got := s.SavedImage
+		if c.want == "" {
+			if got != nil || s.Reason == ReasonSaved {
+				t.Errorf("%s: %+v, reason %q", c.name, got, s.Reason)
+			}
+			continue
+		}
+		if got == nil || got.Directory != c.want || got.ID != testImage || got.ClaimName != "memory" || got.NodeName != "node-a" {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+		if s.Phase != kubevirtv1.PhaseSucceeded || s.Reason != ReasonSaved {
+			t.Errorf("%s: phase %s, reason %s", c.name, s.Phase, s.Reason)
+		}
+	}
+}
+
+// TestSavedDetails: what a restore needs beside the image.
+func TestSavedDetails(t *testing.T) {
+	const mounted = contract.HibernationFolder + "/" + testDirectory
+	s := toTarget(saving(true, exited(0, contract.SavedPrefix+testImage+" "+mounted), savedBy(testImage, mounted)))
+	s.instance.Status.VirtualMachineRevisionName = "revision-start-vm-x-1"
+	s.instance.Status.Conditions = []kubevirtv1.Condition{condition(kubevirtv1.ConditionPaused, metav1.ConditionTrue, reasonPausedByUser, "")}
+	s.images = []kubevirtv1.SavedContainerImage{{Container: contract.ContainerCompute, Image: "vmlet@sha256:1"}}
+	got := s.status().SavedImage
+	if got.VMM != "qemu" || got.VMMVersion != "10.0.2" || got.Hypervisor != "kvm" || !got.Paused || got.SizeBytes != 0 ||
+		got.VirtualMachineRevisionName != "revision-start-vm-x-1" || len(got.Images) != 1 || !got.Timestamp.Time.Equal(testTime) {
+		t.Errorf("by the status alone: %+v", got)
+	}
+	s = s.called(doneAgo(0), func(c *saves.Call) {
+		c.Result = &nodev1.SaveResult{ImageId: testImage, ImageBytes: 1 << 63}
+	})
+	if got := s.status().SavedImage; got.Paused || got.SizeBytes < 1<<62 {
+		t.Errorf("by the agent's result: paused %v, %d bytes", got.Paused, got.SizeBytes)
+	}
+	s.call.Result.ImageId = "another"
+	if got := s.status().SavedImage; !got.Paused || got.SizeBytes != 0 {
+		t.Errorf("by the result of another image: paused %v, %d bytes", got.Paused, got.SizeBytes)
+	}
+}
+
+// TestNodeSelector: a guest that has seen its node's CPU goes on where that is the same.
+func TestNodeSelector(t *testing.T) {
+	labels := map[string]string{
+		corev1.LabelArchStable: "amd64", contract.LabelHypervisorState + "kvm": "works", contract.LabelHypervisorState + "mshv": "absent",
+		contract.LabelHostModelCPU + "Skylake": "true", contract.LabelCPUModel + "Haswell": "true", "zone": "a",
+	}
+	const kvm, host = contract.LabelHypervisorState + "kvm", contract.LabelHostModelCPU + "Skylake"
+	model := func(name string) *kubevirtv1.CPU { return &kubevirtv1.CPU{Model: name} }
+	for _, c := range []struct {
+		name       string
+		hypervisor string
+		cpu        *kubevirtv1.CPU
+		want       []string
+	}{
+		{"no CPU said", "kvm", nil, []string{corev1.LabelArchStable, kvm, host}},
+		{"no model", "kvm", model(""), []string{corev1.LabelArchStable, kvm, host}},
+		{"the host's model", "kvm", model(convert.HostModel), []string{corev1.LabelArchStable, kvm, host}},
+		{"the host's CPU", "kvm", model(convert.HostPassthrough), []string{corev1.LabelArchStable, kvm, host}},
+		{"a model", "kvm", model("Haswell"), []string{corev1.LabelArchStable, kvm}},
+		{"emulated", "emulation", nil, []string{corev1.LabelArchStable}},
+		{"a hypervisor that does not work by the labels", "mshv", model("Haswell"), []string{corev1.LabelArchStable}},
+	} {
+		got := nodeSelector(labels, c.hypervisor, c.cpu)
+		if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, slices.Sorted(slices.Values(c.want))) {
+			t.Errorf("%s: %v, want %v", c.name, keys, c.want)
+		}
+	}
+	if got := nodeSelector(nil, "kvm", nil); got != nil {
+		t.Errorf("of a node that is gone: %v", got)
+	}
+}
+
+// resumed is a VM that goes on from an image.
+func resumed(change ...func(*pod)) scene {
+	return newScene().change(onMemory("memory"), func(v *kubevirtv1.VirtualMachineInstance) {
+		v.Spec.StartStrategy = new(kubevirtv1.StartRestore)
+		v.Spec.RestoreFrom = &kubevirtv1.SavedImage{
+			ID: testImage, ClaimName: "memory", Directory: testDirectory, NodeName: "node-b",
+			NodeSelector: map[string]string{corev1.LabelArchStable: "amd64"},
+		}
+	}).withPod(change...).recordedAs(kubevirtv1.PhaseScheduled)
+}
+
+// TestResuming: what the conditions say of a guest that goes on, and why it did not.
+func TestResuming(t *testing.T) {
+	crashed := func(message string) func(*pod) {
+		return func(p *pod) {
+			exited(1, "")(p)
+			endedBy(nodev1.EndReason_END_REASON_CRASHED)(p)
+			p.word.VM.Status.Message = message
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		in     scene
+		status metav1.ConditionStatus
+		reason string
+	}{
+		{"starts", resumed(runs(nodev1.State_STATE_RESTORING)), metav1.ConditionTrue, reasonResuming},
+		{"runs", resumed(runs(running)), "", ""},
+		{"paused", resumed(runs(paused)), "", ""},
+		{"ran, and was ended", resumed(exited(0, "")), "", ""},
+		{"used", resumed(exited(1, contract.RestoreImageUsed+": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"used, by the agent", resumed(crashed(contract.RestoreImageUsed + ": a guest has gone on from it")), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"used, by the container, before its agent's word", resumed(func(p *pod) {
+			crashed("QEMU aborted")(p)
+			exited(1, contract.RestoreImageUsed+": a guest has gone on from it")(p)
+		}), metav1.ConditionFalse, contract.RestoreImageUsed},
+		{"disk", resumed(exited(1, contract.RestoreDiskChanged+": disk root")), metav1.ConditionFalse, contract.RestoreDiskChanged},
+		{"a word of its own", resumed(exited(1, "Panic: disk root")), metav1.ConditionFalse, reasonRestoreFailed},
+		{"no words", resumed(exited(1, "")), metav1.ConditionFalse, reasonRestoreFailed},
+		{"node deleted", resumed(runsSince(0), noNode), metav1.ConditionFalse, "NodeDeleted"},
+		{"boots", on(kubevirtv1.PhaseScheduled, runs(nodev1.State_STATE_STARTING)), "", ""},
+	} {
+		s := c.in.status()
+		got := find(s.Conditions, kubevirtv1.ConditionHibernationRestoreInProgress)
+		if got == nil {
+			got = &kubevirtv1.Condition{}
+		}
+		if got.Status != c.status || got.Reason != c.reason {
+			t.Errorf("%s: %s %s %q, want %s %s", c.name, got.Status, got.Reason, got.Message, c.status, c.reason)
+		}
+		if c.status == metav1.ConditionFalse && s.Reason != c.reason {
+			t.Errorf("%s: the status has reason %s, want %s", c.name, s.Reason, c.reason)
+		}
+	}
+}
+
+// TestNoNodeFits: a guest that no node takes says what it waits for.
+func TestNoNodeFits(t *testing.T) {
+	s := resumed(func(p *pod) { unplaceable(p.Pod) })
+	c := find(s.status().Conditions, kubevirtv1.ConditionReady)
+	for _, want := range []string{"1 node has no room", "saved on node node-b", "kubernetes.io/arch=amd64"} {
+		if !strings.Contains(c.Message, want) {
+			t.Errorf("%q, want %q in it", c.Message, want)
+		}
+	}
+}

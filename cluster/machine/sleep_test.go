@@ -1,0 +1,944 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// sleeper makes a VM with 1 GiB of memory, observed under the shipped configuration.
+type sleeper struct {
+	observed
+}
+
+func newSleeper(strategy kubevirtv1.RunStrategy, options ...func(*kubevirtv1.VirtualMachine)) *sleeper {
+	vm := newVM(strategy, options...)
+	guest := resource.MustParse("1Gi")
+	vm.Spec.Template.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &guest}
+	return &sleeper{observed{
+		vm: vm, claims: map[string]*corev1.PersistentVolumeClaim{}, users: map[string]string{},
+		cluster: configuration.Default(), defaults: noDefaults, now: noon,
+	}}
+}
+
+// runs gives the VM an instance in a phase.
+func (s *sleeper) runs(phase kubevirtv1.Phase) *sleeper {
+	s.instance = made(s.vm, phase, phase == kubevirtv1.PhaseRunning)
+	return s
+}
+
+// step carries out what is decided, as far as a test's objects have it, and says it.
+func (s *sleeper) step() string {
+	d := decide(s.observed)
+	for _, a := range d.actions {
+		switch a := a.(type) {
+		case writeStatus:
+			s.vm = s.vm.DeepCopy()
+			s.vm.Status = *a.status
+		case directInstance:
+			s.instance = s.instance.DeepCopy()
+			s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes = a.stop, a.volumes
+		case createClaim:
+			claim := a.claim.DeepCopy()
+			claim.UID = types.UID(claim.Name)
+			s.claims[claim.Name] = claim
+		case deleteClaim:
+			delete(s.claims, a.claim.Name)
+		case createInstance:
+			s.instance = a.instance.DeepCopy()
+			s.instance.UID = types.UID(fmt.Sprint("instance-", s.now.Unix(), len(s.instance.Spec.UtilityVolumes)))
+		case deleteInstance:
+			s.instance = nil
+		}
+	}
+	return told(d)
+}
+
+// phase is that of the hibernation; empty: there is none.
+func (s *sleeper) phase() string {
+	if h := s.vm.Status.HibernationStatus; h != nil {
+		return h.Phase
+	}
+	return ""
+}
+
+func (s *sleeper) says(status metav1.ConditionStatus, reason string) {
+	s.instance.Status.Conditions = []kubevirtv1.Condition{{
+		Type: kubevirtv1.ConditionHibernationInProgress, Status: status, Reason: reason, Message: "because of " + reason,
+	}}
+}
+
+// isSaved ends the instance with its guest saved.
+func (s *sleeper) isSaved() {
+	s.instance = s.instance.DeepCopy()
+	s.instance.Status.Phase = kubevirtv1.PhaseSucceeded
+	s.instance.Status.SavedImage = imageOn(s.vm.Status.HibernationStatus.ClaimName)
+}
+
+func imageOn(claim string) *kubevirtv1.SavedImage {
+	return &kubevirtv1.SavedImage{
+		ID: "image-1", ClaimName: claim, Directory: "restore-web-x", SizeBytes: 1 << 20, NodeName: "n1",
+		VirtualMachineRevisionName: revisionName(vmUID, 1),
+	}
+}
+
+// asleep has the guest saved on a claim that was made for that, or is the user's.
+func (s *sleeper) asleep(claim string, made bool) *sleeper {
+	s.vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{
+		Mode: "Save", Phase: "Completed", ClaimName: claim, ClaimCreated: made, Image: imageOn(claim),
+	}
+	s.claims[claim] = newClaim(s.observed, claim, roomFor(newInstance(s.vm, false)))
+	s.claims[claim].UID = "claim-uid"
+	if !made {
+		s.claims[claim].Labels, s.claims[claim].OwnerReferences = nil, nil
+	}
+	s.saved = s.vm.Spec.DeepCopy()
+	return s
+}
+
+func own(name string) func(*kubevirtv1.VirtualMachine) {
+	return func(vm *kubevirtv1.VirtualMachine) {
+		vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{ClaimName: name}
+	}
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// TestSaveToANewClaim: a VM without a hibernateStrategy is saved to a claim that is made for this
+// hibernation alone, and whose name is in the status before it is made.
+func TestSaveToANewClaim(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	name := onceClaim(s.vm, metav1.NewTime(noon))
+	expect(t, "begin", s.step(), "Hibernating")
+	expect(t, "phase", s.phase(), "PVCCreate")
+	expect(t, "claim", s.vm.Status.HibernationStatus.ClaimName, name)
+	expect(t, "make the claim", s.step(), "claim:"+name)
+	expect(t, "ask", s.step(), "Hibernating stop:Save["+name+"]")
+	expect(t, "phase", s.phase(), "ReadyToHotPlug")
+	s.says("True", "Queued")
+	expect(t, "queued", s.step(), "Hibernating")
+	expect(t, "phase", s.phase(), "HotPlugFinished")
+	s.says("True", "Saving")
+	expect(t, "saving", s.step(), "Hibernating")
+	expect(t, "phase", s.phase(), "InProgress")
+	s.isSaved()
+	expect(t, "saved", s.step(), "Hibernating delete")
+	expect(t, "phase", s.phase(), "Completed")
+	expect(t, "gone", s.step(), "Hibernated")
+	expect(t, "then", s.step(), "")
+	h := s.vm.Status.HibernationStatus
+	if h.Image == nil || h.Image.ID != "image-1" || !h.ClaimCreated || h.Reason != "" || h.CompletionTimestamp == nil {
+		t.Errorf("hibernationStatus %+v", h)
+	}
+	if c := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "True" || c.Reason != "Saved" {
+		t.Errorf("condition Hibernated %+v", c)
+	}
+}
+
+// TestSaveToTheMountedClaim: a VM with a hibernateStrategy has its claim before its instance, which
+// mounts it; the save waits for nothing.
+func TestSaveToTheMountedClaim(t *testing.T) {
+	s := newSleeper("Always", own(""), before("Always"))
+	name := keptClaims(s.vm)[0]
+	expect(t, "start", s.step(), "claim:"+name+" create prune Starting")
+	if v := s.instance.Spec.UtilityVolumes; len(v) != 1 || v[0].ClaimName != name || v[0].Name != volumeName(name) || *v[0].Type != "Hibernation" {
+		t.Fatalf("utility volumes %+v", v)
+	}
+	s.instance.Status.Phase = kubevirtv1.PhaseRunning
+	s.instance.Status.PhaseTransitionTimestamps = []kubevirtv1.PhaseTransition{{Phase: kubevirtv1.PhaseRunning}}
+	*s.vm.Spec.RunStrategy = "Hibernate"
+	expect(t, "begin", s.step(), "Hibernating")
+	expect(t, "ask", s.step(), "Hibernating stop:Save["+name+"]")
+	s.isSaved()
+	expect(t, "saved", s.step(), "Hibernating delete")
+	if s.vm.Status.HibernationStatus.ClaimCreated {
+		t.Error("the claim that the VM keeps is said to go with the hibernation")
+	}
+	*s.vm.Spec.RunStrategy = "Always"
+	expect(t, "resume", s.step(), "createRestore prune Resuming")
+	s.instance.Status.Phase = kubevirtv1.PhaseRunning
+	expect(t, "runs", s.step(), "Running")
+	if s.claims[name] == nil {
+		t.Error("the claim that the VM keeps is gone")
+	}
+}
+
+// TestClaims: a claim that does not suit keeps the guest running, and says why; when it suits the
+// save goes on.
+func TestClaims(t *testing.T) {
+	block := corev1.PersistentVolumeBlock
+	for name, c := range map[string]struct {
+		spoil func(*sleeper, *corev1.PersistentVolumeClaim)
+		want  string
+	}{
+		"is not there": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { delete(s.claims, c.Name) }, "does not exist"},
+		"block":        {func(_ *sleeper, c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }, "volumeMode Block"},
+		"read-only": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
+			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{"ReadOnlyMany"}
+		}, "only be read"},
+		"lost": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimLost }, "lost its volume"},
+		"being deleted": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
+			at := metav1.NewTime(noon)
+			c.DeletionTimestamp = &at
+		}, "being deleted"},
+		"too small": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
+			c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		}, "has 1Gi"},
+		"another's disk": {func(s *sleeper, c *corev1.PersistentVolumeClaim) { s.users[c.Name] = "VirtualMachine db" }, "used by VirtualMachine db"},
+		"another's memory": {func(_ *sleeper, c *corev1.PersistentVolumeClaim) {
+			c.Labels = map[string]string{contract.LabelHibernationOf: "db-uid"}
+		}, "another VM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper("Hibernate", own("mine"), before("Always")).runs(kubevirtv1.PhaseRunning)
+			good := newClaim(s.observed, "mine", roomFor(s.instance))
+			good.Labels, good.OwnerReferences = nil, nil
+			bad := good.DeepCopy()
+			s.claims["mine"] = bad
+			c.spoil(s, bad)
+			expect(t, "begin", s.step(), "Hibernating")
+			expect(t, "check", s.step(), "Running")
+			h := s.vm.Status.HibernationStatus
+			if h.Phase != "Failed" || h.Reason != "ClaimUnsuitable" || !strings.Contains(h.Message, c.want) || h.Failures != 1 {
+				t.Errorf("%+v, want a message with %q", h, c.want)
+			}
+			if in := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "ClaimUnsuitable" {
+				t.Errorf("condition %+v", in)
+			}
+			expect(t, "again", s.step(), "")
+			s.claims["mine"], s.users = good, map[string]string{}
+			expect(t, "mended", s.step(), "Hibernating stop:Save[mine]")
+		})
+	}
+}
+
+// onBlock puts a disk of the VM on a claim with volumeMode Block, as its instance's status has it.
+func (s *sleeper) onBlock(v kubevirtv1.Volume) *sleeper {
+	spec := &s.instance.Spec
+	spec.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "data"}}
+	v.Name = "data"
+	spec.Volumes = []kubevirtv1.Volume{v}
+	block := corev1.PersistentVolumeBlock
+	s.instance.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{
+		Name: "data", PersistentVolumeClaimInfo: &kubevirtv1.PersistentVolumeClaimInfo{ClaimName: "pg", VolumeMode: &block},
+	}}
+	return s
+}
+
+func pgClaim() kubevirtv1.Volume {
+	return kubevirtv1.Volume{Name: "data", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
+	}}
+}
+
+func pgOverlay() kubevirtv1.Volume {
+	return kubevirtv1.Volume{Ephemeral: &kubevirtv1.EphemeralSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
+	}}
+}
+
+// TestBlockDisks: a guest whose disk is a block device is not saved, as it could not be resumed: it
+// goes on, nothing is made, and that is said once.
+func TestBlockDisks(t *testing.T) {
+	suspends := func(vm *kubevirtv1.VirtualMachine) {
+		vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSuspendToDisk}
+	}
+	for name, c := range map[string]struct {
+		source kubevirtv1.Volume
+		how    func(*kubevirtv1.VirtualMachine)
+		begin  string
+		then   string
+	}{
+		"a claim":              {pgClaim(), before("Always"), "Running", ""},
+		"under an overlay":     {pgOverlay(), before("Always"), "Running", ""},
+		"with a claim's name":  {pgClaim(), own("mine"), "Running", ""},
+		"by its own disk":      {pgClaim(), suspends, "Hibernating", "Hibernating stop:SuspendToDisk[]"},
+		"a volume without one": {kubevirtv1.Volume{}, before("Always"), "Hibernating", "claim:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper("Hibernate", before("Always"), c.how).runs(kubevirtv1.PhaseRunning).onBlock(c.source)
+			events := eventReasons(decide(s.observed))
+			expect(t, "begin", s.step(), c.begin)
+			if then := s.step(); then != c.then && !(c.then == "claim:" && strings.HasPrefix(then, c.then)) {
+				t.Errorf("then %q, want %q", then, c.then)
+			}
+			if c.then != "" {
+				return
+			}
+			h := s.vm.Status.HibernationStatus
+			if h.Phase != "Failed" || h.Reason != "GuestCannotBeSaved" || h.Failures != 1 {
+				t.Errorf("%+v", h)
+			}
+			if !strings.Contains(h.Message, "volume data on claim pg") || !strings.Contains(h.Message, "mode: SuspendToDisk") {
+				t.Errorf("message %q", h.Message)
+			}
+			if !slices.Equal(events, []string{"HibernationFailed"}) {
+				t.Errorf("events %q", events)
+			}
+			if in := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernationInProgress); in == nil || in.Status != "False" || in.Reason != "GuestCannotBeSaved" {
+				t.Errorf("condition %+v", in)
+			}
+			s.vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSuspendToDisk}
+			expect(t, "another mode", s.step(), "Running")
+			expect(t, "begins", s.step(), "Hibernating")
+			expect(t, "asks", s.step(), "Hibernating stop:SuspendToDisk[]")
+		})
+	}
+}
+
+// TestBlockDisksUnderWay: a save that was begun before its disks were known is undone, and leaves
+// nothing.
+func TestBlockDisksUnderWay(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	for range 3 {
+		s.step()
+	}
+	s.onBlock(pgClaim())
+	s.says("True", "Saving")
+	expect(t, "known", s.step(), "Hibernating stop:[]")
+	expect(t, "being undone", s.step(), "")
+	s.instance.Status.Conditions = nil
+	expect(t, "undone", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Running")
+	expect(t, "refused", s.step(), "Running")
+	expect(t, "phase", s.phase(), "Failed")
+	expect(t, "then", s.step(), "")
+}
+
+// TestRefusedByTheInstance: what the instance alone refuses is taken back from it.
+func TestRefusedByTheInstance(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always"), own("mine")).runs(kubevirtv1.PhaseRunning)
+	s.claims["mine"] = newClaim(s.observed, "mine", roomFor(s.instance))
+	s.step()
+	expect(t, "asked", s.step(), "Hibernating stop:Save[mine]")
+	s.onBlock(pgClaim())
+	s.says("False", "GuestCannotBeSaved")
+	expect(t, "taken back", s.step(), "Hibernating stop:[mine]")
+	s.instance.Status.Conditions = nil
+	expect(t, "undone", s.step(), "Running")
+	expect(t, "refused", s.step(), "Running")
+	expect(t, "reason", s.vm.Status.HibernationStatus.Reason, "GuestCannotBeSaved")
+}
+
+// TestBlockClaimsAreSeen: the mode of a claim of the VM's is read with the claim.
+func TestBlockClaimsAreSeen(t *testing.T) {
+	block := corev1.PersistentVolumeBlock
+	w := newWorld(t, fault{}, lag{})
+	for name, mode := range map[string]*corev1.PersistentVolumeMode{"pg": &block, "wal": nil} {
+		w.must(w.server.Create(t.Context(), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: web.Namespace, Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: mode},
+		}))
+	}
+	vm := newVM("Always")
+	vm.Namespace = web.Namespace
+	wal := pgClaim()
+	wal.PersistentVolumeClaim.ClaimName = "wal"
+	vm.Spec.Template.Spec.Volumes = []kubevirtv1.Volume{pgClaim(), wal}
+	all, err := w.reconciler().volumes(t.Context(), w.server, vm)
+	w.must(err)
+	for _, v := range all {
+		if v.block != (v.name == "pg") {
+			t.Errorf("%s: block is %v", v.name, v.block)
+		}
+	}
+}
+
+// TestUnsaveableVMs: a VM that can't be saved is evicted as if it had no strategy, and mounts no claim
+// for its memory.
+func TestUnsaveableVMs(t *testing.T) {
+	hibernates := kubevirtv1.EvictionHibernate
+	bridge := kubevirtv1.Interface{Name: "a", Bridge: &kubevirtv1.InterfaceBridge{}}
+	for name, c := range map[string]struct {
+		spoil func(*kubevirtv1.VirtualMachineInstanceSpec)
+		block bool
+		want  string
+		saves bool
+	}{
+		"one that can":    {func(*kubevirtv1.VirtualMachineInstanceSpec) {}, false, "claim:", true},
+		"on a block disk": {func(*kubevirtv1.VirtualMachineInstanceSpec) {}, true, "create", false},
+		"on a bridge": {func(s *kubevirtv1.VirtualMachineInstanceSpec) {
+			s.Domain.Devices.Interfaces = []kubevirtv1.Interface{bridge}
+			s.Networks = []kubevirtv1.Network{{Name: "a", Pod: &kubevirtv1.PodNetwork{}}}
+		}, false, "create", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper("Always", before("Always"))
+			s.cluster.EvictionStrategy = hibernates
+			template := &s.vm.Spec.Template.Spec
+			template.Domain.Devices.Disks = []kubevirtv1.Disk{{Name: "data"}}
+			template.Volumes = []kubevirtv1.Volume{pgClaim()}
+			c.spoil(template)
+			s.volumes = []volume{{name: "pg", claim: bound, block: c.block}}
+			if got := s.step(); !strings.HasPrefix(got, c.want) {
+				t.Errorf("starts with %q, want %q", got, c.want)
+			}
+			s.instance.Status.Phase, s.instance.Status.EvacuationNodeName = kubevirtv1.PhaseRunning, "n1"
+			s.step()
+			if saves := s.phase() != ""; saves != c.saves {
+				t.Errorf("evicted: is saved %v, want %v", saves, c.saves)
+			}
+		})
+	}
+}
+
+// TestRoom: memory, devices' state and the disks that are made in the pod, with the file system's.
+func TestRoom(t *testing.T) {
+	const gib = int64(1) << 30
+	empty := kubevirtv1.Volume{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("2Gi")}}
+	container := kubevirtv1.Volume{ContainerDisk: &kubevirtv1.ContainerDiskSource{}}
+	huge := kubevirtv1.Volume{EmptyDisk: &kubevirtv1.EmptyDiskSource{Capacity: resource.MustParse("9223372036854775807")}}
+	claim := kubevirtv1.Volume{PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{}}
+	for name, c := range map[string]struct {
+		volumes []kubevirtv1.Volume
+		net     int64
+	}{
+		"memory alone":       {nil, gib + gib/2},
+		"on a claim":         {[]kubevirtv1.Volume{claim}, gib + gib/2},
+		"an empty disk":      {[]kubevirtv1.Volume{empty}, 3*gib + gib/2},
+		"a container disk":   {[]kubevirtv1.Volume{container}, 2*gib + gib/2},
+		"both":               {[]kubevirtv1.Volume{empty, container}, 4*gib + gib/2},
+		"more than there is": {[]kubevirtv1.Volume{huge}, 0},
+	} {
+		instance := newSleeper("Always").runs(kubevirtv1.PhaseRunning).instance
+		instance.Spec.Volumes = c.volumes
+		got := roomFor(instance)
+		if c.net == 0 {
+			if got < 1<<60 {
+				t.Errorf("%s: %d", name, got)
+			}
+			continue
+		}
+		if least := float64(c.net) * 1.0549; float64(got) < least || float64(got) > least+2*mib*1.1 || got%mib != 0 {
+			t.Errorf("%s: %d, want 5.5 %% more than %d", name, got, c.net)
+		}
+	}
+}
+
+// TestCancel: whatever phase a hibernation is in, another strategy has the guest go on, and nothing is
+// left of it.
+func TestCancel(t *testing.T) {
+	for phase := 0; phase <= 5; phase++ {
+		for _, strategy := range []kubevirtv1.RunStrategy{"Always", "Once", "Manual", "RerunOnFailure"} {
+			s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+			for range min(phase, 3) {
+				s.step()
+			}
+			if phase > 3 {
+				s.says(map[int]metav1.ConditionStatus{4: "True", 5: "False"}[phase], "Saving")
+				s.step()
+			}
+			*s.vm.Spec.RunStrategy = strategy
+			if asked := s.instance.Spec.StopStrategy; (asked == "Save") != (phase >= 3) {
+				t.Fatalf("phase %d: stopStrategy %q", phase, asked)
+			}
+			for range 4 {
+				s.step()
+				if s.instance == nil {
+					t.Fatalf("phase %d, %s: the instance is gone", phase, strategy)
+				}
+			}
+			if phase == 4 {
+				if s.phase() == "" || len(s.claims) == 0 {
+					t.Errorf("phase %d, %s: it is forgotten while the save is under way", phase, strategy)
+				}
+				s.instance.Status.Conditions = nil
+				s.step()
+			}
+			if s.instance.Spec.StopStrategy != "" || len(s.instance.Spec.UtilityVolumes) > 0 || s.phase() != "" || len(s.claims) > 0 {
+				t.Errorf("phase %d, %s: left are stopStrategy %q, %v, %q, %d claims", phase, strategy, s.instance.Spec.StopStrategy, s.instance.Spec.UtilityVolumes, s.phase(), len(s.claims))
+			}
+			if got := s.vm.Status.PrintableStatus; got != "Running" {
+				t.Errorf("phase %d, %s: %s", phase, strategy, got)
+			}
+		}
+	}
+}
+
+// TestCancelledTooLate: a guest that is saved as its hibernation is cancelled is not lost: it goes on
+// from there.
+func TestCancelledTooLate(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	for range 3 {
+		s.step()
+	}
+	*s.vm.Spec.RunStrategy = "Always"
+	s.saved = s.vm.Spec.DeepCopy()
+	s.isSaved()
+	expect(t, "saved", s.step(), "Hibernating delete")
+	expect(t, "then", s.step(), "createRestore prune Resuming")
+}
+
+// TestHaltWhileSaving: Halted ends the save and shuts the guest down.
+func TestHaltWhileSaving(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	for range 3 {
+		s.step()
+	}
+	*s.vm.Spec.RunStrategy = "Halted"
+	expect(t, "halted", s.step(), "Stopping stop:[] delete")
+	expect(t, "then", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Stopped")
+}
+
+// TestGuestEndsWhileSaving: a guest that ended is not saved, and the VM is Stopped.
+func TestGuestEndsWhileSaving(t *testing.T) {
+	for _, phase := range []kubevirtv1.Phase{kubevirtv1.PhaseSucceeded, kubevirtv1.PhaseFailed} {
+		s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+		for range 3 {
+			s.step()
+		}
+		s.instance.Status.Phase = phase
+		expect(t, "ended", s.step(), "unclaim:"+onceClaim(s.vm, metav1.NewTime(noon))+" Stopped delete")
+		expect(t, "phase", s.phase(), "")
+	}
+}
+
+// TestGuestEndsWhileSavingToItsClaim: a claim that the VM keeps may have a whole image of a guest that
+// was killed as it was saved, and goes; the user's stays.
+func TestGuestEndsWhileSavingToItsClaim(t *testing.T) {
+	for _, mine := range []bool{true, false} {
+		named := ""
+		if !mine {
+			named = "memory"
+		}
+		s := newSleeper("Always", own(named))
+		name := named
+		if mine {
+			name = keptClaims(s.vm)[0]
+		}
+		s.claims[name] = newClaim(s.observed, name, 10<<30)
+		s.claims[name].UID = "claim-uid"
+		s.runs(kubevirtv1.PhaseRunning)
+		s.instance.Spec.UtilityVolumes = []kubevirtv1.UtilityVolume{utilityVolume(name)}
+		*s.vm.Spec.RunStrategy = "Hibernate"
+		for range 3 {
+			s.step()
+		}
+		expect(t, "claim", s.vm.Status.HibernationStatus.ClaimName, name)
+		s.instance.Status.Phase = kubevirtv1.PhaseFailed
+		want := "Stopped delete"
+		if mine {
+			want = "unclaim:" + name + " " + want
+		}
+		expect(t, "ended", s.step(), want)
+	}
+}
+
+// TestGuestEndedEvent: it has the instance's word, and says what becomes of the VM.
+func TestGuestEndedEvent(t *testing.T) {
+	instanceSays := func(s *sleeper) { s.says("False", "GuestEnded") }
+	for name, c := range map[string]struct {
+		ended    func(*sleeper)
+		strategy kubevirtv1.RunStrategy
+		want     string
+	}{
+		"stays stopped":      {instanceSays, "Hibernate", "GuestEnded: because of GuestEnded; nothing is saved, and the VM stays stopped"},
+		"starts":             {instanceSays, "Always", "GuestEnded: because of GuestEnded; it starts as its run strategy says"},
+		"says nothing":       {func(*sleeper) {}, "Hibernate", "GuestEnded: the guest ended before it was saved; nothing is saved, and the VM stays stopped"},
+		"says another thing": {func(s *sleeper) { s.says("True", "Saving") }, "Hibernate", "GuestEnded: the guest ended before it was saved; nothing is saved, and the VM stays stopped"},
+		"is gone":            {func(s *sleeper) { s.instance = nil }, "Hibernate", "GuestEnded: the guest ended before it was saved; nothing is saved, and the VM stays stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+			for range 3 {
+				s.step()
+			}
+			s.instance.Status.Phase = kubevirtv1.PhaseFailed
+			*s.vm.Spec.RunStrategy = c.strategy
+			c.ended(s)
+			var notes []string
+			for _, a := range decide(s.observed).actions {
+				if w, is := a.(writeStatus); is {
+					for _, e := range w.events {
+						notes = append(notes, e.note)
+					}
+				}
+			}
+			if !slices.Equal(notes, []string{c.want}) {
+				t.Errorf("events %q, want %q", notes, c.want)
+			}
+		})
+	}
+}
+
+// TestSaveFails: what the instance says of a failure is the VM's; its next try is another attempt.
+func TestSaveFails(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	for range 3 {
+		s.step()
+	}
+	for n := int32(1); n <= 3; n++ {
+		s.says("True", "Saving")
+		expect(t, "saving", s.step(), "Hibernating")
+		s.says("False", "NoSpace")
+		s.now = s.now.Add(time.Minute)
+		d := decide(s.observed)
+		if events := eventReasons(d); !slices.Equal(events, []string{"HibernationFailed"}) {
+			t.Errorf("events %q", events)
+		}
+		expect(t, "failed", s.step(), "Running")
+		if h := s.vm.Status.HibernationStatus; h.Phase != "Failed" || h.Reason != "NoSpace" || h.Failures != n || h.Message != "because of NoSpace" {
+			t.Errorf("%+v", h)
+		}
+		expect(t, "again", s.step(), "")
+	}
+	if s.instance.Spec.StopStrategy != "Save" {
+		t.Error("the instance is not to try again")
+	}
+}
+
+func eventReasons(d decision) (all []string) {
+	for _, a := range d.actions {
+		if w, is := a.(writeStatus); is {
+			for _, e := range w.events {
+				all = append(all, e.reason)
+			}
+		}
+	}
+	return all
+}
+
+// TestWarningTimeout: an attempt that takes too long is told of once, and goes on.
+func TestWarningTimeout(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always")).runs(kubevirtv1.PhaseRunning)
+	for range 3 {
+		s.step()
+	}
+	if d := decide(s.observed); !d.again.Equal(noon.Add(500 * time.Second)) {
+		t.Errorf("looks again at %v", d.again)
+	}
+	s.now = noon.Add(500 * time.Second)
+	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"HibernationTimeout"}) {
+		t.Errorf("events %q", events)
+	}
+	expect(t, "late", s.step(), "Hibernating")
+	expect(t, "again", s.step(), "")
+	s.isSaved()
+	s.step()
+	if h := s.vm.Status.HibernationStatus; h.Reason != "" || h.Message != "" {
+		t.Errorf("after the success: %+v", h)
+	}
+}
+
+// TestWaking: who starts a VM whose guest is saved, and how.
+func TestWaking(t *testing.T) {
+	boot, restore := kubevirtv1.StartBoot, kubevirtv1.StartStrategy("restore")
+	for name, c := range map[string]struct {
+		strategy   kubevirtv1.RunStrategy
+		last       kubevirtv1.RunStrategy
+		requests   []kubevirtv1.StateChangeRequest
+		start      *kubevirtv1.StartStrategy
+		cluster    kubevirtv1.StartStrategy
+		evacuation bool
+		want       string
+	}{
+		"always":                   {"Always", "", nil, nil, "Restore", false, "createRestore prune Resuming"},
+		"rerun, the same strategy": {"RerunOnFailure", "RerunOnFailure", nil, nil, "Restore", false, "createRestore prune Resuming"},
+		"once, the same run":       {"Once", "Once", nil, nil, "Restore", false, "createRestore prune Resuming"},
+		"manual":                   {"Manual", "", nil, nil, "Restore", false, "Hibernated"},
+		"manual, asked":            {"Manual", "", []kubevirtv1.StateChangeRequest{startRequest()}, nil, "Restore", false, "createRestore prune Resuming"},
+		"manual, evacuated":        {"Manual", "", nil, nil, "Restore", true, "createRestore prune Resuming"},
+		"halted":                   {"Halted", "", nil, nil, "Restore", false, "Hibernated"},
+		"halted, evacuated":        {"Halted", "", nil, nil, "Restore", true, "Hibernated"},
+		"hibernate":                {"Hibernate", "", nil, nil, "Restore", false, "Hibernated"},
+		"boots":                    {"Always", "", nil, &boot, "Restore", false, "create prune Starting"},
+		"boots by the cluster":     {"Always", "", nil, nil, "Boot", false, "create prune Starting"},
+		"restores in spite":        {"Always", "", nil, &restore, "Boot", false, "createRestore prune Resuming"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSleeper(c.strategy, before(c.last), requests(c.requests...)).asleep("memory", true)
+			s.vm.Spec.StartStrategy, s.cluster.Hibernation.StartStrategy = c.start, c.cluster
+			s.vm.Status.HibernationStatus.Evacuation = c.evacuation
+			if c.last == "" {
+				s.vm.Status.RunStrategy = "Hibernate"
+			}
+			expect(t, "start", s.step(), c.want)
+			if !strings.Contains(c.want, "Restore") {
+				return
+			}
+			spec := s.instance.Spec
+			if spec.RestoreFrom == nil || spec.RestoreFrom.ID != "image-1" || len(spec.UtilityVolumes) != 1 || spec.UtilityVolumes[0].ClaimName != "memory" {
+				t.Errorf("restoreFrom %+v, utilityVolumes %+v", spec.RestoreFrom, spec.UtilityVolumes)
+			}
+			if avoids := spec.Affinity != nil; avoids != c.evacuation {
+				t.Errorf("affinity %+v", spec.Affinity)
+			}
+		})
+	}
+}
+
+// TestResumed: once the guest runs nothing is left of its hibernation, and a claim of the user's
+// stays.
+func TestResumed(t *testing.T) {
+	for _, madeForIt := range []bool{true, false} {
+		s := newSleeper("Always", before("Hibernate")).asleep("memory", madeForIt)
+		expect(t, "start", s.step(), "createRestore prune Resuming")
+		expect(t, "phase", s.vm.Status.ResumeStatus.Phase, "InProgress")
+		s.instance.Status.Phase = kubevirtv1.PhaseRunning
+		want := "Running"
+		if madeForIt {
+			want = "unclaim:memory Running"
+		}
+		if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"Resumed"}) {
+			t.Errorf("events %q", events)
+		}
+		expect(t, "runs", s.step(), want)
+		expect(t, "phase", s.vm.Status.ResumeStatus.Phase, "Completed")
+		expect(t, "cleaned", s.step(), "Running")
+		expect(t, "phase", s.vm.Status.ResumeStatus.Phase, "Cleaned")
+		expect(t, "hibernation", s.phase(), "")
+		expect(t, "then", s.step(), "")
+		if (s.claims["memory"] == nil) != madeForIt {
+			t.Errorf("made %v: the claim is %v", madeForIt, s.claims["memory"])
+		}
+	}
+}
+
+// TestResumeFails: nothing is lost of a guest that could not go on. What may pass is tried again
+// later and later, what has to be mended when the VM or its claim is another, or somebody asks.
+func TestResumeFails(t *testing.T) {
+	for reason, mend := range map[string]bool{
+		"RestoreFailed": false, "ImagePullFailed": false,
+		contract.RestoreImageUsed: true, contract.RestoreImageMissing: true, contract.RestoreImageDamaged: true,
+		contract.RestoreImageUnfit: true, contract.RestoreDiskChanged: true,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
+			for n := int32(1); n <= 3; n++ {
+				if got := s.step(); got != "createRestore prune Resuming" {
+					t.Fatalf("try %d: %q", n, got)
+				}
+				s.instance.UID = types.UID(fmt.Sprint("try-", n))
+				s.instance.Status.Phase = kubevirtv1.PhaseFailed
+				s.instance.Status.Conditions = []kubevirtv1.Condition{{Type: kubevirtv1.ConditionHibernationRestoreInProgress, Status: "False", Reason: reason, Message: reason + ": why"}}
+				if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ResumeFailed"}) {
+					t.Errorf("events %q", events)
+				}
+				ended := s.instance
+				expect(t, "failed", s.step(), "Hibernated delete")
+				at := metav1.NewTime(s.now)
+				s.instance = ended
+				s.instance.DeletionTimestamp = &at
+				s.step() // it takes its time to go
+				s.instance = nil
+				rs := s.vm.Status.ResumeStatus
+				if rs.Phase != "Failed" || rs.Reason != reason || rs.Message != "why" || rs.Failures != n || (rs.RetryTimestamp == nil) != mend {
+					t.Errorf("%+v", rs)
+				}
+				if s.vm.Status.StartFailure != nil || s.vm.Status.HibernationStatus.Image == nil || s.claims["memory"] == nil {
+					t.Errorf("status %+v, claims %v", s.vm.Status, s.claims)
+				}
+				s.step()
+				expect(t, "waits", s.step(), "")
+				s.now = s.now.Add(time.Hour)
+				if !mend {
+					continue
+				}
+				expect(t, "an hour later", s.step(), "")
+				switch n {
+				case 1:
+					s.vm.Generation++
+				case 2:
+					s.claims["memory"].UID = "another"
+				}
+			}
+		})
+	}
+}
+
+// TestResumeRevision: a guest goes on with the hardware that it had, whatever the VM's spec has become;
+// without that it waits, unless the spec is the same.
+func TestResumeRevision(t *testing.T) {
+	for name, c := range map[string]struct {
+		known, changed bool
+		want           string
+	}{
+		"known":            {true, false, "createRestore prune Resuming"},
+		"known, changed":   {true, true, "createRestore prune Resuming"},
+		"unknown":          {false, false, "createRestore prune Resuming"},
+		"unknown, changed": {false, true, "Hibernated"},
+	} {
+		s := newSleeper("Always", before("Hibernate")).asleep("memory", true)
+		s.saved.Template.Spec.Hostname = "then"
+		s.vm.Spec.Template.Spec.Hostname = "then"
+		if c.changed {
+			s.vm.Spec.Template.Spec.Hostname = "now"
+			s.vm.Generation = 2
+		}
+		if !c.known {
+			s.saved = nil
+		}
+		expect(t, name, s.step(), c.want)
+		if s.instance == nil {
+			expect(t, name, s.vm.Status.ResumeStatus.Reason, "RevisionGone")
+			expect(t, name+", again", s.step(), "")
+			continue
+		}
+		expect(t, name, s.instance.Spec.Hostname, "then")
+		expect(t, name, s.instance.Annotations[contract.AnnotationVMGeneration], "1")
+	}
+}
+
+// TestBootDiscards: a VM that boots has its image discarded once there is an instance that does, and
+// a claim that was made goes; the user's stays.
+func TestBootDiscards(t *testing.T) {
+	boot := kubevirtv1.StartBoot
+	for _, madeForIt := range []bool{true, false} {
+		s := newSleeper("Always", before("Hibernate")).asleep("memory", madeForIt)
+		s.vm.Spec.StartStrategy = &boot
+		expect(t, "start", s.step(), "create prune Starting")
+		expect(t, "phase", s.phase(), "Completed") // until there is the instance for sure
+		if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"ImageDiscarded"}) {
+			t.Errorf("events %q", events)
+		}
+		s.step()
+		expect(t, "phase", s.phase(), "")
+		if (s.claims["memory"] == nil) != madeForIt {
+			t.Errorf("made %v: the claim is %v", madeForIt, s.claims["memory"])
+		}
+	}
+	s := newSleeper("Always", own(""), before("Hibernate"))
+	kept := keptClaims(s.vm)
+	s.asleep(kept[0], false)
+	s.claims[kept[0]] = newClaim(s.observed, kept[0], roomFor(newInstance(s.vm, false)))
+	s.vm.Spec.StartStrategy = &boot
+	expect(t, "start", s.step(), "claim:"+kept[1]+" create prune Starting")
+	expect(t, "then", s.step(), "unclaim:"+kept[0]+" Starting")
+}
+
+// TestEvacuation: a VM that is to leave its node is saved though it is to run, and goes on at once;
+// one that is to leave no more goes on where it is.
+func TestEvacuation(t *testing.T) {
+	leave := func(strategy kubevirtv1.RunStrategy) *sleeper {
+		s := newSleeper(strategy, before(strategy)).runs(kubevirtv1.PhaseRunning)
+		hibernate := kubevirtv1.EvictionHibernate
+		s.instance.Spec.EvictionStrategy, s.instance.Status.EvacuationNodeName = &hibernate, "n1"
+		return s
+	}
+	for _, strategy := range []kubevirtv1.RunStrategy{"Always", "Manual", "Once", "RerunOnFailure"} {
+		s := leave(strategy)
+		for range 3 {
+			s.step()
+		}
+		if h := s.vm.Status.HibernationStatus; h == nil || !h.Evacuation || s.instance.Spec.StopStrategy != "Save" {
+			t.Fatalf("%s: %+v, stopStrategy %q", strategy, h, s.instance.Spec.StopStrategy)
+		}
+		s.saved = s.vm.Spec.DeepCopy()
+		s.isSaved()
+		expect(t, "saved", s.step(), "Hibernating delete")
+		expect(t, "then", s.step(), "createRestore prune Resuming")
+	}
+	s := leave("Always")
+	for range 3 {
+		s.step()
+	}
+	s.instance.Status.EvacuationNodeName = ""
+	expect(t, "no more", s.step(), "Running stop:[]")
+	s.step()
+	expect(t, "phase", s.phase(), "")
+	none := kubevirtv1.EvictionNone
+	s = leave("Always")
+	s.instance.Spec.EvictionStrategy = &none
+	s.step()
+	expect(t, "another eviction strategy", s.phase(), "")
+}
+
+// TestSuspendToDisk: the guest is asked, nothing is claimed, and the next start is an ordinary one.
+func TestSuspendToDisk(t *testing.T) {
+	s := newSleeper("Hibernate", before("Always"), func(vm *kubevirtv1.VirtualMachine) {
+		vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: "suspendToDisk"}
+	}).runs(kubevirtv1.PhaseRunning)
+	expect(t, "begin", s.step(), "Hibernating")
+	expect(t, "ask", s.step(), "Hibernating stop:SuspendToDisk[]")
+	s.instance.Status.Phase, s.instance.Status.Reason = kubevirtv1.PhaseSucceeded, "SuspendedToDisk"
+	expect(t, "suspended", s.step(), "Hibernating delete")
+	expect(t, "gone", s.step(), "Hibernated")
+	*s.vm.Spec.RunStrategy = "Always"
+	expect(t, "start", s.step(), "create prune Starting")
+	expect(t, "phase", s.phase(), "Completed")
+	s.instance.Status.Phase = kubevirtv1.PhaseRunning
+	expect(t, "runs", s.step(), "Running")
+	expect(t, "phase", s.phase(), "")
+}
+
+// TestNotRunning: a VM that does not run has nothing to save, which is told once.
+func TestNotRunning(t *testing.T) {
+	s := newSleeper("Hibernate", before("Halted"))
+	if events := eventReasons(decide(s.observed)); !slices.Equal(events, []string{"NotRunning"}) {
+		t.Errorf("events %q", events)
+	}
+	expect(t, "off", s.step(), "Stopped")
+	expect(t, "then", s.step(), "")
+	if c := find(s.vm.Status.Conditions, kubevirtv1.ConditionHibernated); c == nil || c.Status != "False" || c.Reason != "NotRunning" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestUnrecorded: an instance that says something about a saved guest that the VM's status has not is
+// not let go.
+func TestUnrecorded(t *testing.T) {
+	at := metav1.NewTime(noon)
+	s := newSleeper("Always").runs(kubevirtv1.PhaseRunning)
+	s.instance.DeletionTimestamp, s.instance.Status.Phase = &at, kubevirtv1.PhaseSucceeded
+	s.instance.Status.SavedImage = imageOn("memory")
+	expect(t, "saved, and deleted", s.step(), "Hibernating")
+	expect(t, "then", s.step(), "release:1 owners,["+contract.FinalizerInstance+"]")
+
+	s = newSleeper("Always").asleep("memory", false)
+	s.step()
+	s.instance.DeletionTimestamp, s.instance.Status.Phase = &at, kubevirtv1.PhaseFailed
+	s.instance.Status.PhaseTransitionTimestamps = []kubevirtv1.PhaseTransition{{Phase: kubevirtv1.PhaseRunning}}
+	expect(t, "went on, and deleted", s.step(), "Stopping")
+	expect(t, "phase", s.phase(), "")
+	expect(t, "then", s.step(), "release:1 owners,["+contract.FinalizerInstance+"] Stopping")
+}
+
+// TestOrphanOfASleeper: an instance that is nobody's is not taken by a VM whose guest is saved: that
+// would be discarded.
+func TestOrphanOfASleeper(t *testing.T) {
+	s := newSleeper("Halted").asleep("memory", false)
+	s.instance = released(made(s.vm, kubevirtv1.PhaseRunning, true), s.vm)
+	expect(t, "one of nobody", s.step(), "Hibernated")
+	expect(t, "phase", s.phase(), "Completed")
+}
+
+// TestNoQuota: a VM whose claim for its memory can't be made starts without it.
+func TestNoQuota(t *testing.T) {
+	w := newWorld(t, fault{}, lag{})
+	w.full = true
+	w.begin("Always")
+	w.change(func(vm *kubevirtv1.VirtualMachine) {
+		vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSave}
+	})
+	w.settle(w.is("Running", 1))
+	if v := w.instance().Spec.UtilityVolumes; v != nil {
+		t.Errorf("its instance waits for %v", v)
+	}
+	if !slices.ContainsFunc(w.events, func(e string) bool { return strings.Contains(e, "exceeded quota") }) {
+		t.Errorf("nobody is told why: %q", w.events)
+	}
+}
+
+// TestDeletedAsleep: a VM that is deleted leaves what is on the user's claim, and says so.
+func TestDeletedAsleep(t *testing.T) {
+	at := metav1.NewTime(noon)
+	for madeForIt, want := range map[bool]string{true: "patch:Hibernate[]", false: "say:ImageKept patch:Hibernate[]"} {
+		s := newSleeper("Hibernate").asleep("memory", madeForIt)
+		s.vm.DeletionTimestamp = &at
+		expect(t, fmt.Sprint("made ", madeForIt), s.step(), want)
+	}
+}

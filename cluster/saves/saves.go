@@ -1,0 +1,255 @@
+// Package saves calls nodes' agents to save VMs, or to have guests suspend themselves: calls that
+// take minutes, and that no reconciler waits for. It bounds how many VMs of a node are saved at
+// once. What is known of a call is kept in memory alone: an agent undoes the save of a caller that
+// goes away, so that whoever leads next begins anew. The package must not know
+// VirtualMachineInstances nor the API server. Start reading at Saves.
+package saves
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// Request is what an agent is asked for.
+type Request struct {
+	// Pod is the name of the VM's pod, in the VM's namespace, and UID its UID.
+	Pod string
+	UID types.UID
+	// Node is the pod's.
+	Node string
+	// Directory is what SaveVM calls directory; empty: the guest is to suspend itself to disk.
+	Directory string
+	// Attachment is the UID of the pod that has the volume; empty: the VM's own pod has it.
+	Attachment types.UID
+}
+
+// suspends: the guest saves itself, to its own disk. That takes nothing of the node's.
+func (r Request) suspends() bool { return r.Directory == "" }
+
+// State is how far a call is.
+type State int
+
+// The states of a call, in their order.
+const (
+	Queued State = iota
+	Running
+	Ended
+)
+
+// Call is what is known of a VM's call.
+type Call struct {
+	Request
+	State State
+	// Ahead is how many saves on the node are under way or waiting before a call that is queued.
+	Ahead int
+	// Cancelled: somebody has cancelled the call while it was under way.
+	Cancelled bool
+	// Err is why it failed, and Result what the agent said of a save, when it has ended.
+	Err    error
+	Result *nodev1.SaveResult
+	// Unsure: the connection ended before the agent said how the save had, and it could not be
+	// asked. The guest may have been saved.
+	Unsure bool
+	// At is when it ended, and Failures how many calls for that pod have failed in a row.
+	At       time.Time
+	Failures int
+}
+
+// Active: it is queued or under way.
+func (c *Call) Active() bool { return c.State != Ended }
+
+// Saves are the calls under way, and those that have ended and were not forgotten: one for each
+// VM. Its methods may be called concurrently.
+type Saves struct {
+	options Options
+	changes changes
+	calls   sync.WaitGroup
+
+	mu sync.Mutex
+	// ctx is Run's while it runs; nil: calls wait.
+	ctx   context.Context
+	known map[types.NamespacedName]*call
+	queue []*call // in the order of their coming
+}
+
+// Options are what Saves is made with.
+type Options struct {
+	// PerNode is how many VMs of a node are saved at once.
+	PerNode int
+	// Client calls the agent of a node.
+	Client func(node string) (nodev1.NodeServiceClient, error)
+	Now    func() time.Time
+}
+
+// call is one of a VM's, with how it is cancelled.
+type call struct {
+	Call
+	vm     types.NamespacedName
+	cancel context.CancelFunc // nil: it is not under way
+}
+
+// New makes Saves without calls.
+func New(o Options) *Saves {
+	return &Saves{options: o, changes: newChanges(), known: make(map[types.NamespacedName]*call)}
+}
+
+// Run makes the calls, until ctx ends: it ends them, and returns when they have ended. It runs
+// once.
+func (s *Saves) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	if s.ctx != nil {
+		s.mu.Unlock()
+		return errors.New("the saves have been started before")
+	}
+	s.ctx = ctx
+	s.start()
+	s.mu.Unlock()
+	s.changes.run(ctx)
+	s.mu.Lock()
+	s.queue = nil // start sees that ctx has ended, too
+	s.mu.Unlock()
+	s.calls.Wait()
+	return nil
+}
+
+// Changed has a VM when its call has begun or ended, or its place in the queue is another.
+func (s *Saves) Changed() <-chan types.NamespacedName { return s.changes.out }
+
+// Look returns a VM's call; false: there is none.
+func (s *Saves) Look(vm types.NamespacedName) (Call, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.known[vm]
+	if c == nil {
+		return Call{}, false
+	}
+	found := c.Call
+	if c.State == Queued {
+		found.Ahead = s.ahead(c)
+	}
+	return found, true
+}
+
+// Start queues a call for a VM. It does nothing while the VM has one that has not ended.
+func (s *Saves) Start(vm types.NamespacedName, r Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.known[vm]
+	if before != nil && before.Active() {
+		return
+	}
+	c := &call{vm: vm, Call: Call{Request: r}}
+	if before != nil && before.UID == r.UID {
+		c.Failures = before.Failures
+	}
+	s.known[vm] = c
+	s.queue = append(s.queue, c)
+	s.start()
+}
+
+// Cancel ends a VM's call and forgets it. One that is under way is forgotten when it has ended and
+// its agent says that the guest goes on; else it stays, until Cancel is called once more.
+func (s *Saves) Cancel(vm types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.known[vm]
+	switch {
+	case c == nil:
+	case c.State == Running:
+		c.Cancelled = true
+		c.cancel()
+	default:
+		s.forget(c)
+	}
+}
+
+// forget drops a call that is not under way; s.mu is held.
+func (s *Saves) forget(c *call) {
+	delete(s.known, c.vm)
+	if i := slices.Index(s.queue, c); i >= 0 {
+		s.tellBehind(c)
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+}
+
+// ahead is how many saves come before a call that is queued; s.mu is held.
+func (s *Saves) ahead(c *call) int {
+	n := s.underWay(c.Node)
+	for _, q := range s.queue {
+		if q == c {
+			break
+		}
+		if q.Node == c.Node {
+			n++
+		}
+	}
+	return n
+}
+
+// underWay is how many VMs of a node are being saved; s.mu is held.
+func (s *Saves) underWay(node string) (n int) {
+	for _, c := range s.known {
+		if c.Node == node && c.State == Running && !c.suspends() {
+			n++
+		}
+	}
+	return n
+}
+
+// tellBehind says that calls behind another have another place; s.mu is held.
+func (s *Saves) tellBehind(c *call) {
+	for _, q := range s.queue {
+		if q != c && q.Node == c.Node {
+			s.changes.add(q.vm)
+		}
+	}
+}
+
+// start begins the calls whose turn it is; s.mu is held.
+func (s *Saves) start() {
+	if s.ctx == nil || s.ctx.Err() != nil {
+		return
+	}
+	for _, c := range slices.Clone(s.queue) {
+		if !c.suspends() && s.underWay(c.Node) >= s.options.PerNode {
+			continue
+		}
+		s.queue = slices.DeleteFunc(s.queue, func(q *call) bool { return q == c })
+		all := s.ctx
+		ctx, cancel := context.WithCancel(all)
+		c.State, c.cancel = Running, cancel
+		s.changes.add(c.vm)
+		request, name := c.Request, c.vm.Namespace+"/"+c.Pod
+		s.calls.Go(func() {
+			defer cancel()
+			result, err := s.ask(ctx, name, request)
+			s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request.Node))
+		})
+	}
+}
+
+// end notes how a call has ended, and begins those that waited for it.
+func (s *Saves) end(c *call, result *nodev1.SaveResult, err error, unsure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.State, c.Result, c.Err, c.Unsure, c.At = Ended, result, err, unsure, s.options.Now()
+	c.Failures++
+	if err == nil {
+		c.Failures = 0
+	}
+	s.changes.add(c.vm)
+	s.tellBehind(c)
+	if c.Cancelled && !unsure {
+		s.forget(c)
+	}
+	s.start()
+}

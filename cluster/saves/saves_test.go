@@ -1,0 +1,350 @@
+package saves
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/nodes/nodestest"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+const imageID = "00000000-0000-4000-8000-000000000001"
+
+// world is the agents of two nodes, with the pods a, b and c each, and their caller.
+type world struct {
+	t *testing.T
+	*Saves
+	agents map[string]*nodestest.Agent
+	// begun has the directory of each save that an agent has begun; it ends with what ends has,
+	// or undone, when its caller goes away.
+	begun, undone chan string
+	ends          chan error
+	stop          context.CancelFunc
+	stopped       chan struct{}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	authority, err := nodestest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := authority.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := nodes.New(nodes.Options{TLS: config, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	w := &world{
+		t: t, agents: make(map[string]*nodestest.Agent), stopped: make(chan struct{}),
+		begun: make(chan string, 9), undone: make(chan string, 9), ends: make(chan error),
+	}
+	endpoints := make(map[string]nodes.Endpoint)
+	for _, node := range []string{"node-a", "node-b"} {
+		var vms []*nodev1.VirtualMachine
+		for _, name := range []string{"a", "b", "c"} {
+			vms = append(vms, nodestest.VM("shop", name, "uid-"+name, nodev1.State_STATE_RUNNING))
+		}
+		server, err := authority.Server(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.agents[node] = nodestest.NewAgent(vms...)
+		w.agents[node].SetSave(w.save)
+		address, stop, err := w.agents[node].Serve("127.0.0.1:0", server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(stop)
+		endpoints[node] = nodes.Endpoint{Address: address}
+	}
+	clients.SetAgents(endpoints)
+	w.Saves = New(Options{PerNode: 1, Client: clients.Client, Now: func() time.Time { return time.Unix(1, 0) }})
+	return w
+}
+
+// save is how agents save VMs.
+func (w *world) save(ctx context.Context, r *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+	w.begun <- r.GetDirectory() + r.GetAttachmentPodUid()
+	select {
+	case err := <-w.ends:
+		if err != nil {
+			return nil, err
+		}
+		return &nodev1.SaveResult{ImageId: imageID, ImageBytes: 7}, nil
+	case <-ctx.Done():
+		w.undone <- r.GetDirectory()
+		return nil, ctx.Err()
+	}
+}
+
+// run runs the calls until the test ends, or stop is called.
+func (w *world) run() *world {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.stop = cancel
+	go func() {
+		defer close(w.stopped)
+		_ = w.Run(ctx)
+	}()
+	w.t.Cleanup(func() { cancel(); <-w.stopped })
+	return w
+}
+
+func vmOf(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "shop", Name: "vm-" + name}
+}
+
+// request is to save a VM to a directory of its name.
+func request(node, name string) Request {
+	return Request{Pod: name, UID: types.UID("uid-" + name), Node: node, Directory: "/memory/" + name}
+}
+
+func (w *world) take(what string, from chan string, want string) {
+	w.t.Helper()
+	select {
+	case got := <-from:
+		if got != want {
+			w.t.Fatalf("%s: %s, want %s", what, got, want)
+		}
+	case <-w.t.Context().Done():
+		w.t.Fatalf("never %s: %s", what, want)
+	}
+}
+
+// until waits for what is known of a call to be as wanted; has: there is one.
+func (w *world) until(name string, wanted func(c Call, has bool) bool) Call {
+	w.t.Helper()
+	for {
+		c, has := w.Look(vmOf(name))
+		if wanted(c, has) {
+			return c
+		}
+		select {
+		case <-w.Changed():
+		case <-w.t.Context().Done():
+			w.t.Fatalf("the call of %s: %+v, %v", name, c, has)
+		}
+	}
+}
+
+func ended(c Call, _ bool) bool { return c.State == Ended }
+
+// TestSaved: what is asked for is what the agent is asked for, and its result is kept.
+func TestSaved(t *testing.T) {
+	w := newWorld(t).run()
+	r := request("node-a", "a")
+	w.Start(vmOf("a"), r)
+	w.take("begun", w.begun, "/memory/a")
+	w.Start(vmOf("a"), request("node-a", "b")) // it has one
+	w.ends <- nil
+	c := w.until("a", ended)
+	if c.Err != nil || c.Result.GetImageId() != imageID || c.Result.GetImageBytes() != 7 || c.Request != r || c.At != time.Unix(1, 0) {
+		t.Errorf("it ended as %+v", c)
+	}
+	r = Request{Pod: "b", UID: "uid-b", Node: "node-a", Directory: "b", Attachment: "uid-x"}
+	w.Start(vmOf("b"), r)
+	w.take("begun", w.begun, "buid-x")
+	w.ends <- nil
+	if c := w.until("b", ended); c.Err != nil {
+		t.Error(c.Err)
+	}
+}
+
+// TestQueue: one VM of a node is saved after the other, in the order of their coming; other nodes,
+// and guests that suspend themselves, wait for nobody.
+func TestQueue(t *testing.T) {
+	w := newWorld(t).run()
+	w.agents["node-a"].SetSuspend(func(context.Context, *nodev1.SuspendVMRequest) error { return nil })
+	w.Start(vmOf("a"), request("node-a", "a"))
+	w.take("begun", w.begun, "/memory/a")
+	w.Start(vmOf("b"), request("node-a", "b"))
+	w.Start(vmOf("c"), request("node-a", "c"))
+	place := func(name string, ahead int) {
+		t.Helper()
+		w.until(name, func(c Call, _ bool) bool { return c.State == Queued && c.Ahead == ahead })
+	}
+	place("b", 1)
+	place("c", 2)
+	w.Start(vmOf("other"), request("node-b", "a"))
+	w.take("begun", w.begun, "/memory/a")
+	w.ends <- nil // of either
+	w.ends <- nil
+	w.until("other", ended)
+	w.take("begun", w.begun, "/memory/b")
+	place("c", 1)
+	w.Start(vmOf("suspended"), Request{Pod: "a", UID: "uid-a", Node: "node-a"})
+	if c := w.until("suspended", ended); c.Err != nil {
+		t.Errorf("suspended: %v", c.Err)
+	}
+	w.ends <- nil
+	w.take("begun", w.begun, "/memory/c")
+	w.ends <- nil
+	w.until("c", ended)
+}
+
+// TestCancel: a call under way is undone by its agent before it is forgotten; one that waits is
+// forgotten at once, and others move up.
+func TestCancel(t *testing.T) {
+	w := newWorld(t).run()
+	for _, name := range []string{"a", "b", "c"} {
+		w.Start(vmOf(name), request("node-a", name))
+	}
+	w.take("begun", w.begun, "/memory/a")
+	w.Cancel(vmOf("b"))
+	if c, has := w.Look(vmOf("b")); has {
+		t.Errorf("b: %+v", c)
+	}
+	w.until("c", func(c Call, _ bool) bool { return c.Ahead == 1 })
+	w.Cancel(vmOf("a"))
+	w.take("undone", w.undone, "/memory/a")
+	w.until("a", func(_ Call, has bool) bool { return !has })
+	w.take("begun", w.begun, "/memory/c")
+	w.ends <- nil
+	w.until("c", ended)
+	w.Cancel(vmOf("c"))
+	if _, has := w.Look(vmOf("c")); has {
+		t.Error("a call that has ended is not forgotten")
+	}
+	w.Cancel(vmOf("nobody"))
+}
+
+// TestCutOff: a save that is cut off as it is done is not forgotten as one that was undone.
+func TestCutOff(t *testing.T) {
+	w := newWorld(t).run()
+	undoes, done := make(chan struct{}), make(chan struct{})
+	w.agents["node-a"].SetSave(func(ctx context.Context, r *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+		w.begun <- r.GetDirectory()
+		<-ctx.Done()
+		if r.GetDirectory() == "/memory/b" {
+			<-done
+			return &nodev1.SaveResult{ImageId: imageID}, nil
+		}
+		<-undoes
+		return nil, ctx.Err()
+	})
+	w.Start(vmOf("a"), request("node-a", "a"))
+	w.take("begun", w.begun, "/memory/a")
+	w.Cancel(vmOf("a"))
+	if c, has := w.Look(vmOf("a")); !has || !c.Active() || !c.Cancelled {
+		t.Errorf("while its agent undoes it: %+v, %v", c, has)
+	}
+	close(undoes)
+	w.until("a", func(_ Call, has bool) bool { return !has })
+
+	w.Start(vmOf("b"), request("node-a", "b"))
+	w.take("begun", w.begun, "/memory/b")
+	w.Cancel(vmOf("b"))
+	close(done)
+	if c := w.until("b", ended); !c.Unsure || !c.Cancelled || c.Err == nil {
+		t.Errorf("a save that was done: %+v", c)
+	}
+	w.Cancel(vmOf("b"))
+	if _, has := w.Look(vmOf("b")); has {
+		t.Error("it is not forgotten when nobody needs it any more")
+	}
+}
+
+// TestFailures: they are counted while they follow each other for one pod, and keep their code and a
+// bounded part of the agent's words.
+func TestFailures(t *testing.T) {
+	w := newWorld(t).run()
+	r := request("node-a", "a")
+	fail := func(r Request, err error) Call {
+		t.Helper()
+		w.Start(vmOf("a"), r)
+		w.take("begun", w.begun, r.Directory)
+		w.ends <- err
+		return w.until("a", ended)
+	}
+	long := strings.Repeat("ü", 1000)
+	if c := fail(r, status.Error(codes.ResourceExhausted, long)); c.Failures != 1 || status.Code(c.Err) != codes.ResourceExhausted || len(c.Err.Error()) > maxWords || !strings.HasPrefix(c.Err.Error(), "ü") {
+		t.Errorf("%d failures, %v of %d bytes", c.Failures, status.Code(c.Err), len(c.Err.Error()))
+	}
+	if c := fail(r, errors.New("QEMU said no")); c.Failures != 2 || c.Err.Error() != "QEMU said no" {
+		t.Errorf("%d failures, the second: %v", c.Failures, c.Err)
+	}
+	next := request("node-a", "b")
+	if c := fail(next, errors.New("no")); c.Failures != 1 {
+		t.Errorf("%d failures of another pod", c.Failures)
+	}
+	if c := fail(next, nil); c.Failures != 0 || c.Err != nil {
+		t.Errorf("%d failures after a success", c.Failures)
+	}
+}
+
+// TestWords: what is no answer is a failure.
+func TestWords(t *testing.T) {
+	w := newWorld(t).run()
+	w.agents["node-a"].SetSave(func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) { return nil, nil })
+	for name, want := range map[string]string{"node-a": "without a result", "node-c": "no vmlet-agent"} {
+		w.Start(vmOf(name), request(name, "a"))
+		if c := w.until(name, ended); c.Err == nil || !strings.Contains(c.Err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, c.Err, want)
+		}
+	}
+	w.agents["node-a"].SetSuspend(func(context.Context, *nodev1.SuspendVMRequest) error {
+		return status.Error(codes.FailedPrecondition, "the guest has no agent")
+	})
+	w.Start(vmOf("s"), Request{Pod: "b", UID: "uid-b", Node: "node-a"})
+	if c := w.until("s", ended); status.Code(c.Err) != codes.FailedPrecondition {
+		t.Errorf("suspended: %v", c.Err)
+	}
+}
+
+// TestLeaves: a controller that ends takes its saves with it, and waits until that is so.
+func TestLeaves(t *testing.T) {
+	w := newWorld(t)
+	w.Start(vmOf("a"), request("node-a", "a"))
+	w.Start(vmOf("b"), request("node-a", "b"))
+	if c, _ := w.Look(vmOf("a")); c.State != Queued {
+		t.Errorf("a call is made though nobody leads: %+v", c)
+	}
+	w.run()
+	w.take("begun", w.begun, "/memory/a")
+	w.stop()
+	<-w.stopped
+	w.take("undone", w.undone, "/memory/a")
+	if c, _ := w.Look(vmOf("a")); c.State != Ended || c.Err == nil {
+		t.Errorf("it ended as %+v", c)
+	}
+	w.Start(vmOf("c"), request("node-b", "c"))
+	select {
+	case got := <-w.begun:
+		t.Errorf("%s begun by one who has ended", got)
+	default:
+	}
+	if err := w.Run(t.Context()); err == nil {
+		t.Error("it runs twice")
+	}
+}
+
+// TestMany: of many VMs on a node each is saved, never two at once.
+func TestMany(t *testing.T) {
+	w := newWorld(t)
+	w.agents["node-a"].SetSave(func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+		return &nodev1.SaveResult{ImageId: imageID}, nil
+	})
+	const many = 40
+	for i := range many {
+		w.agents["node-a"].Set(nodestest.VM("shop", fmt.Sprint(i), fmt.Sprint(i), nodev1.State_STATE_RUNNING))
+		w.Start(vmOf(fmt.Sprint(i)), request("node-a", fmt.Sprint(i)))
+	}
+	if c, _ := w.Look(vmOf("39")); c.Ahead != many-1 {
+		t.Errorf("%d before the last", c.Ahead)
+	}
+	w.run()
+	for i := range many {
+		if c := w.until(fmt.Sprint(i), ended); c.Err != nil {
+			t.Errorf("%d: %v", i, c.Err)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package validation
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
+)
+
+// byController are the fields of an instance that the controller alone writes.
+func byController() []string {
+	return []string{"startStrategy=Restore", "restoreFrom", "stopStrategy", "utilityVolumes"}
+}
+
+// instanceFields are the rows that count for an instance: vmlet's own programs write those of the
+// controller.
+func (r Request) instanceFields() []Field {
+	all := InstanceFields()
+	if !r.Own {
+		return all
+	}
+	return slices.DeleteFunc(all, func(f Field) bool { return slices.Contains(byController(), f.Path) })
+}
+
+// hibernation checks how a VM hibernates and starts again, and that it can be saved.
+func (r Request) hibernation(vm *kubevirtv1.VirtualMachine, at *field.Path) (faults field.ErrorList) {
+	s, path := vm.Spec.HibernateStrategy, at.Child("hibernateStrategy")
+	if start := vm.Spec.StartStrategy; start != nil {
+		if _, known := configuration.StartStrategy(*start); !known {
+			faults = append(faults, field.NotSupported(at.Child("startStrategy"), short(*start), []kubevirtv1.StartStrategy{kubevirtv1.StartRestore, kubevirtv1.StartBoot}))
+		}
+	}
+	template := &vm.Spec.Template.Spec
+	hibernates := vm.Spec.RunStrategy != nil && *vm.Spec.RunStrategy == kubevirtv1.RunStrategyHibernate ||
+		template.EvictionStrategy != nil && *template.EvictionStrategy == kubevirtv1.EvictionHibernate
+	if s == nil {
+		s = &kubevirtv1.HibernateStrategy{}
+	}
+	mode, known := configuration.HibernateMode(s.Mode)
+	if !known {
+		return append(faults, field.NotSupported(path.Child("mode"), short(s.Mode), []string{kubevirtv1.HibernateSave, kubevirtv1.HibernateSuspendToDisk}))
+	}
+	if mode == "" {
+		mode = r.Configuration.Hibernation.Mode
+	}
+	if hibernates && mode == "" {
+		faults = append(faults, field.Required(path.Child("mode"), "a VM that hibernates needs it, as the KubeVirt object's defaultHibernateConfig has none"))
+	}
+	if hibernates && s.WarningTimeoutSeconds == nil && r.Configuration.Hibernation.WarningTimeoutSeconds == 0 {
+		faults = append(faults, field.Required(path.Child("warningTimeoutSeconds"), "a VM that hibernates needs it, as the KubeVirt object's defaultHibernateConfig has none"))
+	}
+	if s.ClaimName != "" {
+		faults = append(faults, subdomainName(s.ClaimName, path.Child("claimName"))...)
+		if slices.ContainsFunc(template.Volumes, func(v kubevirtv1.Volume) bool { return convert.ClaimName(&v) == s.ClaimName }) {
+			faults = append(faults, field.Invalid(path.Child("claimName"), short(s.ClaimName), "the claim is one of the VM's disks: name one for its memory alone"))
+		}
+	}
+	if s.StorageClassName != nil && *s.StorageClassName != "" {
+		faults = append(faults, subdomainName(*s.StorageClassName, path.Child("storageClassName"))...)
+	}
+	if mode == kubevirtv1.HibernateSave && (hibernates || vm.Spec.HibernateStrategy != nil) {
+		faults = append(faults, r.unsaveable(template, at.Child("template", "spec"))...)
+	}
+	return faults
+}
+
+// unsaveable names what keeps a guest from being saved, of what vmlet can run. Devices of the node,
+// a TPM and launch security would be among it: they are refused in any case.
+func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) (faults field.ErrorList) {
+	const bridge = "a guest whose bridge is on the pod network can't be saved, as its address goes with its pod: use masquerade, or hibernateStrategy.mode: SuspendToDisk"
+	interfaces := at.Child("domain", "devices", "interfaces")
+	bridged := r.Configuration.DefaultInterface == "bridge"
+	for i := range s.Domain.Devices.Interfaces {
+		nic := &s.Domain.Devices.Interfaces[i]
+		unbound := nic.Masquerade == nil && nic.Bridge == nil
+		if onPodNetwork(s, nic.Name) && (nic.Bridge != nil || unbound && bridged) {
+			faults = append(faults, field.Forbidden(interfaces.Index(i).Child("bridge"), bridge))
+		}
+	}
+	attached := s.Domain.Devices.AutoattachPodInterface
+	if len(s.Domain.Devices.Interfaces) == 0 && bridged && (attached == nil || *attached) {
+		faults = append(faults, field.Required(interfaces, bridge+"; the cluster's default is bridge"))
+	}
+	if f := s.Domain.Features; f != nil && f.HypervPassthrough != nil && (f.HypervPassthrough.Enabled == nil || *f.HypervPassthrough.Enabled) {
+		faults = append(faults, field.Forbidden(at.Child("domain", "features", "hypervPassthrough"),
+			"a guest with all that its node has of Hyper-V can't be saved: name the parts of features.hyperv that it needs, or use hibernateStrategy.mode: SuspendToDisk"))
+	}
+	return faults
+}
+
+// Unsaveable says why the guest of an instance can't be saved, and what to do; empty: it can, as far as
+// is known. block says of a claim whether it has volumeMode Block.
+func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration, block func(claim string) bool) string {
+	faults := Request{Configuration: c}.unsaveable(&vmi.Spec, field.NewPath("spec"))
+	if len(faults) > 0 {
+		return faults[0].Detail
+	}
+	return convert.BlockDisks(vmi, block)
+}
+
+// evacuable checks an instance that is to be saved when its pod is evicted.
+func (r Request) evacuable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
+	if s.EvictionStrategy == nil || *s.EvictionStrategy != kubevirtv1.EvictionHibernate || r.Own {
+		return nil // of a VirtualMachine's instance that has been checked
+	}
+	return field.ErrorList{field.Invalid(at.Child("evictionStrategy"), *s.EvictionStrategy, "an instance without a VirtualMachine can't go on after it is saved: make a VirtualMachine, or set None")}
+}
+
+// asleep refuses changes for which what is saved, or being saved, would be lost from sight, and
+// warns of those that don't reach the saved guest.
+func asleep(vm, old *kubevirtv1.VirtualMachine) (faults field.ErrorList, warnings []string) {
+	s := old.Status.HibernationStatus
+	if s == nil || s.Phase == kubevirtv1.HibernationFailed || s.Phase == kubevirtv1.HibernationCompleted && s.Image == nil {
+		return nil, nil
+	}
+	doing := "is being saved"
+	if s.Image != nil {
+		doing = "is saved"
+	}
+	strategy := func(vm *kubevirtv1.VirtualMachine) kubevirtv1.HibernateStrategy {
+		if vm.Spec.HibernateStrategy == nil {
+			return kubevirtv1.HibernateStrategy{}
+		}
+		return *vm.Spec.HibernateStrategy
+	}
+	path, now, then := field.NewPath("spec", "hibernateStrategy"), strategy(vm), strategy(old)
+	nowMode, _ := configuration.HibernateMode(now.Mode)
+	thenMode, _ := configuration.HibernateMode(then.Mode)
+	advice := fmt.Sprintf("it can't be changed while the guest %s: start the VM first, or cancel its hibernation", doing)
+	if nowMode != thenMode {
+		faults = append(faults, field.Forbidden(path.Child("mode"), advice))
+	}
+	if now.ClaimName != then.ClaimName {
+		faults = append(faults, field.Forbidden(path.Child("claimName"), advice))
+	}
+	if s.Image != nil && !equality.Semantic.DeepEqual(vm.Spec.Template, old.Spec.Template) {
+		warnings = append(warnings, "spec.template: the guest is saved, and goes on with the hardware that it had; the change counts from its next start on")
+	}
+	return faults, warnings
+}
+
+// boots warns of a VM that is no longer to hibernate, and has nothing to go on from. It is let pass: a
+// status that is behind must not keep a VM from starting.
+func (r Request) boots(vm, old *kubevirtv1.VirtualMachine) []string {
+	starts := []kubevirtv1.RunStrategy{
+		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual, kubevirtv1.RunStrategyOnce,
+	}
+	if runs(old) != kubevirtv1.RunStrategyHibernate || !slices.Contains(starts, runs(vm)) || old.Status.Created {
+		return nil // a guest that runs goes on
+	}
+	start := r.Configuration.Hibernation.StartStrategy
+	if s := vm.Spec.StartStrategy; s != nil && *s != "" {
+		start, _ = configuration.StartStrategy(*s)
+	}
+	// Completed without an image: the guest has suspended itself, and resumes as it boots.
+	s := old.Status.HibernationStatus
+	if start != kubevirtv1.StartRestore || s != nil && (s.Image != nil || s.Phase == kubevirtv1.HibernationCompleted) {
+		return nil
+	}
+	return []string{"spec.runStrategy: nothing is saved of the guest, status.hibernationStatus has no image: startStrategy Restore finds nothing to go on from, and the VM boots"}
+}
+
+// runs is a VM's run strategy, also where it is spelled the old way.
+func runs(vm *kubevirtv1.VirtualMachine) kubevirtv1.RunStrategy {
+	//lint:ignore SA1019 manifests still have the old field
+	old := vm.Spec.Running
+	switch {
+	case vm.Spec.RunStrategy != nil:
+		return *vm.Spec.RunStrategy
+	case old != nil && *old:
+		return kubevirtv1.RunStrategyAlways
+	}
+	return kubevirtv1.RunStrategyHalted
+}
