@@ -1,15 +1,19 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,9 +38,11 @@ func (t *Target) addFlags(flags *pflag.FlagSet) {
 	clientcmd.BindOverrideFlags(t.overrides, flags, names)
 }
 
-// Cluster is what commands read from.
+// Cluster is what commands read from, and change.
 type Cluster struct {
-	Reader client.Reader
+	Client client.WithWatch
+	// Start asks vmlet-api to start a VM.
+	Start func(ctx context.Context, namespace, name string) error
 	// Namespace is the one that flags or kubeconfig name, or "default".
 	Namespace string
 }
@@ -48,7 +54,7 @@ func Connect(t *Target) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	rest, err := config.ClientConfig()
+	api, err := config.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -56,17 +62,29 @@ func Connect(t *Target) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	reader, err := client.New(rest, client.Options{Scheme: scheme, Mapper: mapper()})
+	c, err := client.NewWithWatch(api, client.Options{Scheme: scheme, Mapper: mapper()})
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{Reader: reader, Namespace: namespace}, nil
+	start, err := starter(api, scheme)
+	return &Cluster{Client: c, Start: start, Namespace: namespace}, err
 }
 
-// Scheme has the kinds that commands read.
+// starter returns what asks for subresource start of a VM.
+func starter(config *rest.Config, scheme *runtime.Scheme) (func(ctx context.Context, namespace, name string) error, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &schema.GroupVersion{Group: "subresources." + kubevirtv1.Group, Version: kubevirtv1.Version}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	api, err := rest.RESTClientFor(config)
+	return func(ctx context.Context, namespace, name string) error {
+		return api.Put().Namespace(namespace).Resource("virtualmachines").Name(name).SubResource("start").Body([]byte("{}")).Do(ctx).Error()
+	}, err
+}
+
+// Scheme has the kinds that commands read and write.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, errors.Join(corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme))
+	return scheme, errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme))
 }
 
 // mapper knows the paths of those kinds, so that no command begins with discovery.

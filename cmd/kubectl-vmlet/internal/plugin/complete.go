@@ -39,7 +39,7 @@ func list(cmd *cobra.Command, env Environment, target *Target) []kubevirtv1.Virt
 		return nil
 	}
 	var all kubevirtv1.VirtualMachineList
-	if err := cluster.Reader.List(ctx, &all, client.InNamespace(cluster.Namespace), client.Limit(completionNames)); err != nil {
+	if err := cluster.Client.List(ctx, &all, client.InNamespace(cluster.Namespace), client.Limit(completionNames)); err != nil {
 		return nil
 	}
 	return all.Items

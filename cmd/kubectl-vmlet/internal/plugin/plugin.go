@@ -73,7 +73,7 @@ func command(env Environment) (*cobra.Command, error) {
 		Use:   "kubectl-vmlet",
 		Short: "What virtctl doesn't know of VMs",
 		Long: "What virtctl doesn't know of VMs. kubectl runs it as `kubectl vmlet`.\n\n" +
-			"Exit codes: 0 answered, 1 failed, 2 wrong usage, 3 no such VM.",
+			"Exit codes: 0 answered or done, 1 failed, 2 wrong usage, 3 no such VM.",
 		Version:       env.Version,
 		SilenceErrors: true, SilenceUsage: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vmlet"},
@@ -82,7 +82,7 @@ func command(env Environment) (*cobra.Command, error) {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	target.addFlags(root.PersistentFlags())
-	root.AddCommand(whyCommand(env, target), nodesCommand(env, target))
+	root.AddCommand(whyCommand(env, target), nodesCommand(env, target), hibernateCommand(env, target), resumeCommand(env, target), moveCommand(env, target))
 	return root, completeFlags(root)
 }
 
@@ -93,26 +93,29 @@ func unknownCommand(args []string) error {
 	return usageError{fmt.Errorf("unknown command %q: `kubectl vmlet --help` lists those that exist", args[0])}
 }
 
+// oneVM takes the name of one VM.
+func oneVM(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("name one VM: kubectl vmlet %s VM", cmd.Name())}
+	}
+	return nil
+}
+
 func whyCommand(env Environment, target *Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why VM",
 		Short: "Say why a VM waits or does not start",
 		Long: "Say why a VM waits or does not start, and what to do about it: conditions of the VM, its\n" +
 			"instance and its pod, its claims and events about all of them, on one page.",
-		Example: "  kubectl vmlet why web -n shop",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError{fmt.Errorf("name one VM: kubectl vmlet why VM")}
-			}
-			return nil
-		},
+		Example:           "  kubectl vmlet why web -n shop",
+		Args:              oneVM,
 		ValidArgsFunction: completeVM(env, target),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster, err := env.Connect(target)
 			if err != nil {
 				return err
 			}
-			objects, err := why.Gather(cmd.Context(), cluster.Reader, cluster.Namespace, args[0])
+			objects, err := why.Gather(cmd.Context(), cluster.Client, cluster.Namespace, args[0])
 			if err != nil {
 				return err
 			}
@@ -138,7 +141,7 @@ func nodesCommand(env Environment, target *Target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows, unread, err := nodes.List(cmd.Context(), cluster.Reader, home, env.Now())
+			rows, unread, err := nodes.List(cmd.Context(), cluster.Client, home, env.Now())
 			if err != nil {
 				return err
 			}

@@ -115,6 +115,13 @@ func TestExitCodes(t *testing.T) {
 		{"nodes --kubeconfig " + config, 1, "list nodes"},
 		{"why", 2, "name one VM"},
 		{"why a b", 2, "name one VM"},
+		{"hibernate", 2, "name one VM: kubectl vmlet hibernate VM"},
+		{"hibernate web --dry-run=server", 2, "client and none"},
+		{"hibernate web -o yaml", 2, "goes with --dry-run"},
+		{"hibernate web --dry-run=client -o json", 2, "the value is yaml"},
+		{"hibernate web --kubeconfig " + config, 3, "no VirtualMachine web in namespace shop"},
+		{"resume web --kubeconfig " + config, 3, "no VirtualMachine web in namespace shop"},
+		{"move web --kubeconfig " + config, 3, "no VirtualMachine web in namespace shop"},
 		{"nodes a", 2, "no arguments"},
 		{"why web --no-such-flag", 2, "no-such-flag"},
 		{"no-such-command", 2, "no-such-command"},
@@ -157,5 +164,37 @@ func TestCompletion(t *testing.T) {
 		if got := strings.Join(strings.Split(strings.TrimSpace(r.out), "\n"), " "); r.code != 0 || got != want {
 			t.Errorf("%s: %q (code %d, %s), want %q", args, got, r.code, r.errors, want)
 		}
+	}
+}
+
+// TestHibernateDryRun: what is written is the patch that would be sent, and nothing is.
+func TestHibernateDryRun(t *testing.T) {
+	s := newServer(t, map[string]string{apis + "shop/virtualmachines/web": strings.Replace(vm, "Halted", "Manual", 1)})
+	r := run(t, "hibernate", "web", "--dry-run=client", "-o", "yaml", "--kubeconfig", s.kubeconfig(t))
+	const want = `apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  annotations:
+    vmlet.io/resume-run-strategy: Manual
+  name: web
+  namespace: shop
+spec:
+  runStrategy: Hibernate
+`
+	if r.code != 0 || r.out != want {
+		t.Errorf("code %d, %s%s, want\n%s", r.code, r.out, r.errors, want)
+	}
+	if len(s.calls) != 1 {
+		t.Errorf("calls %q, want one", s.calls)
+	}
+}
+
+// TestResumeAsksForAStart: as virtctl does, of vmlet-api.
+func TestResumeAsksForAStart(t *testing.T) {
+	const start = "/apis/subresources.kubevirt.io/v1/namespaces/shop/virtualmachines/web/start"
+	s := newServer(t, map[string]string{apis + "shop/virtualmachines/web": strings.Replace(vm, "Halted", "Hibernate", 1), start: ""})
+	r := run(t, "resume", "web", "--kubeconfig", s.kubeconfig(t))
+	if r.code != 0 || r.out != "VM web is being resumed.\n" || !slices.Contains(s.calls, start) {
+		t.Errorf("code %d, %s%s, calls %q", r.code, r.out, r.errors, s.calls)
 	}
 }

@@ -31,6 +31,28 @@ func advice(reason string) string {
 		return "raise resources.limits.memory of the VM, or leave it out"
 	case "RestartRequired":
 		return "virtctl restart NAME, when the guest may go down"
+	case "ClaimUnsuitable":
+		return "give the VM another claim in spec.hibernateStrategy.claimName, or none, or mend this one: docs/hibernation.md has what it must be"
+	case "GuestCannotBeSaved", "EvictionUnsaved":
+		return "see the table of what can't be saved in docs/hibernation.md; spec.hibernateStrategy.mode SuspendToDisk needs neither"
+	case "NoSpace":
+		return "make room on the claim, or have its size raised; the guest goes on until then"
+	case "Queued":
+		return "wait: saves on a node take turns; kubectl vmlet resume NAME cancels this one"
+	case "AttachFailed":
+		return "kubectl describe pod of the pod hp-...: it has to run on the VM's node, with the claim"
+	case "GuestCannotSuspend", "SuspendFailed":
+		return "set spec.hibernateStrategy.mode to Save, or give the guest its agent and enough swap"
+	case "DiskChanged":
+		return "put the disk back as it was, or discard the saved memory: kubectl vmlet resume NAME --boot"
+	case "SaveFailed", "RestoreFailed":
+		return "it is tried again by itself; what was saved, or the guest that goes on, is not touched by that"
+	case "ImageUsed", "ImageMissing", "ImageDamaged", "RevisionGone":
+		return "the saved memory can't be used: kubectl vmlet resume NAME --boot boots from the disks, as after a power cut"
+	case "ImageUnfit":
+		return "bring back a node, or a vmlet, like the one that saved it; kubectl vmlet resume NAME --boot does without"
+	case "EvictionLetThrough":
+		return "raise spec.hibernateStrategy.warningTimeoutSeconds, if saves take longer than that"
 	}
 	return ""
 }

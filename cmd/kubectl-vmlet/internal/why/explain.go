@@ -43,7 +43,7 @@ type Finding struct {
 // Explain makes a page of what the objects say.
 func Explain(o *Objects) *Page {
 	p := &Page{Title: title(o), Facts: facts(o), Warnings: warnings(o)}
-	found := slices.Concat(fromIntent(o), fromController(o), fromPods(o), fromNode(o), fromInstance(o), fromClaims(o), fromVM(o))
+	found := slices.Concat(fromIntent(o), fromController(o), fromPods(o), fromNode(o), fromInstance(o), fromHibernation(o), fromClaims(o), fromVM(o))
 	if len(found) == 0 {
 		found = notReady(o) // says no more than the others, where there are others
 	}
@@ -73,6 +73,10 @@ func facts(o *Objects) (all [][2]string) {
 		instance = cmp.Or(string(o.Instance.Status.Phase), "new")
 	}
 	all = append(all, [2]string{"instance", instance})
+	all = append(all, hibernationFacts(o)...)
+	for _, p := range o.Attachments {
+		all = append(all, [2]string{"attached by", fmt.Sprintf("%s, %s, %s", p.Name, p.Status.Phase, cmp.Or(p.Spec.NodeName, "on no node yet"))})
+	}
 	for _, p := range o.Pods {
 		all = append(all, [2]string{"pod", fmt.Sprintf("%s, %s, %s", p.Name, p.Status.Phase, cmp.Or(p.Spec.NodeName, "on no node yet"))})
 	}
@@ -100,7 +104,15 @@ func fromIntent(o *Objects) []Finding {
 		return nil
 	}
 	f := Finding{Of: "VM " + o.VM.Name, Do: "virtctl start " + o.VM.Name + " -n " + o.VM.Namespace}
+	if waits(o.VM) {
+		return []Finding{asleep(o.VM)}
+	}
 	switch strategy(o.VM) {
+	case kubevirtv1.RunStrategyHibernate:
+		if o.VM.Status.HibernationStatus != nil {
+			return nil // what it says is said below
+		}
+		f.Reason, f.Message = "Hibernate", "it did not run when it was to be hibernated: nothing was saved"
 	case kubevirtv1.RunStrategyHalted:
 		f.Reason, f.Message = "Halted", "its run strategy says that it is not to run"
 	case kubevirtv1.RunStrategyManual:
@@ -168,6 +180,9 @@ func fromInstance(o *Objects) []Finding {
 		kubevirtv1.ConditionSynchronized: metav1.ConditionFalse,
 		kubevirtv1.ConditionPaused:       metav1.ConditionTrue,
 		string(corev1.PodScheduled):      metav1.ConditionFalse,
+
+		kubevirtv1.ConditionHibernationInProgress:        metav1.ConditionTrue,
+		kubevirtv1.ConditionHibernationRestoreInProgress: metav1.ConditionTrue,
 	})
 }
 

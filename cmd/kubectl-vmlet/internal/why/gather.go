@@ -34,7 +34,10 @@ type Objects struct {
 	Instance *kubevirtv1.VirtualMachineInstance
 	// Pods of the instance, newest first.
 	Pods []corev1.Pod
-	// Claims that the VM's volumes name, in their order; those with no UID don't exist.
+	// Attachments are pods through which volumes are attached to those.
+	Attachments []corev1.Pod
+	// Claims that the VM's volumes name, and the one that its memory is saved to, in their
+	// order; those with no UID don't exist.
 	Claims []corev1.PersistentVolumeClaim
 	// Node that the pod is bound to.
 	Node *corev1.Node
@@ -96,8 +99,20 @@ func (o *Objects) readPods(ctx context.Context, from client.Reader) {
 	if o.unread("pods", err) {
 		return
 	}
-	o.Pods = all.Items
+	for _, p := range all.Items {
+		if p.Labels[contract.LabelAttachedTo] == "" {
+			o.Pods = append(o.Pods, p)
+		}
+	}
 	slices.SortFunc(o.Pods, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for i := range o.Pods {
+		var attached corev1.PodList
+		err := from.List(ctx, &attached, client.InNamespace(o.Instance.Namespace), client.MatchingLabels{contract.LabelAttachedTo: string(o.Pods[i].UID)})
+		if o.Pods[i].UID == "" || o.unread("pods", err) {
+			continue
+		}
+		o.Attachments = append(o.Attachments, attached.Items...)
+	}
 }
 
 func (o *Objects) readClaims(ctx context.Context, from client.Reader, namespace string) {
@@ -131,6 +146,14 @@ func (o *Objects) claimNames() (names []string) {
 			names = append(names, v.Ephemeral.PersistentVolumeClaim.ClaimName)
 		}
 	}
+	if o.Instance != nil {
+		for _, v := range o.Instance.Spec.UtilityVolumes {
+			names = append(names, v.ClaimName)
+		}
+	}
+	if o.VM != nil && o.VM.Status.HibernationStatus != nil && o.VM.Status.HibernationStatus.ClaimName != "" {
+		names = append(names, o.VM.Status.HibernationStatus.ClaimName)
+	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -156,6 +179,9 @@ func (o *Objects) readEvents(ctx context.Context, from client.Reader, namespace 
 	}
 	for i := range o.Pods {
 		about = append(about, &o.Pods[i])
+	}
+	for i := range o.Attachments {
+		about = append(about, &o.Attachments[i])
 	}
 	for i := range o.Claims {
 		about = append(about, &o.Claims[i])

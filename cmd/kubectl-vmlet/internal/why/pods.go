@@ -16,8 +16,7 @@ import (
 var harmless = []string{"ContainerCreating", "PodInitializing"}
 
 func fromPods(o *Objects) (all []Finding) {
-	for i := range o.Pods {
-		p := &o.Pods[i]
+	for _, p := range slices.Concat(o.Pods, o.Attachments) {
 		of := "pod " + p.Name
 		if !p.DeletionTimestamp.IsZero() {
 			all = append(all, Finding{Since: p.DeletionTimestamp.Time, Of: of, Reason: "Terminating", Message: "the guest is being shut down, or its node is not heard", Do: advice("Terminating")})
