@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -157,8 +158,8 @@ func TestControlNetworkPolicy(t *testing.T) {
 			}
 		}
 	}
-	if len(opened) != 2 || !opened["webhooks"] || opened["metrics"] {
-		t.Errorf("it opens %v, want the webhooks to everybody and metrics to some", opened)
+	if want := map[string]bool{"webhooks": true, "subresources": true, "metrics": false}; !maps.Equal(opened, want) {
+		t.Errorf("it opens %v, want %v", opened, want)
 	}
 	api := decode[appsv1.Deployment](t, all, "Deployment vmlet-api").Spec.Template
 	service := decode[corev1.Service](t, all, "Service vmlet-api")
@@ -167,6 +168,9 @@ func TestControlNetworkPolicy(t *testing.T) {
 	}
 	if got := service.Spec.Ports[0].Port; got != 443 {
 		t.Errorf("the Service has port %d, want 443, to which webhooks are sent", got)
+	}
+	if got := service.Spec.Ports[1]; got.Port != 8443 || !hasPort(api.Spec.Containers[0], got.TargetPort.StrVal) {
+		t.Errorf("the Service's second port is %d to %s, want 8443, which the APIServices name", got.Port, got.TargetPort.StrVal)
 	}
 }
 
