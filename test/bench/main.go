@@ -1,7 +1,7 @@
 // Command bench times vmlet beside bare VMMs and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor]
+//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network]
 //	go run ./test/bench -rows overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
@@ -28,7 +28,7 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor", "which rows")
+	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network", "which rows")
 	vms := flag.Int("vms", 100, "how many VMs the rows of many have")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -90,6 +90,7 @@ func (b *bench) sets() map[string]func() error {
 		"memory":           b.resident,
 		"probe":            b.probe,
 		"cloud-hypervisor": b.cloudHypervisor,
+		"network":          b.network,
 		"overhead":         b.overhead,
 	}
 }

@@ -43,6 +43,10 @@ type Options struct {
 	Binds []Bind
 	// Storage has the cluster make volumes for claims: see test/cluster/README.md.
 	Storage bool
+	// Multus has the cluster's pods ask for further networks: see test/cluster/README.md.
+	Multus bool
+	// IPv6 gives each pod an IPv6 address, too, at which other pods reach it. Services have none.
+	IPv6 bool
 	// Logf, if there is one, is told what is being done.
 	Logf func(format string, args ...any)
 }
@@ -89,6 +93,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 func newCluster(o Options) (*Cluster, error) {
 	found, err := findPrograms()
+	if err == nil && o.Multus {
+		err = found.findMultus()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +195,11 @@ func (c *Cluster) startAll(ctx context.Context, o Options) error {
 	}
 	if err := c.Apply(ctx, c.dnsService()); err != nil {
 		return err
+	}
+	if o.Multus {
+		if err := c.Apply(ctx, attachmentDefinition); err != nil {
+			return err
+		}
 	}
 	if o.Storage {
 		return c.startStorage(ctx)

@@ -165,6 +165,10 @@ func (c *Cluster) apiServer() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("pki/service-accounts.key"),
 		"--service-account-signing-key-file=" + c.path("pki/service-accounts.key"),
+		"--requestheader-client-ca-file=" + c.path("pki/front-proxy-ca.crt"), "--requestheader-allowed-names=" + frontProxy,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--enable-aggregator-routing",
+		"--proxy-client-cert-file=" + c.path("pki/front-proxy.crt"), "--proxy-client-key-file=" + c.path("pki/front-proxy.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
 		"--audit-policy-file=" + c.path("etc/audit.json"), "--audit-log-path=" + c.AuditLog(),
 	}

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/vmlet/vmlet/test/suites"
@@ -37,9 +39,47 @@ func (c *Cluster) answering(ctx context.Context, name string) error {
 	case Kubelet:
 		return c.answers(ctx, name, c.programs["kubectl"], c.kubectlArgs("get", "--raw=/api/v1/nodes/"+NodeName+"/proxy/healthz")...)
 	case Containerd:
-		return c.answers(ctx, name, c.programs["ctr"], "--address", c.containerd(), "version")
+		return c.servesKubelet(ctx)
 	}
 	return nil
+}
+
+// servesKubelet waits until containerd answers, with what the kubelet asks of it. It gives that part
+// (CRI) up for good when it can't watch CNI's folder: all of a machine's tests share the inotify
+// instances of root (fs.inotify.max_user_instances, 128 by default). Then it is started again.
+func (c *Cluster) servesKubelet(ctx context.Context) error {
+	ctr := func(args ...string) []string { return append([]string{"--address", c.containerd()}, args...) }
+	for {
+		if err := c.answers(ctx, Containerd, c.programs["ctr"], ctr("version")...); err != nil {
+			return err
+		}
+		plugins, err := c.run(ctx, nil, c.programs["ctr"], ctr("plugins", "list")...)
+		if err != nil || !lacksCRI(plugins) {
+			return err
+		}
+		c.logf("containerd has come up without CRI, as on a machine whose inotify instances are used up: starting it again")
+		if err := c.StopComponent(Containerd); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return c.blame(Containerd, errors.New("containerd comes up without CRI, again and again"))
+		case <-time.After(time.Second):
+		}
+		if err := c.startComponents(Containerd); err != nil {
+			return err
+		}
+	}
+}
+
+// lacksCRI reads ctr's list of plugins: type, name, platforms and state of one a line.
+func lacksCRI(plugins string) bool {
+	for line := range strings.Lines(plugins) {
+		if f := strings.Fields(line); len(f) > 2 && f[1] == "cri" && f[len(f)-1] == "error" {
+			return true
+		}
+	}
+	return false
 }
 
 // RestartKubelet ends the kubelet, starts it again and returns when it answers.

@@ -59,6 +59,14 @@ func (c *Cluster) certificates() error {
 	errs = append(errs, pair("kubelet", kubelet, err))
 	toKubelet, err := authority.Client("kube-apiserver", "system:masters")
 	errs = append(errs, pair("to-kubelet", toKubelet, err))
+	// Whoever has this certificate is believed whose requests they are that it passes on.
+	proxies, err := pki.New("vmlet test cluster's front proxies")
+	if err != nil {
+		return err
+	}
+	files["pki/front-proxy-ca.crt"] = proxies.Certificate()
+	proxy, err := proxies.Client(frontProxy, "")
+	errs = append(errs, pair("front-proxy", proxy, err))
 	for file, who := range map[string]struct{ user, group string }{
 		"kubeconfig":                    {"admin", "system:masters"},
 		"etc/controllers.kubeconfig":    {"system:kube-controller-manager", ""},
@@ -67,6 +75,7 @@ func (c *Cluster) certificates() error {
 		"etc/kube-proxy.kubeconfig":     {"system:kube-proxy", ""},
 		"etc/coredns.kubeconfig":        {"coredns", "system:masters"},
 		"etc/storage.kubeconfig":        {"storage", "system:masters"},
+		"etc/multus.kubeconfig":         {"multus", "system:masters"},
 	} {
 		client, err := authority.Client(who.user, who.group)
 		if err != nil {
@@ -82,13 +91,21 @@ func (c *Cluster) certificates() error {
 	return errors.Join(errs...)
 }
 
+// frontProxy is as whom the API server passes requests on to those that serve a part of its API.
+const frontProxy = "front-proxy-client"
+
 // configure writes the components' configuration.
 func (c *Cluster) configure(o Options) error {
 	errs := []error{c.configureKubelet(o.Kubelet)}
-	for file, content := range map[string]object{"etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig()} {
+	for file, content := range map[string]object{"etc/audit.json": auditPolicy(), "cni/10-ptp.conflist": c.cniConfig(o.IPv6)} {
 		errs = append(errs, c.writeJSON(file, content))
 	}
-	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig()), 0o644),
+	plugins := cniPlugins
+	if o.Multus {
+		plugins = c.path("bin/cni")
+		errs = append(errs, c.configureMultus(plugins, o.IPv6))
+	}
+	errs = append(errs, os.WriteFile(c.path("etc/containerd.toml"), []byte(c.containerdConfig(plugins)), 0o644),
 		os.WriteFile(c.path("etc/Corefile"), []byte(c.corefile()), 0o644),
 		os.WriteFile(c.path("etc/resolv.conf"), nil, 0o644))
 	return errors.Join(errs...)
@@ -182,15 +199,18 @@ func auditPolicy() object {
 	}
 }
 
-func (c *Cluster) cniConfig() object {
+func (c *Cluster) cniConfig(v6 bool) object {
+	ranges, routes := [][]object{{{"subnet": c.net.pods()}}}, []object{{"dst": "0.0.0.0/0"}}
+	if v6 {
+		ranges, routes = append(ranges, []object{{"subnet": c.net.pods6()}}), append(routes, object{"dst": "::/0"})
+	}
 	return object{
 		"cniVersion": "0.4.0", "name": "vmlet",
 		"plugins": []object{{
 			"type": "ptp", "ipMasq": false,
 			"ipam": object{
 				"type": "host-local", "dataDir": "/var/lib/cni/networks",
-				"ranges": [][]object{{{"subnet": c.net.pods()}}},
-				"routes": []object{{"dst": "0.0.0.0/0"}},
+				"ranges": ranges, "routes": routes,
 			},
 		}},
 	}
@@ -200,7 +220,7 @@ const containerdSocket = "/run/containerd/containerd.sock"
 
 // containerdConfig is in version 2, which containerd 1.6 to 2 read.
 // restrict_oom_score_adj is for machines whose root may not lower it.
-func (c *Cluster) containerdConfig() string {
+func (c *Cluster) containerdConfig(plugins string) string {
 	return fmt.Sprintf(`version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -214,7 +234,7 @@ state = "/run/containerd"
     conf_dir = %q
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
-`, containerdSocket, PauseImage, cniPlugins, c.path("cni"))
+`, containerdSocket, PauseImage, plugins, c.path("cni"))
 }
 
 func (c *Cluster) path(elem ...string) string {

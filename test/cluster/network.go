@@ -33,6 +33,9 @@ func (n network) dns() string { return n.address(74).String() }
 func (n network) services() string { return netip.PrefixFrom(n.address(64), 26).String() }
 func (n network) pods() string     { return netip.PrefixFrom(n.address(128), 25).String() }
 
+// pods6 is a network of the cluster's own (RFC 4193), which the machine has no way to.
+func (n network) pods6() string { return fmt.Sprintf("fdc6:12:%x::/112", n.number) }
+
 // link is the name of the machine's end of the wire to the node.
 func (n network) link() string { return fmt.Sprintf("vmlet-cl%d", n.number) }
 

@@ -15,6 +15,20 @@ import (
 	"testing"
 )
 
+func TestLacksCRI(t *testing.T) {
+	const head = "TYPE                            ID           PLATFORMS      STATUS\n" +
+		"io.containerd.snapshotter.v1    devmapper    linux/amd64    error\n"
+	for line, want := range map[string]bool{
+		"io.containerd.grpc.v1           cri          linux/amd64    ok\n":    false,
+		"io.containerd.grpc.v1           cri          linux/amd64    error\n": true,
+		"": false,
+	} {
+		if got := lacksCRI(head + line); got != want {
+			t.Errorf("%q: %v", line, got)
+		}
+	}
+}
+
 func TestProgramImage(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tool")

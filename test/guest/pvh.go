@@ -25,6 +25,7 @@ const (
 	KeyVerify   = 'v' // compare memory with the pattern; only with [PVHOptions].Memory
 	KeyPowerOff = 'q'
 	KeyReset    = 'r'
+	KeySuspend  = 'h' // as a guest that suspends itself to disk (ACPI S4); where there is none it powers off
 )
 
 // PVHOptions choose a variant of the PVH guest.

@@ -96,7 +96,7 @@ func (p *program) key() {
 	for _, k := range []struct {
 		char   uint32
 		target string
-	}{{'\n', "key end"}, {'\r', "key end"}, {KeyPowerOff, "power off"}, {KeyReset, "reset"}, {KeyVerify, "verify"}} {
+	}{{'\n', "key end"}, {'\r', "key end"}, {KeyPowerOff, "power off"}, {KeySuspend, "suspend"}, {KeyReset, "reset"}, {KeyVerify, "verify"}} {
 		if k.char == KeyVerify && p.options.Memory.MiB == 0 {
 			continue
 		}

@@ -9,6 +9,7 @@ const (
 	pm1Control  = 4
 	powerButton = 1 << 8
 	sleepEnable = 1 << 13 // with sleep type 0, which is S5 in QEMU's DSDT
+	sleepS4     = 2 << 10 // the type that QEMU's q35 and pc have for it
 
 	// Reset control register of the PC chipsets (ICH9 datasheet, 13.7.5).
 	resetControl = 0xcf9
@@ -135,6 +136,16 @@ func (p *program) power() {
 	p.MovImm(x86.EDX, gedSleep)
 	p.MovImm(x86.EAX, gedSleepS5)
 	p.StoreByteAt(x86.EDX, x86.EAX)
+	p.Jmp("halt")
+
+	// It has nothing that it would write down: nobody boots it again.
+	p.Label("suspend")
+	p.Load(x86.EDX, "pm base")
+	p.OpImm(x86.Cmp, x86.EDX, 0)
+	p.J(x86.Equal, "power off ged")
+	p.OpImm(x86.Add, x86.EDX, pm1Control)
+	p.MovImm(x86.EAX, sleepEnable|sleepS4)
+	p.OutWord()
 	p.Jmp("halt")
 
 	p.Label("reset")

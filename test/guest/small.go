@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // small are the files of [SmallDisk] beside busybox.
@@ -34,7 +35,21 @@ const (
 // a script, has a shell on the console, and powers off when the ACPI power button is pressed.
 //
 // It needs mkfs.ext4. The error is a [*MissingError] if there is no busybox.
-func SmallDisk(ctx context.Context) ([]byte, error) {
+func SmallDisk(ctx context.Context) ([]byte, error) { return smallDisk(ctx, "15m", nil) }
+
+// AgentDisk is a SmallDisk of 48 MiB in which Debian's qemu-ga runs. It has the user ann.
+//
+// The error is a [*MissingError] if test/setup has not fetched what it takes.
+func AgentDisk(ctx context.Context) ([]byte, error) {
+	agent, err := Cached("qemu-ga")
+	if err != nil {
+		return nil, err
+	}
+	return smallDisk(ctx, "47m", func(root string) error { return addAgent(ctx, root, agent) })
+}
+
+// smallDisk has a file system of that size, with what more adds to it; nil: nothing.
+func smallDisk(ctx context.Context, size string, more func(root string) error) ([]byte, error) {
 	busybox, err := Busybox()
 	if err != nil {
 		return nil, err
@@ -48,7 +63,12 @@ func SmallDisk(ctx context.Context) ([]byte, error) {
 	if err := smallRoot(ctx, root, busybox); err != nil {
 		return nil, err
 	}
-	made, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-O", "^has_journal", "-d", root, image, "15m").CombinedOutput()
+	if more != nil {
+		if err := more(root); err != nil {
+			return nil, err
+		}
+	}
+	made, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-O", "^has_journal", "-d", root, image, size).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("mkfs.ext4: %w: %s", err, bytes.TrimSpace(made))
 	}
@@ -57,6 +77,60 @@ func SmallDisk(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return append(masterBootRecord(len(system)), system...), nil
+}
+
+// addAgent adds a program with the libraries that it has on this machine, and what it calls.
+func addAgent(ctx context.Context, root, agent string) error {
+	said, err := exec.CommandContext(ctx, "ldd", agent).Output()
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w", agent, err)
+	}
+	files := map[string]string{"usr/sbin/qemu-ga": agent}
+	for line := range strings.Lines(string(said)) {
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "/") {
+				files[strings.TrimPrefix(word, "/")] = word
+			}
+		}
+	}
+	for to, from := range files {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := put(root, to, content); err != nil {
+			return err
+		}
+	}
+	for _, program := range []string{"shutdown", "chpasswd"} {
+		content, err := small.ReadFile("small/" + program)
+		if err != nil {
+			return err
+		}
+		if err := put(root, "sbin/"+program, content); err != nil {
+			return err
+		}
+	}
+	for to, content := range map[string]string{
+		"home/ann/here":  "",
+		"etc/passwd":     "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n",
+		"etc/shadow":     "root:*:19000::::::\nann:*:19000::::::\n",
+		"etc/group":      "root:x:0:\nann:x:1000:\n",
+		"etc/os-release": "NAME=Small\nID=small\nVERSION_ID=1\nPRETTY_NAME=\"Small Linux\"\n",
+	} {
+		if err := put(root, to, []byte(content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func put(root, name string, content []byte) error {
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o755)
 }
 
 // masterBootRecord is what comes before a disk's only partition, of that many bytes.

@@ -43,12 +43,15 @@ func install(t *testing.T) *installed {
 	}
 	ctx, folder := t.Context(), t.TempDir()
 	vmlet, control, kernels := filepath.Join(folder, "vmlet.tar"), filepath.Join(folder, "control.tar"), filepath.Join(folder, "kernels.tar")
-	linux, files := filepath.Join(folder, "linux.tar"), linuxFiles(t)
+	linux, files, small := filepath.Join(folder, "linux.tar"), linuxFiles(t), filepath.Join(folder, "small.tar")
 	must(t, cluster.VmletImage(ctx, vmlet, vmletImage))
 	must(t, cluster.ControlImage(ctx, control, controlImage))
 	must(t, cluster.FilesImage(kernels, kernelImage, kernelFiles(t)))
 	must(t, cluster.FilesImage(linux, linuxImage, files))
-	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux}, Storage: true, Logf: t.Logf})
+	disk, err := guest.SmallDisk(ctx)
+	must(t, err)
+	must(t, cluster.FilesImage(small, smallImage, map[string][]byte{"disk/disk.img": disk}))
+	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux, small}, Storage: true, Multus: true, IPv6: true, Logf: t.Logf})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {

@@ -37,6 +37,10 @@ func TestVirtualMachines(t *testing.T) {
 		t.Skip(err)
 	}
 	v := install(t)
+	if *times > 0 {
+		v.part(t, "hibernation times", v.testHibernationTimes)
+		return
+	}
 	if !everything.Wanted() {
 		v.short(t)
 		return
@@ -49,12 +53,20 @@ func TestVirtualMachines(t *testing.T) {
 		"deletion": v.testDeletion, "namespace": v.testNamespace,
 	})
 	v.part(t, "nothing left", v.nothingLeft)
+	v.part(t, "network", v.testNetwork)
 	v.part(t, "claims", v.testClaims)
+	v.part(t, "hibernate", v.testHibernate)
+	v.part(t, faultsPart, v.testHibernateFaults)
 	v.part(t, "volumes", v.testVolumes)
+	v.part(t, "multus", v.testMultus)
+	v.part(t, "guest", v.testGuest)
 	v.part(t, "growing", v.testGrowing)
 	v.part(t, "many", v.testMany)
+	v.part(t, "access", v.testAccess)
+	v.part(t, "virtctl", v.testVirtctl)
 	v.part(t, "restarts", v.testRestarts)
 	v.part(t, "admission away", v.testAdmissionAway)
+	v.part(t, "API away", v.testAPIAway)
 	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
@@ -62,9 +74,19 @@ func TestVirtualMachines(t *testing.T) {
 
 // short are the parts of every day: the others take a quarter of an hour.
 func (v *installed) short(t *testing.T) {
+	if faultsWanted() {
+		v.part(t, faultsPart, v.testHibernateFaults)
+	}
 	v.part(t, "writes", v.testWrites) // before others write
+	v.part(t, "network", v.testNetwork)
+	v.part(t, "multus", v.testMultus)
+	v.part(t, "guest", v.testGuest)
 	v.part(t, "claims", v.testClaims)
+	v.part(t, "hibernate", v.testHibernate)
+	v.part(t, "access", v.testAccess)
+	v.part(t, "virtctl", v.testVirtctl)
 	v.part(t, "admission away", v.testAdmissionAway)
+	v.part(t, "API away", v.testAPIAway)
 	v.part(t, "dead node", v.testDeadNode)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)

@@ -18,7 +18,7 @@ func (v *installed) testUninstall(t *testing.T) {
 	v.printed(t, "outliving", kubevirtv1.StatusRunning)
 	vmm := v.vmm(t, vmi)
 	v.kubectl(t, "delete", "namespace", "vmlet", "--timeout=24h")
-	if left := v.kubectl(t, "get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name"); left != "" {
+	if left := v.kubectl(t, "get", "mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices", "-l", "app.kubernetes.io/part-of=vmlet", "-o", "name"); left != "" {
 		t.Errorf("after vmlet was uninstalled there are still\n%s", left)
 	}
 	must(t, v.Apply(v.ctx, virtualMachine("unasked", accepted)))
@@ -50,7 +50,7 @@ func (v *installed) testUninstallAsDocumented(t *testing.T) {
 	for _, command := range uninstallCommands(t) {
 		v.kubectl(t, command...)
 	}
-	kinds := "crd,clusterroles,clusterrolebindings,validatingadmissionpolicies,mutatingwebhookconfigurations,validatingwebhookconfigurations"
+	kinds := "crd,clusterroles,clusterrolebindings,validatingadmissionpolicies,mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices"
 	if left := v.kubectl(t, "get", kinds, "-l", "app.kubernetes.io/part-of=vmlet", "-o", "name"); left != "" {
 		t.Errorf("after vmlet was uninstalled there are still\n%s", left)
 	}

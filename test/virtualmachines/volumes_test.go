@@ -25,7 +25,11 @@ func linuxFiles(t *testing.T) map[string][]byte {
 	if err != nil {
 		t.Skip(err)
 	}
-	files := map[string][]byte{"disk/disk.img": make([]byte, 1<<20)}
+	agent, err := guest.AgentDisk(t.Context())
+	if err != nil {
+		t.Skip(err)
+	}
+	files := map[string][]byte{"disk/disk.img": make([]byte, 1<<20), "agent/disk.img": agent}
 	for name, file := range map[string]string{"boot/vmlinuz": kernel, "boot/initrd": initrd} {
 		content, err := os.ReadFile(file)
 		must(t, err)
@@ -94,6 +98,12 @@ func (v *installed) ask(t *testing.T, pod *corev1.Pod, command, answer string) (
 	v.eventually(t, func() bool {
 		return strings.Contains(v.kubectl(t, "logs", "-n", guests, pod.Name), guest.UpLine)
 	}, func() string { return "the guest of pod " + pod.Name + " does not come up" })
+	return v.askAgain(t, pod, command, answer)
+}
+
+// askAgain does so of a guest that came up in another pod.
+func (v *installed) askAgain(t *testing.T, pod *corev1.Pod, command, answer string) (log string) {
+	t.Helper()
 	console, err := v.agent(t).AttachConsole(v.ctx)
 	must(t, err)
 	must(t, console.Send(&nodev1.AttachConsoleRequest{Name: pod.Namespace + "/" + pod.Name}))

@@ -1,0 +1,149 @@
+package virtualmachines_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/guest"
+)
+
+var times = flag.Int("times", 0, "time hibernation in so many rounds, and print a table: with -run 'TestVirtualMachines/hibernation times' -v")
+
+// testHibernationTimes prints medians: through the API, with the claim mounted from the start, of
+// guests of several sizes, beside a pod that does nothing and beside dd.
+func (v *installed) testHibernationTimes(t *testing.T) {
+	t.Logf("%-44s %8.0f ms", "a pause pod, until it runs", v.median(func() time.Duration { return v.pausePod(t) }))
+	for _, c := range []struct {
+		memory  string
+		touched int // MiB
+	}{{"512Mi", 100}, {"1Gi", 100}, {"1Gi", 700}, {"4Gi", 100}} {
+		name := fmt.Sprintf("times-%s-%d", strings.ToLower(c.memory), c.touched)
+		must(t, v.Apply(v.ctx, sleeper(name, onLocalPath, "")))
+		v.strategy(t, name, kubevirtv1.RunStrategyHalted)
+		v.noInstance(t, name)
+		memory := resource.MustParse(c.memory)
+		v.change(t, name, func(vm *kubevirtv1.VirtualMachine) {
+			vm.Spec.Template.Spec.Domain.Memory.Guest = &memory
+			vm.Spec.Template.Spec.Domain.Firmware.KernelBoot.KernelArgs += " vmlet.interval=10ms"
+			*vm.Spec.RunStrategy = kubevirtv1.RunStrategyAlways
+		})
+		v.ask(t, v.podOf(t, v.phase(t, name, kubevirtv1.PhaseRunning)), fmt.Sprintf("mem %d 7", c.touched), fmt.Sprintf("filled %d MiB", c.touched))
+		var resumes []time.Duration
+		save := v.median(func() time.Duration {
+			took := v.hibernate(t, name)
+			resumes = append(resumes, v.resume(t, name))
+			return took
+		})
+		t.Logf("%-44s %8.0f ms", fmt.Sprintf("hibernate %s, %d MiB touched", c.memory, c.touched), save)
+		t.Logf("%-44s %8.0f ms", fmt.Sprintf("resume %s, %d MiB touched", c.memory, c.touched), middle(resumes))
+		v.remove(t, machine(t, name, "", idle))
+		v.noMachine(t, name)
+	}
+	for _, mib := range []int{100, 700} {
+		t.Logf("%-44s %8.0f ms", fmt.Sprintf("dd of %d MiB, with fsync", mib), v.median(func() time.Duration { return v.dd(t, mib) }))
+	}
+	v.noClaims(t)
+}
+
+// median is of several runs, in milliseconds.
+func (v *installed) median(once func() time.Duration) float64 {
+	var all []time.Duration
+	for range *times {
+		all = append(all, once())
+	}
+	return middle(all)
+}
+
+func middle(all []time.Duration) float64 {
+	slices.Sort(all)
+	return float64(all[len(all)/2].Microseconds()) / 1000
+}
+
+// hibernate takes until the processes that have the guest's memory are gone.
+func (v *installed) hibernate(t *testing.T, name string) time.Duration {
+	vmi := v.phase(t, name, kubevirtv1.PhaseRunning)
+	process := v.listed(t)[v.podOf(t, vmi).UID].GetStatus().GetProcess()
+	if process.GetVmmPid() == 0 || process.GetShimPid() == 0 {
+		t.Fatalf("the agent says of no processes that they run VM %s: %v", name, process)
+	}
+	begin := time.Now()
+	v.strategy(t, name, kubevirtv1.RunStrategyHibernate)
+	for _, pid := range []int64{process.GetVmmPid(), process.GetShimPid()} {
+		// Its number is the node's: this machine has others.
+		v.quickly(t, "the end of the VM's processes", func() bool {
+			_, err := os.Stat(v.Path(fmt.Sprintf("/proc/%d", pid)))
+			return errors.Is(err, fs.ErrNotExist)
+		})
+	}
+	took := time.Since(begin)
+	v.printed(t, name, kubevirtv1.StatusHibernated)
+	v.noInstance(t, name)
+	return took
+}
+
+// resume takes until the guest's next byte is in its pod's log.
+func (v *installed) resume(t *testing.T, name string) time.Duration {
+	logs := v.Path("/var/log/pods/" + guests + "_virt-launcher-" + name + "-*/compute/0.log")
+	begin := time.Now()
+	v.strategy(t, name, kubevirtv1.RunStrategyAlways)
+	v.quickly(t, "the guest's next byte", func() bool {
+		found, err := filepath.Glob(logs)
+		must(t, err)
+		return slices.ContainsFunc(found, func(file string) bool {
+			log, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(log), guest.CountPrefix)
+		})
+	})
+	took := time.Since(begin)
+	v.printed(t, name, kubevirtv1.StatusRunning)
+	return took
+}
+
+// quickly looks every millisecond.
+func (v *installed) quickly(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+func (v *installed) pausePod(t *testing.T) time.Duration {
+	begin := time.Now()
+	must(t, v.Apply(v.ctx, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: pause, namespace: default}
+spec: {containers: [{name: pause, image: %q}], terminationGracePeriodSeconds: 0}
+`, cluster.PauseImage)))
+	v.kubectl(t, "wait", "pod/pause", "--for=jsonpath={.status.phase}=Running", "--timeout=24h")
+	took := time.Since(begin)
+	v.kubectl(t, "delete", "pod/pause")
+	return took
+}
+
+func (v *installed) dd(t *testing.T, mib int) time.Duration {
+	file := filepath.Join(v.Path("/var/lib/local-path"), "dd")
+	begin := time.Now()
+	out, err := exec.Command("dd", "if=/dev/zero", "of="+file, "bs=1M", fmt.Sprintf("count=%d", mib), "conv=fsync").CombinedOutput()
+	if err != nil {
+		t.Fatalf("dd: %v: %s", err, out)
+	}
+	took := time.Since(begin)
+	must(t, os.Remove(file))
+	return took
+}
