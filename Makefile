@@ -68,6 +68,7 @@ generate: ## what is made from proto/ and api/
 
 bench: ## times beside bare QEMU and virsh, in one table
 	test/setup bench
+	test/setup cluster
 	$(MAKE) --no-print-directory build
 	$(GO) run ./test/bench
 

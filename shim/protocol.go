@@ -199,6 +199,9 @@ type PodRestore struct {
 	Lazy              bool   `json:"lazy,omitempty"`
 	AllowChangedDisks bool   `json:"allowChangedDisks,omitempty"`
 	NewIdentity       bool   `json:"newIdentity,omitempty"`
+	// WatchedDevices: the pod's owner has seen that nobody has written to block devices since, which
+	// they don't show. The shim alone goes by it.
+	WatchedDevices bool `json:"watchedDevices,omitempty"`
 	// Once: the image is marked as used before the guest's first instruction, refused if it is
 	// marked, and removed when the guest runs (1.5).
 	Once bool `json:"once,omitempty"`
@@ -343,6 +346,9 @@ type Probe struct {
 	// Command is a program of the guest's and its arguments; empty: the agent is to answer.
 	Command []string      `json:"command,omitempty"`
 	Timeout time.Duration `json:"timeout"`
+	// Liveness: it is asked whether the guest is to be ended. One that is being saved, or brought back,
+	// is not.
+	Liveness bool `json:"liveness,omitempty"`
 }
 
 // Probed answers Probe.
@@ -350,6 +356,8 @@ type Probed struct {
 	// Frozen: the guest's file systems are frozen, and so its agent runs no program: none
 	// was run.
 	Frozen bool `json:"frozen,omitempty"`
+	// Moving: the guest is being saved, or brought back from an image, and was not asked.
+	Moving bool `json:"moving,omitempty"`
 	// Code is the program's exit status, 128 and the number of the signal that ended it.
 	Code int `json:"code"`
 	// Output is the beginning of what it printed, and of what it printed as errors.

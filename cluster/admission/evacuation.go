@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/validation"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -71,7 +70,7 @@ func (e *evictions) unsaveable(ctx context.Context, vmi *kubevirtv1.VirtualMachi
 	if vm == nil || err != nil || c.Hibernation.ModeOf(vm.Spec.HibernateStrategy) != kubevirtv1.HibernateSave {
 		return ""
 	}
-	return validation.Unsaveable(vmi, c, convert.RecordedBlock(vmi))
+	return validation.Unsaveable(vmi, c)
 }
 
 // unsaved allows the eviction of a VM that is not saved before, with an event: one for each

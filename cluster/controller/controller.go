@@ -10,6 +10,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -17,6 +18,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/certificates"
+	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/defaults"
@@ -59,6 +61,8 @@ type Options struct {
 	Launcher string
 	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
 	ClusterDomain string
+	// Pod is the name of this program's own pod.
+	Pod string
 	// SavesPerNode is how many VMs of a node are saved at once.
 	SavesPerNode int
 	Version      string
@@ -178,12 +182,20 @@ func programs(o Options) certificates.Programs {
 
 // setUpVMs adds the controllers of VirtualMachines and of their instances.
 func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.Agents, cdi bool) error {
+	core, err := corev1client.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	now := settings.Settings{From: m.GetCache()}
-	calls := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Now: time.Now})
+	uses := claimwatch.New(claimwatch.Options{
+		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
+	})
+	calls := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Watch: watchClaims(uses), Now: time.Now})
 	return errors.Join(
+		m.Add(manager.RunnableFunc(uses.Run)),
 		m.Add(manager.RunnableFunc(calls.Run)),
 		(&machine.Reconciler{
-			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
+			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {
 				// A cache that has started does not fail; admission fills defaults in, too.
 				if c, err := now.Configuration(ctx); err == nil {
@@ -197,7 +209,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				}
 				return c
 			},
-		}).Setup(ctx, m),
+		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: calls,

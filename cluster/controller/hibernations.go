@@ -3,15 +3,42 @@ package controller
 import (
 	"context"
 	"errors"
+	"path"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/metrics"
+	"github.com/vmlet/vmlet/cluster/saves"
 )
+
+// watchClaims has the claims of a VM's disks watched before the VM is saved.
+func watchClaims(uses *claimwatch.Watch) func(context.Context, types.NamespacedName, saves.Request) error {
+	return func(ctx context.Context, vm types.NamespacedName, r saves.Request) error {
+		return uses.Begin(ctx, claimwatch.Use{Namespace: vm.Namespace, VM: vm.Name, Instance: r.Instance, Directory: path.Base(r.Directory)}, r.Watched)
+	}
+}
+
+// needed says of the use of a claim whether the save that it is about may still be gone on from: the
+// VM's status has that image, or none yet.
+func needed(ctx context.Context, from client.Reader) func(claimwatch.Use) bool {
+	return func(u claimwatch.Use) bool {
+		var vm kubevirtv1.VirtualMachine
+		err := from.Get(ctx, types.NamespacedName{Namespace: u.Namespace, Name: u.VM}, &vm)
+		if err != nil {
+			return !apierrors.IsNotFound(err)
+		}
+		s := vm.Status.HibernationStatus
+		return s != nil && (s.Image == nil || s.Image.Directory == u.Directory)
+	}
+}
 
 // countHibernations registers the metrics of hibernations, which follow changes of VirtualMachines.
 func countHibernations(ctx context.Context, m manager.Manager, leads func() bool) error {

@@ -1,9 +1,7 @@
 package convert
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,23 +51,17 @@ func MountedVolume(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.UtilityVo
 	return volumes[i]
 }
 
-// BlockDisks says which disks of an instance keep its memory from being saved, and what to do; empty:
-// none. A resume has to know that nobody has written to a disk since, and a block device does not show
-// that. block says of a claim whether it has volumeMode Block.
-func BlockDisks(vmi *kubevirtv1.VirtualMachineInstance, block func(claim string) bool) string {
-	var all []string
+// DiskClaims are the claims of an instance's disks, by the names of their volumes.
+func DiskClaims(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
+	all := make(map[string]string)
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		disk := slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d kubevirtv1.Disk) bool { return d.Name == v.Name })
-		if claim := ClaimName(v); disk && claim != "" && block(claim) {
-			all = append(all, fmt.Sprintf("volume %s on claim %s", v.Name, claim))
+		if claim := ClaimName(v); disk && claim != "" {
+			all[v.Name] = claim
 		}
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	return "the guest has disks on claims with volumeMode Block (" + strings.Join(all, ", ") + "), which don't show whether anybody has written " +
-		"to them since a save, so that it could not be resumed: use claims with volumeMode Filesystem, or hibernateStrategy.mode: SuspendToDisk"
+	return all
 }
 
 // RecordedBlock says of a claim whether it has volumeMode Block, by the status of an instance whose

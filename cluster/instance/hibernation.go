@@ -2,6 +2,7 @@ package instance
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -31,7 +32,6 @@ const (
 	reasonAttachFailed  = "AttachFailed"
 	reasonNoSpace       = "NoSpace"
 	reasonSaveFailed    = "SaveFailed"
-	reasonCannotSave    = "GuestCannotBeSaved"
 	reasonCannotSuspend = "GuestCannotSuspend"
 	reasonSuspendFailed = "SuspendFailed"
 	reasonNotSaved      = "GuestEnded"
@@ -70,19 +70,18 @@ func ours(directory, vm string) bool {
 // stopStrategy is how the guest is to be ended; empty: it is to go on, or is being ended
 // otherwise.
 func (o *observed) stopStrategy() string {
-	if o.instance == nil || o.deleting() || o.final() || o.unsaveable() != "" {
+	if o.instance == nil || o.deleting() || o.final() {
 		return ""
 	}
 	return o.instance.Spec.StopStrategy
 }
 
-// unsaveable says why a guest that is to be saved is not, and what to do; empty: nothing is known
-// against it, or it is not to be saved.
-func (o *observed) unsaveable() string {
-	if o.instance.Spec.StopStrategy != kubevirtv1.HibernateSave {
-		return ""
-	}
-	return convert.BlockDisks(o.instance, convert.Input{Claims: o.claims}.IsBlock)
+// watched are the claims of the guest's disks that do not show whether anybody writes to them once it
+// is saved.
+func (o *observed) watched() []string {
+	recorded, block := convert.RecordedBlock(o.instance), convert.Input{Claims: o.claims}.IsBlock
+	claims := slices.Sorted(maps.Values(convert.DiskClaims(o.instance)))
+	return slices.DeleteFunc(slices.Compact(claims), func(c string) bool { return !recorded(c) && !block(c) })
 }
 
 // calls: the call is one that is wanted now.
@@ -127,7 +126,7 @@ func startSave(o *observed) step {
 	if directory == "" {
 		return step{}
 	}
-	r.Directory = directory
+	r.Directory, r.Watched, r.Instance = directory, o.watched(), o.instance.UID
 	if mountedFromStart(o.pod.Pod, v.ClaimName) {
 		r.Directory = path.Join(contract.HibernationFolder, directory)
 	} else {
@@ -215,7 +214,7 @@ func (o *observed) hibernating(phase kubevirtv1.Phase, why fault) *kubevirtv1.Co
 		return say(no, fault{reasonNotSaved, "the guest ended before it was saved: " + why.message})
 	case isFinal(phase):
 		return nil
-	case (asked == "" || o.deleting() || o.unsaveable() != "") && o.unresolved():
+	case (asked == "" || o.deleting()) && o.unresolved():
 		return say(yes, fault{reasonCancelling, "the save is being undone: it is not known yet that the guest goes on"})
 	case asked == "":
 		return nil
@@ -238,8 +237,6 @@ func (o *observed) saving() (f fault, failed bool) {
 	switch {
 	case o.deleting():
 		return fault{reasonNotSaved, "the VM is being deleted"}, true
-	case o.unsaveable() != "":
-		return fault{reasonCannotSave, o.unsaveable()}, true
 	case o.call != nil && o.call.Active() && o.calls(), ended && o.call.Err == nil:
 		return o.underWay(o.call), false // when it has ended its pod ends, too
 	case !o.pod.word.Heard:

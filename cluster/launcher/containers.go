@@ -40,8 +40,8 @@ func (l *launcher) compute() corev1.Container {
 		VolumeMounts:             mounts,
 		VolumeDevices:            devices,
 		Ports:                    l.ports(),
-		ReadinessProbe:           l.probe(l.vmi.Spec.ReadinessProbe),
-		LivenessProbe:            l.probe(l.vmi.Spec.LivenessProbe),
+		ReadinessProbe:           l.probe(l.vmi.Spec.ReadinessProbe, false),
+		LivenessProbe:            l.probe(l.vmi.Spec.LivenessProbe, true),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }

@@ -69,6 +69,13 @@ func (l *launcher) restoreCommand(image *kubevirtv1.SavedImage) []string {
 	if image.Paused {
 		command = append(command, "--paused")
 	}
+	for _, claim := range convert.DiskClaims(l.vmi) {
+		if l.IsBlock(claim) {
+			// Who makes an instance that goes on from an image has seen that no other pod has used it.
+			command = append(command, "--watched-devices")
+			break
+		}
+	}
 	return command
 }
 

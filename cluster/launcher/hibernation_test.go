@@ -116,6 +116,18 @@ func TestRestored(t *testing.T) {
 	if command := pod(t, in).Spec.Containers[0].Command; slices.Contains(command, "--paused") {
 		t.Errorf("%q leaves a guest paused that was not", command)
 	}
+	if slices.Contains(pod(t, in).Spec.Containers[0].Command, "--watched-devices") {
+		t.Error("there is no device to be watched")
+	}
+	onBlock := restored(t)
+	onBlock.Instance.Spec.Domain.Devices.Disks = append(onBlock.Instance.Spec.Domain.Devices.Disks, kubevirtv1.Disk{Name: "pg"})
+	onBlock.Instance.Spec.Volumes = append(onBlock.Instance.Spec.Volumes, kubevirtv1.Volume{Name: "pg", PersistentVolumeClaim: &kubevirtv1.PersistentVolumeClaimSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "pg"},
+	}})
+	onBlock.Claims["pg"] = &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeMode: new(corev1.PersistentVolumeBlock)}}
+	if command := pod(t, onBlock).Spec.Containers[0].Command; !slices.Contains(command, "--watched-devices") {
+		t.Errorf("%q does not say that the block device was watched", command)
+	}
 	in.Instance.Spec.RestoreFrom.Images = nil
 	if got := pod(t, in).Spec.Containers[0].Image; got != in.Launcher {
 		t.Errorf("image %s, want %s where the saved one is not known", got, in.Launcher)

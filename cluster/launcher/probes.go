@@ -23,8 +23,8 @@ const bootDelay = 10
 const probeMemory = 8 << 20
 
 // probe is the kubelet's. It connects to the pod's address, where the guest's ports are, or
-// has vmlet-shim ask the guest's agent.
-func (l *launcher) probe(p *kubevirtv1.Probe) *corev1.Probe {
+// has vmlet-shim ask the guest's agent. liveness: a guest that fails it is ended.
+func (l *launcher) probe(p *kubevirtv1.Probe, liveness bool) *corev1.Probe {
 	if p == nil || convert.AsksAgent(p) && l.vmi.Annotations[contract.AnnotationPauseProbes] == "true" {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (l *launcher) probe(p *kubevirtv1.Probe) *corev1.Probe {
 	}
 	if convert.AsksAgent(p) {
 		within := max(p.TimeoutSeconds, 1)
-		out.Exec = &corev1.ExecAction{Command: agentProbe(p, within)}
+		out.Exec = &corev1.ExecAction{Command: agentProbe(p, within, liveness)}
 		out.TimeoutSeconds = min(within, math.MaxInt32-agentDelay) + agentDelay
 	}
 	return out
@@ -48,8 +48,11 @@ func (l *launcher) probe(p *kubevirtv1.Probe) *corev1.Probe {
 const agentDelay = 1
 
 // agentProbe asks the guest's agent to answer, or to run a program.
-func agentProbe(p *kubevirtv1.Probe, seconds int32) []string {
+func agentProbe(p *kubevirtv1.Probe, seconds int32, liveness bool) []string {
 	command := []string{program, "probe", "--timeout", fmt.Sprintf("%ds", seconds)}
+	if liveness {
+		command = append(command, "--liveness")
+	}
 	if p.Exec != nil {
 		command = append(append(command, "--"), p.Exec.Command...)
 	}

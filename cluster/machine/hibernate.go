@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
-	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/validation"
 )
 
@@ -22,7 +21,7 @@ const (
 	reasonHibernationCancelled = "HibernationCancelled"
 	reasonNotRunning           = "NotRunning"
 	reasonClaimUnsuitable      = "ClaimUnsuitable"
-	reasonCannotSave           = "GuestCannotBeSaved" // the instance's, too
+	reasonCannotSave           = "GuestCannotBeSaved"
 	reasonSaved                = "Saved"
 	// Reasons of an instance: that of one whose guest has suspended itself, and of its condition
 	// while it is saved.
@@ -63,10 +62,7 @@ func (o observed) unsaveable(instance *kubevirtv1.VirtualMachineInstance) string
 	if mode(o) != kubevirtv1.HibernateSave {
 		return ""
 	}
-	recorded := convert.RecordedBlock(instance)
-	return validation.Unsaveable(instance, o.cluster, func(claim string) bool {
-		return recorded(claim) || slices.ContainsFunc(o.volumes, func(v volume) bool { return v.name == claim && v.block })
-	})
+	return validation.Unsaveable(instance, o.cluster)
 }
 
 // warningTimeout is after how long a hibernation is told of that has not ended; 0: never.

@@ -103,10 +103,10 @@ func next(strategy kubevirtv1.RunStrategy, s state, request kubevirtv1.StateChan
 }
 
 // nextAsleep is what is next for a VM whose guest is saved, where it would else be the other step:
-// the instance that was saved, or failed to go on, goes; another is made when the VM is to run.
+// the instance that was saved, failed to go on, or must not, goes; another is made when the VM is to run.
 func (r *ruling) nextAsleep(other step) step {
 	switch {
-	case r.state.ended():
+	case r.state.ended(), r.spoiled != nil && r.state == alive:
 		return stop
 	case r.state == absent:
 		return choose(r.wakes() && !r.waits(), false)

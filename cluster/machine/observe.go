@@ -77,7 +77,6 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 		case there:
 			v.claim = bound
 		}
-		v.block = c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock
 		all = append(all, v)
 	}
 	return all, nil
@@ -120,6 +119,7 @@ func (r *Reconciler) observeSleep(ctx context.Context, from client.Reader, o *ob
 			return err
 		}
 	}
+	o.spoiled = r.spoiledMeanwhile(o.own())
 	if s := o.vm.Status.HibernationStatus; s != nil && s.Image != nil && o.own() == nil {
 		o.saved, err = r.revision(ctx, o.vm, s.Image.VirtualMachineRevisionName)
 	}

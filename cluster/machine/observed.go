@@ -28,6 +28,9 @@ type observed struct {
 	users  map[string]string
 	// saved is the VM's spec that the saved guest was started with; nil if it is not known.
 	saved *kubevirtv1.VirtualMachineSpec
+	// spoiled is why the guest must not go on from its image, as to who has used its disks; nil: nothing
+	// is known against it.
+	spoiled *failure
 	// cluster is the cluster's configuration.
 	cluster configuration.Configuration
 	// imports: the cluster has DataVolumes.
@@ -133,8 +136,6 @@ type volume struct {
 	// dataVolume is nil if there is none.
 	dataVolume *dataVolume
 	claim      claim
-	// block: the claim has volumeMode Block.
-	block bool
 }
 
 // claim is what is known of a PersistentVolumeClaim.

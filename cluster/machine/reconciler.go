@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
@@ -37,6 +38,8 @@ type Reconciler struct {
 	Defaults func(*kubevirtv1.VirtualMachineInstance)
 	// Configuration is the cluster's as it is now; nil: that of a cluster without one.
 	Configuration func() configuration.Configuration
+	// Uses knows who has used VMs' disks since they were saved.
+	Uses ClaimUses
 	// DataVolumes says whether the cluster has the kinds of CDI.
 	DataVolumes bool
 	// Now is [time.Now].
@@ -54,8 +57,8 @@ const patience = time.Minute
 // roundPatience is how long one call of Reconcile may take.
 const roundPatience = 2 * time.Minute
 
-// Setup adds the controller to a manager.
-func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
+// Setup adds the controller to a manager. used has the VMs of whose disks something new is known.
+func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, used <-chan types.NamespacedName) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byVolume, func(o client.Object) []string {
 		return usedClaims(o.(*kubevirtv1.VirtualMachine))
 	}); err != nil {
@@ -65,6 +68,10 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(m).Named("virtualmachine").For(&kubevirtv1.VirtualMachine{}).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users)).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			go followUses(ctx, used, queue)
+			return nil
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
 	if r.DataVolumes {
 		u := &unstructured.Unstructured{}
@@ -72,6 +79,18 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager) error {
 		b = b.Watches(u, handler.EnqueueRequestsFromMapFunc(r.users))
 	}
 	return b.Complete(r)
+}
+
+// followUses has VMs looked at of whose disks something new is known.
+func followUses(ctx context.Context, used <-chan types.NamespacedName, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case vm := <-used:
+			queue.Add(reconcile.Request{NamespacedName: vm})
+		}
+	}
 }
 
 // byVolume is the index of VMs by the claims that they use.
@@ -136,6 +155,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	d := decide(o)
+	if why, err := r.spoiled(ctx, d); err != nil {
+		return reconcile.Result{}, err
+	} else if why != nil {
+		o.spoiled = why
+		d = decide(o)
+	}
 	a, err := r.carryOut(ctx, o.vm, d.actions)
 	if _, claim := a.(createClaim); claim && apierrors.IsForbidden(err) && d.starts() {
 		r.event(o.vm, event{corev1.EventTypeWarning, reasonFailedCreate, "The VM starts without a claim for its memory: " + err.Error()})

@@ -67,6 +67,8 @@ func (r *ruling) sleep(own *kubevirtv1.VirtualMachineInstance) {
 	case restores(own, s.Image) && r.state.ended():
 		r.failResume(own)
 	case restores(own, s.Image) && r.state == leaving: // why it goes stays
+	case restores(own, s.Image) && r.spoiled != nil:
+		r.refuseInstance(own, r.spoiled.reason, r.spoiled.message)
 	case restores(own, s.Image):
 		h.resume = resuming(h.resume)
 	default:
@@ -114,9 +116,6 @@ func mended(reason string) bool {
 // failResume records why the guest did not go on, before the instance that says so is deleted.
 // Everything else stays as it is.
 func (r *ruling) failResume(own *kubevirtv1.VirtualMachineInstance) {
-	if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.LastFailedVMIUID == own.UID {
-		return
-	}
 	reason, message := reasonRestoreFailed, ""
 	if own.Status.Reason != "" {
 		reason = own.Status.Reason
@@ -135,6 +134,14 @@ func (r *ruling) failResume(own *kubevirtv1.VirtualMachineInstance) {
 	}
 	if message == "" {
 		message = "the instance ended before its guest went on"
+	}
+	r.refuseInstance(own, reason, message)
+}
+
+// refuseInstance records once why the guest of an instance does not go on.
+func (r *ruling) refuseInstance(own *kubevirtv1.VirtualMachineInstance, reason, message string) {
+	if rs := r.hibernation.resume; rs != nil && rs.Phase == kubevirtv1.ResumeFailed && rs.LastFailedVMIUID == own.UID {
+		return
 	}
 	r.refuseResume(reason, message, own.UID)
 }
@@ -158,7 +165,7 @@ func (r *ruling) refuseResume(reason, message string, instance types.UID) {
 		advice = "it is tried again at " + stampOf(&retry)
 	}
 	was := h.resume
-	if was != nil && was.Phase == to.Phase && was.Reason == to.Reason && was.FailedGeneration == to.FailedGeneration && was.FailedClaimUID == to.FailedClaimUID && instance == "" {
+	if was != nil && was.Phase == to.Phase && was.Reason == to.Reason && was.FailedGeneration == to.FailedGeneration && was.FailedClaimUID == to.FailedClaimUID && instance == "" && mended(reason) {
 		return // it is known, and nobody has done anything about it
 	}
 	h.resume = to
@@ -214,6 +221,10 @@ func (r *ruling) restore(paused bool) {
 			r.refuseResume(contract.RestoreImageMissing, fmt.Sprintf("claim %s, which has the guest's memory, is being deleted", image.ClaimName), "")
 			return
 		}
+	}
+	if r.spoiled != nil {
+		r.refuseResume(r.spoiled.reason, r.spoiled.message, "")
+		return
 	}
 	past := r.vm.DeepCopy()
 	past.Generation = generationIn(image.VirtualMachineRevisionName)

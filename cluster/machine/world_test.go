@@ -44,6 +44,8 @@ type world struct {
 	// stuck: no save comes to its end. broken is why no guest goes on from its image.
 	stuck  bool
 	broken string
+	// uses are those of the VM's claims.
+	uses *uses
 	// full: the namespace's quota has no room for another claim.
 	full bool
 	// images were saved, restored are those that a guest has gone on from.
@@ -86,7 +88,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 }
 
 func newWorld(t *testing.T, f fault, l lag) *world {
-	w := &world{t: t, now: noon, guests: map[types.UID]bool{}, restored: map[string]types.UID{}, fault: f, lag: l, seen: map[string]client.Object{}}
+	w := &world{t: t, now: noon, guests: map[types.UID]bool{}, restored: map[string]types.UID{}, fault: f, lag: l, seen: map[string]client.Object{}, uses: &uses{}}
 	scheme := newScheme(t)
 	w.server = fake.NewClientBuilder().WithScheme(scheme).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())).
@@ -116,7 +118,7 @@ func (w *world) reconciler() *Reconciler {
 		},
 	})
 	return &Reconciler{
-		Client: cached{live, w}, Live: live, Events: recorder{w}, Defaults: noDefaults,
+		Client: cached{live, w}, Live: live, Events: recorder{w}, Defaults: noDefaults, Uses: w.uses,
 		Now: w.clock,
 	}
 }
@@ -235,6 +237,14 @@ type recorder struct{ w *world }
 
 func (r recorder) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	r.w.events = append(r.w.events, reason+": "+fmt.Sprintf(note, args...))
+}
+
+// reconcile lets the controller of VMs alone work once, at the time when it wants to.
+func (w *world) reconcile(r *Reconciler) {
+	w.t.Helper()
+	result, err := r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: web})
+	w.must(err)
+	w.now = w.now.Add(result.RequeueAfter)
 }
 
 // settle lets the controllers work until nothing is left to do.

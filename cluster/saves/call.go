@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -26,18 +27,24 @@ const (
 
 // ask calls the agent, and waits for the end. A save has no time limit: it takes as long as the
 // guest's memory and the volume make it, and whoever waits can cancel it.
-func (s *Saves) ask(ctx context.Context, vm string, r Request) (*nodev1.SaveResult, error) {
+func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r Request) (*nodev1.SaveResult, error) {
 	agent, err := s.options.Client(r.Node)
 	if err != nil {
 		return nil, err
 	}
+	if len(r.Watched) > 0 {
+		// Nothing is begun on the node without it, so that no error of it leaves the save open.
+		if err := s.options.Watch(ctx, vm, r); err != nil {
+			return nil, bounded(status.Error(codes.FailedPrecondition, err.Error()))
+		}
+	}
 	if r.suspends() {
 		ctx, cancel := context.WithTimeout(ctx, suspendPatience)
 		defer cancel()
-		_, err := agent.SuspendVM(ctx, &nodev1.SuspendVMRequest{Name: vm})
+		_, err := agent.SuspendVM(ctx, &nodev1.SuspendVMRequest{Name: pod})
 		return nil, bounded(err)
 	}
-	result, err := save(ctx, agent, &nodev1.SaveVMRequest{Name: vm, Directory: r.Directory, AttachmentPodUid: string(r.Attachment)})
+	result, err := save(ctx, agent, &nodev1.SaveVMRequest{Name: pod, Directory: r.Directory, AttachmentPodUid: string(r.Attachment)})
 	return result, bounded(err)
 }
 

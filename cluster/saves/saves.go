@@ -28,6 +28,10 @@ type Request struct {
 	Directory string
 	// Attachment is the UID of the pod that has the volume; empty: the VM's own pod has it.
 	Attachment types.UID
+	// Watched are the claims of the VM's disks that have to be watched from the save on, and Instance
+	// is for whoever watches them.
+	Watched  []string
+	Instance types.UID
 }
 
 // suspends: the guest saves itself, to its own disk. That takes nothing of the node's.
@@ -85,7 +89,9 @@ type Options struct {
 	PerNode int
 	// Client calls the agent of a node.
 	Client func(node string) (nodev1.NodeServiceClient, error)
-	Now    func() time.Time
+	// Watch begins to watch a request's claims. The VM is saved only if it succeeds.
+	Watch func(ctx context.Context, vm types.NamespacedName, r Request) error
+	Now   func() time.Time
 }
 
 // call is one of a VM's, with how it is cancelled.
@@ -228,10 +234,10 @@ func (s *Saves) start() {
 		ctx, cancel := context.WithCancel(all)
 		c.State, c.cancel = Running, cancel
 		s.changes.add(c.vm)
-		request, name := c.Request, c.vm.Namespace+"/"+c.Pod
+		request, vm, name := c.Request, c.vm, c.vm.Namespace+"/"+c.Pod
 		s.calls.Go(func() {
 			defer cancel()
-			result, err := s.ask(ctx, name, request)
+			result, err := s.ask(ctx, vm, name, request)
 			s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request.Node))
 		})
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,19 @@ type world struct {
 	ends          chan error
 	stop          context.CancelFunc
 	stopped       chan struct{}
+	// unwatched is why claims can't be watched, and watched those that are.
+	unwatched error
+	watched   []string
+}
+
+func (w *world) watch(_ context.Context, vm types.NamespacedName, r Request) error {
+	if len(w.begun) > 0 {
+		w.t.Error("the agent was asked before the claims were watched")
+	}
+	for _, claim := range r.Watched {
+		w.watched = append(w.watched, vm.String()+" "+claim)
+	}
+	return w.unwatched
 }
 
 func newWorld(t *testing.T) *world {
@@ -68,7 +83,7 @@ func newWorld(t *testing.T) *world {
 		endpoints[node] = nodes.Endpoint{Address: address}
 	}
 	clients.SetAgents(endpoints)
-	w.Saves = New(Options{PerNode: 1, Client: clients.Client, Now: func() time.Time { return time.Unix(1, 0) }})
+	w.Saves = New(Options{PerNode: 1, Client: clients.Client, Watch: w.watch, Now: func() time.Time { return time.Unix(1, 0) }})
 	return w
 }
 
@@ -147,7 +162,7 @@ func TestSaved(t *testing.T) {
 	w.Start(vmOf("a"), request("node-a", "b")) // it has one
 	w.ends <- nil
 	c := w.until("a", ended)
-	if c.Err != nil || c.Result.GetImageId() != imageID || c.Result.GetImageBytes() != 7 || c.Request != r || c.At != time.Unix(1, 0) {
+	if c.Err != nil || c.Result.GetImageId() != imageID || c.Result.GetImageBytes() != 7 || !reflect.DeepEqual(c.Request, r) || c.At != time.Unix(1, 0) {
 		t.Errorf("it ended as %+v", c)
 	}
 	r = Request{Pod: "b", UID: "uid-b", Node: "node-a", Directory: "b", Attachment: "uid-x"}
@@ -156,6 +171,32 @@ func TestSaved(t *testing.T) {
 	w.ends <- nil
 	if c := w.until("b", ended); c.Err != nil {
 		t.Error(c.Err)
+	}
+}
+
+// TestWatched: a VM is saved once the claims of its disks are watched, and not before.
+func TestWatched(t *testing.T) {
+	w := newWorld(t).run()
+	r := request("node-a", "a")
+	r.Watched = []string{"pg", "wal"}
+	w.unwatched = errors.New("claim pg is used by pod backup, too")
+	w.Start(vmOf("a"), r)
+	c := w.until("a", ended)
+	if c.Err == nil || c.Err.Error() != "claim pg is used by pod backup, too" || status.Code(c.Err) != codes.FailedPrecondition || c.Unsure {
+		t.Errorf("it ended as %+v", c)
+	}
+	if len(w.begun) > 0 {
+		t.Errorf("the agent has begun %s", <-w.begun)
+	}
+	w.unwatched = nil
+	w.Start(vmOf("a"), r)
+	w.take("begun", w.begun, "/memory/a")
+	w.ends <- nil
+	if c := w.until("a", ended); c.Err != nil || c.Failures != 0 {
+		t.Errorf("it ended as %+v", c)
+	}
+	if want := []string{"shop/vm-a pg", "shop/vm-a wal"}; !slices.Equal(w.watched, slices.Concat(want, want)) {
+		t.Errorf("watched %q", w.watched)
 	}
 }
 

@@ -94,13 +94,13 @@ func (r Request) unsaveable(s *kubevirtv1.VirtualMachineInstanceSpec, at *field.
 }
 
 // Unsaveable says why the guest of an instance can't be saved, and what to do; empty: it can, as far as
-// is known. block says of a claim whether it has volumeMode Block.
-func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration, block func(claim string) bool) string {
+// is known.
+func Unsaveable(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) string {
 	faults := Request{Configuration: c}.unsaveable(&vmi.Spec, field.NewPath("spec"))
 	if len(faults) > 0 {
 		return faults[0].Detail
 	}
-	return convert.BlockDisks(vmi, block)
+	return ""
 }
 
 // evacuable checks an instance that is to be saved when its pod is evicted.

@@ -54,6 +54,9 @@ func command() *cobra.Command {
 			if o.Log, err = o.NewLog(os.Stderr); err != nil {
 				return err
 			}
+			if o.Pod, err = os.Hostname(); err != nil { // a pod's hostname is its name
+				return err
+			}
 			return controller.Run(cmd.Context(), o)
 		},
 	}

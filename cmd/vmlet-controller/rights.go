@@ -14,7 +14,8 @@ package main
 // (OwnerReferencesPermissionEnforcement).
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/finalizers;virtualmachineinstances/finalizers,verbs=update
 
-// VMs' pods, those through which volumes are attached to them, and the agents' own.
+// VMs' pods, those through which volumes are attached to them, and the agents' own; all pods while
+// disks of saved VMs have to be watched; its own, on which it marks how far it has watched.
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -58,9 +59,12 @@ package main
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// In vmlet's own namespace: who leads, the CA's key, and whether vmlet is being uninstalled.
+// In vmlet's own namespace: who leads, the CA's key, what it has seen of the
+// claims of saved VMs' disks, and whether vmlet is being uninstalled.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=vmlet-controller,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=secrets,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-ca,namespace=vmlet,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=configmaps,namespace=vmlet,verbs=create
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=vmlet-watched-claims,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets,namespace=vmlet,verbs=get;list;watch

@@ -73,6 +73,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.StringVar(&o.restore.Directory, "restore", "", "go on from the memory image in `DIR`, instead of booting a specification")
 	flags.BoolVar(&o.restore.Lazy, "lazy", false, "with --restore: map the image instead of reading it")
 	flags.BoolVar(&o.restore.AllowChangedDisks, "allow-changed-disks", false, "with --restore: go on though a disk has changed since, or is a block device, which can't be shown to be unchanged")
+	flags.BoolVar(&o.restore.WatchedDevices, "watched-devices", false, "with --restore: somebody has seen that nobody has used block devices since: refuse only those that show a change")
 	flags.BoolVar(&o.restore.Once, "once", false, "with --restore: refuse an image that a guest has gone on from, mark it before this guest's first instruction, and remove it when the guest runs")
 	flags.BoolVar(&o.restore.NewIdentity, "new-identity", false, "with --restore: new id and MAC addresses, for a clone")
 	flags.Func("credentials", "SSH keys and passwords for the guest's agent to set, `JSON`: a list of {folder, users}, where a folder without users has passwords", func(text string) error {
@@ -108,6 +109,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, fmt.Errorf("--preparation %s: an image has its own disks: leave out the one or --restore", o.preparation)
 	case o.restore.Once && o.restore.Directory == "":
 		return o, errors.New("--once is about the image to --restore")
+	case o.restore.WatchedDevices && o.restore.Directory == "":
+		return o, errors.New("--watched-devices is about the image to --restore")
 	case o.restore.Once && o.restore.Lazy:
 		return o, errors.New("--once removes the image when the guest runs, and --lazy maps it: leave out the one or the other")
 	case o.grace <= 0:

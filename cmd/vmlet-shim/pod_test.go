@@ -43,6 +43,8 @@ func TestParsePod(t *testing.T) {
 		{"--restore /saved --once --paused", ""},
 		{"--restore /saved --once --lazy", "leave out the one or the other"},
 		{"--once /vm.json", "about the image to --restore"},
+		{"--restore /saved --watched-devices", ""},
+		{"--watched-devices /vm.json", "about the image to --restore"},
 		{"--grace 0s a", "not positive"},
 		{"--grace -1s a", "not positive"},
 		{"--teapot a", "teapot"},

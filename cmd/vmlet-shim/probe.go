@@ -24,7 +24,9 @@ const answerTime = time.Second
 type probeOptions struct {
 	volume  string
 	timeout time.Duration
-	command []string
+	// liveness: a guest that fails is ended.
+	liveness bool
+	command  []string
 }
 
 func parseProbe(args []string, output io.Writer) (o probeOptions, err error) {
@@ -32,6 +34,7 @@ func parseProbe(args []string, output io.Writer) (o probeOptions, err error) {
 	flags.SetOutput(output)
 	flags.StringVar(&o.volume, "volume", contract.VolumePath, "the shim's, `DIR`")
 	flags.DurationVar(&o.timeout, "timeout", time.Second, "how long the guest may take")
+	flags.BoolVar(&o.liveness, "liveness", false, "succeed while the guest is being saved or brought back, and can't answer")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -68,12 +71,16 @@ func (o probeOptions) ask(ctx context.Context) (*shim.Probed, error) {
 		return nil, err
 	}
 	defer client.Close()
-	return client.Probe(ctx, shim.Probe{Command: o.command, Timeout: o.timeout})
+	return client.Probe(ctx, shim.Probe{Command: o.command, Timeout: o.timeout, Liveness: o.liveness})
 }
 
 // report passes on what the guest's program printed. That of a guest whose file systems are
 // frozen was not run: a backup is no fault of the guest's.
 func report(probed *shim.Probed, out, errs io.Writer) int {
+	if probed.Moving {
+		fmt.Fprintln(out, "the guest is being saved or brought back: it was not asked")
+		return 0
+	}
 	if probed.Frozen {
 		fmt.Fprintln(out, "the guest's file systems are frozen: nothing was run")
 		return 0

@@ -41,6 +41,7 @@ func TestProbeReports(t *testing.T) {
 		{"well", shim.Probed{Output: "fine"}, 0, "fine"},
 		{"ill", shim.Probed{Code: 7, Output: "out"}, 7, "out"},
 		{"ill, of Windows", shim.Probed{Code: 256}, 1, ""},
+		{"moving", shim.Probed{Moving: true}, 0, "being saved"},
 		{"frozen", shim.Probed{Frozen: true}, 0, "frozen"},
 	} {
 		var out, errs bytes.Buffer

@@ -111,8 +111,9 @@ func (o *opener) expected(f *plan.File, now disk.Identity) *disk.Identity {
 	return &want
 }
 
-// checkIdentity wants a file to be what it was when the image was saved; nil: any.
-func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity) error {
+// checkIdentity wants a file to be what it was when the image was saved; nil: any. watched: nobody has
+// written to a block device since, unless it shows that.
+func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity, watched bool) error {
 	if want == nil {
 		return nil
 	}
@@ -121,7 +122,7 @@ func checkIdentity(f *plan.File, want *disk.Identity, now disk.Identity) error {
 			"%s has changed since the image was saved (%s): the guest's memory would destroy the filesystem on it; put back the disk as it was, or use --allow-changed-disks if you are sure",
 			f.Path, strings.Join(changes, "; "))
 	}
-	if !want.Provable() {
+	if !watched && !want.Provable() {
 		return fault(shim.CodeChangedDisk, f.Field,
 			"%s cannot be shown to be unchanged since the image was saved, as it is a block device: if nobody has written to it since, use --allow-changed-disks; else the guest's memory would destroy the filesystem on it",
 			f.Path)

@@ -30,6 +30,7 @@ type opener struct {
 	sockets  string        // the folder of files that other containers hand out; empty: there is none
 	volumes  []string      // the folders of files that others may write to, too
 	moved    []memory.File // what the image has brought from another pod
+	watched  bool          // nobody has written to block devices since the image was saved
 	undo     *undoStack    // what stays for as long as the VMM runs
 
 	files    []*os.File    // the VMM's, in order
@@ -260,7 +261,7 @@ func (o *opener) checkDisk(f *plan.File, file *os.File) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if err := checkIdentity(f, o.expected(f, now), now); err != nil {
+		if err := checkIdentity(f, o.expected(f, now), now, o.watched); err != nil {
 			return err
 		}
 		held = &now

@@ -209,6 +209,9 @@ func (s *Server) beginProbe(args *shim.Probe) (work, error) {
 	if size > maxCommand {
 		return nil, fault(shim.CodeInvalid, "command", "%d bytes, at most %d", size, maxCommand)
 	}
+	if args.Liveness && s.moving() {
+		return func() (any, error) { return &shim.Probed{Moving: true}, nil }, nil
+	}
 	v, agent, err := s.guestAgent()
 	if err != nil {
 		return nil, err
@@ -229,6 +232,17 @@ func (s *Server) beginProbe(args *shim.Probe) (work, error) {
 		probed, err := agent.Exec(ctx, args.Command)
 		return probed, guestError(err)
 	}, nil
+}
+
+// moving: the guest is being saved, or is yet to go on from the image that its pod is there for.
+func (s *Server) moving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prepared != nil || s.op != nil && s.op.name == opSave {
+		return true
+	}
+	restores := s.o.Pod != nil && s.o.Pod.Described.Restore != nil
+	return restores && s.exit == nil && (s.vm == nil || s.op != nil && s.op.name == opLaunch)
 }
 
 // guestTime ends with the VMM, too.

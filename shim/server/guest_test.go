@@ -162,6 +162,47 @@ func TestFreezeWithoutAgent(t *testing.T) {
 	}
 }
 
+// TestLivenessWhileMoving: a guest that is saved, or yet to go on from an image, is not found dead; it is
+// not found ready either.
+func TestLivenessWhileMoving(t *testing.T) {
+	probe := func(s *scene, liveness bool) string {
+		probed, err := s.client.Probe(s.ctx, shim.Probe{Liveness: liveness})
+		switch {
+		case err != nil:
+			return "fails"
+		case probed.Moving:
+			return "moves"
+		}
+		return "answers"
+	}
+	expect := func(s *scene, when, alive string) {
+		t.Helper()
+		if got := probe(s, true); got != alive {
+			t.Errorf("%s: liveness %s, want %s", when, got, alive)
+		}
+		if got := probe(s, false); got != "fails" {
+			t.Errorf("%s: readiness %s, of a guest that does not answer", when, got)
+		}
+	}
+	s := newScene(t, nil)
+	expect(s, "before it starts", "fails")
+	s.launch()
+	expect(s, "it runs", "fails")
+	_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "image")), nil, nil)
+	s.check(err)
+	expect(s, "it is being saved", "moves")
+	s.check(s.client.Abort(s.ctx))
+	expect(s, "it goes on", "fails")
+
+	s = newScene(t, func(o *Options) {
+		o.Pod = &Pod{Described: shim.Described{Restore: &shim.PodRestore{Directory: "/claim/image"}}}
+	})
+	expect(s, "before it is brought back", "moves")
+	s.driver.onConnect(func(context.Context) error { expect(s, "it is being brought back", "moves"); return nil })
+	s.launch()
+	expect(s, "it has been brought back", "fails")
+}
+
 // TestAgentGoneWhileFrozen: such a guest is frozen, until it is reset.
 func TestAgentGoneWhileFrozen(t *testing.T) {
 	s := newScene(t, nil)

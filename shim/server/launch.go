@@ -208,7 +208,7 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if l.image != nil {
 		moved = l.image.Manifest().Files
 	}
-	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, undo: &v.undo}
+	o := &opener{moved: moved, plan: v.plan, run: l.s.run, stateDir: l.s.o.StateDir, lock: l.s.listLock(), sockets: l.s.sockets(), volumes: l.s.volumes(), received: l.received, ram: ram, watched: l.s.watchedDevices(), undo: &v.undo}
 	return o, l.makeConsole(o)
 }
 

@@ -201,13 +201,49 @@ func TestExpected(t *testing.T) {
 		{"beside the sockets", "/sockets/below/root.sock", moved, "inode"},
 	} {
 		f := &plan.File{Path: test.path, Field: "disks[0].path", Identity: &saved}
-		err := checkIdentity(f, o.expected(f, test.now), test.now)
+		err := checkIdentity(f, o.expected(f, test.now), test.now, false)
 		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 			t.Errorf("%s: error %v, want %q", test.name, err, test.says)
 		}
 	}
 	if o.expected(&plan.File{Path: "/sockets/root.sock"}, moved) != nil {
 		t.Error("a disk that may be any is compared")
+	}
+}
+
+// TestWatchedDevices: a block device shows that it has changed, and never that it has not: for that
+// somebody has to have watched it.
+func TestWatchedDevices(t *testing.T) {
+	saved := disk.Identity{Kind: disk.KindBlock, Device: 1, Size: 1 << 20, SampleSum: "sha256:a"}
+	other, elsewhere, written := saved, saved, saved
+	other.Size, elsewhere.Device, written.SampleSum = 2<<20, 2, "sha256:b"
+	f := &plan.File{Path: "/dev/vmlet/data", Field: "disks[0].path", Identity: &saved}
+	for _, test := range []struct {
+		name    string
+		now     disk.Identity
+		watched bool
+		says    string // empty: it may go on
+	}{
+		{"not watched", saved, false, "cannot be shown to be unchanged"},
+		{"watched", saved, true, ""},
+		{"watched, attached elsewhere", elsewhere, true, ""},
+		{"watched, written to", written, true, "content differs"},
+		{"watched, another", other, true, "size"},
+	} {
+		err := checkIdentity(f, f.Identity, test.now, test.watched)
+		if test.says == "" && err != nil || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+			t.Errorf("%s: error %v, want %q", test.name, err, test.says)
+		}
+	}
+	for restore, want := range map[*shim.PodRestore]bool{nil: false, {}: false, {WatchedDevices: true}: true} {
+		s := &Server{}
+		s.o.Pod = &Pod{Described: shim.Described{Restore: restore}}
+		if got := s.watchedDevices(); got != want {
+			t.Errorf("%+v: %v", restore, got)
+		}
+	}
+	if (&Server{}).watchedDevices() {
+		t.Error("a shim in no pod takes devices for watched")
 	}
 }
 

@@ -49,6 +49,12 @@ func (s *Server) volumes() []string {
 	return s.o.Pod.Volumes
 }
 
+// watchedDevices: the pod's owner has seen that nobody has written to block devices since the image was
+// saved.
+func (s *Server) watchedDevices() bool {
+	return s.o.Pod != nil && s.o.Pod.Described.Restore != nil && s.o.Pod.Described.Restore.WatchedDevices
+}
+
 // describe tells an agent which VM the pod is there for. The VMMs are asked
 // each time: by then the agent has given the pod's user what it was allocated.
 func (s *Server) describe() (work, error) {

@@ -1,7 +1,7 @@
 // Command bench times vmlet beside bare VMMs and virsh, in one run on one
 // machine, and prints a table: medians, and ratios of medians.
 //
-//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network]
+//	go run ./test/bench [-runs 5] [-rows start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation]
 //	go run ./test/bench -rows overhead    what VMs cost beside their RAM: a table of its own
 //
 // It runs as root, from the module's folder, after make build, and needs what
@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -28,7 +29,7 @@ import (
 
 func main() {
 	runs := flag.Int("runs", 5, "counted runs of each step, after one that is not counted")
-	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network", "which rows")
+	rows := flag.String("rows", "start,save,large,lazy,keep-running,many,cycles,memory,probe,cloud-hypervisor,network,hibernation", "which rows")
 	vms := flag.Int("vms", 100, "how many VMs the rows of many have")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -67,7 +68,7 @@ func run(ctx context.Context, runs, vms int, rows []string) error {
 		}
 		begin := time.Now()
 		if err := measure(); err != nil {
-			return fmt.Errorf("%s: %w", row, err)
+			return errors.Join(b.table.flush(), fmt.Errorf("%s: %w", row, err)) // what others took is known
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s took %s\n", row, time.Since(begin).Round(time.Second))
 	}
@@ -91,6 +92,7 @@ func (b *bench) sets() map[string]func() error {
 		"probe":            b.probe,
 		"cloud-hypervisor": b.cloudHypervisor,
 		"network":          b.network,
+		"hibernation":      b.hibernation,
 		"overhead":         b.overhead,
 	}
 }

@@ -1,10 +1,12 @@
 package virtualmachines_test
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -20,57 +23,74 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-var times = flag.Int("times", 0, "time hibernation in so many rounds, and print a table: with -run 'TestVirtualMachines/hibernation times' -v")
+var (
+	times   = flag.Int("times", 0, "time hibernation in so many rounds, and print a table: with -run 'TestVirtualMachines/hibernation times' -v")
+	timesTo = flag.String("times-to", "", "with -times: write the times to `FILE`, for test/bench")
+)
 
-// testHibernationTimes prints medians: through the API, with the claim mounted from the start, of
-// guests of several sizes, beside a pod that does nothing and beside dd.
+// timed is what each round of a step took.
+type timed map[string][]time.Duration
+
+// print has the medians in the test's output, and all times in the file that -times-to names.
+func (all timed) print(t *testing.T) {
+	for _, step := range slices.Sorted(maps.Keys(all)) {
+		took := slices.Sorted(slices.Values(all[step]))
+		t.Logf("%-44s %8.0f ms", step, float64(took[len(took)/2].Microseconds())/1000)
+	}
+	if *timesTo == "" {
+		return
+	}
+	text, err := json.Marshal(all)
+	must(t, err)
+	must(t, os.WriteFile(*timesTo, text, 0o600))
+}
+
+// room is the guest's memory that this machine's node has room for, and its pods.
+func room(t *testing.T) int64 {
+	var system unix.Sysinfo_t
+	must(t, unix.Sysinfo(&system))
+	return int64(system.Totalram)*int64(system.Unit) - 2<<30
+}
+
+// testHibernationTimes times, through the API and with the claim mounted from the start, guests of several
+// sizes, beside a pod that does nothing and beside dd. The pages that a guest touches are random.
 func (v *installed) testHibernationTimes(t *testing.T) {
-	t.Logf("%-44s %8.0f ms", "a pause pod, until it runs", v.median(func() time.Duration { return v.pausePod(t) }))
+	all := timed{}
+	for range *times {
+		all.add("pause pod", v.pausePod(t))
+	}
 	for _, c := range []struct {
 		memory  string
 		touched int // MiB
-	}{{"512Mi", 100}, {"1Gi", 100}, {"1Gi", 700}, {"4Gi", 100}} {
+	}{{"512Mi", 100}, {"1Gi", 100}, {"1Gi", 700}, {"4Gi", 100}, {"8Gi", 100}} {
+		memory := resource.MustParse(c.memory)
+		if memory.Value() > room(t) {
+			t.Logf("a guest of %s has no room on this machine", c.memory)
+			continue
+		}
 		name := fmt.Sprintf("times-%s-%d", strings.ToLower(c.memory), c.touched)
 		must(t, v.Apply(v.ctx, sleeper(name, onLocalPath, "")))
 		v.strategy(t, name, kubevirtv1.RunStrategyHalted)
 		v.noInstance(t, name)
-		memory := resource.MustParse(c.memory)
 		v.change(t, name, func(vm *kubevirtv1.VirtualMachine) {
 			vm.Spec.Template.Spec.Domain.Memory.Guest = &memory
 			vm.Spec.Template.Spec.Domain.Firmware.KernelBoot.KernelArgs += " vmlet.interval=10ms"
 			*vm.Spec.RunStrategy = kubevirtv1.RunStrategyAlways
 		})
 		v.ask(t, v.podOf(t, v.phase(t, name, kubevirtv1.PhaseRunning)), fmt.Sprintf("mem %d 7", c.touched), fmt.Sprintf("filled %d MiB", c.touched))
-		var resumes []time.Duration
-		save := v.median(func() time.Duration {
-			took := v.hibernate(t, name)
-			resumes = append(resumes, v.resume(t, name))
-			return took
-		})
-		t.Logf("%-44s %8.0f ms", fmt.Sprintf("hibernate %s, %d MiB touched", c.memory, c.touched), save)
-		t.Logf("%-44s %8.0f ms", fmt.Sprintf("resume %s, %d MiB touched", c.memory, c.touched), middle(resumes))
+		for range *times {
+			all.add(fmt.Sprintf("hibernate %s %d MiB", c.memory, c.touched), v.hibernate(t, name))
+			all.add(fmt.Sprintf("resume %s %d MiB", c.memory, c.touched), v.resume(t, name))
+			all.add(fmt.Sprintf("dd %d MiB", c.touched), v.dd(t, c.touched))
+		}
 		v.remove(t, machine(t, name, "", idle))
 		v.noMachine(t, name)
 	}
-	for _, mib := range []int{100, 700} {
-		t.Logf("%-44s %8.0f ms", fmt.Sprintf("dd of %d MiB, with fsync", mib), v.median(func() time.Duration { return v.dd(t, mib) }))
-	}
+	all.print(t)
 	v.noClaims(t)
 }
 
-// median is of several runs, in milliseconds.
-func (v *installed) median(once func() time.Duration) float64 {
-	var all []time.Duration
-	for range *times {
-		all = append(all, once())
-	}
-	return middle(all)
-}
-
-func middle(all []time.Duration) float64 {
-	slices.Sort(all)
-	return float64(all[len(all)/2].Microseconds()) / 1000
-}
+func (all timed) add(step string, took time.Duration) { all[step] = append(all[step], took) }
 
 // hibernate takes until the processes that have the guest's memory are gone.
 func (v *installed) hibernate(t *testing.T, name string) time.Duration {

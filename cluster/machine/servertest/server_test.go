@@ -97,7 +97,7 @@ func run(ctx context.Context, t *testing.T, kubeconfig string) client.Client {
 		Client: m.GetClient(), Live: m.GetAPIReader(), Events: m.GetEventRecorder("vmlet-controller"),
 		Defaults: func(*kubevirtv1.VirtualMachineInstance) {}, Now: time.Now,
 	}
-	must(t, r.Setup(ctx, m))
+	must(t, r.Setup(ctx, m, nil))
 	must(t, ctrl.NewControllerManagedBy(m).Named("instances").For(&kubevirtv1.VirtualMachineInstance{}).Complete(&instances{m.GetClient()}))
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -34,7 +34,7 @@ func advice(reason string) string {
 	case "ClaimUnsuitable":
 		return "give the VM another claim in spec.hibernateStrategy.claimName, or none, or mend this one: docs/hibernation.md has what it must be"
 	case "GuestCannotBeSaved", "EvictionUnsaved":
-		return "see the table of what can't be saved in docs/hibernation.md; spec.hibernateStrategy.mode SuspendToDisk needs neither"
+		return "see the table of what can't be saved in docs/hibernation.md; spec.hibernateStrategy.mode SuspendToDisk may do instead"
 	case "NoSpace":
 		return "make room on the claim, or have its size raised; the guest goes on until then"
 	case "Queued":

@@ -1,0 +1,94 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/claimwatch"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// ClaimUses knows who has used the claims of disks since a save, which is named by the directory of its
+// image: of those disks that don't show it themselves.
+type ClaimUses interface {
+	// Look returns all of it, up to now.
+	Look(ctx context.Context, namespace, directory string) ([]claimwatch.Use, error)
+	// Known returns what is known already.
+	Known(namespace, directory string) []claimwatch.Use
+}
+
+// spoiled says why an instance that is about to be made must not go on from its image; nil: it may, or
+// it boots.
+func (r *Reconciler) spoiled(ctx context.Context, d decision) (*failure, error) {
+	i := slices.IndexFunc(d.actions, func(a action) bool { _, is := a.(createInstance); return is })
+	if i < 0 {
+		return nil, nil
+	}
+	instance := d.actions[i].(createInstance).instance
+	image := convert.RestoreFrom(instance)
+	if image == nil {
+		return nil, nil
+	}
+	uses, err := r.Uses.Look(ctx, instance.Namespace, image.Directory)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return &failure{reason: reasonRestoreFailed, message: "it is not known yet who has used the VM's disks since the save: " + err.Error()}, nil
+	}
+	disks := convert.DiskClaims(instance)
+	for _, disk := range slices.Sorted(maps.Keys(disks)) {
+		why, err := r.spoiledDisk(ctx, types.NamespacedName{Namespace: instance.Namespace, Name: disks[disk]}, uses)
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			return diskChanged(disk, why), nil
+		}
+	}
+	return nil, nil
+}
+
+func (r *Reconciler) spoiledDisk(ctx context.Context, name types.NamespacedName, uses []claimwatch.Use) (string, error) {
+	claim := &corev1.PersistentVolumeClaim{}
+	there, err := get(ctx, r.Live, name, claim)
+	if err != nil {
+		return "", err
+	}
+	if !there {
+		claim = nil
+	}
+	var use *claimwatch.Use
+	if i := slices.IndexFunc(uses, func(u claimwatch.Use) bool { return u.Claim == name.Name }); i >= 0 {
+		use = &uses[i]
+	}
+	return claimwatch.Spoiled(name.Name, claim, use), nil
+}
+
+func diskChanged(disk, why string) *failure {
+	return &failure{reason: contract.RestoreDiskChanged, message: fmt.Sprintf(
+		"disk %s has volumeMode Block, and does not show whether anybody has written to it: %s; the guest's memory would destroy the file system on it", disk, why)}
+}
+
+// spoiledMeanwhile is spoiled of an instance that is about to go on.
+func (r *Reconciler) spoiledMeanwhile(own *kubevirtv1.VirtualMachineInstance) *failure {
+	if !notResumed(own) || stateOf(own) != alive {
+		return nil
+	}
+	disks := convert.DiskClaims(own)
+	for _, u := range r.Uses.Known(own.Namespace, own.Spec.RestoreFrom.Directory) {
+		for _, disk := range slices.Sorted(maps.Keys(disks)) {
+			if why := u.Spoiled(); why != "" && disks[disk] == u.Claim {
+				return diskChanged(disk, why)
+			}
+		}
+	}
+	return nil
+}
