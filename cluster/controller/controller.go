@@ -182,6 +182,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	calls := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Now: time.Now})
 	return errors.Join(
 		m.Add(manager.RunnableFunc(calls.Run)),
+		setUpImports(ctx, m, o, now),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {

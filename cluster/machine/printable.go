@@ -111,7 +111,10 @@ func unschedulable(up *kubevirtv1.VirtualMachineInstance) bool {
 // provisioning: the claim is being filled, or about to be.
 func (r ruling) provisioning(v volume) bool {
 	if v.missing() {
-		return r.imports && r.failed == nil && (immediate(r.vm) || r.step == start)
+		return r.fault == nil && r.failed == nil && (immediate(r.vm) || r.step == start)
+	}
+	if v.dataVolume != nil && v.dataVolume.waits() && !r.wanted() {
+		return false
 	}
 	return !v.ready() && !(v.binding() && r.wanted())
 }
