@@ -56,6 +56,9 @@ func (i *Importer) convert(ctx context.Context, t *target, f *os.File, info disk
 	if err := t.fits(size); err != nil {
 		return err
 	}
+	if err := i.check(ctx, f, info.Format, size); err != nil {
+		return err
+	}
 	if err := t.begin(); err != nil {
 		return err
 	}
@@ -135,26 +138,46 @@ func (i *Importer) look(ctx context.Context, f *os.File, format disk.Format) (in
 	if err := i.run(ctx, []string{"info", "-U", "--output=json", "-f", string(format), fromName}, infoSeconds, maxInfo, out, f); err != nil {
 		return 0, fmt.Errorf("looking at the %s image: %w", format, err)
 	}
-	var said imageInfo
-	if err := json.Unmarshal(out.kept.Bytes(), &said); err != nil {
+	var found imageInfo
+	if err := json.Unmarshal(out.kept.Bytes(), &found); err != nil {
 		return 0, fmt.Errorf("looking at the %s image: qemu-img's answer can't be read: %w", format, err)
 	}
 	switch {
-	case said.Backing != "":
-		return 0, fmt.Errorf("the %s image lies over another file, %.100q: flatten it (qemu-img convert)", format, said.Backing)
-	case said.Encrypted:
+	case found.Backing != "":
+		return 0, fmt.Errorf("the %s image lies over another file, %.100q: flatten it (qemu-img convert)", format, found.Backing)
+	case found.Encrypted:
 		return 0, fmt.Errorf("the %s image is encrypted: decrypt it (qemu-img convert)", format)
-	case said.Specific.Data.DataFile != "":
+	case found.Specific.Data.DataFile != "":
 		return 0, fmt.Errorf("the %s image has its data in another file: convert it to one file (qemu-img convert)", format)
-	case said.VirtualSize <= 0:
+	case found.VirtualSize <= 0:
 		return 0, fmt.Errorf("the %s image has an empty disk", format)
 	}
-	for _, e := range said.Specific.Data.Extents {
+	for _, e := range found.Specific.Data.Extents {
 		if e.Name != fromName {
 			return 0, fmt.Errorf("the %s image has its data in another file, %.100q: convert it to one file (qemu-img convert)", format, e.Name)
 		}
 	}
-	return said.VirtualSize, nil
+	return found.VirtualSize, nil
+}
+
+// Exit codes of qemu-img check: some clusters belong to nobody, which does no harm; the format can't be
+// checked.
+const (
+	checkLeaks       = 3
+	checkUnsupported = 63
+)
+
+// check refuses an image that is not whole: converted, what is missing would be zeros.
+func (i *Importer) check(ctx context.Context, f *os.File, format disk.Format, size int64) error {
+	err := i.run(ctx, []string{"check", "-q", "-U", "-f", string(format), fromName}, infoSeconds+uint64(size/secondBytes), maxInfo, io.Discard, f)
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && (ended.ExitCode() == checkLeaks || ended.ExitCode() == checkUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the %s image is damaged: %w", format, err)
+	}
+	return nil
 }
 
 // run runs qemu-img within bounds: seconds of CPU time, bytes of the files that it writes. It has
@@ -165,8 +188,8 @@ func (i *Importer) run(ctx context.Context, args []string, seconds uint64, size 
 	cmd := exec.CommandContext(ctx, i.QEMUImg, args...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "MALLOC_ARENA_MAX=2"}
 	cmd.ExtraFiles = files
-	said := &bounded{room: maxSaid}
-	cmd.Stdout, cmd.Stderr = out, said
+	words := &bounded{room: maxSaid}
+	cmd.Stdout, cmd.Stderr = out, words
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -177,16 +200,25 @@ func (i *Importer) run(ctx context.Context, args []string, seconds uint64, size 
 		_ = cmd.Process.Kill()
 	}
 	err := cmd.Wait()
-	switch text := strings.TrimSpace(strings.TrimPrefix(said.kept.String(), "qemu-img: ")); {
+	switch text := strings.TrimSpace(strings.TrimPrefix(words.kept.String(), "qemu-img: ")); {
 	case err == nil || ctx.Err() != nil:
 		return cmp.Or(ctx.Err(), err)
 	case limited != nil:
 		return limited
 	case text != "":
-		return errors.New(strings.ToValidUTF8(text, "?"))
+		return said{strings.ToValidUTF8(text, "?"), err}
 	}
 	return fmt.Errorf("qemu-img: %w", err)
 }
+
+// said is qemu-img's word for why it failed.
+type said struct {
+	text string
+	error
+}
+
+func (s said) Error() string { return s.text }
+func (s said) Unwrap() error { return s.error }
 
 // limit bounds a process that was just started.
 func limit(pid int, seconds uint64, size int64) error {

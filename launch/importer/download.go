@@ -3,6 +3,7 @@ package importer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,8 +22,7 @@ import (
 )
 
 const (
-	// step is after how many bytes it is written down how far a download is.
-	step = 64 << 20
+	defaultStep = 64 << 20
 	// downloadPart is a download's part of the progress where a conversion follows.
 	downloadPart = 0.7
 	// maxRestarts is how often a run begins again that can't go on.
@@ -253,6 +253,7 @@ func (d *download) write(content io.Reader, compressed bool, at int64) error {
 			d.Progress.set(part * float64(d.stream.offset) / float64(d.stream.total))
 		}
 	}}
+	step := cmp.Or(d.Step, defaultStep)
 	for {
 		n, err := io.CopyN(w, told, step)
 		if err != nil && !errors.Is(err, io.EOF) {

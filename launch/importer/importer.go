@@ -39,6 +39,8 @@ type Importer struct {
 	Progress *Progress
 	// Pace is the pauses between tries to reach a server; zero: seconds.
 	Pace time.Duration
+	// Step is after how many bytes it is written down how far a download is; zero: 64 MiB.
+	Step int64
 }
 
 // Run fills the claim. An error is the sentence that the VM's owner is shown. Run may be called
