@@ -163,13 +163,13 @@ func (o *Observed) begin(d Decision, to State) Decision {
 			return wait(contract.ImportPending, fmt.Sprintf("claim %s is used by pod %s and can't be copied meanwhile: stop it", source.Name, o.User))
 		}
 	}
-	// The pod first: where it is refused the claim goes on saying so.
-	d.Actions = append(d.Actions, CreatePod{fingerprint(&o.Template.Spec), to.Restarts})
-	if to.Phase = contract.ImportScheduled; to.Restarts == 0 {
+	// The claim first: the scheduler writes to it as soon as there is a pod, and would have to begin
+	// again. One that failed says so until its pod runs.
+	if to.Phase != contract.ImportFailed {
+		to.Phase = contract.ImportScheduled
 		d.record(*o, to, eventBegun, "Importing "+o.Claim.Name+" from "+to.From)
-	} else {
-		d.record(*o, to, "", "")
 	}
+	d.Actions = append(d.Actions, CreatePod{fingerprint(&o.Template.Spec), to.Restarts})
 	return d
 }
 

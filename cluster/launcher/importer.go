@@ -191,7 +191,8 @@ func (f *Filling) fill(pod *corev1.PodSpec) {
 	if err != nil {
 		panic(err) // strings and numbers can always be encoded
 	}
-	c.Command = []string{importerProgram, string(text)}
+	// The kubelet puts variables in place of $(NAME), and $ in place of $$.
+	c.Command = []string{importerProgram, strings.ReplaceAll(string(text), "$", "$$")}
 	pod.Containers = []corev1.Container{c}
 }
 

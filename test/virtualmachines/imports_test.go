@@ -51,7 +51,7 @@ func (v *installed) testImports(t *testing.T) {
 	}
 	v.ask(t, pod, "cat /dev/vda", served)
 	v.ask(t, pod, "write /dev/vdb on-blank", "written 9 bytes")
-	v.hasFileSystem(t, pod, "first-2")
+	v.hasBootRecord(t, pod, "first-2")
 
 	v.create(t, v.importing(t, "second", `{pvc: {namespace: guests, name: first-1}}`))
 	c := v.imported(t, "second-0", contract.ImportWaiting, contract.ImportPending)
@@ -149,15 +149,15 @@ func (v *installed) killImporter(t *testing.T, claim string) {
 	must(t, unix.Kill(pids[0], unix.SIGKILL))
 }
 
-// hasFileSystem looks for ext4's magic number on the disk of a claim, as a pod has it mounted.
-func (v *installed) hasFileSystem(t *testing.T, pod *corev1.Pod, claim string) {
+// hasBootRecord looks for the signature of the image's disk on a claim, as a pod has it mounted.
+func (v *installed) hasBootRecord(t *testing.T, pod *corev1.Pod, claim string) {
 	t.Helper()
 	volume := get(t, v, guests, claim, new(corev1.PersistentVolumeClaim)).Spec.VolumeName
 	path := filepath.Join("/var/lib/kubelet/pods", string(pod.UID), "volumes/kubernetes.io~csi", volume, "mount/disk.img")
-	magic, err := v.InNode(v.ctx, "sh", "-c", fmt.Sprintf("head -c 1082 %s | tail -c 2 | od -An -tx1", path))
+	signature, err := v.InNode(v.ctx, "sh", "-c", fmt.Sprintf("head -c 512 %s | tail -c 2 | od -An -tx1", path))
 	must(t, err)
-	if strings.TrimSpace(magic) != "53 ef" {
-		t.Errorf("the disk on claim %s has %q where the image's has ext4's magic number", claim, magic)
+	if strings.TrimSpace(signature) != "55 aa" {
+		t.Errorf("the disk on claim %s has %q at the end of its first sector, want 55 aa as the image's", claim, signature)
 	}
 }
 
