@@ -246,10 +246,12 @@ func TestProgress(t *testing.T) {
 		answer http.HandlerFunc
 		want   string
 	}{
-		"percent":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "57.3") }, "57.3"},
-		"nonsense":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "far") }, "invalid syntax"},
-		"endless":   {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("1", 1<<20)) }, "1.111111111111111e+15"},
-		"elsewhere": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://192.0.2.1/", 302) }, "it redirects"},
+		"percent":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "57.3") }, "57.3"},
+		"nonsense": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "far") }, "invalid syntax"},
+		"endless":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("1", 1<<20)) }, "1.111111111111111e+15"},
+		"elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, "it redirects"},
 	} {
 		s := httptest.NewServer(c.answer)
 		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it redirects") }}

@@ -268,19 +268,21 @@ func TestHostileServer(t *testing.T) {
 		want string
 		asks int
 	}{
-		"endless":        {&website{handle: endless}, "", "has more than the 67108864 bytes", 1},
-		"too large":      {&website{content: make([]byte, 65*mi)}, "", "has more than the 67108864 bytes", 1},
-		"bomb":           {&website{content: bomb}, "", "has more than the 67108864 bytes", 1},
-		"endless empty":  {&website{handle: emptyMembers}, "", "has more than the 83886080 bytes", 1},
-		"not there":      {&website{handle: says(404)}, "", "the server says 404 Not Found", 1},
-		"not allowed":    {&website{handle: says(401)}, "", "401", 1},
-		"broken":         {&website{handle: says(503)}, "", "asked 8 times in vain: the server says 503", 8},
-		"empty":          {&website{content: []byte{}}, "", "the file is empty", 1},
-		"web page":       {&website{content: []byte("\n<!DOCTYPE html><html>log in")}, "", "a web page", 1},
-		"wrong sum":      {&website{content: someDisk()}, "sha256:" + strings.Repeat("0", 64), "the checksum", 1},
-		"cut gz":         {&website{content: bomb[:len(bomb)/2]}, "", "can't be decompressed", 1},
-		"loop":           {&website{handle: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", 302) }}, "", "more than 10 redirects", 8 * 10},
-		"other scheme":   {&website{handle: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "file:///etc/passwd", 302) }}, "", "unsupported protocol scheme", 8},
+		"endless":       {&website{handle: endless}, "", "has more than the 67108864 bytes", 1},
+		"too large":     {&website{content: make([]byte, 65*mi)}, "", "has more than the 67108864 bytes", 1},
+		"bomb":          {&website{content: bomb}, "", "has more than the 67108864 bytes", 1},
+		"endless empty": {&website{handle: emptyMembers}, "", "has more than the 83886080 bytes", 1},
+		"not there":     {&website{handle: says(404)}, "", "the server says 404 Not Found", 1},
+		"not allowed":   {&website{handle: says(401)}, "", "401", 1},
+		"broken":        {&website{handle: says(503)}, "", "asked 8 times in vain: the server says 503", 8},
+		"empty":         {&website{content: []byte{}}, "", "the file is empty", 1},
+		"web page":      {&website{content: []byte("\n<!DOCTYPE html><html>log in")}, "", "a web page", 1},
+		"wrong sum":     {&website{content: someDisk()}, "sha256:" + strings.Repeat("0", 64), "the checksum", 1},
+		"cut gz":        {&website{content: bomb[:len(bomb)/2]}, "", "can't be decompressed", 1},
+		"loop":          {&website{handle: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) }}, "", "more than 10 redirects", 8 * 10},
+		"other scheme": {&website{handle: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+		}}, "", "unsupported protocol scheme", 8},
 		"large answer":   {&website{handle: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", mi)) }}, "", "in vain", 8},
 		"always shorter": {&website{content: someDisk(), cuts: slices.Repeat([]int{0}, 100)}, "", "in vain", 8},
 	} {
@@ -380,7 +382,7 @@ func TestSecrets(t *testing.T) {
 	}
 	poor := claim(t)
 	poor.HTTP = i.HTTP
-	wantFault(t, poor, poor.Run(t.Context()), "Secret login has no accessKeyId and secretKey")
+	wantFault(t, poor, poor.Run(t.Context()), "the Secret login has no accessKeyId and secretKey")
 }
 
 // TestAuthorities: a server's certificate is checked, by the authorities that are named.
@@ -410,7 +412,7 @@ func TestAuthorities(t *testing.T) {
 func TestDowngrade(t *testing.T) {
 	plain := httptest.NewServer(&website{content: someDisk()})
 	t.Cleanup(plain.Close)
-	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, plain.URL, 302) }))
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, plain.URL, http.StatusFound) }))
 	t.Cleanup(secure.Close)
 	u, err := url.Parse(secure.URL)
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *server) authorize(h *launch.ImportHTTP) error {
 	}
 	user, password := files["accessKeyId"], files["secretKey"]
 	if user == nil || password == nil {
-		return fmt.Errorf("Secret %s has no accessKeyId and secretKey, for user and password: add them", filepath.Base(h.Credentials))
+		return fmt.Errorf("the Secret %s has no accessKeyId and secretKey, for user and password: add them", filepath.Base(h.Credentials))
 	}
 	r := http.Request{Header: s.headers}
 	r.SetBasicAuth(string(user), string(password))
