@@ -124,7 +124,7 @@ func (i *Importer) attempt(ctx context.Context, t *target, s *server) error {
 	if t.device() || d.format != disk.Raw {
 		err := i.take(ctx, t, d.file, downloadPart)
 		if err == nil && t.device() {
-			err = os.Remove(i.store(t)) // on a claim it goes when the disk has its name
+			err = remove(i.Scratch, scratch, stateName) // on a claim they go when the disk has its name
 		}
 		return err
 	}

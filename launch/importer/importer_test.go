@@ -145,6 +145,29 @@ func TestCopy(t *testing.T) {
 	wantFault(t, large, large.Run(t.Context()), "the claim has room for 67108864")
 }
 
+// TestFull: a claim without room for an image beside its disk says what to do, and a later run with
+// another source finds room.
+func TestFull(t *testing.T) {
+	i := claim(t)
+	if err := unix.Mount("tmpfs", i.Folder, "tmpfs", 0, "size=12m"); err != nil {
+		t.Skipf("mounting a filesystem: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(i.Folder, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	content := make([]byte, 9*mi)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	i.HTTP = &launch.ImportHTTP{URL: serve(t, &website{content: read(t, image(t, "qcow2", content))})}
+	wantFault(t, i, i.Run(t.Context()), "the claim is too small. An image that has to be converted")
+	i.HTTP.URL = serve(t, &website{content: content})
+	if err := i.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantDisk(t, i, content, 12*mi)
+}
+
 func sparseFile(t *testing.T, path string, content []byte) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,9 @@ func (i *Importer) open() (*target, error) {
 	if i.Device != "" {
 		return openDevice(i.Device)
 	}
+	if err := i.clean(); err != nil {
+		return nil, err
+	}
 	folder, err := os.Open(i.Folder)
 	if err != nil {
 		return nil, err
@@ -55,12 +59,9 @@ func (i *Importer) open() (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{madeName, rawName} {
-		// What an earlier run has written is room, too.
-		var st unix.Stat_t
-		if unix.Lstat(filepath.Join(i.Folder, name), &st) == nil {
-			free += st.Blocks * sector
-		}
+	var kept unix.Stat_t // what an earlier run has downloaded is room, too
+	if unix.Lstat(filepath.Join(i.Folder, madeName), &kept) == nil {
+		free += kept.Blocks * sector
 	}
 	t := &target{folder: i.Folder, room: min(i.Size, free)}
 	t.size = min(i.Size/1000*(1000-overhead), free)
@@ -69,6 +70,25 @@ func (i *Importer) open() (*target, error) {
 		return nil, fmt.Errorf("the claim has %d bytes, and no room for a disk: ask for a larger one", t.room)
 	}
 	return t, nil
+}
+
+// clean removes what earlier runs have left, but for a download that may go on.
+func (i *Importer) clean() error {
+	names := []string{rawName}
+	if i.HTTP == nil {
+		names = append(names, madeName, stateName)
+	}
+	return remove(i.Folder, names...)
+}
+
+// remove removes files of a folder that are there.
+func remove(folder string, names ...string) error {
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func openDevice(path string) (*target, error) {
@@ -157,17 +177,16 @@ func (t *target) finish(preallocate bool) error {
 	if err := os.Rename(t.file.Name(), t.path(diskName)); err != nil {
 		return err
 	}
-	for _, name := range []string{madeName, rawName, stateName} {
-		if err := os.Remove(t.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	if err := remove(t.folder, madeName, rawName, stateName); err != nil {
+		return err
 	}
 	return atomicfile.SyncFolder(t.folder)
 }
 
 // explain says what to do about a claim that is full.
 func (t *target) explain(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	full := err != nil && strings.Contains(strings.ToLower(err.Error()), unix.ENOSPC.Error()) // also qemu-img's word
+	if full || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("%w: the claim is too small. An image that has to be converted takes its own size beside the disk's: ask for a larger claim, or offer the image raw (gz, xz or zst)", err)
 	}
 	return err
