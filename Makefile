@@ -50,7 +50,7 @@ test-rest:
 	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
 arm64: ## see that the node's programs compile for arm64; VMLET_EVERYTHING=1 for all of it
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) build $(if $(VMLET_EVERYTHING),./...,./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim)
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) build $(if $(VMLET_EVERYTHING),./...,./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim ./cmd/vmlet-importer)
 
 lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to date
 	test/setup lint

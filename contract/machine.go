@@ -29,3 +29,44 @@ const (
 	AnnotationLatestVersion  = "kubevirt.io/latest-observed-api-version"
 	AnnotationStorageVersion = "kubevirt.io/storage-observed-api-version"
 )
+
+// What a claim has that vmlet fills for a VirtualMachine's dataVolumeTemplates, where there is no CDI.
+const (
+	// AnnotationImport says what the claim is imported from, for people. A claim that has it is
+	// filled when AnnotationImportPhase is ImportSucceeded, and used by no guest before.
+	AnnotationImport      = "vmlet.io/import"
+	AnnotationImportPhase = "vmlet.io/import-phase"
+	// AnnotationImportProgress is a percentage, AnnotationImportRestarts how often the import has
+	// begun again, AnnotationImportMessage what it waits for, or why it failed last.
+	AnnotationImportProgress = "vmlet.io/import-progress"
+	AnnotationImportRestarts = "vmlet.io/import-restarts"
+	AnnotationImportMessage  = "vmlet.io/import-message"
+)
+
+// Phases of an import, by the words of CDI's DataVolumes.
+const (
+	ImportPending    = "Pending"
+	ImportWaiting    = "WaitForFirstConsumer"
+	ImportScheduled  = "ImportScheduled"
+	ImportInProgress = "ImportInProgress"
+	ImportFailed     = "Failed" // and another try follows
+	ImportSucceeded  = "Succeeded"
+	// ImportClone: the storage makes the volume as a copy of another when a pod uses it.
+	ImportClone = "PendingPopulation"
+)
+
+// What a pod has that fills a claim.
+const (
+	// LabelAppImporter is the value of LabelApp.
+	LabelAppImporter = "vmlet-importer"
+	// LabelImportOf is the UID of the claim.
+	LabelImportOf = "vmlet.io/import-of"
+	// AnnotationImportSource tells the sources of imports apart: a pod that has another than the
+	// VirtualMachine says now is made anew.
+	AnnotationImportSource = "vmlet.io/import-source"
+	// ContainerImporter is its container, which says ImportedPrefix and the claim's UID when the
+	// claim is filled, and its progress at ImporterPort.
+	ContainerImporter = "importer"
+	ImportedPrefix    = "imported "
+	ImporterPort      = 8080
+)

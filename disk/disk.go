@@ -69,7 +69,7 @@ func Probe(f *os.File) (Info, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Info{}, fmt.Errorf("reading the image's head: %w", err)
 	}
-	info.Format = recognise(head[:n])
+	info.Format = Recognise(head[:n])
 	switch info.Format {
 	case Raw:
 		info.VirtualSize = info.FileSize
@@ -149,8 +149,11 @@ func deviceSize(fd int) (int64, error) {
 	return int64(size), nil
 }
 
-// recognise tells the format from the head of an image. What has no known signature is raw.
-func recognise(head []byte) Format {
+// HeadLength is how much of an image's head Recognise needs, in bytes.
+const HeadLength = probeLength
+
+// Recognise tells the format from the head of an image. What has no known signature is raw.
+func Recognise(head []byte) Format {
 	if bytes.HasPrefix(head, []byte(qcowMagic)) {
 		if len(head) >= 8 && binary.BigEndian.Uint32(head[4:]) == 1 {
 			return QCOW

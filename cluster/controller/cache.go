@@ -17,13 +17,13 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them and those
-// of vmlet's namespace, the Deployments and DaemonSets of that namespace, and of what has no
+// cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them or fill
+// claims and those of vmlet's namespace, the Deployments and DaemonSets of that namespace, and of what has no
 // namespace vmlet's own.
 func cacheOptions(namespace string) cache.Options {
 	here := map[string]cache.Config{namespace: {}}
 	webhooks := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, installation.ConfigurationName)}
-	ofVMs, err := labels.NewRequirement(contract.LabelApp, selection.In, []string{contract.LabelAppLauncher, contract.LabelAppAttachment})
+	ofVMs, err := labels.NewRequirement(contract.LabelApp, selection.In, []string{contract.LabelAppLauncher, contract.LabelAppAttachment, contract.LabelAppImporter})
 	if err != nil {
 		panic(err) // they are a label and its values
 	}

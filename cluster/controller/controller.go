@@ -194,6 +194,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	return errors.Join(
 		m.Add(manager.RunnableFunc(uses.Run)),
 		m.Add(manager.RunnableFunc(calls.Run)),
+		setUpImports(ctx, m, o, now),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
 			Defaults: func(vmi *kubevirtv1.VirtualMachineInstance) {

@@ -196,6 +196,29 @@ func TestFilling(t *testing.T) {
 	}
 }
 
+// TestFillingWithoutCDI: a claim that vmlet fills is used when it is marked so, whoever names it.
+func TestFillingWithoutCDI(t *testing.T) {
+	for phase, starts := range map[string]bool{
+		"": false, contract.ImportPending: false, contract.ImportWaiting: false, contract.ImportInProgress: false, contract.ImportFailed: false,
+		contract.ImportClone: true, contract.ImportSucceeded: true,
+	} {
+		w := newWorld(t)
+		w.restarts = false
+		claim := newScene().withClaim("").claims["data"]
+		claim.Namespace, claim.OwnerReferences = namespace, nil
+		claim.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: phase}
+		w.must(w.server.Create(t.Context(), claim))
+		w.addInstance(onClaim)
+		w.reconcile(w.controller())
+		if started := len(w.pods()) == 1; started != starts {
+			t.Errorf("%q: it has a pod: %v, want %v", phase, started, starts)
+		}
+		if reason, _ := w.synchronized(); (reason == "DataVolumeNotReady") == starts {
+			t.Errorf("%q: Synchronized says %s", phase, reason)
+		}
+	}
+}
+
 // TestLabels: the pod follows the instance's labels, and keeps those of others.
 func TestLabels(t *testing.T) {
 	w := newWorld(t)

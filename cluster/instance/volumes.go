@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -72,6 +73,12 @@ func unfilled(claim *corev1.PersistentVolumeClaim, phase string) *fault {
 // filling reads why a claim can't be used yet, as its DataVolume is not done; nil: it can. CDI says
 // so on the claim itself only once an importer has a pod.
 func (r *Reconciler) filling(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*fault, error) {
+	if state := imports.Read(claim); state != nil {
+		if state.Done() {
+			return nil, nil
+		}
+		return &fault{reasonClaimFilling, "claim " + claim.Name + " " + state.Waiting() + "; the VM starts when that is done"}, nil
+	}
 	name := importOf(claim)
 	if name == "" {
 		return nil, nil

@@ -132,7 +132,12 @@ func (l *launcher) initContainers() []corev1.Container {
 	if len(all) == 0 {
 		return nil
 	}
-	return append([]corev1.Container{{
+	return append([]corev1.Container{l.copyProgram()}, all...)
+}
+
+// copyProgram is the container that brings the program to those of other images.
+func (l *launcher) copyProgram() corev1.Container {
+	return corev1.Container{
 		Name:                     programsContainer,
 		Image:                    l.pinned(programsContainer, l.Launcher),
 		ImagePullPolicy:          l.Configuration.ImagePullPolicy,
@@ -141,7 +146,7 @@ func (l *launcher) initContainers() []corev1.Container {
 		SecurityContext:          unprivileged(),
 		VolumeMounts:             []corev1.VolumeMount{{Name: volumePrograms, MountPath: contract.ProgramsFolder}},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-	}}, all...)
+	}
 }
 
 // handout is the container of an image that hands out one of its files at a socket.

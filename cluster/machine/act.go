@@ -50,6 +50,10 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.createDataVolume(ctx, vm, a.template)
 	case adoptDataVolume:
 		err = r.adoptDataVolume(ctx, vm, a.name)
+	case importClaim:
+		err = r.importClaim(ctx, vm, a.template)
+	case bindClaim:
+		err = r.bindClaim(ctx, vm, a.name)
 	case createRevision:
 		if err = r.Client.Create(ctx, a.revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
 			err = nil // its name says which spec it has
@@ -182,7 +186,7 @@ func explain(a action, err error) *failure {
 	switch a.(type) {
 	case deleteInstance, deleteClaim:
 		reason, event = reasonFailedDelete, reasonFailedDelete
-	case createDataVolume, adoptDataVolume:
+	case createDataVolume, adoptDataVolume, importClaim:
 		event = reasonFailedDataVolumeCreate
 	case patchMachine, createRevision, createInstance, createClaim, directInstance:
 	default:

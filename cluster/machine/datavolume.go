@@ -3,12 +3,14 @@ package machine
 import (
 	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -19,9 +21,11 @@ func cdi(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "cdi.kubevirt.io", Version: "v1beta1", Kind: kind}
 }
 
-// dataVolume is what a VM goes by of a DataVolume.
+// dataVolume is what a VM goes by of a DataVolume, or of a claim that vmlet fills itself.
 type dataVolume struct {
 	phase string
+	// own is how far vmlet is with the claim; nil: CDI fills it.
+	own *imports.State
 	// controlled: it has a controller, this VM or another object.
 	controlled bool
 	// fault is why it can't be filled, or empty.
@@ -30,11 +34,40 @@ type dataVolume struct {
 
 // done: its claim is filled, or is as soon as a pod uses it.
 func (d dataVolume) done() bool {
+	if d.own != nil {
+		return d.own.Done()
+	}
 	return d.phase == "Succeeded" || d.phase == "WaitForFirstConsumer" || d.phase == "PendingPopulation"
 }
 
 // begun: it has come further than to a claim that waits for a volume.
-func (d dataVolume) begun() bool { return d.phase != "" && d.phase != "Pending" && !d.done() }
+func (d dataVolume) begun() bool {
+	return d.phase != "" && d.phase != contract.ImportPending && d.phase != contract.ImportWaiting && !d.done()
+}
+
+// waits: vmlet fills the claim when the VM is to start, as its volume is made where that goes.
+func (d dataVolume) waits() bool { return d.own != nil && d.phase == contract.ImportWaiting }
+
+// what names it in messages.
+func (d dataVolume) what() string {
+	if d.own != nil {
+		return "claim"
+	}
+	return "DataVolume"
+}
+
+// ownImport returns how far vmlet is with a claim that it fills itself; nil: it does not.
+func ownImport(claim *corev1.PersistentVolumeClaim) *dataVolume {
+	state := imports.Read(claim)
+	if state == nil {
+		return nil
+	}
+	d := &dataVolume{phase: state.Phase, own: state, controlled: true}
+	if state.Phase == contract.ImportFailed {
+		d.fault = clip(state.Message, longest)
+	}
+	return d
+}
 
 // readDataVolume takes from a DataVolume what the VM goes by.
 func readDataVolume(u *unstructured.Unstructured) *dataVolume {

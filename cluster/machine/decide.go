@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -47,6 +48,12 @@ type (
 	createDataVolume struct {
 		template *kubevirtv1.DataVolumeTemplateSpec
 	}
+	// importClaim makes the claim of a template, which vmlet fills.
+	importClaim struct {
+		template *kubevirtv1.DataVolumeTemplateSpec
+	}
+	// bindClaim has a claim filled that waits for the VM's start.
+	bindClaim struct{ name string }
 	// adoptDataVolume makes the VM the owner of a DataVolume that has none.
 	adoptDataVolume struct{ name string }
 	createRevision  struct{ revision *appsv1.ControllerRevision }
@@ -124,7 +131,7 @@ func (d *decision) look(at time.Time) {
 // fails.
 func independent(a action) bool {
 	switch a.(type) {
-	case createDataVolume, adoptDataVolume:
+	case createDataVolume, adoptDataVolume, importClaim, bindClaim:
 		return true
 	}
 	return false
@@ -168,8 +175,15 @@ func flipped(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachine {
 // creations are the objects that the VM is to be given now.
 func creations(r ruling) (actions []action) {
 	for _, v := range r.volumes {
-		if v.missing() && r.imports && (immediate(r.vm) || r.step == start) {
-			actions = append(actions, createDataVolume{v.template})
+		switch {
+		case v.missing() && (immediate(r.vm) || r.step == start):
+			if r.imports {
+				actions = append(actions, createDataVolume{v.template})
+			} else if imports.Fault(v.template, r.vm.Namespace) == "" {
+				actions = append(actions, importClaim{v.template})
+			}
+		case v.dataVolume != nil && v.dataVolume.waits() && r.wanted() && !v.bindNow:
+			actions = append(actions, bindClaim{v.name})
 		}
 	}
 	if r.creating == nil {

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -91,6 +93,10 @@ func told(d decision) string {
 			words = append(words, "revision")
 		case pruneRevisions:
 			words = append(words, "prune")
+		case importClaim:
+			words = append(words, "import:"+a.template.Name)
+		case bindClaim:
+			words = append(words, "bind:"+a.name)
 		case createDataVolume:
 			words = append(words, "dv:"+a.template.Name)
 		case adoptDataVolume:
@@ -530,6 +536,13 @@ func TestNoMachine(t *testing.T) {
 // TestDataVolumes: the VM's own are made, nobody's are adopted, and all are waited for.
 func TestDataVolumes(t *testing.T) {
 	template := &kubevirtv1.DataVolumeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Name: "disk"}}
+	blank := template.DeepCopy()
+	blank.Spec.Source = &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}}
+	blank.Spec.Storage = &kubevirtv1.StorageSpec{}
+	blank.Spec.Storage.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	own := func(phase, fault string) *dataVolume {
+		return &dataVolume{phase: phase, own: &imports.State{From: "blank", Phase: phase, Message: fault}, controlled: true, fault: fault}
+	}
 	later := func(vm *kubevirtv1.VirtualMachine) {
 		vm.Annotations = map[string]string{contract.AnnotationImmediateDataVolumes: "false"}
 	}
@@ -542,28 +555,41 @@ func TestDataVolumes(t *testing.T) {
 		without  bool
 		want     string
 	}{
-		"made":                  {"Always", now, volume{template: template}, false, "dv:disk Provisioning"},
-		"made while halted":     {"Halted", now, volume{template: template}, false, "dv:disk Provisioning"},
-		"not while halted":      {"Halted", later, volume{template: template}, false, "Stopped"},
-		"made at the start":     {"Always", later, volume{template: template}, false, "dv:disk Provisioning"},
-		"filled claim":          {"Always", now, volume{template: template, claim: bound}, false, "create prune Starting"},
-		"pending claim":         {"Always", now, volume{template: template, claim: unbound}, false, "create prune WaitingForVolumeBinding"},
-		"no claim of another's": {"Always", now, volume{}, false, "create prune Starting"},
-		"nobody's":              {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "adopt:disk create prune Starting"},
-		"nobody's, not ours":    {"Always", now, volume{dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "create prune Starting"},
-		"new":                   {"Always", now, volume{template: template, dataVolume: phase("")}, false, "Provisioning"},
-		"imports":               {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
-		"imports for another":   {"Always", now, volume{dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
-		"imports, halted":       {"Halted", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
-		"pending, no volume":    {"Always", now, volume{template: template, dataVolume: phase("Pending"), claim: unbound}, false, "WaitingForVolumeBinding"},
-		"populated":             {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: unbound}, false, "Provisioning"},
-		"first consumer":        {"Always", now, volume{template: template, dataVolume: phase("WaitForFirstConsumer"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
-		"pending population":    {"Always", now, volume{template: template, dataVolume: phase("PendingPopulation"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
-		"done":                  {"Always", now, volume{template: template, dataVolume: phase("Succeeded"), claim: bound}, false, "create prune Starting"},
-		"failed":                {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Failed", controlled: true, fault: "no"}}, false, "DataVolumeError"},
-		"fails":                 {"Halted", now, volume{template: template, dataVolume: &dataVolume{phase: "ImportInProgress", controlled: true, fault: "no"}}, false, "DataVolumeError"},
-		"without CDI":           {"Always", now, volume{template: template}, true, "Stopped"},
-		"filled, without CDI":   {"Always", now, volume{template: template, claim: bound}, true, "create prune Starting"},
+		"made":                   {"Always", now, volume{template: template}, false, "dv:disk Provisioning"},
+		"made while halted":      {"Halted", now, volume{template: template}, false, "dv:disk Provisioning"},
+		"not while halted":       {"Halted", later, volume{template: template}, false, "Stopped"},
+		"made at the start":      {"Always", later, volume{template: template}, false, "dv:disk Provisioning"},
+		"filled claim":           {"Always", now, volume{template: template, claim: bound}, false, "create prune Starting"},
+		"pending claim":          {"Always", now, volume{template: template, claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"no claim of another's":  {"Always", now, volume{}, false, "create prune Starting"},
+		"nobody's":               {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "adopt:disk create prune Starting"},
+		"nobody's, not ours":     {"Always", now, volume{dataVolume: &dataVolume{phase: "Succeeded"}, claim: bound}, false, "create prune Starting"},
+		"new":                    {"Always", now, volume{template: template, dataVolume: phase("")}, false, "Provisioning"},
+		"imports":                {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"imports for another":    {"Always", now, volume{dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"imports, halted":        {"Halted", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: bound}, false, "Provisioning"},
+		"pending, no volume":     {"Always", now, volume{template: template, dataVolume: phase("Pending"), claim: unbound}, false, "WaitingForVolumeBinding"},
+		"populated":              {"Always", now, volume{template: template, dataVolume: phase("ImportInProgress"), claim: unbound}, false, "Provisioning"},
+		"first consumer":         {"Always", now, volume{template: template, dataVolume: phase("WaitForFirstConsumer"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"pending population":     {"Always", now, volume{template: template, dataVolume: phase("PendingPopulation"), claim: unbound}, false, "create prune WaitingForVolumeBinding"},
+		"done":                   {"Always", now, volume{template: template, dataVolume: phase("Succeeded"), claim: bound}, false, "create prune Starting"},
+		"failed":                 {"Always", now, volume{template: template, dataVolume: &dataVolume{phase: "Failed", controlled: true, fault: "no"}}, false, "DataVolumeError"},
+		"fails":                  {"Halted", now, volume{template: template, dataVolume: &dataVolume{phase: "ImportInProgress", controlled: true, fault: "no"}}, false, "DataVolumeError"},
+		"without CDI":            {"Always", now, volume{template: template}, true, "Stopped"},
+		"filled, without CDI":    {"Always", now, volume{template: template, claim: bound}, true, "create prune Starting"},
+		"own, made":              {"Always", now, volume{template: blank}, true, "import:disk Provisioning"},
+		"own, made while halted": {"Halted", now, volume{template: blank}, true, "import:disk Provisioning"},
+		"own, not while halted":  {"Halted", later, volume{template: blank}, true, "Stopped"},
+		"own, at the start":      {"Always", later, volume{template: blank}, true, "import:disk Provisioning"},
+		"own, waits":             {"Halted", now, volume{template: blank, dataVolume: own("WaitForFirstConsumer", ""), claim: unbound}, true, "Stopped"},
+		"own, waits no longer":   {"Always", now, volume{template: blank, dataVolume: own("WaitForFirstConsumer", ""), claim: unbound}, true, "bind:disk WaitingForVolumeBinding"},
+		"own, has been bound":    {"Always", now, volume{template: blank, dataVolume: own("WaitForFirstConsumer", ""), claim: unbound, bindNow: true}, true, "WaitingForVolumeBinding"},
+		"own, pending":           {"Always", now, volume{template: blank, dataVolume: own("Pending", ""), claim: unbound}, true, "WaitingForVolumeBinding"},
+		"own, under way":         {"Always", now, volume{template: blank, dataVolume: own("ImportInProgress", ""), claim: bound}, true, "Provisioning"},
+		"own, though CDI came":   {"Always", now, volume{template: blank, dataVolume: own("ImportInProgress", ""), claim: bound}, false, "Provisioning"},
+		"own, fails":             {"Always", now, volume{template: blank, dataVolume: own("Failed", "no"), claim: bound}, true, "DataVolumeError"},
+		"own, done":              {"Always", now, volume{template: blank, dataVolume: own("Succeeded", ""), claim: bound}, true, "create prune Starting"},
+		"own, cloned":            {"Always", now, volume{template: blank, dataVolume: own("PendingPopulation", ""), claim: unbound}, true, "create prune WaitingForVolumeBinding"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.volume.name = "disk"

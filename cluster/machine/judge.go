@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 )
 
 // step is what a run strategy asks for next.
@@ -172,9 +173,11 @@ func (r *ruling) faults() *failure {
 		return nil
 	}
 	for _, v := range r.volumes {
-		if v.missing() {
-			return &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: fmt.Sprintf(
-				"spec.dataVolumeTemplates: %s can't be made, as the cluster has no DataVolumes: install CDI, or make a claim of that name", v.name)}
+		if !v.missing() {
+			continue
+		}
+		if fault := imports.Fault(v.template, r.vm.Namespace); fault != "" {
+			return &failure{reason: reasonFailedCreate, event: reasonFailedDataVolumeCreate, message: clip("spec."+fault, longest)}
 		}
 	}
 	return nil

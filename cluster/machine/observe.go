@@ -8,11 +8,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // observe reads what decide goes by. vm is nil in it if there is no such VM.
@@ -76,6 +78,10 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 			v.claim = unbound
 		case there:
 			v.claim = bound
+		}
+		if v.dataVolume == nil && v.claim != missing && metav1.IsControlledBy(&c, vm) {
+			v.dataVolume = ownImport(&c)
+			v.bindNow = c.Annotations[contract.AnnotationBindImmediately] == "true"
 		}
 		all = append(all, v)
 	}

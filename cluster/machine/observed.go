@@ -133,9 +133,11 @@ type volume struct {
 	name string
 	// template is nil unless the DataVolume is one of the VM's dataVolumeTemplates.
 	template *kubevirtv1.DataVolumeTemplateSpec
-	// dataVolume is nil if there is none.
+	// dataVolume is nil if there is none, and vmlet does not fill the claim itself.
 	dataVolume *dataVolume
-	claim      claim
+	// bindNow: the claim is filled though no VM that has it is to start.
+	bindNow bool
+	claim   claim
 }
 
 // claim is what is known of a PersistentVolumeClaim.

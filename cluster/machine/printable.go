@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 )
 
 // printable returns what the VM does now, in a word: the first that applies, in KubeVirt's
@@ -111,7 +112,11 @@ func unschedulable(up *kubevirtv1.VirtualMachineInstance) bool {
 // provisioning: the claim is being filled, or about to be.
 func (r ruling) provisioning(v volume) bool {
 	if v.missing() {
-		return r.imports && r.failed == nil && (immediate(r.vm) || r.step == start)
+		can := r.imports || imports.Fault(v.template, r.vm.Namespace) == ""
+		return can && r.failed == nil && (immediate(r.vm) || r.step == start)
+	}
+	if v.dataVolume != nil && v.dataVolume.waits() && !r.wanted() {
+		return false
 	}
 	return !v.ready() && !(v.binding() && r.wanted())
 }

@@ -168,7 +168,12 @@ func (r ruling) because() string {
 	}
 	for _, v := range r.volumes {
 		if v.dataVolume != nil && v.dataVolume.fault != "" {
-			return ": DataVolume " + v.name + ": " + v.dataVolume.fault
+			return ": " + v.dataVolume.what() + " " + v.name + ": " + v.dataVolume.fault
+		}
+	}
+	for _, v := range r.volumes {
+		if v.dataVolume != nil && v.dataVolume.own != nil && !v.ready() && (r.wanted() || !v.dataVolume.waits()) {
+			return ": claim " + v.name + " " + v.dataVolume.own.Waiting()
 		}
 	}
 	return ""
@@ -257,7 +262,7 @@ func eventsOf(r ruling, to *kubevirtv1.VirtualMachineStatus) (events []event) {
 	if to.PrintableStatus == kubevirtv1.StatusDataVolumeError && r.vm.Status.PrintableStatus != kubevirtv1.StatusDataVolumeError {
 		for _, v := range r.volumes {
 			if v.dataVolume != nil && v.dataVolume.fault != "" {
-				events = append(events, event{corev1.EventTypeWarning, reasonFailedDataVolumeImport, "DataVolume " + v.name + ": " + v.dataVolume.fault})
+				events = append(events, event{corev1.EventTypeWarning, reasonFailedDataVolumeImport, v.dataVolume.what() + " " + v.name + ": " + v.dataVolume.fault})
 			}
 		}
 	}

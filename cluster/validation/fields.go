@@ -52,7 +52,7 @@ func MachineFields() []Field {
 		{"dataVolumeTemplates[].apiVersion", Supported, allVMMs, "has no effect, as with KubeVirt"},
 		{"dataVolumeTemplates[].kind", Supported, allVMMs, "has no effect, as with KubeVirt"},
 		{"dataVolumeTemplates[].metadata", Supported, allVMMs, ""},
-		{"dataVolumeTemplates[].spec.*", Supported, allVMMs, "where CDI is installed, which carries it out; refused elsewhere"},
+		{"dataVolumeTemplates[].spec.*", Supported, allVMMs, "CDI carries it out where it is installed; else vmlet does: see imports.md for what it imports"},
 		{"dataVolumeTemplates[].status", Supported, allVMMs, "has no effect, as with KubeVirt"},
 		{"updateVolumesStrategy", Supported, allVMMs, "Replacement: an exchanged volume counts from the next start on"},
 		{"updateVolumesStrategy=Migration", Refused, "", "volumes of a running VM are not migrated: use Replacement, and restart the VM"},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
 )
 
 // machineTable is the table of all fields of a VirtualMachine's spec.
@@ -85,9 +86,6 @@ func (r Request) dataVolumes(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 	if len(vm.Spec.DataVolumeTemplates) == 0 {
 		return nil
 	}
-	if !r.HasCDI {
-		return field.ErrorList{field.Forbidden(at, "imports without CDI are not supported yet: install CDI, or make the claim beforehand and use it as a persistentVolumeClaim volume")}
-	}
 	seen := make(map[string]bool)
 	for i, t := range vm.Spec.DataVolumeTemplates {
 		name, spec := at.Index(i).Child("metadata", "name"), at.Index(i).Child("spec")
@@ -106,20 +104,14 @@ func (r Request) dataVolumes(vm *kubevirtv1.VirtualMachine, at *field.Path) (fau
 		if (t.Spec.PVC == nil) == (t.Spec.Storage == nil) {
 			faults = append(faults, field.Invalid(spec, "", "exactly one of storage and pvc has to be set"))
 		}
-		if (t.Spec.Source == nil) == (t.Spec.SourceRef == nil) && !storageHasSource(t.Spec) {
+		if (t.Spec.Source == nil) == (t.Spec.SourceRef == nil) && !imports.StorageFills(&t.Spec) {
 			faults = append(faults, field.Invalid(spec, "", "exactly one of source and sourceRef has to be set"))
+		}
+		if !r.HasCDI {
+			faults = append(faults, imports.Faults(&t.Spec, vm.Namespace, spec)...)
 		}
 	}
 	return faults
-}
-
-// storageHasSource says whether the storage fills the claim, in place of CDI.
-func storageHasSource(d kubevirtv1.DataVolumeSpec) bool {
-	if d.Source != nil || d.SourceRef != nil {
-		return false
-	}
-	return d.PVC != nil && (d.PVC.DataSource != nil || d.PVC.DataSourceRef != nil) ||
-		d.Storage != nil && (d.Storage.DataSource != nil || d.Storage.DataSourceRef != nil)
 }
 
 func usesClaim(volumes []kubevirtv1.Volume, name string) bool {

@@ -421,9 +421,18 @@ func TestMachine(t *testing.T) {
 	}
 	r := request()
 	r.HasCDI = false
-	vm := machine(t, "{dataVolumeTemplates: [{metadata: {name: dv}, spec: {source: {blank: {}}, storage: {}}}], "+root+"}")
-	faults, _ := Machine(vm, nil, r)
-	compare(t, "without CDI", faults, []string{"spec.dataVolumeTemplates imports without CDI are not supported yet"})
+	sized := "storage: {resources: {requests: {storage: 1Gi}}}"
+	for spec, want := range map[string][]string{
+		"{source: {blank: {}}, " + sized + "}":                                                                                    nil,
+		"{source: {blank: {}}, storage: {}}":                                                                                      {template + ".spec.storage.resources.requests.storage how large"},
+		"{source: {s3: {url: 's3://b/o'}}, contentType: archive, " + sized + "}":                                                  {template + ".spec.contentType an archive needs CDI", template + ".spec.source.s3 this source needs CDI"},
+		"{sourceRef: {kind: DataSource, name: debian}, " + sized + "}":                                                            {template + ".spec.sourceRef a DataSource needs CDI"},
+		"{pvc: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1}}, dataSource: {kind: VolumeSnapshot, name: s}}}": nil,
+	} {
+		vm := machine(t, "{dataVolumeTemplates: [{metadata: {name: dv}, spec: "+spec+"}], "+root+"}")
+		faults, _ := Machine(vm, nil, r)
+		compare(t, "without CDI: "+spec, faults, want)
+	}
 }
 
 func TestMachineUpdateReportsNewFaultsAlone(t *testing.T) {

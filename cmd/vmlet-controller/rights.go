@@ -14,15 +14,19 @@ package main
 // (OwnerReferencesPermissionEnforcement).
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/finalizers;virtualmachineinstances/finalizers,verbs=update
 
-// VMs' pods, those through which volumes are attached to them, and the agents' own; all pods while
-// disks of saved VMs have to be watched; its own, on which it marks how far it has watched.
+// VMs' pods, those through which volumes are attached to them or that fill claims, and the agents'
+// own; all pods while disks of saved VMs have to be watched; who uses a claim that is copied; its own,
+// on which it marks how far it has watched.
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get
 // Whether claims are there, bound, and how large; claims for the memory of VMs that hibernate,
-// which it makes and deletes.
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;delete
+// which it makes and deletes; claims that it fills for dataVolumeTemplates, on which it writes how
+// far that is.
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// Whether a claim that is filled gets its volume where its first pod goes, and how its storage clones.
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // Whether a VM's pod needs limits, so that a quota lets it in.
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=get;list;watch
 // Whether vmlet's own namespace is being deleted; whether VMs' pods are limited in theirs.

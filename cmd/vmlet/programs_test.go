@@ -53,6 +53,7 @@ func TestBuiltPrograms(t *testing.T) {
 		{"vmlet --version", "vmlet version v1.2.3-test\n"},
 		{"vmlet-agent --version", "vmlet-agent version v1.2.3-test\n"},
 		{"vmlet-shim --version", "vmlet-shim version v1.2.3-test\n"},
+		{"vmlet-importer --version", "vmlet-importer version v1.2.3-test\n"},
 		{"vmlet agent --version", "vmlet-agent version v1.2.3-test\n"},
 	} {
 		args := strings.Fields(test.args)

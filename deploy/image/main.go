@@ -97,7 +97,7 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 	case o.firmware != "":
 		return nil, fmt.Errorf("%s is cloud-hypervisor's firmware, and the image is to have no cloud-hypervisor", o.firmware)
 	}
-	programs, err := programEntries(o.programs, "vmlet", "vmlet-agent", "vmlet-shim")
+	programs, err := programEntries(o.programs, "vmlet", "vmlet-agent", "vmlet-shim", "vmlet-importer")
 	if err != nil {
 		return nil, err
 	}

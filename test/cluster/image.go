@@ -43,7 +43,7 @@ func VmletImage(ctx context.Context, tarFile, reference string, more ...string) 
 	if err != nil {
 		return err
 	}
-	return image(ctx, tarFile, reference, []string{"vmlet", "vmlet-agent", "vmlet-shim"}, append(more, "-packages", packages)...)
+	return image(ctx, tarFile, reference, []string{"vmlet", "vmlet-agent", "vmlet-shim", "vmlet-importer"}, append(more, "-packages", packages)...)
 }
 
 // ControlImage writes the image of vmlet-controller and vmlet-api, as they are in this checkout.

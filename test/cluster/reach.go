@@ -73,3 +73,6 @@ func (c *Cluster) Forward(ctx context.Context, p Pod, port int) (address string,
 	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	return address, stop, nil
 }
+
+// Machine is the address at which pods reach the machine.
+func (c *Cluster) Machine() string { return c.net.machine() }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // reasonNoClaim is an instance's, too: both say the same.
@@ -152,6 +153,8 @@ func fromClaims(o *Objects) (all []Finding) {
 		switch {
 		case c.UID == "" && o.imported(c.Name):
 			f.Reason, f.Message, f.Do = "NotFound", "the VM's DataVolume of that name has not made it yet", "kubectl describe datavolume "+c.Name+" -n "+c.Namespace
+		case importing(&c):
+			f = fromImport(&c, f)
 		case c.UID == "":
 			f.Reason, f.Message, f.Do = reasonNoClaim, "it does not exist", advice(reasonNoClaim)
 		case c.Status.Phase == corev1.ClaimBound:
@@ -164,6 +167,30 @@ func fromClaims(o *Objects) (all []Finding) {
 		all = append(all, f)
 	}
 	return all
+}
+
+// importing: vmlet fills the claim, and is not done.
+func importing(c *corev1.PersistentVolumeClaim) bool {
+	phase := c.Annotations[contract.AnnotationImportPhase]
+	return c.Annotations[contract.AnnotationImport] != "" && phase != contract.ImportSucceeded && phase != contract.ImportClone
+}
+
+// fromImport is what an import that is under way waits for.
+func fromImport(c *corev1.PersistentVolumeClaim, f Finding) Finding {
+	f.Reason = c.Annotations[contract.AnnotationImportPhase]
+	f.Message = "it is imported from " + c.Annotations[contract.AnnotationImport]
+	for _, more := range []struct{ key, before, after string }{
+		{contract.AnnotationImportProgress, ", ", ""}, {contract.AnnotationImportRestarts, ", begun again ", " times"}, {contract.AnnotationImportMessage, ": ", ""},
+	} {
+		if text := c.Annotations[more.key]; text != "" {
+			f.Message += more.before + text + more.after
+		}
+	}
+	f.Do = "kubectl get pods -n " + c.Namespace + " -l " + contract.LabelImportOf + "=" + string(c.UID) + ", and its logs"
+	if f.Reason == contract.ImportWaiting {
+		f.Do = "start the VM"
+	}
+	return f
 }
 
 // imported says whether the VM has a template for the DataVolume that makes a claim.

@@ -1,0 +1,42 @@
+package controller
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/defaults"
+	"github.com/vmlet/vmlet/cluster/importers"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/settings"
+)
+
+// setUpImports adds the controller that fills claims. It runs beside CDI, too: what was begun before
+// CDI came is brought to its end.
+func setUpImports(ctx context.Context, m manager.Manager, o Options, now settings.Settings) error {
+	return (&importers.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(),
+		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
+			c, err := now.Configuration(ctx)
+			if err != nil {
+				return nil, err
+			}
+			f.Input = convert.Input{Instance: instanceOf(f.VM), Configuration: c, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
+			defaults.Instance(f.Input.Instance, c)
+			return launcher.Importer(f), nil
+		},
+	}).Setup(m)
+}
+
+// instanceOf is what a VM would be started with, as far as it says where that may run.
+func instanceOf(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineInstance {
+	vmi := new(kubevirtv1.VirtualMachineInstance)
+	vmi.Namespace, vmi.Name = vm.Namespace, vm.Name
+	if t := vm.Spec.Template; t != nil {
+		t.Spec.DeepCopyInto(&vmi.Spec)
+	}
+	return vmi
+}

@@ -1,0 +1,286 @@
+// Package importers fills the claims of dataVolumeTemplates where there is no CDI: it carries out what
+// package imports decides. Start reading at Reconciler.Reconcile.
+//
+// Like the controllers of VMs it decides on what the API server says, and its caches say only whether
+// there may be something to do. The pod that fills a claim has one name, which follows from the
+// claim's UID, and a claim is marked as filled before its pod goes: so neither two leaders nor a
+// controller that is killed anywhere import twice what a guest has used.
+package importers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// Reconciler fills claims. Its fields are set before its first use and not changed; it may then be
+// used concurrently.
+type Reconciler struct {
+	// Client writes, and reads from caches.
+	Client client.Client
+	// Live reads from the API server itself.
+	Live client.Reader
+	// Events takes the VMs' events.
+	Events events.EventRecorder
+	// Pod is the pod that fills a claim; its Input is not set.
+	Pod func(launcher.Filling) (*corev1.Pod, error)
+	// Progress asks a pod for its progress, in percent; negative: it doesn't say.
+	Progress func(ctx context.Context, pod *corev1.Pod) float64
+}
+
+const (
+	workers = 4
+	// patience is the most time until what has failed is tried again.
+	patience = time.Minute
+	// roundPatience is how long one call of Reconcile may take.
+	roundPatience = 2 * time.Minute
+	// soon is when a claim is looked at again that has changed since it was read.
+	soon = time.Second
+)
+
+// Setup adds the controller to a manager.
+func (r *Reconciler) Setup(m ctrl.Manager) error {
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		_, is := o.GetAnnotations()[contract.AnnotationImport]
+		return is
+	})
+	return ctrl.NewControllerManagedBy(m).Named("import").
+		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(ours)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Watches(&kubevirtv1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(ofVM)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
+		Complete(r)
+}
+
+// ofPod has the claim that a pod fills.
+func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+	p := o.(*corev1.Pod)
+	name := filledBy(p)
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: p.Namespace, Name: name}}}
+}
+
+// filledBy is the name of the claim that a pod fills; empty: it fills none.
+func filledBy(p *corev1.Pod) string {
+	if p.Labels[contract.LabelApp] != contract.LabelAppImporter {
+		return ""
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.Name == launcher.VolumeTarget && v.PersistentVolumeClaim != nil {
+			return v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return ""
+}
+
+// ofVM has the claims of a VM's templates.
+func ofVM(_ context.Context, o client.Object) (requests []reconcile.Request) {
+	for _, t := range o.(*kubevirtv1.VirtualMachine).Spec.DataVolumeTemplates {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: t.Name}})
+	}
+	return requests
+}
+
+// Reconcile takes a claim one step further. It may be called for one that vmlet does not fill, or that
+// is not there.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	o, err := r.observe(ctx, r.Client, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	d := imports.Decide(o)
+	if len(d.Actions) == 0 {
+		return reconcile.Result{RequeueAfter: d.Again}, nil
+	}
+	percent := o.Percent
+	if o, err = r.observe(ctx, r.Live, request.NamespacedName); err != nil {
+		return reconcile.Result{}, err
+	}
+	if o.Percent < 0 {
+		o.Percent = percent
+	}
+	d = imports.Decide(o)
+	for _, a := range d.Actions {
+		err := r.act(ctx, o, a)
+		switch {
+		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+			return reconcile.Result{RequeueAfter: soon}, nil
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return reconcile.Result{}, nil // the claim's own deletion follows
+		case err != nil:
+			return reconcile.Result{}, r.tell(ctx, o, a, err)
+		}
+	}
+	return reconcile.Result{RequeueAfter: d.Again}, nil
+}
+
+// observe reads what Decide goes by.
+func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.NamespacedName) (imports.Observed, error) {
+	o := imports.Observed{Percent: -1}
+	var pods corev1.PodList
+	if err := from.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{contract.LabelApp: contract.LabelAppImporter}); err != nil {
+		return o, err
+	}
+	o.Pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return filledBy(&p) != key.Name })
+	claim, err := get(ctx, from, key, new(corev1.PersistentVolumeClaim))
+	if err != nil || claim == nil || imports.Read(claim) == nil {
+		return o, err
+	}
+	o.Claim = claim
+	if owner := metav1.GetControllerOf(claim); owner != nil {
+		vm, err := get(ctx, from, types.NamespacedName{Namespace: key.Namespace, Name: owner.Name}, new(kubevirtv1.VirtualMachine))
+		if err != nil {
+			return o, err
+		}
+		if o.Template = imports.TemplateOf(vm, claim); o.Template != nil {
+			o.VM = vm
+		}
+	}
+	if o.Template == nil || imports.Read(claim).Phase == contract.ImportSucceeded {
+		return o, nil
+	}
+	return o, r.surroundings(ctx, from, &o)
+}
+
+// surroundings reads what an import that is not done waits for.
+func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *imports.Observed) (err error) {
+	if name := o.Claim.Spec.StorageClassName; name != nil && *name != "" {
+		if o.Class, err = get(ctx, from, types.NamespacedName{Name: *name}, new(storagev1.StorageClass)); err != nil {
+			return err
+		}
+	}
+	for i := range o.Pods {
+		if p := &o.Pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && p.Labels[contract.LabelImportOf] == string(o.Claim.UID) {
+			o.Percent = r.Progress(ctx, p)
+		}
+	}
+	source := o.Template.Spec.Source
+	if source == nil || source.PVC == nil || len(o.Pods) > 0 {
+		return nil
+	}
+	if o.From, err = get(ctx, from, types.NamespacedName{Namespace: o.Claim.Namespace, Name: source.PVC.Name}, new(corev1.PersistentVolumeClaim)); err != nil || o.From == nil {
+		return err
+	}
+	o.User, err = r.user(ctx, o.From)
+	return err
+}
+
+// user is a pod that may write to a claim; empty: there is none. All pods are read, as the cache has
+// VMs' alone.
+func (r *Reconciler) user(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+	var pods corev1.PodList
+	if err := r.Live.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+		return "", err
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && writes(p, claim.Name) {
+			return p.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// writes: a pod has a claim, and not for reading alone.
+func writes(p *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		if p.Labels[contract.LabelApp] == contract.LabelAppImporter && v.Name == launcher.VolumeSource {
+			return false
+		}
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim && !v.PersistentVolumeClaim.ReadOnly
+	})
+}
+
+// act carries out one action.
+func (r *Reconciler) act(ctx context.Context, o imports.Observed, a imports.Action) error {
+	switch a := a.(type) {
+	case imports.Record:
+		return r.record(ctx, o, a)
+	case imports.CreatePod:
+		p, err := r.Pod(launcher.Filling{
+			VM: o.VM, Claim: o.Claim, Spec: &o.Template.Spec, From: o.From, Source: a.Source, Restarts: a.Restarts,
+		})
+		if err != nil {
+			return err
+		}
+		return r.Client.Create(ctx, p)
+	case imports.DeletePod:
+		return r.Client.Delete(ctx, a.Pod.DeepCopy(), client.Preconditions{UID: &a.Pod.UID})
+	}
+	return fmt.Errorf("unknown action %T", a)
+}
+
+// record writes annotations of the claim, if it is as it was read.
+func (r *Reconciler) record(ctx context.Context, o imports.Observed, a imports.Record) error {
+	annotations := make(map[string]any)
+	for key, value := range a.Annotations {
+		if annotations[key] = value; value == "" {
+			annotations[key] = nil
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.Claim.UID, "resourceVersion": o.Claim.ResourceVersion, "annotations": annotations,
+	}})
+	if err != nil {
+		return err
+	}
+	if err := r.Client.Patch(ctx, o.Claim.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return err
+	}
+	if a.Event != "" {
+		r.Events.Eventf(o.VM, nil, corev1.EventTypeNormal, a.Event, a.Event, "%s", a.Note)
+	}
+	return nil
+}
+
+// tell writes to the claim that its pod can't be made. It returns the error of that.
+func (r *Reconciler) tell(ctx context.Context, o imports.Observed, a imports.Action, failed error) error {
+	if _, is := a.(imports.CreatePod); is && (apierrors.IsForbidden(failed) || apierrors.IsInvalid(failed)) {
+		claim, err := get(ctx, r.Live, client.ObjectKeyFromObject(o.Claim), new(corev1.PersistentVolumeClaim))
+		if err != nil || claim == nil {
+			return failed
+		}
+		o.Claim = claim
+		if record := imports.Refused(o, failed.Error()); record != nil {
+			if err := r.record(ctx, o, *record); err != nil {
+				return err
+			}
+		}
+	}
+	return failed
+}
+
+// get is client.Get, with the zero value for what is not there.
+func get[T client.Object](ctx context.Context, from client.Reader, key types.NamespacedName, into T) (T, error) {
+	var none T
+	switch err := from.Get(ctx, key, into); {
+	case apierrors.IsNotFound(err):
+		return none, nil
+	case err != nil:
+		return none, fmt.Errorf("reading %T %s: %w", into, key, err)
+	}
+	return into, nil
+}

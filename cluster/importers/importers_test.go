@@ -1,0 +1,268 @@
+package importers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/contract"
+)
+
+var root = types.NamespacedName{Namespace: "ns", Name: "root"}
+
+// world is an API server, and a kubelet that runs importers.
+type world struct {
+	t      *testing.T
+	server client.WithWatch
+	writes int
+	// at is the number of the write that a fault befalls, from 1; unheard: it is done, and nobody knows.
+	at      int
+	unheard bool
+	// ran is how many pods have filled the claim, made how many were made.
+	ran, made int
+	uids      int
+	events    *events.FakeRecorder
+}
+
+func newWorld(t *testing.T, source *kubevirtv1.DataVolumeContent, more ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), kubevirtv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	vm := new(kubevirtv1.VirtualMachine)
+	vm.Namespace, vm.Name, vm.UID = "ns", "web", "vm-uid"
+	template := kubevirtv1.DataVolumeTemplateSpec{}
+	template.Name, template.Spec.Source = "root", source
+	template.Spec.Storage = &kubevirtv1.StorageSpec{}
+	template.Spec.Storage.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	vm.Spec.DataVolumeTemplates = []kubevirtv1.DataVolumeTemplateSpec{template}
+	claim := imports.Claim(vm, &template, *metav1.NewControllerRef(vm, schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachine"}), imports.Origin{})
+	claim.UID = "claim-uid"
+	w := &world{t: t, events: events.NewFakeRecorder(100)}
+	w.server = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(more, vm, claim)...).Build()
+	return w
+}
+
+func (w *world) reconciler() *Reconciler {
+	c := interceptor.NewClient(w.server, interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			return w.write(func() error {
+				w.uids++
+				o.SetUID(types.UID(fmt.Sprintf("pod-%d", w.uids)))
+				err := w.server.Create(ctx, o, options...)
+				if err == nil {
+					w.made++
+				}
+				return err
+			})
+		},
+		Patch: func(ctx context.Context, _ client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+			return w.write(func() error { return w.server.Patch(ctx, o, p, options...) })
+		},
+		Delete: func(ctx context.Context, _ client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			return w.write(func() error { return w.server.Delete(ctx, o) })
+		},
+	})
+	return &Reconciler{
+		Client: c, Live: c, Events: w.events,
+		Progress: func(context.Context, *corev1.Pod) float64 { return 42 },
+		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
+			f.Input = convert.Input{Instance: new(kubevirtv1.VirtualMachineInstance), Configuration: configuration.Default(), Launcher: "vmlet"}
+			return launcher.Importer(f), nil
+		},
+	}
+}
+
+func (w *world) write(do func() error) error {
+	if w.writes++; w.writes != w.at {
+		return do()
+	}
+	if w.unheard {
+		_ = do()
+	}
+	return apierrors.NewInternalError(errors.New("killed"))
+}
+
+// kubelet takes the importer's pod one step further.
+func (w *world) kubelet() {
+	w.t.Helper()
+	var pods corev1.PodList
+	if err := w.server.List(w.t.Context(), &pods); err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Labels[contract.LabelApp] != contract.LabelAppImporter {
+			continue
+		}
+		switch p.Status.Phase {
+		case "":
+			p.Status.Phase = corev1.PodRunning
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerImporter, State: corev1.ContainerState{Running: new(corev1.ContainerStateRunning)}}}
+		case corev1.PodRunning:
+			w.ran++
+			if w.phase() == contract.ImportSucceeded {
+				w.t.Error("a claim that is filled was filled once more")
+			}
+			p.Status.Phase = corev1.PodSucceeded
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "imported claim-uid"}}
+		}
+		if err := w.server.Status().Update(w.t.Context(), p); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) claim() *corev1.PersistentVolumeClaim {
+	w.t.Helper()
+	claim := new(corev1.PersistentVolumeClaim)
+	if err := w.server.Get(w.t.Context(), root, claim); err != nil {
+		w.t.Fatal(err)
+	}
+	return claim
+}
+
+func (w *world) phase() string { return w.claim().Annotations[contract.AnnotationImportPhase] }
+
+// step has the controller, who remembers nothing, look at the claim.
+func (w *world) step() (reconcile.Result, error) {
+	return w.reconciler().Reconcile(w.t.Context(), reconcile.Request{NamespacedName: root})
+}
+
+// TestWalk: an import comes to its end whichever of the controller's writes fails, or is done
+// unheard; the claim is filled once, and nothing is left.
+func TestWalk(t *testing.T) {
+	writes := 0
+	for at := 0; at <= writes; at++ {
+		for _, unheard := range []bool{false, true} {
+			w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}})
+			w.at, w.unheard = at, unheard
+			for range 12 {
+				if _, err := w.step(); err != nil && !strings.Contains(err.Error(), "killed") {
+					t.Fatal(err)
+				}
+				w.kubelet()
+			}
+			if got := w.phase(); got != contract.ImportSucceeded {
+				t.Errorf("write %d fails (done: %v): the import is %s", at, unheard, got)
+			}
+			if w.ran != 1 || w.made != 1 {
+				t.Errorf("write %d fails (done: %v): %d pods were made, and %d filled the claim, want 1", at, unheard, w.made, w.ran)
+			}
+			var pods corev1.PodList
+			if err := w.server.List(t.Context(), &pods); err != nil || len(pods.Items) > 0 {
+				t.Errorf("write %d fails (done: %v): %d pods are left, %v", at, unheard, len(pods.Items), err)
+			}
+			if at == 0 {
+				if got := w.claim().Annotations[contract.AnnotationImportProgress]; got != "100%" {
+					t.Errorf("at its end the progress is %q", got)
+				}
+				writes = w.writes
+			}
+		}
+	}
+}
+
+// TestUsers: a claim is not copied while a pod may write to it.
+func TestUsers(t *testing.T) {
+	pod := func(name string, phase corev1.PodPhase, readOnly bool) *corev1.Pod {
+		p := new(corev1.Pod)
+		p.Namespace, p.Name, p.Status.Phase = "ns", name, phase
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "golden", ReadOnly: readOnly}}}}
+		return p
+	}
+	golden := new(corev1.PersistentVolumeClaim)
+	golden.Namespace, golden.Name = "ns", "golden"
+	for name, c := range map[string]struct {
+		user *corev1.Pod
+		want string
+	}{
+		"runs":   {pod("user", corev1.PodRunning, false), contract.ImportPending},
+		"begins": {pod("user", corev1.PodPending, false), contract.ImportPending},
+		"reads":  {pod("user", corev1.PodRunning, true), contract.ImportScheduled},
+		"ended":  {pod("user", corev1.PodSucceeded, false), contract.ImportScheduled},
+	} {
+		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy(), c.user)
+		result, err := w.step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.phase(); got != c.want {
+			t.Errorf("%s: the import is %s, want %s", name, got, c.want)
+		}
+		if waits := c.want == contract.ImportPending; waits && result.RequeueAfter == 0 {
+			t.Errorf("%s: nobody looks again", name)
+		}
+	}
+}
+
+// TestRefusedPod: that the pod can't be made is said on the claim, once.
+func TestRefusedPod(t *testing.T) {
+	w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}})
+	for range 3 {
+		r := w.reconciler()
+		r.Client = interceptor.NewClient(w.server, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "importer", errors.New("exceeded quota"))
+			},
+		})
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: root}); err == nil {
+			t.Error("the error is lost")
+		}
+		got := w.claim().Annotations
+		if got[contract.AnnotationImportPhase] != contract.ImportFailed || !strings.Contains(got[contract.AnnotationImportMessage], "exceeded quota") {
+			t.Errorf("the claim says %v", got)
+		}
+	}
+}
+
+// TestProgress: what a pod answers is bounded, and nothing that it says is followed.
+func TestProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   string
+	}{
+		"percent":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "57.3") }, "57.3"},
+		"nonsense": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "far") }, "invalid syntax"},
+		"endless":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("1", 1<<20)) }, "1.111111111111111e+15"},
+		"elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, "it redirects"},
+	} {
+		s := httptest.NewServer(c.answer)
+		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it redirects") }}
+		percent, err := ask(t.Context(), client, s.URL)
+		got := fmt.Sprint(percent)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		s.Close()
+	}
+}

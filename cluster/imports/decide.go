@@ -1,0 +1,340 @@
+package imports
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/contract"
+)
+
+const (
+	// lookAgain is when an import is looked at again that waits for what is not watched.
+	lookAgain = 15 * time.Second
+	// askAgain is when its progress is asked for again, and progressStep the percentage by which it
+	// must have changed to be written: each is a write of the claim, and one of the VM.
+	askAgain     = 10 * time.Second
+	progressStep = 5
+	// maxMessage bounds what is kept of what a pod says.
+	maxMessage = 800
+)
+
+// Observed is all that Decide goes by. Nothing in it is changed.
+type Observed struct {
+	// Claim is nil if there is none.
+	Claim *corev1.PersistentVolumeClaim
+	// VM is the claim's controller; nil: it is gone. Template is the VM's of the claim's name.
+	VM       *kubevirtv1.VirtualMachine
+	Template *kubevirtv1.DataVolumeTemplateSpec
+	// Pods are those that fill a claim of this name.
+	Pods []corev1.Pod
+	// Class is the claim's; nil: it is unknown.
+	Class *storagev1.StorageClass
+	// From is the claim that is copied, nil: it is not there. User is the pod that uses it.
+	From *corev1.PersistentVolumeClaim
+	User string
+	// Percent is what the pod says of its progress; negative: it doesn't.
+	Percent float64
+}
+
+// Action is one write. Each is one of these types.
+type Action any
+
+type (
+	// Record writes the state to the claim.
+	Record struct {
+		Annotations map[string]string
+		// Event tells the VM's user; empty: nothing.
+		Event, Note string
+	}
+	// CreatePod makes the pod that fills the claim.
+	CreatePod struct {
+		Source   string
+		Restarts int
+	}
+	DeletePod struct{ Pod *corev1.Pod }
+)
+
+// Decision is what is to be done next.
+type Decision struct {
+	Actions []Action
+	// Again is after how long the claim is looked at again though nothing has changed; 0: never.
+	Again time.Duration
+}
+
+// Decide says what is next for a claim that is filled.
+func Decide(o Observed) (d Decision) {
+	own := o.pod()
+	for i := range o.Pods {
+		if p := &o.Pods[i]; p != own || o.over() {
+			d.delete(p)
+		}
+	}
+	if o.over() {
+		return d
+	}
+	was := Read(o.Claim)
+	to := *was
+	switch {
+	case was.Phase == contract.ImportClone:
+		return o.clone(d, to)
+	case own == nil:
+		return o.begin(d, to)
+	case own.DeletionTimestamp != nil:
+		return d
+	case own.Annotations[contract.AnnotationImportSource] != fingerprint(&o.Template.Spec):
+		to.Phase, to.Progress, to.Message = contract.ImportPending, "", "the template has changed: the import begins again"
+		d.record(o, to, "", "")
+		d.delete(own)
+		return d
+	}
+	return o.follow(d, own, to)
+}
+
+// over: nothing fills the claim any more.
+func (o *Observed) over() bool {
+	if o.Claim == nil || o.Claim.DeletionTimestamp != nil || o.VM == nil || o.VM.DeletionTimestamp != nil || o.Template == nil {
+		return true
+	}
+	state := Read(o.Claim)
+	return state == nil || state.Phase == contract.ImportSucceeded
+}
+
+// pod is that of this very claim; nil: there is none.
+func (o *Observed) pod() *corev1.Pod {
+	for i := range o.Pods {
+		p := &o.Pods[i]
+		if o.Claim != nil && o.VM != nil && p.Name == launcher.ImporterName(o.Claim) && metav1.IsControlledBy(p, o.VM) {
+			return p
+		}
+	}
+	return nil
+}
+
+// clone is a volume that the storage makes: it is whole when it is bound.
+func (o *Observed) clone(d Decision, to State) Decision {
+	if o.Claim.Status.Phase == corev1.ClaimBound {
+		to.Phase, to.Message = contract.ImportSucceeded, ""
+		d.record(*o, to, eventImported, "Imported "+o.Claim.Name+" from "+to.From)
+	}
+	return d
+}
+
+// Reasons of events about a VM.
+const (
+	eventImported = "ImportSucceeded"
+	eventBegun    = "ImportStarted"
+)
+
+// begin makes the pod, or says what the import waits for.
+func (o *Observed) begin(d Decision, to State) Decision {
+	if to.From = describe(&o.Template.Spec); to.Phase != contract.ImportFailed {
+		to.Phase, to.Message = contract.ImportPending, ""
+	}
+	wait := func(phase, message string) Decision {
+		to.Phase, to.Progress, to.Message = phase, "", message
+		d.record(*o, to, "", "")
+		d.Again = lookAgain
+		return d
+	}
+	if fault := Fault(o.Template, o.Claim.Namespace); fault != "" {
+		to.Phase, to.Progress, to.Message = contract.ImportFailed, "", clip(fault, maxMessage)
+		d.record(*o, to, "", "")
+		return d
+	}
+	if o.unbound() && o.waits() {
+		return wait(contract.ImportWaiting, "its storage class makes the volume when the VM is to start")
+	}
+	if o.Template.Spec.Source == nil {
+		return wait(contract.ImportFailed, "the template has no source any more: name one, or delete the claim to have it made again")
+	}
+	if source := o.Template.Spec.Source.PVC; source != nil {
+		switch {
+		case o.From == nil:
+			return wait(contract.ImportPending, fmt.Sprintf("claim %s does not exist, which is copied: make it, or name another", source.Name))
+		case o.User != "":
+			return wait(contract.ImportPending, fmt.Sprintf("claim %s is used by pod %s and can't be copied meanwhile: stop it", source.Name, o.User))
+		}
+	}
+	// The claim first: the scheduler writes to it as soon as there is a pod, and would have to begin
+	// again. One that failed says so until its pod runs.
+	if to.Phase != contract.ImportFailed {
+		to.Phase = contract.ImportScheduled
+		d.record(*o, to, eventBegun, "Importing "+o.Claim.Name+" from "+to.From)
+	}
+	d.Actions = append(d.Actions, CreatePod{fingerprint(&o.Template.Spec), to.Restarts})
+	return d
+}
+
+func (o *Observed) unbound() bool { return o.Claim.Status.Phase != corev1.ClaimBound }
+
+// waits: the claim gets its volume where its first pod goes, and that is not wanted yet. Package
+// machine asks for it when the VM is to start.
+func (o *Observed) waits() bool {
+	if o.Class == nil || o.Class.VolumeBindingMode == nil || *o.Class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+		return false
+	}
+	return o.Claim.Annotations[contract.AnnotationBindImmediately] != "true"
+}
+
+// follow reads what the pod says.
+func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
+	base, _ := strconv.Atoi(p.Annotations[contract.AnnotationImportRestarts])
+	c := importer(p)
+	if c != nil {
+		to.Restarts = base + int(c.RestartCount)
+	}
+	switch p.Status.Phase {
+	case corev1.PodSucceeded:
+		if c != nil && c.State.Terminated != nil && c.State.Terminated.Message == contract.ImportedPrefix+string(o.Claim.UID) {
+			to.Phase, to.Progress, to.Message = contract.ImportSucceeded, "100%", ""
+			d.record(*o, to, eventImported, "Imported "+o.Claim.Name+" from "+to.From)
+			return d
+		}
+		return o.again(d, p, to, base, "the importer ended without saying that the claim is filled")
+	case corev1.PodFailed:
+		message := p.Status.Message
+		if c != nil && c.State.Terminated != nil && message == "" {
+			message = c.State.Terminated.Message
+		}
+		return o.again(d, p, to, base, "the importer's pod failed: "+strings.TrimSpace(p.Status.Reason+" "+message))
+	}
+	to.Phase, to.Message = contract.ImportScheduled, scheduling(p)
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w != nil && faulty(w.Reason) {
+				to.Phase, to.Message = contract.ImportFailed, w.Reason+": "+w.Message
+			}
+		}
+	}
+	switch {
+	case c == nil:
+	case c.State.Running != nil:
+		to.Phase, to.Message, to.Progress = contract.ImportInProgress, "", progress(to.Progress, o.Percent)
+		d.Again = askAgain
+	case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+		to.Phase, to.Message = contract.ImportFailed, ended(c.State.Terminated)
+	case c.LastTerminationState.Terminated != nil && (c.State.Waiting == nil || c.State.Waiting.Reason == crashLoop):
+		to.Phase, to.Message = contract.ImportFailed, ended(c.LastTerminationState.Terminated)
+	}
+	to.Message = clip(to.Message, maxMessage)
+	d.record(*o, to, "", "")
+	return d
+}
+
+// again has another pod follow one that can't go on.
+func (o *Observed) again(d Decision, p *corev1.Pod, to State, base int, why string) Decision {
+	to.Phase, to.Progress, to.Message = contract.ImportFailed, "", clip(why, maxMessage)
+	to.Restarts = max(to.Restarts, base) + 1
+	d.record(*o, to, "", "")
+	d.delete(p)
+	return d
+}
+
+// crashLoop is the kubelet's word for a container that waits for its next start.
+const crashLoop = "CrashLoopBackOff"
+
+// faulty: a container does not start for that reason.
+func faulty(reason string) bool {
+	switch reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return true
+	}
+	return false
+}
+
+// ended is why a container ended, in the last of its words.
+func ended(t *corev1.ContainerStateTerminated) string {
+	text := strings.TrimSpace(t.Message)
+	switch {
+	case t.Reason == "OOMKilled":
+		return "the importer took more memory than it may have: offer the image raw, or compressed with less"
+	case text == "":
+		return fmt.Sprintf("the importer ended with code %d (%s)", t.ExitCode, t.Reason)
+	case len(text) > maxMessage:
+		text = "…" + strings.ToValidUTF8(text[len(text)-maxMessage:], "")
+	}
+	return text
+}
+
+// scheduling is why a pod has no node, or empty.
+func scheduling(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return "the importer's pod has no node yet: " + c.Message
+		}
+	}
+	return ""
+}
+
+// importer is the status of the container that fills the claim; nil: there is none yet.
+func importer(p *corev1.Pod) *corev1.ContainerStatus {
+	for i := range p.Status.ContainerStatuses {
+		if c := &p.Status.ContainerStatuses[i]; c.Name == contract.ContainerImporter {
+			return c
+		}
+	}
+	return nil
+}
+
+// progress is the percentage that is written: another than before only where it has changed much.
+func progress(was string, percent float64) string {
+	if !(percent >= 0 && percent <= 100) { // also what is no number
+		return was
+	}
+	return strconv.Itoa(int(percent)/progressStep*progressStep) + "%"
+}
+
+// record writes a state that says something new.
+func (d *Decision) record(o Observed, to State, event, note string) {
+	all := to.annotations()
+	for key, value := range all {
+		if o.Claim.Annotations[key] == value {
+			delete(all, key)
+		}
+	}
+	if len(all) > 0 {
+		d.Actions = append(d.Actions, Record{all, event, note})
+	}
+}
+
+func (d *Decision) delete(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		d.Actions = append(d.Actions, DeletePod{p})
+	}
+}
+
+// TemplateOf is the VM's template of a claim; nil: it has none of that name, or the claim is another's.
+func TemplateOf(vm *kubevirtv1.VirtualMachine, claim *corev1.PersistentVolumeClaim) *kubevirtv1.DataVolumeTemplateSpec {
+	if vm == nil || claim == nil || !metav1.IsControlledBy(claim, vm) {
+		return nil
+	}
+	for i := range vm.Spec.DataVolumeTemplates {
+		if t := &vm.Spec.DataVolumeTemplates[i]; t.Name == claim.Name {
+			return t
+		}
+	}
+	return nil
+}
+
+// Refused is what is recorded when the importer's pod can't be made, for want of quota, say; nil: it
+// is already.
+func Refused(o Observed, why string) *Record {
+	var d Decision
+	to := *Read(o.Claim)
+	to.Phase, to.Message = contract.ImportFailed, clip("the importer's pod can't be made: "+why, maxMessage)
+	d.record(o, to, "", "")
+	for _, a := range d.Actions {
+		if r, is := a.(Record); is {
+			return &r
+		}
+	}
+	return nil
+}

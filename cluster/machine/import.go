@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/imports"
+	"github.com/vmlet/vmlet/contract"
+)
+
+// importClaim makes the claim of a template, which package importers fills.
+func (r *Reconciler) importClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, t *kubevirtv1.DataVolumeTemplateSpec) error {
+	var from imports.Origin
+	if source := t.Spec.Source; source != nil && source.PVC != nil {
+		var err error
+		if from, err = r.origin(ctx, vm.Namespace, source.PVC.Name); err != nil {
+			return err
+		}
+	}
+	claim := imports.Claim(vm, t, ownedBy(vm), from)
+	if err := r.Client.Create(ctx, claim); err != nil {
+		return err
+	}
+	r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulDataVolumeCreate, "Created PersistentVolumeClaim " + t.Name + " to import " + claim.Annotations[contract.AnnotationImport]})
+	return nil
+}
+
+// origin reads the claim that is copied, and how its storage makes copies.
+func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from imports.Origin, err error) {
+	claim := new(corev1.PersistentVolumeClaim)
+	there, err := get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: name}, claim)
+	if err != nil {
+		return from, err
+	}
+	if !there {
+		return from, refusal(reasonSourceNotAvailable, "claim %s/%s does not exist, which dataVolumeTemplates has as a source: make it, or name another", namespace, name)
+	}
+	from.Claim = claim
+	if class := claim.Spec.StorageClassName; class != nil && *class != "" {
+		found := new(storagev1.StorageClass)
+		if there, err = get(ctx, r.Live, types.NamespacedName{Name: *class}, found); there {
+			from.Class = found
+		}
+	}
+	return from, err
+}
+
+// bindClaim has a claim filled though no pod uses it yet: its VM is to start.
+func (r *Reconciler) bindClaim(ctx context.Context, vm *kubevirtv1.VirtualMachine, name string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{contract.AnnotationBindImmediately: "true"}}})
+	if err != nil {
+		return err
+	}
+	claim := new(corev1.PersistentVolumeClaim)
+	claim.Namespace, claim.Name = vm.Namespace, name
+	if err := r.Client.Patch(ctx, claim, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("having claim %s filled: %w", name, err)
+	}
+	return nil
+}
