@@ -52,7 +52,7 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.adoptDataVolume(ctx, vm, a.name)
 	case createRevision:
 		if err = r.Client.Create(ctx, a.revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
-			err = nil // its name says which spec it has
+			err = r.owns(ctx, vm, a.revision)
 		}
 	case createInstance:
 		if err = r.Client.Create(ctx, a.instance.DeepCopy()); err == nil {
@@ -150,6 +150,17 @@ func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.Virtual
 	was := u.DeepCopy()
 	u.SetOwnerReferences(append(u.GetOwnerReferences(), ownedBy(vm)))
 	return r.Client.Patch(ctx, u, changed(was))
+}
+
+// owns returns errChanged unless a ControllerRevision that exists is the VM's: then its name says
+// what it keeps. One of an earlier VM of the name is about to be deleted with that.
+func (r *Reconciler) owns(ctx context.Context, vm *kubevirtv1.VirtualMachine, revision *appsv1.ControllerRevision) error {
+	there := &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(revision), there)
+	if err == nil && !metav1.IsControlledBy(there, vm) {
+		err = errChanged
+	}
+	return err
 }
 
 // prune deletes the VM's ControllerRevisions but for one.

@@ -81,6 +81,9 @@ func decide(o observed) decision {
 	if prepared := prepare(o.vm); prepared != nil && o.failed == nil {
 		return decision{actions: []action{patchMachine{prepared}}}
 	}
+	if first := freeze(o); first != nil && o.failed == nil {
+		return decision{actions: first}
+	}
 	if to := taken(o); to != nil && o.failed == nil {
 		return decision{actions: []action{patchInstance{to}}}
 	}
