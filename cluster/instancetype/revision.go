@@ -43,6 +43,7 @@ func NewRevision(vm *kubevirtv1.VirtualMachine, kind string, meta *metav1.Object
 			Namespace: vm.Namespace,
 			Name:      revisionName(vm.Name, meta.Name, instancetypev1.VersionBeta, string(meta.UID), generation),
 			Labels: map[string]string{
+				contract.LabelCreatedBy:        string(vm.UID),
 				contract.LabelObjectGeneration: generation, contract.LabelObjectKind: kind, contract.LabelObjectName: label(meta.Name),
 				contract.LabelObjectUID: string(meta.UID), contract.LabelObjectVersion: instancetypev1.VersionBeta,
 			},

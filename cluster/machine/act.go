@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -163,8 +164,8 @@ func (r *Reconciler) owns(ctx context.Context, vm *kubevirtv1.VirtualMachine, re
 	return err
 }
 
-// prune deletes the VM's ControllerRevisions but for one.
-func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep string) error {
+// prune deletes the VM's ControllerRevisions but for some.
+func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep []string) error {
 	var all appsv1.ControllerRevisionList
 	err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingLabels{contract.LabelCreatedBy: string(vm.UID)})
 	if err != nil {
@@ -172,7 +173,7 @@ func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, k
 	}
 	var faults []error
 	for i := range all.Items {
-		if one := &all.Items[i]; one.Name != keep && metav1.IsControlledBy(one, vm) {
+		if one := &all.Items[i]; !slices.Contains(keep, one.Name) && metav1.IsControlledBy(one, vm) {
 			faults = append(faults, client.IgnoreNotFound(r.Client.Delete(ctx, one)))
 		}
 	}

@@ -53,8 +53,8 @@ type (
 	createInstance  struct {
 		instance *kubevirtv1.VirtualMachineInstance
 	}
-	// pruneRevisions deletes the VM's ControllerRevisions but for one; all, if it is empty.
-	pruneRevisions struct{ keep string }
+	// pruneRevisions deletes the VM's ControllerRevisions but for these.
+	pruneRevisions struct{ keep []string }
 	deleteInstance struct {
 		instance *kubevirtv1.VirtualMachineInstance
 	}
@@ -179,7 +179,7 @@ func creations(r ruling) (actions []action) {
 		return actions
 	}
 	actions = append(append(actions, r.preparing...), createRevision{r.revision}, createInstance{r.creating})
-	return append(actions, pruneRevisions{r.revision.Name})
+	return append(actions, pruneRevisions{append(typeRevisions(r.vm), r.revision.Name)})
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.

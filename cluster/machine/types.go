@@ -72,6 +72,16 @@ func freeze(o observed) (actions []action) {
 	return append(actions, writeStatus{to, nil})
 }
 
+// typeRevisions are the names of those that keep the VM's types.
+func typeRevisions(vm *kubevirtv1.VirtualMachine) (names []string) {
+	for _, ref := range []*kubevirtv1.InstancetypeStatusRef{vm.Status.InstancetypeRef, vm.Status.PreferenceRef} {
+		if ref != nil && ref.ControllerRevisionRef != nil {
+			names = append(names, ref.ControllerRevisionRef.Name)
+		}
+	}
+	return names
+}
+
 // typeChanges are the matchers of the VM that are others than those that its instance was started
 // with.
 func typeChanges(before, after *kubevirtv1.VirtualMachineSpec) (paths []string) {
