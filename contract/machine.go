@@ -70,3 +70,30 @@ const (
 	ImportedPrefix    = "imported "
 	ImporterPort      = 8080
 )
+
+// Annotations of an instance that say which instancetype and preference its VirtualMachine has.
+const (
+	AnnotationInstancetype        = "kubevirt.io/instancetype-name"
+	AnnotationClusterInstancetype = "kubevirt.io/cluster-instancetype-name"
+	AnnotationPreference          = "kubevirt.io/preference-name"
+	AnnotationClusterPreference   = "kubevirt.io/cluster-preference-name"
+)
+
+// Labels of a ControllerRevision that has an instancetype or preference as it was when a
+// VirtualMachine began with it.
+const (
+	LabelObjectGeneration = "instancetype.kubevirt.io/object-generation"
+	LabelObjectKind       = "instancetype.kubevirt.io/object-kind"
+	LabelObjectName       = "instancetype.kubevirt.io/object-name"
+	LabelObjectUID        = "instancetype.kubevirt.io/object-uid"
+	LabelObjectVersion    = "instancetype.kubevirt.io/object-version"
+)
+
+// Labels of a volume, or of what it is made from, that name the instancetype and preference for
+// its guest.
+const (
+	LabelDefaultInstancetype     = "instancetype.kubevirt.io/default-instancetype"
+	LabelDefaultInstancetypeKind = "instancetype.kubevirt.io/default-instancetype-kind"
+	LabelDefaultPreference       = "instancetype.kubevirt.io/default-preference"
+	LabelDefaultPreferenceKind   = "instancetype.kubevirt.io/default-preference-kind"
+)

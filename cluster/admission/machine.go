@@ -6,17 +6,21 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/defaults"
+	"github.com/vmlet/vmlet/cluster/instancetype/lookup"
 )
 
-// machineDefaults fills in what a VirtualMachine is given, and changes nothing else: its spec is
+// machineDefaults fills in what a VirtualMachine is given, and the names of the instancetype and
+// preference that it has its volumes name, and changes nothing else: its spec is
 // its user's, who compares it with his own copy. So the patch is not between the object as it
 // was written and as it is decoded, which would write 1024Mi as 1Gi.
 type machineDefaults struct {
 	config  Configurations
+	objects client.Reader
 	decoder admission.Decoder
 }
 
@@ -44,6 +48,13 @@ func (d machineDefaults) Handle(ctx context.Context, request admission.Request) 
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
 		defaults.Machine(vm, c)
+	}
+	faults, err := lookup.Infer(ctx, d.objects, vm)
+	switch {
+	case err != nil:
+		return admission.Errored(http.StatusInternalServerError, err)
+	case len(faults) > 0:
+		return answer(vm, faults)
 	}
 	after, err := json.Marshal(vm)
 	if err != nil {

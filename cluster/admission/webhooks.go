@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -47,14 +48,18 @@ type Rules struct {
 	HasCDI func(ctx context.Context) (bool, error)
 	// VMMs and Hypervisors are the names that annotations may choose from.
 	VMMs, Hypervisors []string
+
+	// objects are read from the API server.
+	objects client.Reader
 }
 
 // Handlers returns the webhooks by their paths. The client's scheme has the kinds of
-// kubevirt.io/v1; it asks the API server, not a cache.
+// kubevirt.io/v1 and instancetype.kubevirt.io/v1; it asks the API server, not a cache.
 func Handlers(c client.Client, r Rules) map[string]http.Handler {
 	scheme := c.Scheme()
+	r.objects = c
 	return map[string]http.Handler{
-		PathMutateMachine:    &admission.Webhook{Handler: machineDefaults{config: r.Settings, decoder: admission.NewDecoder(scheme)}},
+		PathMutateMachine:    &admission.Webhook{Handler: machineDefaults{config: r.Settings, objects: c, decoder: admission.NewDecoder(scheme)}},
 		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
@@ -88,7 +93,13 @@ func (r machineRules) ValidateUpdate(ctx context.Context, old, vm *kubevirtv1.Vi
 	if err != nil {
 		return nil, err
 	}
-	faults, warnings := validation.Machine(vm, old, request)
+	if vm.DeletionTimestamp != nil || old != nil && equality.Semantic.DeepEqual(vm.Spec, old.Spec) {
+		return nil, nil // before anything is looked up
+	}
+	faults, warnings, err := r.judge(ctx, vm, old, request)
+	if err != nil {
+		return nil, err
+	}
 	return warnings, refused("VirtualMachine", vm.Name, faults)
 }
 

@@ -18,7 +18,8 @@ import (
 )
 
 // cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them or fill
-// claims and those of vmlet's namespace, the Deployments and DaemonSets of that namespace, and of what has no
+// claims and those of vmlet's namespace, the ControllerRevisions that keep instancetypes and
+// preferences, the Deployments and DaemonSets of that namespace, and of what has no
 // namespace vmlet's own.
 func cacheOptions(namespace string) cache.Options {
 	here := map[string]cache.Config{namespace: {}}
@@ -26,6 +27,10 @@ func cacheOptions(namespace string) cache.Options {
 	ofVMs, err := labels.NewRequirement(contract.LabelApp, selection.In, []string{contract.LabelAppLauncher, contract.LabelAppAttachment, contract.LabelAppImporter})
 	if err != nil {
 		panic(err) // they are a label and its values
+	}
+	ofTypes, err := labels.NewRequirement(contract.LabelObjectKind, selection.Exists, nil)
+	if err != nil {
+		panic(err) // it is a label
 	}
 	return cache.Options{
 		// Who owns which field of an object is half of its size, and nobody reads it.
@@ -35,6 +40,7 @@ func cacheOptions(namespace string) cache.Options {
 				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
 			}},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
+			&appsv1.ControllerRevision{}:                  {Label: labels.NewSelector().Add(*ofTypes)},
 			&appsv1.Deployment{}:                          {Namespaces: here},
 			&appsv1.DaemonSet{}:                           {Namespaces: here},
 			&admissionv1.MutatingWebhookConfiguration{}:   webhooks,

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/base64"
 	"path"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch"
 )
 
@@ -19,6 +21,8 @@ func (in Input) cloudInit(v *kubevirtv1.Volume, source *kubevirtv1.CloudInitSour
 		ConfigDrive: v.CloudInitConfigDrive != nil,
 		InstanceID:  UUID(vmi),
 		Hostname:    Hostname(vmi),
+		// As KubeVirt has it: the cluster's first.
+		InstanceType: cmp.Or(vmi.Annotations[contract.AnnotationClusterInstancetype], vmi.Annotations[contract.AnnotationInstancetype]),
 	}
 	if seed.ConfigDrive {
 		seed.InstanceID, seed.UUID = vmi.Name+"."+vmi.Namespace, UUID(vmi)

@@ -83,8 +83,9 @@ func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurat
 	timers(s.Domain.Clock)
 	firmware(&s.Domain, v)
 	images(s)
+	Implied(s)
 	network(s, v)
-	disks(s, v)
+	disks(&s.Domain.Devices, v)
 	otherDevices(&s.Domain.Devices)
 }
 

@@ -37,16 +37,32 @@ func pullPolicy(image string) corev1.PullPolicy {
 // none.
 const podInterface = "default"
 
-func network(s *kubevirtv1.VirtualMachineInstanceSpec, v values) {
+// Implied adds the devices that a guest has without naming them: an interface on the pod's network,
+// a disk for each volume, a tablet if one is asked for. What they are like stays open.
+func Implied(s *kubevirtv1.VirtualMachineInstanceSpec) {
 	d := &s.Domain.Devices
 	attach := d.AutoattachPodInterface == nil || *d.AutoattachPodInterface
 	if attach && len(s.Networks) == 0 && len(d.Interfaces) == 0 {
 		s.Networks = []kubevirtv1.Network{{Name: podInterface, Pod: &kubevirtv1.PodNetwork{}}}
 		d.Interfaces = []kubevirtv1.Interface{{Name: podInterface}}
 	}
+	for i := range s.Volumes {
+		volume := &s.Volumes[i]
+		if volume.MemoryDump != nil || volume.ContainerPath != nil || shown(d, volume.Name) {
+			continue
+		}
+		d.Disks = append(d.Disks, kubevirtv1.Disk{Name: volume.Name})
+	}
+	if d.AutoattachInputDevice != nil && *d.AutoattachInputDevice && len(d.Inputs) == 0 {
+		d.Inputs = []kubevirtv1.Input{{Name: "default-0"}}
+	}
+}
+
+func network(s *kubevirtv1.VirtualMachineInstanceSpec, v values) {
+	d := &s.Domain.Devices
 	for i := range d.Interfaces {
 		nic := &d.Interfaces[i]
-		if bound(nic) || !slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == nic.Name && n.Pod != nil }) {
+		if Bound(nic) || !slices.ContainsFunc(s.Networks, func(n kubevirtv1.Network) bool { return n.Name == nic.Name && n.Pod != nil }) {
 			continue
 		}
 		if v.binding == "bridge" {
@@ -57,22 +73,13 @@ func network(s *kubevirtv1.VirtualMachineInstanceSpec, v values) {
 	}
 }
 
-// bound says whether an interface names how it is connected.
-func bound(nic *kubevirtv1.Interface) bool {
+// Bound says whether an interface names how it is connected.
+func Bound(nic *kubevirtv1.Interface) bool {
 	return nic.Masquerade != nil || nic.Bridge != nil || nic.SRIOV != nil || nic.PasstBinding != nil ||
 		nic.Binding != nil || nic.Slirp != nil || nic.Macvtap != nil || nic.Passt != nil
 }
 
-// disks are made for volumes that have none.
-func disks(s *kubevirtv1.VirtualMachineInstanceSpec, v values) {
-	d := &s.Domain.Devices
-	for i := range s.Volumes {
-		volume := &s.Volumes[i]
-		if volume.MemoryDump != nil || volume.ContainerPath != nil || shown(d, volume.Name) {
-			continue
-		}
-		d.Disks = append(d.Disks, kubevirtv1.Disk{Name: volume.Name})
-	}
+func disks(d *kubevirtv1.Devices, v values) {
 	for i := range d.Disks {
 		disk := &d.Disks[i]
 		if disk.LUN == nil && disk.CDROM == nil {
@@ -101,9 +108,6 @@ func shown(d *kubevirtv1.Devices, volume string) bool {
 }
 
 func otherDevices(d *kubevirtv1.Devices) {
-	if d.AutoattachInputDevice != nil && *d.AutoattachInputDevice && len(d.Inputs) == 0 {
-		d.Inputs = []kubevirtv1.Input{{Name: "default-0"}}
-	}
 	for i := range d.Inputs {
 		fill(&d.Inputs[i].Bus, kubevirtv1.InputBusUSB)
 		fill(&d.Inputs[i].Type, kubevirtv1.InputTablet)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -23,7 +25,13 @@ const partOf, vmlet = "app.kubernetes.io/part-of", "vmlet"
 
 // kinds are the definitions that have to be vmlet's.
 func kinds() []string {
-	return []string{"virtualmachines." + kubevirtv1.Group, "virtualmachineinstances." + kubevirtv1.Group, "kubevirts." + kubevirtv1.Group}
+	all := []string{"virtualmachines." + kubevirtv1.Group, "virtualmachineinstances." + kubevirtv1.Group, "kubevirts." + kubevirtv1.Group}
+	for _, kind := range []string{
+		instancetypev1.KindInstancetype, instancetypev1.KindClusterInstancetype, instancetypev1.KindPreference, instancetypev1.KindClusterPreference,
+	} {
+		all = append(all, strings.ToLower(kind)+"s."+instancetypev1.Group)
+	}
+	return all
 }
 
 // marksOfKubeVirt are labels that KubeVirt gives its definitions; the second is a label's value,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -56,7 +57,7 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.bindClaim(ctx, vm, a.name)
 	case createRevision:
 		if err = r.Client.Create(ctx, a.revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
-			err = nil // its name says which spec it has
+			err = r.owns(ctx, vm, a.revision)
 		}
 	case createInstance:
 		if err = r.Client.Create(ctx, a.instance.DeepCopy()); err == nil {
@@ -156,8 +157,19 @@ func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.Virtual
 	return r.Client.Patch(ctx, u, changed(was))
 }
 
-// prune deletes the VM's ControllerRevisions but for one.
-func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep string) error {
+// owns returns errChanged unless a ControllerRevision that exists is the VM's: then its name says
+// what it keeps. One of an earlier VM of the name is about to be deleted with that.
+func (r *Reconciler) owns(ctx context.Context, vm *kubevirtv1.VirtualMachine, revision *appsv1.ControllerRevision) error {
+	there := &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(revision), there)
+	if err == nil && !metav1.IsControlledBy(there, vm) {
+		err = errChanged
+	}
+	return err
+}
+
+// prune deletes the VM's ControllerRevisions but for some.
+func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, keep []string) error {
 	var all appsv1.ControllerRevisionList
 	err := r.Live.List(ctx, &all, client.InNamespace(vm.Namespace), client.MatchingLabels{contract.LabelCreatedBy: string(vm.UID)})
 	if err != nil {
@@ -165,7 +177,7 @@ func (r *Reconciler) prune(ctx context.Context, vm *kubevirtv1.VirtualMachine, k
 	}
 	var faults []error
 	for i := range all.Items {
-		if one := &all.Items[i]; one.Name != keep && metav1.IsControlledBy(one, vm) {
+		if one := &all.Items[i]; !slices.Contains(keep, one.Name) && metav1.IsControlledBy(one, vm) {
 			faults = append(faults, client.IgnoreNotFound(r.Client.Delete(ctx, one)))
 		}
 	}

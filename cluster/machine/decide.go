@@ -60,8 +60,8 @@ type (
 	createInstance  struct {
 		instance *kubevirtv1.VirtualMachineInstance
 	}
-	// pruneRevisions deletes the VM's ControllerRevisions but for one; all, if it is empty.
-	pruneRevisions struct{ keep string }
+	// pruneRevisions deletes the VM's ControllerRevisions but for these.
+	pruneRevisions struct{ keep []string }
 	deleteInstance struct {
 		instance *kubevirtv1.VirtualMachineInstance
 	}
@@ -87,6 +87,9 @@ func decide(o observed) decision {
 	}
 	if prepared := prepare(o.vm); prepared != nil && o.failed == nil {
 		return decision{actions: []action{patchMachine{prepared}}}
+	}
+	if first := freeze(o); first != nil && o.failed == nil {
+		return decision{actions: first}
 	}
 	if to := taken(o); to != nil && o.failed == nil {
 		return decision{actions: []action{patchInstance{to}}}
@@ -190,7 +193,7 @@ func creations(r ruling) (actions []action) {
 		return actions
 	}
 	actions = append(append(actions, r.preparing...), createRevision{r.revision}, createInstance{r.creating})
-	return append(actions, pruneRevisions{r.revision.Name})
+	return append(actions, pruneRevisions{append(typeRevisions(r.vm), r.revision.Name)})
 }
 
 // adoptions are of DataVolumes of the VM's templates that nobody controls.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instancetype"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -32,6 +33,7 @@ func newInstance(vm *kubevirtv1.VirtualMachine, paused bool) *kubevirtv1.Virtual
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+	maps.Copy(instance.Annotations, instancetype.Annotations(vm))
 	identify(&instance.Spec.Domain, vm.Name)
 	if paused {
 		strategy := kubevirtv1.StartPaused
@@ -86,7 +88,8 @@ type revisionData struct {
 	Spec kubevirtv1.VirtualMachineSpec `json:"spec"`
 }
 
-// newRevision returns the ControllerRevision of the VM's present generation.
+// newRevision returns the ControllerRevision of the VM's present generation, with what its
+// instancetype and preference say in the template.
 func newRevision(vm *kubevirtv1.VirtualMachine) (*appsv1.ControllerRevision, error) {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&vm.Spec)
 	if err != nil {
@@ -142,5 +145,5 @@ func restartChanges(o observed) []string {
 	if errA != nil || errB != nil {
 		return []string{"spec.template"}
 	}
-	return differences(nil, "spec.template", a, b)
+	return differences(typeChanges(o.started, &o.vm.Spec), "spec.template", a, b)
 }

@@ -161,6 +161,8 @@ func (r *ruling) faults() *failure {
 	switch {
 	case r.failed != nil:
 		return r.failed
+	case r.types.fault != nil:
+		return r.types.fault
 	case !slices.Contains([]kubevirtv1.RunStrategy{
 		kubevirtv1.RunStrategyAlways, kubevirtv1.RunStrategyRerunOnFailure, kubevirtv1.RunStrategyManual,
 		kubevirtv1.RunStrategyOnce, kubevirtv1.RunStrategyHalted, kubevirtv1.RunStrategyHibernate,

@@ -39,11 +39,14 @@ func (r *Reconciler) observe(ctx context.Context, from client.Reader, key types.
 	if o.vm.Spec.Template == nil {
 		return o, nil
 	}
+	if err := o.expand(ctx, from); err != nil {
+		return o, err
+	}
 	err := r.observeSleep(ctx, from, &o)
 	if err != nil {
 		return o, err
 	}
-	if o.volumes, err = r.volumes(ctx, from, &vm); err != nil {
+	if o.volumes, err = r.volumes(ctx, from, o.vm); err != nil {
 		return o, err
 	}
 	o.started, err = r.started(ctx, o)
@@ -92,7 +95,7 @@ func (r *Reconciler) volumes(ctx context.Context, from client.Reader, vm *kubevi
 // generation. A revision that is gone, as somebody deleted it, leaves it unknown.
 func (r *Reconciler) started(ctx context.Context, o observed) (*kubevirtv1.VirtualMachineSpec, error) {
 	own := o.own()
-	if stateOf(own) != alive || generationOf(own) == o.vm.Generation {
+	if stateOf(own) != alive || generationOf(own) == o.vm.Generation || o.types.fault != nil {
 		return nil, nil
 	}
 	return r.revision(ctx, o.vm, revisionName(o.vm.UID, generationOf(own)))

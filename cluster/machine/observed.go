@@ -13,8 +13,9 @@ import (
 
 // observed is all that decide goes by. Nothing in it is changed.
 type observed struct {
-	// vm is nil if there is none of that name.
-	vm *kubevirtv1.VirtualMachine
+	// vm is nil if there is none of that name. It has what its instancetype and preference say.
+	vm    *kubevirtv1.VirtualMachine
+	types vmTypes
 	// instance has the VM's name, whoever made it; nil if there is none.
 	instance *kubevirtv1.VirtualMachineInstance
 	// started is the VM's spec that the instance was started with; nil if it is unknown or

@@ -64,6 +64,11 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, used <-chan type
 	}); err != nil {
 		return err
 	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &kubevirtv1.VirtualMachine{}, byType, func(o client.Object) []string {
+		return wantedTypes(o.(*kubevirtv1.VirtualMachine))
+	}); err != nil {
+		return err
+	}
 	// An instance has its VM's name; another's that has it is of interest, too.
 	b := ctrl.NewControllerManagedBy(m).Named("virtualmachine").For(&kubevirtv1.VirtualMachine{}).
 		Watches(&kubevirtv1.VirtualMachineInstance{}, &handler.EnqueueRequestForObject{}).
@@ -73,6 +78,9 @@ func (r *Reconciler) Setup(ctx context.Context, m ctrl.Manager, used <-chan type
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)})
+	for kind, object := range typeKinds() {
+		b = b.Watches(object, r.waiting(kind))
+	}
 	if r.DataVolumes {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(cdi("DataVolume"))

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -240,7 +241,9 @@ func (w *world) is(status kubevirtv1.PrintableStatus, made int) func() string {
 // fails, is killed, or is doubled at any of its writes there is no instance too many and
 // nothing is left, however far its caches are behind.
 func TestLife(t *testing.T) {
-	for name, chapter := range chapters() {
+	all := chapters()
+	maps.Copy(all, typeChapters())
+	for name, chapter := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calm := newWorld(t, fault{}, lag{})

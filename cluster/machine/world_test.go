@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 )
@@ -81,7 +82,7 @@ type lag struct{ vm, instance int }
 
 func newScheme(t *testing.T) *runtime.Scheme {
 	s := runtime.NewScheme()
-	if err := errors.Join(appsv1.AddToScheme(s), corev1.AddToScheme(s), kubevirtv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(appsv1.AddToScheme(s), corev1.AddToScheme(s), kubevirtv1.AddToScheme(s), instancetypev1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s

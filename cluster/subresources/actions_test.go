@@ -11,10 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	quantities "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -328,9 +330,19 @@ func TestJustPaused(t *testing.T) {
 	}
 }
 
-// TestExpand: a VM comes back as it is, without what the cluster adds.
+// TestExpand: a VM comes back as it is, without what the cluster adds, and with what its
+// instancetype says in the place of its name.
 func TestExpand(t *testing.T) {
-	w := newWorld(t, nil)
+	size := &instancetypev1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "u1"}}
+	size.Spec.CPU.Guest, size.Spec.Memory.Guest = 2, quantities.MustParse("4Gi")
+	own := &instancetypev1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "default"}}
+	own.Spec.CPU.Guest, own.Spec.Memory.Guest = 3, quantities.MustParse("1Gi")
+	w := newWorld(t, nil, size, own)
+	sized := `{"metadata":{"name":"new"},"spec":{"instancetype":{"name":"own","kind":"virtualmachineinstancetype"},"template":{"spec":{"domain":{"devices":{}}}}}}`
+	if code, answer := w.do(t, http.MethodPut, "expand-vm-spec", sized); code != 200 || strings.Contains(answer, "instancetype") ||
+		!strings.Contains(answer, `"cpu":{"sockets":3,"cores":1,"threads":1},"memory":{"guest":"1Gi"}`) {
+		t.Errorf("%d %s, want the VM with 3 sockets, 1Gi and no instancetype", code, answer)
+	}
 	code, answer := w.do(t, http.MethodGet, "virtualmachines/web/expand-spec", "")
 	var vm kubevirtv1.VirtualMachine
 	if err := json.Unmarshal([]byte(answer), &vm); err != nil || code != 200 || vm.Kind != "VirtualMachine" || vm.Name != "web" {
@@ -343,8 +355,10 @@ func TestExpand(t *testing.T) {
 	for body, want := range map[string]int{
 		`{}`: 400,
 		`{"metadata":{"name":"x","namespace":"other"},"spec":{"template":{"spec":{"domain":{"devices":{}}}}}}`:                 400,
-		`{"spec":{"instancetype":{"name":"u1"},"template":{"spec":{"domain":{"devices":{}}}}}}`:                                501,
-		`{"spec":{"instancetype":{"name":"u1"},"template":{"spec":{"domain":{"devices":{}}}}}}` + strings.Repeat(" ", maxBody): 501,
+		`{"spec":{"instancetype":{"name":"u2"},"template":{"spec":{"domain":{"devices":{}}}}}}`:                                404,
+		`{"spec":{"instancetype":{"name":"u1"},"template":{"spec":{"domain":{"devices":{}}}}}}` + strings.Repeat(" ", maxBody): 200,
+		`{"spec":{"instancetype":{"name":"u1"},"template":{"spec":{"domain":{"devices":{},"cpu":{"cores":2}}}}}}`:              400,
+		`{"spec":{"instancetype":{"name":"u1","kind":"Pod"},"template":{"spec":{"domain":{"devices":{}}}}}}`:                   400,
 		strings.Repeat(" ", maxMachine+1): 413,
 	} {
 		if code, answer := w.do(t, http.MethodPut, "expand-vm-spec", body); code != want {

@@ -81,6 +81,12 @@ func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
 }
 
+func notFound(format string, args ...any) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf(format, args...),
+	}}
+}
+
 func internal(format string, args ...any) error {
 	return apierrors.NewInternalError(fmt.Errorf(format, args...))
 }

@@ -5,8 +5,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/instancetype"
+	"github.com/vmlet/vmlet/cluster/instancetype/lookup"
 )
 
 // Options of requests, as virtctl sends them.
@@ -244,7 +247,7 @@ func (s *Server) expandMachine(c *call) error {
 	if err != nil {
 		return err
 	}
-	return expand(c, vm)
+	return s.expand(c, vm)
 }
 
 // expandGiven does so with a VM in the body.
@@ -264,13 +267,29 @@ func (s *Server) expandGiven(c *call) error {
 	if vm.Namespace != "" && vm.Namespace != c.namespace() {
 		return badRequest("metadata.namespace: the VM is of namespace %q, the request of %q", vm.Namespace, c.namespace())
 	}
-	return expand(c, vm)
+	return s.expand(c, vm)
 }
 
-func expand(c *call, vm *kubevirtv1.VirtualMachine) error {
-	if vm.Spec.Instancetype != nil || vm.Spec.Preference != nil {
-		return notImplemented("instance types and preferences", "write what they say into spec.template")
+// expand answers with a VM that has what its instancetype and preference say, and does not name
+// them any more.
+func (s *Server) expand(c *call, vm *kubevirtv1.VirtualMachine) error {
+	here := *vm // one in the body may leave its namespace out
+	here.Namespace = c.namespace()
+	found, err := lookup.Types(c.Context(), s.o.Client, &here)
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(found.Faults, func(f *field.Error) bool { return f.Type == field.ErrorTypeNotFound }):
+		return notFound("%v", found.Faults.ToAggregate())
+	case len(found.Faults) > 0:
+		return badRequest("%v", found.Faults.ToAggregate())
 	}
+	vm, conflicts := instancetype.Expand(vm, found.Types)
+	if len(conflicts) > 0 {
+		return badRequest("%v", conflicts.ToAggregate())
+	}
+	vm.Spec.Instancetype, vm.Spec.Preference = nil, nil
+	vm.Status.InstancetypeRef, vm.Status.PreferenceRef = nil, nil
 	vm.TypeMeta = metav1.TypeMeta{APIVersion: kubevirtv1.Group + "/" + kubevirtv1.Version, Kind: "VirtualMachine"}
 	vm.ManagedFields = nil
 	writeJSON(c.w, 200, vm)

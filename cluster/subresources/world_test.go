@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/nodes/nodestest"
@@ -51,6 +52,7 @@ func newWorld(t testing.TB, change func(*kubevirtv1.VirtualMachine, *kubevirtv1.
 	scheme := runtime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, kubevirtv1.AddToScheme(scheme))
+	must(t, instancetypev1.AddToScheme(scheme))
 	vm, vmi := running1()
 	if change != nil {
 		change(vm, vmi)

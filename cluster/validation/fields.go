@@ -36,7 +36,8 @@ type Field struct {
 // MachineFields are the fields of a VirtualMachine's spec but for those below
 // template.spec, in the order of the documentation.
 func MachineFields() []Field {
-	const matcher = "instance types and preferences are not supported yet: leave it out and set CPU, memory and devices in template.spec"
+	const kind = "in any case, singular or plural; the cluster-wide one if unset"
+	const inferred = "its name and kind are written in its place when the VM is created"
 	return []Field{
 		{"running", Supported, allVMMs, "deprecated: use runStrategy; true is Always, false is Halted"},
 		{"runStrategy", Supported, allVMMs, ""},
@@ -46,8 +47,16 @@ func MachineFields() []Field {
 		{"hibernateStrategy.claimName", Supported, allVMMs, "with volumeMode Filesystem, of this VM alone; made if unset"},
 		{"hibernateStrategy.storageClassName", Supported, allVMMs, "of a claim that is made"},
 		{"startStrategy", Supported, allVMMs, "Restore or Boot, which discards the saved memory; template.spec.startStrategy starts paused"},
-		{"instancetype", Refused, "", matcher},
-		{"preference", Refused, "", matcher},
+		{"instancetype.name", Supported, allVMMs, ""},
+		{"instancetype.kind", Supported, allVMMs, kind},
+		{"instancetype.revisionName", Supported, allVMMs, "a ControllerRevision of the VM's namespace"},
+		{"instancetype.inferFromVolume", Supported, allVMMs, inferred},
+		{"instancetype.inferFromVolumeFailurePolicy", Supported, allVMMs, ""},
+		{"preference.name", Supported, allVMMs, ""},
+		{"preference.kind", Supported, allVMMs, kind},
+		{"preference.revisionName", Supported, allVMMs, "a ControllerRevision of the VM's namespace"},
+		{"preference.inferFromVolume", Supported, allVMMs, inferred},
+		{"preference.inferFromVolumeFailurePolicy", Supported, allVMMs, ""},
 		{"template.metadata", Supported, allVMMs, "labels and annotations reach the instance and its pod"},
 		{"dataVolumeTemplates[].apiVersion", Supported, allVMMs, "has no effect, as with KubeVirt"},
 		{"dataVolumeTemplates[].kind", Supported, allVMMs, "has no effect, as with KubeVirt"},

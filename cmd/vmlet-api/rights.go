@@ -16,6 +16,14 @@ package main
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=get;patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines/status,verbs=patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
+// What a VM is with its instancetype and preference, as they are or as it began with them.
+// +kubebuilder:rbac:groups=instancetype.kubevirt.io,resources=virtualmachineinstancetypes;virtualmachineclusterinstancetypes;virtualmachinepreferences;virtualmachineclusterpreferences,verbs=get
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get
+// What a volume names as instancetype and preference (inferFromVolume), by labels of it or of what
+// it is made from.
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
+// +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshots,verbs=get
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes;datasources,verbs=get
 // How the API server makes itself known to those to whom it passes requests on. The one that
 // counts is in kube-system.
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=extension-apiserver-authentication,verbs=get;list;watch

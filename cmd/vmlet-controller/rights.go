@@ -31,8 +31,11 @@ package main
 // +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=get;list;watch
 // Whether vmlet's own namespace is being deleted; whether VMs' pods are limited in theirs.
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// The spec that a VM was started with.
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;create;delete
+// The spec that a VM was started with; the instancetype and the preference that it began with,
+// which are followed.
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
+// Instancetypes and preferences that VMs name, some of them before they are made.
+// +kubebuilder:rbac:groups=instancetype.kubevirt.io,resources=virtualmachineinstancetypes;virtualmachineclusterinstancetypes;virtualmachinepreferences;virtualmachineclusterpreferences,verbs=get;list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 // Why a VM's pod does not start: that a Secret is missing is said nowhere else.
 // +kubebuilder:rbac:groups="",resources=events,verbs=list

@@ -32,6 +32,7 @@ func (s *server) all(t *testing.T) {
 	t.Run("status", s.testStatus)
 	t.Run("kubectl", s.testKubectl)
 	t.Run("v1alpha3", s.testOldVersion)
+	t.Run("instancetypes", s.testTypes)
 }
 
 // testConditions: the API server has no fault to find with a definition.

@@ -7,6 +7,10 @@ func advice(reason string) string {
 		return "compare the pod's nodeSelector, affinity and resources with what `kubectl vmlet nodes` shows"
 	case "FailedPvcNotFound":
 		return "create the claim, and the VM starts by itself, or correct the name in the VM's volumes"
+	case "FailedFindInstancetype":
+		return "create the instancetype, and the VM starts by itself, or name another one: kubectl get vmcf,vmf"
+	case "FailedFindPreference":
+		return "create the preference, and the VM starts by itself, or name another one: kubectl get vmcp,vmp"
 	case "DataVolumeNotReady":
 		return "wait, or see how far its import is: kubectl describe datavolume"
 	case "FailedDataVolumeCreate", "FailedDataVolumeImport", "UnauthorizedDataVolumeCreate", "SourcePVCNotAvailabe":
