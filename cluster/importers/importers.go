@@ -196,22 +196,7 @@ func (r *Reconciler) user(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if err := r.Live.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
 		return "", err
 	}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && writes(p, claim.Name) {
-			return p.Name, nil
-		}
-	}
-	return "", nil
-}
-
-// writes: a pod has a claim, and not for reading alone.
-func writes(p *corev1.Pod, claim string) bool {
-	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		if p.Labels[contract.LabelApp] == contract.LabelAppImporter && v.Name == launcher.VolumeSource {
-			return false
-		}
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim && !v.PersistentVolumeClaim.ReadOnly
-	})
+	return imports.User(pods.Items, claim.Name), nil
 }
 
 // act carries out one action.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -38,6 +39,8 @@ type Origin struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Class is the claim's; nil: it is unknown.
 	Class *storagev1.StorageClass
+	// User is the pod that uses it; empty: none does.
+	User string
 }
 
 // Claim is that of a VM's template, which vmlet fills. owner is the VM.
@@ -82,14 +85,36 @@ func StorageFills(d *kubevirtv1.DataVolumeSpec) bool {
 	return d.Storage != nil && (d.Storage.DataSource != nil || d.Storage.DataSourceRef != nil)
 }
 
-// clones: the storage makes the copy. It is asked to only where its class says that it can.
+// clones: the storage makes the copy. It is asked to only where its class says that it can, and what is
+// copied is at rest: else a pod makes the copy, later.
 func (o Origin) clones(claim *corev1.PersistentVolumeClaim) bool {
-	if o.Claim == nil || o.Class == nil || o.Class.Annotations[AnnotationCloneStrategy] != CloneByStorage {
+	if o.Claim == nil || o.Class == nil || o.User != "" || filling(o.Claim) || o.Class.Annotations[AnnotationCloneStrategy] != CloneByStorage {
 		return false
 	}
 	class, size := claim.Spec.StorageClassName, claim.Spec.Resources.Requests.Storage()
 	capacity := o.Claim.Status.Capacity[corev1.ResourceStorage]
 	return (class == nil || *class == o.Class.Name) && mode(claim) == mode(o.Claim) && size.Cmp(capacity) >= 0
+}
+
+// User is a pod that may write to a claim; empty: there is none.
+func User(pods []corev1.Pod, claim string) string {
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && writes(p, claim) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// writes: a pod has a claim, and not for reading alone.
+func writes(p *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		if p.Labels[contract.LabelApp] == contract.LabelAppImporter && v.Name == launcher.VolumeSource {
+			return false
+		}
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim && !v.PersistentVolumeClaim.ReadOnly
+	})
 }
 
 func mode(claim *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {

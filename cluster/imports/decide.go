@@ -159,6 +159,8 @@ func (o *Observed) begin(d Decision, to State) Decision {
 		switch {
 		case o.From == nil:
 			return wait(contract.ImportPending, fmt.Sprintf("claim %s does not exist, which is copied: make it, or name another", source.Name))
+		case filling(o.From):
+			return wait(contract.ImportPending, fmt.Sprintf("claim %s is itself being imported, and copied when that is done", source.Name))
 		case o.User != "":
 			return wait(contract.ImportPending, fmt.Sprintf("claim %s is used by pod %s and can't be copied meanwhile: stop it", source.Name, o.User))
 		}
@@ -171,6 +173,12 @@ func (o *Observed) begin(d Decision, to State) Decision {
 	}
 	d.Actions = append(d.Actions, CreatePod{fingerprint(&o.Template.Spec), to.Restarts})
 	return d
+}
+
+// filling: what the claim is to have is not on it yet.
+func filling(claim *corev1.PersistentVolumeClaim) bool {
+	state := Read(claim)
+	return state != nil && !state.Done()
 }
 
 func (o *Observed) unbound() bool { return o.Claim.Status.Phase != corev1.ClaimBound }

@@ -107,11 +107,12 @@ func TestClaim(t *testing.T) {
 		"pvc":              {"{source: {blank: {}}, pvc: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}", "1Gi ReadWriteOnce  Pending blank", Origin{}},
 		"secrets":          {"{source: {http: {url: 'http://a:b@h:8/d?token=t'}}, " + sized + "}", "1085Mi ReadWriteOnce Filesystem Pending http http://h:8/d", Origin{}},
 		"registry":         {"{source: {registry: {url: 'docker://q/a:1'}}, " + sized + "}", "1085Mi ReadWriteOnce Filesystem Pending registry q/a:1", Origin{}},
-		"copy":             {"{source: {pvc: {namespace: ns, name: golden}}, storage: {}}", "3Gi ReadWriteOnce Filesystem Pending pvc golden", Origin{golden, copies}},
-		"clone":            {"{source: {pvc: {namespace: ns, name: golden}}, storage: {}}", "3Gi ReadWriteOnce Filesystem PendingPopulation pvc golden by golden", Origin{golden, clones}},
-		"too small":        {"{source: {pvc: {namespace: ns, name: golden}}, " + sized + "}", "1085Mi ReadWriteOnce Filesystem Pending pvc golden", Origin{golden, clones}},
-		"other class":      {"{source: {pvc: {namespace: ns, name: golden}}, storage: {storageClassName: slow}}", "3Gi ReadWriteOnce Filesystem Pending pvc golden", Origin{golden, clones}},
-		"other mode":       {"{source: {pvc: {namespace: ns, name: golden}}, storage: {volumeMode: Block}}", "3Gi ReadWriteOnce Block Pending pvc golden", Origin{golden, clones}},
+		"copy":             {"{source: {pvc: {namespace: ns, name: golden}}, storage: {}}", "3Gi ReadWriteOnce Filesystem Pending pvc golden", Origin{Claim: golden, Class: copies}},
+		"clone":            {"{source: {pvc: {namespace: ns, name: golden}}, storage: {}}", "3Gi ReadWriteOnce Filesystem PendingPopulation pvc golden by golden", Origin{Claim: golden, Class: clones}},
+		"in use":           {"{source: {pvc: {namespace: ns, name: golden}}, storage: {}}", "3Gi ReadWriteOnce Filesystem Pending pvc golden", Origin{Claim: golden, Class: clones, User: "a"}},
+		"too small":        {"{source: {pvc: {namespace: ns, name: golden}}, " + sized + "}", "1085Mi ReadWriteOnce Filesystem Pending pvc golden", Origin{Claim: golden, Class: clones}},
+		"other class":      {"{source: {pvc: {namespace: ns, name: golden}}, storage: {storageClassName: slow}}", "3Gi ReadWriteOnce Filesystem Pending pvc golden", Origin{Claim: golden, Class: clones}},
+		"other mode":       {"{source: {pvc: {namespace: ns, name: golden}}, storage: {volumeMode: Block}}", "3Gi ReadWriteOnce Block Pending pvc golden", Origin{Claim: golden, Class: clones}},
 		"storage fills it": {"{storage: {dataSource: {kind: VolumeSnapshot, name: s}, resources: {requests: {storage: 1Gi}}}}", "1085Mi ReadWriteOnce Filesystem PendingPopulation by the storage by s", Origin{}},
 	} {
 		vm := newVM(spec(t, c.spec))
@@ -165,8 +166,8 @@ func scene(t *testing.T, text, phase string, change ...func(*Observed)) Observed
 	return o
 }
 
-// filling adds the pod that fills the claim.
-func filling(change ...func(*corev1.Pod, *corev1.ContainerStatus)) func(*Observed) {
+// fills adds the pod that fills the claim.
+func fills(change ...func(*corev1.Pod, *corev1.ContainerStatus)) func(*Observed) {
 	return func(o *Observed) {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: launcher.ImporterName(o.Claim), Namespace: "ns", UID: "pod", OwnerReferences: []metav1.OwnerReference{ownedBy(o.VM)},
@@ -249,38 +250,41 @@ func TestDecide(t *testing.T) {
 		"can't be":               {scene(t, "{source: {upload: {}}, "+sized+"}", "Pending"), "message=dataVolumeTemplates: root: spec.source.upload: Forbidden: this source needs CDI, which this cluster has not: install CDI, or use blank, http, registry or pvc,phase=Failed,"},
 		"no source to copy":      {scene(t, copied, "Pending"), "message=claim golden does not exist, which is copied: make it, or name another, again 15s"},
 		"source in use":          {scene(t, copied, "Pending", golden, func(o *Observed) { o.User = "virt-launcher-a" }), "message=claim golden is used by pod virt-launcher-a and can't be copied meanwhile: stop it, again 15s"},
-		"copies":                 {scene(t, copied, "Pending", golden), "phase=ImportScheduled,ImportStarted create(0)"},
-		"scheduled":              {scene(t, web, "ImportScheduled", filling()), ""},
-		"no node": {scene(t, web, "ImportScheduled", filling(func(p *corev1.Pod, _ *corev1.ContainerStatus) {
+		"source not filled": {scene(t, copied, "Pending", golden, func(o *Observed) {
+			o.From.Annotations = map[string]string{contract.AnnotationImport: "blank", contract.AnnotationImportPhase: "Pending"}
+		}), "message=claim golden is itself being imported, and copied when that is done, again 15s"},
+		"copies":    {scene(t, copied, "Pending", golden), "phase=ImportScheduled,ImportStarted create(0)"},
+		"scheduled": {scene(t, web, "ImportScheduled", fills()), ""},
+		"no node": {scene(t, web, "ImportScheduled", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes"}}
 		})), "message=the importer's pod has no node yet: 0/3 nodes,"},
-		"no image":               {scene(t, web, "ImportScheduled", filling(waiting("ErrImagePull", "not found"))), "message=ErrImagePull: not found,phase=Failed,"},
-		"runs":                   {scene(t, web, "ImportScheduled", filling(running)), "phase=ImportInProgress, again 10s"},
-		"runs, and says how far": {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.Percent = 57.3 }), "progress=55%, again 10s"},
-		"not much further":       {scene(t, web, "ImportInProgress", filling(running), noted("progress", "55%"), func(o *Observed) { o.Percent = 59.9 }), "again 10s"},
-		"says nonsense":          {scene(t, web, "ImportInProgress", filling(running), noted("progress", "55%"), func(o *Observed) { o.Percent = 1e9 }), "again 10s"},
-		"failed":                 {scene(t, web, "ImportInProgress", filling(ended(1, "h/d: the server says 404\n"))), "message=h/d: the server says 404,phase=Failed,"},
-		"waits for the next try": {scene(t, web, "Failed", filling(failedBefore, waiting("CrashLoopBackOff", "back-off"))), "message=the server says 404,restarts=2,"},
-		"tries again":            {scene(t, web, "Failed", filling(failedBefore, running), noted("message", "the server says 404"), noted("restarts", "1")), "message=,phase=ImportInProgress,restarts=2, again 10s"},
-		"out of memory": {scene(t, web, "ImportInProgress", filling(func(_ *corev1.Pod, c *corev1.ContainerStatus) {
+		"no image":               {scene(t, web, "ImportScheduled", fills(waiting("ErrImagePull", "not found"))), "message=ErrImagePull: not found,phase=Failed,"},
+		"runs":                   {scene(t, web, "ImportScheduled", fills(running)), "phase=ImportInProgress, again 10s"},
+		"runs, and says how far": {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Percent = 57.3 }), "progress=55%, again 10s"},
+		"not much further":       {scene(t, web, "ImportInProgress", fills(running), noted("progress", "55%"), func(o *Observed) { o.Percent = 59.9 }), "again 10s"},
+		"says nonsense":          {scene(t, web, "ImportInProgress", fills(running), noted("progress", "55%"), func(o *Observed) { o.Percent = 1e9 }), "again 10s"},
+		"failed":                 {scene(t, web, "ImportInProgress", fills(ended(1, "h/d: the server says 404\n"))), "message=h/d: the server says 404,phase=Failed,"},
+		"waits for the next try": {scene(t, web, "Failed", fills(failedBefore, waiting("CrashLoopBackOff", "back-off"))), "message=the server says 404,restarts=2,"},
+		"tries again":            {scene(t, web, "Failed", fills(failedBefore, running), noted("message", "the server says 404"), noted("restarts", "1")), "message=,phase=ImportInProgress,restarts=2, again 10s"},
+		"out of memory": {scene(t, web, "ImportInProgress", fills(func(_ *corev1.Pod, c *corev1.ContainerStatus) {
 			c.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
 		})), "message=the importer took more memory than it may have: offer the image raw, or compressed with less,phase=Failed,"},
-		"done":                {scene(t, web, "ImportInProgress", filling(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "phase=Succeeded,progress=100%,ImportSucceeded"},
-		"done, and noted":     {scene(t, web, "Succeeded", filling(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "delete:pod"},
+		"done":                {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "phase=Succeeded,progress=100%,ImportSucceeded"},
+		"done, and noted":     {scene(t, web, "Succeeded", fills(phase(corev1.PodSucceeded), ended(0, "imported claim-uid"))), "delete:pod"},
 		"never a second time": {scene(t, web, "Succeeded"), ""},
-		"wrong words":         {scene(t, web, "ImportInProgress", filling(phase(corev1.PodSucceeded), ended(0, "imported other"))), "message=the importer ended without saying that the claim is filled,phase=Failed,restarts=1, delete:pod"},
-		"evicted": {scene(t, web, "ImportInProgress", filling(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {
+		"wrong words":         {scene(t, web, "ImportInProgress", fills(phase(corev1.PodSucceeded), ended(0, "imported other"))), "message=the importer ended without saying that the claim is filled,phase=Failed,restarts=1, delete:pod"},
+		"evicted": {scene(t, web, "ImportInProgress", fills(phase(corev1.PodFailed), func(p *corev1.Pod, _ *corev1.ContainerStatus) {
 			p.Status.Reason, p.Status.Message = "Evicted", "disk pressure"
 		})), "message=the importer's pod failed: Evicted disk pressure,phase=Failed,restarts=1, delete:pod"},
 		"begins again":          {scene(t, web, "Failed", noted("restarts", "1"), noted("message", "Evicted")), "create(1)"},
-		"leaving pod":           {scene(t, web, "Failed", filling(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.DeletionTimestamp = &now })), ""},
-		"another source":        {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.Template.Spec.Source.HTTP.URL = "http://h/e" }), "message=the template has changed: the import begins again,phase=Pending, delete:pod"},
-		"another's pod":         {scene(t, web, "Pending", filling(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Name, p.OwnerReferences = "x", nil })), "delete:pod phase=ImportScheduled,ImportStarted create(0)"},
-		"VM gone":               {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.VM, o.Template = nil, nil }), "delete:pod"},
-		"VM going":              {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.VM.DeletionTimestamp = &now }), "delete:pod"},
-		"claim going":           {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.Claim.DeletionTimestamp = &now }), "delete:pod"},
-		"claim gone":            {Observed{Pods: scene(t, web, "", filling()).Pods}, "delete:pod"},
-		"template gone":         {scene(t, web, "ImportInProgress", filling(running), func(o *Observed) { o.Template = nil }), "delete:pod"},
+		"leaving pod":           {scene(t, web, "Failed", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.DeletionTimestamp = &now })), ""},
+		"another source":        {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template.Spec.Source.HTTP.URL = "http://h/e" }), "message=the template has changed: the import begins again,phase=Pending, delete:pod"},
+		"another's pod":         {scene(t, web, "Pending", fills(func(p *corev1.Pod, _ *corev1.ContainerStatus) { p.Name, p.OwnerReferences = "x", nil })), "delete:pod phase=ImportScheduled,ImportStarted create(0)"},
+		"VM gone":               {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM, o.Template = nil, nil }), "delete:pod"},
+		"VM going":              {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.VM.DeletionTimestamp = &now }), "delete:pod"},
+		"claim going":           {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Claim.DeletionTimestamp = &now }), "delete:pod"},
+		"claim gone":            {Observed{Pods: scene(t, web, "", fills()).Pods}, "delete:pod"},
+		"template gone":         {scene(t, web, "ImportInProgress", fills(running), func(o *Observed) { o.Template = nil }), "delete:pod"},
 		"cloned, no volume yet": {scene(t, copied, "PendingPopulation"), ""},
 		"cloned":                {scene(t, copied, "PendingPopulation", bound), "phase=Succeeded,ImportSucceeded"},
 		"source taken away": {scene(t, web, "Pending", func(o *Observed) {

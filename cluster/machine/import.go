@@ -43,6 +43,11 @@ func (r *Reconciler) origin(ctx context.Context, namespace, name string) (from i
 		return from, refusal(reasonSourceNotAvailable, "claim %s/%s does not exist, which dataVolumeTemplates has as a source: make it, or name another", namespace, name)
 	}
 	from.Claim = claim
+	var pods corev1.PodList // the cache has VMs' alone
+	if err := r.Live.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return from, fmt.Errorf("list the pods that use claim %s: %w", name, err)
+	}
+	from.User = imports.User(pods.Items, name)
 	if class := claim.Spec.StorageClassName; class != nil && *class != "" {
 		found := new(storagev1.StorageClass)
 		if there, err = get(ctx, r.Live, types.NamespacedName{Name: *class}, found); there {

@@ -100,7 +100,7 @@ func debian(t *testing.T) string {
 func makeImage(t *testing.T, o options) (file string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim"} {
+	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim", "vmlet-importer"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -159,6 +159,16 @@ func TestQEMUOfTheImageStarts(t *testing.T) {
 	if strings.Contains(string(out), "Failed to") {
 		t.Errorf("QEMU complains:\n%s", out)
 	}
+	cmd = exec.Command("/usr/bin/qemu-img", "create", "-f", "qcow2", "/tmp/disk", "1M")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("qemu-img: %v\n%s", err, out)
+	}
+	authorities, err := filepath.Glob(filepath.Join(root, "usr/share/ca-certificates/mozilla/*.crt"))
+	if err != nil || len(authorities) < 50 {
+		t.Errorf("there are %d certificates of public authorities, %v", len(authorities), err)
+	}
 }
 
 // write makes what an entry says.
@@ -206,7 +216,7 @@ func TestImageHasLicencesAndNoShell(t *testing.T) {
 		}
 	}
 	for name, e := range have {
-		if strings.Contains(name, "bin/") && !e.Mode.IsDir() && name != "usr/bin/qemu-system-x86_64" {
+		if strings.Contains(name, "bin/") && !e.Mode.IsDir() && name != "usr/bin/qemu-system-x86_64" && name != "usr/bin/qemu-img" {
 			t.Errorf("%s is in the image", name)
 		}
 		if e.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 {

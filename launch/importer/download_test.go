@@ -253,7 +253,7 @@ func TestHostileServer(t *testing.T) {
 	says := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
-	bomb := pack(t, make([]byte, 70*mi), func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil })
+	bomb := pack(t, make([]byte, 36*mi), func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil })
 	emptyMembers := func(w http.ResponseWriter, _ *http.Request) {
 		member := pack(t, nil, func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil })
 		for many := bytes.Repeat(member, 10000); ; {
@@ -268,10 +268,10 @@ func TestHostileServer(t *testing.T) {
 		want string
 		asks int
 	}{
-		"endless":       {&website{handle: endless}, "", "has more than the 67108864 bytes", 1},
-		"too large":     {&website{content: make([]byte, 65*mi)}, "", "has more than the 67108864 bytes", 1},
-		"bomb":          {&website{content: bomb}, "", "has more than the 67108864 bytes", 1},
-		"endless empty": {&website{handle: emptyMembers}, "", "has more than the 83886080 bytes", 1},
+		"endless":       {&website{handle: endless}, "", "has more than the 33554432 bytes", 1},
+		"too large":     {&website{content: make([]byte, 33*mi)}, "", "has more than the 33554432 bytes", 1},
+		"bomb":          {&website{content: bomb}, "", "has more than the 33554432 bytes", 1},
+		"endless empty": {&website{handle: emptyMembers}, "", "has more than the 50331648 bytes", 1},
 		"not there":     {&website{handle: says(404)}, "", "the server says 404 Not Found", 1},
 		"not allowed":   {&website{handle: says(401)}, "", "401", 1},
 		"broken":        {&website{handle: says(503)}, "", "asked 8 times in vain: the server says 503", 8},

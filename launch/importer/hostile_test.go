@@ -45,7 +45,7 @@ func TestHostileImages(t *testing.T) {
 	}{
 		"backing file":     {qcow2("-F", "raw", "-b", secret), "it lies over"},
 		"data file":        {dataFile(), "its data is in another file"},
-		"huge disk":        {read(t, large), "the disk has 1099511627776 bytes, and the claim has room for 67108864"},
+		"huge disk":        {read(t, large), "the disk has 1099511627776 bytes, and the claim has room for 33554432"},
 		"truncated":        {content[:len(content)/2], "the qcow2 image is damaged"},
 		"header alone":     {content[:72], "header"},
 		"bad tables":       {patched(content, 40, binary.BigEndian.AppendUint64(nil, 1<<40)), "the qcow2 image is damaged"},

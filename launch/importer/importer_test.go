@@ -20,11 +20,11 @@ import (
 
 const mi = 1 << 20
 
-// claim is a folder of a claim of 64 MiB.
+// claim is a folder of a claim of 32 MiB.
 func claim(t *testing.T) *Importer {
 	t.Helper()
 	return &Importer{
-		Import:  launch.Import{ID: "uid", Folder: t.TempDir(), Size: 64 * mi},
+		Import:  launch.Import{ID: "uid", Folder: t.TempDir(), Size: 32 * mi},
 		QEMUImg: "qemu-img", Progress: new(Progress), Pace: time.Millisecond,
 	}
 }
@@ -86,8 +86,8 @@ func wantFault(t *testing.T, i *Importer, err error, want string) {
 	}
 }
 
-// whole is the size of a disk on a claim of 64 MiB: less 5.5 %, in whole MiB.
-const whole = 60 * mi
+// whole is the size of a disk on a claim of 32 MiB: less 5.5 %, in whole MiB.
+const whole = 30 * mi
 
 func TestBlank(t *testing.T) {
 	i := claim(t)
@@ -137,12 +137,12 @@ func TestCopy(t *testing.T) {
 	if got := allocated(t, i); got > 4*mi {
 		t.Errorf("the copy takes %d bytes, of which 3 MiB have data", got)
 	}
-	if err := os.Truncate(filepath.Join(from, "disk.img"), 65*mi); err != nil {
+	if err := os.Truncate(filepath.Join(from, "disk.img"), 33*mi); err != nil {
 		t.Fatal(err)
 	}
 	large := claim(t)
 	large.Copy = i.Copy
-	wantFault(t, large, large.Run(t.Context()), "the claim has room for 67108864")
+	wantFault(t, large, large.Run(t.Context()), "the claim has room for 33554432")
 }
 
 // TestFull: a claim without room for an image beside its disk says what to do, and a later run with
