@@ -83,13 +83,15 @@ func firmware(d *kubevirtv1.DomainSpec, p *instancetypev1.FirmwarePreferences) {
 	if d.Firmware != nil && d.Firmware.Bootloader != nil {
 		own = *d.Firmware.Bootloader
 	}
+	//lint:ignore SA1019 preferences still have them
+	useEFI, secureBoot := p.PreferredUseEFI, p.PreferredUseSecureBoot
 	if own.BIOS == nil && own.EFI == nil {
 		switch {
 		case isTrue(p.PreferredUseBIOS):
 			own.BIOS = &kubevirtv1.BIOS{}
 		case p.PreferredEFI != nil:
 			own.EFI = p.PreferredEFI
-		case isTrue(p.PreferredUseEFI):
+		case isTrue(useEFI):
 			own.EFI = &kubevirtv1.EFI{}
 		default:
 			return
@@ -99,7 +101,7 @@ func firmware(d *kubevirtv1.DomainSpec, p *instancetypev1.FirmwarePreferences) {
 		fillPointer(&own.BIOS.UseSerial, p.PreferredUseBIOSSerial)
 	}
 	if own.EFI != nil && own.EFI != p.PreferredEFI {
-		fillPointer(&own.EFI.SecureBoot, p.PreferredUseSecureBoot)
+		fillPointer(&own.EFI.SecureBoot, secureBoot)
 	}
 	made(&d.Firmware).Bootloader = &own
 }

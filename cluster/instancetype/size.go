@@ -79,6 +79,7 @@ func (s *sizing) devices(d *kubevirtv1.DomainSpec, at *field.Path) {
 	if s.of.IOThreads != nil && s.of.IOThreads.SupplementalPoolThreadCount != nil {
 		take(s, &made(&d.IOThreads).SupplementalPoolThreadCount, s.of.IOThreads.SupplementalPoolThreadCount, at.Child("ioThreads", "supplementalPoolThreadCount"))
 	}
+	//lint:ignore SA1019 instancetypes still have it
 	take(s, &d.LaunchSecurity, s.of.LaunchSecurity, at.Child("launchSecurity"))
 	takeList(s, &d.Devices.GPUs, s.of.GPUs, at.Child("devices", "gpus"))
 	takeList(s, &d.Devices.HostDevices, s.of.HostDevices, at.Child("devices", "hostDevices"))

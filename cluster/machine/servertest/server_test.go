@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 
+	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/machine"
 	"github.com/vmlet/vmlet/contract"
@@ -37,6 +39,7 @@ func TestMain(m *testing.M) { os.Exit(suites.Alone(m)) }
 func TestMachines(t *testing.T) {
 	w := start(t)
 	t.Run("runs, restarts, stops and goes", w.life)
+	t.Run("waits for its instancetype, and keeps it", w.types)
 	t.Run("waits for its name", w.foreign)
 	t.Run("leaves its instance to itself", w.orphan)
 	t.Run("goes with its namespace", w.namespace)
@@ -89,6 +92,7 @@ func run(ctx context.Context, t *testing.T, kubeconfig string) client.Client {
 	scheme := runtime.NewScheme()
 	must(t, clientgoscheme.AddToScheme(scheme))
 	must(t, kubevirtv1.AddToScheme(scheme))
+	must(t, instancetypev1.AddToScheme(scheme))
 	m, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -192,6 +196,39 @@ func (w *world) life(t *testing.T) {
 	must(t, w.client.Delete(w.ctx, vm))
 	w.gone(t, vm)
 	w.gone(t, instance)
+}
+
+// types: a VM starts when its instancetype is made, and does not change with it.
+func (w *world) types(t *testing.T) {
+	vm := newVM("default", "sized")
+	vm.Spec.Instancetype = &kubevirtv1.InstancetypeMatcher{Name: "small"}
+	must(t, w.client.Create(w.ctx, vm))
+	w.until(t, vm, "FailedFindInstancetype", func() bool {
+		c := condition(vm, kubevirtv1.ConditionFailure)
+		return c != nil && c.Reason == "FailedFindInstancetype"
+	})
+	size := &instancetypev1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "small"}}
+	size.Spec.CPU.Guest, size.Spec.Memory.Guest = 2, resource.MustParse("1Gi")
+	must(t, w.client.Create(w.ctx, size))
+	w.become(t, vm, kubevirtv1.StatusRunning)
+	size.Spec.CPU.Guest = 3
+	must(t, w.client.Update(w.ctx, size))
+	was := w.instance(t, vm)
+	vm.Status.StateChangeRequests = []kubevirtv1.StateChangeRequest{{Action: "Stop", UID: &was.UID}, {Action: "Start"}}
+	must(t, w.client.Status().Update(w.ctx, vm))
+	w.until(t, vm, "a restart", func() bool {
+		return vm.Status.PrintableStatus == kubevirtv1.StatusRunning && len(vm.Status.StateChangeRequests) == 0
+	})
+	for _, instance := range []*kubevirtv1.VirtualMachineInstance{was, w.instance(t, vm)} {
+		if cpu := instance.Spec.Domain.CPU; cpu == nil || cpu.Sockets != 2 {
+			t.Errorf("the instance %s has CPU %+v, want the 2 sockets that the VM began with", instance.UID, cpu)
+		}
+	}
+	if ref := vm.Status.InstancetypeRef; ref == nil || ref.ControllerRevisionRef == nil || vm.Spec.Template.Spec.Domain.CPU != nil {
+		t.Errorf("the status names %+v, and the VM's CPU is %+v, want a revision and none", ref, vm.Spec.Template.Spec.Domain.CPU)
+	}
+	must(t, w.client.Delete(w.ctx, vm))
+	w.gone(t, vm)
 }
 
 func (w *world) foreign(t *testing.T) {
