@@ -19,7 +19,8 @@ import (
 
 // cacheOptions bound what the cache holds: VMs' pods, those that attach volumes to them or fill
 // claims and those of vmlet's namespace, the ControllerRevisions that keep instancetypes and
-// preferences, the Deployments and DaemonSets of that namespace, and of what has no
+// preferences, the Deployments and DaemonSets of that namespace, and of what has no namespace
+// vmlet's own.
 func cacheOptions(namespace string) cache.Options {
 	here := map[string]cache.Config{namespace: {}}
 	webhooks := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, installation.ConfigurationName)}
