@@ -84,7 +84,6 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "guest", v.testGuest)
 	v.part(t, "claims", v.testClaims)
 	v.part(t, "imports", v.testImports)
-	v.part(t, "imports", v.testImports)
 	v.part(t, "hibernate", v.testHibernate)
 	v.part(t, "access", v.testAccess)
 	v.part(t, "virtctl", v.testVirtctl)
