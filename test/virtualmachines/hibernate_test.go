@@ -16,6 +16,11 @@ import (
 // sleeper is a VM with a disk on a claim and one that is made in its pod. Words are of its spec,
 // and of its template's.
 func sleeper(name, words, inside string) string {
+	return sleeping(name, words, inside) + dynamic(name, "local-path", "Filesystem", "ReadWriteOnce", "16Mi")
+}
+
+// sleeping is a sleeper without its claim.
+func sleeping(name, words, inside string) string {
 	return fmt.Sprintf(`
 ---
 apiVersion: kubevirt.io/v1
@@ -39,7 +44,7 @@ spec:
       volumes:
       - {name: root, containerDisk: {image: %[2]q}}
       - {name: data, persistentVolumeClaim: {claimName: %[1]s}}
-`, name, linuxImage, words, inside) + dynamic(name, "local-path", "Filesystem", "ReadWriteOnce", "16Mi")
+`, name, linuxImage, words, inside)
 }
 
 // onLocalPath has claims that are made for hibernations on the local provisioner.
@@ -58,6 +63,7 @@ func (v *installed) testHibernate(t *testing.T) {
 	}
 	v.startsAfresh(t, "mounted")
 	v.evacuates(t)
+	v.hibernatesOnBlock(t)
 	for _, name := range []string{"mounted", "attached", "evacuated"} {
 		v.kubectl(t, "delete", "vm", name, "-n", guests)
 		v.noMachine(t, name)

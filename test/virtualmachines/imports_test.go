@@ -192,15 +192,23 @@ func newSlowServer(t *testing.T) *slowServer {
 	s.disk, err = os.ReadFile(image)
 	must(t, err)
 	s.again()
-	web := httptest.NewUnstartedServer(s)
+	s.port = offer(t, s)
+	return s
+}
+
+// offer serves at all of this machine's addresses, and returns the port.
+func offer(t *testing.T, h http.Handler) string {
+	t.Helper()
+	web := httptest.NewUnstartedServer(h)
 	web.Listener.Close()
+	var err error
 	web.Listener, err = net.Listen("tcp", "0.0.0.0:0")
 	must(t, err)
 	web.Start()
 	t.Cleanup(web.Close)
-	_, s.port, err = net.SplitHostPort(web.Listener.Addr().String())
+	_, port, err := net.SplitHostPort(web.Listener.Addr().String())
 	must(t, err)
-	return s
+	return port
 }
 
 // again has the server wait once more.

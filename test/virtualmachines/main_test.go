@@ -56,6 +56,7 @@ func TestVirtualMachines(t *testing.T) {
 	v.part(t, "network", v.testNetwork)
 	v.part(t, "claims", v.testClaims)
 	v.part(t, "imports", v.testImports)
+	v.part(t, "imported Debian", v.testImportedDebian)
 	v.part(t, "hibernate", v.testHibernate)
 	v.part(t, faultsPart, v.testHibernateFaults)
 	v.part(t, "volumes", v.testVolumes)
