@@ -59,6 +59,7 @@ func Claim(vm *kubevirtv1.VirtualMachine, t *kubevirtv1.DataVolumeTemplateSpec, 
 	if claim.Annotations == nil {
 		claim.Annotations = make(map[string]string)
 	}
+	from.suggest(claim.Labels)
 	claim.Labels[contract.LabelCreatedBy] = string(vm.UID)
 	claim.Annotations[contract.AnnotationImport] = describe(&t.Spec)
 	claim.Annotations[contract.AnnotationImportPhase] = contract.ImportPending
@@ -72,6 +73,27 @@ func Claim(vm *kubevirtv1.VirtualMachine, t *kubevirtv1.DataVolumeTemplateSpec, 
 		claim.Annotations[contract.AnnotationImportPhase] = contract.ImportClone
 	}
 	return claim
+}
+
+// suggest adds the instancetype and preference that the copied claim names for its guest, where the
+// template names none.
+func (o Origin) suggest(labels map[string]string) {
+	if o.Claim == nil {
+		return
+	}
+	for name, kind := range map[string]string{
+		contract.LabelDefaultInstancetype: contract.LabelDefaultInstancetypeKind,
+		contract.LabelDefaultPreference:   contract.LabelDefaultPreferenceKind,
+	} {
+		if labels[name] != "" {
+			continue
+		}
+		for _, key := range []string{name, kind} {
+			if value := o.Claim.Labels[key]; value != "" {
+				labels[key] = value
+			}
+		}
+	}
 }
 
 // StorageFills: the template itself names what the storage makes the volume of.

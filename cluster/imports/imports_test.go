@@ -92,6 +92,28 @@ func TestFaults(t *testing.T) {
 }
 
 // TestClaim: the size is what the guest sees, and what is left open is filled in.
+// TestSuggestedTypes: a copy names the instancetype and preference that its origin does, unless the
+// template has a word of its own, which then counts with its kind or without one.
+func TestSuggestedTypes(t *testing.T) {
+	golden := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "golden", Labels: map[string]string{
+		contract.LabelDefaultInstancetype: "u1.small", contract.LabelDefaultInstancetypeKind: "VirtualMachineInstancetype",
+		contract.LabelDefaultPreference: "debian", "other": "x",
+	}}}
+	vm := newVM(spec(t, "{source: {pvc: {namespace: ns, name: golden}}, storage: {}}"))
+	for own, want := range map[string]string{"": "u1.small VirtualMachineInstancetype debian ", "u1.large": "u1.large  debian "} {
+		template := vm.Spec.DataVolumeTemplates[0].DeepCopy()
+		if own != "" {
+			template.Labels = map[string]string{contract.LabelDefaultInstancetype: own}
+		}
+		labels := Claim(vm, template, ownedBy(vm), Origin{Claim: golden}).Labels
+		got := fmt.Sprintf("%s %s %s %s", labels[contract.LabelDefaultInstancetype], labels[contract.LabelDefaultInstancetypeKind],
+			labels[contract.LabelDefaultPreference], labels["other"])
+		if got != want {
+			t.Errorf("own %q: %q, want %q", own, got, want)
+		}
+	}
+}
+
 func TestClaim(t *testing.T) {
 	golden := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "golden"}}
 	golden.Spec.StorageClassName, golden.Spec.VolumeMode = new("fast"), new(corev1.PersistentVolumeFilesystem)
