@@ -24,7 +24,7 @@ spec:
   containers:
   - name: passerby
     image: ` + cluster.BusyboxImage + `
-    command: ["true"]
+    command: [sh, -c, "true"]
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
     volumeDevices: [{name: v, devicePath: /dev/v}]
   volumes: [{name: v, persistentVolumeClaim: {claimName: block}}]
