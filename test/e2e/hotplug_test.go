@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -33,7 +34,9 @@ func (v *vm) resize(vcpus uint32, memory string) (*nodev1.ResizeVMResponse, erro
 }
 
 // asksUntil asks a Linux guest until the answer is the one that is wanted: it finds what
-// is plugged in some time afterwards.
+// is plugged in some time afterwards. When it returns, the guest has answered all: a console that is
+// followed anew shows old answers first, which are taken for new ones, and what is typed as a guest is
+// saved is lost.
 func (v *vm) asksUntil(command, pattern, want string) {
 	v.t.Helper()
 	ctx, cancel := v.patient()
@@ -41,6 +44,8 @@ func (v *vm) asksUntil(command, pattern, want string) {
 	for {
 		got := v.ask(command, pattern)[1]
 		if got == want {
+			word := fmt.Sprint("echo ", time.Now().UnixNano())
+			v.ask(word, word)
 			return
 		}
 		if ctx.Err() != nil {

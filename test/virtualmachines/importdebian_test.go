@@ -33,7 +33,6 @@ spec:
       terminationGracePeriodSeconds: 0
       domain:
         devices: {}
-        resources: {requests: {cpu: 10m}}
         firmware:
           bootloader: {bios: {}}
           kernelBoot:
