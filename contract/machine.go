@@ -62,7 +62,7 @@ const (
 	// LabelImportOf is the UID of the claim.
 	LabelImportOf = "vmlet.io/import-of"
 	// AnnotationImportSource tells the sources of imports apart: a pod that has another than the
-	// VirtualMachine says now is made anew.
+	// VirtualMachine says now is replaced.
 	AnnotationImportSource = "vmlet.io/import-source"
 	// ContainerImporter is its container, which says ImportedPrefix and the claim's UID when the
 	// claim is filled, and its progress at ImporterPort.

@@ -101,7 +101,7 @@ func (s *NodeService) AttachConsole(stream grpc.BidiStreamingServer[nodev1.Attac
 		return err
 	}
 	defer leave()
-	// The caller is told that it is attached: a console may be silent for long.
+	// The header says that the console is attached: it may print nothing for long.
 	if err := stream.SendHeader(nil); err != nil {
 		conn.Close()
 		return err

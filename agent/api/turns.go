@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// turns are streams to VMs of which there is one at a time. The zero value is ready.
+// turns lets one stream at a time have each console or display. The zero value is ready.
 type turns struct {
 	mu  sync.Mutex
 	now map[string]*turn
 }
 
-// turn is that of the stream which has taken over.
+// turn is the stream that has it now.
 type turn struct{ end context.CancelCauseFunc }
 
 // take returns the context of a stream to what a key names; leave has to be called at its

@@ -85,7 +85,7 @@ func TestAttachedBelongsToAnother(t *testing.T) {
 	}
 }
 
-// TestPodIsWaitedFor: whoever made a pod may know of it before this node's agent does.
+// TestPodIsWaitedFor: the caller may know of a pod before this node's agent does.
 func TestPodIsWaitedFor(t *testing.T) {
 	p := New()
 	found := make(chan error)

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// lastWords are what a pod's owner is told of a VM that did not come up. They begin with the
-// reason if the agent finds that an image can't be restored: by it the controller tells what it
-// is no use to try again. The shim puts the reason before what it has found itself.
+// lastWords returns the message that a pod's container ends with when its VM did not come up. If the
+// agent finds that an image can't be restored, it begins with one of contract's reasons, by which the
+// controller decides whether to try again. The shim adds the reason to what it finds itself.
 func lastWords(why error) string {
 	text := fault.Clip(why.Error(), fault.MaxMessage)
 	if reason := restoreReason(why); reason != "" {

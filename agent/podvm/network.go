@@ -179,7 +179,7 @@ func (g *guestNetworks) number(s *specv1.VirtualMachineSpec) (taps []int, seed i
 	return taps, len(g.files)
 }
 
-// leases are what the guest is told of the networks that were made for it.
+// leases returns the addresses and options that the shim offers the guest, one lease a network.
 func (g *guestNetworks) leases(s *specv1.VirtualMachineSpec) (all []shim.Lease, err error) {
 	next := 0
 	for i, at := range g.places {
@@ -198,7 +198,7 @@ func (g *guestNetworks) leases(s *specv1.VirtualMachineSpec) (all []shim.Lease, 
 // routerLinkLocal follows from podnet.GatewayMAC (RFC 4291, appendix A).
 var routerLinkLocal = netip.MustParseAddr("fe80::ff:fe00:0")
 
-// leaseOf is what the guest is told on a network.
+// leaseOf returns the lease of one network.
 func leaseOf(n *specv1.NetworkInterface, a podnet.Attached) (lease.Config, error) {
 	mac, err := lease.ParseMAC(n.GetMac())
 	if err != nil {

@@ -186,7 +186,7 @@ func TestPodNetworkNotYet(t *testing.T) {
 	}
 }
 
-// TestLeaseOf: what the guest is told follows from the specification and from what was made.
+// TestLeaseOf: a lease follows from the specification and from the network that was made.
 func TestLeaseOf(t *testing.T) {
 	mac, err := lease.ParseMAC("52:54:00:00:00:01")
 	if err != nil {
@@ -262,7 +262,7 @@ func TestOwnNamespaceIsRefused(t *testing.T) {
 }
 
 // TestPodNetworkRestored: a saved guest has the same addresses and MAC in another pod, whose
-// network is made anew; one that is bridged can't be saved, as its address goes with its pod.
+// network is made again; one that is bridged can't be saved, as its address goes with its pod.
 func TestPodNetworkRestored(t *testing.T) {
 	w := newWorld(t)
 	a, n := w.start(), newFakeNode(w)
