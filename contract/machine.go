@@ -97,3 +97,14 @@ const (
 	LabelDefaultPreference       = "instancetype.kubevirt.io/default-preference"
 	LabelDefaultPreferenceKind   = "instancetype.kubevirt.io/default-preference-kind"
 )
+
+// SuggestedTypes are the variables of a container image's environment that name the instancetype
+// and preference for the guest on its disk, each with the label that has its value.
+func SuggestedTypes() map[string]string {
+	return map[string]string{
+		"INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE":      LabelDefaultInstancetype,
+		"INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE_KIND": LabelDefaultInstancetypeKind,
+		"INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE":        LabelDefaultPreference,
+		"INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE_KIND":   LabelDefaultPreferenceKind,
+	}
+}

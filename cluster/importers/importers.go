@@ -226,9 +226,11 @@ func (r *Reconciler) record(ctx context.Context, o imports.Observed, a imports.R
 			annotations[key] = nil
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": o.Claim.UID, "resourceVersion": o.Claim.ResourceVersion, "annotations": annotations,
-	}})
+	metadata := map[string]any{"uid": o.Claim.UID, "resourceVersion": o.Claim.ResourceVersion, "annotations": annotations}
+	if len(a.Labels) > 0 { // null would remove all
+		metadata["labels"] = a.Labels
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

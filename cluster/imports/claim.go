@@ -13,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
@@ -81,6 +82,12 @@ func (o Origin) suggest(labels map[string]string) {
 	if o.Claim == nil {
 		return
 	}
+	suggest(labels, o.Claim.Labels)
+}
+
+// suggest adds to a claim's labels the instancetype and preference that from names, each with its kind or
+// without one, where the labels name none.
+func suggest(labels, from map[string]string) {
 	for name, kind := range map[string]string{
 		contract.LabelDefaultInstancetype: contract.LabelDefaultInstancetypeKind,
 		contract.LabelDefaultPreference:   contract.LabelDefaultPreferenceKind,
@@ -89,11 +96,29 @@ func (o Origin) suggest(labels map[string]string) {
 			continue
 		}
 		for _, key := range []string{name, kind} {
-			if value := o.Claim.Labels[key]; value != "" {
+			if value := from[key]; value != "" {
 				labels[key] = value
 			}
 		}
 	}
+}
+
+// suggested are the labels that the environment of an imported container image has for its claim. The
+// image's author is not trusted: what is no label's value is left out.
+func suggested(p *corev1.Pod) map[string]string {
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		if c.Name != launcher.DiskImageContainer || c.State.Terminated == nil {
+			continue
+		}
+		var said map[string]string
+		if json.Unmarshal([]byte(c.State.Terminated.Message), &said) != nil {
+			return nil
+		}
+		maps.DeleteFunc(said, func(_, value string) bool { return len(validation.IsValidLabelValue(value)) > 0 })
+		return said
+	}
+	return nil
 }
 
 // StorageFills: the template itself names what the storage makes the volume of.

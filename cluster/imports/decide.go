@@ -2,6 +2,7 @@ package imports
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,8 @@ type (
 	// Record writes the state to the claim.
 	Record struct {
 		Annotations map[string]string
+		// Labels are added, where the claim has none of that key.
+		Labels map[string]string
 		// Event tells the VM's user; empty: nothing.
 		Event, Note string
 	}
@@ -204,6 +207,7 @@ func (o *Observed) follow(d Decision, p *corev1.Pod, to State) Decision {
 		if c != nil && c.State.Terminated != nil && c.State.Terminated.Message == contract.ImportedPrefix+string(o.Claim.UID) {
 			to.Phase, to.Progress, to.Message = contract.ImportSucceeded, "100%", ""
 			d.record(*o, to, eventImported, "Imported "+o.Claim.Name+" from "+to.From)
+			d.label(o.Claim, suggested(p))
 			return d
 		}
 		return o.again(d, p, to, base, "the importer ended without saying that the claim is filled")
@@ -309,7 +313,23 @@ func (d *Decision) record(o Observed, to State, event, note string) {
 		}
 	}
 	if len(all) > 0 {
-		d.Actions = append(d.Actions, Record{all, event, note})
+		d.Actions = append(d.Actions, Record{Annotations: all, Event: event, Note: note})
+	}
+}
+
+// label adds to what is recorded the instancetype and preference that the claim's source names.
+func (d *Decision) label(claim *corev1.PersistentVolumeClaim, from map[string]string) {
+	labels := maps.Clone(claim.Labels)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	suggest(labels, from)
+	maps.DeleteFunc(labels, func(key, value string) bool { return claim.Labels[key] == value })
+	for i, a := range d.Actions {
+		if record, is := a.(Record); is {
+			record.Labels = labels
+			d.Actions[i] = record
+		}
 	}
 }
 

@@ -222,6 +222,9 @@ func told(d Decision) string {
 			for key, value := range a.Annotations {
 				parts = append(parts, strings.TrimPrefix(key, "vmlet.io/import-")+"="+value)
 			}
+			for key, value := range a.Labels {
+				parts = append(parts, key+"="+value)
+			}
 			slices.Sort(parts)
 			words = append(words, strings.Join(append(parts, a.Event), ","))
 		}
@@ -322,6 +325,35 @@ func TestDecide(t *testing.T) {
 		}
 		if after, err := json.Marshal(c.o); err != nil || string(after) != string(before) {
 			t.Errorf("%s: what was observed is changed", name)
+		}
+	}
+}
+
+// TestTypesOfImage: the claim gets the labels that the environment of an imported image names, and no
+// others of it; a word of the claim's own counts.
+func TestTypesOfImage(t *testing.T) {
+	const image = "{source: {registry: {url: 'docker://i'}}, " + sized + "}"
+	const done = "phase=Succeeded,progress=100%,ImportSucceeded"
+	size, sizeKind, preference := contract.LabelDefaultInstancetype, contract.LabelDefaultInstancetypeKind, contract.LabelDefaultPreference
+	for name, c := range map[string]struct{ own, said, want string }{
+		"none":           {"", "{}", done},
+		"both":           {"", `{"` + size + `": "u1.small", "` + sizeKind + `": "Type", "` + preference + `": "debian"}`, sizeKind + "=Type," + size + "=u1.small," + preference + "=debian," + done},
+		"own word":       {"u1.large", `{"` + size + `": "u1.small", "` + sizeKind + `": "Type"}`, done},
+		"other label":    {"", `{"app": "x", "` + size + `": "a"}`, size + "=a," + done},
+		"no label value": {"", `{"` + size + `": "a b"}`, done},
+		"no JSON":        {"", "u1.small", done},
+	} {
+		o := scene(t, image, contract.ImportInProgress, fills(func(p *corev1.Pod, s *corev1.ContainerStatus) {
+			p.Status.Phase, s.State.Terminated = corev1.PodSucceeded, ends(0, "imported claim-uid")
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: launcher.DiskImageContainer, State: corev1.ContainerState{Terminated: ends(0, c.said)}}}
+		}))
+		if c.own != "" {
+			o.Claim.Labels[size] = c.own
+		}
+		want := strings.Split(c.want, ",")
+		slices.Sort(want[:len(want)-1])
+		if got := told(Decide(o)); got != strings.Join(want, ",") {
+			t.Errorf("%s:\n got %q\nwant %q", name, got, strings.Join(want, ","))
 		}
 	}
 }

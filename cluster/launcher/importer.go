@@ -21,8 +21,9 @@ import (
 const (
 	importerPrefix  = "importer-"
 	importerProgram = "vmlet-importer"
-	// diskImageContainer hands out the disk of a container image that is imported.
-	diskImageContainer = "source"
+	// DiskImageContainer hands out the disk of a container image that is imported. When it ends it
+	// says, as JSON, which labels the image's environment has for the claim.
+	DiskImageContainer = "source"
 )
 
 // Where the importer finds things.
@@ -230,9 +231,11 @@ func (f *Filling) handOut(pod *corev1.PodSpec, r *kubevirtv1.DataVolumeRegistry)
 	in := f.Input
 	in.LimitCPU = true // as the importer has limits
 	l := &launcher{Input: in, vmi: in.Instance}
-	pod.InitContainers = []corev1.Container{l.copyProgram(), l.handout(diskImageContainer, image, in.Configuration.ImagePullPolicy, convert.Socket(diskImageContainer), "")}
+	source := l.handout(DiskImageContainer, image, in.Configuration.ImagePullPolicy, convert.Socket(DiskImageContainer), "")
+	source.Command = append(source.Command, "--types", corev1.TerminationMessagePathDefault)
+	pod.InitContainers = []corev1.Container{l.copyProgram(), source}
 	pod.Volumes = append(pod.Volumes, emptyDir(volumePrograms, corev1.StorageMediumDefault))
-	return &launch.ImportFile{Socket: convert.Socket(diskImageContainer), Image: image}
+	return &launch.ImportFile{Socket: convert.Socket(DiskImageContainer), Image: image}
 }
 
 // ImportedImage is the reference of a container image.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/launch/imagefile"
 )
@@ -62,6 +64,8 @@ func copySelf(to string) (err error) {
 // handout is a file that this program hands out at a socket.
 type handout struct {
 	mode, socket string
+	// types is a file for what the image's environment suggests; empty: nobody asks.
+	types string
 	// subject of open's errors, as their readers have a name of their own for it.
 	subject string
 	open    func() (*os.File, error)
@@ -74,6 +78,7 @@ func parseDisk(args []string, output io.Writer) (handout, error) {
 	flags.SetOutput(output)
 	flags.StringVar(&h.socket, "socket", "", "the socket that is made and hands the file out, `PATH`")
 	path := flags.String("path", "", "the file, `PATH` in this image; default: the only one in /disk")
+	flags.StringVar(&h.types, "types", "", "where the labels are written, as JSON, that the image's environment names an instancetype and preference by, `FILE`")
 	if err := flags.Parse(args); err != nil {
 		return h, err
 	}
@@ -113,6 +118,12 @@ func handoutMain(args []string, mode string, parse func([]string, io.Writer) (ha
 // run hands the file out until ctx ends. That there is none is no error here: who asks for it
 // is told, and has better ways to say so.
 func (h handout) run(ctx context.Context) error {
+	if h.types != "" {
+		// Written over, not replaced: it is a mount.
+		if err := os.WriteFile(h.types, suggestedTypes(os.Getenv), 0o644); err != nil {
+			return err
+		}
+	}
 	listener, err := filesocket.Listen(h.socket)
 	if err != nil {
 		return err
@@ -124,4 +135,19 @@ func (h handout) run(ctx context.Context) error {
 		f.Close()
 	}
 	return h.serve(ctx, listener, h.open)
+}
+
+// suggestedTypes are the labels that the variables of an image name, as JSON.
+func suggestedTypes(variable func(string) string) []byte {
+	labels := make(map[string]string)
+	for name, label := range contract.SuggestedTypes() {
+		if value := variable(name); value != "" {
+			labels[label] = value
+		}
+	}
+	text, err := json.Marshal(labels)
+	if err != nil {
+		panic(err) // strings can always be encoded
+	}
+	return text
 }

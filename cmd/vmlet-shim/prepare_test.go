@@ -259,6 +259,7 @@ func TestParseModes(t *testing.T) {
 		"--socket /s x":                 `unexpected argument "x"`,
 		"--socket /s":                   "",
 		"--socket /s --path disk/a.img": "",
+		"--socket /s --types /t":        "",
 		"--teapot":                      "teapot",
 	} {
 		if _, err := parseDisk(strings.Fields(args), io.Discard); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
