@@ -51,6 +51,12 @@ func MountedVolume(vmi *kubevirtv1.VirtualMachineInstance) *kubevirtv1.UtilityVo
 	return volumes[i]
 }
 
+// AwaitsSave: the VM is to be saved when its node shuts down. Its pod has the claim for that.
+func AwaitsSave(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	s := vmi.Spec.EvictionStrategy
+	return s != nil && *s == kubevirtv1.EvictionHibernate && MountedVolume(vmi) != nil
+}
+
 // DiskClaims are the claims of an instance's disks, by the names of their volumes.
 func DiskClaims(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	all := make(map[string]string)

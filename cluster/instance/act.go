@@ -297,9 +297,12 @@ func (t *round) kill(ctx context.Context, p *pod) {
 }
 
 func (t *round) hurry(ctx context.Context, p *pod) {
-	grace := seconds(*t.o.instance.Spec.TerminationGracePeriodSeconds)
+	var grace *int64 // nil: the VM's own
+	if s := t.o.instance.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = new(seconds(*s).Milliseconds())
+	}
 	t.end(ctx, p, "hurrying", hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
-		_, err := agent.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: new(grace.Milliseconds())})
+		_, err := agent.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: grace})
 		if status.Code(err) == codes.DeadlineExceeded {
 			return nil // it goes on without us
 		}

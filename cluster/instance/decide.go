@@ -8,8 +8,10 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
 
 // verb is what a step does.
@@ -172,21 +174,28 @@ func writeStatus(o *observed) step {
 
 // hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
 // after its pod was made: the pod's own stays as it is. The agent is asked again whenever
-// something has changed, and takes the earliest end that it has been asked for.
+// something has changed, and takes the earliest end that it has been asked for. A shim that waits
+// for a save when it is asked to end is told that none comes.
 func hurryGuest(o *observed) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
-	if p == nil || !p.deleting() || p.ended() || p.hurried || grace == nil {
+	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.word.Heard || !started(p.word.VM) {
 		return step{}
 	}
 	own := p.word.VM.GetStatus().GetEffectiveSpec().GetStopGracePeriod()
-	shorter := *grace <= 0 && own == nil || own != nil && seconds(*grace) < own.AsDuration()
-	if !p.word.Heard || !started(p.word.VM) || !shorter {
-		return step{}
-	}
-	if *grace <= 0 {
+	switch {
+	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return step{do: kill, pod: p}
+	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), o.awaitsInVain():
+		return step{do: hurry, pod: p}
 	}
-	return step{do: hurry, pod: p}
+	return step{}
+}
+
+// awaitsInVain: the pod is being deleted, and its shim waits for a save, of which there is none.
+func (o *observed) awaitsInVain() bool {
+	state := o.pod.word.VM.GetStatus().GetState()
+	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&
+		(state == nodev1.State_STATE_RUNNING || state == nodev1.State_STATE_PAUSED)
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -117,7 +117,7 @@ func startSave(o *observed) step {
 	if !o.startable(o.recorded()) {
 		return step{}
 	}
-	r := saves.Request{Pod: o.pod.Name, UID: o.pod.UID, Node: o.pod.Spec.NodeName}
+	r := saves.Request{Pod: o.pod.Name, UID: o.pod.UID, Node: o.pod.Spec.NodeName, Urgent: o.pod.node.shuttingDown}
 	if o.stopStrategy() == kubevirtv1.HibernateSuspendToDisk {
 		return step{do: save, request: r}
 	}

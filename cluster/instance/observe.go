@@ -3,6 +3,7 @@ package instance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -285,16 +286,26 @@ func (r *Reconciler) node(ctx context.Context, from client.Reader, name string) 
 	if err != nil || found == nil {
 		return node{}, err
 	}
-	n := node{exists: true, ready: corev1.ConditionUnknown, since: found.CreationTimestamp.Time, labels: found.Labels}
-	for _, c := range found.Status.Conditions {
+	return nodeOf(found), nil
+}
+
+// shutdownMessage is in what the kubelet says of a node that is not ready as it shuts down
+// (pkg/kubelet/nodeshutdown of Kubernetes).
+const shutdownMessage = "node is shutting down"
+
+// nodeOf is what a Node says.
+func nodeOf(o *corev1.Node) node {
+	n := node{exists: true, ready: corev1.ConditionUnknown, since: o.CreationTimestamp.Time, labels: o.Labels}
+	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.ready, n.since = c.Status, c.LastTransitionTime.Time
+			n.shuttingDown = c.Status == corev1.ConditionFalse && strings.Contains(c.Message, shutdownMessage)
 		}
 	}
-	for _, t := range found.Spec.Taints {
+	for _, t := range o.Spec.Taints {
 		n.outOfService = n.outOfService || t.Key == corev1.TaintNodeOutOfService
 	}
-	return n, nil
+	return n
 }
 
 // get is client.Get, with the zero value for what is not there.

@@ -79,6 +79,8 @@ type node struct {
 	ready        corev1.ConditionStatus
 	since        time.Time // ready has been so
 	outOfService bool      // it carries the taint
+	// shuttingDown: its kubelet ends all pods, which nobody deletes.
+	shuttingDown bool
 	// renewed is when the kubelet renewed the node's Lease; zero: not asked, or it has none.
 	renewed time.Time
 	// seen is when this process first read that time.

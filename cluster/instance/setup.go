@@ -2,7 +2,6 @@ package instance
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,20 +169,9 @@ func (r *Reconciler) ofNode(ctx context.Context, o client.Object) []reconcile.Re
 // nodeChanges are those of a node by which its VMs' pods end or become unknown. A kubelet
 // writes its node's status every few minutes.
 func nodeChanges() predicate.Predicate {
-	says := func(o client.Object) (corev1.ConditionStatus, bool) {
-		n := o.(*corev1.Node)
-		ready := corev1.ConditionUnknown
-		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				ready = c.Status
-			}
-		}
-		return ready, slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-	}
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
-		wasReady, wasOut := says(e.ObjectOld)
-		ready, out := says(e.ObjectNew)
-		return wasReady != ready || wasOut != out
+		was, is := nodeOf(e.ObjectOld.(*corev1.Node)), nodeOf(e.ObjectNew.(*corev1.Node))
+		return was.ready != is.ready || was.outOfService != is.outOfService || was.shuttingDown != is.shuttingDown
 	}}
 }
 

@@ -117,6 +117,9 @@ func (o *observed) podStatus(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	} else if _, _, has := active(s); !has {
 		s.ActivePods = map[types.UID]string{p.UID: ""}
 	}
+	if s.Phase == kubevirtv1.PhaseRunning && p.node.shuttingDown && !p.deleting() && convert.AwaitsSave(o.instance) {
+		s.EvacuationNodeName = p.Spec.NodeName // as an eviction would have it
+	}
 }
 
 // pace keeps what the guest says of itself as it was where that was written just now.

@@ -54,6 +54,9 @@ func (l *launcher) command() []string {
 	if !l.consoleLogged() {
 		command = append(command, "--no-console-log")
 	}
+	if convert.AwaitsSave(l.vmi) {
+		command = append(command, "--await-save", saveBegins)
+	}
 	if text := l.credentials(); text != "" {
 		command = append(command, "--credentials", text)
 	}

@@ -20,6 +20,10 @@ const maxDirectory = 255
 // directory is what the directory of a memory image may be called: it becomes part of a path.
 var directory = regexp.MustCompile(`^[a-zA-Z0-9][-._a-zA-Z0-9]*$`)
 
+// saveBegins is how long after the kubelet has begun to end a pod the save of its guest may take to
+// begin: some five writes to the API server, and a few calls to the node's agent.
+const saveBegins = "20s"
+
 // restores is what the guest goes on from; nil: it boots.
 func (l *launcher) restores() *kubevirtv1.SavedImage { return convert.RestoreFrom(l.vmi) }
 

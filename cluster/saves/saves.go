@@ -32,6 +32,8 @@ type Request struct {
 	// is for whoever watches them.
 	Watched  []string
 	Instance types.UID
+	// Urgent: the node ends the VM's pod, and no other save is waited for.
+	Urgent bool
 }
 
 // suspends: the guest saves itself, to its own disk. That takes nothing of the node's.
@@ -226,7 +228,7 @@ func (s *Saves) start() {
 		return
 	}
 	for _, c := range slices.Clone(s.queue) {
-		if !c.suspends() && s.underWay(c.Node) >= s.options.PerNode {
+		if !c.suspends() && !c.Urgent && s.underWay(c.Node) >= s.options.PerNode {
 			continue
 		}
 		s.queue = slices.DeleteFunc(s.queue, func(q *call) bool { return q == c })

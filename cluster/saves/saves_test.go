@@ -232,6 +232,21 @@ func TestQueue(t *testing.T) {
 	w.until("c", ended)
 }
 
+// TestUrgent: of a node that ends its pods no save waits for another.
+func TestUrgent(t *testing.T) {
+	w := newWorld(t).run()
+	w.Start(vmOf("a"), request("node-a", "a"))
+	w.take("begun", w.begun, "/memory/a")
+	urgent := request("node-a", "b")
+	urgent.Urgent = true
+	w.Start(vmOf("b"), urgent)
+	w.take("begun", w.begun, "/memory/b")
+	w.ends <- nil
+	w.ends <- nil
+	w.until("a", ended)
+	w.until("b", ended)
+}
+
 // TestCancel: a call under way is undone by its agent before it is forgotten; one that waits is
 // forgotten at once, and others move up.
 func TestCancel(t *testing.T) {

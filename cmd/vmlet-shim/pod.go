@@ -56,7 +56,7 @@ type podOptions struct {
 	paused                              bool
 	noConsoleLog                        bool
 	credentials                         []server.Credential
-	grace                               time.Duration
+	grace, awaitSave                    time.Duration
 	terminationLog                      string
 	level                               slog.Level
 }
@@ -82,6 +82,7 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 	flags.BoolVar(&o.paused, "paused", false, "leave the guest paused before its first instruction, or as the image has it, until somebody resumes it")
 	flags.BoolVar(&o.noConsoleLog, "no-console-log", false, "keep what the guest prints on its console out of the container's log")
 	flags.DurationVar(&o.grace, "grace", 30*time.Second, "how long the guest may take to shut down, until the node's agent has told the pod's own")
+	flags.DurationVar(&o.awaitSave, "await-save", 0, "how long after SIGTERM a save of the guest is waited for to begin, before the guest is to shut down")
 	flags.StringVar(&o.terminationLog, "termination-log", terminationLog, "the container's terminationMessagePath, `FILE`")
 	verbose := flags.Bool("verbose", false, "log more")
 	if err := flags.Parse(args); err != nil {
@@ -115,6 +116,8 @@ func parsePod(args []string, output io.Writer) (podOptions, error) {
 		return o, errors.New("--once removes the image when the guest runs, and --lazy maps it: leave out the one or the other")
 	case o.grace <= 0:
 		return o, fmt.Errorf("--grace %v is not positive", o.grace)
+	case o.awaitSave < 0:
+		return o, fmt.Errorf("--await-save %v is negative", o.awaitSave)
 	case !filepath.IsAbs(o.volume):
 		return o, fmt.Errorf("--volume %q is not an absolute path", o.volume)
 	case o.state != "" && !filepath.IsAbs(o.state):
@@ -206,7 +209,7 @@ func (o podOptions) run(log *slog.Logger, console io.Writer) (words string, err 
 	s, err := serve(ctx, server.Options{
 		RunDir: o.volume, StateDir: o.volume, RunID: rand.Text(), Listener: listener, Grace: o.grace,
 		Log: log, Console: console,
-		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials},
+		Pod: &server.Pod{Described: described, StateDir: o.state, Sockets: o.sockets, Made: o.made, Volumes: []string{contract.DisksFolder, o.made}, Probe: o.probe, Credentials: o.credentials, AwaitSave: o.awaitSave},
 	}, func() { log.Info("waiting for this node's vmlet agent", "volume", o.volume) })
 	if err != nil {
 		return "", err

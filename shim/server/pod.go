@@ -27,6 +27,9 @@ type Pod struct {
 	// Volumes are the folders below which a plan's paths are opened without following links:
 	// others may write to what is mounted there.
 	Volumes []string
+	// AwaitSave is how long a shim that was asked to end waits for a save to begin, before the guest
+	// is asked to shut down; 0: not at all.
+	AwaitSave time.Duration
 	// Credentials are brought into the guest by its agent.
 	Credentials []Credential
 	// Probe asks what the VMMs in the pod's image can do.

@@ -79,6 +79,8 @@ type Server struct {
 	conns   map[*conn]struct{}
 	greeted bool // an agent has connected
 	closing bool // nothing is begun any more
+	// moved gets a value when an operation begins or ends, and when somebody ends the VM.
+	moved chan struct{}
 	// lingering: no request is counted any more.
 	lingering bool
 	op        *operation // under way; nil: none
@@ -130,6 +132,7 @@ func New(o Options) (*Server, error) {
 		conns:    make(map[*conn]struct{}),
 		ended:    make(chan struct{}),
 		released: make(chan struct{}),
+		moved:    make(chan struct{}, 1),
 	}, nil
 }
 
@@ -145,7 +148,8 @@ func setDefault[T comparable](v *T, to T) {
 }
 
 // Run serves until the VMM has ended, or there is none and no agent that could
-// launch one. When ctx ends the guest is asked to shut down, and has Grace.
+// launch one. When ctx ends the guest is asked to shut down, and has Grace; before that a
+// save is waited for, if Pod says so.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.run.Close()
 	defer s.state.Close()
@@ -163,7 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-s.ended:
 	case <-s.released:
 	case <-ctx.Done():
-		s.terminate()
+		if !s.awaitSave() {
+			s.terminate()
+		}
 	}
 	s.o.Listener.Close()
 	err := <-accepting
@@ -247,6 +253,7 @@ func (s *Server) begin(name string, owner *conn) (*operation, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.op = &operation{name, owner, ctx, cancel, make(chan struct{})}
+	s.move()
 	return s.op, nil
 }
 
@@ -261,6 +268,7 @@ func (s *Server) finish(op *operation, last func()) {
 // over ends the operation; s.mu is held.
 func (s *Server) over(op *operation) {
 	s.op = nil
+	s.move()
 	op.cancel(nil)
 	close(op.done)
 	s.checkIdle()

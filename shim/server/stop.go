@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/internal/faultpoint"
@@ -13,6 +14,45 @@ import (
 type stopping struct {
 	deadline time.Time
 	timer    *time.Timer
+}
+
+// awaitSave waits, when the shim was asked to end, for a save: until one begins, for as long as Pod says,
+// and then until that is over. It is true if the VMM has ended meanwhile. A stop or a kill ends the wait.
+func (s *Server) awaitSave() bool {
+	if s.o.Pod == nil || s.o.Pod.AwaitSave <= 0 {
+		return false
+	}
+	s.o.Log.Info("asked to end: waiting for a save of the guest", "for", s.o.Pod.AwaitSave)
+	late := time.After(s.o.Pod.AwaitSave)
+	for {
+		s.mu.Lock()
+		v, saving := s.vm, s.saving()
+		over := v == nil || v.killed || v.stopping != nil || late == nil && !saving
+		s.mu.Unlock()
+		if over {
+			return false
+		}
+		select {
+		case <-s.ended:
+			return true
+		case <-s.moved:
+		case <-late:
+			late = nil
+		}
+	}
+}
+
+// move wakes awaitSave.
+func (s *Server) move() {
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// saving: the guest is being saved, or that is being undone; s.mu is held.
+func (s *Server) saving() bool {
+	return s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name)
 }
 
 func (s *Server) beginStop(args *shim.Stop) (work, error) {
@@ -46,6 +86,7 @@ func (s *Server) awaitExit() (any, error) {
 // stopWithin sets when the VM is killed; an earlier time stands. s.mu is held.
 func (s *Server) stopWithin(v *vm, grace time.Duration) {
 	deadline := time.Now().Add(grace)
+	s.move()
 	if v.freeze.thaw != nil { // it has to write to shut down
 		v.freeze.thaw.Reset(0)
 	}
@@ -118,6 +159,7 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		return s.awaitExit, nil
 	}
 	v.killed = true
+	s.move()
 	s.refusal = cmp.Or(s.refusal, args.Reason)
 	if op != nil {
 		op.cancel(errKilled)

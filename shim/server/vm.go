@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -171,7 +170,7 @@ func (s *Server) welcome() shim.Welcome {
 		Minor:     shim.VersionMinor,
 		PID:       os.Getpid(),
 		Launching: s.op != nil && s.op.name == opLaunch,
-		Saving:    s.prepared != nil || s.op != nil && !slices.Contains([]string{opLaunch, opAttach, opDetach, opResume}, s.op.name),
+		Saving:    s.saving(),
 		Damaged:   s.damaged,
 		Exit:      s.exit,
 

@@ -2,7 +2,9 @@ package virtualmachines_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/everything"
 )
 
@@ -172,7 +175,34 @@ func (v *installed) evacuates(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "TooManyRequests") {
 		t.Errorf("an eviction of a VM that is to be saved: %v, want 429", err)
 	}
+	vmi = v.another(t, vmi)
+	pod = v.podOf(t, vmi)
+	v.askAgain(t, pod, "cat /proc/sys/kernel/random/boot_id", boot)
+	v.askAgain(t, pod, "verify", "verified ")
+
+	v.shutsDown(t, vmi, pod)
 	pod = v.podOf(t, v.another(t, vmi))
 	v.askAgain(t, pod, "cat /proc/sys/kernel/random/boot_id", boot)
 	v.askAgain(t, pod, "verify", "verified ")
+}
+
+// shutsDown does to a VM's pod what a kubelet does when its node shuts down: there is no systemd that
+// this one would hear of it from.
+func (v *installed) shutsDown(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance, pod *corev1.Pod) {
+	t.Helper()
+	for _, pid := range v.processes(t, "vmlet-shim", pod.Name) {
+		command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		must(t, err)
+		if strings.HasPrefix(string(command), "vmlet-shim\x00pod\x00") {
+			must(t, syscall.Kill(pid, syscall.SIGTERM))
+		}
+	}
+	const down = `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"KubeletNotReady","message":"node is shutting down"}]}}`
+	v.until(t, vmi.Name, "one that leaves its node", func(now *kubevirtv1.VirtualMachineInstance) bool {
+		if now.UID != vmi.UID || now.Status.EvacuationNodeName == cluster.NodeName {
+			return true
+		}
+		v.kubectl(t, "patch", "node", cluster.NodeName, "--subresource=status", "--type=strategic", "-p", down) // the kubelet takes it back
+		return false
+	})
 }
