@@ -91,6 +91,9 @@ const (
 	// AnnotationResumeStrategy is, on a VirtualMachine that is hibernated, the run strategy that
 	// it had before, with which it is started again.
 	AnnotationResumeStrategy = "vmlet.io/resume-run-strategy"
+	// AnnotationLiveSize is on an instance whose CPU sockets or memory were changed while its guest
+	// runs.
+	AnnotationLiveSize = "vmlet.io/live-size"
 	// AnnotationVMGeneration is the generation of the VirtualMachine that an instance was
 	// made from.
 	AnnotationVMGeneration = "kubevirt.io/vm-generation"

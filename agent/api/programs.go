@@ -130,6 +130,7 @@ func networkMethods() map[string]bool {
 		nodev1.NodeService_ResumeVM_FullMethodName:        true,
 		nodev1.NodeService_ResetVM_FullMethodName:         true,
 		nodev1.NodeService_StopVM_FullMethodName:          true,
+		nodev1.NodeService_ResizeVM_FullMethodName:        true,
 		nodev1.NodeService_SaveVM_FullMethodName:          true,
 		nodev1.NodeService_SuspendVM_FullMethodName:       true,
 		nodev1.NodeService_KillVM_FullMethodName:          true,

@@ -74,8 +74,8 @@ func (h *placement) Refuses(op lifecycle.Operation) error {
 	case lifecycle.Start, lifecycle.Restore, lifecycle.Delete:
 		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's: kubectl delete pod -n %s %s ends it, and a new pod starts or restores one",
 			h.name(), h.pod.Namespace, h.pod.Name)
-	case lifecycle.Attach, lifecycle.Detach, lifecycle.Resize:
-		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's, and keeps the devices and the size that the pod was started with: delete the pod and start another", h.name())
+	case lifecycle.Attach, lifecycle.Detach:
+		return fault.Errorf(codes.FailedPrecondition, "vm %s is its pod's, and keeps the devices that the pod was started with: delete the pod and start another", h.name())
 	}
 	return nil
 }

@@ -82,6 +82,9 @@ func (z *resizing) read(r *nodev1.ResizeVMRequest) error {
 
 // stopped changes what the VM will be started with.
 func (z *resizing) stopped(ctx context.Context) error {
+	if z.m.keeper == nil {
+		return fault.Errorf(codes.FailedPrecondition, "it is its pod's, and does not run: a new pod starts it, with the size that it is given there")
+	}
 	own := proto.CloneOf(z.m.Snapshot().GetSpec())
 	complete := z.manager.completed(z.m.Snapshot())
 	if z.vcpus != 0 {

@@ -54,6 +54,8 @@ type Configuration struct {
 	FeatureGates map[string]bool
 	// Hibernation of VMs that leave it open.
 	Hibernation Hibernation
+	// LiveUpdate: a guest is resized while it runs when its VM is, where that can be done.
+	LiveUpdate bool
 }
 
 // Hibernation is how VMs hibernate, and start afterwards.
@@ -81,6 +83,7 @@ func Default() Configuration {
 		OverheadRatio:       1,
 		ImagePullPolicy:     corev1.PullIfNotPresent,
 		EvictionStrategy:    "None",
+		LiveUpdate:          true,
 		DefaultInterface:    "masquerade",
 		PermitBridge:        true,
 		PVCTolerance:        10,

@@ -54,10 +54,9 @@ func reasons() map[string]string {
 		"configuration.tlsConfiguration":                               "vmlet's programs speak TLS 1.3 with each other",
 		"configuration.seccompConfiguration":                           "VMs' pods have the profile RuntimeDefault",
 		"configuration.vmStateStorageClass":                            notYet,
-		"configuration.vmRolloutStrategy":                              "a change of a VM's template counts from its next start on",
 		"configuration.virtualMachineOptions.disableFreePageReporting": "QEMU's balloons report free pages, for all VMs",
 		"configuration.ksmConfiguration":                               "guests' memory is shared, which KSM does not merge",
-		"configuration.liveUpdateConfiguration":                        notYet,
+		"configuration.liveUpdateConfiguration":                        "a VM that is to grow while it runs names cpu.maxSockets itself",
 		"configuration.commonInstancetypesDeployment":                  "vmlet installs none by itself: kubectl apply --server-side -k deploy/common-instancetypes",
 		"configuration.virtTemplateDeployment":                         otherwise,
 		"configuration.instancetype":                                   "a VM names its instancetype, and keeps it as it was (reference)",
@@ -114,7 +113,6 @@ func ignored(s *kubevirtv1.KubeVirtSpec) []Ignored {
 // agreed are settings by whose value vmlet does what it does anyway.
 func agreed(c *kubevirtv1.KubeVirtConfiguration) map[string]bool {
 	return map[string]bool{
-		"configuration.vmRolloutStrategy": c.VMRolloutStrategy != nil && *c.VMRolloutStrategy == kubevirtv1.RolloutStage,
 		"configuration.hypervisors": !slices.ContainsFunc(c.Hypervisors, func(h kubevirtv1.HypervisorConfiguration) bool {
 			return h.Name != "" && h.Name != "kvm"
 		}),

@@ -35,6 +35,9 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	if s.EvictionStrategy != nil {
 		c.EvictionStrategy = *s.EvictionStrategy
 	}
+	if s.VMRolloutStrategy != nil {
+		c.LiveUpdate = *s.VMRolloutStrategy == kubevirtv1.RolloutLiveUpdate
+	}
 	if ratio := s.AdditionalGuestMemoryOverheadRatio; ratio != nil {
 		c.overhead(*ratio, &faults)
 	}

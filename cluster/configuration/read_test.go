@@ -46,6 +46,7 @@ spec:
     cpuRequest: 250m
     defaultRuntimeClass: slow
     evictionStrategy: LiveMigrate
+    vmRolloutStrategy: Stage
     additionalGuestMemoryOverheadRatio: "1.5"
     smbios: {manufacturer: ACME}
     machineType: pc-q35-7.2
@@ -88,7 +89,7 @@ spec:
   configuration:
     migrations: {parallelMigrationsPerCluster: 3}
     additionalGuestMemoryOverheadRatio: much
-    vmRolloutStrategy: LiveUpdate
+    liveUpdateConfiguration: {maxHotplugRatio: 2}
     virtualMachineOptions: {disableFreePageReporting: {}}
     autoCPULimitNamespaceLabelSelector: {matchExpressions: [{key: limited, operator: Sometimes}]}
     network: {defaultNetworkInterface: slirp, permitSlirpInterface: true}
@@ -112,11 +113,11 @@ spec:
 		"configuration.developerConfiguration.cpuAllocationRatio",
 		"configuration.developerConfiguration.disabledFeatureGates",
 		"configuration.developerConfiguration.memoryOvercommit",
+		"configuration.liveUpdateConfiguration",
 		"configuration.migrations",
 		"configuration.network.defaultNetworkInterface",
 		"configuration.network.permitSlirpInterface",
 		"configuration.virtualMachineOptions.disableFreePageReporting",
-		"configuration.vmRolloutStrategy",
 		"imageTag",
 	}
 	if !slices.Equal(fields, want) {
@@ -208,7 +209,7 @@ func readSettings() map[string]bool {
 	for _, path := range []string{
 		"imagePullPolicy", "imagePullSecrets",
 		"workloads.nodePlacement.nodeSelector", "workloads.nodePlacement.affinity", "workloads.nodePlacement.tolerations",
-		"configuration.cpuModel", "configuration.cpuRequest", "configuration.defaultRuntimeClass", "configuration.evictionStrategy",
+		"configuration.cpuModel", "configuration.cpuRequest", "configuration.defaultRuntimeClass", "configuration.evictionStrategy", "configuration.vmRolloutStrategy",
 		"configuration.additionalGuestMemoryOverheadRatio", "configuration.autoCPULimitNamespaceLabelSelector",
 		"configuration.smbios.manufacturer", "configuration.smbios.product", "configuration.smbios.version",
 		"configuration.smbios.sku", "configuration.smbios.family",

@@ -64,6 +64,9 @@ func cpu(c *kubevirtv1.CPU) *specv1.CPU {
 		Cores:   uint32(max(c.Cores, 0)),
 		Threads: uint32(max(c.Threads, 0)),
 	}
+	if c.MaxSockets > 0 {
+		out.MaxVcpus = uint32(c.MaxSockets) * max(out.Cores, 1) * max(out.Threads, 1)
+	}
 	// Left unset, the hypervisor's default is the node's processor, and under emulation all
 	// that can be emulated.
 	if c.Model != HostModel && c.Model != HostPassthrough {
@@ -85,6 +88,15 @@ func memory(m *kubevirtv1.Memory, path *field.Path) (*specv1.Memory, *field.Erro
 		return nil, field.Invalid(path, m.Guest.String(), "is more than "+spec.FormatQuantity(spec.MaxMemory)+", the most that a guest can have")
 	}
 	return &specv1.Memory{Size: spec.FormatQuantity(size)}, nil
+}
+
+// GuestMemory is a guest's memory as its specification has it, in bytes.
+func GuestMemory(s *kubevirtv1.VirtualMachineInstanceSpec) (uint64, error) {
+	m, fault := memory(s.Domain.Memory, field.NewPath("spec.domain.memory.guest"))
+	if fault != nil {
+		return 0, fault
+	}
+	return spec.ParseQuantity(m.GetSize())
 }
 
 const mib = 1 << 20

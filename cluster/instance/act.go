@@ -49,6 +49,9 @@ func (t *round) take(ctx context.Context, s step) error {
 	case hurry:
 		t.hurry(ctx, s.pod)
 		return nil
+	case resize:
+		t.resize(ctx, s.pod, s.sizing)
+		return nil
 	case release:
 		return t.release(ctx, s.pod)
 	case finalize:

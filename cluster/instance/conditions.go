@@ -53,6 +53,7 @@ const takenPatience = time.Minute
 // owned are the conditions that this package writes; all others stay as they are.
 var owned = []string{
 	kubevirtv1.ConditionReady, kubevirtv1.ConditionSynchronized, kubevirtv1.ConditionPaused,
+	kubevirtv1.ConditionHotVCPUChange, kubevirtv1.ConditionHotMemoryChange,
 	kubevirtv1.ConditionAgentConnected, kubevirtv1.ConditionAgentVersionNotSupported, kubevirtv1.ConditionLiveMigratable,
 	kubevirtv1.ConditionAccessCredentialsSynchronized,
 	kubevirtv1.ConditionSoftwareEmulation, conditionPodScheduled, ConditionNetworkLimited,
@@ -109,6 +110,7 @@ func (o *observed) conditions(phase kubevirtv1.Phase, why fault) []kubevirtv1.Co
 		}
 	}
 	all = append(all, o.guestConditions(phase)...)
+	all = append(all, o.resizing(phase)...)
 	for _, c := range []*kubevirtv1.Condition{o.hibernating(phase, why), o.resuming(phase, why)} {
 		if c != nil {
 			all = append(all, *c)

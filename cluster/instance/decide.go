@@ -47,12 +47,14 @@ const (
 	// save has the agent save the VM, or the guest suspend itself; cancel ends that call.
 	save   verb = "save"
 	cancel verb = "cancel"
+	// resize gives the guest more or fewer vCPUs, or memory, while it runs.
+	resize verb = "resize"
 )
 
 // step is the next thing to do. It changes one object at most.
 type step struct {
 	do  verb
-	pod *pod // of confirm, remove, destroy, kill, hurry, release, relabel
+	pod *pod // of confirm, remove, destroy, kill, hurry, resize, release, relabel
 	// status and events are of write.
 	status *kubevirtv1.VirtualMachineInstanceStatus
 	events []event
@@ -60,6 +62,7 @@ type step struct {
 	claim      string
 	attachment *corev1.Pod
 	request    saves.Request
+	sizing     sizing // of resize
 	// wake is when to look again though nothing has changed, if there is nothing to do;
 	// 0: never.
 	wake time.Duration
@@ -75,7 +78,7 @@ type step struct {
 func decide(o *observed) step {
 	rules := []func(*observed) step{cancelSave, endOthers}
 	if o.instance != nil {
-		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, detachVolume, attachVolume,
+		rules = append(rules, protectInstance, createPod, confirmEnd, endPod, writeStatus, startSave, hurryGuest, resizeGuest, detachVolume, attachVolume,
 			releasePod, finalizeInstance, labelInstance, relabelPod)
 	}
 	for _, rule := range rules {

@@ -94,6 +94,13 @@ func (o *observed) memory(spec *specv1.VirtualMachineSpec) *kubevirtv1.MemorySta
 	return m
 }
 
+// currentMemory is what the guest has of its memory, in bytes.
+func currentMemory(s *specv1.VirtualMachineSpec) (uint64, bool) {
+	text := cmp.Or(s.GetMemory().GetTarget(), s.GetMemory().GetSize())
+	bytes, err := spec.ParseQuantity(clip(text, maxGuestText))
+	return bytes, err == nil
+}
+
 func requestedMemory(d *kubevirtv1.DomainSpec) *resource.Quantity {
 	if d.Memory != nil && d.Memory.Guest != nil {
 		q := d.Memory.Guest.DeepCopy()

@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 )
 
 // leaseLimit is how long a node whose agent is not heard may leave its Lease as it is. The
@@ -48,6 +49,16 @@ type observed struct {
 	refused, attachTrouble *fault
 	// images are those of the pod of a VM that was saved.
 	images []kubevirtv1.SavedContainerImage
+	// unsized is why the guest was refused another size in this round, by the condition that says so.
+	unsized map[string]*fault
+}
+
+// effective is the specification by which the guest runs, as its agent says; nil: that is not known.
+func (o *observed) effective() *specv1.VirtualMachineSpec {
+	if o.pod == nil || !o.pod.word.Heard {
+		return nil
+	}
+	return o.pod.word.VM.GetStatus().GetEffectiveSpec()
 }
 
 // fault is why something is not as it was asked for: a reason in a word, and a sentence.
@@ -68,6 +79,8 @@ type pod struct {
 	promised, asked bool
 	// hurried: the agent was asked in this round to end the VM, or to end it sooner.
 	hurried bool
+	// resized: the agent was asked in this round to resize the guest.
+	resized bool
 	// relabelled: the pod was given the instance's labels in this round. A webhook may have
 	// changed them again.
 	relabelled bool

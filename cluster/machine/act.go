@@ -37,6 +37,8 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.patchInstance(ctx, a.to)
 	case directInstance:
 		err = r.directInstance(ctx, a)
+	case sizeInstance:
+		err = r.sizeInstance(ctx, a)
 	case createClaim:
 		if err = r.Client.Create(ctx, a.claim.DeepCopy()); err == nil {
 			r.event(vm, event{corev1.EventTypeNormal, reasonSuccessfulCreate, "Created PersistentVolumeClaim " + a.claim.Name + " for the guest's memory"})
@@ -126,6 +128,14 @@ func (r *Reconciler) directInstance(ctx context.Context, a directInstance) error
 	return r.Client.Patch(ctx, a.instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
 }
 
+func (r *Reconciler) sizeInstance(ctx context.Context, a sizeInstance) error {
+	patch, err := a.patch()
+	if err != nil {
+		return err
+	}
+	return r.Client.Patch(ctx, a.instance.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+}
+
 func (r *Reconciler) createDataVolume(ctx context.Context, vm *kubevirtv1.VirtualMachine, template *kubevirtv1.DataVolumeTemplateSpec) error {
 	resolved, err := r.resolve(ctx, vm, template)
 	if err != nil {
@@ -200,7 +210,7 @@ func explain(a action, err error) *failure {
 		reason, event = reasonFailedDelete, reasonFailedDelete
 	case createDataVolume, adoptDataVolume, importClaim:
 		event = reasonFailedDataVolumeCreate
-	case patchMachine, createRevision, createInstance, createClaim, directInstance:
+	case patchMachine, createRevision, createInstance, createClaim, directInstance, sizeInstance:
 	default:
 		return nil
 	}

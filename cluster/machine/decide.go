@@ -111,6 +111,7 @@ func decide(o observed) decision {
 	d.write(r)
 	if o.failed == nil {
 		d.actions = append(d.actions, r.hibernation.then...)
+		d.actions = append(d.actions, r.resize()...)
 	}
 	if r.step == stop && o.failed == nil {
 		d.actions = append(d.actions, deleteInstance{o.own()})

@@ -137,6 +137,20 @@ func restartChanges(o observed) []string {
 		o.defaults(instance)
 		instance.Status = kubevirtv1.VirtualMachineInstanceStatus{}
 	}
+	types := typeChanges(o.started, &o.vm.Spec)
+	if o.cluster.LiveUpdate {
+		grown(before, o.own())
+		if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+			// The names alone of an instancetype and preference need no restart.
+			types = nil
+			for _, key := range []string{
+				contract.AnnotationInstancetype, contract.AnnotationClusterInstancetype, contract.AnnotationPreference, contract.AnnotationClusterPreference,
+			} {
+				delete(before.Annotations, key)
+				delete(after.Annotations, key)
+			}
+		}
+	}
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil
 	}
@@ -145,5 +159,5 @@ func restartChanges(o observed) []string {
 	if errA != nil || errB != nil {
 		return []string{"spec.template"}
 	}
-	return differences(typeChanges(o.started, &o.vm.Spec), "spec.template", a, b)
+	return differences(types, "spec.template", a, b)
 }

@@ -76,12 +76,11 @@ func InstanceFields() []Field {
 
 func processorFields() []Field {
 	const dedicated = "VMs get no CPUs of their own yet: leave it out, or set equal requests and limits in resources"
-	const resize = "CPU and memory of a running VM can't be changed yet: leave it out and restart the VM to change them"
 	return []Field{
 		{"domain.cpu.sockets", Supported, allVMMs, ""},
 		{"domain.cpu.cores", Supported, allVMMs, ""},
 		{"domain.cpu.threads", Supported, allVMMs, "cloud-hypervisor: at most 2"},
-		{"domain.cpu.maxSockets", Refused, "", resize},
+		{"domain.cpu.maxSockets", Supported, allVMMs, "sockets can be added while the VM runs, up to these"},
 		{"domain.cpu.model", Supported, allVMMs, "named models: QEMU; host-model and host-passthrough both give the guest the node's processor"},
 		{"domain.cpu.features[].name", Supported, onlyQEMU, ""},
 		{"domain.cpu.features[].policy", Supported, onlyQEMU, ""},
@@ -90,7 +89,7 @@ func processorFields() []Field {
 		{"domain.cpu.numa", Refused, "", "the guest can't be given the node's NUMA topology yet: leave it out"},
 		{"domain.cpu.realtime", Refused, "", "real-time scheduling is not supported: leave it out"},
 		{"domain.memory.guest", Supported, allVMMs, ""},
-		{"domain.memory.maxGuest", Refused, "", resize},
+		{"domain.memory.maxGuest", Refused, "", "a running VM gets no more memory than it was started with: leave it out, and restart the VM to give it more"},
 		{"domain.memory.hugepages", Refused, "", "huge pages are not supported yet: leave it out"},
 		{"domain.memory.reservedOverhead", Refused, "", "the pod has what the VMM was measured to need: leave it out, or raise additionalGuestMemoryOverheadRatio in the KubeVirt object"},
 		{"domain.resources.requests", Supported, allVMMs, "but hugepages-*"},

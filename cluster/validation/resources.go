@@ -24,11 +24,14 @@ func processor(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (fa
 		return nil
 	}
 	vcpus := int64(1)
-	for _, n := range []int32{cpu.Sockets, cpu.Cores, cpu.Threads} {
+	for _, n := range []int32{max(cpu.Sockets, cpu.MaxSockets), cpu.Cores, cpu.Threads} {
 		vcpus = min(vcpus*int64(max(n, 1)), 1<<31)
 	}
+	if cpu.MaxSockets != 0 && cpu.MaxSockets < max(cpu.Sockets, 1) {
+		faults = append(faults, field.Invalid(at.Child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("is less than cpu.sockets, %d", max(cpu.Sockets, 1))))
+	}
 	if vcpus > spec.MaxVCPUs {
-		faults = append(faults, field.Invalid(at, fmt.Sprintf("%d sockets × %d cores × %d threads", cpu.Sockets, cpu.Cores, cpu.Threads), fmt.Sprintf("a VM has at most %d vCPUs", spec.MaxVCPUs)))
+		faults = append(faults, field.Invalid(at, fmt.Sprintf("%d sockets × %d cores × %d threads", max(cpu.Sockets, cpu.MaxSockets), cpu.Cores, cpu.Threads), fmt.Sprintf("a VM has at most %d vCPUs", spec.MaxVCPUs)))
 	}
 	faults = append(faults, labelPart(cpu.Model, at.Child("model"))...)
 	seen := make(map[string]bool)

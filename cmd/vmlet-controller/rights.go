@@ -18,6 +18,8 @@ package main
 // own; all pods while disks of saved VMs have to be watched; who uses a claim that is copied; its own,
 // on which it marks how far it has watched.
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// A VM that gets more CPUs while it runs has its pod request more.
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // Whether a pod's node is there, ready, or out of service; its kubelet's last sign of life.
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get

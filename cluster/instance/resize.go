@@ -1,0 +1,184 @@
+package instance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/convert"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	"github.com/vmlet/vmlet/spec"
+)
+
+// resizePatience is how long an agent may take to resize a guest: it looks for some seconds how far the
+// guest has come.
+const resizePatience = 15 * time.Second
+
+// Reasons of the conditions HotVCPUChange and HotMemoryChange.
+const (
+	reasonResizing = "Resizing"
+	reasonRefused  = "ResizeRefused"
+)
+
+// sizing is a change of a guest's size: of its vCPUs or, in bytes, of its memory.
+type sizing struct {
+	condition string
+	vcpus     uint32
+	memory    uint64
+}
+
+func (z sizing) String() string {
+	if z.vcpus != 0 {
+		return fmt.Sprintf("%d vCPUs", z.vcpus)
+	}
+	return spec.FormatQuantity(z.memory) + " of memory"
+}
+
+// sizings are what the guest has otherwise than its instance wants. Only a size that was set while the guest
+// ran counts: one that goes on from an image may have grown before.
+func (o *observed) sizings() (all []sizing) {
+	effective := o.effective()
+	if effective == nil || o.instance.Annotations[contract.AnnotationLiveSize] == "" {
+		return nil
+	}
+	if cpu := o.instance.Spec.Domain.CPU; cpu != nil {
+		wanted := uint64(max(cpu.Sockets, 1)) * uint64(max(cpu.Cores, 1)) * uint64(max(cpu.Threads, 1))
+		if now := spec.VCPUs(effective.GetCpu()); wanted > now && wanted <= spec.MaxVCPUs {
+			all = append(all, sizing{condition: kubevirtv1.ConditionHotVCPUChange, vcpus: uint32(wanted)})
+		}
+	}
+	wanted, err := convert.GuestMemory(&o.instance.Spec)
+	now, known := currentMemory(effective)
+	if err == nil && known && wanted != now {
+		all = append(all, sizing{condition: kubevirtv1.ConditionHotMemoryChange, memory: wanted})
+	}
+	return all
+}
+
+// resizeGuest has a guest that runs be given the size that its instance wants. What was refused is not
+// asked for again.
+func resizeGuest(o *observed) step {
+	p := o.pod
+	if p == nil || p.gone || p.deleting() || p.ended() || p.resized || o.recorded() != kubevirtv1.PhaseRunning || o.stopStrategy() != "" ||
+		p.word.VM.GetStatus().GetState() != nodev1.State_STATE_RUNNING {
+		return step{}
+	}
+	for _, z := range o.sizings() {
+		if !o.wasRefused(z) {
+			return step{do: resize, pod: p, sizing: z}
+		}
+	}
+	return step{}
+}
+
+// wasRefused: the status says that the guest can't be given that size.
+func (o *observed) wasRefused(z sizing) bool {
+	c := find(o.instance.Status.Conditions, z.condition)
+	return c != nil && c.Status == metav1.ConditionFalse && strings.HasPrefix(c.Message, sentence(z.String()+": "))
+}
+
+// resizing are the conditions of what a guest is being given, or was refused.
+func (o *observed) resizing(phase kubevirtv1.Phase) (all []kubevirtv1.Condition) {
+	if phase != kubevirtv1.PhaseRunning {
+		return nil
+	}
+	for _, z := range o.sizings() {
+		switch f := o.unsized[z.condition]; {
+		case f != nil:
+			all = append(all, condition(z.condition, metav1.ConditionFalse, f.reason, z.String()+": "+f.message))
+		case o.wasRefused(z):
+			all = append(all, *find(o.instance.Status.Conditions, z.condition))
+		default:
+			all = append(all, condition(z.condition, metav1.ConditionTrue, reasonResizing, "the guest is given "+z.String()))
+		}
+	}
+	return all
+}
+
+// resize gives the pod what the guest's new size takes, and has the agent resize the guest.
+func (t *round) resize(ctx context.Context, p *pod, z sizing) {
+	p.resized = true
+	err := t.resizePod(ctx, p)
+	if err == nil {
+		err = t.resizeVM(ctx, p, z)
+	}
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.PermissionDenied, codes.Unimplemented:
+		if t.o.unsized == nil {
+			t.o.unsized = make(map[string]*fault)
+		}
+		t.o.unsized[z.condition] = &fault{reasonRefused, clip(status.Convert(err).Message(), maxMessage)}
+	default:
+		t.failures = append(t.failures, fmt.Errorf("giving the VM of pod %s %v: %w", p.Name, z, err))
+	}
+}
+
+func (t *round) resizeVM(ctx context.Context, p *pod, z sizing) error {
+	agent, err := t.Agents.Client(p.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resizePatience)
+	defer cancel()
+	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.vcpus}
+	if z.memory != 0 {
+		request.Memory = spec.FormatQuantity(z.memory)
+	}
+	_, err = agent.ResizeVM(ctx, request)
+	return err
+}
+
+// resizePod has the pod request the CPUs that a pod would for the instance as it is now. An API server that
+// can't change a running pod leaves it as it is: that is a share of CPU time, and no limit.
+func (t *round) resizePod(ctx context.Context, p *pod) error {
+	wanted, err := t.Pod(t.o.instance.DeepCopy(), t.o.claims)
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	was, is := cpuRequest(p.Pod), cpuRequest(wanted)
+	if is == nil || was != nil && was.Cmp(*is) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "spec": map[string]any{"containers": []any{
+		map[string]any{"name": contract.ContainerCompute, "resources": map[string]any{"requests": map[string]any{"cpu": is}}},
+	}}})
+	if err != nil {
+		return err
+	}
+	changed := p.DeepCopy()
+	err = t.Client.SubResource("resize").Patch(ctx, changed, client.RawPatch(types.StrategicMergePatchType, patch))
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		return nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return status.Error(codes.FailedPrecondition, "the pod can't be resized: "+err.Error())
+	case err == nil:
+		p.Pod = changed
+	}
+	return err
+}
+
+func cpuRequest(p *corev1.Pod) *resource.Quantity {
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == contract.ContainerCompute {
+			if q, has := c.Resources.Requests[corev1.ResourceCPU]; has {
+				return &q
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package instance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+)
+
+// sized has the guest have vCPUs and memory, by its agent's word.
+func sized(vcpus uint32, size, target string) func(*pod) {
+	return func(p *pod) {
+		p.word.VM.Status.EffectiveSpec = &specv1.VirtualMachineSpec{
+			Cpu: &specv1.CPU{Sockets: vcpus, Cores: 1, Threads: 1}, Memory: &specv1.Memory{Size: size, Target: target},
+		}
+	}
+}
+
+// wants is an instance that wants so much, since its guest runs.
+func wants(sockets int32, memory string) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(v *kubevirtv1.VirtualMachineInstance) {
+		guest := resource.MustParse(memory)
+		v.Spec.Domain.CPU = &kubevirtv1.CPU{Sockets: sockets, Cores: 1, Threads: 1, MaxSockets: 8}
+		v.Spec.Domain.Memory = &kubevirtv1.Memory{Guest: &guest}
+		v.Annotations = map[string]string{contract.AnnotationLiveSize: "true"}
+	}
+}
+
+func asStarted(v *kubevirtv1.VirtualMachineInstance) {
+	delete(v.Annotations, contract.AnnotationLiveSize)
+}
+
+func told(of, message string) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(v *kubevirtv1.VirtualMachineInstance) {
+		c := condition(of, metav1.ConditionFalse, reasonRefused, message)
+		v.Status.Conditions = append(v.Status.Conditions, c)
+	}
+}
+
+// TestResizeGuest: what the guest is given next, and what the conditions say.
+func TestResizeGuest(t *testing.T) {
+	runsWith := func(vcpus uint32, size, target string, more ...func(*pod)) scene {
+		return on(kubevirtv1.PhaseRunning, append([]func(*pod){runsSince(time.Hour), heard(running), sized(vcpus, size, target)}, more...)...)
+	}
+	in := func(s nodev1.State) func(*pod) { return func(p *pod) { p.word.VM.Status.State = s } }
+	for name, c := range map[string]struct {
+		s                scene
+		want, conditions string
+	}{
+		"has it":            {runsWith(2, "1Gi", "").change(wants(2, "1Gi")), "", ""},
+		"more vCPUs":        {runsWith(2, "1Gi", "").change(wants(4, "1Gi")), "4 vCPUs", "HotVCPUChange=True"},
+		"fewer vCPUs":       {runsWith(4, "1Gi", "").change(wants(2, "1Gi")), "", ""},
+		"less memory":       {runsWith(2, "1Gi", "").change(wants(2, "512Mi")), "512Mi of memory", "HotMemoryChange=True"},
+		"memory given back": {runsWith(2, "1Gi", "512Mi").change(wants(2, "1Gi")), "1Gi of memory", "HotMemoryChange=True"},
+		"rounded":           {runsWith(2, "977Mi", "").change(wants(2, "1024M")), "", ""},
+		"both":              {runsWith(2, "1Gi", "").change(wants(4, "512Mi")), "4 vCPUs", "HotVCPUChange=True HotMemoryChange=True"},
+		"as it was started": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), asStarted), "", ""},
+		"refused": {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+			"", "HotVCPUChange=False"},
+		"refused, and another": {runsWith(2, "1Gi", "").change(wants(3, "1Gi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+			"3 vCPUs", "HotVCPUChange=True"},
+		"refused, the other goes on": {runsWith(2, "1Gi", "").change(wants(4, "512Mi"), told(kubevirtv1.ConditionHotVCPUChange, "4 vCPUs: no room")),
+			"512Mi of memory", "HotVCPUChange=False HotMemoryChange=True"},
+		"paused":         {runsWith(2, "1Gi", "", in(paused)).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"being saved":    {runsWith(2, "1Gi", "").change(wants(4, "1Gi"), stopBy(kubevirtv1.HibernateSave)), "", "HotVCPUChange=True"},
+		"ends":           {runsWith(2, "1Gi", "", ending).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"asked just now": {runsWith(2, "1Gi", "", func(p *pod) { p.resized = true }).change(wants(4, "1Gi")), "", "HotVCPUChange=True"},
+		"not heard":      {on(kubevirtv1.PhaseRunning, runsSince(time.Hour)).change(wants(4, "1Gi")), "", ""},
+	} {
+		var conditions []string
+		for _, a := range c.s.resizing(kubevirtv1.PhaseRunning) {
+			conditions = append(conditions, a.Type+"="+string(a.Status))
+		}
+		if got := strings.Join(conditions, " "); got != c.conditions {
+			t.Errorf("%s: conditions %q, want %q", name, got, c.conditions)
+		}
+		got := resizeGuest(c.s.observed)
+		text := ""
+		if got.do == resize {
+			text = got.sizing.String()
+		}
+		if text != c.want {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+	}
+}
