@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,19 +141,26 @@ func (t *round) resizeVM(ctx context.Context, p *pod, z sizing) error {
 	return err
 }
 
-// resizePod has the pod request the CPUs that a pod would for the instance as it is now. An API server that
-// can't change a running pod leaves it as it is: that is a share of CPU time, and no limit.
+// resizePod has the pod request, and be limited to, the CPUs that a pod would for the instance as it is now.
+// An API server that can't change a running pod leaves it as it is.
 func (t *round) resizePod(ctx context.Context, p *pod) error {
 	wanted, err := t.Pod(t.o.instance.DeepCopy(), t.o.claims)
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
-	was, is := cpuRequest(p.Pod), cpuRequest(wanted)
-	if is == nil || was != nil && was.Cmp(*is) == 0 {
+	resources := make(map[string]corev1.ResourceList)
+	was, is := compute(p.Pod), compute(wanted)
+	for kind, lists := range map[string][2]corev1.ResourceList{"requests": {was.Requests, is.Requests}, "limits": {was.Limits, is.Limits}} {
+		to, has := lists[1][corev1.ResourceCPU]
+		if from, had := lists[0][corev1.ResourceCPU]; has && had && from.Cmp(to) != 0 {
+			resources[kind] = corev1.ResourceList{corev1.ResourceCPU: to}
+		}
+	}
+	if len(resources) == 0 {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "spec": map[string]any{"containers": []any{
-		map[string]any{"name": contract.ContainerCompute, "resources": map[string]any{"requests": map[string]any{"cpu": is}}},
+		map[string]any{"name": contract.ContainerCompute, "resources": resources},
 	}}})
 	if err != nil {
 		return err
@@ -172,13 +178,11 @@ func (t *round) resizePod(ctx context.Context, p *pod) error {
 	return err
 }
 
-func cpuRequest(p *corev1.Pod) *resource.Quantity {
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == contract.ContainerCompute {
-			if q, has := c.Resources.Requests[corev1.ResourceCPU]; has {
-				return &q
-			}
+func compute(p *corev1.Pod) (r corev1.ResourceRequirements) {
+	for _, c := range p.Spec.Containers {
+		if c.Name == contract.ContainerCompute {
+			return c.Resources
 		}
 	}
-	return nil
+	return r
 }

@@ -139,7 +139,7 @@ func restartChanges(o observed) []string {
 	}
 	types := typeChanges(o.started, &o.vm.Spec)
 	if o.cluster.LiveUpdate {
-		grown(before, o.own())
+		grown(o, before, after)
 		if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
 			// The names alone of an instancetype and preference need no restart.
 			types = nil

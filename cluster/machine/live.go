@@ -41,17 +41,15 @@ func same(a, b *resource.Quantity) bool { return a == b || a != nil && b != nil 
 // it runs: else a restart is required.
 func (r *ruling) resize() []action {
 	own := r.own()
-	if own == nil || !upright(own) || own.Spec.StopStrategy != "" || r.step == stop || r.vm.Spec.Template == nil {
+	if own == nil || r.step == stop || r.vm.Spec.Template == nil {
 		return nil
 	}
 	wanted := newInstance(r.vm, false)
 	r.defaults(wanted)
-	now := sizeOf(own)
-	to := reachable(r.observed, own, sizeOf(wanted))
-	if to.equal(now) {
-		return nil
+	if to := reachable(r.observed, own, sizeOf(wanted)); !to.equal(sizeOf(own)) {
+		return []action{sizeInstance{own, to}}
 	}
-	return []action{sizeInstance{own, to}}
+	return nil
 }
 
 // reachable is the part of a wanted size that a guest can be given while it runs. Sockets are only
@@ -59,10 +57,14 @@ func (r *ruling) resize() []action {
 // leaves of that which the guest was started with.
 func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) size {
 	to := sizeOf(own)
-	if !o.cluster.LiveUpdate {
+	if !o.cluster.LiveUpdate || !upright(own) || own.Spec.StopStrategy != "" {
 		return to
 	}
-	if cpu := own.Spec.Domain.CPU; cpu != nil && wanted.sockets > to.sockets && wanted.sockets <= cpu.MaxSockets {
+	has := to.sockets
+	if s := own.Status.CurrentCPUTopology; s != nil {
+		has = s.Sockets // what it was to get and has not got can be taken back
+	}
+	if cpu := own.Spec.Domain.CPU; cpu != nil && wanted.sockets >= has && wanted.sockets <= max(cpu.MaxSockets, has) {
 		to.sockets = wanted.sockets
 	}
 	boot, balloon := own.Status.Memory, own.Spec.Domain.Devices.AutoattachMemBalloon
@@ -72,21 +74,26 @@ func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) 
 	return to
 }
 
-// grown puts into a past instance what its guest has been given since, or is being given. What it was
-// refused it does not have.
-func grown(past, own *kubevirtv1.VirtualMachineInstance) {
-	if own == nil || own.Annotations[contract.AnnotationLiveSize] == "" {
+// grown puts into the instance that was started what its guest has been given since, and is about to be
+// given of what is wanted. What it was refused it does not have.
+func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
+	own := o.own()
+	if own == nil {
+		return
+	}
+	s, now := reachable(o, own, sizeOf(wanted)), sizeOf(own)
+	live := own.Annotations[contract.AnnotationLiveSize] != "" || !s.equal(now)
+	if !live {
 		return
 	}
 	refused := func(of string) bool {
 		c := find(own.Status.Conditions, of)
 		return c != nil && c.Status == metav1.ConditionFalse
 	}
-	s := sizeOf(own)
-	if past.Spec.Domain.CPU != nil && !refused(kubevirtv1.ConditionHotVCPUChange) {
+	if past.Spec.Domain.CPU != nil && !(refused(kubevirtv1.ConditionHotVCPUChange) && s.sockets == now.sockets) {
 		past.Spec.Domain.CPU.Sockets = s.sockets
 	}
-	if past.Spec.Domain.Memory != nil && !refused(kubevirtv1.ConditionHotMemoryChange) {
+	if past.Spec.Domain.Memory != nil && !(refused(kubevirtv1.ConditionHotMemoryChange) && same(s.memory, now.memory)) {
 		past.Spec.Domain.Memory.Guest = s.memory
 	}
 }

@@ -31,13 +31,13 @@ func TestLiveSize(t *testing.T) {
 		restart string // because of
 	}{
 		"nothing":           {2, "1Gi", none, "", ""},
-		"sockets":           {4, "1Gi", none, "4 1Gi", "cpu.sockets"},
+		"sockets":           {4, "1Gi", none, "4 1Gi", ""},
 		"too many sockets":  {5, "1Gi", none, "", "cpu.sockets"},
 		"fewer sockets":     {1, "1Gi", none, "", "cpu.sockets"},
-		"less memory":       {2, "512Mi", none, "2 512Mi", "memory.guest"},
+		"less memory":       {2, "512Mi", none, "2 512Mi", ""},
 		"more memory":       {2, "2Gi", none, "", "memory.guest"},
 		"no balloon":        {2, "512Mi", func(o *observed) { o.instance.Spec.Domain.Devices.AutoattachMemBalloon = &off }, "", "memory.guest"},
-		"both, one goes":    {4, "2Gi", none, "4 1Gi", "cpu.sockets, memory.guest"},
+		"both, one goes":    {4, "2Gi", none, "4 1Gi", "memory.guest"},
 		"at the next start": {4, "512Mi", func(o *observed) { o.cluster.LiveUpdate = false }, "", "cpu.sockets, memory.guest"},
 		"to be saved":       {4, "1Gi", func(o *observed) { o.instance.Spec.StopStrategy = kubevirtv1.HibernateSave }, "", "cpu.sockets"},
 		"starts":            {4, "1Gi", func(o *observed) { o.instance.Status.Phase = kubevirtv1.PhaseScheduling }, "", "cpu.sockets"},
@@ -53,7 +53,21 @@ func TestLiveSize(t *testing.T) {
 		"taken back": {2, "1Gi", func(o *observed) {
 			o.instance.Spec.Domain = domain(2, "512Mi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
-		}, "2 1Gi", "memory.guest"},
+		}, "2 1Gi", ""},
+		"refused, and fewer": {3, "1Gi", func(o *observed) {
+			o.instance.Spec.Domain = domain(4, "1Gi")
+			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
+			o.instance.Status.Conditions = append(o.instance.Status.Conditions, refused)
+		}, "3 1Gi", ""},
+		"not given yet, taken back": {2, "1Gi", func(o *observed) {
+			o.instance.Spec.Domain = domain(4, "1Gi")
+			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
+		}, "2 1Gi", ""},
+		"given, not taken back": {2, "1Gi", func(o *observed) {
+			o.instance.Spec.Domain = domain(4, "1Gi")
+			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
+			o.instance.Status.CurrentCPUTopology.Sockets = 4
+		}, "", "cpu.sockets"},
 		"other type": {4, "1Gi", func(o *observed) {
 			o.instance.Spec.Domain = domain(4, "1Gi")
 			o.instance.Annotations[contract.AnnotationLiveSize] = "true"
@@ -78,6 +92,7 @@ func TestLiveSize(t *testing.T) {
 		}
 		o.instance.Spec.Domain = domain(2, "1Gi")
 		boot := resource.MustParse("1Gi")
+		o.instance.Status.CurrentCPUTopology = &kubevirtv1.CPUTopology{Sockets: 2, Cores: 1, Threads: 1}
 		o.instance.Status.Memory = &kubevirtv1.MemoryStatus{GuestAtBoot: &boot}
 		if o.instance.Annotations == nil {
 			o.instance.Annotations = make(map[string]string)
