@@ -33,7 +33,7 @@ func MachineType(in Input) string {
 	}
 	arch, machine := Architecture(in), KnownMachine(in.Instance.Spec.Domain.Machine.Type)
 	switch {
-	case machine == defaultMachines[arch]:
+	case machine == defaultMachine(arch):
 		return ""
 	case forCloudHypervisor(in.Instance) && machine == in.Configuration.MachineType[arch]:
 		return ""
@@ -52,8 +52,16 @@ func KnownMachine(name string) string {
 	return name
 }
 
-// defaultMachines are those of QEMU's planner.
-var defaultMachines = map[string]string{spec.ArchAMD64: "q35", spec.ArchARM64: "virt"}
+// defaultMachine is that of QEMU's planner; empty: it has none for the architecture.
+func defaultMachine(arch string) string {
+	switch arch {
+	case spec.ArchAMD64:
+		return "q35"
+	case spec.ArchARM64:
+		return "virt"
+	}
+	return ""
+}
 
 func cpu(c *kubevirtv1.CPU) *specv1.CPU {
 	if c == nil {

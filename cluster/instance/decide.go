@@ -177,8 +177,8 @@ func writeStatus(o *observed) step {
 
 // hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
 // after its pod was made: the pod's own stays as it is. The agent is asked again whenever
-// something has changed, and takes the earliest end that it has been asked for. A shim that waits
-// for a save when it is asked to end is told that none comes.
+// something has changed, and takes the earliest end that it has been asked for. A shim that waits for
+// a save when its pod ends stops to wait as well.
 func hurryGuest(o *observed) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
 	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.word.Heard || !started(p.word.VM) {
@@ -194,7 +194,7 @@ func hurryGuest(o *observed) step {
 	return step{}
 }
 
-// awaitsInVain: the pod is being deleted, and its shim waits for a save, of which there is none.
+// awaitsInVain: the pod is being deleted, its shim waits for a save, and nobody has asked for one.
 func (o *observed) awaitsInVain() bool {
 	state := o.pod.word.VM.GetStatus().GetState()
 	return convert.AwaitsSave(o.instance) && (o.call == nil || !o.call.Active()) &&

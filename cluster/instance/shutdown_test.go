@@ -48,7 +48,7 @@ func TestNodeShutsDown(t *testing.T) {
 	}
 }
 
-// TestAwaitsInVain: a shim that waits for a save when its pod is deleted is told to end the guest.
+// TestAwaitsInVain: a shim that waits for a save when its pod is deleted has to end the guest instead.
 func TestAwaitsInVain(t *testing.T) {
 	waits := func(change ...func(*pod)) scene {
 		return saving(true, append(change, ending)...).change(stopBy(""), strategy(kubevirtv1.EvictionHibernate)).written()

@@ -125,8 +125,16 @@ func (o *observed) nextReading() time.Time {
 // missingObject finds what kubelets say of a volume whose source is not there.
 var missingObject = regexp.MustCompile(`\b(secret|configmap|serviceaccount)s? "([^"]{1,253})" not found`)
 
-// kinds are the kinds that missingObject finds.
-var kinds = map[string]string{"secret": "Secret", "configmap": "ConfigMap", "serviceaccount": "ServiceAccount"}
+// kindOf is the kind of what missingObject finds.
+func kindOf(resource string) string {
+	switch resource {
+	case "secret":
+		return "Secret"
+	case "configmap":
+		return "ConfigMap"
+	}
+	return "ServiceAccount"
+}
 
 // doesNotStart begins what is said of a pod's failures.
 const doesNotStart = "the VM's pod does not start: "
@@ -172,7 +180,7 @@ func eventFault(events []corev1.Event, namespace string) *fault {
 // missingIn are the objects that a message says are not there.
 func missingIn(message string) (missing []string) {
 	for _, m := range missingObject.FindAllStringSubmatch(message, maxMissing) {
-		missing = append(missing, kinds[m[1]]+" "+m[2])
+		missing = append(missing, kindOf(m[1])+" "+m[2])
 	}
 	return missing
 }

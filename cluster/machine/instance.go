@@ -141,14 +141,9 @@ func restartChanges(o observed) []string {
 	if o.cluster.LiveUpdate {
 		grown(o, before, after)
 		if equality.Semantic.DeepEqual(before.Spec, after.Spec) {
-			// The names alone of an instancetype and preference need no restart.
-			types = nil
-			for _, key := range []string{
-				contract.AnnotationInstancetype, contract.AnnotationClusterInstancetype, contract.AnnotationPreference, contract.AnnotationClusterPreference,
-			} {
-				delete(before.Annotations, key)
-				delete(after.Annotations, key)
-			}
+			types = nil // other names for the same need no restart
+			dropTypes(before.Annotations)
+			dropTypes(after.Annotations)
 		}
 	}
 	if equality.Semantic.DeepEqual(before, after) {

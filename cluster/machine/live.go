@@ -41,7 +41,7 @@ func same(a, b *resource.Quantity) bool { return a == b || a != nil && b != nil 
 // it runs: else a restart is required.
 func (r *ruling) resize() []action {
 	own := r.own()
-	if own == nil || r.step == stop || r.vm.Spec.Template == nil {
+	if own == nil || r.step == stop || r.started == nil || r.vm.Spec.Template == nil {
 		return nil
 	}
 	wanted := newInstance(r.vm, false)
@@ -82,8 +82,7 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 		return
 	}
 	s, now := reachable(o, own, sizeOf(wanted)), sizeOf(own)
-	live := own.Annotations[contract.AnnotationLiveSize] != "" || !s.equal(now)
-	if !live {
+	if own.Annotations[contract.AnnotationLiveSize] == "" && s.equal(now) {
 		return
 	}
 	refused := func(of string) bool {
@@ -98,7 +97,7 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 	}
 }
 
-// patch is what the API server is told. A resource version is not: nobody else writes these fields.
+// patch is a merge patch of the instance, without its resource version: nobody else writes these fields.
 func (a sizeInstance) patch() ([]byte, error) {
 	domain := map[string]any{"cpu": map[string]any{"sockets": a.to.sockets}}
 	if a.to.memory != nil {

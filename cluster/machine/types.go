@@ -13,6 +13,7 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/instancetype"
 	"github.com/vmlet/vmlet/cluster/instancetype/lookup"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // Reasons of the condition Failure, as KubeVirt spells them.
@@ -92,6 +93,15 @@ func typeChanges(before, after *kubevirtv1.VirtualMachineSpec) (paths []string) 
 		paths = append(paths, "spec.preference")
 	}
 	return paths
+}
+
+// dropTypes removes from an instance's annotations those that name its types.
+func dropTypes(annotations map[string]string) {
+	for _, key := range []string{
+		contract.AnnotationInstancetype, contract.AnnotationClusterInstancetype, contract.AnnotationPreference, contract.AnnotationClusterPreference,
+	} {
+		delete(annotations, key)
+	}
 }
 
 // byType is the index of VMs by what they name as instancetype and preference and have not begun
