@@ -51,6 +51,7 @@ func TestFields(t *testing.T) {
 		{"memory in odd bytes", "domain: {memory: {guest: 1024M}}", "memory: {size: 977Mi}"},
 		{"memory below a MiB", "domain: {memory: {guest: 1}}", "memory: {size: 1Mi}"},
 		{"host-passthrough", "domain: {cpu: {model: host-passthrough, cores: 2}}", "cpu: {cores: 2}"},
+		{"room for sockets", "domain: {cpu: {sockets: 2, cores: 2, maxSockets: 4}}", "cpu: {sockets: 2, cores: 2, maxVcpus: 8}"},
 		{"named model", "domain: {cpu: {model: Haswell, threads: 2}}", "cpu: {model: Haswell, threads: 2}"},
 		{"pc-q35", "domain: {machine: {type: pc-q35-7.2}}", "machineType: pc-q35-7.2"},
 		{"machine type of Red Hat's QEMU", "domain: {machine: {type: pc-q35-rhel9.4.0}}", "machineType:"},

@@ -134,6 +134,26 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// TestAwaitsSave: the shim of a VM that is to be saved when its node shuts down waits for that, if its pod
+// has the claim.
+func TestAwaitsSave(t *testing.T) {
+	for name, c := range map[string]struct {
+		in     convert.Input
+		by     kubevirtv1.EvictionStrategy
+		awaits bool
+	}{
+		"hibernates":     {onMemory(t), kubevirtv1.EvictionHibernate, true},
+		"goes on":        {restored(t), kubevirtv1.EvictionHibernate, true},
+		"no claim":       {read(t, simple), kubevirtv1.EvictionHibernate, false},
+		"other strategy": {onMemory(t), kubevirtv1.EvictionNone, false},
+	} {
+		c.in.Instance.Spec.EvictionStrategy = &c.by
+		if got := slices.Contains(pod(t, c.in).Spec.Containers[0].Command, "--await-save"); got != c.awaits {
+			t.Errorf("%s: waits for a save: %v, want %v", name, got, c.awaits)
+		}
+	}
+}
+
 // TestHibernationFaults: what can't be mounted or restored is refused by its path.
 func TestHibernationFaults(t *testing.T) {
 	for _, c := range []struct {

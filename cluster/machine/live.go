@@ -82,9 +82,6 @@ func grown(o observed, past, wanted *kubevirtv1.VirtualMachineInstance) {
 		return
 	}
 	s, now := reachable(o, own, sizeOf(wanted)), sizeOf(own)
-	if own.Annotations[contract.AnnotationLiveSize] == "" && s.equal(now) {
-		return
-	}
 	refused := func(of string) bool {
 		c := find(own.Status.Conditions, of)
 		return c != nil && c.Status == metav1.ConditionFalse

@@ -107,6 +107,9 @@ func TestInstance(t *testing.T) {
 		{domain("cpu: {sockets: 2, cores: 16, threads: 32}"), nil},
 		{domain("cpu: {sockets: 2, cores: 16, threads: 33}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
 		{domain("cpu: {sockets: 2147483647, cores: 2147483647, threads: 2147483647}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
+		{domain("cpu: {sockets: 2, maxSockets: 4}"), nil},
+		{domain("cpu: {sockets: 2, maxSockets: 1}"), []string{"spec.domain.cpu.maxSockets less than cpu.sockets, 2"}},
+		{domain("cpu: {maxSockets: 1025}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
 		{domain("cpu: {model: Skylake-Server, features: [{name: vmx, policy: force}]}"), nil},
 		{domain("cpu: {model: 'a,b', features: [{name: ''}, {name: x}, {name: x}, {name: 'a/b'}]}"), []string{
 			"spec.domain.cpu.model letters", "spec.domain.cpu.features[0].name vmx", "spec.domain.cpu.features[2].name Duplicate", "spec.domain.cpu.features[3].name letters",

@@ -79,7 +79,7 @@ type Server struct {
 	conns   map[*conn]struct{}
 	greeted bool // an agent has connected
 	closing bool // nothing is begun any more
-	// moved gets a value when an operation begins or ends, and when somebody ends the VM.
+	// moved gets a value when an operation begins or ends.
 	moved chan struct{}
 	// lingering: no request is counted any more.
 	lingering bool

@@ -17,7 +17,7 @@ type stopping struct {
 }
 
 // awaitSave waits, when the shim was asked to end, for a save: until one begins, for as long as Pod says,
-// and then until that is over. It is true if the VMM has ended meanwhile. A stop or a kill ends the wait.
+// and then until that is over. It is true if the VMM has ended meanwhile, also by a stop or a kill.
 func (s *Server) awaitSave() bool {
 	if s.o.Pod == nil || s.o.Pod.AwaitSave <= 0 {
 		return false
@@ -27,7 +27,7 @@ func (s *Server) awaitSave() bool {
 	for {
 		s.mu.Lock()
 		v, saving := s.vm, s.saving()
-		over := v == nil || v.killed || v.stopping != nil || late == nil && !saving
+		over := v == nil || late == nil && !saving
 		s.mu.Unlock()
 		if over {
 			return false
@@ -86,7 +86,6 @@ func (s *Server) awaitExit() (any, error) {
 // stopWithin sets when the VM is killed; an earlier time stands. s.mu is held.
 func (s *Server) stopWithin(v *vm, grace time.Duration) {
 	deadline := time.Now().Add(grace)
-	s.move()
 	if v.freeze.thaw != nil { // it has to write to shut down
 		v.freeze.thaw.Reset(0)
 	}
@@ -159,7 +158,6 @@ func (s *Server) beginKill(args *shim.Kill) (work, error) {
 		return s.awaitExit, nil
 	}
 	v.killed = true
-	s.move()
 	s.refusal = cmp.Or(s.refusal, args.Reason)
 	if op != nil {
 		op.cancel(errKilled)
