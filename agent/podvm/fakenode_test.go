@@ -225,6 +225,7 @@ func (n *fakeNode) servePod(t *testing.T, a *testAgent) (unmount func()) {
 // serveWith is servePod with a runner that the test has.
 func (n *fakeNode) serveWith(t *testing.T, a *testAgent, p *Runner) (unmount func()) {
 	t.Helper()
+	t.Cleanup(p.volumes.Close) // as Run does: root has few instances of inotify
 	ctx, cancel := context.WithCancel(a.ctx)
 	n.servedUntil = ctx.Done()
 	done := make(chan struct{})
