@@ -137,6 +137,12 @@ const (
 	ProgramsFolder = "/var/run/vmlet/programs"
 )
 
+// What a cluster's configuration says to nodes: a ConfigMap in vmlet's namespace, and its key.
+const (
+	ConfigMapCluster = "vmlet-cluster"
+	ClusterFile      = "cluster.yaml"
+)
+
 // The agent's API on the network.
 const (
 	// NodeAPIPort is the name of the container port at which an agent serves it.

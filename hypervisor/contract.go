@@ -8,6 +8,12 @@ import (
 // What follows is what a hypervisor may offer beside Hypervisor itself. Each is asked for with As, and one that is not there means
 // the neutral behaviour, which is Base's. Implementations are safe for concurrent use and change nothing that they are given.
 
+// Aliased is a hypervisor that users know by other names, too.
+type Aliased interface {
+	// Aliases are names that nobody else has: "hyperv-direct".
+	Aliases() []string
+}
+
 // Defaulter is a hypervisor with defaults of its own.
 type Defaulter interface {
 	// Layers are its defaults, under its own name ("kvm") and under its name with an architecture ("kvm/amd64"); other keys are

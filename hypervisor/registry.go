@@ -3,6 +3,8 @@ package hypervisor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/vmlet/vmlet/spec"
@@ -12,13 +14,15 @@ import (
 type Registry struct {
 	ordered []Hypervisor
 	byName  map[string]Hypervisor
+	// aliases are other names, and whose they are.
+	aliases map[string]string
 	layers  spec.Layers
 }
 
 // New makes a Registry. The order is that in which automatic choice prefers them. A name that is given twice, "auto", an
 // architecture's name, and one that is no single word are errors, and so are defaults under a key that is not the hypervisor's own.
 func New(ordered ...Hypervisor) (*Registry, error) {
-	r := &Registry{byName: make(map[string]Hypervisor, len(ordered)), layers: spec.BaseLayers()}
+	r := &Registry{byName: make(map[string]Hypervisor, len(ordered)), aliases: make(map[string]string), layers: spec.BaseLayers()}
 	for _, h := range ordered {
 		name := h.Name()
 		if !canBeName(name) {
@@ -33,7 +37,38 @@ func New(ordered ...Hypervisor) (*Registry, error) {
 		r.byName[name] = h
 		r.ordered = append(r.ordered, h)
 	}
+	if err := r.addAliases(); err != nil {
+		return nil, err
+	}
 	return r, nil
+}
+
+// addAliases takes in the hypervisors' other names.
+func (r *Registry) addAliases() error {
+	for _, h := range r.ordered {
+		a, ok := As[Aliased](h)
+		if !ok {
+			continue
+		}
+		for _, alias := range a.Aliases() {
+			owner, taken := r.Canonical(alias)
+			if taken || !canBeName(alias) {
+				return fmt.Errorf("hypervisor: %q can't be another name of %s: it is no name, or that of %q", alias, h.Name(), owner)
+			}
+			r.aliases[alias] = h.Name()
+		}
+	}
+	return nil
+}
+
+// Canonical returns the name of the hypervisor that a user means by a word: its name or an alias of
+// it; false if there is none.
+func (r *Registry) Canonical(word string) (name string, known bool) {
+	if _, known := r.byName[word]; known {
+		return word, true
+	}
+	name, known = r.aliases[word]
+	return name, known
 }
 
 // canBeName keeps names apart from the other keys of defaults.
@@ -64,6 +99,11 @@ func (r *Registry) Names() []string {
 	return names
 }
 
+// Words are all that users may call the hypervisors: their names, then other names, sorted.
+func (r *Registry) Words() []string {
+	return append(r.Names(), slices.Sorted(maps.Keys(r.aliases))...)
+}
+
 // UnknownError says that a name stands for no hypervisor.
 type UnknownError struct {
 	Requested string
@@ -91,8 +131,8 @@ func (r *Registry) Default(configured string) (name, warning string) {
 	if configured == "" || configured == NameAuto {
 		return NameAuto, ""
 	}
-	if _, known := r.byName[configured]; known {
-		return configured, ""
+	if name, known := r.Canonical(configured); known {
+		return name, ""
 	}
 	fallback := NameKVM
 	if _, known := r.byName[NameKVM]; !known {

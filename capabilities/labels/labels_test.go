@@ -159,6 +159,11 @@ func TestWhatKubeVirtAsks(t *testing.T) {
 		{"intel", "emulation", "hyperv.node.kubevirt.io/vpindex", ""},
 		{"intel", "emulation", "node.vmlet.io/hypervisor", "emulation"},
 		{"intel", "emulation", "hypervisor.node.vmlet.io/kvm", "works"},
+		{"intel", "", "cpu-model.node.vmlet.io/emulation.Westmere", "true"},
+		{"intel", "", "cpu-model.node.vmlet.io/emulation.Haswell", ""},
+		{"intel", "", "cpu-model.node.vmlet.io/kvm.Haswell-v1", ""}, // KubeVirt's label has it
+		{"intel", "emulation", "cpu-model.node.vmlet.io/kvm.Haswell-v1", "true"},
+		{"intel", "emulation", "hyperv.node.vmlet.io/kvm.vpindex", "true"},
 		{"intel", "mshv", "node.vmlet.io/hypervisor", ""},
 		{"intel", "mshv", "cpu-feature.node.kubevirt.io/aes", ""},
 		{"emulation", "", "cpu-vendor.node.kubevirt.io/AMD", "true"}, // what a guest sees

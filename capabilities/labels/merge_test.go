@@ -95,7 +95,7 @@ func TestMerge(t *testing.T) {
 		{"intel", "hypervisors.emulation.tsc", nil},
 		{"intel", "vmms.qemu.accelerators.kvm", cpu},
 		{"intel", "vmms.qemu.accelerators.emulation", nil},
-		{"intel", "vmms.qemu", append([]string{"machine-type" + domain, "vmm.node.vmlet.io/qemu", "node.vmlet.io/vmm", "node.vmlet.io/lazy-restore"}, cpu...)},
+		{"intel", "vmms.qemu", append([]string{"machine-type" + domain, "vmm.node.vmlet.io/qemu", "node.vmlet.io/vmm", "node.vmlet.io/lazy-restore", "cpu-feature.node.vmlet.io/", "cpu-model.node.vmlet.io/"}, cpu...)},
 		{"intel", "hypervisors.kvm", append([]string{"cpu-timer" + domain, "hyperv" + domain, "hypervisor.node.vmlet.io/kvm", "node.vmlet.io/hypervisor", "node.vmlet.io/max-vcpus", "node.vmlet.io/nested"}, cpu...)},
 		{"amd", "vmms.cloud-hypervisor", nil}, // it is not the default, and its version is known
 	} {

@@ -27,6 +27,9 @@ func own() []family {
 		set(contract.LabelHugePages, hugePages, from(fact.HostHugePages)),
 		whole(contract.LabelHypervisorState, hypervisors, fromNamedHypervisor(fact.HypervisorState)),
 		whole(contract.LabelVMMVersion, vmms, fromNamedVMM(fact.VMMVersion)),
+		set(contract.LabelFurtherCPUFeature, furtherFeatures, fromFurther(fact.CPUFeatures)),
+		set(contract.LabelFurtherCPUModel, furtherModels, fromFurther(fact.CPUModels)),
+		set(contract.LabelFurtherHyperV, furtherHyperV, fromNamedHypervisor(fact.HypervFeatures)),
 	}
 }
 

@@ -1,6 +1,8 @@
 package labels
 
 import (
+	"strings"
+
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/proto/vmlet/capabilities/v1/fact"
 )
@@ -38,9 +40,20 @@ func fromAccelerator(f fact.AcceleratorField) source {
 	}}
 }
 
-// fromNamedHypervisor is a fact of the hypervisor whose name follows the key.
+// fromNamedHypervisor is a fact of the hypervisor whose name follows the key, up to a dot.
 func fromNamedHypervisor(f fact.HypervisorField) source {
-	return source{named: true, path: func(_ choice, name string) fact.Path { return fact.OfHypervisor(name, f) }}
+	return source{named: true, path: func(_ choice, name string) fact.Path {
+		name, _, _ = strings.Cut(name, ".")
+		return fact.OfHypervisor(name, f)
+	}}
+}
+
+// fromFurther is a fact of the chosen VMM under the hypervisor with whose name the label's goes on.
+func fromFurther(f fact.AcceleratorField) source {
+	return source{named: true, vmm: true, path: func(c choice, name string) fact.Path {
+		hypervisor, _, _ := strings.Cut(name, ".")
+		return fact.OfAccelerator(c.vmm, hypervisor, f)
+	}}
 }
 
 // fromNamedVMM is a fact of the VMM whose name follows the key.

@@ -26,8 +26,9 @@ import (
 	"github.com/vmlet/vmlet/cluster/settings"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/endpoints"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/internal/certificate"
-	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/sysfs"
 	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
@@ -156,7 +157,7 @@ func rules(o Options, live client.Reader, now settings.Settings) admission.Rules
 		Settings:    now,
 		Own:         []string{account(o.Names.Controller), account(o.Names.API)},
 		VMMs:        vmms.Registry().Names(),
-		Hypervisors: []string{spec.HypervisorKVM, spec.HypervisorMSHV, spec.HypervisorEmulation},
+		Hypervisors: hypervisors.Registry(sysfs.Roots{}).Words(),
 		HasCDI: func(ctx context.Context) (bool, error) {
 			err := live.Get(ctx, client.ObjectKey{Name: "datavolumes.cdi.kubevirt.io"}, installation.Definition())
 			return err == nil, client.IgnoreNotFound(err)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/capabilities/clusterwide"
 )
 
 // Configuration is a cluster's. It is not changed once it is made: share it freely.
@@ -28,6 +29,10 @@ type Configuration struct {
 	MemoryOvercommit int
 	// OverheadRatio multiplies the pod's memory overhead.
 	OverheadRatio float64
+	// Hypervisor of VMs that name none, by its own name or "auto"; empty: nobody has chosen one.
+	Hypervisor string
+	// Nodes is what each node's agent reads of it.
+	Nodes clusterwide.Configuration
 	// UseEmulation: VMs run where there is no KVM.
 	UseEmulation bool
 	// NodeSelectors and Placement restrict VMs' pods.

@@ -42,10 +42,8 @@ func reasons() map[string]string {
 		"configuration.supportContainerResources":                      otherwise,
 		"configuration.supportedGuestAgentVersions":                    "a guest agent is judged by its commands, which it says itself",
 		"configuration.memBalloonStatsPeriod":                          notYet,
-		"configuration.permittedHostDevices":                           "the agents' configuration has them (hostDevices)",
 		"configuration.mediatedDevicesConfiguration":                   notYet,
 		"configuration.minCPUModel":                                    notYet,
-		"configuration.obsoleteCPUModels":                              "the agents' configuration has them",
 		"configuration.virtualMachineInstancesPerNode":                 "the kubelet's maxPods is the bound",
 		"configuration.apiConfiguration":                               noOperator,
 		"configuration.webhookConfiguration":                           noOperator,
@@ -60,7 +58,6 @@ func reasons() map[string]string {
 		"configuration.commonInstancetypesDeployment":                  "vmlet installs none by itself: kubectl apply --server-side -k deploy/common-instancetypes",
 		"configuration.virtTemplateDeployment":                         otherwise,
 		"configuration.instancetype":                                   "a VM names its instancetype, and keeps it as it was (reference)",
-		"configuration.hypervisors":                                    notYet,
 		"configuration.changedBlockTrackingLabelSelectors":             notYet,
 		"configuration.persistentReservationConfiguration":             notYet,
 		"configuration.confidentialCompute":                            notYet,
@@ -112,12 +109,7 @@ func ignored(s *kubevirtv1.KubeVirtSpec) []Ignored {
 
 // agreed are settings by whose value vmlet does what it does anyway.
 func agreed(c *kubevirtv1.KubeVirtConfiguration) map[string]bool {
-	return map[string]bool{
-		"configuration.hypervisors": !slices.ContainsFunc(c.Hypervisors, func(h kubevirtv1.HypervisorConfiguration) bool {
-			return h.Name != "" && h.Name != "kvm"
-		}),
-		"configuration.seccompConfiguration": isRuntimeDefault(c.SeccompConfiguration),
-	}
+	return map[string]bool{"configuration.seccompConfiguration": isRuntimeDefault(c.SeccompConfiguration)}
 }
 
 func isRuntimeDefault(c *kubevirtv1.SeccompConfiguration) bool {

@@ -27,6 +27,8 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	c.machines(s, &faults)
 	c.processors(s, &faults)
 	c.developer(s.DeveloperConfiguration, &faults)
+	c.hypervisor(s, &faults)
+	c.nodes(s, &faults)
 	c.placement(&kv.Spec)
 	c.network(s.Network, &faults)
 	if s.SMBIOS != nil {
@@ -157,10 +159,20 @@ func (c *Configuration) developer(d *kubevirtv1.DeveloperConfiguration, faults *
 	c.gates(d, faults)
 }
 
-// GateHypervStrictCheck: VMs run only where the node has the Hyper-V features that they name.
-const GateHypervStrictCheck = "HypervStrictCheck"
+// Feature gates that have an effect.
+const (
+	// GateHypervStrictCheck: VMs run only where the node has the Hyper-V features that they name.
+	GateHypervStrictCheck = "HypervStrictCheck"
+	// GateConfigurableHypervisor: the KubeVirt object names the hypervisor of VMs that name none.
+	GateConfigurableHypervisor = "ConfigurableHypervisor"
+)
 
-// gates reads feature gates, of which one has an effect.
+// hasEffect says whether a feature gate switches something.
+func hasEffect(gate string) bool {
+	return gate == GateHypervStrictCheck || gate == GateConfigurableHypervisor
+}
+
+// gates reads feature gates. All of those with an effect are off unless they are named.
 func (c *Configuration) gates(d *kubevirtv1.DeveloperConfiguration, faults *[]Ignored) {
 	const field = "configuration.developerConfiguration."
 	c.FeatureGates = make(map[string]bool)
@@ -170,17 +182,20 @@ func (c *Configuration) gates(d *kubevirtv1.DeveloperConfiguration, faults *[]Ig
 	if without := withoutEffect(d.DisabledFeatureGates); without != "" {
 		*faults = append(*faults, Ignored{field + "disabledFeatureGates", without + ": vmlet has no such gates: what it supports can't be switched off"})
 	}
-	switch on, off := slices.Contains(d.FeatureGates, GateHypervStrictCheck), slices.Contains(d.DisabledFeatureGates, GateHypervStrictCheck); {
-	case on && off:
-		*faults = append(*faults, Ignored{field + "disabledFeatureGates", GateHypervStrictCheck + " is in featureGates, too, and stays off"})
-	case on:
-		c.FeatureGates[GateHypervStrictCheck] = true
+	for _, gate := range d.FeatureGates {
+		switch {
+		case !hasEffect(gate):
+		case slices.Contains(d.DisabledFeatureGates, gate):
+			*faults = append(*faults, Ignored{field + "disabledFeatureGates", gate + " is in featureGates, too, and stays off"})
+		default:
+			c.FeatureGates[gate] = true
+		}
 	}
 }
 
 // withoutEffect joins the names of those gates that have none.
 func withoutEffect(gates []string) string {
-	return strings.Join(slices.DeleteFunc(slices.Clone(gates), func(gate string) bool { return gate == GateHypervStrictCheck }), ", ")
+	return strings.Join(slices.DeleteFunc(slices.Clone(gates), hasEffect), ", ")
 }
 
 func (c *Configuration) placement(s *kubevirtv1.KubeVirtSpec) {

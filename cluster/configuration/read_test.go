@@ -63,7 +63,13 @@ spec:
       nodeSelectors: {a: b}
       pvcTolerateLessSpaceUpToPercent: 20
       minimumReservePVCBytes: 1048576
-      featureGates: [HypervStrictCheck]
+      featureGates: [HypervStrictCheck, ConfigurableHypervisor]
+    hypervisorConfiguration: {name: hyperv-layered}
+    obsoleteCPUModels: {Haswell: true}
+    permittedHostDevices:
+      pciHostDevices: [{pciVendorSelector: "10DE:1EB8", resourceName: nvidia.com/T4}]
+      mediatedDevices: [{mdevNameSelector: GRID T4-1Q, resourceName: nvidia.com/GRID, externalResourceProvider: true}]
+      usb: [{resourceName: kubevirt.io/stick, selectors: [{vendor: 46f4, product: "0001"}]}]
 `)
 	if len(faults) > 0 {
 		t.Error(faults)
@@ -76,7 +82,7 @@ spec:
 		}
 	}
 	if c.MachineType["amd64"] != "pc-q35-7.2" || c.MachineType["arm64"] != "virt-9" || c.ImagePullPolicy != corev1.PullAlways ||
-		!c.FeatureGates["HypervStrictCheck"] || c.CPUAllocationRatio != 4 || c.OverheadRatio != 1.5 {
+		!c.FeatureGates["HypervStrictCheck"] || c.Hypervisor != "mshv" || len(c.Nodes.PermittedHostDevices.USB[0].Selectors) != 1 || c.CPUAllocationRatio != 4 || c.OverheadRatio != 1.5 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -224,6 +230,8 @@ func readSettings() map[string]bool {
 		"configuration.defaultHibernateConfig.hibernateStrategy.mode", "configuration.defaultHibernateConfig.hibernateStrategy.warningTimeoutSeconds",
 		"configuration.defaultHibernateConfig.hibernateStrategy.storageClassName", "configuration.defaultHibernateConfig.startStrategy",
 		"configuration.developerConfiguration.featureGates", "configuration.developerConfiguration.disabledFeatureGates",
+		"configuration.hypervisorConfiguration.name", "configuration.hypervisors", "configuration.obsoleteCPUModels",
+		"configuration.permittedHostDevices.pciHostDevices", "configuration.permittedHostDevices.mediatedDevices", "configuration.permittedHostDevices.usb",
 	} {
 		all[path] = true
 	}

@@ -33,6 +33,8 @@ type Input struct {
 	// LimitCPU and LimitMemory: pods of the namespace need limits, also those of instances that
 	// give none.
 	LimitCPU, LimitMemory bool
+	// Offers are the nodes'.
+	Offers Offers
 	// Launcher is the container image of vmlet's own programs and of the VMMs.
 	Launcher string
 	// ClusterDomain is that of the cluster's DNS; empty: cluster.local.
@@ -62,7 +64,7 @@ func Specification(in Input) (*specv1.VirtualMachineSpec, *launch.Preparation, e
 		return nil, nil, err
 	}
 	s := &specv1.VirtualMachineSpec{
-		Hypervisor:      hypervisorName(in),
+		Hypervisor:      Hypervisor(in),
 		Vmm:             vmi.Annotations[contract.AnnotationVMM],
 		MachineType:     MachineType(in),
 		Cpu:             cpu(domain.CPU),
@@ -105,18 +107,6 @@ func Architecture(in Input) string {
 		return a
 	}
 	return in.Configuration.DefaultArchitecture
-}
-
-// hypervisorName is KVM unless somebody says otherwise: the pod then requests /dev/kvm, and a
-// node whose KVM does not work says so instead of emulating the guest.
-func hypervisorName(in Input) string {
-	switch named := in.Instance.Annotations[contract.AnnotationHypervisor]; {
-	case named != "":
-		return named
-	case in.Configuration.UseEmulation:
-		return spec.HypervisorEmulation
-	}
-	return spec.HypervisorKVM
 }
 
 // forCloudHypervisor: the instance names the VMM that has no machine types, no video, few

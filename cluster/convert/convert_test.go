@@ -163,25 +163,6 @@ func TestSpecificationFaults(t *testing.T) {
 	}
 }
 
-func TestHypervisor(t *testing.T) {
-	for _, c := range []struct {
-		annotation string
-		emulation  bool
-		want       string
-	}{
-		{"", false, "kvm"}, {"", true, "emulation"}, {"auto", true, "auto"}, {"kvm", true, "kvm"}, {"mshv", false, "mshv"},
-	} {
-		in := input(t, "domain: {}")
-		in.Configuration.UseEmulation = c.emulation
-		if c.annotation != "" {
-			in.Instance.Annotations = map[string]string{contract.AnnotationHypervisor: c.annotation}
-		}
-		if s, _ := converted(t, in); s.Hypervisor != c.want {
-			t.Errorf("%+v: hypervisor %q", c, s.Hypervisor)
-		}
-	}
-}
-
 // TestMachineTypeOfCloudHypervisor: the cluster's default is not the user's word.
 func TestMachineTypeOfCloudHypervisor(t *testing.T) {
 	in := input(t, "domain: {machine: {type: pc-q35-8.0}}")
@@ -405,6 +386,7 @@ func TestGuestNetwork(t *testing.T) {
 func TestFaults(t *testing.T) {
 	const disk = "\nvolumes: [{name: a, emptyDisk: {capacity: 1Gi}}]"
 	for _, c := range []struct{ vmm, instance, want string }{
+		{"cloud-hypervisor under emulation", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}}}", "hypervisor"},
 		{"", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, ""},
 		{"cloud-hypervisor", "domain: {devices: {disks: [{name: a, disk: {bus: sata}}]}}" + disk, "disks[0].bus"},
 		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, interfaces: [{name: n}]}}\nnetworks: [{name: n, pod: {}}]", ""},
@@ -417,7 +399,8 @@ func TestFaults(t *testing.T) {
 		{"cloud-hypervisor", "domain: {devices: {autoattachGraphicsDevice: false, rng: {}, disks: [{name: a, disk: {bus: virtio}}]}}\nvolumes: [{name: a, ephemeral: {persistentVolumeClaim: {claimName: a}}}]", ""},
 	} {
 		in := input(t, c.instance)
-		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: c.vmm}
+		name, hypervisor, _ := strings.Cut(c.vmm, " under ")
+		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: name, contract.AnnotationHypervisor: hypervisor}
 		err := convert.Faults(in)
 		var faults spec.FieldErrors
 		switch {

@@ -16,8 +16,14 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/contract"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm"
+	vmms "github.com/vmlet/vmlet/vmm/standard"
 )
 
 // Machine gives a VirtualMachine that is being created, which has no UID yet, its finalizer,
@@ -56,19 +62,21 @@ func KeepIdentity(vm, old *kubevirtv1.VirtualMachine) {
 	fill(&firmware.Serial, had.Serial)
 }
 
-// Instance fills in what an instance leaves open: the configuration's values first, then
-// the architecture's, then those of all instances. One that is being created gets its
+// Instance fills in what an instance leaves open: the configuration's values first, then those of its
+// hypervisor on its architecture, its architecture, its hypervisor, and of all instances. What depends
+// on other fields comes last. One that is being created gets its
 // finalizer and KubeVirt's annotations.
 func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) {
 	if vmi.UID == "" && vmi.DeletionTimestamp == nil {
 		created(&vmi.ObjectMeta, contract.FinalizerInstance)
+		if c.Hypervisor != "" && vmi.Annotations[contract.AnnotationHypervisor] == "" {
+			// So that it stays with the instance when the cluster chooses another.
+			vmi.Annotations[contract.AnnotationHypervisor] = c.Hypervisor
+		}
 	}
 	s := &vmi.Spec
 	fill(&s.Architecture, c.DefaultArchitecture)
-	v := valuesOf(s.Architecture, c)
-	if vmi.Annotations[contract.AnnotationVMM] == spec.VMMCloudHypervisor {
-		v.diskBus = kubevirtv1.DiskBusVirtio // the only one that it has
-	}
+	v := valuesOf(vmi, c)
 	if v.eviction == kubevirtv1.EvictionHibernate && metav1.GetControllerOf(vmi) == nil {
 		v.eviction = kubevirtv1.EvictionNone // without a VirtualMachine nobody would start it again
 	}
@@ -101,7 +109,7 @@ func created(meta *metav1.ObjectMeta, finalizer string) {
 	meta.Annotations[contract.AnnotationStorageVersion] = kubevirtv1.Version
 }
 
-// values are what instances leave open, of one architecture.
+// values are what instances leave open.
 type values struct {
 	machine  string
 	cpuModel string
@@ -119,24 +127,42 @@ const (
 	hostPassthrough = "host-passthrough"
 )
 
-// valuesOf lays the architecture's values over those that all have, and the configuration's
-// over both.
-func valuesOf(arch string, c configuration.Configuration) values {
+// valuesOf are those of an instance: what a node would fill in under its hypervisor on its
+// architecture, by the same layers, then what is KubeVirt's, and the configuration's over both.
+func valuesOf(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) values {
 	v := values{cpuModel: hostModel, diskBus: kubevirtv1.DiskBusVirtio, binding: "masquerade", eviction: kubevirtv1.EvictionNone}
-	switch arch {
-	case "amd64":
-		v.machine, v.diskBus = "q35", kubevirtv1.DiskBusSATA
-	case "arm64":
-		v.machine, v.uefi = "virt", true
+	arch := vmi.Spec.Architecture
+	v.onNode(convert.Hypervisor(convert.Input{Instance: vmi, Configuration: c}), arch)
+	if arch == spec.ArchAMD64 && vmi.Annotations[contract.AnnotationVMM] != spec.VMMCloudHypervisor {
+		v.diskBus = kubevirtv1.DiskBusSATA // cloud-hypervisor has virtio alone
 	}
 	lay(&v.machine, c.MachineType[arch])
 	lay(&v.cpuModel, c.CPUModel)
 	lay(&v.binding, c.DefaultInterface)
 	lay(&v.eviction, c.EvictionStrategy)
-	if arch == "arm64" && v.cpuModel == hostModel {
+	if arch == spec.ArchARM64 && v.cpuModel == hostModel {
 		v.cpuModel = hostPassthrough // there are no named models that are near to a node's
 	}
 	return v
+}
+
+// onNode lays over the values what a node fills into an empty specification, with QEMU, which has all
+// that an instance can name.
+func (v *values) onNode(hypervisor, arch string) {
+	if arch != spec.ArchAMD64 && arch != spec.ArchARM64 {
+		return // refused by validation
+	}
+	target := spec.Target{Hypervisor: hypervisor, VMM: spec.VMMQEMU, Arch: arch}
+	if qemu, known := vmms.Registry().Get(spec.VMMQEMU); known {
+		target.Defaults = vmm.DefaultsOf(qemu, arch)
+	}
+	filled := spec.Default(&specv1.VirtualMachineSpec{}, target, hypervisors.Registry(sysfs.Roots{}).Layers())
+	v.machine = filled.GetMachineType()
+	v.uefi = filled.GetBoot().GetFirmware() == spec.FirmwareUEFI
+	// Those two are the node's own processor, or all that can be emulated: host-model.
+	if model := filled.GetCpu().GetModel(); model != "host" && model != "max" {
+		lay(&v.cpuModel, model)
+	}
 }
 
 // lay sets what is under it to a value, if there is one.

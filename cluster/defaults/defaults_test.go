@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -112,6 +113,26 @@ func TestInstanceByConfiguration(t *testing.T) {
 	}
 	vmi = &kubevirtv1.VirtualMachineInstance{Spec: kubevirtv1.VirtualMachineInstanceSpec{Architecture: "arm64"}}
 	check(t, "another architecture", vmi, c, "{domain: {machine: {type: virt}, cpu: {model: Haswell}}}")
+}
+
+// TestInstanceKeepsItsHypervisor: what the cluster chooses is noted when an instance is made, so that a
+// later choice is not its; its own word stays.
+func TestInstanceKeepsItsHypervisor(t *testing.T) {
+	for _, c := range []struct{ cluster, own, uid, want string }{
+		{"mshv", "", "", "mshv"}, {"mshv", "kvm", "", "kvm"}, {"mshv", "", "uid", ""}, {"", "", "", ""}, {"auto", "", "", "auto"},
+	} {
+		config := configuration.Default()
+		config.Hypervisor = c.cluster
+		vmi := new(kubevirtv1.VirtualMachineInstance)
+		vmi.UID = types.UID(c.uid)
+		if c.own != "" {
+			vmi.Annotations = map[string]string{contract.AnnotationHypervisor: c.own}
+		}
+		Instance(vmi, config)
+		if got := vmi.Annotations[contract.AnnotationHypervisor]; got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
 }
 
 func TestInstanceForCloudHypervisor(t *testing.T) {

@@ -1,7 +1,7 @@
 // Package installation keeps what the cluster half consists of besides its programs: the webhook
 // configurations, which come and go with vmlet-controller, the APIServices, by which the API server
-// finds vmlet-api, and the status of the KubeVirt object,
-// by which tools wait for an installation. It refuses to work where kubevirt.io belongs to
+// finds vmlet-api, what the KubeVirt object says to nodes, and that object's status, by which tools
+// wait for an installation. It refuses to work where kubevirt.io belongs to
 // another controller. Start reading at Reconcile.
 package installation
 
@@ -111,7 +111,7 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 		i.End(errors.New(why))
 		return reconcile.Result{}, nil
 	}
-	if err := errors.Join(i.applyWebhooks(ctx, namespace), i.announce(ctx, namespace)); err != nil {
+	if err := errors.Join(i.applyWebhooks(ctx, namespace), i.announce(ctx, namespace), i.tellNodes(ctx)); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)

@@ -14,8 +14,10 @@ import (
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/contract"
+	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"github.com/vmlet/vmlet/spec"
+	"github.com/vmlet/vmlet/sysfs"
 )
 
 // imageID is what the identifier of a memory image looks like.
@@ -121,7 +123,7 @@ func (o *observed) savedImage() *kubevirtv1.SavedImage {
 // hypervisor is what the VM ran under: by the agent's word, else by what its pod asked for.
 func (o *observed) hypervisor() string {
 	for _, name := range []string{o.pod.word.VM.GetStatus().GetHypervisor(), o.instance.Annotations[contract.AnnotationHypervisor]} {
-		if slices.Contains([]string{spec.HypervisorKVM, spec.HypervisorMSHV, spec.HypervisorEmulation}, name) {
+		if name, known := hypervisors.Registry(sysfs.Roots{}).Canonical(name); known {
 			return name
 		}
 	}

@@ -29,22 +29,77 @@ func (l *launcher) nodeSelector() map[string]string {
 	if m := l.vmi.Spec.Domain.Machine; m != nil && m.Type != "" && l.spec.Vmm != spec.VMMCloudHypervisor {
 		all[contract.LabelMachineType+convert.KnownMachine(m.Type)] = "true"
 	}
-	if model := l.spec.GetCpu().GetModel(); model != "" {
-		all[contract.LabelCPUModel+model] = "true"
-	}
-	for _, f := range l.features(kubevirtv1.CPUFeatureRequire, "") {
-		all[contract.LabelCPUFeature+f] = "true"
-	}
 	if l.dedicated() {
 		all[contract.LabelCPUManager] = "true"
 	}
-	if l.Configuration.FeatureGates[configuration.GateHypervStrictCheck] {
-		for _, f := range enlightenments(l.spec.GetFeatures().GetHyperv()) {
-			all[contract.LabelHyperV+f] = "true"
+	if !l.mayBeFurther() {
+		for _, label := range l.abilities() {
+			all[label.usual] = "true"
 		}
 	}
 	l.selectAsSaved(all)
 	return all
+}
+
+// ability is a label of what a node's guests can have: KubeVirt's, of the node's default hypervisor,
+// and ours, of the VM's where that is a further one.
+type ability struct{ usual, further string }
+
+// abilities are what the guest needs of the VM's hypervisor and its VMM.
+func (l *launcher) abilities() (all []ability) {
+	if model := l.spec.GetCpu().GetModel(); model != "" {
+		all = append(all, l.ability(contract.LabelCPUModel, contract.LabelFurtherCPUModel, model))
+	}
+	for _, f := range l.features(kubevirtv1.CPUFeatureRequire, "") {
+		all = append(all, l.ability(contract.LabelCPUFeature, contract.LabelFurtherCPUFeature, f))
+	}
+	if l.Configuration.FeatureGates[configuration.GateHypervStrictCheck] {
+		for _, f := range enlightenments(l.spec.GetFeatures().GetHyperv()) {
+			all = append(all, l.ability(contract.LabelHyperV, contract.LabelFurtherHyperV, f))
+		}
+	}
+	return all
+}
+
+func (l *launcher) ability(usual, further, name string) ability {
+	return ability{usual + name, further + l.spec.Hypervisor + "." + name}
+}
+
+// mayBeFurther: KubeVirt's labels of some node may be of another hypervisor than the VM's. KVM is the
+// default of nodes that have it.
+func (l *launcher) mayBeFurther() bool {
+	return !slices.Contains([]string{"", spec.Auto, spec.HypervisorKVM}, l.spec.Hypervisor)
+}
+
+// underFurther wants a node with the abilities of the VM's hypervisor, and without those that the guest
+// must not see, be it the node's default or a further one.
+func (l *launcher) underFurther() *corev1.Affinity {
+	needs := l.abilities()
+	var never []ability
+	for _, f := range l.features(kubevirtv1.CPUFeatureForbid) {
+		never = append(never, l.ability(contract.LabelCPUFeature, contract.LabelFurtherCPUFeature, f))
+	}
+	if !l.mayBeFurther() || len(needs)+len(never) == 0 {
+		return nil
+	}
+	usual, further := new(corev1.NodeSelectorTerm), new(corev1.NodeSelectorTerm)
+	want := func(t *corev1.NodeSelectorTerm, key string, operator corev1.NodeSelectorOperator, values ...string) {
+		t.MatchExpressions = append(t.MatchExpressions, corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values})
+	}
+	want(usual, contract.LabelHypervisor, corev1.NodeSelectorOpIn, l.spec.Hypervisor)
+	want(further, contract.LabelHypervisorState+l.spec.Hypervisor, corev1.NodeSelectorOpExists)
+	for _, a := range needs {
+		want(usual, a.usual, corev1.NodeSelectorOpIn, "true")
+		want(further, a.further, corev1.NodeSelectorOpIn, "true")
+	}
+	for _, a := range never {
+		want(usual, a.usual, corev1.NodeSelectorOpDoesNotExist)
+		want(further, a.further, corev1.NodeSelectorOpDoesNotExist)
+	}
+	want(further, contract.LabelHypervisor, corev1.NodeSelectorOpNotIn, l.spec.Hypervisor)
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{*usual, *further}},
+	}}
 }
 
 // features of the CPU that have one of the policies.
@@ -80,10 +135,12 @@ func enlightenments(h *specv1.HyperV) (names []string) {
 // affinity is the instance's and the cluster's, and keeps off nodes that have what the guest
 // must not have.
 func (l *launcher) affinity() *corev1.Affinity {
-	out := merge(l.vmi.Spec.Affinity, l.Configuration.Placement.Affinity)
+	out := merge(merge(l.vmi.Spec.Affinity, l.Configuration.Placement.Affinity), l.underFurther())
 	var never []string
 	for _, f := range l.features(kubevirtv1.CPUFeatureForbid) {
-		never = append(never, contract.LabelCPUFeature+f)
+		if !l.mayBeFurther() {
+			never = append(never, contract.LabelCPUFeature+f)
+		}
 	}
 	if c := l.vmi.Spec.Domain.CPU; c != nil && c.Model == convert.HostModel && l.spec.Hypervisor != spec.HypervisorEmulation {
 		never = append(never, contract.LabelObsoleteHostModel)

@@ -1,10 +1,14 @@
 package launcher
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/hypervisor/emulation"
+	"github.com/vmlet/vmlet/hypervisor/kvm"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
@@ -36,11 +40,8 @@ func (l *launcher) resources() corev1.ResourceRequirements {
 	l.memory(r)
 	l.cpu(r)
 	l.storage(r)
-	for _, device := range devices(l.spec.Hypervisor, l.Configuration.UseEmulation) {
+	for _, device := range l.devices() {
 		r.Limits[device] = resource.MustParse("1")
-	}
-	if l.vmi.Annotations[contract.AnnotationVhostNet] == "true" {
-		r.Limits[contract.ResourceVhostNet] = resource.MustParse("1")
 	}
 	return r
 }
@@ -159,25 +160,33 @@ func (l *launcher) storage(r corev1.ResourceRequirements) {
 	}
 }
 
-// devices are the resources of the nodes' devices that the VM can't do without.
-func devices(name string, useEmulation bool) (resources []corev1.ResourceName) {
+// devices are the resources of nodes' devices that the VM can't do without, and those optional ones
+// that it uses and some node has: where none has them it runs without.
+func (l *launcher) devices() (resources []corev1.ResourceName) {
+	h, known := hypervisors.Registry(sysfs.Roots{}).Get(l.spec.Hypervisor)
 	switch {
-	case name != "" && name != spec.Auto:
-	case useEmulation:
-		return nil
+	case known:
+	case l.Configuration.UseEmulation: // "auto", and no node has been found
+		h = emulation.Emulation{}
 	default:
-		return []corev1.ResourceName{contract.ResourceKVM}
-	}
-	h, known := hypervisors.Registry(sysfs.Roots{}).Get(name)
-	if !known {
-		return nil // refused at admission
+		h = kvm.KVM{}
 	}
 	for _, d := range h.DeviceRequests() {
-		if !d.Optional {
-			resources = append(resources, corev1.ResourceName(d.Resource))
+		name := corev1.ResourceName(d.Resource)
+		if !d.Optional || l.Offers.Devices[name] && !byOthers(name) {
+			resources = append(resources, name)
 		}
 	}
+	if l.vmi.Annotations[contract.AnnotationVhostNet] == "true" {
+		resources = append(resources, contract.ResourceVhostNet)
+	}
 	return resources
+}
+
+// byOthers: an optional device that a pod need not open. The node's agent makes taps for it, and packets
+// go by vhost-net only where the instance says so, as a guest's memory image depends on it.
+func byOthers(name corev1.ResourceName) bool {
+	return slices.Contains([]corev1.ResourceName{contract.ResourceTUN, contract.ResourceVhostNet, contract.ResourceVhostVsock}, name)
 }
 
 // handoutResources are those of containers of other images. They have limits where the VM's

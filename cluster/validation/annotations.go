@@ -18,7 +18,7 @@ import (
 func annotationTable() []Field {
 	return []Field{
 		{contract.AnnotationVMM, Supported, allVMMs, "the VMM that runs the VM: auto (the default), qemu or cloud-hypervisor"},
-		{contract.AnnotationHypervisor, Supported, allVMMs, "the hypervisor that runs it: kvm (the default; with useEmulation in the KubeVirt object: emulation), mshv, emulation or auto"},
+		{contract.AnnotationHypervisor, Supported, allVMMs, "the hypervisor that runs it: kvm, mshv, emulation, or auto, the first of them that some node offers; default: hypervisorConfiguration of the KubeVirt object, else kvm (with useEmulation: emulation)"},
 		{contract.AnnotationDiskSize + "VOLUME", Supported, allVMMs, "how large the guest sees the container disk or ephemeral volume VOLUME, not less than its image: 20Gi"},
 		{contract.AnnotationVhostNet, Supported, onlyQEMU, "true: the node's kernel moves the packets of virtio interfaces, where it offers devices.kubevirt.io/vhost-net; the VM runs on no other node"},
 		{multus.AnnotationNetworks, Supported, allVMMs, "networks of the pod alone, which the guest doesn't see; refused beside networks[].multus"},

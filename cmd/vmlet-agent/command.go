@@ -44,8 +44,10 @@ type surroundings struct {
 // flags are what is given on the command line; what is not is the configuration's.
 type flags struct {
 	config, stateDir, runDir, socket string
-	logLevel, logFormat              string
-	check                            bool
+	// clusterConfig is a file that need not be there.
+	clusterConfig       string
+	logLevel, logFormat string
+	check               bool
 }
 
 // usageError is a fault of the command line that is found after its flags are read.
@@ -66,7 +68,9 @@ func execute(ctx context.Context, s surroundings, args []string) int {
 		if f.check {
 			return cfg.Check()
 		}
-		return runAgent(cmd.Context(), cfg)
+		ctx, end := untilChanged(cmd.Context(), f.clusterConfig, cfg.Log)
+		defer end()
+		return runAgent(ctx, cfg)
 	}
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
@@ -129,6 +133,7 @@ What a flag says counts, not the configuration file.`,
 	f := &flags{}
 	set := cmd.Flags()
 	set.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
+	set.StringVar(&f.clusterConfig, "cluster-config", "", "`FILE` with what the cluster says to all nodes; the agent ends when it changes")
 	set.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+sources.DefaultStateDir+")")
 	set.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+config.DefaultRunDir+")")
 	set.StringVar(&f.socket, "socket", s.getenv("VMLET_SOCKET"), "serve the API at this `PATH`, or set VMLET_SOCKET (default "+config.SocketName+" in the run folder)")
@@ -161,7 +166,7 @@ func (f *flags) agentConfig(s surroundings) (config.Config, error) {
 	}
 	cfg.Version = program.Version(version)
 	cfg.Log = log
-	return cfg, nil
+	return underCluster(cfg, f.clusterConfig, log), nil
 }
 
 func newLog(w io.Writer, f *flags) (*slog.Logger, error) {

@@ -75,5 +75,5 @@ package main
 // +kubebuilder:rbac:groups="",resources=secrets,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-ca,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=configmaps,namespace=vmlet,verbs=create
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=vmlet-watched-claims,namespace=vmlet,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=vmlet-watched-claims;vmlet-cluster,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets,namespace=vmlet,verbs=get;list;watch

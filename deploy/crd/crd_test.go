@@ -150,7 +150,7 @@ var refusals = []struct{ kind, spec, field, message string }{
 	{"VirtualMachineInstance", `{domain: {devices: {}}, accessCredentials: [{sshPublicKey: {source: {}, propagationMethod: {}}}]}`, "spec.accessCredentials[0].sshPublicKey.propagationMethod", "exactly one of noCloud"},
 
 	{"KubeVirt", `{configuration: {hypervisors: [{name: kvm}, {name: kvm}]}}`, "spec.configuration.hypervisors", "at most 1 item"},
-	{"KubeVirt", `{configuration: {hypervisors: [{name: xen}]}}`, "spec.configuration.hypervisors[0].name", "Unsupported value"},
+	{"KubeVirt", `{configuration: {hypervisorConfiguration: {name: "` + strings.Repeat("x", 64) + `"}}}`, "spec.configuration.hypervisorConfiguration.name", "Too long"},
 	{"KubeVirt", `{configuration: {vmRolloutStrategy: Later}}`, "spec.configuration.vmRolloutStrategy", "Unsupported value"},
 	{"KubeVirt", `{configuration: {developerConfiguration: {memoryOvercommit: 9}}}`, "spec.configuration.developerConfiguration.memoryOvercommit", "greater than or equal to 10"},
 }

@@ -9,6 +9,9 @@ import (
 // maxVCPUs is MSHV_MAX_VPS (drivers/hv/mshv_root.h of Linux 6.15).
 const maxVCPUs = 256
 
+// Aliases are what KubeVirt and its proposal of an abstraction layer call it.
+func (MSHV) Aliases() []string { return []string{"hyperv-direct", "hyperv-layered"} }
+
 // Layers: the guest's CPU is the node's.
 func (MSHV) Layers() spec.Layers {
 	return spec.Layers{hypervisor.NameMSHV: {Cpu: &specv1.CPU{Model: "host"}}}

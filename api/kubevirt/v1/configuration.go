@@ -132,7 +132,11 @@ type KubeVirtConfiguration struct {
 	// How VMs refer to instance types.
 	// +optional
 	Instancetype *InstancetypeConfiguration `json:"instancetype,omitempty"`
-	// The hypervisor of all VMs. Empty is kvm.
+	// The hypervisor of VMs that name none. Needs the feature gate ConfigurableHypervisor.
+	// +optional
+	HypervisorConfiguration *HypervisorConfiguration `json:"hypervisorConfiguration,omitempty"`
+	// The hypervisor of VMs that name none, as KubeVirt has it: hypervisorConfiguration counts before
+	// it. Needs the feature gate ConfigurableHypervisor.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1
 	Hypervisors []HypervisorConfiguration `json:"hypervisors,omitempty"`
@@ -347,9 +351,10 @@ const (
 
 // HypervisorConfiguration is a hypervisor.
 type HypervisorConfiguration struct {
-	// kvm, or hyperv-direct (Microsoft's hypervisor under Linux).
+	// kvm, mshv (Microsoft's hypervisor under Linux, also hyperv-layered and hyperv-direct), emulation,
+	// or auto: the first of them whose device some node offers. Empty is kvm.
 	// +optional
-	// +kubebuilder:validation:Enum=kvm;hyperv-direct
+	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 }
 

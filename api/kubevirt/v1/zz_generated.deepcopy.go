@@ -3212,6 +3212,11 @@ func (in *KubeVirtConfiguration) DeepCopyInto(out *KubeVirtConfiguration) {
 		*out = new(InstancetypeConfiguration)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.HypervisorConfiguration != nil {
+		in, out := &in.HypervisorConfiguration, &out.HypervisorConfiguration
+		*out = new(HypervisorConfiguration)
+		**out = **in
+	}
 	if in.Hypervisors != nil {
 		in, out := &in.Hypervisors, &out.Hypervisors
 		*out = make([]HypervisorConfiguration, len(*in))
