@@ -39,6 +39,8 @@ type Plan struct {
 	// LockedMemory is how many bytes the VMM may lock (RLIMIT_MEMLOCK), for devices
 	// of the host, which reach all of the guest's memory; 0: as the shim may.
 	LockedMemory uint64 `json:"lockedMemory,omitempty"`
+	// Dedicated CPUs of the node; nil: the VMM's threads run wherever the VMM may.
+	Dedicated *Dedicated `json:"dedicated,omitempty"`
 	// Paused leaves the vCPUs stopped once the VMM is up.
 	Paused bool `json:"paused,omitempty"`
 	// Terminal: the VMM's standard input and output are the serial console's, a
@@ -47,6 +49,13 @@ type Plan struct {
 	// Instructions are what the driver tells the VMM when it is up, in the driver's
 	// own form; nil: the command line has said it all.
 	Instructions json.RawMessage `json:"instructions,omitempty"`
+}
+
+// Dedicated: each vCPU has a CPU to itself, of those that the shim may use.
+type Dedicated struct {
+	VCPUs int `json:"vcpus"`
+	// IsolateEmulatorThread: the VMM's other threads have one, too.
+	IsolateEmulatorThread bool `json:"isolateEmulatorThread,omitempty"`
 }
 
 // User is who the VMM runs as, set before exec.

@@ -171,6 +171,9 @@ func (v *validator) cpu(cpu *specv1.CPU) {
 		return
 	}
 	v.maxVCPUs(cpu)
+	if cpu.GetDedicated() != nil && VCPULimit(cpu) != VCPUs(cpu) {
+		v.add("cpu.dedicated", "vCPUs that are plugged in have no CPU of their own: leave out cpu.maxVcpus")
+	}
 }
 
 // TakesAway tells whether a guest is to go without the feature.

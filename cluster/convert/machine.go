@@ -72,6 +72,9 @@ func cpu(c *kubevirtv1.CPU) *specv1.CPU {
 		Cores:   uint32(max(c.Cores, 0)),
 		Threads: uint32(max(c.Threads, 0)),
 	}
+	if c.DedicatedCPUPlacement {
+		out.Dedicated = &specv1.DedicatedCPUs{IsolateEmulatorThread: c.IsolateEmulatorThread}
+	}
 	if c.MaxSockets > 0 {
 		out.MaxVcpus = uint32(c.MaxSockets) * max(out.Cores, 1) * max(out.Threads, 1)
 	}

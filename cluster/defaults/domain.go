@@ -31,6 +31,7 @@ func processors(d *kubevirtv1.DomainSpec, c configuration.Configuration) {
 	limit, limited := d.Resources.Limits[corev1.ResourceCPU]
 	if _, requested := d.Resources.Requests[corev1.ResourceCPU]; !requested {
 		switch {
+		case d.CPU != nil && d.CPU.DedicatedCPUPlacement: // it requests whole CPUs
 		case limited:
 			request(d, limit)
 		case c.CPURequest != nil:

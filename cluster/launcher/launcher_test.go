@@ -219,6 +219,10 @@ func TestDedicated(t *testing.T) {
 	if got := p.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "4" {
 		t.Errorf("%s CPUs", got)
 	}
+	isolated := pod(t, changed(t, "domain: {cpu: {dedicatedCpuPlacement: true, isolateEmulatorThread: true, sockets: 2}, devices: {}}"))
+	if got := isolated.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "5" {
+		t.Errorf("%s CPUs for 4 vCPUs and the VMM", got)
+	}
 	if p.Spec.NodeSelector[contract.LabelCPUManager] != "true" {
 		t.Errorf("it may go to %v", p.Spec.NodeSelector)
 	}

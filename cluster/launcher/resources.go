@@ -90,6 +90,9 @@ func (l *launcher) guestMemory() int64 {
 func (l *launcher) cpu(r corev1.ResourceRequirements) {
 	vcpus := int64(spec.VCPUs(l.spec.GetCpu()))
 	if l.dedicated() {
+		if l.spec.GetCpu().GetDedicated().GetIsolateEmulatorThread() {
+			vcpus++
+		}
 		r.Requests[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
 		r.Limits[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
 		return

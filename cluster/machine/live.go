@@ -64,7 +64,8 @@ func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) 
 	if s := own.Status.CurrentCPUTopology; s != nil {
 		has = s.Sockets // what it was to get and has not got can be taken back
 	}
-	if cpu := own.Spec.Domain.CPU; cpu != nil && wanted.sockets >= has && wanted.sockets <= max(cpu.MaxSockets, has) {
+	// The pod of a guest with dedicated CPUs has just as many.
+	if cpu := own.Spec.Domain.CPU; cpu != nil && !cpu.DedicatedCPUPlacement && wanted.sockets >= has && wanted.sockets <= max(cpu.MaxSockets, has) {
 		to.sockets = wanted.sockets
 	}
 	boot, balloon := own.Status.Memory, own.Spec.Domain.Devices.AutoattachMemBalloon

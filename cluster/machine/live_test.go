@@ -37,6 +37,7 @@ func TestLiveSize(t *testing.T) {
 		"less memory":       {2, "512Mi", none, "2 512Mi", ""},
 		"more memory":       {2, "2Gi", none, "", "memory.guest"},
 		"no balloon":        {2, "512Mi", func(o *observed) { o.instance.Spec.Domain.Devices.AutoattachMemBalloon = &off }, "", "memory.guest"},
+		"dedicated CPUs":    {4, "512Mi", func(o *observed) { o.instance.Spec.Domain.CPU.DedicatedCPUPlacement = true }, "2 512Mi", "cpu.sockets"},
 		"both, one goes":    {4, "2Gi", none, "4 1Gi", "memory.guest"},
 		"at the next start": {4, "512Mi", func(o *observed) { o.cluster.LiveUpdate = false }, "", "cpu.sockets, memory.guest"},
 		"to be saved":       {4, "1Gi", func(o *observed) { o.instance.Spec.StopStrategy = kubevirtv1.HibernateSave }, "", "cpu.sockets"},

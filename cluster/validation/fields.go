@@ -75,7 +75,6 @@ func InstanceFields() []Field {
 }
 
 func processorFields() []Field {
-	const dedicated = "VMs get no CPUs of their own yet: leave it out, or set equal requests and limits in resources"
 	return []Field{
 		{"domain.cpu.sockets", Supported, allVMMs, ""},
 		{"domain.cpu.cores", Supported, allVMMs, ""},
@@ -84,8 +83,8 @@ func processorFields() []Field {
 		{"domain.cpu.model", Supported, allVMMs, "named models: QEMU; host-model and host-passthrough both give the guest the node's processor"},
 		{"domain.cpu.features[].name", Supported, onlyQEMU, ""},
 		{"domain.cpu.features[].policy", Supported, onlyQEMU, ""},
-		{"domain.cpu.dedicatedCpuPlacement", Refused, "", dedicated},
-		{"domain.cpu.isolateEmulatorThread", Refused, "", dedicated},
+		{"domain.cpu.dedicatedCpuPlacement", Supported, onlyQEMU, "each vCPU has one of the node's CPUs to itself, where the kubelet's CPU manager is static; not with sockets that are added while the VM runs"},
+		{"domain.cpu.isolateEmulatorThread", Supported, onlyQEMU, "the VMM's other threads have a CPU of their own"},
 		{"domain.cpu.numa", Refused, "", "the guest can't be given the node's NUMA topology yet: leave it out"},
 		{"domain.cpu.realtime", Refused, "", "real-time scheduling is not supported: leave it out"},
 		{"domain.memory.guest", Supported, allVMMs, ""},

@@ -33,6 +33,7 @@ func processor(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (fa
 	if vcpus > spec.MaxVCPUs {
 		faults = append(faults, field.Invalid(at, fmt.Sprintf("%d sockets × %d cores × %d threads", max(cpu.Sockets, cpu.MaxSockets), cpu.Cores, cpu.Threads), fmt.Sprintf("a VM has at most %d vCPUs", spec.MaxVCPUs)))
 	}
+	faults = append(faults, dedicated(s, vcpus, domain)...)
 	faults = append(faults, labelPart(cpu.Model, at.Child("model"))...)
 	seen := make(map[string]bool)
 	for i, f := range cpu.Features {
@@ -46,6 +47,33 @@ func processor(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (fa
 			faults = append(faults, labelPart(f.Name, name)...)
 		}
 		seen[f.Name] = true
+	}
+	return faults
+}
+
+// dedicated wants CPUs that a pod can be given whole: as many as the guest has.
+func dedicated(s *kubevirtv1.VirtualMachineInstanceSpec, vcpus int64, domain *field.Path) (faults field.ErrorList) {
+	cpu, at := s.Domain.CPU, domain.Child("cpu")
+	if !cpu.DedicatedCPUPlacement {
+		if cpu.IsolateEmulatorThread {
+			faults = append(faults, field.Invalid(at.Child("isolateEmulatorThread"), true, "only with cpu.dedicatedCpuPlacement: set that, too, or leave it out"))
+		}
+		return faults
+	}
+	if cpu.MaxSockets > max(cpu.Sockets, 1) {
+		faults = append(faults, field.Invalid(at.Child("maxSockets"), cpu.MaxSockets, "vCPUs that are added while the VM runs have no CPU of their own: leave it out, or leave out cpu.dedicatedCpuPlacement"))
+	}
+	if cpu.Sockets == 0 && cpu.Cores == 0 && cpu.Threads == 0 {
+		return faults // the guest has as many as its resources say
+	}
+	for _, list := range []struct {
+		name string
+		of   corev1.ResourceList
+	}{{"requests", s.Domain.Resources.Requests}, {"limits", s.Domain.Resources.Limits}} {
+		if q, set := list.of[corev1.ResourceCPU]; set && q.CmpInt64(vcpus) != 0 {
+			faults = append(faults, field.Invalid(domain.Child("resources", list.name).Key("cpu"), q.String(),
+				fmt.Sprintf("each of the guest's %d vCPUs has a CPU to itself (cpu.dedicatedCpuPlacement): want %d, or leave it out", vcpus, vcpus)))
+		}
 	}
 	return faults
 }

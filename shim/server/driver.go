@@ -91,6 +91,12 @@ type Machine interface {
 	Close() error
 }
 
+// VCPUThreader is a Machine that knows its vCPUs' threads.
+type VCPUThreader interface {
+	// VCPUThreads are the ids of the threads that run vCPUs, in the order of the vCPUs.
+	VCPUThreads(ctx context.Context) ([]int, error)
+}
+
 // Ending is what a VMM says before it ends.
 type Ending struct {
 	// Shutdown: the guest powered off, or was to reset and may not.

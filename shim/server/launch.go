@@ -321,6 +321,9 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 	v.undo.push(v.machine.Close)
 	faultpoint.Reach("shim.launch.connected")
 	l.log.Debug("the VMM answers", "took", time.Since(start))
+	if err := l.dedicate(ctx); err != nil {
+		return err
+	}
 	if err := l.load(ctx); err != nil {
 		return err
 	}

@@ -35,8 +35,9 @@ type installed struct {
 	api client.Client
 }
 
-// install does what docs/operations.md has, on a new cluster.
-func install(t *testing.T) *installed {
+// install does what docs/operations.md has, on a new cluster; kubelet are fields of its kubelet's
+// configuration that are not as usual.
+func install(t *testing.T, kubelet map[string]any) *installed {
 	t.Helper()
 	if _, err := guest.Cached("image-packages"); err != nil {
 		t.Skip(err)
@@ -51,7 +52,7 @@ func install(t *testing.T) *installed {
 	disk, err := guest.SmallDisk(ctx)
 	must(t, err)
 	must(t, cluster.FilesImage(small, smallImage, map[string][]byte{"disk/disk.img": disk}))
-	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux, small}, Storage: true, Multus: true, IPv6: true, Logf: t.Logf})
+	c, err := cluster.Start(ctx, cluster.Options{Images: []string{vmlet, control, kernels, linux, small}, Kubelet: kubelet, Storage: true, Multus: true, IPv6: true, Logf: t.Logf})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {

@@ -36,7 +36,7 @@ func TestVirtualMachines(t *testing.T) {
 	if err := cluster.Unfit(); err != nil {
 		t.Skip(err)
 	}
-	v := install(t)
+	v := install(t, nil)
 	if *times > 0 {
 		v.part(t, "hibernation times", v.testHibernationTimes)
 		return

@@ -3,10 +3,12 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/vmlet/vmlet/plan"
@@ -180,6 +182,25 @@ func (m *machine) Continue(ctx context.Context) error {
 		err = fmt.Errorf("QEMU is %q after cont", s.Status)
 	}
 	return err
+}
+
+// vcpu is one of query-cpus-fast.
+type vcpu struct {
+	Index  int `json:"cpu-index"`
+	Thread int `json:"thread-id"`
+}
+
+// VCPUThreads implements server.VCPUThreader.
+func (m *machine) VCPUThreads(ctx context.Context) (threads []int, err error) {
+	var cpus []vcpu
+	if err := m.execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(cpus, func(a, b vcpu) int { return cmp.Compare(a.Index, b.Index) })
+	for _, c := range cpus {
+		threads = append(threads, c.Thread)
+	}
+	return threads, nil
 }
 
 // Regain implements server.Machine. QEMU takes its disks back when it goes on, and

@@ -73,7 +73,7 @@ func TestOverhead(t *testing.T) {
 	if b := read("--config", config, "--fixed", "1Mi", "--hypervisor", "kvm"); b.Hypervisor != "kvm" || b.Total != 1<<20 {
 		t.Errorf("flags go before the configuration: %+v", b)
 	}
-	if b := read("--config", specFile(t, "hypervisor: hyperv-layered\n")); b.Hypervisor != "kvm" {
+	if b := read("--config", specFile(t, "hypervisor: xen\n")); b.Hypervisor != "kvm" {
 		t.Errorf("an unknown default: %+v", b)
 	}
 	if r := n.run(t, "overhead", "-f", file, "-o", "yaml", "--hypervisor", "kvm"); r.code != 0 || !strings.Contains(r.stdout, "podRequest: ") {

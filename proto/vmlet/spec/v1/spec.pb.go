@@ -816,7 +816,10 @@ type CPU struct {
 	// How many vCPUs there may be while it runs, those that it boots with among
 	// them: the others are plugged in. A multiple of cores × threads, as there is
 	// room for more sockets. Default: what it boots with.
-	MaxVcpus      uint32 `protobuf:"varint,6,opt,name=max_vcpus,json=maxVcpus,proto3" json:"max_vcpus,omitempty"`
+	MaxVcpus uint32 `protobuf:"varint,6,opt,name=max_vcpus,json=maxVcpus,proto3" json:"max_vcpus,omitempty"`
+	// Each vCPU has one of the CPUs that the VM may use to itself. There must be just
+	// as many: a pod's by the kubelet's static CPU manager.
+	Dedicated     *DedicatedCPUs `protobuf:"bytes,7,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,6 +896,60 @@ func (x *CPU) GetMaxVcpus() uint32 {
 	return 0
 }
 
+func (x *CPU) GetDedicated() *DedicatedCPUs {
+	if x != nil {
+		return x.Dedicated
+	}
+	return nil
+}
+
+// DedicatedCPUs is how CPUs of the node are divided between vCPUs and VMM.
+type DedicatedCPUs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The VMM's other threads have a CPU of their own, beside the vCPUs'. Default:
+	// they run on all of them.
+	IsolateEmulatorThread bool `protobuf:"varint,1,opt,name=isolate_emulator_thread,json=isolateEmulatorThread,proto3" json:"isolate_emulator_thread,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *DedicatedCPUs) Reset() {
+	*x = DedicatedCPUs{}
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DedicatedCPUs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DedicatedCPUs) ProtoMessage() {}
+
+func (x *DedicatedCPUs) ProtoReflect() protoreflect.Message {
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DedicatedCPUs.ProtoReflect.Descriptor instead.
+func (*DedicatedCPUs) Descriptor() ([]byte, []int) {
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DedicatedCPUs) GetIsolateEmulatorThread() bool {
+	if x != nil {
+		return x.IsolateEmulatorThread
+	}
+	return false
+}
+
 type CPUFeature struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As the VMM names it: "avx2", "arch-capabilities".
@@ -907,7 +964,7 @@ type CPUFeature struct {
 
 func (x *CPUFeature) Reset() {
 	*x = CPUFeature{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +976,7 @@ func (x *CPUFeature) String() string {
 func (*CPUFeature) ProtoMessage() {}
 
 func (x *CPUFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[7]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +989,7 @@ func (x *CPUFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CPUFeature.ProtoReflect.Descriptor instead.
 func (*CPUFeature) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{7}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CPUFeature) GetName() string {
@@ -964,7 +1021,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1033,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[8]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1046,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{8}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Memory) GetSize() string {
@@ -1023,7 +1080,7 @@ type HugePages struct {
 
 func (x *HugePages) Reset() {
 	*x = HugePages{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1092,7 @@ func (x *HugePages) String() string {
 func (*HugePages) ProtoMessage() {}
 
 func (x *HugePages) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[9]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1105,7 @@ func (x *HugePages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePages.ProtoReflect.Descriptor instead.
 func (*HugePages) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{9}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HugePages) GetPageSize() string {
@@ -1069,7 +1126,7 @@ type NUMA struct {
 
 func (x *NUMA) Reset() {
 	*x = NUMA{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1138,7 @@ func (x *NUMA) String() string {
 func (*NUMA) ProtoMessage() {}
 
 func (x *NUMA) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[10]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1151,7 @@ func (x *NUMA) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMA.ProtoReflect.Descriptor instead.
 func (*NUMA) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{10}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NUMA) GetNodes() []*NUMANode {
@@ -1124,7 +1181,7 @@ type NUMANode struct {
 
 func (x *NUMANode) Reset() {
 	*x = NUMANode{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1193,7 @@ func (x *NUMANode) String() string {
 func (*NUMANode) ProtoMessage() {}
 
 func (x *NUMANode) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[11]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1206,7 @@ func (x *NUMANode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMANode.ProtoReflect.Descriptor instead.
 func (*NUMANode) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{11}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NUMANode) GetCpus() string {
@@ -1199,7 +1256,7 @@ type NUMADistance struct {
 
 func (x *NUMADistance) Reset() {
 	*x = NUMADistance{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1211,7 +1268,7 @@ func (x *NUMADistance) String() string {
 func (*NUMADistance) ProtoMessage() {}
 
 func (x *NUMADistance) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[12]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1224,7 +1281,7 @@ func (x *NUMADistance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NUMADistance.ProtoReflect.Descriptor instead.
 func (*NUMADistance) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{12}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *NUMADistance) GetNode() uint32 {
@@ -1257,7 +1314,7 @@ type HostDevice struct {
 
 func (x *HostDevice) Reset() {
 	*x = HostDevice{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1326,7 @@ func (x *HostDevice) String() string {
 func (*HostDevice) ProtoMessage() {}
 
 func (x *HostDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[13]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1339,7 @@ func (x *HostDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostDevice.ProtoReflect.Descriptor instead.
 func (*HostDevice) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{13}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HostDevice) GetName() string {
@@ -1348,7 +1405,7 @@ type Boot struct {
 
 func (x *Boot) Reset() {
 	*x = Boot{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1417,7 @@ func (x *Boot) String() string {
 func (*Boot) ProtoMessage() {}
 
 func (x *Boot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[14]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1430,7 @@ func (x *Boot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Boot.ProtoReflect.Descriptor instead.
 func (*Boot) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{14}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Boot) GetKernel() *KernelBoot {
@@ -1402,7 +1459,7 @@ type KernelBoot struct {
 
 func (x *KernelBoot) Reset() {
 	*x = KernelBoot{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1471,7 @@ func (x *KernelBoot) String() string {
 func (*KernelBoot) ProtoMessage() {}
 
 func (x *KernelBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[15]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1484,7 @@ func (x *KernelBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelBoot.ProtoReflect.Descriptor instead.
 func (*KernelBoot) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{15}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KernelBoot) GetPath() string {
@@ -1492,7 +1549,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1561,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[16]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1574,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{16}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Disk) GetName() string {
@@ -1623,7 +1680,7 @@ type BackingFile struct {
 
 func (x *BackingFile) Reset() {
 	*x = BackingFile{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1692,7 @@ func (x *BackingFile) String() string {
 func (*BackingFile) ProtoMessage() {}
 
 func (x *BackingFile) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[17]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1705,7 @@ func (x *BackingFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingFile.ProtoReflect.Descriptor instead.
 func (*BackingFile) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{17}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BackingFile) GetPath() string {
@@ -1679,7 +1736,7 @@ type CloudInit struct {
 
 func (x *CloudInit) Reset() {
 	*x = CloudInit{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1748,7 @@ func (x *CloudInit) String() string {
 func (*CloudInit) ProtoMessage() {}
 
 func (x *CloudInit) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[18]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1761,7 @@ func (x *CloudInit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloudInit.ProtoReflect.Descriptor instead.
 func (*CloudInit) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{18}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CloudInit) GetUserData() string {
@@ -1755,7 +1812,7 @@ type NetworkInterface struct {
 
 func (x *NetworkInterface) Reset() {
 	*x = NetworkInterface{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1824,7 @@ func (x *NetworkInterface) String() string {
 func (*NetworkInterface) ProtoMessage() {}
 
 func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[19]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1837,7 @@ func (x *NetworkInterface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkInterface.ProtoReflect.Descriptor instead.
 func (*NetworkInterface) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{19}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NetworkInterface) GetName() string {
@@ -1897,7 +1954,7 @@ type UserNetwork struct {
 
 func (x *UserNetwork) Reset() {
 	*x = UserNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +1966,7 @@ func (x *UserNetwork) String() string {
 func (*UserNetwork) ProtoMessage() {}
 
 func (x *UserNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[20]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +1979,7 @@ func (x *UserNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNetwork.ProtoReflect.Descriptor instead.
 func (*UserNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{20}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UserNetwork) GetPorts() []*PortForward {
@@ -1999,7 +2056,7 @@ type PodNetwork struct {
 
 func (x *PodNetwork) Reset() {
 	*x = PodNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2068,7 @@ func (x *PodNetwork) String() string {
 func (*PodNetwork) ProtoMessage() {}
 
 func (x *PodNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[21]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2081,7 @@ func (x *PodNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodNetwork.ProtoReflect.Descriptor instead.
 func (*PodNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{21}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PodNetwork) GetBinding() string {
@@ -2103,7 +2160,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2172,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[22]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2185,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{22}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PortRange) GetProtocol() string {
@@ -2171,7 +2228,7 @@ type DHCPOptions struct {
 
 func (x *DHCPOptions) Reset() {
 	*x = DHCPOptions{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2240,7 @@ func (x *DHCPOptions) String() string {
 func (*DHCPOptions) ProtoMessage() {}
 
 func (x *DHCPOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[23]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2253,7 @@ func (x *DHCPOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DHCPOptions.ProtoReflect.Descriptor instead.
 func (*DHCPOptions) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{23}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DHCPOptions) GetHostname() string {
@@ -2252,7 +2309,7 @@ type PrivateDHCPOption struct {
 
 func (x *PrivateDHCPOption) Reset() {
 	*x = PrivateDHCPOption{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2321,7 @@ func (x *PrivateDHCPOption) String() string {
 func (*PrivateDHCPOption) ProtoMessage() {}
 
 func (x *PrivateDHCPOption) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[24]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2334,7 @@ func (x *PrivateDHCPOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivateDHCPOption.ProtoReflect.Descriptor instead.
 func (*PrivateDHCPOption) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{24}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PrivateDHCPOption) GetOption() uint32 {
@@ -2308,7 +2365,7 @@ type PortForward struct {
 
 func (x *PortForward) Reset() {
 	*x = PortForward{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2320,7 +2377,7 @@ func (x *PortForward) String() string {
 func (*PortForward) ProtoMessage() {}
 
 func (x *PortForward) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[25]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2333,7 +2390,7 @@ func (x *PortForward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortForward.ProtoReflect.Descriptor instead.
 func (*PortForward) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{25}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PortForward) GetProtocol() string {
@@ -2376,7 +2433,7 @@ type TapNetwork struct {
 
 func (x *TapNetwork) Reset() {
 	*x = TapNetwork{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2445,7 @@ func (x *TapNetwork) String() string {
 func (*TapNetwork) ProtoMessage() {}
 
 func (x *TapNetwork) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[26]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2458,7 @@ func (x *TapNetwork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapNetwork.ProtoReflect.Descriptor instead.
 func (*TapNetwork) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{26}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TapNetwork) GetDevice() string {
@@ -2442,7 +2499,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2511,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[27]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2524,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{27}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Devices) GetConsole() bool {
@@ -2546,7 +2603,7 @@ type Input struct {
 
 func (x *Input) Reset() {
 	*x = Input{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2615,7 @@ func (x *Input) String() string {
 func (*Input) ProtoMessage() {}
 
 func (x *Input) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[28]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2628,7 @@ func (x *Input) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Input.ProtoReflect.Descriptor instead.
 func (*Input) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{28}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Input) GetName() string {
@@ -2606,7 +2663,7 @@ type Video struct {
 
 func (x *Video) Reset() {
 	*x = Video{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2675,7 @@ func (x *Video) String() string {
 func (*Video) ProtoMessage() {}
 
 func (x *Video) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[29]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2688,7 @@ func (x *Video) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Video.ProtoReflect.Descriptor instead.
 func (*Video) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{29}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Video) GetType() string {
@@ -2653,7 +2710,7 @@ type Watchdog struct {
 
 func (x *Watchdog) Reset() {
 	*x = Watchdog{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2722,7 @@ func (x *Watchdog) String() string {
 func (*Watchdog) ProtoMessage() {}
 
 func (x *Watchdog) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[30]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2735,7 @@ func (x *Watchdog) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watchdog.ProtoReflect.Descriptor instead.
 func (*Watchdog) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{30}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Watchdog) GetModel() string {
@@ -2705,7 +2762,7 @@ type Vsock struct {
 
 func (x *Vsock) Reset() {
 	*x = Vsock{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2774,7 @@ func (x *Vsock) String() string {
 func (*Vsock) ProtoMessage() {}
 
 func (x *Vsock) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[31]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2787,7 @@ func (x *Vsock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vsock.ProtoReflect.Descriptor instead.
 func (*Vsock) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{31}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Vsock) GetCid() uint32 {
@@ -2753,7 +2810,7 @@ type TPM struct {
 
 func (x *TPM) Reset() {
 	*x = TPM{}
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2822,7 @@ func (x *TPM) String() string {
 func (*TPM) ProtoMessage() {}
 
 func (x *TPM) ProtoReflect() protoreflect.Message {
-	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[32]
+	mi := &file_vmlet_spec_v1_spec_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2835,7 @@ func (x *TPM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TPM.ProtoReflect.Descriptor instead.
 func (*TPM) Descriptor() ([]byte, []int) {
-	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{32}
+	return file_vmlet_spec_v1_spec_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TPM) GetSocket() string {
@@ -2910,14 +2967,17 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"tickPolicy\x12\x14\n" +
 	"\x05track\x18\x03 \x01(\tR\x05trackB\n" +
 	"\n" +
-	"\b_present\"\xb9\x01\n" +
+	"\b_present\"\xf5\x01\n" +
 	"\x03CPU\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x125\n" +
 	"\bfeatures\x18\x02 \x03(\v2\x19.vmlet.spec.v1.CPUFeatureR\bfeatures\x12\x18\n" +
 	"\asockets\x18\x03 \x01(\rR\asockets\x12\x14\n" +
 	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x18\n" +
 	"\athreads\x18\x05 \x01(\rR\athreads\x12\x1b\n" +
-	"\tmax_vcpus\x18\x06 \x01(\rR\bmaxVcpus\"8\n" +
+	"\tmax_vcpus\x18\x06 \x01(\rR\bmaxVcpus\x12:\n" +
+	"\tdedicated\x18\a \x01(\v2\x1c.vmlet.spec.v1.DedicatedCPUsR\tdedicated\"G\n" +
+	"\rDedicatedCPUs\x126\n" +
+	"\x17isolate_emulator_thread\x18\x01 \x01(\bR\x15isolateEmulatorThread\"8\n" +
 	"\n" +
 	"CPUFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -3082,7 +3142,7 @@ func file_vmlet_spec_v1_spec_proto_rawDescGZIP() []byte {
 	return file_vmlet_spec_v1_spec_proto_rawDescData
 }
 
-var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_vmlet_spec_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_vmlet_spec_v1_spec_proto_goTypes = []any{
 	(*VirtualMachineSpec)(nil),  // 0: vmlet.spec.v1.VirtualMachineSpec
 	(*SystemInformation)(nil),   // 1: vmlet.spec.v1.SystemInformation
@@ -3091,47 +3151,48 @@ var file_vmlet_spec_v1_spec_proto_goTypes = []any{
 	(*Clock)(nil),               // 4: vmlet.spec.v1.Clock
 	(*Timer)(nil),               // 5: vmlet.spec.v1.Timer
 	(*CPU)(nil),                 // 6: vmlet.spec.v1.CPU
-	(*CPUFeature)(nil),          // 7: vmlet.spec.v1.CPUFeature
-	(*Memory)(nil),              // 8: vmlet.spec.v1.Memory
-	(*HugePages)(nil),           // 9: vmlet.spec.v1.HugePages
-	(*NUMA)(nil),                // 10: vmlet.spec.v1.NUMA
-	(*NUMANode)(nil),            // 11: vmlet.spec.v1.NUMANode
-	(*NUMADistance)(nil),        // 12: vmlet.spec.v1.NUMADistance
-	(*HostDevice)(nil),          // 13: vmlet.spec.v1.HostDevice
-	(*Boot)(nil),                // 14: vmlet.spec.v1.Boot
-	(*KernelBoot)(nil),          // 15: vmlet.spec.v1.KernelBoot
-	(*Disk)(nil),                // 16: vmlet.spec.v1.Disk
-	(*BackingFile)(nil),         // 17: vmlet.spec.v1.BackingFile
-	(*CloudInit)(nil),           // 18: vmlet.spec.v1.CloudInit
-	(*NetworkInterface)(nil),    // 19: vmlet.spec.v1.NetworkInterface
-	(*UserNetwork)(nil),         // 20: vmlet.spec.v1.UserNetwork
-	(*PodNetwork)(nil),          // 21: vmlet.spec.v1.PodNetwork
-	(*PortRange)(nil),           // 22: vmlet.spec.v1.PortRange
-	(*DHCPOptions)(nil),         // 23: vmlet.spec.v1.DHCPOptions
-	(*PrivateDHCPOption)(nil),   // 24: vmlet.spec.v1.PrivateDHCPOption
-	(*PortForward)(nil),         // 25: vmlet.spec.v1.PortForward
-	(*TapNetwork)(nil),          // 26: vmlet.spec.v1.TapNetwork
-	(*Devices)(nil),             // 27: vmlet.spec.v1.Devices
-	(*Input)(nil),               // 28: vmlet.spec.v1.Input
-	(*Video)(nil),               // 29: vmlet.spec.v1.Video
-	(*Watchdog)(nil),            // 30: vmlet.spec.v1.Watchdog
-	(*Vsock)(nil),               // 31: vmlet.spec.v1.Vsock
-	(*TPM)(nil),                 // 32: vmlet.spec.v1.TPM
-	nil,                         // 33: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
-	(*durationpb.Duration)(nil), // 34: google.protobuf.Duration
+	(*DedicatedCPUs)(nil),       // 7: vmlet.spec.v1.DedicatedCPUs
+	(*CPUFeature)(nil),          // 8: vmlet.spec.v1.CPUFeature
+	(*Memory)(nil),              // 9: vmlet.spec.v1.Memory
+	(*HugePages)(nil),           // 10: vmlet.spec.v1.HugePages
+	(*NUMA)(nil),                // 11: vmlet.spec.v1.NUMA
+	(*NUMANode)(nil),            // 12: vmlet.spec.v1.NUMANode
+	(*NUMADistance)(nil),        // 13: vmlet.spec.v1.NUMADistance
+	(*HostDevice)(nil),          // 14: vmlet.spec.v1.HostDevice
+	(*Boot)(nil),                // 15: vmlet.spec.v1.Boot
+	(*KernelBoot)(nil),          // 16: vmlet.spec.v1.KernelBoot
+	(*Disk)(nil),                // 17: vmlet.spec.v1.Disk
+	(*BackingFile)(nil),         // 18: vmlet.spec.v1.BackingFile
+	(*CloudInit)(nil),           // 19: vmlet.spec.v1.CloudInit
+	(*NetworkInterface)(nil),    // 20: vmlet.spec.v1.NetworkInterface
+	(*UserNetwork)(nil),         // 21: vmlet.spec.v1.UserNetwork
+	(*PodNetwork)(nil),          // 22: vmlet.spec.v1.PodNetwork
+	(*PortRange)(nil),           // 23: vmlet.spec.v1.PortRange
+	(*DHCPOptions)(nil),         // 24: vmlet.spec.v1.DHCPOptions
+	(*PrivateDHCPOption)(nil),   // 25: vmlet.spec.v1.PrivateDHCPOption
+	(*PortForward)(nil),         // 26: vmlet.spec.v1.PortForward
+	(*TapNetwork)(nil),          // 27: vmlet.spec.v1.TapNetwork
+	(*Devices)(nil),             // 28: vmlet.spec.v1.Devices
+	(*Input)(nil),               // 29: vmlet.spec.v1.Input
+	(*Video)(nil),               // 30: vmlet.spec.v1.Video
+	(*Watchdog)(nil),            // 31: vmlet.spec.v1.Watchdog
+	(*Vsock)(nil),               // 32: vmlet.spec.v1.Vsock
+	(*TPM)(nil),                 // 33: vmlet.spec.v1.TPM
+	nil,                         // 34: vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	(*durationpb.Duration)(nil), // 35: google.protobuf.Duration
 }
 var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
-	33, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
+	34, // 0: vmlet.spec.v1.VirtualMachineSpec.labels:type_name -> vmlet.spec.v1.VirtualMachineSpec.LabelsEntry
 	6,  // 1: vmlet.spec.v1.VirtualMachineSpec.cpu:type_name -> vmlet.spec.v1.CPU
-	8,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
-	14, // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
-	16, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
-	18, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
-	19, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
-	27, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
-	34, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
-	10, // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
-	13, // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
+	9,  // 2: vmlet.spec.v1.VirtualMachineSpec.memory:type_name -> vmlet.spec.v1.Memory
+	15, // 3: vmlet.spec.v1.VirtualMachineSpec.boot:type_name -> vmlet.spec.v1.Boot
+	17, // 4: vmlet.spec.v1.VirtualMachineSpec.disks:type_name -> vmlet.spec.v1.Disk
+	19, // 5: vmlet.spec.v1.VirtualMachineSpec.cloud_init:type_name -> vmlet.spec.v1.CloudInit
+	20, // 6: vmlet.spec.v1.VirtualMachineSpec.networks:type_name -> vmlet.spec.v1.NetworkInterface
+	28, // 7: vmlet.spec.v1.VirtualMachineSpec.devices:type_name -> vmlet.spec.v1.Devices
+	35, // 8: vmlet.spec.v1.VirtualMachineSpec.stop_grace_period:type_name -> google.protobuf.Duration
+	11, // 9: vmlet.spec.v1.VirtualMachineSpec.numa:type_name -> vmlet.spec.v1.NUMA
+	14, // 10: vmlet.spec.v1.VirtualMachineSpec.host_devices:type_name -> vmlet.spec.v1.HostDevice
 	1,  // 11: vmlet.spec.v1.VirtualMachineSpec.system:type_name -> vmlet.spec.v1.SystemInformation
 	2,  // 12: vmlet.spec.v1.VirtualMachineSpec.features:type_name -> vmlet.spec.v1.Features
 	4,  // 13: vmlet.spec.v1.VirtualMachineSpec.clock:type_name -> vmlet.spec.v1.Clock
@@ -3141,30 +3202,31 @@ var file_vmlet_spec_v1_spec_proto_depIdxs = []int32{
 	5,  // 17: vmlet.spec.v1.Clock.pit:type_name -> vmlet.spec.v1.Timer
 	5,  // 18: vmlet.spec.v1.Clock.rtc:type_name -> vmlet.spec.v1.Timer
 	5,  // 19: vmlet.spec.v1.Clock.hyperv:type_name -> vmlet.spec.v1.Timer
-	7,  // 20: vmlet.spec.v1.CPU.features:type_name -> vmlet.spec.v1.CPUFeature
-	9,  // 21: vmlet.spec.v1.Memory.huge_pages:type_name -> vmlet.spec.v1.HugePages
-	11, // 22: vmlet.spec.v1.NUMA.nodes:type_name -> vmlet.spec.v1.NUMANode
-	12, // 23: vmlet.spec.v1.NUMANode.distances:type_name -> vmlet.spec.v1.NUMADistance
-	15, // 24: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
-	17, // 25: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
-	20, // 26: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
-	26, // 27: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
-	21, // 28: vmlet.spec.v1.NetworkInterface.pod:type_name -> vmlet.spec.v1.PodNetwork
-	25, // 29: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
-	22, // 30: vmlet.spec.v1.PodNetwork.ports:type_name -> vmlet.spec.v1.PortRange
-	23, // 31: vmlet.spec.v1.PodNetwork.dhcp:type_name -> vmlet.spec.v1.DHCPOptions
-	20, // 32: vmlet.spec.v1.PodNetwork.fallback:type_name -> vmlet.spec.v1.UserNetwork
-	24, // 33: vmlet.spec.v1.DHCPOptions.private:type_name -> vmlet.spec.v1.PrivateDHCPOption
-	30, // 34: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
-	31, // 35: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
-	32, // 36: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
-	28, // 37: vmlet.spec.v1.Devices.inputs:type_name -> vmlet.spec.v1.Input
-	29, // 38: vmlet.spec.v1.Devices.video:type_name -> vmlet.spec.v1.Video
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	8,  // 20: vmlet.spec.v1.CPU.features:type_name -> vmlet.spec.v1.CPUFeature
+	7,  // 21: vmlet.spec.v1.CPU.dedicated:type_name -> vmlet.spec.v1.DedicatedCPUs
+	10, // 22: vmlet.spec.v1.Memory.huge_pages:type_name -> vmlet.spec.v1.HugePages
+	12, // 23: vmlet.spec.v1.NUMA.nodes:type_name -> vmlet.spec.v1.NUMANode
+	13, // 24: vmlet.spec.v1.NUMANode.distances:type_name -> vmlet.spec.v1.NUMADistance
+	16, // 25: vmlet.spec.v1.Boot.kernel:type_name -> vmlet.spec.v1.KernelBoot
+	18, // 26: vmlet.spec.v1.Disk.backing_files:type_name -> vmlet.spec.v1.BackingFile
+	21, // 27: vmlet.spec.v1.NetworkInterface.user:type_name -> vmlet.spec.v1.UserNetwork
+	27, // 28: vmlet.spec.v1.NetworkInterface.tap:type_name -> vmlet.spec.v1.TapNetwork
+	22, // 29: vmlet.spec.v1.NetworkInterface.pod:type_name -> vmlet.spec.v1.PodNetwork
+	26, // 30: vmlet.spec.v1.UserNetwork.ports:type_name -> vmlet.spec.v1.PortForward
+	23, // 31: vmlet.spec.v1.PodNetwork.ports:type_name -> vmlet.spec.v1.PortRange
+	24, // 32: vmlet.spec.v1.PodNetwork.dhcp:type_name -> vmlet.spec.v1.DHCPOptions
+	21, // 33: vmlet.spec.v1.PodNetwork.fallback:type_name -> vmlet.spec.v1.UserNetwork
+	25, // 34: vmlet.spec.v1.DHCPOptions.private:type_name -> vmlet.spec.v1.PrivateDHCPOption
+	31, // 35: vmlet.spec.v1.Devices.watchdog:type_name -> vmlet.spec.v1.Watchdog
+	32, // 36: vmlet.spec.v1.Devices.vsock:type_name -> vmlet.spec.v1.Vsock
+	33, // 37: vmlet.spec.v1.Devices.tpm:type_name -> vmlet.spec.v1.TPM
+	29, // 38: vmlet.spec.v1.Devices.inputs:type_name -> vmlet.spec.v1.Input
+	30, // 39: vmlet.spec.v1.Devices.video:type_name -> vmlet.spec.v1.Video
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_vmlet_spec_v1_spec_proto_init() }
@@ -3179,24 +3241,24 @@ func file_vmlet_spec_v1_spec_proto_init() {
 		(*Clock_Timezone)(nil),
 	}
 	file_vmlet_spec_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
-	file_vmlet_spec_v1_spec_proto_msgTypes[13].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[14].OneofWrappers = []any{
 		(*HostDevice_PciAddress)(nil),
 		(*HostDevice_Mdev)(nil),
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[16].OneofWrappers = []any{}
-	file_vmlet_spec_v1_spec_proto_msgTypes[19].OneofWrappers = []any{
+	file_vmlet_spec_v1_spec_proto_msgTypes[17].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[20].OneofWrappers = []any{
 		(*NetworkInterface_User)(nil),
 		(*NetworkInterface_Tap)(nil),
 		(*NetworkInterface_Pod)(nil),
 	}
-	file_vmlet_spec_v1_spec_proto_msgTypes[27].OneofWrappers = []any{}
+	file_vmlet_spec_v1_spec_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vmlet_spec_v1_spec_proto_rawDesc), len(file_vmlet_spec_v1_spec_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

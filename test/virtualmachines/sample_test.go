@@ -1,0 +1,206 @@
+package virtualmachines_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/test/cluster"
+	"github.com/vmlet/vmlet/test/everything"
+)
+
+// TestSampleHypervisor adds a hypervisor to vmlet, a folder and a line, and runs VMs of it in a cluster:
+// by the cluster's word they are scheduled by its device, beside VMs of another hypervisor.
+func TestSampleHypervisor(t *testing.T) {
+	if testing.Short() || !everything.Wanted() {
+		t.Skip("VMLET_EVERYTHING=1 runs it: it starts a cluster of its own")
+	}
+	if err := cluster.Unfit(); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("GOFLAGS", os.Getenv("GOFLAGS")+" -overlay="+withSample(t))
+	t.Cleanup(func() { // the node has the machine's /dev
+		os.Remove("/dev/sample")
+		os.Remove("/dev/sample-firmware")
+	})
+	v := install(t, map[string]any{
+		// One CPU is pods' whose CPUs nobody has to himself.
+		"cpuManagerPolicy": "static", "kubeReserved": map[string]string{"cpu": "100m"},
+	})
+	v.configure(t, `{"hypervisorConfiguration":{"name":"sample"},"developerConfiguration":{"useEmulation":true,"featureGates":["ConfigurableHypervisor"]}}`)
+	v.part(t, "waits for a device", v.testWaitsForSample)
+	v.part(t, "two hypervisors", v.testTwoHypervisors)
+	v.part(t, "refused", v.testRefusedBySample)
+	v.part(t, "rollback", v.testRollback)
+	v.part(t, "dedicated CPUs", v.testDedicatedCPUs)
+}
+
+// withSample writes what go build -overlay takes: the sample's folder, and the registry with one more line.
+func withSample(t *testing.T) string {
+	t.Helper()
+	registry, err := filepath.Abs("../../hypervisor/standard/standard.go")
+	must(t, err)
+	sample, err := filepath.Abs("testdata/sample/sample.go")
+	must(t, err)
+	text, err := os.ReadFile(registry)
+	must(t, err)
+	const line, imported = "\t\temulation.Emulation{},\n", "\t\"github.com/vmlet/vmlet/sysfs\"\n"
+	if !strings.Contains(string(text), line) || !strings.Contains(string(text), imported) {
+		t.Fatalf("%s has not the lines before which the sample's go", registry)
+	}
+	changed := strings.Replace(string(text), line, "\t\tsample.Sample{Roots: roots},\n"+line, 1)
+	changed = strings.Replace(changed, imported, "\t\"github.com/vmlet/vmlet/hypervisor/sample\"\n"+imported, 1)
+	folder := t.TempDir()
+	own := filepath.Join(folder, "standard.go")
+	must(t, os.WriteFile(own, []byte(changed), 0o600))
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {
+		registry: own, filepath.Join(filepath.Dir(registry), "../sample/sample.go"): sample,
+	}})
+	must(t, err)
+	file := filepath.Join(folder, "overlay.json")
+	must(t, os.WriteFile(file, overlay, 0o600))
+	return file
+}
+
+// configure sets the KubeVirt object's configuration.
+func (v *installed) configure(t *testing.T, configuration string) {
+	t.Helper()
+	v.kubectl(t, "patch", "kubevirt", "kubevirt", "-n", "vmlet", "--type=json", "-p",
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/configuration","value":%s}]`, configuration))
+}
+
+// makeSample makes the device on the node, where its driver would.
+func (v *installed) makeSample(t *testing.T, name string) {
+	t.Helper()
+	if out, err := v.InNode(v.ctx, "mknod", "-m", "0666", "/dev/"+name, "c", "1", "3"); err != nil { // as /dev/null
+		t.Fatalf("%s%v", out, err)
+	}
+}
+
+func (v *installed) testWaitsForSample(t *testing.T) {
+	v.create(t, machine(t, "sampled", kubevirtv1.RunStrategyAlways, idle))
+	v.printed(t, "sampled", "ErrorUnschedulable")
+	pod := v.podOf(t, v.vmi(t, "sampled"))
+	if got := condition(podConditions(pod), "PodScheduled"); got == nil || !strings.Contains(got.Message, "Insufficient devices.kubevirt.io/sample") {
+		t.Errorf("the pod waits, and says %+v, not for which device", got)
+	}
+	v.makeSample(t, "sample")
+	vmi := v.phase(t, "sampled", kubevirtv1.PhaseRunning)
+	pod = v.podOf(t, vmi)
+	requests := pod.Spec.Containers[0].Resources.Limits
+	if _, has := requests["devices.kubevirt.io/sample"]; !has || len(requests) != 1 {
+		t.Errorf("the pod requests %v: want sample, and not what no node has", requests)
+	}
+	if got := v.listed(t)[pod.UID]; got.GetStatus().GetHypervisor() != "sample" || got.GetStatus().GetEffectiveSpec().GetCpu().GetModel() != "max" {
+		t.Errorf("the node runs it under %s: %s", got.GetStatus().GetHypervisor(), got)
+	}
+	node := get(t, v, "", vmi.Status.NodeName, new(corev1.Node))
+	if got := node.Labels[contract.LabelHypervisorState+"sample"]; got != "works" {
+		t.Errorf("the node's label of sample is %q", got)
+	}
+}
+
+// podConditions are a pod's, in KubeVirt's type.
+func podConditions(pod *corev1.Pod) (all []kubevirtv1.Condition) {
+	for _, c := range pod.Status.Conditions {
+		all = append(all, kubevirtv1.Condition{Type: string(c.Type), Message: c.Message})
+	}
+	return all
+}
+
+// testTwoHypervisors: VMs under another hypervisor run beside those of the cluster's choice; optional
+// devices are requested once some node has them.
+func (v *installed) testTwoHypervisors(t *testing.T) {
+	v.makeSample(t, "sample-firmware")
+	v.eventually(t, func() bool {
+		var nodes corev1.NodeList
+		must(t, v.api.List(v.ctx, &nodes))
+		q := nodes.Items[0].Status.Allocatable["devices.kubevirt.io/sample-firmware"]
+		return q.Sign() > 0
+	}, func() string { return "the node does not offer sample-firmware" })
+	for name, word := range map[string]string{"emulated": "emulation", "best": "auto"} {
+		vmi := instance(t, name, idle)
+		vmi.Annotations = map[string]string{contract.AnnotationHypervisor: word}
+		v.create(t, vmi)
+	}
+	for name, want := range map[string]string{"emulated": "emulation", "best": "sample"} {
+		pod := v.podOf(t, v.phase(t, name, kubevirtv1.PhaseRunning))
+		if got := v.listed(t)[pod.UID].GetStatus().GetHypervisor(); got != want {
+			t.Errorf("%s runs under %s, want %s", name, got, want)
+		}
+		_, has := pod.Spec.Containers[0].Resources.Limits["devices.kubevirt.io/sample-firmware"]
+		if has != (want == "sample") {
+			t.Errorf("%s requests sample-firmware: %v", name, has)
+		}
+	}
+	v.remove(t, instance(t, "emulated", idle), instance(t, "best", idle))
+}
+
+// testRefusedBySample: the hypervisor's own word at admission, by the VM's field.
+func (v *installed) testRefusedBySample(t *testing.T) {
+	vm := machine(t, "enlightened", kubevirtv1.RunStrategyHalted, idle)
+	vm.Spec.Template.Spec.Domain.Features = &kubevirtv1.Features{Hyperv: &kubevirtv1.FeatureHyperv{Relaxed: &kubevirtv1.FeatureState{}}}
+	err := v.api.Create(v.ctx, vm)
+	if err == nil || !strings.Contains(err.Error(), "spec.template.spec.domain.features.hyperv") || !strings.Contains(err.Error(), "sample has no enlightenments") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// testRollback: without the gate, new VMs are what they were before; those that run are left alone.
+func (v *installed) testRollback(t *testing.T) {
+	before := v.vmi(t, "sampled")
+	v.configure(t, `{"hypervisorConfiguration":{"name":"sample"},"developerConfiguration":{"useEmulation":true}}`)
+	v.eventually(t, func() bool {
+		c := condition(get(t, v, "vmlet", "kubevirt", new(kubevirtv1.KubeVirt)).Status.Conditions, "SettingsIgnored")
+		return c != nil && strings.Contains(c.Message, "ConfigurableHypervisor")
+	}, func() string { return "the KubeVirt object does not say that a gate is missing" })
+	v.create(t, instance(t, "after", idle))
+	pod := v.podOf(t, v.phase(t, "after", kubevirtv1.PhaseRunning))
+	if got := v.listed(t)[pod.UID].GetStatus().GetHypervisor(); got != "emulation" {
+		t.Errorf("without the gate a VM runs under %s", got)
+	}
+	now := v.phase(t, "sampled", kubevirtv1.PhaseRunning)
+	if now.UID != before.UID || v.listed(t)[v.podOf(t, now).UID].GetStatus().GetHypervisor() != "sample" {
+		t.Errorf("the VM that ran is another: %s", text(now))
+	}
+}
+
+// testDedicatedCPUs: under the kubelet's static CPU manager the VMM's threads, by /proc, may run on the
+// pod's own CPU alone, which is none of the others'.
+func (v *installed) testDedicatedCPUs(t *testing.T) {
+	v.kubectl(t, "delete", "vm,vmi", "--all", "-n", guests, "--wait")
+	vm := machine(t, "dedicated", kubevirtv1.RunStrategyAlways, idle)
+	vm.Spec.Template.Spec.Domain.CPU = &kubevirtv1.CPU{DedicatedCPUPlacement: true, Sockets: 1, Cores: 1, Threads: 1}
+	vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}
+	v.create(t, vm, instance(t, "shared", idle))
+	vmi := v.phase(t, "dedicated", kubevirtv1.PhaseRunning)
+	if pod := v.podOf(t, vmi); pod.Status.QOSClass != corev1.PodQOSGuaranteed {
+		t.Errorf("the pod is %s", pod.Status.QOSClass)
+	}
+	own, others := v.allowed(t, vmi), v.allowed(t, v.phase(t, "shared", kubevirtv1.PhaseRunning))
+	if len(own) != 1 || len(others) != 1 || maps.Equal(own, others) {
+		t.Errorf("threads may run on CPUs %v, those of another VM on %v", own, others)
+	}
+}
+
+// allowed are the lists of CPUs that the threads of a VM's VMM may run on.
+func (v *installed) allowed(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance) map[string]bool {
+	t.Helper()
+	out, err := v.InNode(v.ctx, "sh", "-c", fmt.Sprintf("cat /proc/%d/task/*/status", v.vmm(t, vmi)))
+	must(t, err)
+	lists := make(map[string]bool)
+	for line := range strings.Lines(out) {
+		if list, found := strings.CutPrefix(strings.TrimSpace(line), "Cpus_allowed_list:\t"); found {
+			lists[list] = true
+		}
+	}
+	return lists
+}
