@@ -273,7 +273,7 @@ func TestTypesAreJudged(t *testing.T) {
 		{"instancetype: {name: u1.small, revisionName: gone}", bare, []string{"spec.instancetype.revisionName"}, "does not exist"},
 		{"instancetype: {}", bare, []string{"spec.instancetype.name"}, "name or inferFromVolume"},
 		{"instancetype: {name: u1.small}", "{domain: {devices: {}, cpu: {cores: 2}, memory: {guest: 1Gi}}}", []string{domain + "cpu.cores", domain + "memory.guest"}, "conflicts with selected instance type u1.small"},
-		{"instancetype: {name: pinned}", "{domain: {devices: {tpm: {}}}}", []string{domain + "cpu.dedicatedCpuPlacement", domain + "devices.tpm", domain + "memory.hugepages"}, "(from instancetype pinned)"},
+		{"instancetype: {name: pinned}", "{domain: {devices: {tpm: {}}}}", []string{domain + "devices.tpm", domain + "memory.hugepages"}, "(from instancetype pinned)"},
 		{"instancetype: {name: u1.nano}, preference: {name: fedora}", bare, []string{"spec.instancetype"}, "the preference requires 2Gi"},
 		{"preference: {name: fedora}", "{domain: {devices: {}, memory: {guest: 2Gi}}}", nil, ""},
 		{"preference: {name: fedora}", "{domain: {devices: {}, memory: {guest: 1Gi}}}", []string{domain + "memory"}, "requires 2Gi"},

@@ -39,6 +39,15 @@ const (
 	PathEviction         = "/pod-eviction-validate"
 )
 
+// Paths of the webhooks that are called in any case, whatever a virtualisation stack's own have taken the
+// place of.
+const (
+	PathProtectMachineIdentity = "/virtualmachines-mutate" // all of it is
+	PathProtectInstanceOrigin  = "/virtualmachineinstances-protect-origin"
+	PathProtectMachine         = "/virtualmachines-protect"
+	PathProtectInstance        = "/virtualmachineinstances-protect"
+)
+
 // Rules are what admission decides by, beside the objects.
 type Rules struct {
 	Settings Configurations
@@ -63,7 +72,12 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
-		PathEviction:         &admission.Webhook{Handler: &evictions{client: c, config: r.Settings, now: time.Now}},
+
+		PathProtectInstanceOrigin: admission.WithDefaulter(scheme, instanceOrigin{r.Settings}),
+		PathProtectMachine:        admission.WithValidator(scheme, protectedMachine{r}),
+		PathProtectInstance:       admission.WithValidator(scheme, protectedInstance{r}),
+
+		PathEviction: &admission.Webhook{Handler: &evictions{client: c, config: r.Settings, now: time.Now}},
 	}
 }
 

@@ -2,12 +2,18 @@ package certificates
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +52,25 @@ func (a *Authority) Bundle(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	return all.bundle(), nil
+}
+
+// Serve returns a new key and a certificate for it, in PEM, by which a server of that DNS name is known to
+// whoever trusts Bundle. It is no client's. Ask again when two thirds of its life have passed.
+func (a *Authority) Serve(ctx context.Context, name string) (certificate, key []byte, err error) {
+	all, err := a.current(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := grant{commonName: name, dnsNames: []string{name}, usages: []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth}}
+	if certificate, err = all.issue(g, &private.PublicKey, a.now()); err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	return certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
 func (a *Authority) now() time.Time {

@@ -33,6 +33,8 @@ type Configuration struct {
 	Hypervisor string
 	// Nodes is what each node's agent reads of it.
 	Nodes clusterwide.Configuration
+	// Stack is the virtualisation stack.
+	Stack Stack
 	// UseEmulation: VMs run where there is no KVM.
 	UseEmulation bool
 	// NodeSelectors and Placement restrict VMs' pods.

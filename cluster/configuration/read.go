@@ -29,6 +29,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	c.developer(s.DeveloperConfiguration, &faults)
 	c.hypervisor(s, &faults)
 	c.nodes(s, &faults)
+	c.stack(s.VirtualizationProfile, &faults)
 	c.placement(&kv.Spec)
 	c.network(s.Network, &faults)
 	if s.SMBIOS != nil {
@@ -165,11 +166,13 @@ const (
 	GateHypervStrictCheck = "HypervStrictCheck"
 	// GateConfigurableHypervisor: the KubeVirt object names the hypervisor of VMs that name none.
 	GateConfigurableHypervisor = "ConfigurableHypervisor"
+	// GatePluginVirtualizationStacks: the KubeVirt object has a virtualisation profile.
+	GatePluginVirtualizationStacks = "PluginVirtualizationStacks"
 )
 
 // hasEffect says whether a feature gate switches something.
 func hasEffect(gate string) bool {
-	return gate == GateHypervStrictCheck || gate == GateConfigurableHypervisor
+	return slices.Contains([]string{GateHypervStrictCheck, GateConfigurableHypervisor, GatePluginVirtualizationStacks}, gate)
 }
 
 // gates reads feature gates. All of those with an effect are off unless they are named.

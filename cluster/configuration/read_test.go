@@ -63,7 +63,14 @@ spec:
       nodeSelectors: {a: b}
       pvcTolerateLessSpaceUpToPercent: 20
       minimumReservePVCBytes: 1048576
-      featureGates: [HypervStrictCheck, ConfigurableHypervisor]
+      featureGates: [HypervStrictCheck, ConfigurableHypervisor, PluginVirtualizationStacks]
+    virtualizationProfile:
+      name: own
+      virtualizationComponents: {hypervisorDevice: /dev/kvm, vCpuRegex: '^CPU (\d+)/KVM$', vmmProcessExecutable: qemu-system-x86, pitPidPrefix: kvm-pit}
+      virtLauncher: {virtLauncherImage: example.org/launcher:1, virtLauncherCapabilities: [NET_BIND_SERVICE], virtLauncherOverhead: 220Mi}
+      pluginWebhooks:
+        webhookContainerImage: example.org/webhooks:1
+        validatingWebhooks: [{name: a, restServicePath: /a, rules: [{operations: [CREATE], apiGroups: [kubevirt.io], apiVersions: [v1], resources: [virtualmachines]}]}]
     hypervisorConfiguration: {name: hyperv-layered}
     obsoleteCPUModels: {Haswell: true}
     permittedHostDevices:
@@ -232,6 +239,18 @@ func readSettings() map[string]bool {
 		"configuration.developerConfiguration.featureGates", "configuration.developerConfiguration.disabledFeatureGates",
 		"configuration.hypervisorConfiguration.name", "configuration.hypervisors", "configuration.obsoleteCPUModels",
 		"configuration.permittedHostDevices.pciHostDevices", "configuration.permittedHostDevices.mediatedDevices", "configuration.permittedHostDevices.usb",
+		"configuration.virtualizationProfile.name",
+		"configuration.virtualizationProfile.virtualizationComponents.hypervisorDevice",
+		"configuration.virtualizationProfile.virtualizationComponents.vCpuRegex",
+		"configuration.virtualizationProfile.virtualizationComponents.vmmDaemonProcess",
+		"configuration.virtualizationProfile.virtualizationComponents.vmmProcessExecutable",
+		"configuration.virtualizationProfile.virtualizationComponents.pitPidPrefix",
+		"configuration.virtualizationProfile.virtLauncher.virtLauncherImage",
+		"configuration.virtualizationProfile.virtLauncher.virtLauncherCapabilities",
+		"configuration.virtualizationProfile.virtLauncher.virtLauncherOverhead",
+		"configuration.virtualizationProfile.pluginWebhooks.webhookContainerImage",
+		"configuration.virtualizationProfile.pluginWebhooks.validatingWebhooks",
+		"configuration.virtualizationProfile.pluginWebhooks.mutatingWebhooks",
 	} {
 		all[path] = true
 	}

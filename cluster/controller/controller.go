@@ -120,7 +120,7 @@ func start(ctx context.Context, config *rest.Config, o Options, keeper *certific
 	authority := &certificates.Authority{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
 	all := &installation.Installation{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Names: o.Names,
-		Roots: authority.Bundle, Version: o.Version, End: end, Log: o.Log,
+		Roots: authority.Bundle, Serve: authority.Serve, Version: o.Version, End: end, Log: o.Log,
 	}
 	if err := errors.Join(all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
 		return err

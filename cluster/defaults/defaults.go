@@ -67,13 +67,7 @@ func KeepIdentity(vm, old *kubevirtv1.VirtualMachine) {
 // on other fields comes last. One that is being created gets its
 // finalizer and KubeVirt's annotations.
 func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) {
-	if vmi.UID == "" && vmi.DeletionTimestamp == nil {
-		created(&vmi.ObjectMeta, contract.FinalizerInstance)
-		if c.Hypervisor != "" && vmi.Annotations[contract.AnnotationHypervisor] == "" {
-			// So that it stays with the instance when the cluster chooses another.
-			vmi.Annotations[contract.AnnotationHypervisor] = c.Hypervisor
-		}
-	}
+	NewInstance(vmi, c)
 	s := &vmi.Spec
 	fill(&s.Architecture, c.DefaultArchitecture)
 	v := valuesOf(vmi, c)
@@ -97,6 +91,17 @@ func Instance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configurat
 	otherDevices(&s.Domain.Devices)
 }
 
+// NewInstance gives an instance that is being created its finalizer and KubeVirt's annotations, and notes
+// what the cluster chooses for it, so that it stays as it is when the cluster chooses otherwise.
+func NewInstance(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) {
+	if vmi.UID != "" || vmi.DeletionTimestamp != nil {
+		return
+	}
+	created(&vmi.ObjectMeta, contract.FinalizerInstance)
+	note(vmi, contract.AnnotationHypervisor, c.Hypervisor)
+	note(vmi, contract.AnnotationVMM, c.Stack.VMM)
+}
+
 // created gives a new object its finalizer, and notes by which version of the API it was seen.
 func created(meta *metav1.ObjectMeta, finalizer string) {
 	if !slices.Contains(meta.Finalizers, finalizer) {
@@ -107,6 +112,13 @@ func created(meta *metav1.ObjectMeta, finalizer string) {
 	}
 	meta.Annotations[contract.AnnotationLatestVersion] = kubevirtv1.Version
 	meta.Annotations[contract.AnnotationStorageVersion] = kubevirtv1.Version
+}
+
+// note has an annotation say what the instance does not.
+func note(vmi *kubevirtv1.VirtualMachineInstance, key, value string) {
+	if value != "" && vmi.Annotations[key] == "" {
+		vmi.Annotations[key] = value
+	}
 }
 
 // values are what instances leave open.

@@ -16,6 +16,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -27,6 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/cluster/settings"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -56,6 +59,8 @@ type Installation struct {
 	Names     Names
 	// Roots returns the certificates that vmlet-api's is signed by, in PEM.
 	Roots func(context.Context) ([]byte, error)
+	// Serve returns a certificate and its key, in PEM, for a server of a DNS name, which Roots sign.
+	Serve func(ctx context.Context, name string) (certificate, key []byte, err error)
 	// Version is vmlet's.
 	Version string
 	// End ends the program: kubevirt.io has come to belong to another controller.
@@ -111,10 +116,25 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 		i.End(errors.New(why))
 		return reconcile.Result{}, nil
 	}
-	if err := errors.Join(i.applyWebhooks(ctx, namespace), i.announce(ctx, namespace), i.tellNodes(ctx)); err != nil {
+	if err := i.configure(ctx, namespace); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)
+}
+
+// configure makes what follows from the KubeVirt object, and what is always there.
+func (i *Installation) configure(ctx context.Context, namespace *corev1.Namespace) error {
+	var all kubevirtv1.KubeVirtList
+	if err := i.Client.List(ctx, &all); err != nil {
+		return err
+	}
+	c, _ := configuration.From(settings.Chosen(all.Items))
+	taken, err := i.servePlugin(ctx, namespace, c.Stack)
+	if err != nil {
+		// vmlet's own webhooks stay as they are: what a plugin is called for is not known.
+		return errors.Join(fmt.Errorf("webhooks of the virtualisation stack: %w", err), i.announce(ctx, namespace), i.tellNodes(ctx, c))
+	}
+	return errors.Join(i.applyWebhooks(ctx, namespace, taken), i.announce(ctx, namespace), i.tellNodes(ctx, c))
 }
 
 // other says that vmlet is installed in another namespace as well, by whose the webhook
@@ -153,7 +173,7 @@ func (i *Installation) Leave(ctx context.Context) error {
 
 // withdraw sees to it that no request waits for a vmlet-api that is gone.
 func (i *Installation) withdraw(ctx context.Context) error {
-	return errors.Join(i.deleteWebhooks(ctx), i.deleteAPIServices(ctx))
+	return errors.Join(i.removePlugin(ctx), i.deleteWebhooks(ctx), i.deleteAPIServices(ctx))
 }
 
 // installed returns vmlet's namespace; nil: it or vmlet-controller's Deployment is being
@@ -190,17 +210,17 @@ func (i *Installation) deleteWebhooks(ctx context.Context) error {
 }
 
 // applyWebhooks makes the webhook configurations, and undoes what others have changed in them.
-func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Namespace) error {
+func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Namespace, taken plugin) error {
 	roots, err := i.Roots(ctx)
 	if err != nil {
 		return err
 	}
 	at := server{namespace: i.Namespace, service: i.Names.API, roots: roots}
 	first, second := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
-	if err := i.apply(ctx, namespace, first, func() { first.Webhooks = mutators(at, first.Webhooks) }); err != nil {
+	if err := i.apply(ctx, namespace, first, func() { first.Webhooks = mutators(at, beside(mutating(), taken.mutating), first.Webhooks) }); err != nil {
 		return err
 	}
-	return i.apply(ctx, namespace, second, func() { second.Webhooks = validators(at, second.Webhooks) })
+	return i.apply(ctx, namespace, second, func() { second.Webhooks = validators(at, beside(validating(), taken.validating), second.Webhooks) })
 }
 
 // apply writes a webhook configuration unless it is as it should be. Its owner is vmlet's
@@ -208,13 +228,7 @@ func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Name
 func (i *Installation) apply(ctx context.Context, owner *corev1.Namespace, o client.Object, setWebhooks func()) error {
 	o.SetName(ConfigurationName)
 	did, err := controllerutil.CreateOrUpdate(ctx, i.Client, o, func() error {
-		labels := o.GetLabels()
-		if labels == nil {
-			labels = make(map[string]string)
-		}
-		labels[partOf] = vmlet
-		o.SetLabels(labels)
-		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: owner.Name, UID: owner.UID}})
+		belongsTo(owner, o)
 		setWebhooks()
 		return nil
 	})
@@ -222,4 +236,44 @@ func (i *Installation) apply(ctx context.Context, owner *corev1.Namespace, o cli
 		i.Log.Info("webhook configuration written", "name", ConfigurationName, "operation", string(did))
 	}
 	return err
+}
+
+// belongsTo says that an object of the cluster is vmlet's.
+func belongsTo(owner *corev1.Namespace, o client.Object) {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels[partOf] = vmlet
+	o.SetLabels(labels)
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: owner.Name, UID: owner.UID}})
+}
+
+// put is apply for objects that the cache does not have.
+func (i *Installation) put(ctx context.Context, owner *corev1.Namespace, o client.Object, set func()) error {
+	err := i.Live.Get(ctx, client.ObjectKeyFromObject(o), o)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	before := o.DeepCopyObject()
+	belongsTo(owner, o)
+	set()
+	if err == nil && equality.Semantic.DeepEqual(before, o) {
+		return nil
+	}
+	return i.write(ctx, o, err == nil)
+}
+
+// write creates or updates an object, whichever it takes.
+func (i *Installation) write(ctx context.Context, o client.Object, there bool) (err error) {
+	if there {
+		err = i.Client.Update(ctx, o)
+	} else {
+		err = i.Client.Create(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", o.GetName(), err)
+	}
+	i.Log.Info("written", "name", o.GetName())
+	return nil
 }

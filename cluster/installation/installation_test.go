@@ -2,12 +2,18 @@ package installation
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -78,8 +84,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.Installation = &Installation{
 		Client: w.WithWatch, Live: w.WithWatch, Namespace: "elsewhere",
 		Names: Names{Agent: "my-agent", Controller: "my-controller", API: "my-api"},
-		Roots: func(context.Context) ([]byte, error) { return []byte(w.roots), nil }, Version: "v0.15.0",
-		End: func(cause error) { w.ended = cause }, Log: slog.New(slog.DiscardHandler),
+		Roots: func(context.Context) ([]byte, error) { return []byte(w.roots), nil },
+		Serve: func(_ context.Context, name string) (certificate, key []byte, err error) {
+			return selfSigned(t, name), []byte("key of " + name), nil
+		},
+		Version: "v0.15.0",
+		End:     func(cause error) { w.ended = cause }, Log: slog.New(slog.DiscardHandler),
 	}
 	return w
 }
@@ -388,4 +398,19 @@ func TestAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect(t, "another's", "delete mutating", "delete validating", "delete v1.subresources.kubevirt.io")
+}
+
+// selfSigned is a certificate for a DNS name.
+func selfSigned(t *testing.T, name string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{DNSNames: []string{name}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

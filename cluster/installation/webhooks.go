@@ -4,10 +4,12 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/admission"
+	"github.com/vmlet/vmlet/cluster/webhookrules"
 )
 
 // ConfigurationName is the name of both webhook configurations.
@@ -15,32 +17,33 @@ const ConfigurationName = "vmlet"
 
 // webhook is what mutating and validating ones have in common.
 type webhook struct {
-	name, path     string
-	operations     []admissionv1.OperationType
-	group, version string
-	resource       string
-	policy         admissionv1.FailurePolicyType
-	effects        admissionv1.SideEffectClass
-	// condition is CEL; only requests for which it is true are sent to vmlet-api.
+	name, path string
+	rules      webhookrules.Rules
+	policy     admissionv1.FailurePolicyType
+	effects    admissionv1.SideEffectClass
+	// condition is CEL; only requests for which it is true are sent.
 	condition admissionv1.MatchCondition
+	// protection is the path that is called in any case, where a virtualisation stack has webhooks of
+	// its own for the rules; empty: no stack can have any.
+	protection string
 }
 
 // mutating and validating: nothing of vmlet's own kinds is stored that vmlet has not seen
 // (Fail); nothing else depends on vmlet (Ignore).
 func mutating() []webhook {
 	return []webhook{
-		own("virtualmachines-mutator.vmlet.io", admission.PathMutateMachine, "virtualmachines"),
-		own("virtualmachineinstances-mutator.vmlet.io", admission.PathMutateInstance, "virtualmachineinstances"),
+		own("virtualmachines-mutator.vmlet.io", admission.PathMutateMachine, "virtualmachines", admission.PathProtectMachineIdentity),
+		own("virtualmachineinstances-mutator.vmlet.io", admission.PathMutateInstance, "virtualmachineinstances", admission.PathProtectInstanceOrigin),
 	}
 }
 
 func validating() []webhook {
 	return []webhook{
-		own("virtualmachines-validator.vmlet.io", admission.PathValidateMachine, "virtualmachines"),
-		own("virtualmachineinstances-validator.vmlet.io", admission.PathValidateInstance, "virtualmachineinstances"),
+		own("virtualmachines-validator.vmlet.io", admission.PathValidateMachine, "virtualmachines", admission.PathProtectMachine),
+		own("virtualmachineinstances-validator.vmlet.io", admission.PathValidateInstance, "virtualmachineinstances", admission.PathProtectInstance),
 		{
 			name: "eviction.vmlet.io", path: admission.PathEviction,
-			operations: []admissionv1.OperationType{admissionv1.Create}, version: "v1", resource: "pods/eviction",
+			rules:  rules("", "v1", "pods/eviction", admissionv1.Create),
 			policy: admissionv1.Ignore, effects: admissionv1.SideEffectClassNoneOnDryRun,
 			// VMs' pods, and those through which volumes are attached to them.
 			condition: admissionv1.MatchCondition{Name: "launcher", Expression: "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"},
@@ -48,18 +51,52 @@ func validating() []webhook {
 	}
 }
 
-// own is a webhook for one of vmlet's kinds. The API server itself lets objects pass that are
-// being deleted: their finalizers go also where no vmlet-api is left.
-func own(name, path, resource string) webhook {
+// own is a webhook for one of vmlet's kinds.
+func own(name, path, resource, protection string) webhook {
 	return webhook{
-		name: name, path: path, operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-		group: kubevirtv1.Group, version: kubevirtv1.Version, resource: resource,
-		policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone,
-		condition: admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"},
+		name: name, path: path, rules: rules(kubevirtv1.Group, kubevirtv1.Version, resource, admissionv1.Create, admissionv1.Update),
+		policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, condition: notBeingDeleted(), protection: protection,
 	}
 }
 
-// server is where vmlet-api serves the webhooks, and the certificates, in PEM, that its own is
+// notBeingDeleted: the API server itself lets objects pass that are being deleted. Their finalizers go
+// also where no vmlet-api is left.
+func notBeingDeleted() admissionv1.MatchCondition {
+	return admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"}
+}
+
+func rules(group, version, resource string, operations ...admissionv1.OperationType) webhookrules.Rules {
+	return webhookrules.Rules{{
+		Operations: operations,
+		Rule: admissionv1.Rule{
+			APIGroups: []string{group}, APIVersions: []string{version}, Resources: []string{resource},
+			Scope: new(admissionv1.NamespacedScope),
+		},
+	}}
+}
+
+// beside returns the webhooks that are left beside those of a virtualisation stack with the taken rules:
+// one that loses some of its rules is called for the others, and for all of them what protects users'
+// data.
+func beside(all []webhook, taken webhookrules.Rules) (left []webhook) {
+	same := webhookrules.Equivalents{kubevirtv1.Group: {kubevirtv1.Version, "v1alpha3"}}
+	for _, w := range all {
+		rest := webhookrules.Subtract(w.rules, taken, same)
+		if w.protection == "" || equality.Semantic.DeepEqual(rest, w.rules) {
+			left = append(left, w)
+			continue
+		}
+		protection := w
+		protection.name, protection.path = "protection-"+w.name, w.protection
+		left = append(left, protection)
+		if w.rules = rest; len(rest) > 0 {
+			left = append(left, w)
+		}
+	}
+	return left
+}
+
+// server is where webhooks are served, and the certificates, in PEM, that its own is
 // signed by.
 type server struct {
 	namespace, service string
@@ -73,26 +110,16 @@ func (s server) client(path string) admissionv1.WebhookClientConfig {
 	}
 }
 
-func (w webhook) rules() []admissionv1.RuleWithOperations {
-	return []admissionv1.RuleWithOperations{{
-		Operations: w.operations,
-		Rule: admissionv1.Rule{
-			APIGroups: []string{w.group}, APIVersions: []string{w.version}, Resources: []string{w.resource},
-			Scope: new(admissionv1.NamespacedScope),
-		},
-	}}
-}
-
 // timeout of a webhook, in seconds: the API server's own default.
 const timeout = 10
 
 // mutators and validators have every field that the API server would fill in, so that they can
 // be compared with what it has stored. The selectors are those of the webhooks before: which
 // namespaces webhooks leave alone is for the administrator to say, and some clouds do.
-func mutators(s server, before []admissionv1.MutatingWebhook) (all []admissionv1.MutatingWebhook) {
-	for _, w := range mutating() {
+func mutators(s server, hooks []webhook, before []admissionv1.MutatingWebhook) (all []admissionv1.MutatingWebhook) {
+	for _, w := range hooks {
 		one := admissionv1.MutatingWebhook{
-			Name: w.name, ClientConfig: s.client(w.path), Rules: w.rules(), FailurePolicy: &w.policy, SideEffects: &w.effects,
+			Name: w.name, ClientConfig: s.client(w.path), Rules: w.rules, FailurePolicy: &w.policy, SideEffects: &w.effects,
 			MatchPolicy: new(admissionv1.Equivalent), ReinvocationPolicy: new(admissionv1.NeverReinvocationPolicy),
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},
@@ -106,10 +133,10 @@ func mutators(s server, before []admissionv1.MutatingWebhook) (all []admissionv1
 	return all
 }
 
-func validators(s server, before []admissionv1.ValidatingWebhook) (all []admissionv1.ValidatingWebhook) {
-	for _, w := range validating() {
+func validators(s server, hooks []webhook, before []admissionv1.ValidatingWebhook) (all []admissionv1.ValidatingWebhook) {
+	for _, w := range hooks {
 		one := admissionv1.ValidatingWebhook{
-			Name: w.name, ClientConfig: s.client(w.path), Rules: w.rules(), FailurePolicy: &w.policy, SideEffects: &w.effects,
+			Name: w.name, ClientConfig: s.client(w.path), Rules: w.rules, FailurePolicy: &w.policy, SideEffects: &w.effects,
 			MatchPolicy:       new(admissionv1.Equivalent),
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},

@@ -3,6 +3,7 @@ package launcher
 import (
 	"encoding/json"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,11 +33,11 @@ func (l *launcher) compute() corev1.Container {
 	mounts, devices := l.mounts()
 	return corev1.Container{
 		Name:                     contract.ContainerCompute,
-		Image:                    l.launcherImage(),
+		Image:                    l.launcherImage(contract.ContainerCompute),
 		ImagePullPolicy:          l.Configuration.ImagePullPolicy,
 		Command:                  l.command(),
 		Resources:                l.resources(),
-		SecurityContext:          unprivileged(),
+		SecurityContext:          l.privileges(),
 		VolumeMounts:             mounts,
 		VolumeDevices:            devices,
 		Ports:                    l.ports(),
@@ -44,6 +45,13 @@ func (l *launcher) compute() corev1.Container {
 		LivenessProbe:            l.probe(l.vmi.Spec.LivenessProbe, true),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
+}
+
+// privileges are none but those of the virtualisation stack.
+func (l *launcher) privileges() *corev1.SecurityContext {
+	s := unprivileged()
+	s.Capabilities.Add = slices.Clone(l.Configuration.Stack.Capabilities)
+	return s
 }
 
 func (l *launcher) command() []string {
@@ -142,7 +150,7 @@ func (l *launcher) initContainers() []corev1.Container {
 func (l *launcher) copyProgram() corev1.Container {
 	return corev1.Container{
 		Name:                     programsContainer,
-		Image:                    l.pinned(programsContainer, l.Launcher),
+		Image:                    l.launcherImage(programsContainer),
 		ImagePullPolicy:          l.Configuration.ImagePullPolicy,
 		Command:                  []string{program, "copy", copiedProgram},
 		Resources:                l.handoutResources(),

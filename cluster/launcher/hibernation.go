@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"regexp"
@@ -83,9 +84,10 @@ func (l *launcher) restoreCommand(image *kubevirtv1.SavedImage) []string {
 	return command
 }
 
-// launcherImage is that of vmlet's own programs: a guest goes on under the VMM that saved it.
-func (l *launcher) launcherImage() string {
-	return l.pinned(contract.ContainerCompute, l.Launcher)
+// launcherImage has vmlet's own programs and the VMMs: vmlet's, or the virtualisation stack's. A guest
+// goes on under the VMM that saved it.
+func (l *launcher) launcherImage(container string) string {
+	return l.pinned(container, cmp.Or(l.Configuration.Stack.Launcher, l.Launcher))
 }
 
 // pinned is the image of a container: that which it had when the guest was saved, else the given

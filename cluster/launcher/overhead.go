@@ -22,8 +22,14 @@ func Overhead(in convert.Input) (int64, error) {
 	return o.request, err
 }
 
-// overheadOf is the most of all VMMs and hypervisors that the VM may get.
+// overheadOf is what the virtualisation stack says, or the most of all VMMs and hypervisors that the VM
+// may get.
 func overheadOf(in convert.Input, s *specv1.VirtualMachineSpec) (most overheads, err error) {
+	probes := probesMemory(&in.Instance.Spec)
+	if own := in.Configuration.Stack.Overhead; own != nil {
+		bytes := own.Value() + probes
+		return overheads{request: bytes, limit: bytes}, nil
+	}
 	arch := convert.Architecture(in)
 	stacks := convert.Stacks(s, arch)
 	for _, stack := range stacks {
@@ -39,7 +45,6 @@ func overheadOf(in convert.Input, s *specv1.VirtualMachineSpec) (most overheads,
 		most.request = max(most.request, int64(min(b.Total, math.MaxInt64)))
 		most.limit = max(most.limit, int64(min(b.Limit, math.MaxInt64)))
 	}
-	probes := probesMemory(&in.Instance.Spec)
 	most.request, most.limit = most.request+probes, most.limit+probes
 	return most, nil
 }

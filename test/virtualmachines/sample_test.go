@@ -41,6 +41,7 @@ func TestSampleHypervisor(t *testing.T) {
 	v.part(t, "refused", v.testRefusedBySample)
 	v.part(t, "rollback", v.testRollback)
 	v.part(t, "dedicated CPUs", v.testDedicatedCPUs)
+	v.part(t, "stacks", v.testStacks)
 }
 
 // withSample writes what go build -overlay takes: the sample's folder, and the registry with one more line.
@@ -177,6 +178,7 @@ func (v *installed) testRollback(t *testing.T) {
 // pod's own CPU alone, which is none of the others'.
 func (v *installed) testDedicatedCPUs(t *testing.T) {
 	v.kubectl(t, "delete", "vm,vmi", "--all", "-n", guests, "--wait")
+	defer v.kubectl(t, "delete", "vm,vmi", "--all", "-n", guests, "--wait")
 	vm := machine(t, "dedicated", kubevirtv1.RunStrategyAlways, idle)
 	vm.Spec.Template.Spec.Domain.CPU = &kubevirtv1.CPU{DedicatedCPUPlacement: true, Sockets: 1, Cores: 1, Threads: 1}
 	vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}

@@ -140,6 +140,9 @@ type KubeVirtConfiguration struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1
 	Hypervisors []HypervisorConfiguration `json:"hypervisors,omitempty"`
+	// The virtualisation stack. Needs the feature gate PluginVirtualizationStacks.
+	// +optional
+	VirtualizationProfile *VirtualizationProfile `json:"virtualizationProfile,omitempty"`
 	// VMs whose disks' changed blocks are tracked.
 	// +optional
 	ChangedBlockTrackingLabelSelectors *ChangedBlockTrackingSelectors `json:"changedBlockTrackingLabelSelectors,omitempty"`

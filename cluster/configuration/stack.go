@@ -1,0 +1,117 @@
+package configuration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/hypervisor/standard"
+	"github.com/vmlet/vmlet/sysfs"
+	"github.com/vmlet/vmlet/vmm/profile"
+	vmms "github.com/vmlet/vmlet/vmm/standard"
+)
+
+// Stack is a virtualisation stack. The zero Stack is vmlet's own.
+type Stack struct {
+	// Name is the profile's.
+	Name string
+	// VMM of VMs that name none; empty: each node chooses.
+	VMM string
+	// Launcher is the image that runs VMs; empty: vmlet's.
+	Launcher string
+	// Capabilities of the container that runs a VM.
+	Capabilities []corev1.Capability
+	// Overhead is the memory of a VM's pod beside the guest's; nil: what is reckoned.
+	Overhead *resource.Quantity
+	// Webhooks in place of vmlet's own; nil: none.
+	Webhooks *kubevirtv1.PluginWebhooks
+}
+
+// stack reads the profile. A part of it that has a fault has no effect.
+func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ignored) {
+	const field = "configuration.virtualizationProfile"
+	if p == nil {
+		return
+	}
+	if !c.FeatureGates[GatePluginVirtualizationStacks] {
+		*faults = append(*faults, Ignored{field, "add the feature gate " + GatePluginVirtualizationStacks + " to developerConfiguration.featureGates"})
+		return
+	}
+	c.Stack.Name = p.Name
+	c.components(p, faults)
+	launcher := p.VirtLauncher
+	c.Stack.Launcher = launcher.VirtLauncherImage
+	if o := launcher.VirtLauncherOverhead; o != nil && o.Sign() <= 0 {
+		*faults = append(*faults, Ignored{field + ".virtLauncher.virtLauncherOverhead", fmt.Sprintf("%s is no size: want one such as 220Mi", o)})
+	} else if o != nil {
+		c.Stack.Overhead = new(o.DeepCopy())
+	}
+	c.Stack.Webhooks = webhooks(p.PluginWebhooks, field+".pluginWebhooks", faults)
+}
+
+// components reads what nodes are told, too, and which hypervisor and VMM VMs get that name none.
+func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *[]Ignored) {
+	own := profile.Profile{Name: p.Name, Components: profile.Components{
+		HypervisorDevice: p.VirtualizationComponents.HypervisorDevice, VCPURegex: p.VirtualizationComponents.VCPURegex,
+		VMMDaemonProcess: p.VirtualizationComponents.VMMDaemonProcess, VMMProcessExecutable: p.VirtualizationComponents.VMMProcessExecutable,
+		PITPIDPrefix: p.VirtualizationComponents.PITPIDPrefix,
+	}}
+	for _, capability := range p.VirtLauncher.VirtLauncherCapabilities {
+		own.Launcher.Capabilities = append(own.Launcher.Capabilities, string(capability))
+	}
+	sound := true
+	own.Validate(standard.Registry(sysfs.Roots{}), vmms.Registry(), func(key, format string, args ...any) {
+		sound = false
+		*faults = append(*faults, Ignored{"configuration." + key, fmt.Sprintf(format, args...) + "; virtualizationComponents and virtLauncherCapabilities have no effect until it is mended"})
+	})
+	if !sound {
+		return
+	}
+	for _, note := range own.Notes() {
+		field, text, _ := strings.Cut(note, ": ")
+		*faults = append(*faults, Ignored{"configuration." + field, text})
+	}
+	c.Stack.Capabilities = p.VirtLauncher.VirtLauncherCapabilities
+	c.Stack.VMM, _ = own.VMM(vmms.Registry())
+	if name, chosen := own.Hypervisor(standard.Registry(sysfs.Roots{})); chosen && c.Hypervisor == "" {
+		c.Hypervisor = name
+	}
+	own.Launcher = profile.Launcher{}
+	c.Nodes.VirtualizationProfile = own
+}
+
+// webhooks leaves out those with rules that would have a plugin which is away stop more than VMs.
+func webhooks(p *kubevirtv1.PluginWebhooks, field string, faults *[]Ignored) *kubevirtv1.PluginWebhooks {
+	if p == nil {
+		return nil
+	}
+	out := p.DeepCopy()
+	for _, list := range []struct {
+		name string
+		of   *[]kubevirtv1.PluginWebhookSpecification
+	}{{"validatingWebhooks", &out.ValidatingWebhooks}, {"mutatingWebhooks", &out.MutatingWebhooks}} {
+		*list.of = slices.DeleteFunc(*list.of, func(w kubevirtv1.PluginWebhookSpecification) bool {
+			for i, rule := range w.Rules {
+				foreign := slices.IndexFunc(rule.APIGroups, func(group string) bool {
+					return group != kubevirtv1.Group && !strings.HasSuffix(group, "."+kubevirtv1.Group)
+				})
+				switch {
+				case foreign >= 0:
+					*faults = append(*faults, Ignored{fmt.Sprintf("%s.%s[%s].rules[%d].apiGroups", field, list.name, w.Name, i),
+						fmt.Sprintf("%.63q: want %s, or a group that ends in .%s: a plugin that does not answer must not stop other requests", rule.APIGroups[foreign], kubevirtv1.Group, kubevirtv1.Group)})
+				case len(rule.APIGroups) == 0 || len(rule.APIVersions) == 0 || len(rule.Operations) == 0 || len(rule.Resources) == 0:
+					*faults = append(*faults, Ignored{fmt.Sprintf("%s.%s[%s].rules[%d]", field, list.name, w.Name, i), "want operations, apiGroups, apiVersions and resources"})
+				default:
+					continue
+				}
+				return true
+			}
+			return false
+		})
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package installation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+)
+
+const stack = `
+developerConfiguration: {featureGates: [PluginVirtualizationStacks]}
+virtualizationProfile:
+  name: own
+  pluginWebhooks:
+    webhookContainerImage: example.org/webhooks:1
+    validatingWebhooks:
+      - name: vmi-validator
+        restServicePath: /validate-vmi
+        failurePolicy: Ignore
+        rules: [{operations: [CREATE, UPDATE], apiGroups: [kubevirt.io], apiVersions: [v1], resources: [virtualmachineinstances]}]
+    mutatingWebhooks:
+      - name: vmi-mutator
+        restServicePath: /mutate-vmi
+        rules: [{operations: [CREATE], apiGroups: [kubevirt.io], apiVersions: [v1alpha3], resources: ['*']}]
+`
+
+// configured gives the KubeVirt object a configuration.
+func (w *world) configured(t *testing.T, text string) {
+	t.Helper()
+	o := w.kubevirt(t, "kubevirt")
+	o.Spec.Configuration = kubevirtv1.KubeVirtConfiguration{}
+	if err := yaml.UnmarshalStrict([]byte(text), &o.Spec.Configuration); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+}
+
+// called are the webhooks that are registered, each with its operations.
+func (w *world) called(t *testing.T) (all []string) {
+	t.Helper()
+	add := func(name string, config admissionv1.WebhookClientConfig, policy *admissionv1.FailurePolicyType, rules []admissionv1.RuleWithOperations) {
+		words := []string{name, config.Service.Name + *config.Service.Path, string(*policy)}
+		for _, rule := range rules {
+			for _, o := range rule.Operations {
+				words = append(words, string(o))
+			}
+		}
+		all = append(all, strings.Join(words, " "))
+	}
+	for _, name := range []string{ConfigurationName, PluginConfigurationName} {
+		m, v := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+		for _, o := range []client.Object{m, v} {
+			if err := w.Get(t.Context(), client.ObjectKey{Name: name}, o); client.IgnoreNotFound(err) != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, h := range m.Webhooks {
+			add("mutating "+h.Name, h.ClientConfig, h.FailurePolicy, h.Rules)
+		}
+		for _, h := range v.Webhooks {
+			add("validating "+h.Name, h.ClientConfig, h.FailurePolicy, h.Rules)
+		}
+	}
+	return all
+}
+
+// TestPlugin: a stack's webhooks take the place of just what overlaps with theirs, once their server has
+// been up, and never of what protects users' data; they go with the profile and with the gate.
+func TestPlugin(t *testing.T) {
+	w := newWorld(t, kv("kubevirt", 0))
+	w.reconcile(t)
+	usual := w.called(t)
+	expect := func(what string, want []string) {
+		t.Helper()
+		if got := w.called(t); !slices.Equal(got, want) {
+			t.Errorf("%s: webhooks are\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	w.configured(t, stack)
+	expect("the plugin is not up", usual)
+	var d appsv1.Deployment
+	here := client.ObjectKey{Namespace: "elsewhere", Name: PluginName}
+	if err := w.Get(t.Context(), here, &d); err != nil {
+		t.Fatal(err)
+	}
+	pod := d.Spec.Template.Spec
+	if c := pod.Containers[0]; c.Image != "example.org/webhooks:1" || *pod.AutomountServiceAccountToken {
+		t.Errorf("its pods are %+v", pod)
+	}
+	available := func(pods int32) {
+		t.Helper()
+		if err := w.Get(t.Context(), here, &d); err != nil {
+			t.Fatal(err)
+		}
+		d.Status.AvailableReplicas = pods
+		if err := w.Status().Update(t.Context(), &d); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcile(t)
+	}
+	available(1)
+	beside := []string{
+		"mutating protection-virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail CREATE UPDATE",
+		"mutating virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail UPDATE",
+		"mutating protection-virtualmachineinstances-mutator.vmlet.io my-api/virtualmachineinstances-protect-origin Fail CREATE UPDATE",
+		"mutating virtualmachineinstances-mutator.vmlet.io my-api/virtualmachineinstances-mutate Fail UPDATE",
+		"validating virtualmachines-validator.vmlet.io my-api/virtualmachines-validate Fail CREATE UPDATE",
+		"validating protection-virtualmachineinstances-validator.vmlet.io my-api/virtualmachineinstances-protect Fail CREATE UPDATE",
+		"validating eviction.vmlet.io my-api/pod-eviction-validate Ignore CREATE",
+		"mutating vmi-mutator.plugin.vmlet.io plugin-admission-webhooks/mutate-vmi Fail CREATE",
+		"validating vmi-validator.plugin.vmlet.io plugin-admission-webhooks/validate-vmi Ignore CREATE UPDATE",
+	}
+	expect("the plugin is up", beside)
+	available(0)
+	expect("the plugin is down", beside)
+	for name, without := range map[string]string{
+		"no gate":       strings.Replace(stack, "PluginVirtualizationStacks", "HypervStrictCheck", 1),
+		"no profile":    "{}",
+		"foreign group": strings.Replace(stack, "apiGroups: [kubevirt.io]", "apiGroups: ['*']", 2),
+	} {
+		w.configured(t, stack)
+		w.configured(t, without)
+		if name == "foreign group" { // none of its webhooks is left
+			if got := w.called(t); !slices.Equal(got[:len(usual)], usual) {
+				t.Errorf("%s: webhooks are %q", name, got)
+			}
+			continue
+		}
+		expect(name, usual)
+		for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}} {
+			if err := w.Get(t.Context(), here, o); !apierrors.IsNotFound(err) {
+				t.Errorf("%s: %T is left: %v", name, o, err)
+			}
+		}
+	}
+}
+
+// TestPluginCertificate: it is replaced in time, and with it the pods that have the former one.
+func TestPluginCertificate(t *testing.T) {
+	w := newWorld(t)
+	mark := func() string {
+		t.Helper()
+		mark, err := w.pluginCertificate(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mark
+	}
+	first := mark()
+	if again := mark(); again != first {
+		t.Errorf("another certificate: %s, %s", first, again)
+	}
+	var s corev1.Secret
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "elsewhere", Name: PluginName}, &s); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now() // of an hour
+	if text := s.Data["tls.crt"]; !fresh(text, now.Add(35*time.Minute)) || fresh(text, now.Add(45*time.Minute)) || fresh(nil, now) {
+		t.Error("a certificate is not replaced after two thirds of its life")
+	}
+	s.Data["tls.crt"] = []byte("no certificate")
+	if err := w.Update(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if mark() == first {
+		t.Error("a broken certificate is kept")
+	}
+}
