@@ -55,6 +55,7 @@ func (o *observed) guestStatus(s *kubevirtv1.VirtualMachineInstanceStatus, vm *n
 	if effective == nil {
 		return
 	}
+	s.VMM = vmmStatus(vm.GetStatus())
 	if t := cmp.Or(vm.GetStatus().GetMachineType(), effective.GetMachineType()); t != "" {
 		s.Machine = &kubevirtv1.Machine{Type: clip(t, maxGuestText)}
 	}
@@ -274,4 +275,14 @@ func addresses(known []string, g *nodev1.GuestInterface, hidden []netip.Prefix) 
 		known = append(known, a.String())
 	}
 	return known
+}
+
+// vmmStatus is nil where the agent does not say which VMM runs the guest.
+func vmmStatus(vm *nodev1.VirtualMachineStatus) *kubevirtv1.VMMStatus {
+	if vm.GetVmm().GetName() == "" {
+		return nil
+	}
+	return &kubevirtv1.VMMStatus{
+		Name: clip(vm.GetVmm().GetName(), maxGuestText), Version: clip(vm.GetVmm().GetVersion(), maxGuestText), Hypervisor: clip(vm.GetHypervisor(), maxGuestText),
+	}
 }

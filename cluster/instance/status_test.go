@@ -61,6 +61,7 @@ func ready(p *pod) {
 // guestSays is a guest with an agent, Docker and a lie or two.
 func guestSays(p *pod) {
 	s := p.word.VM.Status
+	s.Vmm = &nodev1.Vmm{Name: "qemu", Version: "10.0.2"}
 	s.Hypervisor, s.HypervisorReason = "emulation", "the node has no /dev/kvm"
 	s.EffectiveSpec = &specv1.VirtualMachineSpec{
 		MachineType: "pc-q35-10.0", Cpu: &specv1.CPU{Sockets: 2, Cores: 1, Threads: 1}, Memory: &specv1.Memory{Size: "2Gi"},

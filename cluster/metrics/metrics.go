@@ -26,7 +26,7 @@ func gauge(name, help string, labels ...string) Metric {
 }
 
 // own are the metrics by what they are about.
-type own struct{ machines, instances, streams, certificate Metric }
+type own struct{ machines, instances, vmms, streams, certificate Metric }
 
 func newOwn() own {
 	return own{
@@ -34,6 +34,8 @@ func newOwn() own {
 			"Number of VirtualMachines, by their printableStatus. Only the leading vmlet-controller has it.", "status"),
 		instances: gauge("vmlet_virtualmachineinstances",
 			"Number of VirtualMachineInstances, by their phase. Only the leading vmlet-controller has it.", "phase"),
+		vmms: gauge("vmlet_virtualmachineinstances_running",
+			"Number of VirtualMachineInstances that run, by what runs them. Only the leading vmlet-controller has it.", "vmm", "version", "hypervisor"),
 		streams: gauge("vmlet_agent_stream_up",
 			"Whether vmlet-controller's stream to the agent of a node is up and complete: 1, or 0. There is one for each node that has VMs' pods, at the leading vmlet-controller.", "node"),
 		certificate: gauge("vmlet_certificate_expiration_timestamp_seconds",
@@ -44,7 +46,7 @@ func newOwn() own {
 // gauges are the metrics of a Collector.
 func gauges() []Metric {
 	m := newOwn()
-	return append([]Metric{m.machines, m.instances, m.streams, m.certificate}, newHibernationGauges().all()...)
+	return append([]Metric{m.machines, m.instances, m.vmms, m.streams, m.certificate}, newHibernationGauges().all()...)
 }
 
 // All are the metrics of both programs.
@@ -85,8 +87,12 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	c.machines(put, m.machines)
-	for phase, n := range c.instances() {
+	phases, vmms := c.instances()
+	for phase, n := range phases {
 		put(m.instances, float64(n), phase)
+	}
+	for vmm, n := range vmms {
+		put(m.vmms, float64(n), vmm.Name, vmm.Version, vmm.Hypervisor)
 	}
 	for node, up := range c.Streams() {
 		value := 0.0
@@ -116,22 +122,26 @@ func (c *Collector) machines(put func(Metric, float64, ...string), m Metric) {
 	c.hibernation(ctx, put, all.Items)
 }
 
-// instances counts VirtualMachineInstances by their phase. One that no controller has seen yet
+// instances counts VirtualMachineInstances by their phase, and those that run by what runs them. One that no controller has seen yet
 // is Pending to its users.
-func (c *Collector) instances() map[string]int {
+func (c *Collector) instances() (phases map[string]int, vmms map[kubevirtv1.VMMStatus]int) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	var all kubevirtv1.VirtualMachineInstanceList
 	if err := c.Objects.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil
+		return nil, nil
 	}
-	counts := make(map[string]int)
+	phases, vmms = make(map[string]int), make(map[kubevirtv1.VMMStatus]int)
 	for n := range all.Items {
-		phase := all.Items[n].Status.Phase
+		s := &all.Items[n].Status
+		phase := s.Phase
 		if phase == "" {
 			phase = kubevirtv1.PhasePending
 		}
-		counts[string(phase)]++
+		phases[string(phase)]++
+		if phase == kubevirtv1.PhaseRunning && s.VMM != nil {
+			vmms[*s.VMM]++
+		}
 	}
-	return counts
+	return phases, vmms
 }

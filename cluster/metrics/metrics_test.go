@@ -36,6 +36,7 @@ func objects(t *testing.T) client.Client {
 	for name, phase := range map[string]kubevirtv1.Phase{"a": "Running", "b": "Scheduled", "new": ""} {
 		vmi := &kubevirtv1.VirtualMachineInstance{}
 		vmi.Namespace, vmi.Name, vmi.Status.Phase = "team", name, phase
+		vmi.Status.VMM = &kubevirtv1.VMMStatus{Name: "qemu", Version: "10.0.2", Hypervisor: "kvm"}
 		b.WithObjects(vmi)
 	}
 	return b.Build()
@@ -86,6 +87,7 @@ vmlet_hibernated_images_lost{} 0
 vmlet_virtualmachineinstances{phase=Pending} 1
 vmlet_virtualmachineinstances{phase=Running} 1
 vmlet_virtualmachineinstances{phase=Scheduled} 1
+vmlet_virtualmachineinstances_running{hypervisor=kvm,version=10.0.2,vmm=qemu} 1
 vmlet_virtualmachines{status=Running} 2
 vmlet_virtualmachines{status=Stopped} 1`},
 		"a cache that can't be read": {Collector{

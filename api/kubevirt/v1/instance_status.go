@@ -48,6 +48,9 @@ type VirtualMachineInstanceStatus struct {
 	// The image that the pod was started with.
 	// +optional
 	LauncherContainerImageVersion string `json:"launcherContainerImageVersion,omitempty"`
+	// What runs the guest, by its node's word.
+	// +optional
+	VMM *VMMStatus `json:"vmm,omitempty"`
 	// Name of the node that the instance is to leave.
 	// +optional
 	EvacuationNodeName string `json:"evacuationNodeName,omitempty"`
@@ -323,4 +326,17 @@ type MemoryStatus struct {
 	// Memory that the pod has beside the guest's.
 	// +optional
 	MemoryOverhead *resource.Quantity `json:"memoryOverhead,omitempty"`
+}
+
+// VMMStatus is what runs a guest.
+type VMMStatus struct {
+	// Name of the VMM: qemu, cloud-hypervisor.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Version of the VMM.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Hypervisor that the VMM uses: kvm, mshv, emulation.
+	// +optional
+	Hypervisor string `json:"hypervisor,omitempty"`
 }
