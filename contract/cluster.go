@@ -131,6 +131,8 @@ const (
 	KeysFolder = "/var/run/vmlet/keys"
 	// MadeFolder is where overlays, empty disks and generated images are made.
 	MadeFolder = "/var/run/vmlet/made"
+	// HugePagesFolder is the hugetlbfs that the guest's memory is in, if it is to be in huge pages.
+	HugePagesFolder = "/var/run/vmlet/hugepages"
 	// HibernationFolder is the volume that the guest's memory is saved to and restored from.
 	HibernationFolder = "/var/run/vmlet/hibernation"
 	// ProgramsFolder has vmlet-shim, in containers of other images.

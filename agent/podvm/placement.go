@@ -160,13 +160,17 @@ func (h *placement) Describe(_ *place.Lease, req *vmm.PlanRequest) error {
 	req.BlockDevices = place.DiskPaths(req.Spec, func(path string) bool {
 		return filepath.Dir(filepath.Clean(path)) == contract.DevicesFolder
 	})
-	if req.Spec.GetMemory().GetHugePages() != nil {
-		return fault.Invalid("memory.hugePages", "a VM in a pod can't have them yet: leave it out")
+	huge := req.Spec.GetMemory().GetHugePages() != nil
+	if huge {
+		req.MemoryPath = filepath.Join(contract.HugePagesFolder, shim.RAMName)
 	}
 	for i, n := range req.Spec.GetNetworks() {
 		if n.GetTap() != nil {
 			return fault.Invalid(fmt.Sprintf("networks[%d].tap", i), "a VM in a pod has no taps of the node: use pod, which is the pod's network")
 		}
+	}
+	if huge {
+		return nil // the shim sets the pages aside, or says that there are too few
 	}
 	lazy := req.Image != nil && req.Image.Lazy
 	return h.checkRoom(place.PlannedMemory(req.Spec), lazy)

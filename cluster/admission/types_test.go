@@ -253,7 +253,7 @@ func TestCommonTypes(t *testing.T) {
 
 // TestTypesAreJudged: what doesn't fit is refused by its field, all at once.
 func TestTypesAreJudged(t *testing.T) {
-	const size = "{apiVersion: instancetype.kubevirt.io/v1, kind: VirtualMachineClusterInstancetype, metadata: {name: pinned}, spec: {cpu: {guest: 2, dedicatedCPUPlacement: true}, memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}}}"
+	const size = "{apiVersion: instancetype.kubevirt.io/v1, kind: VirtualMachineClusterInstancetype, metadata: {name: pinned}, spec: {cpu: {guest: 2, dedicatedCPUPlacement: true, realtime: {}}, memory: {guest: 1Gi, hugepages: {pageSize: 2Mi}}}}"
 	w := newWorld(t, size)
 	vm := func(matchers, template string) string {
 		return "{metadata: {name: a}, spec: {runStrategy: Halted, " + matchers + ", template: {spec: " + template + "}}}"
@@ -273,7 +273,7 @@ func TestTypesAreJudged(t *testing.T) {
 		{"instancetype: {name: u1.small, revisionName: gone}", bare, []string{"spec.instancetype.revisionName"}, "does not exist"},
 		{"instancetype: {}", bare, []string{"spec.instancetype.name"}, "name or inferFromVolume"},
 		{"instancetype: {name: u1.small}", "{domain: {devices: {}, cpu: {cores: 2}, memory: {guest: 1Gi}}}", []string{domain + "cpu.cores", domain + "memory.guest"}, "conflicts with selected instance type u1.small"},
-		{"instancetype: {name: pinned}", "{domain: {devices: {tpm: {}}}}", []string{domain + "devices.tpm", domain + "memory.hugepages"}, "(from instancetype pinned)"},
+		{"instancetype: {name: pinned}", "{domain: {devices: {tpm: {}}}}", []string{domain + "cpu.realtime", domain + "devices.tpm"}, "(from instancetype pinned)"},
 		{"instancetype: {name: u1.nano}, preference: {name: fedora}", bare, []string{"spec.instancetype"}, "the preference requires 2Gi"},
 		{"preference: {name: fedora}", "{domain: {devices: {}, memory: {guest: 2Gi}}}", nil, ""},
 		{"preference: {name: fedora}", "{domain: {devices: {}, memory: {guest: 1Gi}}}", []string{domain + "memory"}, "requires 2Gi"},

@@ -63,6 +63,7 @@ func InstanceField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, at Pla
 		{"machineType", domain.Child("machine", "type")},
 		{"cpu.model", domain.Child("cpu", "model")},
 		{"cpu.features", domain.Child("cpu", "features")},
+		{"memory.hugePages", domain.Child("memory", "hugepages", "pageSize")},
 		{"cpu.dedicated", domain.Child("cpu", "dedicatedCpuPlacement")},
 		{"cpu", domain.Child("cpu")},
 		{"memory", domain.Child("memory", "guest")},

@@ -98,7 +98,11 @@ func memory(m *kubevirtv1.Memory, path *field.Path) (*specv1.Memory, *field.Erro
 	if size > spec.MaxMemory {
 		return nil, field.Invalid(path, m.Guest.String(), "is more than "+spec.FormatQuantity(spec.MaxMemory)+", the most that a guest can have")
 	}
-	return &specv1.Memory{Size: spec.FormatQuantity(size)}, nil
+	out := &specv1.Memory{Size: spec.FormatQuantity(size)}
+	if m.Hugepages != nil {
+		out.HugePages = &specv1.HugePages{PageSize: m.Hugepages.PageSize}
+	}
+	return out, nil
 }
 
 // GuestMemory is a guest's memory as its specification has it, in bytes.

@@ -39,7 +39,7 @@ func TestInstance(t *testing.T) {
 		{domain("resources: {requests: {memory: 1Gi}, limits: {memory: 2Gi}}"), domain("memory: {guest: 1Gi}")},
 		{domain("resources: {limits: {memory: 2Gi}}"), domain("memory: {guest: 2Gi}")},
 		{domain("memory: {guest: 3Gi}, resources: {requests: {memory: 1Gi}}"), domain("memory: {guest: 3Gi}")},
-		{domain("memory: {hugepages: {pageSize: 2Mi}}, resources: {requests: {memory: 1Gi}}"), domain("memory: {guest: null}")},
+		{domain("memory: {hugepages: {pageSize: 2Mi}}, resources: {requests: {memory: 1Gi}}"), domain("memory: {guest: 1Gi}")},
 		{domain("resources: {requests: {cpu: 1500m}}"), domain("cpu: {sockets: 2, cores: 1, threads: 1}")},
 		{domain("resources: {requests: {cpu: 1}, limits: {cpu: 3}}"), domain("cpu: {sockets: 3, cores: 1, threads: 1}, resources: {requests: {cpu: 1}}")},
 		{domain("resources: {limits: {cpu: 2}}"), domain("cpu: {sockets: 2}, resources: {requests: {cpu: 2}}")},

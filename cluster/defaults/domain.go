@@ -13,7 +13,7 @@ import (
 
 // memory of a guest that says nothing is what its pod requests, or may use.
 func memory(d *kubevirtv1.DomainSpec) {
-	if d.Memory != nil && (d.Memory.Guest != nil || d.Memory.Hugepages != nil) {
+	if d.Memory != nil && d.Memory.Guest != nil {
 		return
 	}
 	for _, list := range []corev1.ResourceList{d.Resources.Requests, d.Resources.Limits} {

@@ -54,6 +54,16 @@ const quotaMemory = 2
 // one.
 func (l *launcher) memory(r corev1.ResourceRequirements) {
 	guest := l.guestMemory()
+	if page := l.hugePage(); page != "" {
+		pages := corev1.ResourceName(corev1.ResourceHugePagesPrefix + page)
+		r.Requests[pages], r.Limits[pages] = bytes(guest), bytes(guest)
+		guest = 0
+		// What the instance says is the guest's, too.
+		delete(r.Requests, corev1.ResourceMemory)
+		if _, limited := r.Limits[corev1.ResourceMemory]; limited {
+			r.Limits[corev1.ResourceMemory] = bytes(0)
+		}
+	}
 	if q, given := r.Requests[corev1.ResourceMemory]; given {
 		r.Requests[corev1.ResourceMemory] = bytes(q.Value() + l.overhead.request)
 	} else {
@@ -76,6 +86,10 @@ func (l *launcher) memory(r corev1.ResourceRequirements) {
 		r.Requests[corev1.ResourceMemory] = r.Limits[corev1.ResourceMemory].DeepCopy()
 	}
 }
+
+// hugePage is the size of the pages that the guest's memory is in, as Kubernetes writes it: 2Mi; empty:
+// ordinary ones.
+func (l *launcher) hugePage() string { return l.spec.GetMemory().GetHugePages().GetPageSize() }
 
 // guestMemory in bytes, as the specification has it.
 func (l *launcher) guestMemory() int64 {

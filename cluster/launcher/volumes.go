@@ -21,6 +21,7 @@ const (
 	volumeSockets       = ownVolumes + "-sockets"
 	volumePrograms      = ownVolumes + "-programs"
 	volumeKeys          = ownVolumes + "-keys"
+	volumeHugePages     = ownVolumes + "-hugepages"
 	volumeUserData      = ownVolumes + "-userdata"
 	volumeNetworkData   = ownVolumes + "-networkdata"
 )
@@ -68,6 +69,9 @@ func (l *launcher) mounts() (mounts []corev1.VolumeMount, devices []corev1.Volum
 func (l *launcher) all() []mount {
 	all := []mount{
 		{volume: emptyDir(contract.VolumeName, corev1.StorageMediumMemory), path: contract.VolumePath},
+	}
+	if page := l.hugePage(); page != "" {
+		all = append(all, mount{volume: emptyDir(volumeHugePages, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(page)), path: contract.HugePagesFolder})
 	}
 	if l.restores() == nil {
 		all = append(all, mount{volume: l.told(), path: contract.SpecificationFolder, readOnly: true})

@@ -69,7 +69,7 @@ func reachable(o observed, own *kubevirtv1.VirtualMachineInstance, wanted size) 
 		to.sockets = wanted.sockets
 	}
 	boot, balloon := own.Status.Memory, own.Spec.Domain.Devices.AutoattachMemBalloon
-	if boot != nil && boot.GuestAtBoot != nil && wanted.memory != nil && wanted.memory.Cmp(*boot.GuestAtBoot) <= 0 && (balloon == nil || *balloon) {
+	if boot != nil && boot.GuestAtBoot != nil && wanted.memory != nil && wanted.memory.Cmp(*boot.GuestAtBoot) <= 0 && (balloon == nil || *balloon) && own.Spec.Domain.Memory.Hugepages == nil {
 		to.memory = wanted.memory
 	}
 	return to

@@ -89,7 +89,7 @@ func processorFields() []Field {
 		{"domain.cpu.realtime", Refused, "", "real-time scheduling is not supported: leave it out"},
 		{"domain.memory.guest", Supported, allVMMs, ""},
 		{"domain.memory.maxGuest", Refused, "", "a running VM gets no more memory than it was started with: leave it out, and restart the VM to give it more"},
-		{"domain.memory.hugepages", Refused, "", "huge pages are not supported yet: leave it out"},
+		{"domain.memory.hugepages.pageSize", Supported, onlyQEMU, "2Mi or 1Gi, of which the guest's memory is a multiple; its pod requests hugepages-2Mi or hugepages-1Gi"},
 		{"domain.memory.reservedOverhead", Refused, "", "the pod has what the VMM was measured to need: leave it out, or raise additionalGuestMemoryOverheadRatio in the KubeVirt object"},
 		{"domain.resources.requests", Supported, allVMMs, "but hugepages-*"},
 		{"domain.resources.limits", Supported, allVMMs, "but hugepages-*"},

@@ -95,7 +95,7 @@ func memory(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) field.
 	m := s.Domain.Memory
 	switch {
 	case m == nil || m.Guest == nil:
-		if limited || requested || m != nil && m.Hugepages != nil {
+		if limited || requested {
 			return nil
 		}
 		return field.ErrorList{field.Required(at, "the guest's memory has to be set, here or by resources.requests.memory")}
@@ -136,7 +136,7 @@ func quantity(name corev1.ResourceName, q resource.Quantity, at *field.Path) (fa
 		faults = append(faults, field.Invalid(at, short(name), fault))
 	}
 	if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-		faults = append(faults, field.Forbidden(at, "huge pages are not supported yet: leave it out"))
+		faults = append(faults, field.Forbidden(at, "say it as memory.hugepages: the pod then requests as many pages as the guest's memory takes"))
 	}
 	if q.Sign() < 0 {
 		faults = append(faults, field.Invalid(at, q.String(), "want 0 or more"))

@@ -92,7 +92,7 @@ func TestInstance(t *testing.T) {
 		{domain("memory: null"), []string{"spec.domain.memory.guest has to be set"}},
 		{domain("memory: null, resources: {requests: {memory: 64M}}"), nil},
 		{domain("memory: null, resources: {limits: {memory: 64M}}"), nil},
-		{domain("memory: {guest: null, hugepages: {pageSize: 2Mi}}"), []string{"spec.domain.memory.hugepages huge pages"}},
+		{domain("memory: {guest: null, hugepages: {pageSize: 2Mi}}"), []string{"spec.domain.memory.guest has to be set"}},
 		{domain("memory: {guest: 1Mi}"), nil},
 		{domain("memory: {guest: null}"), []string{"spec.domain.memory.guest has to be set"}},
 		{domain("memory: {guest: 512k}"), []string{"spec.domain.memory.guest at least 1Mi"}},
@@ -101,7 +101,7 @@ func TestInstance(t *testing.T) {
 		{domain("resources: {requests: {memory: 1024}}"), []string{"spec.domain.resources.requests[memory] forget the unit"}},
 		{domain("resources: {requests: {cpu: 2}, limits: {cpu: 1}}"), []string{"spec.domain.resources.requests[cpu] more than the limit, 1"}},
 		{domain("resources: {requests: {cpu: -1}}"), []string{"spec.domain.resources.requests[cpu] 0 or more"}},
-		{domain("resources: {limits: {hugepages-2Mi: 64Mi}}"), []string{"spec.domain.resources.limits[hugepages-2Mi] huge pages"}},
+		{domain("resources: {limits: {hugepages-2Mi: 64Mi}}"), []string{"spec.domain.resources.limits[hugepages-2Mi] memory.hugepages"}},
 		{domain("resources: {limits: {a_: 1}}"), []string{"spec.domain.resources.limits[a_] name part"}},
 		// Processors.
 		{domain("cpu: {sockets: 2, cores: 16, threads: 32}"), nil},

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ func TestSampleHypervisor(t *testing.T) {
 		os.Remove("/dev/sample")
 		os.Remove("/dev/sample-firmware")
 	})
+	pages := hugePages(t)
 	v := install(t, map[string]any{
 		// One CPU is pods' whose CPUs nobody has to himself.
 		"cpuManagerPolicy": "static", "kubeReserved": map[string]string{"cpu": "100m"},
@@ -42,6 +44,9 @@ func TestSampleHypervisor(t *testing.T) {
 	v.part(t, "rollback", v.testRollback)
 	v.part(t, "dedicated CPUs", v.testDedicatedCPUs)
 	v.part(t, "stacks", v.testStacks)
+	if pages {
+		v.part(t, "huge pages", v.testHugePages)
+	}
 }
 
 // withSample writes what go build -overlay takes: the sample's folder, and the registry with one more line.
@@ -205,4 +210,35 @@ func (v *installed) allowed(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance
 		}
 	}
 	return lists
+}
+
+// hugePages sets some aside on the machine, before a kubelet counts them; false: there is no room.
+func hugePages(t *testing.T) bool {
+	t.Helper()
+	const file = "/proc/sys/vm/nr_hugepages"
+	before, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, []byte("64"), 0))
+	t.Cleanup(func() { _ = os.WriteFile(file, before, 0) })
+	now, err := os.ReadFile(file)
+	must(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(now)))
+	must(t, err)
+	if n < 64 {
+		t.Logf("the machine has %d huge pages to give, and 64 are wanted", n)
+	}
+	return n >= 64
+}
+
+// testHugePages: QEMU maps the guest's memory from the pod's own hugetlbfs.
+func (v *installed) testHugePages(t *testing.T) {
+	vm := machine(t, "huge", kubevirtv1.RunStrategyAlways, idle)
+	vm.Spec.Template.Spec.Domain.Memory.Hugepages = &kubevirtv1.Hugepages{PageSize: "2Mi"}
+	v.create(t, vm)
+	vmi := v.phase(t, "huge", kubevirtv1.PhaseRunning)
+	maps, err := v.InNode(v.ctx, "sh", "-c", fmt.Sprintf("grep -c %s /proc/%d/maps", contract.HugePagesFolder, v.vmm(t, vmi)))
+	if err != nil || strings.TrimSpace(maps) == "0" {
+		t.Errorf("QEMU maps nothing below %s: %s%v", contract.HugePagesFolder, maps, err)
+	}
+	v.kubectl(t, "delete", "vm", "huge", "-n", guests, "--wait")
 }
