@@ -17,6 +17,9 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
+// assets is where the autopilot has its monitoring.
+const assets = "../autopilot/catalog/assets/active/monitoring/"
+
 // rule is an alert of a PrometheusRule.
 type rule struct {
 	Alert       string            `json:"alert"`
@@ -42,23 +45,28 @@ func (g ruleGroups) all() []*rule {
 	return rules
 }
 
-// prometheusRules returns the content of the PrometheusRule.
+// prometheusRules returns the content of the PrometheusRules: vmlet's, and the autopilot's, which
+// is one of its assets.
 func prometheusRules(t *testing.T) ruleGroups {
 	t.Helper()
-	content, err := os.ReadFile("monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var object struct{ Spec json.RawMessage }
-	if err := yaml.Unmarshal(content, &object); err != nil {
-		t.Fatal(err)
-	}
 	var groups ruleGroups
-	if err := yaml.UnmarshalStrict(object.Spec, &groups); err != nil {
-		t.Fatal(err)
-	}
-	if len(groups.all()) == 0 {
-		t.Fatal("there are no alerts")
+	for _, file := range []string{"monitoring/alerts.yaml", assets + "prometheus-alerts.yaml"} {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object struct{ Spec json.RawMessage }
+		if err := yaml.Unmarshal(content, &object); err != nil {
+			t.Fatal(err)
+		}
+		var own ruleGroups
+		if err := yaml.UnmarshalStrict(object.Spec, &own); err != nil {
+			t.Fatal(err)
+		}
+		if len(own.all()) == 0 {
+			t.Fatalf("%s has no alerts", file)
+		}
+		groups.Groups = append(groups.Groups, own.Groups...)
 	}
 	return groups
 }
@@ -142,7 +150,16 @@ func expressions(t *testing.T) map[string]string {
 	for _, r := range prometheusRules(t).all() {
 		all["alert "+r.Alert] = r.Expr
 	}
-	content, err := os.ReadFile("monitoring/vmlet.json")
+	for _, file := range []string{"monitoring/vmlet.json", assets + "autopilot.json"} {
+		addDashboard(t, all, file)
+	}
+	return all
+}
+
+// addDashboard adds what a dashboard asks.
+func addDashboard(t *testing.T, all map[string]string, file string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +189,27 @@ func expressions(t *testing.T) map[string]string {
 			all["panel "+p.Title] += " " + target.Expr
 		}
 	}
-	return all
+}
+
+// The autopilot applies what deploy/monitoring has, and nothing else.
+func TestAssetsAreTheManifests(t *testing.T) {
+	read := func(file string) string {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	for file, want := range map[string]string{
+		"monitoring/alerts.yaml": read(assets + "vmlet-alerts.yaml"),
+		"monitoring/vmlet.json":  read(assets + "vmlet.json"),
+		"monitoring/podmonitor.yaml": read(assets+"podmonitor-agent.yaml") + "---\n" +
+			read(assets+"podmonitor-control.yaml"),
+	} {
+		if read(file) != want {
+			t.Errorf("%s is not what the autopilot's asset has: change both", file)
+		}
+	}
 }
 
 // Alerts and dashboard name metrics, labels and states that there are.
