@@ -17,8 +17,8 @@ import (
 	"github.com/vmlet/vmlet/test/guest"
 )
 
-// assets is where the autopilot has its monitoring.
-const assets = "../autopilot/catalog/assets/active/monitoring/"
+// monitoring has alerts and dashboards, for deploy/monitoring and for the autopilot.
+const monitoring = "../autopilot/catalog/assets/active/monitoring/manifests/"
 
 // rule is an alert of a PrometheusRule.
 type rule struct {
@@ -45,13 +45,12 @@ func (g ruleGroups) all() []*rule {
 	return rules
 }
 
-// prometheusRules returns the content of the PrometheusRules: vmlet's, and the autopilot's, which
-// is one of its assets.
+// prometheusRules returns the content of the PrometheusRules: vmlet's, and the autopilot's.
 func prometheusRules(t *testing.T) ruleGroups {
 	t.Helper()
 	var groups ruleGroups
-	for _, file := range []string{"monitoring/alerts.yaml", assets + "prometheus-alerts.yaml"} {
-		content, err := os.ReadFile(file)
+	for _, file := range []string{"alerts.yaml", "autopilot-alerts.yaml"} {
+		content, err := os.ReadFile(monitoring + file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +149,7 @@ func expressions(t *testing.T) map[string]string {
 	for _, r := range prometheusRules(t).all() {
 		all["alert "+r.Alert] = r.Expr
 	}
-	for _, file := range []string{"monitoring/vmlet.json", assets + "autopilot.json"} {
+	for _, file := range []string{"vmlet.json", "autopilot.json"} {
 		addDashboard(t, all, file)
 	}
 	return all
@@ -159,7 +158,7 @@ func expressions(t *testing.T) map[string]string {
 // addDashboard adds what a dashboard asks.
 func addDashboard(t *testing.T, all map[string]string, file string) {
 	t.Helper()
-	content, err := os.ReadFile(file)
+	content, err := os.ReadFile(monitoring + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,27 +186,6 @@ func addDashboard(t *testing.T, all map[string]string, file string) {
 		ids[p.ID] = true
 		for _, target := range p.Targets {
 			all["panel "+p.Title] += " " + target.Expr
-		}
-	}
-}
-
-// The autopilot applies what deploy/monitoring has, and nothing else.
-func TestAssetsAreTheManifests(t *testing.T) {
-	read := func(file string) string {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(content)
-	}
-	for file, want := range map[string]string{
-		"monitoring/alerts.yaml": read(assets + "vmlet-alerts.yaml"),
-		"monitoring/vmlet.json":  read(assets + "vmlet.json"),
-		"monitoring/podmonitor.yaml": read(assets+"podmonitor-agent.yaml") + "---\n" +
-			read(assets+"podmonitor-control.yaml"),
-	} {
-		if read(file) != want {
-			t.Errorf("%s is not what the autopilot's asset has: change both", file)
 		}
 	}
 }
