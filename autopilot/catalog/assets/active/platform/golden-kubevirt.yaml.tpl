@@ -1,6 +1,5 @@
 {{- /* Where there is a HyperConverged object its operator makes the KubeVirt object. */ -}}
-{{- $anchor := dig "kind" "" .Platform.Object }}
-{{- if ne $anchor "HyperConverged" }}
+{{- if ne (dig "kind" "" .Platform.Object) "HyperConverged" }}
 {{- $evict := hasAnnotation "evict-by-hibernation" "true" }}
 {{- $emulate := hasAnnotation "use-emulation" "true" }}
 # The KubeVirt object, by which vmlet is configured. It has no opinion unless somebody asks for one:
@@ -9,13 +8,8 @@
 apiVersion: kubevirt.io/v1
 kind: KubeVirt
 metadata:
-  {{- if eq $anchor "KubeVirt" }}
   name: {{ .Platform.Name | toJson }}
   namespace: {{ .Platform.Namespace | toJson }}
-  {{- else }}
-  name: kubevirt
-  namespace: {{ .Namespace | toJson }}
-  {{- end }}
   annotations:
     platform.kubevirt.io/version: 1.0.0
 {{- if or $evict $emulate }}
