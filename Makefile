@@ -78,7 +78,7 @@ IMAGES ?=
 cluster: ## a Kubernetes cluster of one node with vmlet in it, until Ctrl-C
 	test/setup cluster
 	$(MAKE) --no-print-directory image PACKAGES=--any
-	$(GO) run ./test/cluster/up -deploy deploy/cluster dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+	$(GO) run ./test/cluster/up -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .
