@@ -60,7 +60,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run api/generate deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## what is made from proto/ and api/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
