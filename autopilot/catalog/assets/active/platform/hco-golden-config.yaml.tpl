@@ -1,0 +1,11 @@
+# The HyperConverged object as it is to be: with no opinion on its spec. Each field that were set here
+# would be taken from the administrator, who has it from the operator's defaults or from a decision
+# of his own.
+apiVersion: hco.kubevirt.io/v1beta1
+kind: HyperConverged
+metadata:
+  name: {{ .Platform.Name | toJson }}
+  namespace: {{ .Platform.Namespace | toJson }}
+  annotations:
+    platform.kubevirt.io/version: 1.0.0
+spec: {}

@@ -1,0 +1,36 @@
+{{- /* What this operator's version offers; names have changed, and an unknown one is refused. */ -}}
+{{- $crd := "kubedeschedulers.operator.openshift.io" }}
+{{- $profile := "LongLifecycle" }}
+{{- if crdHasEnum $crd "spec.profiles" "KubeVirtRelieveAndMigrate" }}{{ $profile = "KubeVirtRelieveAndMigrate" }}
+{{- else if crdHasEnum $crd "spec.profiles" "DevKubeVirtRelieveAndMigrate" }}{{ $profile = "DevKubeVirtRelieveAndMigrate" }}
+{{- end }}
+# Moves VMs from nodes whose guests wait for CPU to nodes that have some to spare.
+apiVersion: operator.openshift.io/v1
+kind: KubeDescheduler
+metadata:
+  # The operator takes the one of this name alone.
+  name: cluster
+  namespace: openshift-kube-descheduler-operator
+spec:
+  managementState: Managed
+  # The operator's default, Predictive, only counts what it would do.
+  mode: Automatic
+  # A VM's move takes minutes: once a minute is as often as there can be news.
+  deschedulingIntervalSeconds: 60
+  profiles:
+    - {{ $profile }}
+  {{- if eq $profile "LongLifecycle" }}
+  profileCustomizations:
+    # A VM leaves in the background: its eviction is refused until it has moved. Without this each
+    # refusal counts as a failure, and the next VM is asked.
+    devEnableEvictionsInBackground: true
+    {{- if crdHasEnum $crd "spec.profileCustomizations.devActualUtilizationProfile" "PrometheusCPUPSIPressure" }}
+    # By the pressure that the kernel measures (psi-enable), as requests say little of what guests do.
+    devActualUtilizationProfile: PrometheusCPUPSIPressure
+    {{- end }}
+  {{- end }}
+  evictionLimits:
+    # HyperConverged's own limits on migrations at once, in the cluster and from a node: more
+    # evictions only queue.
+    total: {{ dig "spec" "liveMigrationConfig" "parallelMigrationsPerCluster" 5 .Platform.Object }}
+    node: {{ dig "spec" "liveMigrationConfig" "parallelOutboundMigrationsPerNode" 2 .Platform.Object }}
