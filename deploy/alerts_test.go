@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent/metrics"
+	autopilotmetrics "github.com/vmlet/vmlet/autopilot/metrics"
 	clustermetrics "github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/test/guest"
 )
@@ -198,6 +199,12 @@ func TestExpressionsNameMetricsThatThereAre(t *testing.T) {
 	}
 	for _, m := range clustermetrics.All() {
 		known[m.Name] = m.Labels
+	}
+	for _, m := range autopilotmetrics.All() {
+		known[m.Name] = m.Labels
+		if m.Type == "histogram" {
+			known[m.Name+"_bucket"] = append(slices.Clone(m.Labels), "le")
+		}
 	}
 	// Of Prometheus itself, of client_golang's collectors and of kube-state-metrics.
 	for _, name := range []string{"up", "process_resident_memory_bytes", "kube_daemonset_status_desired_number_scheduled", "kube_deployment_spec_replicas"} {
