@@ -230,3 +230,23 @@ func TestClusterImageName(t *testing.T) {
 		t.Errorf("the Makefile does not say CLUSTER_IMAGE ?= %s", clusterImage)
 	}
 }
+
+// What writes on nodes has two of their folders, and no capability, token or network of theirs.
+func TestNodeTuningPods(t *testing.T) {
+	d := decode[appsv1.DaemonSet](t, rendered(t, "node-tuning"), "DaemonSet vmlet-node-tuning")
+	pod := d.Spec.Template.Spec
+	given := privileges(pod)
+	if want := map[string]bool{"/etc/kubernetes/kubelet.conf.d": false, "/sys/kernel/mm/hugepages": false}; !maps.Equal(given, want) {
+		t.Errorf("it is given %v, want %v", given, want)
+	}
+	s := pod.Containers[0].SecurityContext
+	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
+		t.Errorf("it has more rights than it needs: %+v", s)
+	}
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		t.Error("it has a token, and asks the API server nothing")
+	}
+	if got := pod.Containers[0].Image; got != clusterImage {
+		t.Errorf("it has the image %s, want %s", got, clusterImage)
+	}
+}

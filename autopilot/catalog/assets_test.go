@@ -236,6 +236,9 @@ func fields(object map[string]any) (all []string) {
 	add(object, "")
 	data, _, _ := unstructured.NestedStringMap(object, "data")
 	for name, text := range data {
+		if filepath.Ext(name) == "" {
+			continue // a value, and no document
+		}
 		var document any
 		if err := yaml.UnmarshalStrict([]byte(text), &document); err != nil {
 			all = append(all, ".data."+name+" "+err.Error())
