@@ -2,11 +2,16 @@ package virtualmachines_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/test/cluster"
 )
 
 // managed are objects that the autopilot makes on a cluster with vmlet alone.
@@ -50,6 +55,8 @@ func (v *installed) testAutopilot(t *testing.T) {
 	v.putBack(t, `{"description": "mine"}`, "{.description}", "VMs in general. They are placed before pods that have no priority.", managed()[2]...)
 	v.kubectl(t, "delete", "runtimeclass", "vmlet")
 	v.ownedByAutopilot(t, managed()[5])
+	v.autopilotTells(t)
+	v.tunesNode(t)
 
 	v.kubectl(t, "annotate", "configmap", "vmlet-platform", "-n", "vmlet", "--overwrite", "platform.kubevirt.io/autopilot=false")
 	v.autopilotOff(t)
@@ -68,7 +75,7 @@ func (v *installed) testAutopilot(t *testing.T) {
 	v.remove(t, vm)
 	v.noMachine(t, "piloted")
 	v.kubectl(t, "delete", "priorityclasses,runtimeclasses", "-l", "platform.kubevirt.io/managed-by=virt-platform-autopilot")
-	v.kubectl(t, "delete", "configmap", "vmlet-platform", "vmlet-agent-platform", "-n", "vmlet")
+	v.kubectl(t, "delete", "configmap", "vmlet-platform", "vmlet-agent-platform", "vmlet-node-tuning", "-n", "vmlet")
 	v.kubectl(t, "delete", "kubevirt", "kubevirt", "-n", "vmlet")
 	must(t, v.Apply(v.ctx, surroundings))
 	v.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Deployed", "kubevirt/kubevirt", "-n", "vmlet", "--timeout=24h")
@@ -80,15 +87,75 @@ func (v *installed) autopilotOff(t *testing.T) {
 	t.Helper()
 	var log string
 	v.eventually(t, func() bool {
-		leader, err := v.Kubectl(v.ctx, "get", "lease", "vmlet-autopilot", "-n", "vmlet", "-o", "jsonpath={.spec.holderIdentity}")
-		if err != nil || leader == "" {
-			return false
-		}
-		pod, _, _ := strings.Cut(leader, "_")
-		log, _ = v.Kubectl(v.ctx, "logs", pod, "-n", "vmlet")
+		log, _ = v.Kubectl(v.ctx, "logs", v.pilot(), "-n", "vmlet")
 		off, on := strings.LastIndex(log, "autopilot is off"), strings.LastIndex(log, "autopilot is on")
 		return off > on
 	}, func() string { return "the autopilot does not say that it is off: " + log })
+}
+
+// pilot is the pod that leads; "": none does.
+func (v *installed) pilot() string {
+	leader, _ := v.Kubectl(v.ctx, "get", "lease", "vmlet-autopilot", "-n", "vmlet", "-o", "jsonpath={.spec.holderIdentity}")
+	pod, _, _ := strings.Cut(leader, "_")
+	return pod
+}
+
+// autopilotTells: events and metrics are those that documents, alerts and dashboards name.
+func (v *installed) autopilotTells(t *testing.T) {
+	t.Helper()
+	var events string
+	v.eventually(t, func() bool {
+		events, _ = v.Kubectl(v.ctx, "get", "events", "-n", "vmlet", "--field-selector=reportingComponent=vmlet-autopilot", "-o", "jsonpath={.items[*].reason}")
+		return strings.Contains(events, "AssetApplied") && strings.Contains(events, "DriftCorrected")
+	}, func() string { return "the autopilot's events are " + events })
+	address, err := v.Address(v.ctx, cluster.Pod{Namespace: "vmlet", Name: v.pilot()}, 8080)
+	must(t, err)
+	response, err := http.Get("http://" + address + "/metrics")
+	must(t, err)
+	defer response.Body.Close()
+	metrics, err := io.ReadAll(response.Body)
+	must(t, err)
+	for _, line := range []string{
+		`kubevirt_autopilot_compliance_status{kind="PriorityClass",name="vmlet-vm",namespace=""} 1`,
+		`kubevirt_autopilot_paused_resources{kind="KubeVirt",name="kubevirt",namespace="vmlet"} 0`,
+		`leader_election_master_status{name="vmlet-autopilot"} 1`,
+	} {
+		if !strings.Contains(string(metrics), "\n"+line+"\n") {
+			t.Errorf("the autopilot has no metric %s:\n%s", line, metrics)
+		}
+	}
+	// Nobody has asked for what this cluster lacks.
+	if wants := `kubevirt_autopilot_dependency_opted_in{group="machineconfiguration.openshift.io"`; strings.Contains(string(metrics), wants) {
+		t.Errorf("MachineConfigs are missed:\n%s", metrics)
+	}
+}
+
+// tunesNode: what annotations want of nodes is written there, by the DaemonSet alone.
+func (v *installed) tunesNode(t *testing.T) {
+	t.Helper()
+	v.kubectl(t, "annotate", "configmap", "vmlet-platform", "-n", "vmlet", "platform.kubevirt.io/enable-swap=true", "platform.kubevirt.io/enable-node-tuning=true")
+	v.ownedByAutopilot(t, []string{"configmap", "vmlet-node-tuning", "-n", "vmlet"})
+	folder, kubelet := t.TempDir(), t.TempDir()
+	from, err := filepath.Abs("../../deploy/node-tuning")
+	must(t, err)
+	from, err = filepath.Rel(folder, from)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil, `
+resources: [%q]
+patches:
+  - target: {kind: DaemonSet}
+    patch: '[{"op": "replace", "path": "/spec/template/spec/volumes/1/hostPath/path", "value": %q}]'
+`, from, kubelet), 0o600))
+	_, err = v.ApplyFolder(v.ctx, folder, "--server-side")
+	must(t, err)
+	v.eventually(t, func() bool {
+		content, err := os.ReadFile(filepath.Join(kubelet, "90-vmlet-swap.conf"))
+		return err == nil && strings.Contains(string(content), "LimitedSwap")
+	}, func() string {
+		log, err := v.Kubectl(v.ctx, "logs", "daemonset/vmlet-node-tuning", "-n", "vmlet")
+		return fmt.Sprintf("the node has no drop-in: %s%v", log, err)
+	})
+	v.kubectl(t, "delete", "-k", folder)
 }
 
 // ownedByAutopilot waits until an object is there and has fields that the autopilot has applied.
