@@ -60,7 +60,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run api/generate deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## what is made from proto/ and api/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
@@ -78,7 +78,7 @@ IMAGES ?=
 cluster: ## a Kubernetes cluster of one node with vmlet in it, until Ctrl-C
 	test/setup cluster
 	$(MAKE) --no-print-directory image PACKAGES=--any
-	$(GO) run ./test/cluster/up -deploy deploy/cluster dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+	$(GO) run ./test/cluster/up -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .

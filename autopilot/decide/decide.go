@@ -64,7 +64,8 @@ type Decision struct {
 	Reason, Detail string
 	// MissingCRD is that of ReasonCRD.
 	MissingCRD string
-	// OptedIn is set if the asset would be applied if its CRDs were there.
+	// OptedIn is set if somebody has asked for the asset, and it would be applied if its CRDs were
+	// there.
 	OptedIn bool
 	// Object is what is to be applied: rendered, patched, masked, labelled. It is the rendered one
 	// where it is not to be applied.
@@ -114,12 +115,18 @@ func Eligible(a *catalog.Asset, f facts.Facts) Decision {
 	}
 	unmet := Unmet(a, f)
 	if crd := f.Kinds.Missing(a); crd != "" {
-		return Decision{Action: Skip, Reason: ReasonCRD, Detail: "CRD missing: " + crd, MissingCRD: crd, OptedIn: len(unmet) == 0}
+		return Decision{Action: Skip, Reason: ReasonCRD, Detail: "CRD missing: " + crd, MissingCRD: crd, OptedIn: asked(a, f) && len(unmet) == 0}
 	}
 	if len(unmet) > 0 {
 		return Decision{Action: Skip, Reason: ReasonConditions, Detail: "Conditions not met: " + strings.Join(unmet, ", ")}
 	}
 	return Decision{Action: Compare, OptedIn: true}
+}
+
+// asked reports whether somebody has asked for just this asset, by name or by a condition: a cluster
+// that is given everything lacks nothing by having no operator for some of it.
+func asked(a *catalog.Asset, f facts.Facts) bool {
+	return !f.Anchor.Scope.All || len(a.Conditions) > 0
 }
 
 // Unmet are the asset's conditions that do not hold, in words.

@@ -160,13 +160,14 @@ func dig(args ...any) (any, error) {
 	return value, nil
 }
 
-// toJSON is also how values get into YAML: no value can end its line.
+// toJSON is also how values get into YAML: no value can end its line. YAML takes U+0085 for the end
+// of one, as it does U+2028 and U+2029, which JSON's encoder escapes by itself.
 func toJSON(value any) (string, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(value)
-	return strings.TrimSuffix(out.String(), "\n"), err
+	return strings.ReplaceAll(strings.TrimSuffix(out.String(), "\n"), "\u0085", `\u0085`), err
 }
 
 func toYAML(value any) (string, error) {

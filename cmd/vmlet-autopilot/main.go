@@ -68,10 +68,10 @@ func command() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usage{fmt.Errorf("choose run, render or rbac: `%s --help` says what they do", cmd.Name())}
+			return usage{fmt.Errorf("choose run, render, rbac or tune: `%s --help` says what they do", cmd.Name())}
 		},
 	}
-	cmd.AddCommand(runCommand(), renderCommand(), rbacCommand())
+	cmd.AddCommand(runCommand(), renderCommand(), rbacCommand(), tuneCommand())
 	for _, c := range append(cmd.Commands(), cmd) {
 		c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage{err} })
 	}

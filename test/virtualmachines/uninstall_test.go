@@ -70,7 +70,8 @@ func uninstallCommands(t *testing.T) (commands [][]string) {
 	}
 	for line := range strings.Lines(block) {
 		line, _, _ = strings.Cut(line, "#")
-		if args := strings.Fields(strings.Replace(line, "-k .", "-k ../../deploy/cluster", 1)); !strings.Contains(line, "monitoring") {
+		line = strings.NewReplacer("-k .", "-k ../../deploy/cluster", "-k deploy/", "-k ../../deploy/").Replace(line)
+		if args := strings.Fields(line); !strings.Contains(line, "monitoring") {
 			commands = append(commands, args[1:])
 		}
 	}

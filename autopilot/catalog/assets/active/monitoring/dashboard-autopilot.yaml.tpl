@@ -7,4 +7,4 @@ metadata:
   labels:
     grafana_dashboard: "1"
 data:
-  vmlet-autopilot.json: {{ readAsset "monitoring/autopilot.json" | toJson }}
+  vmlet-autopilot.json: {{ readAsset "monitoring/manifests/autopilot.json" | toJson }}

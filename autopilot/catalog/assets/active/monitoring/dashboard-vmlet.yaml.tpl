@@ -7,4 +7,4 @@ metadata:
   labels:
     grafana_dashboard: "1"
 data:
-  vmlet.json: {{ readAsset "monitoring/vmlet.json" | toJson }}
+  vmlet.json: {{ readAsset "monitoring/manifests/vmlet.json" | toJson }}

@@ -1,8 +1,8 @@
-# The agents' configuration, in place of the one that deploy/base makes, for a DaemonSet that mounts
-# it. An agent reads it when it starts.
+# The agents' configuration, below the one that deploy/base makes: what is in that counts. An agent
+# reads both when it starts.
 #
 # KubeVirt's users have their host devices and obsolete CPU models in the KubeVirt object; vmlet's
-# agents, which know nothing of that object, have them in their own file. This carries them over.
+# agents, which know nothing of that object, have them in their own files. This carries them over.
 {{- $devices := dig "spec" "configuration" "permittedHostDevices" nil .Platform.Object }}
 {{- $models := dig "spec" "configuration" "obsoleteCPUModels" nil .Platform.Object }}
 apiVersion: v1

@@ -1,3 +1,5 @@
+{{- /* Where there is a HyperConverged object its operator makes the KubeVirt object. */ -}}
+{{- if ne (dig "kind" "" .Platform.Object) "HyperConverged" }}
 {{- $evict := hasAnnotation "evict-by-hibernation" "true" }}
 {{- $emulate := hasAnnotation "use-emulation" "true" }}
 # The KubeVirt object, by which vmlet is configured. It has no opinion unless somebody asks for one:
@@ -25,4 +27,5 @@ spec:
     {{- end }}
 {{- else }}
 spec: {}
+{{- end }}
 {{- end }}

@@ -30,7 +30,11 @@ spec:
     {{- end }}
   {{- end }}
   evictionLimits:
-    # HyperConverged's own limits on migrations at once, in the cluster and from a node: more
-    # evictions only queue.
-    total: {{ dig "spec" "liveMigrationConfig" "parallelMigrationsPerCluster" 5 .Platform.Object }}
-    node: {{ dig "spec" "liveMigrationConfig" "parallelOutboundMigrationsPerNode" 2 .Platform.Object }}
+    # The platform's own limits on migrations at once, in the cluster and from a node, as a
+    # HyperConverged object of v1beta1 has them, one of v1, or the KubeVirt object: more evictions
+    # only queue.
+    {{- $limits := dig "spec" "configuration" "migrations" nil .Platform.Object }}
+    {{- $limits = dig "spec" "virtualization" "liveMigrationConfig" $limits .Platform.Object }}
+    {{- $limits = dig "spec" "liveMigrationConfig" $limits .Platform.Object }}
+    total: {{ dig "parallelMigrationsPerCluster" 5 $limits | toJson }}
+    node: {{ dig "parallelOutboundMigrationsPerNode" 2 $limits | toJson }}
