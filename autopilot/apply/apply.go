@@ -149,17 +149,16 @@ func withIdentity(of *unstructured.Unstructured, fields map[string]any) *unstruc
 
 // Annotate sets one annotation of an object. With a resourceVersion it fails if the object has
 // changed since.
-func (a Applier) Annotate(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured, key, value, resourceVersion string) error {
+func (a Applier) Annotate(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured, key, value, resourceVersion string) (*unstructured.Unstructured, error) {
 	metadata := map[string]any{"annotations": map[string]any{key: value}}
 	if resourceVersion != "" {
 		metadata["resourceVersion"] = resourceVersion
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = a.API.Resource(of).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: pauser})
-	return err
+	return a.API.Resource(of).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: pauser})
 }
 
 // Delete deletes an object as it was read: not another one of that name, nor one whose label has

@@ -29,10 +29,6 @@ const (
 // state is what is remembered of an asset. Only the worker that has its item uses it.
 type state struct {
 	watch watch
-	// before is the version on which the last write was made, and after its result: what is
-	// followed may be behind.
-	before string
-	after  *unstructured.Unstructured
 	// same are the version and the object that a comparison has found alike.
 	same, sameObject string
 	// applied is the object that was applied last.
@@ -60,12 +56,7 @@ func (c *controller) live(ctx context.Context, a *catalog.Asset, of schema.Group
 	one := c.follow(w, nil, func() { c.queue.Add(a.Name) })
 	if one.informer.HasSynced() {
 		for _, o := range one.informer.GetStore().List() {
-			u, is := o.(*unstructured.Unstructured)
-			switch {
-			case !is:
-			case st.after != nil && u.GetResourceVersion() == st.before:
-				return st.after.DeepCopy(), nil
-			default:
+			if u, is := o.(*unstructured.Unstructured); is {
 				return u.DeepCopy(), nil
 			}
 		}
@@ -210,8 +201,8 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return v.failed(err)
 	}
-	st.before, st.after, st.applied = version, result, object
-	st.same, st.sameObject = result.GetResourceVersion(), object
+	st.same, st.sameObject, st.applied = result.GetResourceVersion(), object, object
+	v.catchUp(ctx, st.watch, result)
 	v.shown.Compliant = true
 	v.Metrics.Applies.WithLabelValues(v.asset.Name).Inc()
 	delete(v.told, "DriftDetected")
@@ -267,20 +258,22 @@ func (v *visit) throttled(ctx context.Context) (after time.Duration, stop bool, 
 }
 
 // pause writes down that an object is paused: on it, or, where it does not exist, on the platform
-// object. package pace remembers it until that has been seen.
+// object. Until that has worked, package pace remembers it.
 func (v *visit) pause(ctx context.Context) error {
-	key := decide.Key(v.in.Rendered)
-	if v.in.Live != nil {
-		if err := v.write.Annotate(ctx, v.facts.Kinds.Resource(v.asset.Kind), v.in.Live, overrides.PausedAnnotation, "true", ""); err != nil {
-			return fmt.Errorf("writing that %s is paused: %w", key, err)
-		}
-		return nil
+	key, w := decide.Key(v.in.Rendered), v.state(v.asset.Name).watch
+	on, annotation, value, version := v.in.Live, overrides.PausedAnnotation, "true", ""
+	if on == nil {
+		on = &unstructured.Unstructured{Object: v.facts.Anchor.Object}
+		w = v.reader.platform(v.facts)
+		annotation, value, version = anchor.Paused, strings.Join(append(v.facts.Anchor.PausedObjects(), key), ","), on.GetResourceVersion()
 	}
-	platform := &unstructured.Unstructured{Object: v.facts.Anchor.Object}
-	of := v.facts.Kinds.Resource(platform.GroupVersionKind())
-	paused := strings.Join(append(v.facts.Anchor.PausedObjects(), key), ",")
-	if err := v.write.Annotate(ctx, of, platform, anchor.Paused, paused, platform.GetResourceVersion()); err != nil {
-		return fmt.Errorf("writing on the platform object that %s is paused: %w", key, err)
+	written, err := v.write.Annotate(ctx, w.of, on, annotation, value, version)
+	if err != nil {
+		return fmt.Errorf("writing on %s that %s is paused: %w", decide.Key(on), key, err)
+	}
+	// What is followed must not be read before it has this: it would look as if somebody had resumed.
+	if v.catchUp(ctx, w, written) {
+		v.pace.Noted(key)
 	}
 	return nil
 }

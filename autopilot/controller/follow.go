@@ -5,17 +5,25 @@ import (
 	"log/slog"
 	"reflect"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/vmlet/vmlet/autopilot/anchor"
 	"github.com/vmlet/vmlet/autopilot/facts"
+)
+
+// Catching up takes milliseconds, unless the watch has just ended.
+const (
+	catchUpPatience = 5 * time.Second
+	catchUpPause    = 10 * time.Millisecond
 )
 
 // watch is what is followed: all objects of a kind, or one.
@@ -104,6 +112,33 @@ func (f *follower) drop(w watch) {
 	}
 }
 
+// catchUp waits until what is followed is as new as an object that was written, or is gone. It
+// returns false if that takes too long.
+func (f *follower) catchUp(ctx context.Context, w watch, written *unstructured.Unstructured) bool {
+	f.mu.Lock()
+	one := f.all[w]
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(catchUpPause) {
+		if one == nil || !behind(one, written) {
+			return true
+		}
+	}
+	return false
+}
+
+func behind(one *followed, written *unstructured.Unstructured) bool {
+	for _, o := range one.informer.GetStore().List() {
+		u, is := o.(*unstructured.Unstructured)
+		if is && u.GetName() == written.GetName() && u.GetNamespace() == written.GetNamespace() {
+			order, err := resourceversion.CompareResourceVersion(u.GetResourceVersion(), written.GetResourceVersion())
+			return err == nil && order < 0
+		}
+	}
+	return false
+}
+
 // objects are copies of what is known, once all is.
 func (one *followed) objects(ctx context.Context) (all []*unstructured.Unstructured, err error) {
 	if !cache.WaitForCacheSync(ctx.Done(), one.informer.HasSynced) {
@@ -122,6 +157,17 @@ type cached struct {
 	*follower
 	namespace string
 	changed   func()
+}
+
+// platform is the watch that has the platform object.
+func (c cached) platform(f facts.Facts) watch {
+	switch f.Anchor.Kind {
+	case anchor.KindHyperConverged:
+		return watch{of: f.Kinds.HyperConverged()}
+	case anchor.KindKubeVirt:
+		return watch{of: facts.KubeVirts()}
+	}
+	return watch{facts.ConfigMaps(), c.namespace, anchor.ConfigMapName}
 }
 
 // Get is for the one ConfigMap.

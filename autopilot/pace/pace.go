@@ -153,9 +153,12 @@ func (p *Pace) Paused(key string, written bool) (paused, unwritten bool) {
 	return true, true
 }
 
-// Reset forgets everything about an object.
-func (p *Pace) Reset(key string) {
+// Noted takes note that the pause has been written down, and that Paused will not be told of the
+// time before.
+func (p *Pace) Noted(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.all, key)
+	if e := p.all[key]; e != nil {
+		e.noted = true
+	}
 }

@@ -13,7 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	eventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -77,8 +80,12 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	err = m.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		recorder, err := o.recorder(ctx)
+		if err != nil {
+			return err
+		}
 		return controller.Run(ctx, controller.Options{
-			API: api, Catalog: o.Catalog, Metrics: all, Events: m.GetEventRecorder(Name), Namespace: o.Namespace, Now: time.Now, Log: o.Log,
+			API: api, Catalog: o.Catalog, Metrics: all, Events: recorder, Namespace: o.Namespace, Now: time.Now, Log: o.Log,
 		})
 	}))
 	if err != nil {
@@ -95,6 +102,18 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	}
 	return err
+}
+
+// recorder records events from now on. The manager's begins to listen after its first event, which
+// is lost.
+func (o Options) recorder(ctx context.Context) (events.EventRecorder, error) {
+	api, err := eventsv1.NewForConfig(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	all := events.NewBroadcaster(&events.EventSinkImpl{Interface: api})
+	context.AfterFunc(ctx, all.Shutdown)
+	return all.NewRecorder(clientgoscheme.Scheme, Name), all.StartRecordingToSinkWithContext(ctx)
 }
 
 // serve serves metrics, debug pages and health until ctx ends, whether this replica leads or not.

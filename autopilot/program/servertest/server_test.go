@@ -65,7 +65,7 @@ func gate(s *server, t *testing.T) {
 	metrics, _ := a.run()
 	a.create("v1", "ConfigMap", a.namespace, "vmlet-platform", nil)
 	a.annotate("vmlet-platform", "autopilot", `"false"`)
-	a.annotate("vmlet-platform", "autopilot", "more, nothing")
+	a.annotate("vmlet-platform", "autopilot", `"more, nothing"`)
 	a.hasData("b", "key", "none")
 	a.said("InvalidAnnotation", `"nothing"`)
 	if a.configMap("a") != nil {

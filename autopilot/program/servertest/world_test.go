@@ -242,7 +242,7 @@ func (a *autopilot) until(what string, is func() error) {
 }
 
 func until(is func() error) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = is(); err == nil {
 			return nil
 		}
