@@ -17,6 +17,9 @@ import (
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
+
+	"github.com/vmlet/vmlet/autopilot/catalog"
+	"github.com/vmlet/vmlet/autopilot/rbac"
 )
 
 // clusterImage is what the cluster's programs are in.
@@ -228,6 +231,25 @@ func TestClusterImageName(t *testing.T) {
 	}
 	if !strings.Contains(string(makefile), "\nCLUSTER_IMAGE ?= "+clusterImage+"\n") {
 		t.Errorf("the Makefile does not say CLUSTER_IMAGE ?= %s", clusterImage)
+	}
+}
+
+// The autopilot may do what its assets need, and nothing else.
+func TestAutopilotRole(t *testing.T) {
+	c, err := catalog.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := rbac.Generate(c, "vmlet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("autopilot/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("deploy/autopilot/role.yaml is not what the assets need: run make generate-rbac")
 	}
 }
 
