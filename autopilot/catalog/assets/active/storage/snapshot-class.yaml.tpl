@@ -9,7 +9,12 @@
 {{- range lookupAll "snapshot.storage.k8s.io/v1" "VolumeSnapshotClass" }}
 {{- if and (eq .driver $driver) (ne .metadata.name "vmlet-default") }}{{ $driver = "" }}{{ end }}
 {{- end }}
-{{- if and $driver (lookup "storage.k8s.io/v1" "CSIDriver" "" $driver) }}
+{{- /* A provisioner that is no CSI driver may have a name that no object can have: so none is looked up. */ -}}
+{{- $csi := false }}
+{{- range lookupAll "storage.k8s.io/v1" "CSIDriver" }}
+{{- if eq .metadata.name $driver }}{{ $csi = true }}{{ end }}
+{{- end }}
+{{- if $csi }}
 # Snapshots of VMs' disks without a word about the storage.
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshotClass
