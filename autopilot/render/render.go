@@ -49,6 +49,9 @@ func (r Renderer) Object(ctx context.Context, a *catalog.Asset, f facts.Facts) (
 			return nil, err
 		}
 	}
+	if strings.Contains(text, "\n---") {
+		return nil, fmt.Errorf("%s: the text that it makes has several documents: an asset is one object", a.Path)
+	}
 	object := &unstructured.Unstructured{}
 	if err := yaml.UnmarshalStrict([]byte(text), &object.Object); err != nil {
 		return nil, fmt.Errorf("%s: the text that it makes is no object: %w", a.Path, err)

@@ -39,7 +39,7 @@ func run(args []string, out, errOut io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	cmd := command()
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be the process's own
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
 	err := cmd.ExecuteContext(ctx)

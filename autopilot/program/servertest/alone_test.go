@@ -21,28 +21,6 @@ import (
 	"github.com/vmlet/vmlet/autopilot/rbac"
 )
 
-// TestOutage: the API server goes away and comes back, and what has changed meanwhile is put back.
-func TestOutage(t *testing.T) {
-	s := start(t)
-	a := s.autopilot(t, two())
-	a.anchored(`"true"`)
-	metrics, _ := a.run()
-	a.shows(metrics, 1, "compliance_status", "a")
-	api := s.env.ControlPlane.APIServer
-	if err := api.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := api.Start(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("the API server is back", func() error {
-		_, err := a.api.Resource(facts.ConfigMaps()).Namespace(a.namespace).Patch(t.Context(), "a", "application/merge-patch+json", []byte(`{"data":{"key":"theirs"}}`), metav1.PatchOptions{})
-		return err
-	})
-	a.hasData("a", "key", "mine")
-	a.shows(metrics, 1, "compliance_status", "a")
-}
-
 // TestAnchors: the autopilot stays on when the golden configuration makes the object that is the
 // anchor from then on, and an object of a higher kind takes over.
 func TestAnchors(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/vmlet/vmlet/autopilot/facts"
 )
@@ -50,7 +51,7 @@ func TestAutopilot(t *testing.T) {
 	s := start(t)
 	for name, test := range map[string]func(*server, *testing.T){
 		"gate": gate, "drift": drift, "patch": patch, "mask": mask, "unmanaged": unmanaged, "editwar": editWar, "deletewar": deleteWar,
-		"crds": crds, "namespaces": namespaces, "tombstones": tombstones, "failures": failures, "replicas": replicas, "rest": atRest,
+		"crds": crds, "namespaces": namespaces, "tombstones": tombstones, "failures": failures, "replicas": replicas, "rest": atRest, "outage": outage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -307,7 +308,7 @@ func crds(s *server, t *testing.T) {
 `
 	f["active/w.yaml"] = "apiVersion: crds.example.com/v1\nkind: Widget\nmetadata:\n  name: w\n  namespace: NS\nspec: {size: 3}\n"
 	a := s.autopilot(t, f)
-	a.anchored(`"true"`)
+	a.anchored(`"a, b, w"`)
 	metrics, _ := a.run()
 	a.shows(metrics, 1, "missing_dependency", "Widget", "crds.example.com")
 	a.said("CRDMissing", "widgets.crds.example.com")
@@ -481,4 +482,22 @@ func atRest(s *server, t *testing.T) {
 	if n := metric(t, metrics, "asset_apply_total", "a"); n > 0 {
 		t.Errorf("a was applied %v times", n)
 	}
+}
+
+// The API server goes away, and comes back: what has changed meanwhile is put back.
+func outage(s *server, t *testing.T) {
+	a := s.autopilot(t, two())
+	a.anchored(`"true"`)
+	line := listen(t, strings.TrimPrefix(s.config.Host, "https://"))
+	config := rest.CopyConfig(s.config)
+	config.Host = "https://" + line.Addr().String()
+	metrics, _ := a.runAs(config)
+	a.shows(metrics, 1, "compliance_status", "a")
+	line.cut(true)
+	a.merge("ConfigMap", "a", "data: {key: theirs}")
+	a.merge("ConfigMap", "b", "data: {key: theirs}")
+	line.cut(false)
+	a.hasData("a", "key", "mine")
+	a.hasData("b", "key", "none")
+	a.shows(metrics, 1, "compliance_status", "a")
 }
