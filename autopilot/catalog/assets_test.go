@@ -202,7 +202,7 @@ func hostile() []string {
 	return []string{
 		`"`, "'", `"}`, "`", "{{ .Namespace }}", "}}", "{{", "a\n" + field, "a\n---\n" + field, "\r\n" + field, "x\r" + field, "x\u0085" + field, "x\u2028" + field,
 		"x\u0085stranger: | #", "x\u2029stranger: | #",
-		"\x85" + field, "#", "- a", "&a", "*a", "!!binary x", field, "\t", "\x00", "\x7f", "\xff", "|", ">-", "%", "@", ",", "a=b,a=c", "=", "a=", "null", "true", "1e3",
+		"\x85" + field, "#", "- a", "&a", "*a", "!!binary x", field, "\t", "\x00", "\x7f", "\xff", "|", ">-", "%", "@", ",", "a=b,a=c", "a=b\n" + field, "a\n" + field + "#=b", "=", "a=", "null", "true", "1e3",
 		"release=x\n  namespace: kube-system", strings.Repeat("x", 4<<10), strings.Repeat("y=z,", 1<<10), strings.Repeat("\"", 4<<10), strings.Repeat("x", 4<<10+1),
 	}
 }
