@@ -5,9 +5,7 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,18 +116,8 @@ type CgroupConfig struct {
 
 // Load reads a configuration file. All that is unknown or doesn't fit is
 // an error that names its line and its key. An empty path is the defaults.
-func Load(path string) (Config, error) { return LoadOver("", path) }
-
-// LoadOver is Load over what the platform says: a file with keys of [sources.Config] alone, which
-// counts where the configuration has nothing. An empty path is none, and neither is a file that
-// is not there.
-func LoadOver(platform, path string) (Config, error) {
+func Load(path string) (Config, error) {
 	var c Config
-	if platform != "" {
-		if err := strictyaml.Load(platform, &c.Config); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Config{}, fmt.Errorf("the platform's configuration: %w", err)
-		}
-	}
 	if path == "" {
 		return c, nil
 	}

@@ -84,34 +84,3 @@ func TestValidateNamesEveryFault(t *testing.T) {
 		}
 	}
 }
-
-// What the platform says counts where the agent's own file says nothing, and is of the node's
-// devices and CPU models alone.
-func TestLoadOver(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	platform := write("platform.yaml", "permittedHostDevices:\n  pciHostDevices: [{pciVendorSelector: '10DE:1EB8', resourceName: nvidia.com/T4}]\nobsoleteCPUModels: {Nehalem: true}\n")
-	own := write("own.yaml", "obsoleteCPUModels: {Conroe: true, Nehalem: false}\nstateDir: /a\n")
-	c, err := LoadOver(platform, own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(c.PermittedHostDevices.PCI) != 1 {
-		t.Errorf("the platform's devices are not there: %+v", c.PermittedHostDevices)
-	}
-	if !c.ObsoleteCPUModels["Conroe"] || c.ObsoleteCPUModels["Nehalem"] || c.StateDir != "/a" {
-		t.Errorf("the agent's own file does not count: %v, %s", c.ObsoleteCPUModels, c.StateDir)
-	}
-	if _, err := LoadOver(filepath.Join(dir, "none"), own); err != nil {
-		t.Errorf("without a platform: %v", err)
-	}
-	if _, err := LoadOver(write("more.yaml", "allowedUsers: [1000]\n"), own); err == nil || !strings.Contains(err.Error(), `unknown key "allowedUsers"`) {
-		t.Errorf("the platform may say who uses the API: %v", err)
-	}
-}

@@ -43,9 +43,9 @@ type surroundings struct {
 
 // flags are what is given on the command line; what is not is the configuration's.
 type flags struct {
-	config, platformConfig, stateDir, runDir, socket string
-	logLevel, logFormat                              string
-	check                                            bool
+	config, stateDir, runDir, socket string
+	logLevel, logFormat              string
+	check                            bool
 }
 
 // usageError is a fault of the command line that is found after its flags are read.
@@ -129,7 +129,6 @@ What a flag says counts, not the configuration file.`,
 	f := &flags{}
 	set := cmd.Flags()
 	set.StringVar(&f.config, "config", "", "configuration `FILE`, YAML")
-	set.StringVar(&f.platformConfig, "platform-config", "", "`FILE` of vmlet-autopilot's, if it is there: what it says of the node's devices and CPU models counts where --config says nothing")
 	set.StringVar(&f.stateDir, "state-dir", "", "`FOLDER` of what survives a reboot: specifications, logs (default "+sources.DefaultStateDir+")")
 	set.StringVar(&f.runDir, "run-dir", "", "`FOLDER` of what does not: sockets, guest memory (default "+config.DefaultRunDir+")")
 	set.StringVar(&f.socket, "socket", s.getenv("VMLET_SOCKET"), "serve the API at this `PATH`, or set VMLET_SOCKET (default "+config.SocketName+" in the run folder)")
@@ -145,7 +144,7 @@ func (f *flags) agentConfig(s surroundings) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	cfg, err := config.LoadOver(f.platformConfig, f.config)
+	cfg, err := config.Load(f.config)
 	if err != nil {
 		return cfg, err
 	}
