@@ -18,7 +18,6 @@ import (
 func managed() [][]string {
 	return [][]string{
 		{"kubevirt", "kubevirt", "-n", "vmlet"},
-		{"configmap", "vmlet-agent-platform", "-n", "vmlet"},
 		{"priorityclass", "vmlet-vm"},
 		{"priorityclass", "vmlet-vm-critical"},
 		{"priorityclass", "vmlet-vm-preemptible"},
@@ -52,9 +51,9 @@ func (v *installed) testAutopilot(t *testing.T) {
 
 	v.putBack(t, `{"spec": {"configuration": {"developerConfiguration": {"useEmulation": false}}}}`,
 		"{.spec.configuration.developerConfiguration.useEmulation}", "true", managed()[0]...)
-	v.putBack(t, `{"description": "mine"}`, "{.description}", "VMs in general. They are placed before pods that have no priority.", managed()[2]...)
+	v.putBack(t, `{"description": "mine"}`, "{.description}", "VMs in general. They are placed before pods that have no priority.", managed()[1]...)
 	v.kubectl(t, "delete", "runtimeclass", "vmlet")
-	v.ownedByAutopilot(t, managed()[5])
+	v.ownedByAutopilot(t, managed()[4])
 	v.autopilotTells(t)
 	v.tunesNode(t)
 
@@ -75,7 +74,7 @@ func (v *installed) testAutopilot(t *testing.T) {
 	v.remove(t, vm)
 	v.noMachine(t, "piloted")
 	v.kubectl(t, "delete", "priorityclasses,runtimeclasses", "-l", "platform.kubevirt.io/managed-by=virt-platform-autopilot")
-	v.kubectl(t, "delete", "configmap", "vmlet-platform", "vmlet-agent-platform", "vmlet-node-tuning", "-n", "vmlet")
+	v.kubectl(t, "delete", "configmap", "vmlet-platform", "vmlet-node-tuning", "-n", "vmlet")
 	v.kubectl(t, "delete", "kubevirt", "kubevirt", "-n", "vmlet")
 	must(t, v.Apply(v.ctx, surroundings))
 	v.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Deployed", "kubevirt/kubevirt", "-n", "vmlet", "--timeout=24h")
