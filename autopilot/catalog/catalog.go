@@ -42,6 +42,11 @@ type Condition struct {
 	Detector string `json:"detector,omitempty"`
 }
 
+// Detectors are what can be asked of the cluster's nodes. Package facts says how it is found out.
+func Detectors() []string {
+	return []string{"gpuPresent", "hugepagesPresent", "kvmPresent", "numaNodesPresent", "pciDevicesPresent", "usbDevicesPresent", "vfioCapable"}
+}
+
 // Read is a kind that an asset's template looks up.
 type Read struct {
 	Group     string `json:"group,omitempty"`

@@ -36,7 +36,7 @@ func Load(files fs.FS) (*Catalog, error) {
 		return nil, err
 	}
 	var faults []error
-	names := make(map[string]bool)
+	names, objects := make(map[string]bool), make(map[string]string)
 	for i, a := range c.Assets {
 		at := fmt.Sprintf("metadata.yaml: assets[%d] (%s)", i, a.Name)
 		if names[a.Name] {
@@ -48,11 +48,11 @@ func Load(files fs.FS) (*Catalog, error) {
 				faults = append(faults, fmt.Errorf("%s: %w", at, fault))
 			}
 		}
-	}
-	for i, a := range c.Assets {
-		if a.Group != a.Name && names[a.Group] && c.Named(a.Group).Group != "" && c.Named(a.Group).Group != a.Group {
-			faults = append(faults, fmt.Errorf("metadata.yaml: assets[%d] (%s): group %s is an asset of group %s", i, a.Name, a.Group, c.Named(a.Group).Group))
+		object := fmt.Sprint(a.Kind.GroupKind(), a.NamespaceText, "/", a.NameText)
+		if other, is := objects[object]; is && a.NameText != "" {
+			faults = append(faults, fmt.Errorf("%s: it makes the same object as %s, and they would undo each other", at, other))
 		}
+		objects[object] = a.Name
 	}
 	var err2 error
 	c.Tombstones, err2 = tombstones(files)
@@ -93,6 +93,9 @@ func (a *Asset) faults() (faults []error) {
 			c.Type == ConditionFeature && c.Value != "" && c.Key == "" && c.Detector == "":
 		default:
 			add("conditions[%d]: want annotation with key, hardware-detection with detector, or feature-gate with value", i)
+		}
+		if c.Type == ConditionHardware && !slices.Contains(Detectors(), c.Detector) {
+			add("conditions[%d].detector: %q is none of %s", i, c.Detector, strings.Join(Detectors(), ", "))
 		}
 	}
 	for i, r := range a.Reads {

@@ -21,9 +21,12 @@ func TestFaults(t *testing.T) {
 - {name: nameless, path: active/nameless.yaml, install: always, component: X}
 - {name: variable, path: active/variable.yaml.tpl, install: always, component: X}
 - {name: role, path: active/role.yaml, install: always, component: X}
+- {name: moon, path: active/moon.yaml, install: opt-in, component: X, conditions: [{type: hardware-detection, detector: moon}]}
+- {name: again, path: active/moon.yaml, install: always, component: X}
 - {name: large, path: active/large.yaml, install: always, component: X}
 `),
 		"active/ok.yaml":           file("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ok\n"),
+		"active/moon.yaml":         file("apiVersion: v1\nkind: A\nmetadata:\n  name: moon\n"),
 		"active/two.yaml":          file("apiVersion: v1\nkind: A\nmetadata:\n  name: a\n---\napiVersion: v1\nkind: A\nmetadata:\n  name: b\n"),
 		"active/kindless.yaml.tpl": file("apiVersion: v1\nkind: {{ .X }}\nmetadata:\n  name: a\n"),
 		"active/nameless.yaml":     file("apiVersion: v1\nkind: A\nmetadata:\n  labels: {name: x}\nspec:\n  name: x\n"),
@@ -42,7 +45,7 @@ func TestFaults(t *testing.T) {
 		"assets[3] (a): conditions[0]", "assets[3] (a): conditions[1]", "assets[3] (a): conditions[2]", "assets[3] (a): reads[0]", "assets[3] (a): path: \"active/ok.txt\" ends neither",
 		"assets[4] (two): active/two.yaml: apiVersion is there twice", "assets[5] (kindless): active/kindless.yaml.tpl: want apiVersion and kind",
 		"assets[6] (nameless): active/nameless.yaml: want metadata.name", "assets[7] (variable): active/variable.yaml.tpl: want metadata.name",
-		"assets[8] (role): active/role.yaml: kind Role grants rights", "assets[9] (large): path: active/large.yaml has more",
+		"assets[8] (role): active/role.yaml: kind Role grants rights", "assets[9] (moon): conditions[0].detector: \"moon\"", "assets[10] (again): it makes the same object as moon", "assets[11] (large): path: active/large.yaml has more",
 		"tombstones/a/x.yaml: document 0: want apiVersion", "tombstones/a/x.yaml: document 1:",
 	} {
 		if !strings.Contains(err.Error(), want) {

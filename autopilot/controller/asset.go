@@ -175,7 +175,10 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 	if v.in.Live != nil {
 		version = v.in.Live.GetResourceVersion()
 		drift := false
-		if st.same != version || st.sameObject != object {
+		switch {
+		case v.d.Handover != nil: // a dry run would show what is handed over as deleted
+			drift = true
+		case st.same != version || st.sameObject != object:
 			if fields, drift, err = v.write.Drift(ctx, of, v.in.Live, v.d.Object); err != nil {
 				return v.failed(err)
 			}

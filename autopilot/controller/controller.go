@@ -39,7 +39,7 @@ const (
 	// An asset that fails is tried again after firstBackoff, and then after twice as long each time.
 	firstBackoff, lastBackoff = time.Second, 5 * time.Minute
 	// order is how often an asset looks whether the golden configuration has been tried.
-	order = 100 * time.Millisecond
+	order = 200 * time.Millisecond
 )
 
 // workers reconcile at once: one that waits for a webhook leaves others to go on.
@@ -149,6 +149,9 @@ func (c *controller) work(ctx context.Context) bool {
 
 // reconcile looks at one item. Without an error it is looked at again after a time, 0: the usual.
 func (c *controller) reconcile(ctx context.Context, item string) (time.Duration, error) {
+	if c.waits(item) {
+		return order, nil
+	}
 	f, err := facts.Gather(ctx, c.reader, c.Namespace)
 	if err != nil {
 		return 0, err
@@ -202,6 +205,7 @@ func (c *controller) observe(f facts.Facts) bool {
 	if !on {
 		c.Log.Info("autopilot is off, and stays idle until an annotation switches it on", "annotation", anchor.Gate, "value", "true, or names of assets and groups separated by commas")
 		c.Metrics.Clear()
+		c.first = nil
 	}
 	if on && !c.on { // in this order: tombstones, golden configuration, all others
 		c.Log.Info("autopilot is on", "platform", f.Anchor.Kind+" "+f.Anchor.Namespace+"/"+f.Anchor.Name)

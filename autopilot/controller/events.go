@@ -3,6 +3,7 @@ package controller
 import (
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +17,7 @@ const maxNote = 1000
 // event records an event about the platform object, and the asset's object if there is one. Events
 // whose texts differ count as several: client-go would else show the first text for minutes.
 func (c *controller) event(f facts.Facts, about *unstructured.Unstructured, kind, reason, note string) {
-	note = note[:min(len(note), maxNote)]
+	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
 	hash := fnv.New32a()
 	hash.Write([]byte(note))
 	var related runtime.Object

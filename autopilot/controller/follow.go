@@ -139,14 +139,14 @@ func behind(one *followed, written *unstructured.Unstructured) bool {
 	return false
 }
 
-// objects are copies of what is known, once all is.
+// objects are what is known, once all is. They are not to be changed.
 func (one *followed) objects(ctx context.Context) (all []*unstructured.Unstructured, err error) {
 	if !cache.WaitForCacheSync(ctx.Done(), one.informer.HasSynced) {
 		return nil, context.Cause(ctx)
 	}
 	for _, o := range one.informer.GetStore().List() {
 		if u, is := o.(*unstructured.Unstructured); is {
-			all = append(all, u.DeepCopy())
+			all = append(all, u)
 		}
 	}
 	return all, nil

@@ -157,16 +157,6 @@ func detectors() map[string]func(labels map[string]string, has func(prefix strin
 	}
 }
 
-// Detectors are the names of what can be detected.
-func Detectors() []string {
-	var names []string
-	for name := range detectors() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 func hardware(nodes []*unstructured.Unstructured) map[string]bool {
 	found := make(map[string]bool)
 	for name, detect := range detectors() {

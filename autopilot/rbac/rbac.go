@@ -89,6 +89,7 @@ func fixed() (cluster, own rights) {
 	cluster.add(facts.Kinds{}.HyperConverged().GroupResource(), keep)
 	own.add(facts.ConfigMaps().GroupResource(), "get,list,patch,watch", anchor.ConfigMapName)
 	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	own.add(schema.GroupResource{Resource: "events"}, emit) // who leads
 	own.add(leases, "create")
 	own.add(leases, "get,update", Name)
 	return cluster, own

@@ -85,7 +85,7 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"render", "--colour"}, 2, "unknown flag"},
 		{[]string{"render", "x"}, 2, "unknown command"},
 		{[]string{"x"}, 2, "there is no command \"x\""},
-		{nil, 2, "choose run, render, rbac or tune"},
+		{nil, 2, "choose run"},
 		{[]string{"run", "--log-format", "xml"}, 2, "--log-format"},
 		{[]string{"run", "--debug-address", "0.0.0.0:8081"}, 2, "--debug-address"},
 		{[]string{"rbac"}, 0, ""},

@@ -488,7 +488,7 @@ func atRest(s *server, t *testing.T) {
 func outage(s *server, t *testing.T) {
 	a := s.autopilot(t, two())
 	a.anchored(`"true"`)
-	line := listen(t, strings.TrimPrefix(s.config.Host, "https://"))
+	line := listen(t, strings.Trim(strings.TrimPrefix(s.config.Host, "https:"), "/"))
 	config := rest.CopyConfig(s.config)
 	config.Host = "https://" + line.Addr().String()
 	metrics, _ := a.runAs(config)
