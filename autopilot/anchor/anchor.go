@@ -166,7 +166,7 @@ func (s Scope) On() bool { return s.All || len(s.Names) > 0 }
 
 // Includes reports whether an asset is one of those.
 func (s Scope) Includes(name, group string) bool {
-	return s.All || slices.Contains(s.Names, name) || group != "" && slices.Contains(s.Names, group)
+	return s.All || slices.Contains(s.Names, name) || slices.Contains(s.Names, group)
 }
 
 // Unknown are names that are neither an asset's nor a group's.

@@ -53,7 +53,7 @@ func (c *controller) live(ctx context.Context, a *catalog.Asset, of schema.Group
 		c.drop(st.watch)
 		*st = state{watch: w}
 	}
-	one := c.follow(w, nil, func() { c.queue.Add(a.Name) })
+	one := c.follow(w, withoutStatus, func() { c.queue.Add(a.Name) })
 	if one.informer.HasSynced() {
 		for _, o := range one.informer.GetStore().List() {
 			if u, is := o.(*unstructured.Unstructured); is {

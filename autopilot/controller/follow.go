@@ -223,6 +223,9 @@ func stripFor(of schema.GroupVersionResource) func(*unstructured.Unstructured) {
 	}
 }
 
+// withoutStatus is for objects that are applied: their controllers write their status all the time.
+func withoutStatus(o *unstructured.Unstructured) { delete(o.Object, "status") }
+
 func plain(o *unstructured.Unstructured) {
 	o.SetManagedFields(nil)
 	o.SetAnnotations(nil)

@@ -3,9 +3,32 @@ package servertest
 import (
 	"io"
 	"net"
+	"net/http"
+	"path"
+	"strings"
 	"sync"
 	"testing"
+
+	"k8s.io/client-go/rest"
 )
+
+// spied is a configuration whose patches of ConfigMaps call a function first, with the object's name.
+func spied(config *rest.Config, patch func(object string)) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return spy(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/configmaps/") {
+				patch(path.Base(r.URL.Path))
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	return config
+}
+
+type spy func(*http.Request) (*http.Response, error)
+
+func (s spy) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
 
 // line leads to a server, and can be cut.
 type line struct {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,10 +143,10 @@ func patch(s *server, t *testing.T) {
 	}
 }
 
-// owned is what the autopilot owns of a ConfigMap's data.
-func (a *autopilot) owned(name string) string {
+// owned is what a field manager owns of a ConfigMap's data.
+func (a *autopilot) owned(name, manager string) string {
 	for _, m := range a.configMap(name).GetManagedFields() {
-		if m.Manager == "virt-platform-autopilot" && m.Operation == "Apply" {
+		if m.Manager == manager && m.Operation == "Apply" {
 			var set struct {
 				Data json.RawMessage `json:"f:data"`
 			}
@@ -163,14 +165,20 @@ func mask(s *server, t *testing.T) {
 	a.anchored(`"true"`)
 	metrics, _ := a.run()
 	a.hasData("a", "key", "mine")
-	a.annotate("a", "ignore-fields", "/data/key")
-	a.until("the field is not owned", func() error {
-		if got := a.owned("a"); got != `{"f:other":{}}` {
-			return errors.New("owned: " + got)
-		}
-		return nil
-	})
-	a.hasData("a", "key", "mine")
+	for _, step := range []struct{ mask, owned, released string }{
+		{"/data/key", `{"f:other":{}}`, `{"f:key":{}}`},
+		{"null", `{"f:key":{},"f:other":{}}`, "nothing"}, // nobody has changed it: it is taken back
+		{"/data/key", `{"f:other":{}}`, `{"f:key":{}}`},
+	} {
+		a.annotate("a", "ignore-fields", step.mask)
+		a.until("fields that are owned with the mask "+step.mask, func() error {
+			if got, released := a.owned("a", "virt-platform-autopilot"), a.owned("a", "vmlet-autopilot-released"); got != step.owned || released != step.released {
+				return fmt.Errorf("%s, released %s", got, released)
+			}
+			return nil
+		})
+		a.hasData("a", "key", "mine")
+	}
 	a.merge("ConfigMap", "a", "data: {key: theirs, other: theirs}")
 	a.hasData("a", "other", "mine")
 	a.hasData("a", "key", "theirs")
@@ -182,14 +190,6 @@ func mask(s *server, t *testing.T) {
 	a.hasData("a", "key", "theirs")
 	a.annotate("a", "ignore-fields", "null")
 	a.hasData("a", "key", "mine")
-	a.until("the field is owned by nobody else", func() error {
-		for _, m := range a.configMap("a").GetManagedFields() {
-			if m.Manager == "vmlet-autopilot-released" {
-				return fmt.Errorf("%s owns %s", m.Manager, m.FieldsV1)
-			}
-		}
-		return nil
-	})
 }
 
 func unmanaged(s *server, t *testing.T) {
@@ -411,6 +411,8 @@ func tombstones(s *server, t *testing.T) {
 	if a.configMap("theirs") == nil {
 		t.Error("an object without the label was deleted")
 	}
+	a.annotate("vmlet-platform", "autopilot", "null")
+	a.shows(metrics, -100, "tombstone_status", "theirs")
 }
 
 // Assets that fail, the golden configuration among them, hold up no other.
@@ -425,9 +427,20 @@ func failures(s *server, t *testing.T) {
 	f["active/undeclared.yaml.tpl"] = configMap("undeclared", `key: {{ lookup "v1" "Secret" "kube-system" "x" | toJson }}`)
 	a := s.autopilot(t, f)
 	a.anchored(`"true"`)
-	metrics, _ := a.run()
+	var goldenTried, early atomic.Bool
+	metrics, _ := a.runAs(spied(s.config, func(object string) {
+		if object == "golden" {
+			time.Sleep(time.Second) // room for others to come before it
+			goldenTried.Store(true)
+		} else if !goldenTried.Load() {
+			early.Store(true)
+		}
+	}))
 	a.hasData("a", "key", "mine")
 	a.hasData("b", "key", "none")
+	if early.Load() {
+		t.Error("an asset was applied before the golden configuration was tried")
+	}
 	a.shows(metrics, 1, "render_failed", "broken")
 	a.shows(metrics, 1, "render_failed", "undeclared")
 	a.shows(metrics, 0, "compliance_status", "golden")
@@ -460,9 +473,15 @@ func replicas(s *server, t *testing.T) {
 func atRest(s *server, t *testing.T) {
 	a := s.autopilot(t, two())
 	a.anchored(`"true"`)
-	metrics, stop := a.run()
+	var patches atomic.Int64 // of a, dry runs among them
+	metrics, stop := a.runAs(spied(s.config, func(object string) {
+		if object == "a" {
+			patches.Add(1)
+		}
+	}))
 	a.shows(metrics, 1, "compliance_status", "a")
 	a.shows(metrics, 1, "compliance_status", "b")
+	asked := patches.Load()
 	before := a.configMap("a").GetResourceVersion()
 	looks := metric(t, metrics, "asset_reconcile_total", "a")
 	a.annotate("vmlet-platform", "value", "new")
@@ -473,6 +492,9 @@ func atRest(s *server, t *testing.T) {
 		}
 		return nil
 	})
+	if n := patches.Load(); n != asked {
+		t.Errorf("%d patches of an object that has not changed", n-asked)
+	}
 	stop()
 	metrics, _ = a.run()
 	a.shows(metrics, 1, "compliance_status", "a")
