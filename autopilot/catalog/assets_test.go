@@ -287,3 +287,24 @@ func TestSeedsAssets(t *testing.T) {
 		t.Errorf("the first asset is %s, want the golden configuration", first)
 	}
 }
+
+// Users find every asset and group, and every annotation that one reads, in one table.
+func TestAssetsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The platform autopilot\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, a := range embedded(t).Assets {
+		words := append(annotations(a), a.Name, a.Group)
+		for _, condition := range a.Conditions {
+			words = append(words, strings.TrimPrefix(condition.Key, anchor.Prefix))
+		}
+		for _, word := range words {
+			if word != "" && !strings.Contains(section, "`"+word+"`") && !strings.Contains(section, "`"+word+"=") {
+				t.Errorf("docs/operations.md has no `%s` of asset %s", word, a.Name)
+			}
+		}
+	}
+}
