@@ -12,10 +12,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # name, for which the linker would keep every method of every type (5 MB).
 TAGS    := grpcnotrace
 
-.PHONY: help build demo test check arm64 lint generate bench cluster image fuzz chaos vulncheck clean
+.PHONY: help build demo test check arm64 lint generate generate-rbac bench cluster image fuzz chaos vulncheck clean
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What is built, vetted and built by tests is compiled alike, and so once.
 build lint: export CGO_ENABLED = 0
@@ -60,11 +60,15 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run api/generate deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
-generate: ## what is made from proto/ and api/
+generate: ## what is made from proto/, api/ and autopilot/catalog/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
 	api/generate $(GO)
+
+generate-rbac: ## the autopilot's roles, from its catalogue
+	$(GO) run ./cmd/vmlet-autopilot rbac >deploy/autopilot/role.yaml.new
+	mv deploy/autopilot/role.yaml.new deploy/autopilot/role.yaml
 
 bench: ## times beside bare QEMU and virsh, in one table
 	test/setup bench
@@ -78,7 +82,7 @@ IMAGES ?=
 cluster: ## a Kubernetes cluster of one node with vmlet in it, until Ctrl-C
 	test/setup cluster
 	$(MAKE) --no-print-directory image PACKAGES=--any
-	$(GO) run ./test/cluster/up -deploy deploy/cluster dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
+	$(GO) run ./test/cluster/up -deploy deploy/cluster,deploy/autopilot dist/vmlet-image.tar dist/vmlet-cluster-image.tar $(IMAGES)
 
 FUZZTIME ?= 1m
 FUZZ     ?= .

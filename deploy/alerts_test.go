@@ -13,9 +13,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmlet/vmlet/agent/metrics"
+	autopilotmetrics "github.com/vmlet/vmlet/autopilot/metrics"
 	clustermetrics "github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/test/guest"
 )
+
+// monitoring has alerts and dashboards, for deploy/monitoring and for the autopilot.
+const monitoring = "../autopilot/catalog/assets/active/monitoring/manifests/"
 
 // rule is an alert of a PrometheusRule.
 type rule struct {
@@ -42,23 +46,27 @@ func (g ruleGroups) all() []*rule {
 	return rules
 }
 
-// prometheusRules returns the content of the PrometheusRule.
+// prometheusRules returns the content of the PrometheusRules: vmlet's, and the autopilot's.
 func prometheusRules(t *testing.T) ruleGroups {
 	t.Helper()
-	content, err := os.ReadFile("monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var object struct{ Spec json.RawMessage }
-	if err := yaml.Unmarshal(content, &object); err != nil {
-		t.Fatal(err)
-	}
 	var groups ruleGroups
-	if err := yaml.UnmarshalStrict(object.Spec, &groups); err != nil {
-		t.Fatal(err)
-	}
-	if len(groups.all()) == 0 {
-		t.Fatal("there are no alerts")
+	for _, file := range []string{"alerts.yaml", "autopilot-alerts.yaml"} {
+		content, err := os.ReadFile(monitoring + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object struct{ Spec json.RawMessage }
+		if err := yaml.Unmarshal(content, &object); err != nil {
+			t.Fatal(err)
+		}
+		var own ruleGroups
+		if err := yaml.UnmarshalStrict(object.Spec, &own); err != nil {
+			t.Fatal(err)
+		}
+		if len(own.all()) == 0 {
+			t.Fatalf("%s has no alerts", file)
+		}
+		groups.Groups = append(groups.Groups, own.Groups...)
 	}
 	return groups
 }
@@ -142,7 +150,16 @@ func expressions(t *testing.T) map[string]string {
 	for _, r := range prometheusRules(t).all() {
 		all["alert "+r.Alert] = r.Expr
 	}
-	content, err := os.ReadFile("monitoring/vmlet.json")
+	for _, file := range []string{"vmlet.json", "autopilot.json"} {
+		addDashboard(t, all, file)
+	}
+	return all
+}
+
+// addDashboard adds what a dashboard asks.
+func addDashboard(t *testing.T, all map[string]string, file string) {
+	t.Helper()
+	content, err := os.ReadFile(monitoring + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +189,6 @@ func expressions(t *testing.T) map[string]string {
 			all["panel "+p.Title] += " " + target.Expr
 		}
 	}
-	return all
 }
 
 // Alerts and dashboard name metrics, labels and states that there are.
@@ -183,6 +199,12 @@ func TestExpressionsNameMetricsThatThereAre(t *testing.T) {
 	}
 	for _, m := range clustermetrics.All() {
 		known[m.Name] = m.Labels
+	}
+	for _, m := range autopilotmetrics.All() {
+		known[m.Name] = m.Labels
+		if m.Type == "histogram" {
+			known[m.Name+"_bucket"] = append(slices.Clone(m.Labels), "le")
+		}
 	}
 	// Of Prometheus itself, of client_golang's collectors and of kube-state-metrics.
 	for _, name := range []string{"up", "process_resident_memory_bytes", "kube_daemonset_status_desired_number_scheduled", "kube_deployment_spec_replicas"} {

@@ -17,6 +17,9 @@ import (
 	podsecurity "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/yaml"
+
+	"github.com/vmlet/vmlet/autopilot/catalog"
+	"github.com/vmlet/vmlet/autopilot/rbac"
 )
 
 // clusterImage is what the cluster's programs are in.
@@ -93,7 +96,8 @@ func TestControlPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := rendered(t, "cluster")
-	for _, name := range []string{"vmlet-controller", "vmlet-api"} {
+	maps.Copy(all, rendered(t, "autopilot"))
+	for _, name := range []string{"vmlet-controller", "vmlet-api", "vmlet-autopilot"} {
 		d := decode[appsv1.Deployment](t, all, "Deployment "+name)
 		pod := d.Spec.Template
 		restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
@@ -114,6 +118,9 @@ func TestControlPods(t *testing.T) {
 				t.Errorf("%s: its %s probe asks no port that it has", name, kind)
 			}
 		}
+		if c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+			t.Errorf("%s: its root filesystem can be written to", name)
+		}
 		budget := decode[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget "+name)
 		if !selects(t, budget.Spec.Selector, pod.Labels) || budget.Spec.MaxUnavailable.IntVal != 1 {
 			t.Errorf("%s: the budget lets %s of %d replicas be evicted at once, want 1", name, budget.Spec.MaxUnavailable, *d.Spec.Replicas)
@@ -121,6 +128,33 @@ func TestControlPods(t *testing.T) {
 	}
 	if launcher := arguments(decode[appsv1.Deployment](t, all, "Deployment vmlet-controller"))["--launcher-image"]; launcher != image {
 		t.Errorf("VMs' pods have the image %s, want the agents', %s", launcher, image)
+	}
+}
+
+// The autopilot's metrics are for Prometheus alone; its debug pages are on no port of its pods.
+func TestAutopilotNetworkPolicy(t *testing.T) {
+	all := rendered(t, "autopilot")
+	d := decode[appsv1.Deployment](t, all, "Deployment vmlet-autopilot")
+	p := decode[networkingv1.NetworkPolicy](t, all, "NetworkPolicy vmlet-autopilot")
+	if !selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
+		t.Error("it is not about the autopilot's pods")
+	}
+	for _, rule := range p.Spec.Ingress {
+		for _, port := range rule.Ports {
+			if port.Port.StrVal != "metrics" || !hasPort(d.Spec.Template.Spec.Containers[0], "metrics") {
+				t.Errorf("it opens port %s", port.Port)
+			}
+		}
+		for _, from := range rule.From {
+			if !chosen(from.NamespaceSelector) {
+				t.Errorf("it lets in %+v", from)
+			}
+		}
+	}
+	for _, port := range d.Spec.Template.Spec.Containers[0].Ports {
+		if port.ContainerPort == 8081 {
+			t.Error("the debug pages are on a port of the pod")
+		}
 	}
 }
 
@@ -197,5 +231,44 @@ func TestClusterImageName(t *testing.T) {
 	}
 	if !strings.Contains(string(makefile), "\nCLUSTER_IMAGE ?= "+clusterImage+"\n") {
 		t.Errorf("the Makefile does not say CLUSTER_IMAGE ?= %s", clusterImage)
+	}
+}
+
+// The autopilot may do what its assets need, and nothing else.
+func TestAutopilotRole(t *testing.T) {
+	c, err := catalog.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := rbac.Generate(c, "vmlet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("autopilot/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("deploy/autopilot/role.yaml is not what the assets need: run make generate-rbac")
+	}
+}
+
+// What writes on nodes has two of their folders, and no capability, token or network of theirs.
+func TestNodeTuningPods(t *testing.T) {
+	d := decode[appsv1.DaemonSet](t, rendered(t, "node-tuning"), "DaemonSet vmlet-node-tuning")
+	pod := d.Spec.Template.Spec
+	given := privileges(pod)
+	if want := map[string]bool{"/etc/kubernetes/kubelet.conf.d": false, "/sys/kernel/mm/hugepages": false}; !maps.Equal(given, want) {
+		t.Errorf("it is given %v, want %v", given, want)
+	}
+	s := pod.Containers[0].SecurityContext
+	if !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0 || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
+		t.Errorf("it has more rights than it needs: %+v", s)
+	}
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		t.Error("it has a token, and asks the API server nothing")
+	}
+	if got := pod.Containers[0].Image; got != clusterImage {
+		t.Errorf("it has the image %s, want %s", got, clusterImage)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// The cluster's image has the two programs and nothing else: no shell, no VMM.
+// The cluster's image has the three programs and nothing else: no shell, no VMM.
 func TestClusterImage(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim", "vmlet-controller", "vmlet-api"} {
+	for _, name := range []string{"vmlet", "vmlet-agent", "vmlet-shim", "vmlet-controller", "vmlet-api", "vmlet-autopilot"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,10 @@ func TestClusterImage(t *testing.T) {
 		}
 		got[h.Name] = string(text)
 	}
-	want := map[string]string{"usr/local/bin/vmlet-controller": "vmlet-controller", "usr/local/bin/vmlet-api": "vmlet-api"}
+	want := map[string]string{
+		"usr/local/bin/vmlet-controller": "vmlet-controller", "usr/local/bin/vmlet-api": "vmlet-api",
+		"usr/local/bin/vmlet-autopilot": "vmlet-autopilot",
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("it has the files %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}

@@ -35,7 +35,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.packages, "packages", "", "folder with Debian's packages, unpacked: root, and a list and a description for each in packages")
 	flag.StringVar(&o.programs, "programs", "bin", "folder with vmlet's programs")
-	flag.BoolVar(&o.cluster, "cluster", false, "the image of vmlet-controller and vmlet-api, instead of the node's")
+	flag.BoolVar(&o.cluster, "cluster", false, "the image of vmlet-controller, vmlet-api and vmlet-autopilot, instead of the node's")
 	flag.StringVar(&o.reference, "reference", "", "the image's name, with a tag")
 	flag.StringVar(&o.version, "version", "", "vmlet's version, for the image's labels")
 	flag.StringVar(&o.arch, "arch", "amd64", "the architecture, as Go calls it")
@@ -105,7 +105,7 @@ func layersOf(o options, a architecture) ([]v1.Layer, error) {
 }
 
 func clusterLayers(o options, _ architecture) ([]v1.Layer, error) {
-	programs, err := programEntries(o.programs, "vmlet-controller", "vmlet-api")
+	programs, err := programEntries(o.programs, "vmlet-controller", "vmlet-api", "vmlet-autopilot")
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 // doesn't count, and a line "…" in a block stands for lines that are left out. read
 // returns a file of the repository.
 func Quotes(document string, read func(path string) (string, error)) (wrong []string) {
-	name := regexp.MustCompile("`([a-z][a-zA-Z0-9_./-]*/[a-zA-Z0-9_.-]+\\.(?:go|proto|md|yaml))`")
+	name := regexp.MustCompile("`([a-z][a-zA-Z0-9_./-]*/[a-zA-Z0-9_.-]+\\.(?:go|proto|md|yaml|tpl))`")
 	path, source := "", ""
 	for i, part := range strings.Split("\n"+document, "\n```") {
 		if i%2 == 0 { // text

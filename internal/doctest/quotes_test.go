@@ -10,18 +10,18 @@ import (
 
 // TestAdding checks the documents that show how something is added by what there is.
 func TestAdding(t *testing.T) {
-	for _, name := range []string{"device", "field", "label", "metric"} {
+	for name, language := range map[string]string{"a-device": "go", "a-field": "go", "a-label": "go", "a-metric": "go", "an-asset": "yaml"} {
 		t.Run(name, func(t *testing.T) {
-			document := Read(t, filepath.Join(root, "docs/adding-a-"+name+".md"))
-			if blocks := strings.Count(document, "\n```go\n"); blocks < 4 {
-				t.Errorf("it shows %d pieces of Go, want more", blocks)
+			document := Read(t, filepath.Join(root, "docs/adding-"+name+".md"))
+			if blocks := strings.Count(document, "\n```"+language+"\n"); blocks < 4 {
+				t.Errorf("it shows %d pieces of code, want more", blocks)
 			}
 			read := func(path string) (string, error) {
 				content, err := os.ReadFile(filepath.Join(root, path))
 				return string(content), err
 			}
 			for _, wrong := range Quotes(document, read) {
-				t.Errorf("docs/adding-a-%s.md: %s", name, wrong)
+				t.Errorf("docs/adding-%s.md: %s", name, wrong)
 			}
 		})
 	}

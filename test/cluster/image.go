@@ -46,9 +46,9 @@ func VmletImage(ctx context.Context, tarFile, reference string, more ...string) 
 	return image(ctx, tarFile, reference, []string{"vmlet", "vmlet-agent", "vmlet-shim", "vmlet-importer"}, append(more, "-packages", packages)...)
 }
 
-// ControlImage writes the image of vmlet-controller and vmlet-api, as they are in this checkout.
+// ControlImage writes the image of vmlet-controller, vmlet-api and vmlet-autopilot, as they are in this checkout.
 func ControlImage(ctx context.Context, tarFile, reference string) error {
-	return image(ctx, tarFile, reference, []string{"vmlet-controller", "vmlet-api"}, "-cluster")
+	return image(ctx, tarFile, reference, []string{"vmlet-controller", "vmlet-api", "vmlet-autopilot"}, "-cluster")
 }
 
 // image builds programs and has deploy/image make an image of them.

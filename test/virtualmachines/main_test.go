@@ -71,6 +71,7 @@ func TestVirtualMachines(t *testing.T) {
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "API away", v.testAPIAway)
 	v.part(t, "dead node", v.testDeadNode)
+	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }
@@ -93,6 +94,7 @@ func (v *installed) short(t *testing.T) {
 	v.part(t, "admission away", v.testAdmissionAway)
 	v.part(t, "API away", v.testAPIAway)
 	v.part(t, "dead node", v.testDeadNode)
+	v.part(t, "autopilot", v.testAutopilot)
 	v.part(t, "uninstall", v.testUninstall)
 	v.part(t, "uninstall as documented", v.testUninstallAsDocumented)
 }

@@ -42,9 +42,14 @@ func (v *installed) testUninstall(t *testing.T) {
 	v.kubectl(t, "label", "crd", "virtualmachines.kubevirt.io", contract.LabelDefinition+"=")
 }
 
-// testUninstallAsDocumented: the commands of docs/operations.md leave nothing of vmlet.
+// testUninstallAsDocumented: the commands of docs/operations.md leave nothing of vmlet, though the
+// autopilot would make some of it again.
 func (v *installed) testUninstallAsDocumented(t *testing.T) {
 	v.deploy(t)
+	_, err := v.ApplyFolder(v.ctx, "../../deploy/autopilot", "--server-side")
+	must(t, err)
+	v.kubectl(t, "annotate", "kubevirt", "kubevirt", "-n", "vmlet", "platform.kubevirt.io/autopilot=true")
+	v.ownedByAutopilot(t, managed()[0])
 	v.create(t, machine(t, "leaving", kubevirtv1.RunStrategyAlways, idle))
 	v.phase(t, "leaving", kubevirtv1.PhaseRunning)
 	for _, command := range uninstallCommands(t) {
@@ -70,7 +75,8 @@ func uninstallCommands(t *testing.T) (commands [][]string) {
 	}
 	for line := range strings.Lines(block) {
 		line, _, _ = strings.Cut(line, "#")
-		if args := strings.Fields(strings.Replace(line, "-k .", "-k ../../deploy/cluster", 1)); !strings.Contains(line, "monitoring") {
+		line = strings.NewReplacer("-k .", "-k ../../deploy/cluster", "-k deploy/", "-k ../../deploy/").Replace(line)
+		if args := strings.Fields(line); !strings.Contains(line, "monitoring") {
 			commands = append(commands, args[1:])
 		}
 	}

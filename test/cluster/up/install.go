@@ -43,10 +43,12 @@ func exampleImages(ctx context.Context, folder string) ([]string, error) {
 
 // install applies vmlet's manifests, waits until all of it is ready, and has its VMs emulated
 // if this machine's KVM is of no use.
-func install(ctx context.Context, c *cluster.Cluster, folder string) error {
-	say("applying %s", folder)
-	if _, err := c.ApplyFolder(ctx, folder, "--server-side"); err != nil {
-		return err
+func install(ctx context.Context, c *cluster.Cluster, folders []string) error {
+	for _, folder := range folders {
+		say("applying %s", folder)
+		if _, err := c.ApplyFolder(ctx, folder, "--server-side"); err != nil {
+			return err
+		}
 	}
 	workloads, err := c.Kubectl(ctx, "--namespace=vmlet", "get", "daemonsets,deployments", "-o", "name")
 	if err != nil {

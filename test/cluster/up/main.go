@@ -2,7 +2,7 @@
 // -deploy it has vmlet in it, for which two of the images have to be vmlet's; make cluster
 // starts it so.
 //
-//	go run ./test/cluster/up [-deploy FOLDER] [IMAGE.tar...]
+//	go run ./test/cluster/up [-deploy FOLDER,...] [IMAGE.tar...]
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 )
 
 func main() {
-	deploy := flag.String("deploy", "", "apply this `FOLDER`'s kustomization of vmlet, and load what deploy/examples/vm.yaml boots from")
+	deploy := flag.String("deploy", "", "apply kustomizations of vmlet, `FOLDER,...`, and load what deploy/examples/vm.yaml boots from")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -38,7 +39,7 @@ func run(ctx context.Context, deploy string, images []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	if deploy != "" {
-		if err := install(ctx, c, deploy); err != nil {
+		if err := install(ctx, c, strings.Split(deploy, ",")); err != nil {
 			return err
 		}
 	}

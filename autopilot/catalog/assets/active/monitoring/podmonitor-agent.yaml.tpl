@@ -1,0 +1,17 @@
+{{- /* Has Prometheus read the agents' metrics.
+     Prometheus' operator selects by labels that each installation chooses: monitoring-labels names them,
+     such as release=prometheus. */ -}}
+{{- $manifest := readAsset "monitoring/manifests/podmonitor-agent.yaml" | fromYaml -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: vmlet-agent
+  namespace: {{ .Namespace | toJson }}
+  {{- with annotation "monitoring-labels" }}
+  labels:
+    {{- range splitList "," . }}
+    {{- $pair := splitList "=" . }}
+    {{ trim (index $pair 0) | toJson }}: {{ trim (index $pair 1) | toJson }}
+    {{- end }}
+  {{- end }}
+spec: {{ $manifest.spec | toJson }}

@@ -1,0 +1,17 @@
+{{- /* The alerts of nodes and VMs.
+     Prometheus' operator selects by labels that each installation chooses: monitoring-labels names them,
+     such as release=prometheus. */ -}}
+{{- $manifest := readAsset "monitoring/manifests/alerts.yaml" | fromYaml -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: vmlet
+  namespace: {{ .Namespace | toJson }}
+  {{- with annotation "monitoring-labels" }}
+  labels:
+    {{- range splitList "," . }}
+    {{- $pair := splitList "=" . }}
+    {{ trim (index $pair 0) | toJson }}: {{ trim (index $pair 1) | toJson }}
+    {{- end }}
+  {{- end }}
+spec: {{ $manifest.spec | toJson }}

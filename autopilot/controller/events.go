@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/vmlet/vmlet/autopilot/facts"
+)
+
+// maxNote bounds an event's text, in bytes: the API server takes 1 KiB.
+const maxNote = 1000
+
+// event records an event about the platform object, and the asset's object if there is one. Events
+// whose texts differ count as several: client-go would else show the first text for minutes.
+func (c *controller) event(f facts.Facts, about *unstructured.Unstructured, kind, reason, note string) {
+	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
+	hash := fnv.New32a()
+	hash.Write([]byte(note))
+	var related runtime.Object
+	if about != nil {
+		related = about
+	}
+	platform := &unstructured.Unstructured{Object: f.Anchor.Object}
+	c.Events.Eventf(platform, related, kind, reason, reason+"-"+strconv.FormatUint(uint64(hash.Sum32()), 16), "%s", note)
+	c.Log.Info("event", "reason", reason, "note", note)
+}

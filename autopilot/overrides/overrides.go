@@ -1,0 +1,253 @@
+// Package overrides has what users say of one managed object by annotations on it: a patch, fields
+// that are theirs, and that all of it is theirs. It must not know a cluster. Start reading at Patch
+// and Mask.
+package overrides
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmlet/vmlet/autopilot/anchor"
+	"github.com/vmlet/vmlet/autopilot/catalog"
+)
+
+// Annotations of a managed object.
+const (
+	PatchAnnotation  = anchor.Prefix + "patch"
+	IgnoreAnnotation = anchor.Prefix + "ignore-fields"
+	ModeAnnotation   = anchor.Prefix + "mode"
+	Unmanaged        = "unmanaged"
+	// PausedAnnotation is the autopilot's own: it has lost an edit war. Without it, it goes on.
+	PausedAnnotation = anchor.Prefix + "reconcile-paused"
+)
+
+// Bounds of annotations.
+const (
+	maxPatch      = 64 << 10 // bytes
+	maxOperations = 256
+	maxPointers   = 256
+)
+
+// unpatched are kinds on which a patch is refused: with one, whoever may write an annotation would
+// grant rights with those of the autopilot.
+func unpatched() []string {
+	return []string{
+		"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "PodSecurityPolicy", "SecurityContextConstraints",
+		"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy",
+	}
+}
+
+// fixed are fields that neither a patch nor a mask may touch, nor what is below them.
+func fixed() []string {
+	return []string{"/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/managedFields", "/status"}
+}
+
+func isFixed(pointer string) bool {
+	return pointer == "" || pointer == "/metadata" || slices.ContainsFunc(fixed(), func(f string) bool {
+		return pointer == f || strings.HasPrefix(pointer, f+"/")
+	})
+}
+
+// Patch applies an RFC 6902 patch to a copy of an object: all of it, or none. It returns how many
+// operations it has.
+func Patch(object *unstructured.Unstructured, text string) (*unstructured.Unstructured, int, error) {
+	if slices.Contains(unpatched(), object.GetKind()) {
+		return nil, 0, fmt.Errorf("%s: sensitive resource kind: %s can't be patched", PatchAnnotation, object.GetKind())
+	}
+	if len(text) > maxPatch {
+		return nil, 0, fmt.Errorf("%s has more than %d bytes", PatchAnnotation, maxPatch)
+	}
+	patch, err := jsonpatch.DecodePatch([]byte(text))
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s is no JSON list of operations (RFC 6902): %w", PatchAnnotation, err)
+	}
+	if err := checkPaths(patch); err != nil {
+		return nil, len(patch), err
+	}
+	before, err := json.Marshal(object.Object)
+	if err != nil {
+		return nil, len(patch), err
+	}
+	options := jsonpatch.NewApplyOptions()
+	options.AccumulatedCopySizeLimit = 1 << 20
+	after, err := patch.ApplyWithOptions(before, options)
+	if err != nil {
+		return nil, len(patch), fmt.Errorf("%s: %w", PatchAnnotation, err)
+	}
+	patched := &unstructured.Unstructured{}
+	if err := patched.UnmarshalJSON(after); err != nil {
+		return nil, len(patch), fmt.Errorf("%s: what is left is no object: %w", PatchAnnotation, err)
+	}
+	// The paths above are those that are known. What counts is the object that comes out.
+	if identity(patched) != identity(object) {
+		return nil, len(patch), fmt.Errorf("%s: forbidden: it makes %s of %s", PatchAnnotation, identity(patched), identity(object))
+	}
+	if patched.GetLabels()[catalog.ManagedByLabel] != object.GetLabels()[catalog.ManagedByLabel] {
+		return nil, len(patch), fmt.Errorf("%s: forbidden: it changes the label %s", PatchAnnotation, catalog.ManagedByLabel)
+	}
+	return patched, len(patch), nil
+}
+
+func identity(o *unstructured.Unstructured) string {
+	return o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// checkPaths finds all operations that are refused.
+func checkPaths(patch jsonpatch.Patch) error {
+	var faults []error
+	if len(patch) > maxOperations {
+		faults = append(faults, fmt.Errorf("%s has more than %d operations", PatchAnnotation, maxOperations))
+	}
+	for i, operation := range patch {
+		path, err := operation.Path()
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: [%d].path: %w", PatchAnnotation, i, err))
+			continue
+		}
+		from, _ := operation.From() // only copy and move have one
+		if isFixed(path) {
+			faults = append(faults, fmt.Errorf("%s: [%d].path: %q is forbidden", PatchAnnotation, i, path))
+		}
+		if (operation.Kind() == "move" || operation.Kind() == "copy") && isFixed(from) {
+			faults = append(faults, fmt.Errorf("%s: [%d].from: %q is forbidden", PatchAnnotation, i, from))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// ParseIgnored reads the annotation IgnoreAnnotation: RFC 6901 pointers, separated by commas. Each
+// is returned as the keys that lead to a field. The error has all faults.
+func ParseIgnored(text string) ([][]string, error) {
+	var all [][]string
+	var faults []error
+	for pointer := range strings.SplitSeq(text, ",") {
+		if pointer = strings.TrimSpace(pointer); pointer == "" {
+			continue
+		}
+		switch {
+		case !strings.HasPrefix(pointer, "/"):
+			faults = append(faults, fmt.Errorf("%s: %.100q does not begin with /", IgnoreAnnotation, pointer))
+			continue
+		case isFixed(pointer), strings.HasPrefix(pointer, "/metadata/labels/"+escaped(catalog.ManagedByLabel)), pointer == "/metadata/labels":
+			faults = append(faults, fmt.Errorf("%s: %.100q is forbidden", IgnoreAnnotation, pointer))
+			continue
+		}
+		keys := strings.Split(pointer[1:], "/")
+		for i, key := range keys {
+			if rest := strings.NewReplacer("~0", "", "~1", "").Replace(key); strings.Contains(rest, "~") {
+				faults = append(faults, fmt.Errorf("%s: %.100q: ~ is written ~0, and / in a key ~1", IgnoreAnnotation, pointer))
+			}
+			keys[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
+		}
+		all = append(all, keys)
+	}
+	if len(all) > maxPointers {
+		faults = append(faults, fmt.Errorf("%s has more than %d fields", IgnoreAnnotation, maxPointers))
+	}
+	return all, errors.Join(faults...)
+}
+
+func escaped(key string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+// Mask removes fields from a copy of an object. A field inside a list is a fault: what its index
+// means is not the same in the object that is applied as in the one that is live. Name the list.
+func Mask(object *unstructured.Unstructured, fields [][]string) (*unstructured.Unstructured, error) {
+	masked := object.DeepCopy()
+	var faults []error
+	for _, keys := range fields {
+		in := masked.Object
+		for i, key := range keys {
+			if i == len(keys)-1 {
+				delete(in, key)
+				break
+			}
+			next, is := in[key].(map[string]any)
+			if _, list := in[key].([]any); list {
+				faults = append(faults, fmt.Errorf("%s: /%s is a list: name it without what is in it", IgnoreAnnotation, strings.Join(keys[:i+1], "/")))
+			}
+			if !is {
+				break
+			}
+			in = next
+		}
+	}
+	return masked, errors.Join(faults...)
+}
+
+// Owned is the part of a live object below fields that a manager owns by server-side apply: what
+// has to be handed over before it is left out of the next apply, which would delete it. It is nil
+// if the manager owns none of it.
+func Owned(live *unstructured.Unstructured, manager string, fields [][]string) map[string]any {
+	owned := Fields(live, manager)
+	if owned == nil {
+		return nil
+	}
+	var part map[string]any
+	for _, keys := range fields {
+		set, value := any(owned), any(live.Object)
+		for _, key := range keys {
+			set, _ = child(set, "f:"+key)
+			value, _ = child(value, key)
+		}
+		if set == nil || value == nil {
+			continue
+		}
+		if part == nil {
+			part = make(map[string]any)
+		}
+		in := part
+		for _, key := range keys[:len(keys)-1] {
+			if _, has := in[key].(map[string]any); !has {
+				in[key] = make(map[string]any)
+			}
+			in = in[key].(map[string]any)
+		}
+		in[keys[len(keys)-1]] = leaves(set, value)
+	}
+	return part
+}
+
+// Fields are those that a manager owns by server-side apply, in the form of FieldsV1; nil: none.
+func Fields(live *unstructured.Unstructured, manager string) map[string]any {
+	for _, m := range live.GetManagedFields() {
+		if m.Manager == manager && m.Operation == "Apply" && m.Subresource == "" && m.FieldsV1 != nil {
+			var set map[string]any
+			if json.Unmarshal(m.FieldsV1.GetRawBytes(), &set) == nil {
+				return set
+			}
+		}
+	}
+	return nil
+}
+
+func child(of any, key string) (any, bool) {
+	in, _ := of.(map[string]any)
+	value, is := in[key]
+	return value, is
+}
+
+// leaves are the parts of a value that a set has. Lists are taken whole.
+func leaves(set, value any) any {
+	in, is := value.(map[string]any)
+	fields, _ := set.(map[string]any)
+	if !is || len(fields) == 0 {
+		return value
+	}
+	part := make(map[string]any)
+	for field, below := range fields {
+		if key, is := strings.CutPrefix(field, "f:"); is {
+			if v, has := in[key]; has {
+				part[key] = leaves(below, v)
+			}
+		}
+	}
+	return part
+}

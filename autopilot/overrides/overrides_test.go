@@ -1,0 +1,143 @@
+package overrides
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+const object = `{apiVersion: v1, kind: KIND, metadata: {name: a, namespace: web, labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot, x: "1"}}, spec: {a: 1, list: [{b: 1}], m: {c: 1, d: 2}}}`
+
+// TestPatch: what is refused, and that it is all or nothing (A31 to A34).
+func TestPatch(t *testing.T) {
+	one := func(op, path, value string) string {
+		return fmt.Sprintf(`[{"op":%q,"path":%q,"value":%s}]`, op, path, value)
+	}
+	whole := `{"apiVersion":"v1","kind":"DaemonSet","metadata":{"name":"b"}}`
+	for name, c := range map[string]struct {
+		kind, patch string
+		want, fault string // want: the spec afterwards
+	}{
+		"add":                  {"MachineConfig", one("add", "/spec/new", "7"), `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2},"new":7}`, ""},
+		"below a list":         {"KubeletConfig", one("replace", "/spec/list/0/b", "7"), `{"a":1,"list":[{"b":7}],"m":{"c":1,"d":2}}`, ""},
+		"appended":             {"X", one("add", "/spec/list/-", "7"), `{"a":1,"list":[{"b":1},7],"m":{"c":1,"d":2}}`, ""},
+		"looks like a name":    {"X", one("add", "/kindred", "1"), `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		"metadata, names-x":    {"X", one("add", "/metadata/names-x", "1"), `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		"second one fails":     {"X", `[{"op":"replace","path":"/spec/a","value":2},{"op":"replace","path":"/spec/none","value":2}]`, "", "none"},
+		"test fails":           {"X", `[{"op":"test","path":"/spec/a","value":2},{"op":"replace","path":"/spec/a","value":3}]`, "", "testing"},
+		"kind":                 {"X", one("replace", "/kind", `"Y"`), "", "forbidden"},
+		"name":                 {"X", one("replace", "/metadata/name", `"b"`), "", "forbidden"},
+		"namespace":            {"X", one("add", "/metadata/namespace", `"b"`), "", "forbidden"},
+		"version":              {"X", one("replace", "/apiVersion", `"v2"`), "", "forbidden"},
+		"managed fields":       {"X", one("add", "/metadata/managedFields/0", `{}`), "", "forbidden"},
+		"status":               {"X", one("add", "/status/x", `1`), "", "forbidden"},
+		"whole object":         {"X", one("replace", "", whole), "", "forbidden"},
+		"whole object, added":  {"X", one("add", "", whole), "", "forbidden"},
+		"metadata":             {"X", one("replace", "/metadata", `{"name":"b"}`), "", "forbidden"},
+		"moved from name":      {"X", `[{"op":"move","from":"/metadata/name","path":"/spec/x"}]`, "", "forbidden"},
+		"copied to kind":       {"X", `[{"op":"copy","from":"/spec/a","path":"/kind"}]`, "", "forbidden"},
+		"Path beside path":     {"X", `[{"op":"replace","path":"/spec/a","Path":"/kind","value":"Y"}]`, `{"a":"Y","list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		"label":                {"X", one("remove", "/metadata/labels/platform.kubevirt.io~1managed-by", "0"), "", "forbidden"},
+		"all labels":           {"X", one("replace", "/metadata/labels", "{}"), "", "forbidden"},
+		"both faults are told": {"X", `[{"op":"remove","path":"/kind"},{"op":"remove","path":"/metadata/name"}]`, "", "[1].path"},
+		"a role":               {"ClusterRole", one("add", "/spec/new", "7"), "", "sensitive resource kind: ClusterRole"},
+		"a webhook":            {"ValidatingWebhookConfiguration", one("add", "/spec/new", "7"), "", "sensitive resource kind"},
+		"constraints":          {"SecurityContextConstraints", one("add", "/spec/new", "7"), "", "sensitive resource kind"},
+		"no list":              {"X", `{"op":"add"}`, "", "no JSON list"},
+		"large":                {"X", "[" + strings.Repeat(" ", 70000) + "]", "", "more than"},
+		"long":                 {"X", "[" + strings.TrimSuffix(strings.Repeat(`{"op":"add","path":"/spec/a","value":1},`, 257), ",") + "]", "", "more than 256 operations"},
+		"no path":              {"X", `[{"op":"add","value":1}]`, "", "path"},
+	} {
+		before := parse(t, strings.Replace(object, "KIND", c.kind, 1))
+		copied := before.DeepCopy()
+		after, _, err := Patch(before, c.patch)
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%s: fault %v, want %q", name, err, c.fault)
+			continue
+		}
+		if fmt.Sprint(before) != fmt.Sprint(copied) {
+			t.Errorf("%s: the object itself is changed", name)
+		}
+		if err == nil {
+			if got, _ := json.Marshal(after.Object["spec"]); string(got) != c.want {
+				t.Errorf("%s: %s, want %s", name, got, c.want)
+			}
+		}
+	}
+}
+
+// TestMask: fields are removed, and what can't be said is a fault (A37 to A39).
+func TestMask(t *testing.T) {
+	for _, c := range []struct{ fields, want, fault string }{
+		{"/spec/a", `{"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		{" /spec/a , /spec/m/c,", `{"list":[{"b":1}],"m":{"d":2}}`, ""},
+		{"/spec/list", `{"a":1,"m":{"c":1,"d":2}}`, ""},
+		{"/spec/none/x,/none", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		{"/metadata/labels/x", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		{"/metadata/annotations/x~1y~0z", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
+		{"spec/a", "", "does not begin with /"},
+		{"/spec/list/0/b", "", "/spec/list is a list"},
+		{"/spec/a~2", "", "~ is written ~0"},
+		{"/metadata/name", "", "forbidden"},
+		{"/kind", "", "forbidden"},
+		{"/metadata/labels/platform.kubevirt.io~1managed-by", "", "forbidden"},
+		{"/metadata/labels", "", "forbidden"},
+		{"x,/kind", "", "/kind"},
+		{strings.Repeat("/a,", 300), "", "more than"},
+	} {
+		o := parse(t, object)
+		fields, err := ParseIgnored(c.fields)
+		var masked *unstructured.Unstructured
+		if err == nil {
+			masked, err = Mask(o, fields)
+		}
+		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
+			t.Errorf("%.50s: fault %v, want %q", c.fields, err, c.fault)
+			continue
+		}
+		if err == nil {
+			if got, _ := json.Marshal(masked.Object["spec"]); string(got) != c.want {
+				t.Errorf("%s: %s, want %s", c.fields, got, c.want)
+			}
+		}
+	}
+}
+
+// TestOwned: just what the manager owns by apply is handed over, with its live values.
+func TestOwned(t *testing.T) {
+	live := parse(t, strings.Replace(object, "labels:", `managedFields: [
+ {manager: me, operation: Update, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:a": {}}}},
+ {manager: me, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:list": {}, "f:m": {".": {}, "f:c": {}, "f:gone": {}}}}}], labels:`, 1))
+	for _, c := range []struct{ fields, want string }{
+		{"/spec/a", "null"},
+		{"/spec/m/c", `{"spec":{"m":{"c":1}}}`},
+		{"/spec/m/d", "null"},
+		{"/spec/m", `{"spec":{"m":{"c":1}}}`},
+		{"/spec/list,/spec/m/c", `{"spec":{"list":[{"b":1}],"m":{"c":1}}}`},
+		{"/spec/m/gone", "null"},
+	} {
+		fields, err := ParseIgnored(c.fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := json.Marshal(Owned(live, "me", fields)); string(got) != c.want {
+			t.Errorf("%s: %s, want %s", c.fields, got, c.want)
+		}
+	}
+	if Owned(live, "other", [][]string{{"spec", "m"}}) != nil {
+		t.Error("another manager owns something")
+	}
+}
