@@ -129,12 +129,18 @@ func (i *Installation) configure(ctx context.Context, namespace *corev1.Namespac
 		return err
 	}
 	c, _ := configuration.From(settings.Chosen(all.Items))
-	taken, err := i.servePlugin(ctx, namespace, c.Stack)
+	taken, err := i.servePlugin(ctx, namespace, c)
 	if err != nil {
 		// vmlet's own webhooks stay as they are: what a plugin is called for is not known.
 		return errors.Join(fmt.Errorf("webhooks of the virtualisation stack: %w", err), i.announce(ctx, namespace), i.tellNodes(ctx, c))
 	}
-	return errors.Join(i.applyWebhooks(ctx, namespace, taken), i.announce(ctx, namespace), i.tellNodes(ctx, c))
+	if err := i.applyWebhooks(ctx, namespace, taken); err != nil {
+		return err
+	}
+	if c.Stack.Webhooks == nil { // vmlet's own are called for all requests by now
+		err = i.removePlugin(ctx)
+	}
+	return errors.Join(err, i.announce(ctx, namespace), i.tellNodes(ctx, c))
 }
 
 // other says that vmlet is installed in another namespace as well, by whose the webhook

@@ -35,30 +35,31 @@ type plugin struct{ mutating, validating webhookrules.Rules }
 
 // servePlugin runs a stack's webhooks, and registers them once their server has been up: until then, and
 // without any, vmlet's own are called for all requests. What it returns is what they are called for.
-func (i *Installation) servePlugin(ctx context.Context, owner *corev1.Namespace, s configuration.Stack) (plugin, error) {
-	if s.Webhooks == nil {
-		return plugin{}, i.removePlugin(ctx)
+func (i *Installation) servePlugin(ctx context.Context, owner *corev1.Namespace, c configuration.Configuration) (plugin, error) {
+	hooks := c.Stack.Webhooks
+	if hooks == nil {
+		return plugin{}, nil
 	}
 	certificate, err := i.pluginCertificate(ctx)
 	if err != nil {
 		return plugin{}, err
 	}
-	for _, o := range []client.Object{i.pluginService(), i.pluginDeployment(s.Webhooks.WebhookContainerImage, certificate)} {
+	for _, o := range []client.Object{i.pluginService(), i.pluginDeployment(c, certificate)} {
 		if err := i.applyOwn(ctx, o); err != nil {
 			return plugin{}, err
 		}
 	}
 	var all plugin
-	for _, w := range s.Webhooks.MutatingWebhooks {
+	for _, w := range hooks.MutatingWebhooks {
 		all.mutating = append(all.mutating, w.Rules...)
 	}
-	for _, w := range s.Webhooks.ValidatingWebhooks {
+	for _, w := range hooks.ValidatingWebhooks {
 		all.validating = append(all.validating, w.Rules...)
 	}
 	if up, err := i.pluginUp(ctx); err != nil || !up {
 		return plugin{}, err
 	}
-	return all, i.registerPlugin(ctx, owner, s.Webhooks)
+	return all, i.registerPlugin(ctx, owner, hooks)
 }
 
 // pluginUp: its webhooks are registered already, or its server is up.

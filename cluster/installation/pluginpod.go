@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/vmlet/vmlet/cluster/configuration"
 )
 
 // What a plugin's container finds: docs/adding-a-stack.md tells its authors.
@@ -31,7 +33,7 @@ func (i *Installation) pluginService() *corev1.Service {
 
 // pluginDeployment is pods of their own, not containers in vmlet-api's: one that fails takes nothing of
 // vmlet-api with it, and has no way to its credentials.
-func (i *Installation) pluginDeployment(image, certificate string) *appsv1.Deployment {
+func (i *Installation) pluginDeployment(c configuration.Configuration, certificate string) *appsv1.Deployment {
 	selector := map[string]string{"app.kubernetes.io/name": PluginName}
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
@@ -53,7 +55,8 @@ func (i *Installation) pluginDeployment(image, certificate string) *appsv1.Deplo
 						MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
 						LabelSelector: &metav1.LabelSelector{MatchLabels: selector},
 					}},
-					Containers: []corev1.Container{pluginContainer(image)},
+					Containers:       []corev1.Container{pluginContainer(c.Stack.Webhooks.WebhookContainerImage, c.ImagePullPolicy)},
+					ImagePullSecrets: c.ImagePullSecrets,
 					Volumes: []corev1.Volume{{Name: "certificates", VolumeSource: corev1.VolumeSource{
 						Secret: &corev1.SecretVolumeSource{SecretName: PluginName},
 					}}},
@@ -63,9 +66,9 @@ func (i *Installation) pluginDeployment(image, certificate string) *appsv1.Deplo
 	}
 }
 
-func pluginContainer(image string) corev1.Container {
+func pluginContainer(image string, pull corev1.PullPolicy) corev1.Container {
 	return corev1.Container{
-		Name: "webhooks", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: "webhooks", Image: image, ImagePullPolicy: pull,
 		Ports: []corev1.ContainerPort{{Name: "webhooks", ContainerPort: pluginPort, Protocol: corev1.ProtocolTCP}},
 		Env: []corev1.EnvVar{
 			{Name: "TLS_CERT_FILE", Value: pluginCertificates + "/" + corev1.TLSCertKey},

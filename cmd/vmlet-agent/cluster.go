@@ -14,35 +14,34 @@ import (
 
 // underCluster lays the cluster's configuration under the agent's own. One that can't be read is
 // logged, and the agent goes on without it: a node's VMs don't depend on it.
-func underCluster(cfg config.Config, path string, log *slog.Logger) config.Config {
+func underCluster(cfg config.Config, path string, log *slog.Logger) (config.Config, clusterwide.Configuration) {
 	if path == "" {
-		return cfg
+		return cfg, clusterwide.Configuration{}
 	}
 	cluster, err := clusterwide.Load(path)
 	if err != nil {
 		log.Error("cluster's configuration is not used", "error", err)
-		return cfg
+		return cfg, cluster
 	}
 	merged := cluster.Under(clusterwide.Configuration{
 		ObsoleteCPUModels: cfg.ObsoleteCPUModels, PermittedHostDevices: cfg.PermittedHostDevices, VirtualizationProfile: cfg.VirtualizationProfile,
 	})
 	cfg.ObsoleteCPUModels, cfg.PermittedHostDevices, cfg.VirtualizationProfile =
 		merged.ObsoleteCPUModels, merged.PermittedHostDevices, merged.VirtualizationProfile
-	return cfg
+	return cfg, cluster
 }
 
 // lookInterval is how often a file is looked at that can't be watched. The kubelet brings a change to
 // a node within a minute or two.
 const lookInterval = time.Minute
 
-// untilChanged ends ctx when the file says something else than it does now: who restarts the agent has
-// it read that, which no VM notices.
-func untilChanged(ctx context.Context, path string, log *slog.Logger) (context.Context, context.CancelFunc) {
+// untilChanged ends ctx when the file says something else than the agent was started with: who restarts
+// the agent has it read that, which no VM notices.
+func untilChanged(ctx context.Context, path string, before clusterwide.Configuration, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if path == "" {
 		return ctx, cancel
 	}
-	before, _ := clusterwide.Load(path)
 	go func() {
 		var files inotify.Follower
 		defer files.Close()

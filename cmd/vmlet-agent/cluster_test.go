@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/capabilities/clusterwide"
 	"github.com/vmlet/vmlet/capabilities/sources"
 )
 
@@ -24,7 +25,7 @@ func TestUnderCluster(t *testing.T) {
 		}
 		var log bytes.Buffer
 		own := config.Config{Config: sources.Config{ObsoleteCPUModels: map[string]bool{"Nehalem": false}}}
-		got := underCluster(own, path, slog.New(slog.NewTextHandler(&log, nil)))
+		got, _ := underCluster(own, path, slog.New(slog.NewTextHandler(&log, nil)))
 		if got.ObsoleteCPUModels["Haswell"] != (want != "") || got.ObsoleteCPUModels["Nehalem"] {
 			t.Errorf("%s: obsolete are %v", content, got.ObsoleteCPUModels)
 		}
@@ -56,7 +57,7 @@ func TestUntilChanged(t *testing.T) {
 	if err := os.Symlink("..data/cluster.yaml", path); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := untilChanged(t.Context(), path, slog.New(slog.DiscardHandler))
+	ctx, cancel := untilChanged(t.Context(), path, clusterwide.Configuration{ObsoleteCPUModels: map[string]bool{"a": true}}, slog.New(slog.DiscardHandler))
 	defer cancel()
 	for _, content := range []string{"{obsoleteCPUModels: {a: true}} # the same", "obsoleteCPUModels: {a"} {
 		write("..2", content)

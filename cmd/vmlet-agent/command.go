@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmlet/vmlet/agent"
 	"github.com/vmlet/vmlet/agent/config"
+	"github.com/vmlet/vmlet/capabilities/clusterwide"
 	"github.com/vmlet/vmlet/capabilities/sources"
 	"github.com/vmlet/vmlet/internal/program"
 )
@@ -45,7 +46,9 @@ type surroundings struct {
 type flags struct {
 	config, stateDir, runDir, socket string
 	// clusterConfig is a file that need not be there.
-	clusterConfig       string
+	clusterConfig string
+	// cluster is what it says.
+	cluster             clusterwide.Configuration
 	logLevel, logFormat string
 	check               bool
 }
@@ -68,7 +71,7 @@ func execute(ctx context.Context, s surroundings, args []string) int {
 		if f.check {
 			return cfg.Check()
 		}
-		ctx, end := untilChanged(cmd.Context(), f.clusterConfig, cfg.Log)
+		ctx, end := untilChanged(cmd.Context(), f.clusterConfig, f.cluster, cfg.Log)
 		defer end()
 		return runAgent(ctx, cfg)
 	}
@@ -166,7 +169,8 @@ func (f *flags) agentConfig(s surroundings) (config.Config, error) {
 	}
 	cfg.Version = program.Version(version)
 	cfg.Log = log
-	return underCluster(cfg, f.clusterConfig, log), nil
+	cfg, f.cluster = underCluster(cfg, f.clusterConfig, log)
+	return cfg, nil
 }
 
 func newLog(w io.Writer, f *flags) (*slog.Logger, error) {
