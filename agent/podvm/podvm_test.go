@@ -165,9 +165,6 @@ func TestPodRefused(t *testing.T) {
 		{"an endless complaint", nil, func(p *vmtest.Pod) {
 			p.Described.VMMs = json.RawMessage(`[{"name":"qemu","error":"` + strings.Repeat("no", 1<<16) + `"}]`)
 		}, []string{"nono"}},
-		{"huge pages", nil, func(p *vmtest.Pod) {
-			p.Described.Specification = []byte(podSpec + "memory: {size: 64Mi, hugePages: {pageSize: 2Mi}}\n")
-		}, []string{"memory.hugePages"}},
 		{"a tap", nil, func(p *vmtest.Pod) {
 			p.Described.Specification = []byte(podSpec + "networks: [{tap: {bridge: br0}}]\n")
 		}, []string{"networks[0].tap"}},

@@ -150,10 +150,10 @@ func detectors() map[string]func(labels map[string]string, has func(prefix strin
 			return labels[nfd+"iommu-enabled"] == "true" || has(contract.ResourceIOMMUFD)
 		},
 		"numaNodesPresent": func(labels map[string]string, _ func(string) bool) bool {
-			n := labels["node.vmlet.io/numa-nodes"]
+			n := labels[contract.LabelNUMANodes]
 			return n != "" && n != "0" && n != "1"
 		},
-		"hugepagesPresent": label(func(key, _ string) bool { return strings.HasPrefix(key, "node.vmlet.io/hugepages-") }),
+		"hugepagesPresent": label(func(key, _ string) bool { return strings.HasPrefix(key, contract.LabelHugePages) }),
 	}
 }
 

@@ -70,11 +70,13 @@ type PluginWebhooks struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	WebhookContainerImage string `json:"webhookContainerImage"`
+	// Webhooks that refuse requests.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	ValidatingWebhooks []PluginWebhookSpecification `json:"validatingWebhooks,omitempty"`
+	// Webhooks that change objects.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

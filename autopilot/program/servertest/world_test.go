@@ -43,6 +43,15 @@ type server struct {
 	api    dynamic.Interface
 }
 
+// TestMain has the libraries say nothing: their loggers are the process's, and can't be changed while
+// one of them runs.
+func TestMain(m *testing.M) {
+	quiet := logr.FromSlogHandler(slog.DiscardHandler)
+	ctrllog.SetLogger(quiet)
+	klog.SetLogger(quiet)
+	os.Exit(m.Run())
+}
+
 func start(t *testing.T) *server {
 	t.Helper()
 	if testing.Short() {
@@ -52,9 +61,6 @@ func start(t *testing.T) *server {
 	if err != nil {
 		t.Skip(err)
 	}
-	quiet := logr.FromSlogHandler(slog.DiscardHandler)
-	ctrllog.SetLogger(quiet)
-	klog.SetLogger(quiet)
 	s := &server{env: &envtest.Environment{BinaryAssetsDirectory: binaries, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience}}
 	if s.config, err = s.env.Start(); err != nil {
 		t.Fatal(err)
