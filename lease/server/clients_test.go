@@ -30,6 +30,8 @@ func TestDhclient(t *testing.T) {
 			l.serve(masquerade())
 			script, notes := l.Script()
 			dir := t.TempDir()
+			// The kernel gives the interface its address a moment after it is up, and a client of IPv6 ends without.
+			l.Await("a link-local address", func() bool { return l.Address("fe80:") != "" })
 			l.Start(program, family, "-d", "-sf", script, "-cf", "/dev/null", "-lf", dir+"/leases", "-pf", dir+"/pid", "eth0")
 			l.AwaitNote(notes, "reason="+c.reason)
 			l.Expect(notes, c.want)
