@@ -31,6 +31,7 @@ import (
 	"github.com/vmlet/vmlet/autopilot/program"
 	"github.com/vmlet/vmlet/endpoints"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/suites"
 )
 
 // patience is for one step: a machine may be slow. No test waits for it to pass.
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 	quiet := logr.FromSlogHandler(slog.DiscardHandler)
 	ctrllog.SetLogger(quiet)
 	klog.SetLogger(quiet)
-	os.Exit(m.Run())
+	os.Exit(suites.Alone(m))
 }
 
 func start(t *testing.T) *server {
