@@ -63,8 +63,11 @@ func dedicated(s *kubevirtv1.VirtualMachineInstanceSpec, vcpus int64, domain *fi
 	if cpu.MaxSockets > max(cpu.Sockets, 1) {
 		faults = append(faults, field.Invalid(at.Child("maxSockets"), cpu.MaxSockets, "vCPUs that are added while the VM runs have no CPU of their own: leave it out, or leave out cpu.dedicatedCpuPlacement"))
 	}
-	if cpu.Sockets == 0 && cpu.Cores == 0 && cpu.Threads == 0 {
-		return faults // the guest has as many as its resources say
+	named := cpu.Sockets != 0 || cpu.Cores != 0 || cpu.Threads != 0
+	if limit, limited := s.Domain.Resources.Limits[corev1.ResourceCPU]; !named && limited {
+		vcpus = limit.Value() // the guest has as many as its resources say
+	} else if request, requested := s.Domain.Resources.Requests[corev1.ResourceCPU]; !named && requested {
+		vcpus = request.Value()
 	}
 	for _, list := range []struct {
 		name string

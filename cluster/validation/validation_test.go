@@ -117,6 +117,8 @@ func TestInstance(t *testing.T) {
 		{domain("cpu: {dedicatedCpuPlacement: true, sockets: 2}, resources: {requests: {cpu: 1500m}, limits: {cpu: 3}}"),
 			[]string{"spec.domain.resources.requests[cpu] want 2", "spec.domain.resources.limits[cpu] want 2"}},
 		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {limits: {cpu: 3}}"), nil},
+		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {requests: {cpu: 1500m}}"), []string{"spec.domain.resources.requests[cpu] want 2"}},
+		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {requests: {cpu: 1}, limits: {cpu: 3}}"), []string{"spec.domain.resources.requests[cpu] want 3"}},
 		{domain("cpu: {maxSockets: 1025}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
 		{domain("cpu: {model: Skylake-Server, features: [{name: vmx, policy: force}]}"), nil},
 		{domain("cpu: {model: 'a,b', features: [{name: ''}, {name: x}, {name: x}, {name: 'a/b'}]}"), []string{

@@ -41,21 +41,24 @@ type Placement struct {
 	Others []int
 }
 
-// Place divides CPUs. Those of one core stay together, so that vCPUs that the guest takes for threads of
-// a core are: core names the core of a CPU. There must be just as many as it takes: more are shared with
+// Place divides CPUs. Those of one core stay together, whole cores first, so that vCPUs that the guest
+// takes for threads of a core are, and the VMM gets a CPU whose core it does not share: core names the core
+// of a CPU. There must be just as many as it takes: more are shared with
 // others, and fewer are too few.
 func Place(w Wanted, cpus []int, core func(cpu int) string) (Placement, error) {
 	if len(cpus) != w.CPUs() {
 		return Placement{}, fmt.Errorf("%d CPUs are wanted for %d vCPUs and the VMM, and there are %d (%s)", w.CPUs(), w.VCPUs, len(cpus), list(cpus))
 	}
-	first := make(map[string]int) // of each core, the lowest CPU
+	first, size := make(map[string]int), make(map[string]int) // of each core, the lowest CPU and how many
 	sorted := slices.Sorted(slices.Values(cpus))
 	for _, cpu := range sorted {
-		if _, seen := first[core(cpu)]; !seen {
+		if size[core(cpu)]++; size[core(cpu)] == 1 {
 			first[core(cpu)] = cpu
 		}
 	}
-	slices.SortStableFunc(sorted, func(a, b int) int { return cmp.Compare(first[core(a)], first[core(b)]) })
+	slices.SortStableFunc(sorted, func(a, b int) int {
+		return cmp.Or(cmp.Compare(size[core(b)], size[core(a)]), cmp.Compare(first[core(a)], first[core(b)]))
+	})
 	p := Placement{VCPUs: sorted[:w.VCPUs], Others: sorted}
 	if w.Isolate {
 		p.Others = sorted[w.VCPUs:]

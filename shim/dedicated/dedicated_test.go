@@ -25,6 +25,8 @@ func TestPlace(t *testing.T) {
 		"one":                     {Wanted{VCPUs: 1}, []int{3}, []int{3}, []int{3}},
 		"siblings":                {Wanted{VCPUs: 4}, []int{1, 2, 5, 6}, []int{1, 5, 2, 6}, []int{1, 5, 2, 6}},
 		"in another order":        {Wanted{VCPUs: 4}, []int{6, 5, 2, 1}, []int{1, 5, 2, 6}, []int{1, 5, 2, 6}},
+		"a core and a CPU":        {Wanted{VCPUs: 2, Isolate: true}, []int{0, 1, 5}, []int{1, 5}, []int{0}},
+		"a core in the middle":    {Wanted{VCPUs: 4}, []int{1, 2, 6, 3}, []int{2, 6, 1, 3}, []int{2, 6, 1, 3}},
 		"isolated":                {Wanted{VCPUs: 2, Isolate: true}, []int{0, 4, 1}, []int{0, 4}, []int{1}},
 		"too few":                 {Wanted{VCPUs: 2}, []int{0}, nil, nil},
 		"too many: not dedicated": {Wanted{VCPUs: 2}, []int{0, 1, 2}, nil, nil},
