@@ -54,7 +54,7 @@ type Plan struct {
 // Dedicated: each vCPU has a CPU to itself, of those that the shim may use.
 type Dedicated struct {
 	VCPUs int `json:"vcpus"`
-	// IsolateEmulatorThread: the VMM's other threads have one, too.
+	// IsolateEmulatorThread: the VMM's other threads have one, too, or two.
 	IsolateEmulatorThread bool `json:"isolateEmulatorThread,omitempty"`
 }
 
@@ -80,6 +80,16 @@ type Memory struct {
 	PageSize uint64 `json:"pageSize,omitempty"`
 	// Bindings say which NUMA nodes of the host parts of the file come from.
 	Bindings []Binding `json:"bindings,omitempty"`
+	// Near says which parts of the file are allocated next to which vCPUs' dedicated CPUs.
+	Near []Near `json:"near,omitempty"`
+}
+
+// Near is a part of the RAM file whose pages come from the host's NUMA node that some vCPUs run in.
+type Near struct {
+	// Offset in the file and size, in bytes.
+	Offset uint64 `json:"offset"`
+	Size   uint64 `json:"size"`
+	VCPUs  []int  `json:"vcpus"`
 }
 
 // Binding is where a part of the RAM file comes from: whoever touches a page of it

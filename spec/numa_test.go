@@ -9,6 +9,8 @@ import (
 func TestNUMAAccepts(t *testing.T) {
 	for _, text := range []string{
 		"memory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0', memory: 1Gi}]}",
+		"cpu: {dedicated: {}}\nmemory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {guestMappingPassthrough: true}",
+		"cpu: {dedicated: {}}\nmemory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {guestMappingPassthrough: true, nodes: [{cpus: '0', memory: 4Mi}]}",
 		"cpu: {cores: 4}\nmemory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0-1', memory: 512Mi}, {cpus: 2-3, memory: 512Mi}]}",
 		"cpu: {cores: 2, maxVcpus: 4}\nmemory: {size: 1Gi}\nnuma: {nodes: [{cpus: '0,2', memory: '0'}, {memory: 1Gi}, {cpus: '3,1', memory: 0}]}",
 		"memory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {nodes: [{cpus: '0', memory: 2Mi, hostNodes: '0-1,3'}, {memory: 2Mi, hostNodes: '1', policy: preferred}]}",
@@ -32,6 +34,8 @@ func TestValidateFields(t *testing.T) {
 		{"numa: {}", "numa.nodes"},
 		{"numa: {nodes: [" + strings.Repeat("{cpus: '0', memory: 1Mi},", 65) + "]}", "numa.nodes"},
 		{"numa: {nodes: [{cpus: '0', memory: 1Gi}]}", "memory.size"},
+		{"numa: {guestMappingPassthrough: true}", "numa.guestMappingPassthrough numa.guestMappingPassthrough"},
+		{"cpu: {dedicated: {}}\nmemory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {guestMappingPassthrough: true, nodes: [{cpus: '0', memory: 4Mi, hostNodes: '0'}]}", "numa.nodes[0].hostNodes"},
 		{two + "[{cpus: '0', memory: 1Gi}]}", "numa.nodes"},
 		{two + "[{cpus: 0-1, memory: 512Mi}]}", "numa.nodes"},
 		{two + "[{cpus: 0-2, memory: 1Gi}]}", "numa.nodes[0].cpus"},

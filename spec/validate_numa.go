@@ -12,6 +12,12 @@ func (v *validator) numa(s *specv1.VirtualMachineSpec) {
 		return
 	}
 	nodes := s.GetNuma().GetNodes()
+	if s.GetNuma().GetGuestMappingPassthrough() {
+		v.guestMappingPassthrough(s)
+		if len(nodes) == 0 {
+			return
+		}
+	}
 	if len(nodes) == 0 || len(nodes) > MaxNUMANodes {
 		v.add("numa.nodes", "%d nodes: want 1 to %d, or no numa", len(nodes), MaxNUMANodes)
 		return
@@ -25,6 +31,22 @@ func (v *validator) numa(s *specv1.VirtualMachineSpec) {
 	}
 	n.allVCPUs()
 	n.allMemory(s.GetMemory())
+}
+
+// guestMappingPassthrough wants CPUs that lie in some node for good, and memory that can be taken from it.
+func (v *validator) guestMappingPassthrough(s *specv1.VirtualMachineSpec) {
+	const field = "numa.guestMappingPassthrough"
+	if s.GetCpu().GetDedicated() == nil {
+		v.add(field, "it follows the vCPUs' CPUs, which can be anywhere: want cpu.dedicated beside it")
+	}
+	if s.GetMemory().GetHugePages() == nil {
+		v.add(field, "each node's memory is set aside before the guest starts: want memory.hugePages beside it")
+	}
+	for i, node := range s.GetNuma().GetNodes() {
+		if node.GetHostNodes() != "" {
+			v.add(fmt.Sprintf("numa.nodes[%d].hostNodes", i), "its memory comes from where its vCPUs are (%s): leave it out", field)
+		}
+	}
 }
 
 // numaCheck is what the nodes have together.

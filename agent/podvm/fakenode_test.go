@@ -44,6 +44,7 @@ type fakeNode struct {
 	dialled   int
 	dialErr   error
 	grantErr  error
+	cpus      []int
 	granted   []string
 	gone      chan struct{}
 	others    []*corev1.Pod // of this node
@@ -139,6 +140,12 @@ func (n *fakeNode) Place(shim.ShimProcess) (pods.Place, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.place, nil
+}
+
+func (n *fakeNode) CPUs(shim.ShimProcess) ([]int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cpus, nil
 }
 
 func (n *fakeNode) Container(context.Context, types.UID, string) (*corev1.Pod, *corev1.Container, error) {

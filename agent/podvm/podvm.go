@@ -48,6 +48,8 @@ type podSource interface {
 	Place(p shim.ShimProcess) (pods.Place, error)
 	Container(ctx context.Context, uid types.UID, id string) (*corev1.Pod, *corev1.Container, error)
 	Allocated(ctx context.Context, namespace, pod, container string) (map[string]bool, error)
+	// CPUs are those that the very process may use.
+	CPUs(p shim.ShimProcess) ([]int, error)
 	// GrantDevice gives a user access to a device in that very process's container.
 	GrantDevice(p shim.ShimProcess, path string, uid uint32) error
 	// GrantVolume does so for a volume that is a block device.

@@ -10,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/agent/pods"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,6 +85,11 @@ func (systemPods) GrantDevice(p shim.ShimProcess, path string, uid uint32) error
 
 func (systemPods) GrantVolume(p shim.ShimProcess, path string, uid uint32) error {
 	return inContainer(p, path, uid, pods.GrantVolume)
+}
+
+func (systemPods) CPUs(p shim.ShimProcess) ([]int, error) {
+	cpus, err := dedicated.Of(p.PID)
+	return cpus, errors.Join(err, stillThere(p))
 }
 
 // inContainer grants in the container of that very process.

@@ -163,6 +163,9 @@ func (p *Runner) launch(ctx context.Context, h *placement, want *wanted) (*vm.VM
 		return nil, err
 	}
 	defer h.guest.close()
+	if err := p.passNUMA(h, s); err != nil {
+		return nil, err
+	}
 	return p.start(h, s, id, func(m *vm.VM) error { return p.manager.Launch(ctx, m, s, want.paused) })
 }
 

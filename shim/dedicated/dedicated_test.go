@@ -1,38 +1,39 @@
 package dedicated
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
-// TestPlace: threads of a core stay together, and there are neither too few nor too many CPUs.
+// TestPlace: threads of a core stay together, a node's vCPUs follow one another, and there are neither too few
+// nor too many CPUs.
 func TestPlace(t *testing.T) {
-	// Of 8 CPUs, n and n+4 are a core's.
-	core := func(cpu int) string { return fmt.Sprint(cpu % 4) }
+	// Of 16 CPUs, n and n+8 are a core's; the even ones are in node 0, the odd ones in node 1.
+	where := func(cpu int) CPU { return CPU{Core: fmt.Sprint(cpu % 8), Node: cpu % 2} }
 	for name, c := range map[string]struct {
 		wanted        Wanted
 		cpus          []int
 		vcpus, others []int // none: an error
 	}{
 		"one":                     {Wanted{VCPUs: 1}, []int{3}, []int{3}, []int{3}},
-		"siblings":                {Wanted{VCPUs: 4}, []int{1, 2, 5, 6}, []int{1, 5, 2, 6}, []int{1, 5, 2, 6}},
-		"in another order":        {Wanted{VCPUs: 4}, []int{6, 5, 2, 1}, []int{1, 5, 2, 6}, []int{1, 5, 2, 6}},
-		"a core and a CPU":        {Wanted{VCPUs: 2, Isolate: true}, []int{0, 1, 5}, []int{1, 5}, []int{0}},
-		"a core in the middle":    {Wanted{VCPUs: 4}, []int{1, 2, 6, 3}, []int{2, 6, 1, 3}, []int{2, 6, 1, 3}},
-		"isolated":                {Wanted{VCPUs: 2, Isolate: true}, []int{0, 4, 1}, []int{0, 4}, []int{1}},
+		"siblings":                {Wanted{VCPUs: 4}, []int{2, 4, 10, 12}, []int{2, 10, 4, 12}, []int{2, 10, 4, 12}},
+		"in another order":        {Wanted{VCPUs: 4}, []int{12, 10, 4, 2}, []int{2, 10, 4, 12}, []int{2, 10, 4, 12}},
+		"a core and a CPU":        {Wanted{VCPUs: 2, Isolate: true}, []int{0, 2, 10}, []int{2, 10}, []int{0}},
+		"a core in the middle":    {Wanted{VCPUs: 4}, []int{2, 4, 12, 6}, []int{4, 12, 2, 6}, []int{4, 12, 2, 6}},
+		"isolated":                {Wanted{VCPUs: 2, Isolate: true}, []int{0, 8, 2}, []int{0, 8}, []int{2}},
+		"a core for the VMM":      {Wanted{VCPUs: 2, Isolate: true}, []int{0, 8, 2, 10}, []int{0, 8}, []int{2, 10}},
+		"two nodes":               {Wanted{VCPUs: 4}, []int{0, 1, 2, 3}, []int{0, 2, 1, 3}, []int{0, 2, 1, 3}},
+		"cores of two nodes":      {Wanted{VCPUs: 4}, []int{1, 9, 4, 12}, []int{4, 12, 1, 9}, []int{4, 12, 1, 9}},
+		"a node's lone CPU":       {Wanted{VCPUs: 4, Isolate: true}, []int{0, 1, 9, 3, 11}, []int{1, 9, 3, 11}, []int{0}},
+		"whole cores of a node":   {Wanted{VCPUs: 5}, []int{0, 2, 10, 1, 9}, []int{2, 10, 0, 1, 9}, []int{2, 10, 0, 1, 9}},
 		"too few":                 {Wanted{VCPUs: 2}, []int{0}, nil, nil},
 		"too many: not dedicated": {Wanted{VCPUs: 2}, []int{0, 1, 2}, nil, nil},
+		"three for the VMM":       {Wanted{VCPUs: 1, Isolate: true}, []int{0, 1, 2, 3}, nil, nil},
 		"none for the VMM":        {Wanted{VCPUs: 2, Isolate: true}, []int{0, 1}, nil, nil},
 	} {
-		p, err := Place(c.wanted, c.cpus, core)
+		p, err := Place(c.wanted, c.cpus, where)
 		if (err == nil) != (c.vcpus != nil) {
 			t.Errorf("%s: %v", name, err)
 		} else if err == nil && !reflect.DeepEqual(p, Placement{c.vcpus, c.others}) {
@@ -41,36 +42,17 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPin reads threads of a real process back from /proc.
-func TestPin(t *testing.T) {
-	cpus, err := own()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.Command("sleep", "infinity")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
-	pid := child.Process.Pid
-	if _, err := Pin(pid, []int{pid}, Wanted{VCPUs: 1}); (err == nil) != (len(cpus) == 1) {
-		t.Errorf("one vCPU on %d CPUs: %v", len(cpus), err)
-	}
-	if _, err := Pin(pid, nil, Wanted{VCPUs: 1}); err == nil {
-		t.Error("a VMM without threads of vCPUs is no fault")
-	}
-	last := cpus[len(cpus)-1:]
-	if err := errors.Join(move(pid, last), others(pid, nil, last)); err != nil {
-		t.Fatal(err)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if want := fmt.Sprintf("Cpus_allowed_list:\t%d\n", last[0]); err != nil || !strings.Contains(string(status), want) {
-		t.Errorf("want %q in %s (%v)", want, status, err)
-	}
-	if err := move(1<<30, last); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("a thread that is not there: %v", err)
-	}
-	if !slices.Contains(cpus, last[0]) || coreOf(1<<20) != "1048576" {
-		t.Errorf("a CPU of which nothing is known is of core %s", coreOf(1<<20))
+func TestNodes(t *testing.T) {
+	p := Placement{VCPUs: []int{0, 2, 1}}
+	where := func(cpu int) CPU { return CPU{Node: cpu % 2} }
+	for _, c := range []struct {
+		vcpus, want []int // none: an error
+	}{
+		{[]int{0, 1}, []int{0}}, {[]int{2}, []int{1}}, {[]int{2, 0}, []int{0, 1}}, {[]int{3}, nil}, {[]int{-1}, nil},
+	} {
+		got, err := p.Nodes(c.vcpus, where)
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want != nil) {
+			t.Errorf("nodes of vCPUs %v: %v (%v), want %v", c.vcpus, got, err, c.want)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/console"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 )
@@ -140,6 +141,7 @@ type launch struct {
 	stdin     *os.File // of a VMM with a terminal
 	stdout    *os.File
 	image     *memory.Image
+	placed    dedicated.Placement
 	filling   *filling      // nil: RAM isn't filled from here
 	lazyImage *memory.Image // nil: RAM isn't mapped from it
 	verifying context.Context
@@ -200,7 +202,10 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 	if err := l.checkOnce(); err != nil {
 		return nil, err
 	}
-	ram, err := l.makeRAM()
+	if err := l.placeCPUs(); err != nil {
+		return nil, err
+	}
+	ram, err := l.makeRAM(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -213,12 +218,15 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 }
 
 // makeRAM returns the file that the VMM maps.
-func (l *launch) makeRAM() (*os.File, error) {
+func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 	v := l.vm
 	if v.plan.Memory.Path != "" {
 		ram, free, err := makeRAM(v.plan, &v.undo)
+		if err != nil {
+			return nil, err
+		}
 		v.ram, v.freeRAM = ram, free
-		return ram, err
+		return ram, l.allocateNear(ctx, ram)
 	}
 	if l.image == nil {
 		return nil, nil

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
-	"github.com/vmlet/vmlet/shim/dedicated"
 )
 
 // allowLocking raises this process's limit on locked memory, which the VMM inherits:
@@ -50,28 +48,5 @@ func boundThreads(user *plan.User) error {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: maxThreads, Max: maxThreads}); err != nil {
 		return fmt.Errorf("setrlimit RLIMIT_NPROC to %d: %w", maxThreads, err)
 	}
-	return nil
-}
-
-// dedicate gives the vCPUs their CPUs, before the guest's memory is touched by any.
-func (l *launch) dedicate(ctx context.Context) error {
-	d := l.vm.plan.Dedicated
-	if d == nil {
-		return nil
-	}
-	const field = "cpu.dedicated"
-	machine, can := l.vm.machine.(VCPUThreader)
-	if !can {
-		return fault(shim.CodeInvalid, field, "%s does not tell which threads run vCPUs: use qemu", l.vm.plan.VMM)
-	}
-	threads, err := machine.VCPUThreads(ctx)
-	if err != nil {
-		return err
-	}
-	placed, err := dedicated.Pin(l.vm.proc.pid, threads, dedicated.Wanted{VCPUs: d.VCPUs, Isolate: d.IsolateEmulatorThread})
-	if err != nil {
-		return fault(shim.CodeInvalid, field, "%v: in a pod that is what the kubelet's static CPU manager gives (cpuManagerPolicy: static): give the pod whole CPUs, or leave out dedicated CPUs", err)
-	}
-	l.log.Info("CPUs dedicated", "vcpus", placed.VCPUs, "others", placed.Others)
 	return nil
 }

@@ -14,6 +14,9 @@ import (
 // beginning, and the guest's RAM is one file, which is what saving and restoring
 // copies. A node without memory is a node of vCPUs, as Linux knows them.
 func (b *builder) numa(parts []vmm.MemoryPart) {
+	if b.spec.GetNuma().GetGuestMappingPassthrough() {
+		b.lacks("numa.guestMappingPassthrough", "with cloud-hypervisor all of the guest's memory is in one node: leave it out, or use qemu")
+	}
 	distances := spec.NUMADistances(b.spec.GetNuma())
 	for i, n := range b.spec.GetNuma().GetNodes() {
 		node := chapi.NUMA{ID: uint32(i)}

@@ -19,8 +19,9 @@ func (b *builder) memoryPlan() (plan.Memory, error) {
 		return plan.Memory{}, spec.FieldErrors{{Field: "memory.hugePages.pageSize", Message: err.Error()}}
 	}
 	if !b.lazy() {
-		bindings, err := vmm.Bindings(b.ramParts(size))
-		return plan.Memory{Size: size, Path: b.req.MemoryPath, PageSize: page, Bindings: bindings}, err
+		parts := b.ramParts(size)
+		bindings, err := vmm.Bindings(parts)
+		return plan.Memory{Size: size, Path: b.req.MemoryPath, PageSize: page, Bindings: bindings, Near: b.near(parts)}, err
 	}
 	switch {
 	case page != 0:

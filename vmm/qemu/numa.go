@@ -20,6 +20,25 @@ func (b *builder) ramParts(size uint64) []vmm.MemoryPart {
 	return parts
 }
 
+// near says which vCPUs' nodes the parts come from.
+func (b *builder) near(parts []vmm.MemoryPart) (near []plan.Near) {
+	numa := b.spec.GetNuma()
+	if !numa.GetGuestMappingPassthrough() {
+		return nil
+	}
+	if len(numa.GetNodes()) == 0 {
+		b.faults.Add("numa.nodes", "with numa.guestMappingPassthrough a VM in a pod has those of its pod's CPUs: this one is in none: name them")
+	}
+	for _, part := range parts {
+		vcpus, err := spec.ParseIDs(part.Node.GetCpus())
+		if err != nil {
+			b.faults.Add(fmt.Sprintf("numa.nodes[%d].cpus", part.Index), "%v", err)
+		}
+		near = append(near, plan.Near{Offset: part.Offset, Size: part.Size, VCPUs: vcpus})
+	}
+	return near
+}
+
 // ramID is the id of a part's backend, by which the device state knows it.
 func ramID(part vmm.MemoryPart) string {
 	if part.Index < 0 {

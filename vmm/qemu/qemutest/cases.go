@@ -92,6 +92,11 @@ numa:
 memory: {size: 4Gi, hugePages: {pageSize: 1Gi}}
 numa: {nodes: [{cpus: "0", memory: 1Gi, hostNodes: 1-2, policy: interleave}, {memory: 3Gi, hostNodes: "1", policy: preferred}]}
 `},
+		{Name: "numa-passthrough", Info: "10.0", Unreal: true, YAML: Small + `
+cpu: {cores: 4, dedicated: {isolateEmulatorThread: true}}
+memory: {size: 6Mi, hugePages: {pageSize: 2Mi}}
+numa: {guestMappingPassthrough: true, nodes: [{cpus: 0-2, memory: 4Mi, distances: [{node: 1, value: 21}]}, {cpus: "3", memory: 2Mi}]}
+`},
 		{Name: "host-devices", Unreal: true, YAML: Small + `
 memory: {size: 1Gi}
 hostDevices: [{pciAddress: "0000:01:00.0"}, {mdev: 0b2a1c1e-5f0d-4c33-9a35-1f3f8f9d7f10}, {pciAddress: "0000:01:00.1"}, {pciAddress: "10000:02:00.0"}, {pciAddress: "0000:03:00.0"}]

@@ -906,7 +906,7 @@ func (x *CPU) GetDedicated() *DedicatedCPUs {
 // DedicatedCPUs is how CPUs of the node are divided between vCPUs and VMM.
 type DedicatedCPUs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The VMM's other threads have a CPU of their own, beside the vCPUs'. Default:
+	// The VMM's other threads have a CPU of their own, or two, beside the vCPUs'. Default:
 	// they run on all of them.
 	IsolateEmulatorThread bool `protobuf:"varint,1,opt,name=isolate_emulator_thread,json=isolateEmulatorThread,proto3" json:"isolate_emulator_thread,omitempty"`
 	unknownFields         protoimpl.UnknownFields
@@ -1119,9 +1119,13 @@ func (x *HugePages) GetPageSize() string {
 type NUMA struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first is node 0.
-	Nodes         []*NUMANode `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Nodes []*NUMANode `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Each node lies within one of the host's: the shim takes its memory, which is in huge
+	// pages, from the node that the CPUs of its vCPUs are in (cpu.dedicated). A VM in a
+	// pod that names no nodes has those of the CPUs that its pod was given.
+	GuestMappingPassthrough bool `protobuf:"varint,2,opt,name=guest_mapping_passthrough,json=guestMappingPassthrough,proto3" json:"guest_mapping_passthrough,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
 }
 
 func (x *NUMA) Reset() {
@@ -1159,6 +1163,13 @@ func (x *NUMA) GetNodes() []*NUMANode {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *NUMA) GetGuestMappingPassthrough() bool {
+	if x != nil {
+		return x.GuestMappingPassthrough
+	}
+	return false
 }
 
 type NUMANode struct {
@@ -2988,9 +2999,10 @@ const file_vmlet_spec_v1_spec_proto_rawDesc = "" +
 	"huge_pages\x18\x02 \x01(\v2\x18.vmlet.spec.v1.HugePagesR\thugePages\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\"(\n" +
 	"\tHugePages\x12\x1b\n" +
-	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"5\n" +
+	"\tpage_size\x18\x01 \x01(\tR\bpageSize\"q\n" +
 	"\x04NUMA\x12-\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x17.vmlet.spec.v1.NUMANodeR\x05nodes\"\xa8\x01\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x17.vmlet.spec.v1.NUMANodeR\x05nodes\x12:\n" +
+	"\x19guest_mapping_passthrough\x18\x02 \x01(\bR\x17guestMappingPassthrough\"\xa8\x01\n" +
 	"\bNUMANode\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\tR\x04cpus\x12\x16\n" +
 	"\x06memory\x18\x02 \x01(\tR\x06memory\x129\n" +

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
+)
+
+// TestDedicatedCPUs reads from /proc where a real QEMU's threads may run: a vCPU on its CPU alone, the others on
+// the CPUs that are left, or on all that the shim has.
+func TestDedicatedCPUs(t *testing.T) {
+	for _, c := range []struct {
+		vcpus    int
+		isolated bool
+	}{{1, true}, {2, false}} {
+		t.Run(fmt.Sprintf("%d, isolated %v", c.vcpus, c.isolated), func(t *testing.T) {
+			own := twoCPUs(t) // the shim inherits them
+			s := newScene(t)
+			s.startShim()
+			p := s.plan(anyQEMU(t))
+			p.Args = append(p.Args, "-name", "test,debug-threads=on", "-smp", strconv.Itoa(c.vcpus))
+			p.Dedicated = &plan.Dedicated{VCPUs: 3}
+			_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+			wantCode(t, err, shim.CodeInvalid, "cpu.dedicated", "3 CPUs are wanted")
+			p.Dedicated = &plan.Dedicated{VCPUs: c.vcpus, IsolateEmulatorThread: c.isolated}
+			launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+			s.check(err)
+			want, err := dedicated.Place(dedicated.Wanted{VCPUs: c.vcpus, Isolate: c.isolated}, own, dedicated.Where)
+			s.check(err)
+			for name, allowed := range threadsCPUs(t, launched.VMMPID) {
+				var vcpu int
+				cpus := want.Others
+				if n, _ := fmt.Sscanf(name, "CPU %d/", &vcpu); n == 1 {
+					cpus = want.VCPUs[vcpu : vcpu+1]
+				}
+				if fmt.Sprint(allowed) != fmt.Sprint(cpus) {
+					t.Errorf("thread %s may run on CPUs %v, want %v", name, allowed, cpus)
+				}
+			}
+		})
+	}
+}
+
+// twoCPUs leaves this test's thread two CPUs.
+func twoCPUs(t *testing.T) []int {
+	t.Helper()
+	all, err := dedicated.Of(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 2 {
+		t.Skip("it needs two CPUs")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	var set unix.CPUSet
+	set.Set(all[0])
+	set.Set(all[1])
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	return all[:2]
+}
+
+// threadsCPUs are the CPUs that the threads of a process may run on, by the threads' names.
+func threadsCPUs(t *testing.T, pid int) map[string][]int {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil || len(tasks) < 2 {
+		t.Fatalf("threads of process %d: %v (%v)", pid, tasks, err)
+	}
+	threads := make(map[string][]int)
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(filepath.Base(task))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, errName := os.ReadFile(filepath.Join(task, "comm"))
+		cpus, errCPUs := dedicated.Of(tid)
+		if errName == nil && errCPUs == nil { // else it has ended
+			threads[strings.TrimSpace(string(name))] = cpus
+		}
+	}
+	return threads
+}

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
+)
+
+const fieldDedicated = "cpu.dedicated"
+
+// placeCPUs decides which CPUs the vCPUs have: before the guest's memory is allocated, part of which is to be
+// near them.
+func (l *launch) placeCPUs() error {
+	d := l.vm.plan.Dedicated
+	if d == nil {
+		return nil
+	}
+	own, err := dedicated.Of(0)
+	if err == nil {
+		l.placed, err = dedicated.Place(dedicated.Wanted{VCPUs: d.VCPUs, Isolate: d.IsolateEmulatorThread}, own, dedicated.Where)
+	}
+	if err != nil {
+		return fault(shim.CodeInvalid, fieldDedicated, "%v: in a pod that is what the kubelet's static CPU manager gives (cpuManagerPolicy: static): give the pod whole CPUs, or leave out dedicated CPUs", err)
+	}
+	return nil
+}
+
+// dedicate moves the VMM's threads there.
+func (l *launch) dedicate(ctx context.Context) error {
+	if l.vm.plan.Dedicated == nil {
+		return nil
+	}
+	machine, can := l.vm.machine.(VCPUThreader)
+	if !can {
+		return fault(shim.CodeInvalid, fieldDedicated, "%s does not tell which threads run vCPUs: use qemu", l.vm.plan.VMM)
+	}
+	threads, err := machine.VCPUThreads(ctx)
+	if err != nil {
+		return err
+	}
+	if err := dedicated.Pin(l.vm.proc.pid, threads, l.placed); err != nil {
+		return fault(shim.CodeInvalid, fieldDedicated, "%v", err)
+	}
+	l.log.Info("CPUs dedicated", "vcpus", l.placed.VCPUs, "others", l.placed.Others)
+	return nil
+}

@@ -1,0 +1,158 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
+)
+
+const fieldPassthrough = "numa.guestMappingPassthrough"
+
+// allocateNear has the kernel allocate parts of RAM next to the CPUs of their vCPUs. A container may not say
+// which node pages come from, as runtimes refuse mbind(2): they come from the node of the thread that
+// allocates them, if it has enough. What is on other nodes keeps a guest from booting, and one that is
+// restored goes on with it.
+func (l *launch) allocateNear(ctx context.Context, ram *os.File) error {
+	for _, part := range l.vm.plan.Memory.Near {
+		if len(part.VCPUs) == 0 {
+			continue
+		}
+		why, err := l.near(ctx, ram, part)
+		switch {
+		case err != nil:
+			return fault(shim.CodeInvalid, fieldPassthrough, "%v", err)
+		case why == "":
+		case l.image == nil:
+			return fault(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)
+		default:
+			l.log.Warn("the guest's NUMA nodes are not the host's any more", "why", why)
+		}
+	}
+	return nil
+}
+
+// near says what of a part is elsewhere; empty: nothing.
+func (l *launch) near(ctx context.Context, ram *os.File, part plan.Near) (why string, err error) {
+	m := l.vm.plan.Memory
+	if m.PageSize == 0 || part.Size == 0 || part.Offset > m.Size || part.Size > m.Size-part.Offset || (part.Offset|part.Size)%m.PageSize != 0 {
+		return "", fmt.Errorf("the plan has a part of %d bytes at %d of %d in pages of %d", part.Size, part.Offset, m.Size, m.PageSize)
+	}
+	nodes, err := l.placed.Nodes(part.VCPUs, dedicated.Where)
+	if err != nil {
+		return "", err
+	}
+	var cpus []int
+	for _, v := range part.VCPUs {
+		cpus = append(cpus, l.placed.VCPUs[v])
+	}
+	if err := dedicated.On(cpus, func() error { return allocate(ctx, ram, part.Offset, part.Size) }); err != nil {
+		return "", err
+	}
+	pages, err := pagesOfNodes(ram, part, m.PageSize)
+	if err != nil {
+		return "", err
+	}
+	return elsewhere(part.VCPUs, nodes, pages), nil
+}
+
+// elsewhere is why a part of memory is not in its vCPUs' node; pages are how many each node has.
+func elsewhere(vcpus, nodes []int, pages map[int]uint64) string {
+	if len(nodes) > 1 {
+		return fmt.Sprintf("the CPUs of vCPUs %v are in nodes %v of the host", vcpus, nodes)
+	}
+	var away, all uint64
+	for node, n := range pages {
+		all += n
+		if nodes[0] != dedicated.NoNode && node != nodes[0] {
+			away += n
+		}
+	}
+	if away == 0 {
+		return ""
+	}
+	return fmt.Sprintf("node %d of the host, where the CPUs of vCPUs %v are, had too few free huge pages: %d of %d are on other nodes", nodes[0], vcpus, away, all)
+}
+
+// allocate makes the kernel allocate pages now, some at a time so that a launch can be given up.
+func allocate(ctx context.Context, f *os.File, offset, size uint64) error {
+	const step = 1 << 30
+	for size > 0 {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n := min(size, step)
+		err := unix.Fallocate(int(f.Fd()), 0, int64(offset), int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue // what is allocated stays so
+		}
+		if err != nil {
+			return fmt.Errorf("fallocate %d bytes of huge pages: %w", n, err)
+		}
+		offset, size = offset+n, size-n
+	}
+	return nil
+}
+
+// pagesOfNodes counts the pages that each node of the host has of a part that is allocated. Empty: the kernel
+// knows no nodes. The system calls that tell are refused in containers, as mbind is.
+func pagesOfNodes(f *os.File, part plan.Near, page uint64) (map[int]uint64, error) {
+	maps, err := os.Open("/proc/self/numa_maps")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer maps.Close()
+	mapped, err := unix.Mmap(int(f.Fd()), int64(part.Offset), int(part.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	var sum byte
+	for at := uint64(0); at < part.Size; at += page {
+		sum |= mapped[at] // only what is in the page tables is counted
+	}
+	runtime.KeepAlive(sum)
+	return countPages(maps, uintptr(unsafe.Pointer(unsafe.SliceData(mapped))))
+}
+
+// countPages reads the line of the mapping at an address (Documentation/filesystems/proc.rst, numa_maps).
+func countPages(maps io.Reader, address uintptr) (map[int]uint64, error) {
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.TrimLeft(fields[0], "0") != strconv.FormatUint(uint64(address), 16) {
+			continue
+		}
+		pages := make(map[int]uint64)
+		for field := range slices.Values(fields[1:]) {
+			key, value, _ := strings.Cut(field, "=")
+			node, err := strconv.Atoi(strings.TrimPrefix(key, "N"))
+			n, errCount := strconv.ParseUint(value, 10, 64)
+			if strings.HasPrefix(key, "N") && err == nil && errCount == nil {
+				pages[node] = n
+			}
+		}
+		return pages, nil
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("numa_maps has no mapping at %x", address)
+}

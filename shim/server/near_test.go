@@ -1,0 +1,141 @@
+package server
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim"
+	"github.com/vmlet/vmlet/shim/dedicated"
+)
+
+const hugePage = 2 << 20 // of x86, and of arm64 with pages of 4 KiB
+
+// onHugePages mounts a hugetlbfs, and has the kernel set pages aside for the test.
+func onHugePages(t *testing.T, n int) string {
+	t.Helper()
+	const number = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	read := func() int {
+		text, err := os.ReadFile(number)
+		if err != nil {
+			t.Skip(err)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	write := func(n int) error { return os.WriteFile(number, []byte(strconv.Itoa(n)), 0) }
+	before := read()
+	if err := write(before + n); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = write(before) })
+	if has := read(); has < before+n {
+		t.Skipf("the kernel has %d huge pages, and %d are wanted", has, before+n)
+	}
+	folder := t.TempDir()
+	if err := unix.Mount("hugetlbfs", folder, "hugetlbfs", 0, "pagesize=2M"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
+	return folder
+}
+
+// TestNear: pages are allocated at once, and what is not on the node of the vCPUs is told.
+func TestNear(t *testing.T) {
+	f, err := os.Create(filepath.Join(onHugePages(t, 4), "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(4 * hugePage); err != nil {
+		t.Fatal(err)
+	}
+	own, err := dedicated.Of(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(own) - 1
+	l := &launch{log: slog.New(slog.DiscardHandler), vm: &vm{plan: &plan.Plan{
+		Dedicated: &plan.Dedicated{VCPUs: len(own)}, Memory: plan.Memory{Size: 4 * hugePage, PageSize: hugePage},
+	}}}
+	if err := l.placeCPUs(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		near []plan.Near
+		want string // empty: no error
+	}{
+		{[]plan.Near{{Size: hugePage, VCPUs: []int{last + 1}}}, "there is no vCPU"},
+		{[]plan.Near{{Offset: 1, Size: hugePage, VCPUs: []int{0}}}, "a part of 2097152 bytes at 1"},
+		{[]plan.Near{{Offset: 4 * hugePage, Size: hugePage, VCPUs: []int{0}}}, "a part of 2097152 bytes at 8388608"},
+		{[]plan.Near{{Size: hugePage, VCPUs: []int{0}}, {Offset: 2 * hugePage, Size: 2 * hugePage, VCPUs: []int{last}}}, ""},
+	} {
+		l.vm.plan.Memory.Near = c.near
+		if err := l.allocateNear(t.Context(), f); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), fieldPassthrough) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.near, err, c.want)
+		}
+	}
+	var file unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &file); err != nil || file.Blocks*512/hugePage != 3 {
+		t.Errorf("%d bytes are allocated (%v), want 3 pages", file.Blocks*512, err)
+	}
+}
+
+// TestDedicatedRefused: before anything is made.
+func TestDedicatedRefused(t *testing.T) {
+	s := newScene(t, nil)
+	p := s.plan("well")
+	p.Dedicated = &plan.Dedicated{VCPUs: 4096, IsolateEmulatorThread: true}
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	wantCode(t, err, shim.CodeInvalid)
+	if !strings.Contains(err.Error(), "cpu.dedicated: 4097 CPUs are wanted for 4096 vCPUs and the VMM") {
+		t.Error(err)
+	}
+	s.noFile(s.ram)
+}
+
+func TestElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		nodes []int
+		pages map[int]uint64
+		want  string // part of it; empty: nothing
+	}{
+		{[]int{0}, map[int]uint64{0: 4}, ""},
+		{[]int{1}, map[int]uint64{1: 4, 0: 0}, ""},
+		{[]int{dedicated.NoNode}, map[int]uint64{0: 4}, ""},
+		{[]int{1}, nil, ""},
+		{[]int{1}, map[int]uint64{0: 1, 1: 3}, "node 1 of the host, where the CPUs of vCPUs [2 3] are, had too few free huge pages: 1 of 4 are on other nodes"},
+		{[]int{0, 1}, map[int]uint64{0: 4}, "the CPUs of vCPUs [2 3] are in nodes [0 1] of the host"},
+	} {
+		if got := elsewhere([]int{2, 3}, c.nodes, c.pages); got != c.want {
+			t.Errorf("nodes %v, pages %v: %q, want %q", c.nodes, c.pages, got, c.want)
+		}
+	}
+}
+
+func TestCountPages(t *testing.T) {
+	const maps = `00400000 default file=/bin/shim mapped=3 N0=3 kernelpagesize_kB=4
+7f0000000000 default file=/dev/hugepages/ram huge dirty=6 N0=2 N3=4 kernelpagesize_kB=2048
+7f0000c00000 default file=/Nord=7 huge N1=x kernelpagesize_kB=2048
+`
+	for address, want := range map[uintptr]map[int]uint64{0x7f0000000000: {0: 2, 3: 4}, 0x400000: {0: 3}, 0x7f0000c00000: {}, 0x1000: nil} {
+		got, err := countPages(strings.NewReader(maps), address)
+		if (err == nil) != (want != nil) || len(got) != len(want) {
+			t.Errorf("%x: %v (%v), want %v", address, got, err, want)
+		}
+		for node, n := range want {
+			if got[node] != n {
+				t.Errorf("%x: %d pages of node %d, want %d", address, got[node], node, n)
+			}
+		}
+	}
+}
