@@ -82,6 +82,9 @@ const (
 	AnnotationHypervisor = "vmlet.io/hypervisor"
 	// AnnotationPauseProbes is "true" if the guest agent is not to be probed: KubeVirt's.
 	AnnotationPauseProbes = "kubevirt.io/pause-guest-agent-probes"
+	// AnnotationEvenCPUs, with any value, has the VMM's own CPUs make the pod's an even number:
+	// KubeVirt's, of the KubeVirt object or an instance.
+	AnnotationEvenCPUs = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 	// AnnotationDiskSize and a volume's name are how large the guest sees a container disk or
 	// an ephemeral volume, a quantity: "vmlet.io/disk-size.root: 20Gi".
 	AnnotationDiskSize = "vmlet.io/disk-size."

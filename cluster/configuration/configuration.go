@@ -23,6 +23,8 @@ type Configuration struct {
 	// CPURequest of VMs that name none, if set; else a vCPU has 1000m / CPUAllocationRatio.
 	CPURequest         *resource.Quantity
 	CPUAllocationRatio int
+	// EvenCPUs: pods with dedicated CPUs have an even number of them.
+	EvenCPUs bool
 	// LimitedNamespaces are those whose VMs' pods get CPU limits; nil: none.
 	LimitedNamespaces *metav1.LabelSelector
 	// MemoryOvercommit: a pod requests 100/MemoryOvercommit of the guest's memory.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 // From reads a KubeVirt object; nil is a cluster without one. What it sets that has no effect
@@ -24,6 +25,7 @@ func From(kv *kubevirtv1.KubeVirt) (Configuration, []Ignored) {
 	}
 	faults := ignored(&kv.Spec)
 	s := &kv.Spec.Configuration
+	_, c.EvenCPUs = kv.Annotations[contract.AnnotationEvenCPUs]
 	c.machines(s, &faults)
 	c.processors(s, &faults)
 	c.developer(s.DeveloperConfiguration, &faults)

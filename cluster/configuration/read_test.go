@@ -37,6 +37,7 @@ func TestFromNothing(t *testing.T) {
 
 func TestFrom(t *testing.T) {
 	c, faults := read(t, `
+metadata: {annotations: {alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity: ""}}
 spec:
   imagePullPolicy: Always
   imagePullSecrets: [{name: registry}]

@@ -69,6 +69,7 @@ func Specification(in Input) (*specv1.VirtualMachineSpec, *launch.Preparation, e
 		MachineType:     MachineType(in),
 		Cpu:             cpu(domain.CPU),
 		Memory:          memory,
+		Numa:            numa(domain.CPU),
 		Boot:            boot(domain.Firmware),
 		Disks:           disks,
 		Networks:        networks,

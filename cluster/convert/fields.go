@@ -65,6 +65,7 @@ func InstanceField(name string, s *kubevirtv1.VirtualMachineInstanceSpec, at Pla
 		{"cpu.features", domain.Child("cpu", "features")},
 		{"memory.hugePages", domain.Child("memory", "hugepages", "pageSize")},
 		{"cpu.dedicated", domain.Child("cpu", "dedicatedCpuPlacement")},
+		{"numa", domain.Child("cpu", "numa", "guestMappingPassthrough")},
 		{"cpu", domain.Child("cpu")},
 		{"memory", domain.Child("memory", "guest")},
 		{"boot.kernel.cmdline", firmware.Child("kernelBoot", "kernelArgs")},

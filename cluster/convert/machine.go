@@ -89,6 +89,14 @@ func cpu(c *kubevirtv1.CPU) *specv1.CPU {
 	return out
 }
 
+// numa has the nodes left open: the node makes them of the CPUs that the pod was given.
+func numa(c *kubevirtv1.CPU) *specv1.NUMA {
+	if c == nil || c.NUMA == nil || c.NUMA.GuestMappingPassthrough == nil {
+		return nil
+	}
+	return &specv1.NUMA{GuestMappingPassthrough: true}
+}
+
 // memory is rounded up to whole MiB, as the specification has them: 1024M is 977Mi.
 func memory(m *kubevirtv1.Memory, path *field.Path) (*specv1.Memory, *field.Error) {
 	if m == nil || m.Guest == nil || m.Guest.Sign() <= 0 {

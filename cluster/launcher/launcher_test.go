@@ -223,6 +223,11 @@ func TestDedicated(t *testing.T) {
 	if got := isolated.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "5" {
 		t.Errorf("%s CPUs for 4 vCPUs and the VMM", got)
 	}
+	in := changed(t, "domain: {cpu: {dedicatedCpuPlacement: true, isolateEmulatorThread: true, sockets: 2}, devices: {}}")
+	in.Configuration.EvenCPUs = true
+	if got := pod(t, in).Spec.Containers[0].Resources.Limits.Cpu().String(); got != "6" {
+		t.Errorf("%s CPUs for 4 vCPUs and the VMM, want an even number", got)
+	}
 	if p.Spec.NodeSelector[contract.LabelCPUManager] != "true" {
 		t.Errorf("it may go to %v", p.Spec.NodeSelector)
 	}

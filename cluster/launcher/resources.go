@@ -106,6 +106,9 @@ func (l *launcher) cpu(r corev1.ResourceRequirements) {
 	if l.dedicated() {
 		if l.spec.GetCpu().GetDedicated().GetIsolateEmulatorThread() {
 			vcpus++
+			if l.even() && vcpus%2 != 0 {
+				vcpus++
+			}
 		}
 		r.Requests[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
 		r.Limits[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
@@ -133,6 +136,12 @@ func (l *launcher) cpu(r corev1.ResourceRequirements) {
 		request = &limit
 	}
 	r.Requests[corev1.ResourceCPU] = request.DeepCopy()
+}
+
+// even: the number of CPUs is to be, as nodes want it that hand out whole cores alone.
+func (l *launcher) even() bool {
+	_, asked := l.vmi.Annotations[contract.AnnotationEvenCPUs]
+	return asked || l.Configuration.EvenCPUs
 }
 
 // dedicated: each of the guest's CPUs has one of the node's to itself, so that the pod's

@@ -34,6 +34,9 @@ func processor(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (fa
 		faults = append(faults, field.Invalid(at, fmt.Sprintf("%d sockets × %d cores × %d threads", max(cpu.Sockets, cpu.MaxSockets), cpu.Cores, cpu.Threads), fmt.Sprintf("a VM has at most %d vCPUs", spec.MaxVCPUs)))
 	}
 	faults = append(faults, dedicated(s, vcpus, domain)...)
+	if cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil {
+		faults = append(faults, guestMappingPassthrough(s, domain)...)
+	}
 	faults = append(faults, labelPart(cpu.Model, at.Child("model"))...)
 	seen := make(map[string]bool)
 	for i, f := range cpu.Features {
@@ -77,6 +80,18 @@ func dedicated(s *kubevirtv1.VirtualMachineInstanceSpec, vcpus int64, domain *fi
 			faults = append(faults, field.Invalid(domain.Child("resources", list.name).Key("cpu"), q.String(),
 				fmt.Sprintf("each of the guest's %d vCPUs has a CPU to itself (cpu.dedicatedCpuPlacement): want %d, or leave it out", vcpus, vcpus)))
 		}
+	}
+	return faults
+}
+
+// guestMappingPassthrough wants CPUs and memory that are in some NUMA node for good.
+func guestMappingPassthrough(s *kubevirtv1.VirtualMachineInstanceSpec, domain *field.Path) (faults field.ErrorList) {
+	at := domain.Child("cpu", "numa", "guestMappingPassthrough")
+	if !s.Domain.CPU.DedicatedCPUPlacement {
+		faults = append(faults, field.Forbidden(at, "only with cpu.dedicatedCpuPlacement: set that, too, or leave it out"))
+	}
+	if s.Domain.Memory == nil || s.Domain.Memory.Hugepages == nil {
+		faults = append(faults, field.Forbidden(at, "only with memory.hugepages: set that, too, or leave it out"))
 	}
 	return faults
 }

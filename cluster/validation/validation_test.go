@@ -119,6 +119,10 @@ func TestInstance(t *testing.T) {
 		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {limits: {cpu: 3}}"), nil},
 		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {requests: {cpu: 1500m}}"), []string{"spec.domain.resources.requests[cpu] want 2"}},
 		{domain("cpu: {dedicatedCpuPlacement: true}, resources: {requests: {cpu: 1}, limits: {cpu: 3}}"), []string{"spec.domain.resources.requests[cpu] want 3"}},
+		{domain("cpu: {dedicatedCpuPlacement: true, numa: {guestMappingPassthrough: {}}}, memory: {guest: 64Mi, hugepages: {pageSize: 2Mi}}"), nil},
+		{domain("cpu: {numa: {}}"), nil},
+		{domain("cpu: {numa: {guestMappingPassthrough: {}}}"), []string{
+			"spec.domain.cpu.numa.guestMappingPassthrough only with cpu.dedicatedCpuPlacement", "spec.domain.cpu.numa.guestMappingPassthrough only with memory.hugepages"}},
 		{domain("cpu: {maxSockets: 1025}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
 		{domain("cpu: {model: Skylake-Server, features: [{name: vmx, policy: force}]}"), nil},
 		{domain("cpu: {model: 'a,b', features: [{name: ''}, {name: x}, {name: x}, {name: 'a/b'}]}"), []string{
