@@ -33,7 +33,7 @@ func annotationTable() []Field {
 		{"kubevirt.io/keep-launcher-alive-after-failure", Ignored, "", "the pod ends with its VM, and its log stays until the instance is deleted"},
 		{"kubevirt.io/free-page-reporting-disabled", Ignored, "", "QEMU's balloons report free pages, for all VMs"},
 		{"kubevirt.io/vga-display-efi-x86", Ignored, "", "set domain.devices.video.type to vga"},
-		{contract.AnnotationEvenCPUs, Supported, onlyQEMU, "with isolateEmulatorThread the VMM's other threads have two CPUs where that makes the pod's an even number; also of the KubeVirt object, for all VMs"},
+		{contract.AnnotationEvenCPUs, Supported, allVMMs, "with isolateEmulatorThread the VMM's other threads have two CPUs where that makes the pod's an even number; also of the KubeVirt object, for all VMs"},
 	}
 }
 

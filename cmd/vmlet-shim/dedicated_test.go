@@ -35,19 +35,53 @@ func TestDedicatedCPUs(t *testing.T) {
 			p.Dedicated = &plan.Dedicated{VCPUs: c.vcpus, IsolateEmulatorThread: c.isolated}
 			launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
 			s.check(err)
-			want, err := dedicated.Place(dedicated.Wanted{VCPUs: c.vcpus, Isolate: c.isolated}, own, dedicated.Where)
-			s.check(err)
-			for name, allowed := range threadsCPUs(t, launched.VMMPID) {
-				var vcpu int
-				cpus := want.Others
-				if n, _ := fmt.Sscanf(name, "CPU %d/", &vcpu); n == 1 {
-					cpus = want.VCPUs[vcpu : vcpu+1]
-				}
-				if fmt.Sprint(allowed) != fmt.Sprint(cpus) {
-					t.Errorf("thread %s may run on CPUs %v, want %v", name, allowed, cpus)
-				}
-			}
+			wantThreads(t, launched.VMMPID, "CPU %d/", dedicated.Wanted{VCPUs: c.vcpus, Isolate: c.isolated}, own)
 		})
+	}
+}
+
+// TestDedicatedCPUsCloudHypervisor: it puts vCPUs on their CPUs itself, when it boots and when it goes on from an image.
+func TestDedicatedCPUsCloudHypervisor(t *testing.T) {
+	own := twoCPUs(t)
+	s, program := newCloudScene(t)
+	s.startShim()
+	p := s.cloudPlan(program)
+	p.Dedicated = &plan.Dedicated{VCPUs: 1, IsolateEmulatorThread: true}
+	wanted := dedicated.Wanted{VCPUs: 1, Isolate: true}
+	launched, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
+	s.check(err)
+	wantThreads(t, launched.VMMPID, "vcpu%d", wanted, own)
+	dir := filepath.Join(s.root, "image")
+	s.cloudSave(dir, false)
+	s.client.Close()
+	s.gone(shim.ReasonSaved)
+	s.startShim()
+	launched, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.cloudRestore(p, dir, false)}, nil, nil)
+	s.check(err)
+	wantThreads(t, launched.VMMPID, "vcpu%d", wanted, own)
+}
+
+// wantThreads compares where a VMM's threads may run with where they are to; vcpu is the name of those of vCPUs.
+func wantThreads(t *testing.T, pid int, vcpu string, wanted dedicated.Wanted, own []int) {
+	t.Helper()
+	want, err := dedicated.Place(wanted, own, dedicated.Where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for name, allowed := range threadsCPUs(t, pid) {
+		var number int
+		cpus := want.Others
+		if n, _ := fmt.Sscanf(name, vcpu, &number); n == 1 {
+			cpus = want.VCPUs[number : number+1]
+			found++
+		}
+		if fmt.Sprint(allowed) != fmt.Sprint(cpus) {
+			t.Errorf("thread %s may run on CPUs %v, want %v", name, allowed, cpus)
+		}
+	}
+	if found != wanted.VCPUs {
+		t.Errorf("%d threads are vCPUs', want %d", found, wanted.VCPUs)
 	}
 }
 

@@ -33,13 +33,17 @@ func (l *launch) dedicate(ctx context.Context) error {
 	}
 	machine, can := l.vm.machine.(VCPUThreader)
 	if !can {
-		return fault(shim.CodeInvalid, fieldDedicated, "%s does not tell which threads run vCPUs: use qemu", l.vm.plan.VMM)
+		return fault(shim.CodeInvalid, fieldDedicated, "%s's vCPUs can't have CPUs of their own", l.vm.plan.VMM)
 	}
 	threads, err := machine.VCPUThreads(ctx)
 	if err != nil {
 		return err
 	}
-	if err := dedicated.Pin(l.vm.proc.pid, threads, l.placed); err != nil {
+	now := l.placed
+	if len(threads) == 0 {
+		now.VCPUs = nil
+	}
+	if err := dedicated.Pin(l.vm.proc.pid, threads, now); err != nil {
 		return fault(shim.CodeInvalid, fieldDedicated, "%v", err)
 	}
 	l.log.Info("CPUs dedicated", "vcpus", l.placed.VCPUs, "others", l.placed.Others)

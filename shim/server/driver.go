@@ -55,6 +55,8 @@ type Link struct {
 	// Buffered are the indexes of the plan's files that were to be opened with
 	// O_DIRECT, and whose filesystems can't.
 	Buffered []int
+	// VCPUs[i] is the CPU that vCPU i has to itself; nil: they have none.
+	VCPUs []int
 	// Reset is called when the guest has been reset, by a driver of GuestAgents. It does
 	// not wait for the VMM; nil: nobody asks.
 	Reset func()
@@ -91,9 +93,10 @@ type Machine interface {
 	Close() error
 }
 
-// VCPUThreader is a Machine that knows its vCPUs' threads.
+// VCPUThreader is a Machine whose vCPUs can have CPUs of their own.
 type VCPUThreader interface {
-	// VCPUThreads are the ids of the threads that run vCPUs, in the order of the vCPUs.
+	// VCPUThreads are the ids of the threads that run vCPUs, in the order of the vCPUs; none: there are no
+	// threads yet, and the VMM will put them on Link.VCPUs itself.
 	VCPUThreads(ctx context.Context) ([]int, error)
 }
 

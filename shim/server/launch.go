@@ -349,7 +349,7 @@ func (l *launch) bringUp(ctx context.Context) (err error) {
 func (l *launch) link() Link {
 	run := l.s.run
 	return Link{
-		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log,
+		Plan: l.vm.plan, PID: l.vm.proc.pid, Received: l.received, Events: l.opener.events, Folder: l.opener.folder, Buffered: l.opener.buffered, Log: l.log, VCPUs: l.placed.VCPUs,
 		Reset: func() { l.s.thawed(l.vm) },
 		Dial:  func(ctx context.Context, name string) (net.Conn, error) { return run.Dial(ctx, name) },
 		Listen: func(name string) (*net.UnixListener, error) {

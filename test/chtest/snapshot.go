@@ -232,7 +232,7 @@ func (m *VMM) restore(next *config, path string, resume bool) error {
 		return err
 	}
 	m.events.emit("vm", "restoring", nil)
-	if err := v.lockDisks(); err != nil {
+	if err := errors.Join(v.lockDisks(), v.makeVCPUs()); err != nil {
 		v.end()
 		return err
 	}

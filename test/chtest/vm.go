@@ -26,6 +26,8 @@ type vm struct {
 	bus     *pciBus
 	vsock   bool
 
+	endVCPUs func() // nil: it was not booted or restored
+
 	vcpus uint32
 	fewer uint32 // how many are to be left, of which the guest has not let go yet; or 0
 }
@@ -98,6 +100,9 @@ func (v *vm) start() error {
 	if err := v.lockDisks(); err != nil {
 		return causedBy(err, "the disks can't be locked")
 	}
+	if err := v.makeVCPUs(); err != nil {
+		return err
+	}
 	options, err := v.loadPayload()
 	if err != nil {
 		return causedBy(err, "the payload can't be loaded")
@@ -110,6 +115,13 @@ func (v *vm) start() error {
 		}
 	}
 	return nil
+}
+
+func (v *vm) makeVCPUs() (err error) {
+	if v.endVCPUs == nil {
+		v.endVCPUs, err = startVCPUs(&v.vmm.config.Cpus)
+	}
+	return causedBy(err, "the vCPUs can't be made")
 }
 
 // loadPayload looks whether a boot could read it. It is not run, but the made-up
@@ -158,6 +170,9 @@ func (v *vm) goOn() {
 // end stops the guest, and then takes away all that is the VM's.
 func (v *vm) end() {
 	v.machine.halt()
+	if v.endVCPUs != nil {
+		v.endVCPUs()
+	}
 	v.bus.end()
 	v.ram.close()
 }

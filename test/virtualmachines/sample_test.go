@@ -46,6 +46,7 @@ func TestSampleHypervisor(t *testing.T) {
 	v.part(t, "stacks", v.testStacks)
 	if pages {
 		v.part(t, "huge pages", v.testHugePages)
+		v.part(t, "NUMA", v.testNUMA)
 	}
 }
 
@@ -241,4 +242,25 @@ func (v *installed) testHugePages(t *testing.T) {
 		t.Errorf("QEMU maps nothing below %s: %s%v", contract.HugePagesFolder, maps, err)
 	}
 	v.kubectl(t, "delete", "vm", "huge", "-n", guests, "--wait")
+}
+
+// testNUMA: the guest has the NUMA nodes of the CPUs that the kubelet gave its pod.
+func (v *installed) testNUMA(t *testing.T) {
+	vm := machine(t, "numa", kubevirtv1.RunStrategyAlways, idle)
+	vm.Spec.Template.Spec.Domain.CPU = &kubevirtv1.CPU{
+		DedicatedCPUPlacement: true, Sockets: 1, NUMA: &kubevirtv1.NUMA{GuestMappingPassthrough: &kubevirtv1.NUMAGuestMappingPassthrough{}},
+	}
+	vm.Spec.Template.Spec.Domain.Memory.Hugepages = &kubevirtv1.Hugepages{PageSize: "2Mi"}
+	vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}
+	v.create(t, vm)
+	vmi := v.phase(t, "numa", kubevirtv1.PhaseRunning)
+	effective := v.listed(t)[v.podOf(t, vmi).UID].GetStatus().GetEffectiveSpec()
+	if nodes := effective.GetNuma().GetNodes(); len(nodes) != 1 || nodes[0].GetCpus() != "0" || nodes[0].GetMemory() != effective.GetMemory().GetSize() {
+		t.Errorf("the guest's nodes are %v", nodes)
+	}
+	args, err := v.InNode(v.ctx, "sh", "-c", fmt.Sprintf("tr '\\0' '\\n' </proc/%d/cmdline", v.vmm(t, vmi)))
+	if err != nil || !strings.Contains(args, "node,nodeid=0,cpus=0,memdev=ram0") {
+		t.Errorf("QEMU has no node: %s%v", args, err)
+	}
+	v.kubectl(t, "delete", "vm", "numa", "-n", guests, "--wait")
 }

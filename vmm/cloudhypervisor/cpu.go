@@ -33,9 +33,6 @@ func (b *builder) cpus() {
 	if b.details.Arch == spec.ArchAMD64 && cpu.GetThreads() > maxThreads {
 		b.faults.Add("cpu.threads", "%d: cloud-hypervisor has at most %d threads a core", cpu.GetThreads(), maxThreads)
 	}
-	if cpu.GetDedicated() != nil {
-		b.lacks("cpu.dedicated", "vmlet doesn't give cloud-hypervisor's vCPUs CPUs of their own yet: leave it out, or use qemu")
-	}
 	for i, f := range cpu.GetFeatures() {
 		b.feature(fmt.Sprintf("cpu.features[%d].name", i), f, out)
 	}

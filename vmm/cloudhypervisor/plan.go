@@ -69,6 +69,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Paused:       b.req.Paused,
 		Terminal:     b.hasConsole(),
 		Instructions: instructions,
+		Dedicated:    vmm.Dedicated(b.spec.GetCpu()),
 	}, nil
 }
 

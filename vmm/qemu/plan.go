@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/vmlet/vmlet/plan"
-	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/vmm"
 	"github.com/vmlet/vmlet/vmm/qemu/wire"
@@ -90,7 +89,7 @@ func (b *builder) plan() (*plan.Plan, error) {
 		Paused:  b.req.Paused,
 
 		Instructions: start,
-		Dedicated:    dedicated(b.spec.GetCpu()),
+		Dedicated:    vmm.Dedicated(b.spec.GetCpu()),
 	}, nil
 }
 
@@ -126,13 +125,4 @@ func (b *builder) monitors() {
 func (b *builder) listener(id, socket string) {
 	fd := b.file(plan.File{Kind: plan.FileListen, Path: socket})
 	b.arg("-chardev", keyValues("socket", "id", id, "fd", fd, "server", "on", "wait", "off"))
-}
-
-// dedicated is how the shim divides CPUs; nil: it does not.
-func dedicated(cpu *specv1.CPU) *plan.Dedicated {
-	d := cpu.GetDedicated()
-	if d == nil {
-		return nil
-	}
-	return &plan.Dedicated{VCPUs: int(spec.VCPUs(cpu)), IsolateEmulatorThread: d.GetIsolateEmulatorThread()}
 }

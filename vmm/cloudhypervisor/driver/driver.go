@@ -41,6 +41,7 @@ func (CloudHypervisor) Connect(ctx context.Context, link server.Link) (server.Ma
 		return nil, errors.New("the plan has no folder for cloud-hypervisor, or no pipe for its events")
 	}
 	buffer(vm.Config.Disks, link.Buffered)
+	pin(&vm.Config, link.VCPUs)
 	dial := func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, wire.APISocket) }
 	m := &machine{
 		link: link, vm: vm, ended: make(chan struct{}),
@@ -60,6 +61,16 @@ func buffer(disks []chapi.Disk, files []int) {
 		})
 	}
 }
+
+// pin gives each vCPU's thread its CPU.
+func pin(config *chapi.VMConfig, cpus []int) {
+	for vcpu, cpu := range cpus {
+		config.CPUs.Affinity = append(config.CPUs.Affinity, chapi.CPUAffinity{VCPU: uint32(vcpu), CPUs: []int{cpu}})
+	}
+}
+
+// VCPUThreads implements server.VCPUThreader: cloud-hypervisor makes them when the VM is booted or restored.
+func (m *machine) VCPUThreads(context.Context) ([]int, error) { return nil, nil }
 
 func (m *machine) begin(ctx context.Context) (err error) {
 	if err := m.takeTaps(); err != nil {
