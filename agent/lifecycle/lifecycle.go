@@ -92,12 +92,13 @@ func rules() map[Operation]rule {
 			verdicts: map[State]Verdict{Created: Do, Stopped: Do, Crashed: Do, Saved: Do},
 			advice:   "stop or kill it before restoring it; beside it, an image without writable disks can be restored as another VM (--name NAME --new-identity)",
 		},
+		// The record may be behind the VMM, which alone knows whether a guest runs.
 		Pause: {
-			verdicts: map[State]Verdict{Running: Do, Paused: Already},
+			verdicts: map[State]Verdict{Running: Do, Paused: Do},
 			advice:   "only a running VM can be paused",
 		},
 		Resume: {
-			verdicts: map[State]Verdict{Paused: Do, Running: Already},
+			verdicts: map[State]Verdict{Paused: Do, Running: Do},
 			advice:   "only a paused VM can be resumed",
 		},
 		Reset: {

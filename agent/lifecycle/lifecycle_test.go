@@ -17,8 +17,8 @@ func TestCheck(t *testing.T) {
 		//       created starting running paused saving saved restoring stopping stopped crashed
 		Start:   "+----+--++",
 		Restore: "+----+--++",
-		Pause:   "--+=------",
-		Resume:  "--=+------",
+		Pause:   "--++------",
+		Resume:  "--++------",
 		Reset:   "--++------",
 		Resize:  "+-++----++",
 		Attach:  "+-++----++",

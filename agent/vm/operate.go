@@ -22,12 +22,9 @@ func (a *Manager) operate(ctx context.Context, name string, op lifecycle.Operati
 	if err != nil {
 		return nil, err
 	}
-	verdict, done, err := m.begin(ctx, op)
+	_, done, err := m.begin(ctx, op)
 	if err != nil {
 		return nil, err
-	}
-	if verdict == lifecycle.Already {
-		return m.Snapshot(), nil
 	}
 	defer done()
 	l := m.running()
@@ -57,9 +54,22 @@ func endedMeanwhile(m *VM) error {
 	return fault.Errorf(codes.Aborted, "vm %s has ended meanwhile", m.name)
 }
 
+// confirmed reports whether the VMM confirms that the guest is in a state that the record
+// says it is in: the events that would change the record may not have been handled yet.
+func (m *VM) confirmed(ctx context.Context, s lifecycle.State, monitor vmm.Monitor) (bool, error) {
+	if m.State() != s {
+		return false, nil
+	}
+	status, err := monitor.Status(ctx)
+	return status.Running == (s == lifecycle.Running), err
+}
+
 // Pause stops a guest that runs.
 func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		if is, err := m.confirmed(ctx, lifecycle.Paused, monitor); is || err != nil {
+			return err
+		}
 		if err := monitor.Pause(ctx); err != nil {
 			return err
 		}
@@ -70,6 +80,9 @@ func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachin
 // Resume lets a paused guest run. allowDamaged lets one go on whose memory is wrong.
 func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Resume, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
+		if is, err := m.confirmed(ctx, lifecycle.Running, monitor); is || err != nil {
+			return err
+		}
 		whole := func() error {
 			if l := m.running(); l != nil && !allowDamaged {
 				return l.checkWhole(name)

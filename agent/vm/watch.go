@@ -55,6 +55,8 @@ type watcher struct {
 	pace    *pace
 	talk    guestTalk
 	retry   retry
+	// ignored: an event did not fit the record, which an operation may be about to change.
+	ignored bool
 	// held and again fire when the next event may be taken, and a monitor that was
 	// lost be connected; nil: nothing is waited for.
 	held, again <-chan time.Time
@@ -80,6 +82,10 @@ func (w *watcher) run() {
 		if w.held != nil || w.retry.tried != nil {
 			events = nil
 		}
+		var slot chan<- struct{}
+		if w.ignored {
+			slot = w.m.slot
+		}
 		select {
 		case <-w.manager.ctx.Done():
 			w.leave()
@@ -103,6 +109,10 @@ func (w *watcher) run() {
 			}
 			w.held = turn(w.pace.events)
 			w.monitorEvent(e)
+		case slot <- struct{}{}: // no operation is under way
+			w.ignored = false
+			w.resync()
+			<-w.m.slot
 		case <-w.held:
 			w.held = nil
 		case <-w.again:
@@ -253,12 +263,15 @@ func (w *watcher) monitorEvent(e vmm.Event) {
 	w.m.Publish(&nodev1.Event{Time: stamp(e.Time), Type: strings.ToValidUTF8(e.Name, "?"), Data: strings.ToValidUTF8(string(e.Data), "?")})
 }
 
-// heard is told that the guest is in that state no more. It may have been long ago, and
-// have been undone since: so the VMM is asked.
+// heard handles an event that says that the guest has left a state. Pause and resume events
+// may be stale, and the record may be: confirm with the VMM before recording the change, at
+// the latest when the operation under way has recorded what it knows.
 func (w *watcher) heard(before lifecycle.State) {
-	if w.m.State() == before {
-		w.resync()
+	if w.m.State() != before {
+		w.ignored = true
+		return
 	}
+	w.resync()
 }
 
 // guest notes what the guest has reported, if it is news. It is worth no write of its own:

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/vmlet/vmlet/agent/lifecycle"
@@ -72,6 +73,89 @@ func TestEventsOfLongAgo(t *testing.T) {
 	a.wantState(t, "web", lifecycle.Paused)
 	if monitor.asked != resyncTries {
 		t.Errorf("the VMM was asked %d times, want %d", monitor.asked, resyncTries)
+	}
+}
+
+// restlessMonitor lets the guest run, and has the VMM stop it again before that is recorded.
+type restlessMonitor struct {
+	*vmtest.Monitor
+	t *testing.T
+}
+
+func (m *restlessMonitor) Resume(ctx context.Context) error {
+	if err := m.Monitor.Resume(ctx); err != nil {
+		return err
+	}
+	if err := m.SetPaused(true); err != nil {
+		return err
+	}
+	m.Sends <- vmm.Event{Name: "STOP", Change: vmm.ChangePaused}
+	m.Sends <- vmm.Event{Name: "OTHER"}
+	vmtest.Eventually(m.t, "the watch has handled STOP", func() bool { return len(m.Sends) == 0 })
+	return nil
+}
+
+// TestStopDuringResume: a guest that the VMM stops before its resume is recorded does not stay
+// recorded as running, and its disk is tried again.
+func TestStopDuringResume(t *testing.T) {
+	w, a := withRunning(t)
+	m, _ := a.Get("web")
+	if _, err := a.Pause(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	proc, l := w.Proc("web"), m.running()
+	proc.Mu.Lock()
+	proc.Stopped = &vmm.Status{IOError: true}
+	proc.Mu.Unlock()
+	l.mu.Lock()
+	l.monitor = &restlessMonitor{l.monitor.(*vmtest.Monitor), t}
+	l.mu.Unlock()
+	if _, err := a.Resume(t.Context(), "web", false); err != nil {
+		t.Fatal(err)
+	}
+	vmtest.Eventually(t, "the record says why it is paused", func() bool { return stoppedByDisk(m) })
+}
+
+// TestRecordBehindVMM: a pause and a resume ask the VMM, as its events may not have been
+// handled yet. One that agrees with the record is left alone.
+func TestRecordBehindVMM(t *testing.T) {
+	w, a := withRunning(t)
+	m, _ := a.Get("web")
+	l := m.running()
+	monitor, err := l.connected()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause := func() error { _, err := a.Pause(t.Context(), "web"); return err }
+	resume := func() error { _, err := a.Resume(t.Context(), "web", false); return err }
+	for _, c := range []struct {
+		name    string
+		behind  func(context.Context) error
+		do      func() error
+		running bool
+	}{
+		{"stopped", monitor.Pause, resume, true},
+		{"paused already", monitor.Pause, pause, false},
+		{"goes on", monitor.Resume, pause, false},
+		{"runs already", monitor.Resume, resume, true},
+	} {
+		if err := c.behind(t.Context()); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		status, err := monitor.Status(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if recorded := m.State() == lifecycle.Running; status.Running != c.running || recorded != c.running {
+			t.Errorf("%s: running %t, recorded %t, want %t", c.name, status.Running, recorded, c.running)
+		}
+	}
+	w.FailStep("resumed", errors.New("asked to resume"))
+	if err := resume(); err != nil {
+		t.Errorf("a guest that runs: %v", err)
 	}
 }
 
