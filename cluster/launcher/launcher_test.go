@@ -219,6 +219,10 @@ func TestDedicated(t *testing.T) {
 	if got := p.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "4" {
 		t.Errorf("%s CPUs", got)
 	}
+	large := pod(t, changed(t, "domain: {cpu: {dedicatedCpuPlacement: true, sockets: 2}, resources: {limits: {memory: 9Gi}}, devices: {}}"))
+	if got := large.Spec.Containers[0].Resources; got.Limits.Memory().Value() < 9<<30 || got.Requests.Memory().Cmp(*got.Limits.Memory()) != 0 {
+		t.Errorf("with a limit of 9Gi it requests %s and is allowed %s", got.Requests.Memory(), got.Limits.Memory())
+	}
 	isolated := pod(t, changed(t, "domain: {cpu: {dedicatedCpuPlacement: true, isolateEmulatorThread: true, sockets: 2}, devices: {}}"))
 	if got := isolated.Spec.Containers[0].Resources.Limits.Cpu().String(); got != "5" {
 		t.Errorf("%s CPUs for 4 vCPUs and the VMM", got)

@@ -80,8 +80,11 @@ func (l *launcher) memory(r corev1.ResourceRequirements) {
 	}
 	switch {
 	case l.dedicated():
-		r.Requests[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
-		r.Limits[corev1.ResourceMemory] = bytes(guest + l.overhead.limit)
+		all := guest + l.overhead.limit
+		if _, given := l.vmi.Spec.Domain.Resources.Limits[corev1.ResourceMemory]; given {
+			all = max(all, r.Limits.Memory().Value())
+		}
+		r.Requests[corev1.ResourceMemory], r.Limits[corev1.ResourceMemory] = bytes(all), bytes(all)
 	case l.guaranteed():
 		r.Requests[corev1.ResourceMemory] = r.Limits[corev1.ResourceMemory].DeepCopy()
 	}
