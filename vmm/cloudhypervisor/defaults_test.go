@@ -43,6 +43,8 @@ func TestValidate(t *testing.T) {
 		{"hypervisor: emulation\ncpu: {model: max}", "hypervisor"}, // as it is by default there
 		{"hypervisor: emulation\ncpu: {model: Nehalem}", "hypervisor cpu.model"},
 		{"cpu: {model: max}", "cpu.model"},
+		{"cpu: {dedicated: {isolateEmulatorThread: true}}", ""},
+		{"cpu: {dedicated: {}}\nmemory: {size: 4Mi, hugePages: {pageSize: 2Mi}}\nnuma: {guestMappingPassthrough: true}", "numa.guestMappingPassthrough"},
 		{"machineType: q35\nboot: {firmware: bios}", "machineType boot.firmware"},
 		{"cpu: {model: Nehalem, features: [{name: avx2}]}", "cpu.model cpu.features[0].name"},
 		{"disks: [{path: /a, type: cdrom}, {path: /b, bus: scsi}]", "disks[0].type disks[1].bus"},

@@ -15,7 +15,7 @@ import (
 // copies. A node without memory is a node of vCPUs, as Linux knows them.
 func (b *builder) numa(parts []vmm.MemoryPart) {
 	if b.spec.GetNuma().GetGuestMappingPassthrough() {
-		b.lacks("numa.guestMappingPassthrough", "with cloud-hypervisor all of the guest's memory is in one node: leave it out, or use qemu")
+		b.lacks("numa.guestMappingPassthrough", "with cloud-hypervisor all of the guest's memory is in one node: leave it out")
 	}
 	distances := spec.NUMADistances(b.spec.GetNuma())
 	for i, n := range b.spec.GetNuma().GetNodes() {
