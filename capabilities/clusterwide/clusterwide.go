@@ -76,7 +76,9 @@ func Parse(content []byte, filename string) (Configuration, error) {
 }
 
 // Under lays the cluster's word under a node's own: a node that permits devices, or has a profile,
-// has none of the cluster's; of a CPU model the node's word counts.
+// has none of the cluster's; of a CPU model the node's word counts. Of the cluster's profile a node
+// has no hypervisor and no VMM: VMs in pods bring the cluster's choice along, and as a node's default
+// it would keep all VMs off nodes without it.
 func (c Configuration) Under(own Configuration) Configuration {
 	if models := maps.Clone(c.ObsoleteCPUModels); len(models) > 0 {
 		maps.Copy(models, own.ObsoleteCPUModels)
@@ -87,6 +89,7 @@ func (c Configuration) Under(own Configuration) Configuration {
 	}
 	if reflect.ValueOf(own.VirtualizationProfile).IsZero() {
 		own.VirtualizationProfile = c.VirtualizationProfile
+		own.VirtualizationProfile.Components.HypervisorDevice, own.VirtualizationProfile.Components.VMMProcessExecutable = "", ""
 	}
 	return own
 }

@@ -19,7 +19,9 @@ func full() Configuration {
 			Mediated: []hostdevice.Mediated{{NameSelector: "GRID T4-1Q", ResourceName: "nvidia.com/GRID"}},
 			USB:      []hostdevice.USB{{ResourceName: "kubevirt.io/stick", Selectors: []hostdevice.USBSelector{{Vendor: "46f4", Product: "0001"}}}},
 		},
-		VirtualizationProfile: profile.Profile{Name: "own", Components: profile.Components{HypervisorDevice: "/dev/kvm", PITPIDPrefix: new("")}},
+		VirtualizationProfile: profile.Profile{Name: "own", Components: profile.Components{
+			HypervisorDevice: "/dev/kvm", VMMProcessExecutable: "qemu-system-x86", VCPURegex: `(\d+)`, PITPIDPrefix: new(""),
+		}},
 	}
 }
 
@@ -72,7 +74,9 @@ func TestUnder(t *testing.T) {
 	if got := full().Under(own); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := full().Under(Configuration{}); !reflect.DeepEqual(got, full()) {
+	want = full()
+	want.VirtualizationProfile.Components.HypervisorDevice, want.VirtualizationProfile.Components.VMMProcessExecutable = "", ""
+	if got := full().Under(Configuration{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("under nothing: %+v", got)
 	}
 	if got := (Configuration{}).Under(own); !reflect.DeepEqual(got, own) {

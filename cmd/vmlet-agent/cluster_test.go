@@ -35,6 +35,29 @@ func TestUnderCluster(t *testing.T) {
 	}
 }
 
+// TestClusterChoosesNoDefaults: a profile of the cluster's names threads, and leaves the node's
+// hypervisor and VMM as they are; the node's own profile chooses them.
+func TestClusterChoosesNoDefaults(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cluster.yaml")
+	const content = `virtualizationProfile: {virtualizationComponents: {hypervisorDevice: /dev/mshv, vmmProcessExecutable: cloud-hypervisor, vCpuRegex: 'x(\d+)'}}`
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := underCluster(config.Config{}, path, slog.Default())
+	if c := got.Config.Complete(); c.Hypervisor != "" || len(c.VMMs) != 0 {
+		t.Errorf("the node's defaults are %q and %q, want none", c.Hypervisor, c.VMMs)
+	}
+	if got.VirtualizationProfile.Components.VCPURegex != `x(\d+)` {
+		t.Errorf("vCPUs are called %q", got.VirtualizationProfile.Components.VCPURegex)
+	}
+	var own config.Config
+	own.VirtualizationProfile.Components.HypervisorDevice = "/dev/mshv"
+	got, _ = underCluster(own, path, slog.Default())
+	if c := got.Config.Complete(); c.Hypervisor != "mshv" {
+		t.Errorf("the node's own profile chooses %q, want mshv", c.Hypervisor)
+	}
+}
+
 // TestUntilChanged changes the file as a kubelet does, by a link to another folder.
 func TestUntilChanged(t *testing.T) {
 	dir := t.TempDir()
