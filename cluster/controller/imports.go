@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -25,10 +27,18 @@ func setUpImports(ctx context.Context, m manager.Manager, o Options, now setting
 				return nil, err
 			}
 			f.Input = convert.Input{Instance: instanceOf(f.VM), Configuration: c, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
-			defaults.Instance(f.Input.Instance, c)
-			return launcher.Importer(f), nil
+			return importer(ctx, m.GetClient(), f)
 		},
 	}).Setup(m)
+}
+
+// importer is the pod that fills a claim, by what nodes offer now.
+func importer(ctx context.Context, cached client.Reader, f launcher.Filling) (*corev1.Pod, error) {
+	defaults.Instance(f.Input.Instance, f.Input.Configuration)
+	if err := offered(ctx, cached, &f.Input); err != nil {
+		return nil, err
+	}
+	return launcher.Importer(f), nil
 }
 
 // instanceOf is what a VM would be started with, as far as it says where that may run.
@@ -37,6 +47,7 @@ func instanceOf(vm *kubevirtv1.VirtualMachine) *kubevirtv1.VirtualMachineInstanc
 	vmi.Namespace, vmi.Name = vm.Namespace, vm.Name
 	if t := vm.Spec.Template; t != nil {
 		t.Spec.DeepCopyInto(&vmi.Spec)
+		vmi.Labels, vmi.Annotations = maps.Clone(t.ObjectMeta.Labels), maps.Clone(t.ObjectMeta.Annotations)
 	}
 	return vmi
 }
