@@ -78,7 +78,8 @@ func (p Profile) Validate(known *hypervisor.Registry, vmms *vmm.Registry, fault 
 		fault(key("virtualizationComponents.vmmDaemonProcess"), "%q is not the name of a program", c.VMMDaemonProcess)
 	}
 	for _, name := range p.Launcher.Capabilities {
-		if !capability.MatchString(name) {
+		// Kubernetes refuses CAP_SYS_ADMIN in a container that must not get more rights, as a VM's.
+		if !capability.MatchString(name) || strings.HasPrefix(name, "CAP_") {
 			fault(key("virtLauncher.virtLauncherCapabilities"), "%q: want names as capabilities(7) has them, without CAP_: NET_BIND_SERVICE", name)
 		}
 	}

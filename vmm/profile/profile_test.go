@@ -80,6 +80,8 @@ func TestFaults(t *testing.T) {
 		"virtualizationComponents: {vmmDaemonProcess: 'a b'}":              "not the name of a program",
 		"virtLauncher: {virtLauncherOverhead: much}":                       "virtLauncherOverhead: \"much\" is not a size",
 		"virtLauncher: {virtLauncherCapabilities: [NET_RAW, cap_net_raw]}": "\"cap_net_raw\": want names",
+		"virtLauncher: {virtLauncherCapabilities: [CAP_NET_RAW]}":          "virtLauncherCapabilities: \"CAP_NET_RAW\": want names",
+		"virtLauncher: {virtLauncherCapabilities: [CAP_SYS_ADMIN]}":        "virtLauncherCapabilities: \"CAP_SYS_ADMIN\": want names",
 	} {
 		if _, faults := parse(t, text); !strings.Contains(faults, want) {
 			t.Errorf("%s: %q, want %q in it", text, faults, want)
