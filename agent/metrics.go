@@ -55,7 +55,8 @@ func imagesOf(s vm.ImageStats) metrics.Images {
 	return metrics.Images{Outcomes: s.Outcomes, Succeeded: s.Outcomes[vm.Succeeded], Duration: s.Duration, Bytes: s.Bytes}
 }
 
-// threads is how a hypervisor's are called; the configuration counts more.
+// threads is how a hypervisor's are called, by itself or by the configuration: VMs of several VMMs may
+// run under it, of which a stack's profile names one's.
 func (p *program) threads(name string) hypervisor.ThreadNames {
 	var names hypervisor.ThreadNames
 	if h, ok := p.node.Hypervisors.Get(name); ok {
@@ -64,6 +65,9 @@ func (p *program) threads(name string) hypervisor.ThreadNames {
 		}
 	}
 	if pattern := p.cfg.VirtualizationProfile.Components.VCPURegex; pattern != "" && name != hypervisor.NameEmulation {
+		if names.VCPU != "" {
+			pattern = "(?:" + names.VCPU + ")|(?:" + pattern + ")"
+		}
 		names.VCPU = pattern
 	}
 	return names

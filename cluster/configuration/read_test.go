@@ -67,7 +67,7 @@ spec:
       featureGates: [HypervStrictCheck, ConfigurableHypervisor, PluginVirtualizationStacks]
     virtualizationProfile:
       name: own
-      virtualizationComponents: {hypervisorDevice: /dev/kvm, vCpuRegex: '^CPU (\d+)/KVM$', vmmProcessExecutable: qemu-system-x86, pitPidPrefix: kvm-pit}
+      virtualizationComponents: {hypervisorDevice: /dev/kvm, vCpuRegex: '^CPU (\d+)/KVM$', vmmProcessExecutable: qemu-system-x86, pitPidPrefix: ''}
       virtLauncher: {virtLauncherImage: example.org/launcher:1, virtLauncherCapabilities: [NET_BIND_SERVICE], virtLauncherOverhead: 220Mi}
       pluginWebhooks:
         webhookContainerImage: example.org/webhooks:1

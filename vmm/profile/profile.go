@@ -29,8 +29,8 @@ type Components struct {
 	// HypervisorDevice chooses the hypervisor that has this device:
 	// "/dev/kvm", "/dev/mshv".
 	HypervisorDevice string `yaml:"hypervisorDevice"`
-	// VCPURegex matches the names of vCPU threads (hypervisor.ThreadNames); its
-	// first group is the vCPU's number. A newline at the end, as
+	// VCPURegex matches the names of vCPU threads (hypervisor.ThreadNames) beside the
+	// hypervisor's own; its first group is the vCPU's number. A newline at the end, as
 	// /proc/PID/task/TID/comm has, may be in it.
 	VCPURegex string `yaml:"vCpuRegex"`
 	// VMMDaemonProcess is the name of a daemon between agent and VMM. vmlet has none.
@@ -39,7 +39,7 @@ type Components struct {
 	// "qemu-system-x86", "cloud-hypervisor". It chooses the VMM.
 	VMMProcessExecutable string `yaml:"vmmProcessExecutable"`
 	// PITPIDPrefix is how the names of the threads begin that the hypervisor
-	// makes for interval timers: "kvm-pit". Nil: the hypervisor's own; empty: it has none.
+	// makes for interval timers: "kvm-pit". vmlet has no use for it.
 	PITPIDPrefix *string `yaml:"pitPidPrefix"`
 }
 
@@ -91,12 +91,15 @@ func (p Profile) Validate(known *hypervisor.Registry, vmms *vmm.Registry, fault 
 }
 
 // Notes are what a profile says that has no effect here, a sentence each.
-func (p Profile) Notes() []string {
-	if p.Components.VMMDaemonProcess == "" {
-		return nil
+func (p Profile) Notes() (notes []string) {
+	const components = "virtualizationProfile.virtualizationComponents."
+	if d := p.Components.VMMDaemonProcess; d != "" {
+		notes = append(notes, components+"vmmDaemonProcess: "+d+" is not used: no daemon stands between vmlet and the VMM")
 	}
-	return []string{"virtualizationProfile.virtualizationComponents.vmmDaemonProcess: " + p.Components.VMMDaemonProcess +
-		" is not used: no daemon stands between vmlet and the VMM"}
+	if pit := p.Components.PITPIDPrefix; pit != nil && *pit != "" {
+		notes = append(notes, components+"pitPidPrefix: "+*pit+" is not used: vmlet neither measures nor moves the kernel's timer threads")
+	}
+	return notes
 }
 
 // Hypervisor returns the name of the hypervisor that the profile chooses; false

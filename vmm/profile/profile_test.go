@@ -49,13 +49,13 @@ virtLauncher:
 	if h != "kvm" || v != "qemu" || !said || overhead != 220<<20 || *p.Components.PITPIDPrefix != "kvm-pit" {
 		t.Errorf("%s, %s, overhead %d", h, v, overhead)
 	}
-	if notes := p.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "virtqemud is not used") {
+	if notes := strings.Join(p.Notes(), "\n"); !strings.Contains(notes, "vmmDaemonProcess: virtqemud is not used") || !strings.Contains(notes, "pitPidPrefix: kvm-pit is not used") {
 		t.Errorf("%q", notes)
 	}
 	p, faults = parse(t, "virtualizationComponents: {hypervisorDevice: /dev/mshv, vmmProcessExecutable: cloud-hyperviso, pitPidPrefix: ''}")
 	h, _ = p.Hypervisor(known)
 	v, _ = p.VMM(vmmstandard.Registry())
-	if faults != "" || h != "mshv" || v != "cloud-hypervisor" || p.Components.PITPIDPrefix == nil {
+	if faults != "" || h != "mshv" || v != "cloud-hypervisor" || p.Components.PITPIDPrefix == nil || p.Notes() != nil {
 		t.Errorf("%s, %s, %s", h, v, faults)
 	}
 }
