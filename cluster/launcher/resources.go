@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/hypervisor/emulation"
 	"github.com/vmlet/vmlet/hypervisor/kvm"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
@@ -200,14 +201,20 @@ func (l *launcher) devices() (resources []corev1.ResourceName) {
 	default:
 		h = kvm.KVM{}
 	}
-	for _, d := range h.DeviceRequests() {
-		name := corev1.ResourceName(d.Resource)
-		if !d.Optional || l.Offers.Devices[name] && !byOthers(name) {
-			resources = append(resources, name)
-		}
-	}
+	resources = requested(h.DeviceRequests(), l.Offers.Devices)
 	if l.vmi.Annotations[contract.AnnotationVhostNet] == "true" {
 		resources = append(resources, contract.ResourceVhostNet)
+	}
+	return resources
+}
+
+// requested are the resources of a hypervisor's devices: optional ones that a pod opens, where offered.
+func requested(devices []hypervisor.DeviceRequest, offered map[corev1.ResourceName]bool) (resources []corev1.ResourceName) {
+	for _, d := range devices {
+		name := corev1.ResourceName(d.Resource)
+		if !d.Optional || offered[name] && !byOthers(name) {
+			resources = append(resources, name)
+		}
 	}
 	return resources
 }
