@@ -97,12 +97,13 @@ func guestMappingPassthrough(s *kubevirtv1.VirtualMachineInstanceSpec, domain *f
 }
 
 // labelPart wants what nodes' labels can name: models, features and machine types are
-// found by them.
+// found by them, some behind the name of a hypervisor.
 func labelPart(name string, at *field.Path) field.ErrorList {
-	if name == "" || len(validation.IsQualifiedName(name)) == 0 && !strings.Contains(name, "/") {
+	const most = validation.LabelValueMaxLength - len(spec.HypervisorEmulation+".")
+	if name == "" || len(name) <= most && len(validation.IsQualifiedName(name)) == 0 && !strings.Contains(name, "/") {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, short(name), "want at most 63 letters, digits, '-', '_' and '.', with a letter or digit first and last")}
+	return field.ErrorList{field.Invalid(at, short(name), fmt.Sprintf("want at most %d letters, digits, '-', '_' and '.', with a letter or digit first and last", most))}
 }
 
 // memory wants the guest's to be known, and to fit the pod's limit.

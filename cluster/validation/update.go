@@ -2,6 +2,7 @@ package validation
 
 import (
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,7 +25,10 @@ func (r Request) instanceUpdate(vmi, old *kubevirtv1.VirtualMachineInstance) fie
 	for _, at := range changes(reflect.ValueOf(vmi.Spec), reflect.ValueOf(old.Spec), field.NewPath("spec")) {
 		faults = append(faults, field.Forbidden(at, advice))
 	}
-	return append(faults, reservedLabels(vmi.Labels, old.Labels, field.NewPath("metadata", "labels"))...)
+	notes := field.NewPath("metadata", "annotations") // they count until the instance has its pod
+	now, _ := r.annotations(vmi.Annotations, &vmi.Spec, notes)
+	before, _ := r.annotations(old.Annotations, &old.Spec, notes)
+	return slices.Concat(faults, reservedLabels(vmi.Labels, old.Labels, field.NewPath("metadata", "labels")), without(now, before))
 }
 
 // changes returns the fields that differ between two values of one type, as deep as

@@ -15,6 +15,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/configuration"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/spec"
 )
 
@@ -125,6 +126,9 @@ func TestInstance(t *testing.T) {
 			"spec.domain.cpu.numa.guestMappingPassthrough only with cpu.dedicatedCpuPlacement", "spec.domain.cpu.numa.guestMappingPassthrough only with memory.hugepages"}},
 		{domain("cpu: {maxSockets: 1025}"), []string{"spec.domain.cpu at most 1024 vCPUs"}},
 		{domain("cpu: {model: Skylake-Server, features: [{name: vmx, policy: force}]}"), nil},
+		{domain("cpu: {model: " + strings.Repeat("m", 53) + ", features: [{name: " + strings.Repeat("f", 53) + "}]}"), nil},
+		{domain("cpu: {model: " + strings.Repeat("m", 54) + ", features: [{name: " + strings.Repeat("f", 54) + "}]}"), []string{
+			"spec.domain.cpu.model at most 53 letters", "spec.domain.cpu.features[0].name at most 53 letters"}},
 		{domain("cpu: {model: 'a,b', features: [{name: ''}, {name: x}, {name: x}, {name: 'a/b'}]}"), []string{
 			"spec.domain.cpu.model letters", "spec.domain.cpu.features[0].name vmx", "spec.domain.cpu.features[2].name Duplicate", "spec.domain.cpu.features[3].name letters",
 		}},
@@ -477,6 +481,7 @@ func TestInstanceUpdate(t *testing.T) {
 	change := func(edit func(*kubevirtv1.VirtualMachineInstance)) *kubevirtv1.VirtualMachineInstance {
 		vmi := instance(t, "{domain: {cpu: {cores: 2}, devices: {rng: {}}}, hostname: a}")
 		vmi.Labels = map[string]string{"kubevirt.io/nodeName": "n1", "app": "web"}
+		vmi.Annotations = map[string]string{contract.AnnotationHypervisor: "kvm", contract.AnnotationVMM: "of/old"}
 		edit(vmi)
 		return vmi
 	}
@@ -496,6 +501,10 @@ func TestInstanceUpdate(t *testing.T) {
 		"controllers' labels": {edit: func(v *kubevirtv1.VirtualMachineInstance) {
 			v.Labels["kubevirt.io/nodeName"], v.Labels["kubevirt.io/created-by"] = "n2", "x"
 		}, want: []string{"metadata.labels[kubevirt.io/nodeName] controllers alone", "metadata.labels[kubevirt.io/created-by] controllers alone"}},
+		"annotations": {edit: func(v *kubevirtv1.VirtualMachineInstance) {
+			v.Annotations[contract.AnnotationHypervisor], v.Annotations[contract.AnnotationVhostNet], v.Annotations["a"] = "x/y z", "maybe", "b"
+		}, want: []string{"metadata.annotations[vmlet.io/hypervisor] kvm", "metadata.annotations[vmlet.io/vhost-net] true"}},
+		"another sound annotation": {edit: func(v *kubevirtv1.VirtualMachineInstance) { v.Annotations[contract.AnnotationHypervisor] = "emulation" }},
 		"controllers' labels removed": {edit: func(v *kubevirtv1.VirtualMachineInstance) { v.Labels = nil },
 			want: []string{"metadata.labels[kubevirt.io/nodeName] controllers alone"}},
 	} {
