@@ -60,9 +60,9 @@ func own(name, path, resource, protection string) webhook {
 }
 
 // notBeingDeleted: the API server itself lets objects pass that are being deleted. Their finalizers go
-// also where no vmlet-api is left.
+// also where no vmlet-api is left. A request to delete has no object.
 func notBeingDeleted() admissionv1.MatchCondition {
-	return admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"}
+	return admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "object == null || !has(object.metadata.deletionTimestamp)"}
 }
 
 func rules(group, version, resource string, operations ...admissionv1.OperationType) webhookrules.Rules {
