@@ -37,6 +37,8 @@ func TestConditions(t *testing.T) {
 		"a VM is changed":               {"virtualmachines", admission.Update, object, object, true, true},
 		"a VM loses its last finalizer": {"virtualmachines", admission.Update, deleted, deleted, false, false},
 		"a VM is deleted":               {"virtualmachines", admission.Delete, nil, object, true, true},
+		"the configuration is changed":  {"kubevirts", admission.Update, object, object, true, false},
+		"the configuration is deleted":  {"kubevirts", admission.Delete, nil, object, true, false},
 	} {
 		version := schema.GroupVersion{Group: kubevirtv1.Group, Version: kubevirtv1.Version}
 		request := admission.NewAttributesRecord(c.object, c.old, version.WithKind("Any"), "space", "any",

@@ -96,7 +96,8 @@ func ofPlugin(specified []kubevirtv1.PluginWebhookSpecification) (all []webhook)
 	for _, w := range specified {
 		one := webhook{
 			name: w.Name + ".plugin.vmlet.io", path: w.RestServicePath, rules: completed(w.Rules),
-			policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, condition: notBeingDeleted(),
+			policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone,
+			conditions: []admissionv1.MatchCondition{notBeingDeleted(), notConfiguration()},
 		}
 		if w.FailurePolicy != nil {
 			one.policy = *w.FailurePolicy

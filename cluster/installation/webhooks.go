@@ -21,8 +21,8 @@ type webhook struct {
 	rules      webhookrules.Rules
 	policy     admissionv1.FailurePolicyType
 	effects    admissionv1.SideEffectClass
-	// condition is CEL; only requests for which it is true are sent.
-	condition admissionv1.MatchCondition
+	// conditions are CEL; only requests for which all are true are sent.
+	conditions []admissionv1.MatchCondition
 	// protection is the path that is called in any case, where a virtualisation stack has webhooks of
 	// its own for the rules; empty: no stack can have any.
 	protection string
@@ -46,7 +46,7 @@ func validating() []webhook {
 			rules:  rules("", "v1", "pods/eviction", admissionv1.Create),
 			policy: admissionv1.Ignore, effects: admissionv1.SideEffectClassNoneOnDryRun,
 			// VMs' pods, and those through which volumes are attached to them.
-			condition: admissionv1.MatchCondition{Name: "launcher", Expression: "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"},
+			conditions: []admissionv1.MatchCondition{{Name: "launcher", Expression: "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"}},
 		},
 	}
 }
@@ -55,7 +55,8 @@ func validating() []webhook {
 func own(name, path, resource, protection string) webhook {
 	return webhook{
 		name: name, path: path, rules: rules(kubevirtv1.Group, kubevirtv1.Version, resource, admissionv1.Create, admissionv1.Update),
-		policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, condition: notBeingDeleted(), protection: protection,
+		policy: admissionv1.Fail, effects: admissionv1.SideEffectClassNone, protection: protection,
+		conditions: []admissionv1.MatchCondition{notBeingDeleted()},
 	}
 }
 
@@ -63,6 +64,12 @@ func own(name, path, resource, protection string) webhook {
 // also where no vmlet-api is left. A request to delete has no object.
 func notBeingDeleted() admissionv1.MatchCondition {
 	return admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "object == null || !has(object.metadata.deletionTimestamp)"}
+}
+
+// notConfiguration: the KubeVirt object can be changed whatever a plugin says, or the profile of one that
+// does not answer could not be taken out of it.
+func notConfiguration() admissionv1.MatchCondition {
+	return admissionv1.MatchCondition{Name: "not-configuration", Expression: "request.resource.resource != 'kubevirts'"}
 }
 
 func rules(group, version, resource string, operations ...admissionv1.OperationType) webhookrules.Rules {
@@ -123,7 +130,7 @@ func mutators(s server, hooks []webhook, before []admissionv1.MutatingWebhook) (
 			MatchPolicy: new(admissionv1.Equivalent), ReinvocationPolicy: new(admissionv1.NeverReinvocationPolicy),
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},
-			MatchConditions: []admissionv1.MatchCondition{w.condition},
+			MatchConditions: w.conditions,
 		}
 		if n := slices.IndexFunc(before, func(b admissionv1.MutatingWebhook) bool { return b.Name == w.name }); n >= 0 {
 			one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
@@ -140,7 +147,7 @@ func validators(s server, hooks []webhook, before []admissionv1.ValidatingWebhoo
 			MatchPolicy:       new(admissionv1.Equivalent),
 			NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},
-			MatchConditions: []admissionv1.MatchCondition{w.condition},
+			MatchConditions: w.conditions,
 		}
 		if n := slices.IndexFunc(before, func(b admissionv1.ValidatingWebhook) bool { return b.Name == w.name }); n >= 0 {
 			one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
