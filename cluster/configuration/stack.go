@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/webhookrules"
 	"github.com/vmlet/vmlet/hypervisor/standard"
 	"github.com/vmlet/vmlet/sysfs"
 	"github.com/vmlet/vmlet/vmm/profile"
@@ -84,34 +87,48 @@ func (c *Configuration) components(p *kubevirtv1.VirtualizationProfile, faults *
 	c.Nodes.VirtualizationProfile = own
 }
 
-// webhooks leaves out those with rules that would have a plugin which is away stop more than VMs.
+// webhooks leaves out those that can't be registered, or would stop more than VMs.
 func webhooks(p *kubevirtv1.PluginWebhooks, field string, faults *[]Ignored) *kubevirtv1.PluginWebhooks {
 	if p == nil {
 		return nil
 	}
+	if image := p.WebhookContainerImage; image == "" || strings.ContainsFunc(image, unicode.IsSpace) {
+		*faults = append(*faults, Ignored{field + ".webhookContainerImage", fmt.Sprintf("%.63q is no container image; pluginWebhooks has no effect until it is mended", image)})
+		return nil
+	}
 	out := p.DeepCopy()
-	for _, list := range []struct {
-		name string
-		of   *[]kubevirtv1.PluginWebhookSpecification
-	}{{"validatingWebhooks", &out.ValidatingWebhooks}, {"mutatingWebhooks", &out.MutatingWebhooks}} {
-		*list.of = slices.DeleteFunc(*list.of, func(w kubevirtv1.PluginWebhookSpecification) bool {
-			for i, rule := range w.Rules {
-				foreign := slices.IndexFunc(rule.APIGroups, func(group string) bool {
-					return group != kubevirtv1.Group && !strings.HasSuffix(group, "."+kubevirtv1.Group)
-				})
-				switch {
-				case foreign >= 0:
-					*faults = append(*faults, Ignored{fmt.Sprintf("%s.%s[%s].rules[%d].apiGroups", field, list.name, w.Name, i),
-						fmt.Sprintf("%.63q: want %s, or a group that ends in .%s: a plugin that does not answer must not stop other requests", rule.APIGroups[foreign], kubevirtv1.Group, kubevirtv1.Group)})
-				case len(rule.APIGroups) == 0 || len(rule.APIVersions) == 0 || len(rule.Operations) == 0 || len(rule.Resources) == 0:
-					*faults = append(*faults, Ignored{fmt.Sprintf("%s.%s[%s].rules[%d]", field, list.name, w.Name, i), "want operations, apiGroups, apiVersions and resources"})
-				default:
-					continue
-				}
-				return true
+	sound := func(list string, all []kubevirtv1.PluginWebhookSpecification) []kubevirtv1.PluginWebhookSpecification {
+		return slices.DeleteFunc(all, func(w kubevirtv1.PluginWebhookSpecification) bool {
+			at, why := webhookFault(w)
+			if at != "" {
+				*faults = append(*faults, Ignored{fmt.Sprintf("%s.%s[%s].%s", field, list, w.Name, at), why})
 			}
-			return false
+			return at != ""
 		})
 	}
+	out.ValidatingWebhooks = sound("validatingWebhooks", out.ValidatingWebhooks)
+	out.MutatingWebhooks = sound("mutatingWebhooks", out.MutatingWebhooks)
 	return out
+}
+
+// webhookFault is the path below a webhook of a field with a fault, and what is wrong; empty: nothing.
+// The API server would refuse all of a plugin's webhooks for the fault of one.
+func webhookFault(w kubevirtv1.PluginWebhookSpecification) (at, why string) {
+	for _, part := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(w.RestServicePath, "/"), "/"), "/") {
+		if w.RestServicePath != "/" && len(validation.IsDNS1123Subdomain(part)) > 0 {
+			return "restServicePath", fmt.Sprintf("%.63q: the API server wants lower-case letters, digits, '-' and '.' between slashes", w.RestServicePath)
+		}
+	}
+	for i, rule := range w.Rules {
+		at := fmt.Sprintf("rules[%d].", i)
+		for _, group := range rule.APIGroups {
+			if group != kubevirtv1.Group && !strings.HasSuffix(group, "."+kubevirtv1.Group) {
+				return at + "apiGroups", fmt.Sprintf("%.63q: want %s, or a group that ends in .%s: a plugin that does not answer must not stop other requests", group, kubevirtv1.Group, kubevirtv1.Group)
+			}
+		}
+		if field, why := webhookrules.Fault(rule); field != "" {
+			return at + field, why
+		}
+	}
+	return "", ""
 }

@@ -32,7 +32,13 @@ func TestStack(t *testing.T) {
 		gate + hooks + "[{operations: [CREATE], apiGroups: [kubevirt.io, ''], apiVersions: [v1], resources: [pods]}]}]}}": {
 			"validatingWebhooks[w].rules[0].apiGroups: \"\": want kubevirt.io", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 0 }},
 		gate + hooks + "[{operations: [CREATE], apiGroups: [kubevirt.io], apiVersions: [], resources: [a]}]}]}}": {
-			"validatingWebhooks[w].rules[0]: want operations", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 0 }},
+			"validatingWebhooks[w].rules[0].apiVersions: want at least one", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 0 }},
+		gate + hooks + "[{operations: [create], apiGroups: [kubevirt.io], apiVersions: [v1], resources: [a]}]}]}}": {
+			"validatingWebhooks[w].rules[0].operations: \"create\": want one of CREATE", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 0 }},
+		gate + strings.ReplaceAll(hooks, "/a", "/Validate") + "[{operations: [CREATE], apiGroups: [kubevirt.io], apiVersions: [v1], resources: [a]}]}]}}": {
+			"validatingWebhooks[w].restServicePath: \"/Validate\": the API server wants", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 0 }},
+		gate + "virtualizationProfile: {pluginWebhooks: {webhookContainerImage: 'a b'}}": {
+			"pluginWebhooks.webhookContainerImage: \"a b\" is no container image", func(c Configuration) bool { return c.Stack.Webhooks == nil }},
 		gate + hooks + "[{operations: ['*'], apiGroups: [pool.kubevirt.io], apiVersions: ['*'], resources: ['*/*']}]}]}}": {
 			"", func(c Configuration) bool { return len(c.Stack.Webhooks.ValidatingWebhooks) == 1 }},
 	} {

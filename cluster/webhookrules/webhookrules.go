@@ -3,6 +3,7 @@
 package webhookrules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -137,4 +138,56 @@ func matchesResource(pattern, value string) bool {
 	resource, sub, _ := strings.Cut(pattern, "/")
 	ownResource, ownSub, _ := strings.Cut(value, "/")
 	return (resource == "*" || resource == ownResource) && (sub == "*" || sub == ownSub)
+}
+
+// Fault names a field of a rule that the API server refuses, and says why; empty: it accepts the rule
+// (Kubernetes' pkg/apis/admissionregistration/validation). This is stricter in that resources which
+// overlap are refused in any order, and resources that match nothing are, too.
+func Fault(r admissionv1.RuleWithOperations) (field, why string) {
+	var asked []string
+	for _, o := range r.Operations {
+		asked = append(asked, string(o))
+	}
+	for _, list := range []struct {
+		field  string
+		values []string
+	}{{"operations", asked}, {"apiGroups", r.APIGroups}, {"apiVersions", r.APIVersions}, {"resources", r.Resources}} {
+		switch {
+		case len(list.values) == 0:
+			return list.field, "want at least one"
+		case list.field != "apiGroups" && slices.Contains(list.values, ""):
+			return list.field, "want no empty one"
+		case list.field != "resources" && len(list.values) > 1 && slices.Contains(list.values, "*"):
+			return list.field, `"*" is all of them: want no other beside it`
+		}
+	}
+	known := []string{"CREATE", "UPDATE", "DELETE", "CONNECT", "*"}
+	if n := slices.IndexFunc(asked, func(o string) bool { return !slices.Contains(known, o) }); n >= 0 {
+		return "operations", fmt.Sprintf("%.63q: want one of %s", asked[n], strings.Join(known, ", "))
+	}
+	scopes := []admissionv1.ScopeType{admissionv1.ClusterScope, admissionv1.NamespacedScope, admissionv1.AllScopes}
+	if r.Scope != nil && !slices.Contains(scopes, *r.Scope) {
+		return "scope", fmt.Sprintf("%.63q: want Cluster, Namespaced or *", *r.Scope)
+	}
+	if why := resourcesFault(r.Resources); why != "" {
+		return "resources", why
+	}
+	return "", ""
+}
+
+// resourcesFault says why the API server refuses resources; empty: it does not.
+func resourcesFault(all []string) string {
+	for i, one := range all {
+		if strings.Count(one, "/") > 1 {
+			return fmt.Sprintf("%.63q: want RESOURCE or RESOURCE/SUBRESOURCE", one)
+		}
+		for j, other := range all {
+			// "pods/*" beside "pods" is accepted, though it matches that, too.
+			alike := other == "*/*" || strings.Contains(one, "/") == strings.Contains(other, "/")
+			if i != j && alike && strings.Contains(other, "*") && matchesResource(other, one) {
+				return fmt.Sprintf("%.63q is among %q", one, other)
+			}
+		}
+	}
+	return ""
 }

@@ -49,6 +49,39 @@ func TestSubtract(t *testing.T) {
 	}
 }
 
+// TestFault: what the API server's validation says of these rules.
+func TestFault(t *testing.T) {
+	with := func(key, value string) string {
+		rule := map[string]string{"operations": "[CREATE]", "apiGroups": "[a]", "apiVersions": "[v1]", "resources": "[as]", "scope": "'*'", key: value}
+		text := "{"
+		for key, value := range rule {
+			text += key + ": " + value + ", "
+		}
+		return "[" + text + "}]"
+	}
+	for key, values := range map[string]struct{ good, bad []string }{
+		"operations":  {[]string{"['*']", "[CREATE, CONNECT]"}, []string{"[]", "[create]", "['*', CREATE]", "['']"}},
+		"apiGroups":   {[]string{"['*']", "['']", "[a, b]"}, []string{"[]", "['*', a]"}},
+		"apiVersions": {[]string{"['*']"}, []string{"[]", "['*', v1]", "['']"}},
+		"scope":       {[]string{"Cluster", "Namespaced", "null"}, []string{"namespaced", "''"}},
+		"resources": {
+			[]string{"['*']", "['*/*']", "['*', as/status]", "[as, as/*]", "[as/*, bs, bs/status]", "['*/status', as/scale]", "[as/*, '*/status']"},
+			[]string{"[]", "['']", "[as/status/more]", "['*', as]", "[as, '*']", "['*/*', as]", "['*/*', '*']", "[as/*, as/status]", "[as/status, '*/status']"},
+		},
+	} {
+		for _, value := range values.good {
+			if field, why := Fault(parse(t, with(key, value))[0]); field != "" {
+				t.Errorf("%s: %s: refused for %s: %s", key, value, field, why)
+			}
+		}
+		for _, value := range values.bad {
+			if field, why := Fault(parse(t, with(key, value))[0]); field != key || why == "" {
+				t.Errorf("%s: %s: refused for %q: %q, want for %s", key, value, field, why, key)
+			}
+		}
+	}
+}
+
 // TestAsTheAPIServerMatches: of any request, what is left matches it if and only if the given rules do
 // and the taken ones do not, by the API server's own matching.
 func TestAsTheAPIServerMatches(t *testing.T) {
