@@ -116,10 +116,8 @@ func (i *Installation) Reconcile(ctx context.Context, _ reconcile.Request) (reco
 		i.End(errors.New(why))
 		return reconcile.Result{}, nil
 	}
-	if err := i.configure(ctx, namespace); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: rootsInterval}, i.writeStatus(ctx)
+	// Whatever fails, the status says which settings have a fault.
+	return reconcile.Result{RequeueAfter: rootsInterval}, errors.Join(i.configure(ctx, namespace), i.writeStatus(ctx))
 }
 
 // configure makes what follows from the KubeVirt object, and what is always there.
@@ -129,18 +127,15 @@ func (i *Installation) configure(ctx context.Context, namespace *corev1.Namespac
 		return err
 	}
 	c, _ := configuration.From(settings.Chosen(all.Items))
-	taken, err := i.servePlugin(ctx, namespace, c)
-	if err != nil {
-		// vmlet's own webhooks stay as they are: what a plugin is called for is not known.
-		return errors.Join(fmt.Errorf("webhooks of the virtualisation stack: %w", err), i.announce(ctx, namespace), i.tellNodes(ctx, c))
+	taken, fault := i.servePlugin(ctx, namespace, c)
+	if fault != nil { // vmlet's own webhooks do not wait for a plugin
+		fault = fmt.Errorf("webhooks of the virtualisation stack: %w", fault)
 	}
-	if err := i.applyWebhooks(ctx, namespace, taken); err != nil {
-		return err
-	}
-	if c.Stack.Webhooks == nil { // vmlet's own are called for all requests by now
+	err := i.applyWebhooks(ctx, namespace, taken)
+	if err == nil && c.Stack.Webhooks == nil { // vmlet's own are called for all requests by now
 		err = i.removePlugin(ctx)
 	}
-	return errors.Join(err, i.announce(ctx, namespace), i.tellNodes(ctx, c))
+	return errors.Join(fault, err, i.announce(ctx, namespace), i.tellNodes(ctx, c))
 }
 
 // other says that vmlet is installed in another namespace as well, by whose the webhook

@@ -34,39 +34,56 @@ const PluginConfigurationName = ConfigurationName + "-plugin"
 type plugin struct{ mutating, validating webhookrules.Rules }
 
 // servePlugin runs a stack's webhooks, and registers them once their server has been up: until then, and
-// without any, vmlet's own are called for all requests. What it returns is what they are called for.
+// without any, vmlet's own are called for all requests. What it returns is what they are called for,
+// also with an error.
 func (i *Installation) servePlugin(ctx context.Context, owner *corev1.Namespace, c configuration.Configuration) (plugin, error) {
 	hooks := c.Stack.Webhooks
 	if hooks == nil {
 		return plugin{}, nil
 	}
-	certificate, err := i.pluginCertificate(ctx)
+	was, err := i.registered(ctx)
 	if err != nil {
 		return plugin{}, err
 	}
-	for _, o := range []client.Object{i.pluginService(), i.pluginDeployment(c, certificate)} {
-		if err := i.applyOwn(ctx, o); err != nil {
+	if up, err := i.runPlugin(ctx, c, was); err != nil || !up {
+		return was, err
+	}
+	if err := i.registerPlugin(ctx, owner, hooks); err != nil {
+		return was, err
+	}
+	return i.registered(ctx)
+}
+
+// registered is what a stack's webhooks are called for now.
+func (i *Installation) registered(ctx context.Context) (now plugin, err error) {
+	first, second := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
+	for _, o := range []client.Object{first, second} {
+		if err := i.Live.Get(ctx, client.ObjectKey{Name: PluginConfigurationName}, o); client.IgnoreNotFound(err) != nil {
 			return plugin{}, err
 		}
 	}
-	var all plugin
-	for _, w := range hooks.MutatingWebhooks {
-		all.mutating = append(all.mutating, w.Rules...)
+	for _, w := range first.Webhooks {
+		now.mutating = append(now.mutating, w.Rules...)
 	}
-	for _, w := range hooks.ValidatingWebhooks {
-		all.validating = append(all.validating, w.Rules...)
+	for _, w := range second.Webhooks {
+		now.validating = append(now.validating, w.Rules...)
 	}
-	if up, err := i.pluginUp(ctx); err != nil || !up {
-		return plugin{}, err
-	}
-	return all, i.registerPlugin(ctx, owner, hooks)
+	return now, nil
 }
 
-// pluginUp: its webhooks are registered already, or its server is up.
-func (i *Installation) pluginUp(ctx context.Context) (bool, error) {
-	err := i.Live.Get(ctx, client.ObjectKey{Name: PluginConfigurationName}, &admissionv1.ValidatingWebhookConfiguration{})
-	if err == nil || !apierrors.IsNotFound(err) {
-		return err == nil, err
+// runPlugin runs the server of a stack's webhooks. up: it is called already, or could be.
+func (i *Installation) runPlugin(ctx context.Context, c configuration.Configuration, was plugin) (up bool, err error) {
+	certificate, err := i.pluginCertificate(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, o := range []client.Object{i.pluginService(), i.pluginDeployment(c, certificate)} {
+		if err := i.applyOwn(ctx, o); err != nil {
+			return false, err
+		}
+	}
+	if len(was.mutating)+len(was.validating) > 0 {
+		return true, nil
 	}
 	var d appsv1.Deployment
 	err = i.Client.Get(ctx, client.ObjectKey{Namespace: i.Namespace, Name: PluginName}, &d)

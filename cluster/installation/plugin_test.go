@@ -1,6 +1,8 @@
 package installation
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -42,6 +46,20 @@ func (w *world) configured(t *testing.T, text string) {
 		t.Fatal(err)
 	}
 	if err := w.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+}
+
+// pluginPods has as many pods of the plugin available.
+func (w *world) pluginPods(t *testing.T, pods int32) {
+	t.Helper()
+	var d appsv1.Deployment
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "elsewhere", Name: PluginName}, &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status.AvailableReplicas = pods
+	if err := w.Status().Update(t.Context(), &d); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile(t)
@@ -99,18 +117,7 @@ func TestPlugin(t *testing.T) {
 	if c := pod.Containers[0]; c.Image != "example.org/webhooks:1" || *pod.AutomountServiceAccountToken {
 		t.Errorf("its pods are %+v", pod)
 	}
-	available := func(pods int32) {
-		t.Helper()
-		if err := w.Get(t.Context(), here, &d); err != nil {
-			t.Fatal(err)
-		}
-		d.Status.AvailableReplicas = pods
-		if err := w.Status().Update(t.Context(), &d); err != nil {
-			t.Fatal(err)
-		}
-		w.reconcile(t)
-	}
-	available(1)
+	w.pluginPods(t, 1)
 	beside := []string{
 		"mutating protection-virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail CREATE UPDATE",
 		"mutating virtualmachines-mutator.vmlet.io my-api/virtualmachines-mutate Fail UPDATE",
@@ -123,7 +130,7 @@ func TestPlugin(t *testing.T) {
 		"validating vmi-validator.plugin.vmlet.io plugin-admission-webhooks/validate-vmi Ignore CREATE UPDATE",
 	}
 	expect("the plugin is up", beside)
-	available(0)
+	w.pluginPods(t, 0)
 	expect("the plugin is down", beside)
 	for name, without := range map[string]string{
 		"no gate":       strings.Replace(stack, "PluginVirtualizationStacks", "HypervStrictCheck", 1),
@@ -145,6 +152,41 @@ func TestPlugin(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPluginFails: vmlet's own webhooks do not wait for a plugin, and go on beside one that was
+// registered; the status is written.
+func TestPluginFails(t *testing.T) {
+	own := newWorld(t)
+	own.reconcile(t)
+	object := kv("kubevirt", 0)
+	if err := yaml.UnmarshalStrict([]byte(stack), &object.Spec.Configuration); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, object)
+	serve, broken := w.Serve, errors.New("no certificate")
+	fail := func(what string, want []string) {
+		t.Helper()
+		w.Serve = func(context.Context, string) (certificate, key []byte, err error) { return nil, nil, broken }
+		if _, err := w.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, broken) {
+			t.Errorf("%s: %v, want %v", what, err, broken)
+		}
+		if got := w.called(t); !slices.Equal(got, want) {
+			t.Errorf("%s: webhooks are\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		w.Serve = serve
+	}
+	fail("at first", own.called(t))
+	if got := w.kubevirt(t, "kubevirt"); !strings.HasPrefix(said(got, available), "True") {
+		t.Errorf("the status is %+v", got.Status)
+	}
+	w.reconcile(t)
+	w.pluginPods(t, 1)
+	beside := w.called(t)
+	if err := w.WithWatch.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: PluginName}}); err != nil {
+		t.Fatal(err)
+	}
+	fail("later", beside)
 }
 
 // TestPluginCertificate: it is replaced in time, and with it the pods that have the former one.
