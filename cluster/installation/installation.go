@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -218,25 +217,11 @@ func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Name
 	}
 	at := server{namespace: i.Namespace, service: i.Names.API, roots: roots}
 	first, second := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
-	if err := i.apply(ctx, namespace, first, func() { first.Webhooks = mutators(at, beside(mutating(), taken.mutating), first.Webhooks) }); err != nil {
+	first.Name, second.Name = ConfigurationName, ConfigurationName
+	if err := i.put(ctx, namespace, first, func() { first.Webhooks = mutators(at, beside(mutating(), taken.mutating), first.Webhooks) }); err != nil {
 		return err
 	}
-	return i.apply(ctx, namespace, second, func() { second.Webhooks = validators(at, beside(validating(), taken.validating), second.Webhooks) })
-}
-
-// apply writes a webhook configuration unless it is as it should be. Its owner is vmlet's
-// namespace: where nobody is left to delete it, the garbage collector does.
-func (i *Installation) apply(ctx context.Context, owner *corev1.Namespace, o client.Object, setWebhooks func()) error {
-	o.SetName(ConfigurationName)
-	did, err := controllerutil.CreateOrUpdate(ctx, i.Client, o, func() error {
-		belongsTo(owner, o)
-		setWebhooks()
-		return nil
-	})
-	if err == nil && did != controllerutil.OperationResultNone {
-		i.Log.Info("webhook configuration written", "name", ConfigurationName, "operation", string(did))
-	}
-	return err
+	return i.put(ctx, namespace, second, func() { second.Webhooks = validators(at, beside(validating(), taken.validating), second.Webhooks) })
 }
 
 // belongsTo says that an object of the cluster is vmlet's.
@@ -250,7 +235,8 @@ func belongsTo(owner *corev1.Namespace, o client.Object) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: owner.Name, UID: owner.UID}})
 }
 
-// put is apply for objects that the cache does not have.
+// put writes an object unless it is as it should be. Its owner is vmlet's namespace: where nobody is left
+// to delete it, the garbage collector does.
 func (i *Installation) put(ctx context.Context, owner *corev1.Namespace, o client.Object, set func()) error {
 	err := i.Live.Get(ctx, client.ObjectKeyFromObject(o), o)
 	if client.IgnoreNotFound(err) != nil {

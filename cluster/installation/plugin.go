@@ -8,11 +8,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,10 +50,31 @@ func (i *Installation) servePlugin(ctx context.Context, owner *corev1.Namespace,
 	if up, err := i.runPlugin(ctx, c, was); err != nil || !up {
 		return was, err
 	}
-	if err := i.registerPlugin(ctx, owner, hooks); err != nil {
-		return was, err
+	all := plugin{mutating: rulesOf(ofPlugin(hooks.MutatingWebhooks)), validating: rulesOf(ofPlugin(hooks.ValidatingWebhooks))}
+	both := plugin{mutating: inBoth(was.mutating, all.mutating), validating: inBoth(was.validating, all.validating)}
+	// vmlet's own are called for what the plugin's lose before these lose it.
+	err = i.applyWebhooks(ctx, owner, both)
+	if err == nil {
+		err = i.registerPlugin(ctx, owner, hooks)
 	}
-	return i.registered(ctx)
+	if err != nil {
+		return both, err
+	}
+	return all, nil
+}
+
+func rulesOf(all []webhook) (rules webhookrules.Rules) {
+	for _, w := range all {
+		rules = append(rules, w.rules...)
+	}
+	return rules
+}
+
+// inBoth returns the rules of one list that are in the other.
+func inBoth(one, other webhookrules.Rules) webhookrules.Rules {
+	return slices.DeleteFunc(slices.Clone(one), func(r admissionv1.RuleWithOperations) bool {
+		return !slices.ContainsFunc(other, func(o admissionv1.RuleWithOperations) bool { return equality.Semantic.DeepEqual(o, r) })
+	})
 }
 
 // registered is what a stack's webhooks are called for now.

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
@@ -187,6 +188,46 @@ func TestPluginFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail("later", beside)
+}
+
+// TestPluginLosesRules: vmlet's own webhooks are called for them before, or a write that fails would leave
+// requests that nobody judges.
+func TestPluginLosesRules(t *testing.T) {
+	w := newWorld(t, kv("kubevirt", 0))
+	w.configured(t, stack)
+	w.pluginPods(t, 1)
+	before := w.called(t)
+	o := w.kubevirt(t, "kubevirt")
+	o.Spec.Configuration.VirtualizationProfile.PluginWebhooks.ValidatingWebhooks[0].Rules[0].Operations = []admissionv1.OperationType{admissionv1.Update}
+	if err := w.Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	busy := apierrors.NewTimeoutError("busy", 1)
+	w.Client = interceptor.NewClient(w.WithWatch, interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if o.GetName() == ConfigurationName {
+				return busy
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	})
+	if _, err := w.Reconcile(t.Context(), reconcile.Request{}); !errors.Is(err, busy) {
+		t.Errorf("the error is %v, want %v", err, busy)
+	}
+	if got := w.called(t); !slices.Equal(got, before) {
+		t.Errorf("webhooks are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
+	}
+	w.Client = w.WithWatch
+	w.reconcile(t)
+	for _, want := range []string{
+		"validating virtualmachineinstances-validator.vmlet.io my-api/virtualmachineinstances-validate Fail CREATE",
+		"validating vmi-validator.plugin.vmlet.io plugin-admission-webhooks/validate-vmi Ignore UPDATE",
+	} {
+		if got := w.called(t); !slices.Contains(got, want) {
+			t.Errorf("webhooks are\n%s\nwant among them\n%s", strings.Join(got, "\n"), want)
+		}
+	}
+	w.expect(t, "later")
 }
 
 // TestPluginCertificate: it is replaced in time, and with it the pods that have the former one.
