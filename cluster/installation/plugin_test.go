@@ -230,6 +230,34 @@ func TestPluginLosesRules(t *testing.T) {
 	w.expect(t, "later")
 }
 
+// TestPluginKeepsSelectors: what an administrator exempts stays exempt while a plugin comes and goes, and of
+// what is protected in any case.
+func TestPluginKeepsSelectors(t *testing.T) {
+	w := newWorld(t, kv("kubevirt", 0))
+	w.reconcile(t)
+	c := w.validating(t)
+	exempt := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	for i := range c.Webhooks {
+		c.Webhooks[i].NamespaceSelector, c.Webhooks[i].ObjectSelector = exempt, exempt
+	}
+	if err := w.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what string) {
+		t.Helper()
+		for _, h := range w.validating(t).Webhooks {
+			if len(h.NamespaceSelector.MatchLabels) != 1 || len(h.ObjectSelector.MatchLabels) != 1 {
+				t.Errorf("%s: %s has the selectors %v and %v, want %v", what, h.Name, h.NamespaceSelector, h.ObjectSelector, exempt)
+			}
+		}
+	}
+	w.configured(t, stack)
+	w.pluginPods(t, 1)
+	expect("with a plugin")
+	w.configured(t, "{}")
+	expect("afterwards")
+}
+
 // TestPluginCertificate: it is replaced in time, and with it the pods that have the former one.
 func TestPluginCertificate(t *testing.T) {
 	w := newWorld(t)

@@ -2,6 +2,7 @@ package installation
 
 import (
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -82,6 +83,9 @@ func rules(group, version, resource string, operations ...admissionv1.OperationT
 	}}
 }
 
+// protectionPrefix is of webhooks that are called in any case.
+const protectionPrefix = "protection-"
+
 // beside returns the webhooks that are left beside those of a virtualisation stack with the taken rules:
 // one that loses some of its rules is called for the others, and for all of them what protects users'
 // data.
@@ -94,7 +98,7 @@ func beside(all []webhook, taken webhookrules.Rules) (left []webhook) {
 			continue
 		}
 		protection := w
-		protection.name, protection.path = "protection-"+w.name, w.protection
+		protection.name, protection.path = protectionPrefix+w.name, w.protection
 		left = append(left, protection)
 		if w.rules = rest; len(rest) > 0 {
 			left = append(left, w)
@@ -122,7 +126,8 @@ const timeout = 10
 
 // mutators and validators have every field that the API server would fill in, so that they can
 // be compared with what it has stored. The selectors are those of the webhooks before: which
-// namespaces webhooks leave alone is for the administrator to say, and some clouds do.
+// namespaces webhooks leave alone is for the administrator to say, and some clouds do. A webhook that comes
+// or goes with a plugin has those of its counterpart.
 func mutators(s server, hooks []webhook, before []admissionv1.MutatingWebhook) (all []admissionv1.MutatingWebhook) {
 	for _, w := range hooks {
 		one := admissionv1.MutatingWebhook{
@@ -132,8 +137,11 @@ func mutators(s server, hooks []webhook, before []admissionv1.MutatingWebhook) (
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},
 			MatchConditions: w.conditions,
 		}
-		if n := slices.IndexFunc(before, func(b admissionv1.MutatingWebhook) bool { return b.Name == w.name }); n >= 0 {
-			one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
+		for _, name := range former(w.name) {
+			if n := slices.IndexFunc(before, func(b admissionv1.MutatingWebhook) bool { return b.Name == name }); n >= 0 {
+				one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
+				break
+			}
 		}
 		all = append(all, one)
 	}
@@ -149,10 +157,18 @@ func validators(s server, hooks []webhook, before []admissionv1.ValidatingWebhoo
 			TimeoutSeconds: new(int32(timeout)), AdmissionReviewVersions: []string{"v1"},
 			MatchConditions: w.conditions,
 		}
-		if n := slices.IndexFunc(before, func(b admissionv1.ValidatingWebhook) bool { return b.Name == w.name }); n >= 0 {
-			one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
+		for _, name := range former(w.name) {
+			if n := slices.IndexFunc(before, func(b admissionv1.ValidatingWebhook) bool { return b.Name == name }); n >= 0 {
+				one.NamespaceSelector, one.ObjectSelector = before[n].NamespaceSelector, before[n].ObjectSelector
+				break
+			}
 		}
 		all = append(all, one)
 	}
 	return all
+}
+
+// former are the names of the webhooks that a webhook may have its selectors from.
+func former(name string) []string {
+	return []string{name, protectionPrefix + name, strings.TrimPrefix(name, protectionPrefix)}
 }
