@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -117,12 +118,19 @@ func start(ctx context.Context, config *rest.Config, o Options, keeper *certific
 	if err := installation.Await(ctx, m.GetAPIReader(), o.Namespace, o.Names.API, o.Log); err != nil {
 		return err
 	}
+	parts, err := cache.New(config, cache.Options{
+		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
+		DefaultTransform: cache.TransformStripManagedFields(), ByObject: installation.PluginParts(o.Namespace),
+	})
+	if err != nil {
+		return err
+	}
 	authority := &certificates.Authority{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
 	all := &installation.Installation{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Names: o.Names,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Parts: parts, Namespace: o.Namespace, Names: o.Names,
 		Roots: authority.Bundle, Serve: authority.Serve, Version: o.Version, End: end, Log: o.Log,
 	}
-	if err := errors.Join(all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
+	if err := errors.Join(m.Add(parts), all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil {

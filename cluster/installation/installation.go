@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -53,7 +54,9 @@ type Installation struct {
 	// in it.
 	Client client.Client
 	// Live reads from the API server.
-	Live      client.Reader
+	Live client.Reader
+	// Parts is a cache of PluginParts.
+	Parts     cache.Cache
 	Namespace string
 	Names     Names
 	// Roots returns the certificates that vmlet-api's is signed by, in PEM.
@@ -75,7 +78,7 @@ func (i *Installation) Setup(m manager.Manager) error {
 	named := func(names ...string) builder.WatchesOption {
 		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(names, o.GetName()) }))
 	}
-	return builder.ControllerManagedBy(m).Named("installation").
+	b := builder.ControllerManagedBy(m).Named("installation").
 		Watches(&corev1.Namespace{}, one, named(i.Namespace)).
 		Watches(&appsv1.Deployment{}, one).
 		Watches(&appsv1.DaemonSet{}, one).
@@ -83,8 +86,11 @@ func (i *Installation) Setup(m manager.Manager) error {
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, one, named(ConfigurationName)).
 		Watches(Definition(), one, named(kinds()...)).
 		WatchesMetadata(APIService(), one, named(apiServiceNames()...)).
-		Watches(&kubevirtv1.KubeVirt{}, one).
-		Complete(i)
+		Watches(&kubevirtv1.KubeVirt{}, one)
+	for _, part := range i.parts(one) {
+		b.WatchesRawSource(part)
+	}
+	return b.Complete(i)
 }
 
 // Reconcile deletes the webhook configurations and the APIServices where vmlet is being uninstalled or kubevirt.io

@@ -58,12 +58,12 @@ package main
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,verbs=create
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet,verbs=get;list;watch;update;delete
 // Those of a virtualisation stack, whose server it runs.
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet-plugin,verbs=get;update;delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=vmlet-plugin,verbs=get;list;watch;update;delete
 // +kubebuilder:rbac:groups=apps,resources=deployments,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups=apps,resources=deployments,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=patch;delete
 // +kubebuilder:rbac:groups="",resources=services,namespace=vmlet,verbs=create
-// +kubebuilder:rbac:groups="",resources=services,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;patch;delete
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;update;delete
+// +kubebuilder:rbac:groups="",resources=services,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=plugin-admission-webhooks,namespace=vmlet,verbs=get;list;watch;update;delete
 // The API that virtctl calls, which it announces while a vmlet-api serves it.
 // +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,verbs=create
 // +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,resourceNames=v1.subresources.kubevirt.io;v1alpha3.subresources.kubevirt.io,verbs=update;delete
