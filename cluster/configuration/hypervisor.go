@@ -12,9 +12,15 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// hypervisor reads which one VMs get that name none. One that is not known is told of, and VMs get
-// KVM as they would without it.
+// hypervisor reads which one VMs get that name none. A name that is not known is told of, and is KVM's,
+// whatever a profile or useEmulation would choose without it.
 func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
+	known := standard.Registry(sysfs.Roots{})
+	same := func(a, b string) bool {
+		first, is := known.Canonical(a)
+		second, _ := known.Canonical(b)
+		return a == b || is && first == second
+	}
 	field, named := "configuration.hypervisorConfiguration.name", ""
 	if s.HypervisorConfiguration != nil {
 		named = s.HypervisorConfiguration.Name
@@ -23,8 +29,8 @@ func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *
 		switch {
 		case named == "":
 			field, named = "configuration.hypervisors", other.Name
-		case other.Name != "" && other.Name != named:
-			*faults = append(*faults, Ignored{"configuration.hypervisors", "hypervisorConfiguration counts before it"})
+		case other.Name != "" && !same(other.Name, named):
+			*faults = append(*faults, Ignored{"configuration.hypervisors", fmt.Sprintf("%.63q does not count, as spec.%s has %.63q before it", other.Name, field, named)})
 		}
 	}
 	if named == "" {
@@ -36,7 +42,6 @@ func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *
 		}
 		return
 	}
-	known := standard.Registry(sysfs.Roots{})
 	name, is := known.Canonical(named)
 	switch {
 	case named == hypervisor.NameAuto:
@@ -44,7 +49,7 @@ func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *
 	case !is:
 		*faults = append(*faults, Ignored{field,
 			fmt.Sprintf("%.63q is no hypervisor: name %s or %s; %s is used", named, hypervisor.NameAuto, strings.Join(known.Names(), ", "), hypervisor.NameKVM)})
-		return
+		name = hypervisor.NameKVM
 	}
 	c.Hypervisor = name
 }

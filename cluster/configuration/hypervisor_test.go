@@ -9,19 +9,24 @@ import (
 func TestHypervisor(t *testing.T) {
 	const gate = ", developerConfiguration: {featureGates: [ConfigurableHypervisor]}}"
 	for config, want := range map[string]struct{ name, says string }{
-		"{hypervisorConfiguration: {name: mshv}}":                                   {"", "hypervisorConfiguration.name: add the feature gate ConfigurableHypervisor"},
-		"{hypervisorConfiguration: {name: kvm}}":                                    {"", ""},
-		"{hypervisors: [{name: kvm}]}":                                              {"", ""},
-		"{hypervisors: [{name: hyperv-direct}]}":                                    {"", "configuration.hypervisors: add the feature gate"},
-		"{hypervisorConfiguration: {name: mshv}" + gate:                             {"mshv", ""},
-		"{hypervisorConfiguration: {name: kvm}" + gate:                              {"kvm", ""},
-		"{hypervisorConfiguration: {name: auto}" + gate:                             {"auto", ""},
-		"{hypervisorConfiguration: {name: hyperv-layered}" + gate:                   {"mshv", ""},
-		"{hypervisors: [{name: hyperv-direct}]" + gate:                              {"mshv", ""},
-		"{hypervisors: [{}]" + gate:                                                 {"", ""},
-		"{hypervisorConfiguration: {name: kvm}, hypervisors: [{name: mshv}]" + gate: {"kvm", "hypervisors: hypervisorConfiguration counts"},
-		"{hypervisorConfiguration: {name: kvm}, hypervisors: [{name: kvm}]" + gate:  {"kvm", ""},
-		"{hypervisorConfiguration: {name: xen}" + gate:                              {"", `"xen" is no hypervisor: name auto or kvm, mshv, emulation; kvm is used`},
+		"{hypervisorConfiguration: {name: mshv}}":                                                                     {"", "hypervisorConfiguration.name: add the feature gate ConfigurableHypervisor"},
+		"{hypervisorConfiguration: {name: kvm}}":                                                                      {"", ""},
+		"{hypervisors: [{name: kvm}]}":                                                                                {"", ""},
+		"{hypervisors: [{name: hyperv-direct}]}":                                                                      {"", "configuration.hypervisors: add the feature gate"},
+		"{hypervisorConfiguration: {name: mshv}" + gate:                                                               {"mshv", ""},
+		"{hypervisorConfiguration: {name: kvm}" + gate:                                                                {"kvm", ""},
+		"{hypervisorConfiguration: {name: auto}" + gate:                                                               {"auto", ""},
+		"{hypervisorConfiguration: {name: hyperv-layered}" + gate:                                                     {"mshv", ""},
+		"{hypervisors: [{name: hyperv-direct}]" + gate:                                                                {"mshv", ""},
+		"{hypervisors: [{}]" + gate:                                                                                   {"", ""},
+		"{hypervisorConfiguration: {name: kvm}, hypervisors: [{name: mshv}]" + gate:                                   {"kvm", `hypervisors: "mshv" does not count, as spec.configuration.hypervisorConfiguration.name has "kvm" before it`},
+		"{hypervisors: [{name: kvm}, {name: mshv}]" + gate:                                                            {"kvm", `hypervisors: "mshv" does not count, as spec.configuration.hypervisors has "kvm" before it`},
+		"{hypervisorConfiguration: {name: mshv}, hypervisors: [{name: hyperv-direct}, {name: hyperv-layered}]" + gate: {"mshv", ""},
+		"{hypervisorConfiguration: {name: mshv}, hypervisors: [{name: xen}]" + gate:                                   {"mshv", `hypervisors: "xen" does not count`},
+		"{hypervisorConfiguration: {name: kvm}, hypervisors: [{name: kvm}]" + gate:                                    {"kvm", ""},
+		"{hypervisorConfiguration: {name: xen}" + gate:                                                                {"kvm", `"xen" is no hypervisor: name auto or kvm, mshv, emulation; kvm is used`},
+		"{hypervisorConfiguration: {name: xen}, virtualizationProfile: {virtualizationComponents: {hypervisorDevice: /dev/mshv}}, developerConfiguration: {useEmulation: true, featureGates: [ConfigurableHypervisor, PluginVirtualizationStacks]}}": {
+			"kvm", "kvm is used"},
 		"{hypervisorConfiguration: {name: mshv}, developerConfiguration: {featureGates: [ConfigurableHypervisor], disabledFeatureGates: [ConfigurableHypervisor]}}": {"", "add the feature gate"},
 	} {
 		got, faults := read(t, "spec: {configuration: "+config+"}")
