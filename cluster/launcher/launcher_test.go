@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -131,6 +132,28 @@ func TestResources(t *testing.T) {
 				t.Errorf("%s CPUs allowed, want %s", got.String(), c.cpuLimit)
 			}
 		})
+	}
+}
+
+// TestMemoryOvercommit: a pod requests 100/overcommit of the guest's 1 GiB, never more than its limit.
+func TestMemoryOvercommit(t *testing.T) {
+	for _, c := range []struct {
+		percent int
+		limit   string
+		want    int64 // MiB
+	}{{100, "", 1024}, {200, "", 512}, {50, "", 2048}, {10, "", 10240}, {50, "1Gi", 1024}, {50, "4Gi", 2048}, {200, "1Gi", 512}} {
+		in := read(t, simple)
+		in.Configuration.MemoryOvercommit = c.percent
+		if c.limit != "" {
+			in.Instance.Spec.Domain.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.limit)}
+		}
+		overhead, err := launcher.Overhead(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pod(t, in).Spec.Containers[0].Resources.Requests.Memory().Value(); got != c.want*mib+overhead {
+			t.Errorf("%d %% with the limit %q: %d bytes, want %d MiB and %d", c.percent, c.limit, got, c.want, overhead)
+		}
 	}
 }
 

@@ -68,13 +68,14 @@ func (l *launcher) memory(r corev1.ResourceRequirements) {
 	if q, given := r.Requests[corev1.ResourceMemory]; given {
 		r.Requests[corev1.ResourceMemory] = bytes(q.Value() + l.overhead.request)
 	} else {
-		// 100 is all of it.
-		share := max(int64(l.Configuration.MemoryOvercommit), 100)
+		share := int64(l.Configuration.MemoryOvercommit) // 100 is all of it, 50 twice as much
 		r.Requests[corev1.ResourceMemory] = bytes(guest/share*100 + guest%share*100/share + l.overhead.request)
 	}
 	if q, given := r.Limits[corev1.ResourceMemory]; given {
 		// The guest's memory is in whole MiB, and may be a little above a limit equal to it.
-		r.Limits[corev1.ResourceMemory] = bytes(max(q.Value(), guest) + l.overhead.limit)
+		limit := max(q.Value(), guest) + l.overhead.limit
+		request := r.Requests[corev1.ResourceMemory]
+		r.Limits[corev1.ResourceMemory], r.Requests[corev1.ResourceMemory] = bytes(limit), bytes(min(request.Value(), limit))
 	} else if l.LimitMemory {
 		request := r.Requests[corev1.ResourceMemory]
 		r.Limits[corev1.ResourceMemory] = bytes(max(quotaMemory*request.Value(), guest+l.overhead.limit))
