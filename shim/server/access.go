@@ -21,7 +21,7 @@ func mayOpen(file *os.File, user *plan.User, want uint32) (bool, error) {
 		return true, nil // this process's own user has just opened it
 	}
 	var st unix.Stat_t
-	if err := fstat(int(file.Fd()), &st); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Fstat(int(file.Fd()), &st) }); err != nil {
 		return false, &os.PathError{Op: "stat", Path: file.Name(), Err: err}
 	}
 	if listed(func() (int, error) { return unix.Fgetxattr(int(file.Fd()), posixacl.Attribute, nil) }) {

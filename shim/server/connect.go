@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/internal/safeopen"
 )
 
 // connectPatience is how long somebody else's socket may take to let a connection in:
@@ -20,7 +20,7 @@ const connectPatience = 10 * time.Second
 // connect reaches a socket that somebody else listens on. As with other files nobody
 // else's link leads to it: who listens takes the connection for root's.
 func (o *opener) connect(f *plan.File) (*os.File, error) {
-	place, err := openSocket(f.Path)
+	place, err := safeopen.Socket(f.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -43,28 +43,10 @@ func (o *opener) connect(f *plan.File) (*os.File, error) {
 
 // socket lets the VMM's user connect to it.
 func (o *opener) socket(f *plan.File) (*os.File, error) {
-	place, err := openSocket(f.Path)
+	place, err := safeopen.Socket(f.Path)
 	if err != nil {
 		return nil, err
 	}
 	o.own = append(o.own, place)
 	return place, grant(o.plan.User, place, o.lock, true, o.undo)
-}
-
-// openSocket finds a socket, without a connection.
-func openSocket(path string) (*os.File, error) {
-	fd, err := open(path, unix.O_PATH)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	file := os.NewFile(uintptr(fd), path)
-	info, err := file.Stat()
-	if err == nil && info.Mode().Type() != fs.ModeSocket {
-		err = fmt.Errorf("%s is no socket (%v)", path, info.Mode())
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
 }

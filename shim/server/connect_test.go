@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim"
 )
 
 func TestConnect(t *testing.T) {
@@ -134,38 +132,5 @@ func TestSocket(t *testing.T) {
 	}
 	if err := connects(); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("afterwards: %v, want it refused", err)
-	}
-}
-
-// TestAllowLocking: what is started afterwards may lock so much.
-func TestAllowLocking(t *testing.T) {
-	var before unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) })
-	low := unix.Rlimit{Cur: 64 << 10, Max: before.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low); err != nil {
-		t.Fatal(err)
-	}
-	if err := allowLocking(0); err != nil {
-		t.Fatal(err)
-	}
-	for _, wanted := range []uint64{4 << 20, 3 << 30} {
-		if err := allowLocking(wanted); err != nil {
-			// Above the hard limit that needs CAP_SYS_RESOURCE.
-			var known *shim.Error
-			if before.Max >= wanted || !errors.As(err, &known) || known.Field != "hostDevices" || !strings.Contains(known.Message, strconv.FormatUint(wanted, 10)) {
-				t.Error(err)
-			}
-			continue
-		}
-		out, err := exec.Command("sh", "-c", "ulimit -l").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.TrimSpace(string(out)); got != strconv.FormatUint(wanted/1024, 10) {
-			t.Errorf("a child may lock %s KiB, want %d", got, wanted/1024)
-		}
 	}
 }

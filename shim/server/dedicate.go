@@ -5,9 +5,13 @@ import (
 
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
+	"github.com/vmlet/vmlet/shim/internal/ram"
 )
 
-const fieldDedicated = "cpu.dedicated"
+const (
+	fieldDedicated   = "cpu.dedicated"
+	fieldPassthrough = "numa.guestMappingPassthrough"
+)
 
 // placeCPUs decides which CPUs the vCPUs have: before the guest's memory is allocated, part of which is to be
 // near them.
@@ -22,6 +26,28 @@ func (l *launch) placeCPUs() error {
 	}
 	if err != nil {
 		return fault(shim.CodeInvalid, fieldDedicated, "%v: in a pod that is what the kubelet's static CPU manager gives (cpuManagerPolicy: static): give the pod whole CPUs, or leave out dedicated CPUs", err)
+	}
+	return nil
+}
+
+// allocateNear has parts of RAM allocated next to the CPUs of their vCPUs. What is on other nodes keeps a
+// guest from booting, and one that is restored goes on with it.
+func (l *launch) allocateNear(ctx context.Context) error {
+	m := l.vm.plan.Memory
+	for _, part := range m.Near {
+		if len(part.VCPUs) == 0 {
+			continue
+		}
+		why, err := ram.AllocateNear(ctx, l.vm.ram, m, part, l.placed)
+		switch {
+		case err != nil:
+			return fault(shim.CodeInvalid, fieldPassthrough, "%v", err)
+		case why == "":
+		case l.image == nil:
+			return fault(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)
+		default:
+			l.log.Warn("the guest's NUMA nodes are not the host's any more", "why", why)
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/internal/rundir"
+	"github.com/vmlet/vmlet/shim/internal/safeopen"
 )
 
 // opener opens the files of one plan.
@@ -128,7 +129,7 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	if err := o.checkDisk(f, file); err != nil {
 		return nil, err
 	}
-	if f.Direct && setFlag(file, unix.O_DIRECT, true) != nil {
+	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
 		// Where the filesystem refuses it the file goes through the page cache.
 		o.buffered = append(o.buffered, len(o.files))
 	}
@@ -166,7 +167,7 @@ func (o *opener) fromTemplate(f *plan.File) error {
 	if _, err := os.Lstat(f.Path); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	template, err := openPath(&plan.File{Path: f.Template})
+	template, err := safeopen.File(f.Template, false)
 	if err != nil {
 		return err
 	}
@@ -184,57 +185,6 @@ func (o *opener) fromTemplate(f *plan.File) error {
 	}
 	if err := dir.WriteFrom(filepath.Base(f.Path), io.LimitReader(template, maxCopy), 0o600, owner); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", f.Template, f.Path, err)
-	}
-	return nil
-}
-
-// openPath opens a regular file or a device. Symbolic links are followed where open
-// does.
-func openPath(f *plan.File) (*os.File, error) { return openBy(f, open) }
-
-func openBy(f *plan.File, open func(path string, flags int) (int, error)) (*os.File, error) {
-	if !filepath.IsAbs(f.Path) {
-		return nil, fmt.Errorf("%q is not an absolute path", f.Path)
-	}
-	flags := unix.O_RDONLY
-	if f.Write {
-		flags = unix.O_RDWR
-	}
-	// O_NONBLOCK: a FIFO would make the open wait.
-	fd, err := open(f.Path, flags|unix.O_NOCTTY|unix.O_NONBLOCK)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: f.Path, Err: err}
-	}
-	file := os.NewFile(uintptr(fd), f.Path)
-	if err := checkKind(file); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-func checkKind(file *os.File) error {
-	st, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if kind := st.Mode().Type(); kind != 0 && kind&os.ModeDevice == 0 {
-		return fmt.Errorf("%s is neither a regular file nor a device (%v)", file.Name(), st.Mode())
-	}
-	return setFlag(file, unix.O_NONBLOCK, false)
-}
-
-func setFlag(file *os.File, flag int, on bool) error {
-	fd := file.Fd()
-	flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
-	if err != nil {
-		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
-	}
-	if flags &^= flag; on {
-		flags |= flag
-	}
-	if _, err := unix.FcntlInt(fd, unix.F_SETFL, flags); err != nil {
-		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/internal/posixacl"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/internal/safeopen"
 )
 
 // TestGrantSideBySide lets many users read one image: each has access until it
@@ -73,7 +74,7 @@ func grantOnce(path, dir string, uid uint32) error {
 // granting gives one user a file, and returns what takes that back.
 func granting(t *testing.T, path string, user *plan.User, write bool) (*undoStack, error) {
 	t.Helper()
-	f, err := openPath(&plan.File{Path: path, Write: write})
+	f, err := safeopen.File(path, write)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/internal/safeopen"
 )
 
 // handoutTime is how long another container may take to hand a file out.
@@ -39,7 +40,7 @@ func (o *opener) open(ctx context.Context, f *plan.File) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Path, err)
 	}
-	if err := setFlag(file, unix.O_NONBLOCK, false); err != nil {
+	if err := safeopen.SetFlag(file, unix.O_NONBLOCK, false); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -50,12 +51,12 @@ func (o *opener) handedOut(f *plan.File) bool {
 	return o.sockets != "" && filepath.Dir(filepath.Clean(f.Path)) == filepath.Clean(o.sockets)
 }
 
-// openPath is the function of that name, but for what is in a volume of the pod.
+// openPath opens a file by its path, without following links if that is in a volume of the pod.
 func (o *opener) openPath(f *plan.File) (*os.File, error) {
 	for _, folder := range o.volumes {
 		if strings.HasPrefix(filepath.Clean(f.Path), filepath.Clean(folder)+"/") {
-			return openBy(f, func(path string, flags int) (int, error) { return openBeneath(folder, path, flags) })
+			return safeopen.Beneath(folder, f.Path, f.Write)
 		}
 	}
-	return openPath(f)
+	return safeopen.File(f.Path, f.Write)
 }

@@ -134,3 +134,33 @@ func TestSocketsOfNoPod(t *testing.T) {
 		o.release()
 	}
 }
+
+// TestVolumes: a link in a volume of the pod, whoever made it, leads nowhere.
+func TestVolumes(t *testing.T) {
+	pod := t.TempDir()
+	volumes, elsewhere := filepath.Join(pod, "disks"), filepath.Join(pod, "secret")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(volumes, "a"), 0o700))
+	must(os.WriteFile(elsewhere, []byte("secret"), 0o600))
+	must(os.WriteFile(filepath.Join(volumes, "a", "disk.img"), []byte("disk"), 0o600))
+	must(os.Symlink(elsewhere, filepath.Join(volumes, "a", "out")))
+	must(os.Symlink("disk.img", filepath.Join(volumes, "a", "in")))
+	must(os.Symlink("a", filepath.Join(volumes, "b")))
+	o := &opener{plan: new(plan.Plan), sockets: filepath.Join(pod, "sockets"), volumes: []string{volumes}}
+	for name, readable := range map[string]bool{
+		"disks/a/disk.img": true, "disks/a/out": false, "disks/a/in": false, "disks/b/disk.img": false, "disks/a/../../secret": true,
+	} {
+		f, err := o.open(t.Context(), &plan.File{Path: pod + "/" + name})
+		if (err == nil) != readable {
+			t.Errorf("%s: error %v, want it to be opened: %v", name, err, readable)
+		}
+		if err == nil {
+			must(f.Close())
+		}
+	}
+}

@@ -18,7 +18,9 @@ import (
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/shim/internal/console"
+	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
+	"github.com/vmlet/vmlet/shim/internal/ram"
 )
 
 const (
@@ -221,12 +223,12 @@ func (l *launch) prepare(ctx context.Context) (*opener, error) {
 func (l *launch) makeRAM(ctx context.Context) (*os.File, error) {
 	v := l.vm
 	if v.plan.Memory.Path != "" {
-		ram, free, err := makeRAM(v.plan, &v.undo)
-		if err != nil {
+		var err error
+		if v.ram, v.freeRAM, err = ram.Make(v.plan.Memory, v.plan.User); err != nil {
 			return nil, err
 		}
-		v.ram, v.freeRAM = ram, free
-		return ram, l.allocateNear(ctx, ram)
+		v.undo.push(v.freeRAM)
+		return v.ram, l.allocateNear(ctx)
 	}
 	if l.image == nil {
 		return nil, nil
@@ -302,7 +304,7 @@ func (l *launch) start(o *opener) error {
 		return err
 	}
 	v.undo.push(log.Close)
-	if err := errors.Join(allowLocking(v.plan.LockedMemory), boundThreads(v.plan.User)); err != nil {
+	if err := errors.Join(limits.AllowLocking(v.plan.LockedMemory), limits.BoundThreads(v.plan.User)); err != nil {
 		return err
 	}
 	if v.proc, err = startProcess(v.plan, o.files, l.stdin, l.stdout, log); err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/shim/internal/limits"
 	"github.com/vmlet/vmlet/shim/internal/logfile"
 )
 
@@ -88,7 +89,7 @@ func (p *process) run(cmd *exec.Cmd, started chan<- error, output *os.File, sink
 	_, _ = unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0) // one without a name
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if err == nil && cmd.SysProcAttr.Credential != nil { // in a pod they are the container's
-		err = giveUpCapabilities()
+		err = limits.GiveUpCapabilities()
 	}
 	if err == nil {
 		err = cmd.Start()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/faultpoint"
+	"github.com/vmlet/vmlet/internal/interrupted"
 	"github.com/vmlet/vmlet/memory"
 	"github.com/vmlet/vmlet/shim"
 )
@@ -74,7 +75,7 @@ func (s *Server) savesInto(args *shim.Save, files []*os.File) (*os.File, error) 
 		return invalid("%d descriptors came with the request, and the attached volume's folder is one", len(files))
 	}
 	var st unix.Stat_t
-	if err := fstat(int(files[0].Fd()), &st); err != nil {
+	if err := interrupted.Retry(func() error { return unix.Fstat(int(files[0].Fd()), &st) }); err != nil {
 		return nil, os.NewSyscallError("fstat of the volume that is attached", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {

@@ -1,4 +1,4 @@
-package server
+package ram
 
 import (
 	"bufio"
@@ -17,53 +17,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
 )
 
-const fieldPassthrough = "numa.guestMappingPassthrough"
-
-// allocateNear has the kernel allocate parts of RAM next to the CPUs of their vCPUs. A container may not say
-// which node pages come from, as runtimes refuse mbind(2): they come from the node of the thread that
-// allocates them, if it has enough. What is on other nodes keeps a guest from booting, and one that is
-// restored goes on with it.
-func (l *launch) allocateNear(ctx context.Context, ram *os.File) error {
-	for _, part := range l.vm.plan.Memory.Near {
-		if len(part.VCPUs) == 0 {
-			continue
-		}
-		why, err := l.near(ctx, ram, part)
-		switch {
-		case err != nil:
-			return fault(shim.CodeInvalid, fieldPassthrough, "%v", err)
-		case why == "":
-		case l.image == nil:
-			return fault(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)
-		default:
-			l.log.Warn("the guest's NUMA nodes are not the host's any more", "why", why)
-		}
-	}
-	return nil
-}
-
-// near says what of a part is elsewhere; empty: nothing.
-func (l *launch) near(ctx context.Context, ram *os.File, part plan.Near) (why string, err error) {
-	m := l.vm.plan.Memory
+// AllocateNear has the kernel allocate a part of RAM next to the CPUs of its vCPUs, and says what of it is
+// elsewhere; empty: nothing. A container may not say which node pages come from, as runtimes refuse mbind(2):
+// they come from the node of the thread that allocates them, if it has enough.
+func AllocateNear(ctx context.Context, f *os.File, m plan.Memory, part plan.Near, placed dedicated.Placement) (why string, err error) {
 	if m.PageSize == 0 || part.Size == 0 || part.Offset > m.Size || part.Size > m.Size-part.Offset || (part.Offset|part.Size)%m.PageSize != 0 {
 		return "", fmt.Errorf("the plan has a part of %d bytes at %d of %d in pages of %d", part.Size, part.Offset, m.Size, m.PageSize)
 	}
-	nodes, err := l.placed.Nodes(part.VCPUs, dedicated.Where)
+	nodes, err := placed.Nodes(part.VCPUs, dedicated.Where)
 	if err != nil {
 		return "", err
 	}
 	var cpus []int
 	for _, v := range part.VCPUs {
-		cpus = append(cpus, l.placed.VCPUs[v])
+		cpus = append(cpus, placed.VCPUs[v])
 	}
-	if err := dedicated.On(cpus, func() error { return allocate(ctx, ram, part.Offset, part.Size) }); err != nil {
+	if err := dedicated.On(cpus, func() error { return allocate(ctx, f, part.Offset, part.Size) }); err != nil {
 		return "", err
 	}
-	pages, err := pagesOfNodes(ram, part, m.PageSize)
+	pages, err := pagesOfNodes(f, part, m.PageSize)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package server
+package ram
 
 import (
 	"errors"
@@ -55,7 +55,7 @@ func TestBindRAM(t *testing.T) {
 	if before := policyAt(t, f, part); before != unix.MPOL_DEFAULT {
 		t.Skipf("this process has a policy of its own: %d", before)
 	}
-	err := bindRAM(f, plan.Memory{Size: 4 * part, Bindings: []plan.Binding{
+	err := bind(f, plan.Memory{Size: 4 * part, Bindings: []plan.Binding{
 		{Offset: part, Size: part, Nodes: []int{0}, Policy: plan.MemoryStrict},
 		{Offset: 2 * part, Size: part, Nodes: []int{0}, Policy: plan.MemoryInterleave},
 		{Offset: 3 * part, Size: part, Nodes: []int{0}, Policy: plan.MemoryPreferred},
@@ -87,7 +87,7 @@ func TestBindRAMRefuses(t *testing.T) {
 		"beyond":        {Offset: 1 << 63, Size: 1 << 63, Nodes: []int{0}, Policy: plan.MemoryStrict},
 		"not at a page": {Offset: 1, Size: 4096, Nodes: []int{0}, Policy: plan.MemoryStrict},
 	} {
-		err := bindRAM(onTmpfs(t, size), plan.Memory{Size: size, Bindings: []plan.Binding{b}})
+		err := bind(onTmpfs(t, size), plan.Memory{Size: size, Bindings: []plan.Binding{b}})
 		var known *shim.Error
 		if !errors.As(err, &known) || known.Field != "numa.nodes" {
 			t.Errorf("%s: error %v", name, err)

@@ -1,4 +1,4 @@
-package server
+package safeopen
 
 import (
 	"errors"
@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/test/faultfs"
 )
 
@@ -120,7 +119,7 @@ func TestLinksToSockets(t *testing.T) {
 		if err := errors.Join(os.Symlink("agent", link), os.Lchown(link, owner, owner)); err != nil {
 			t.Fatal(err)
 		}
-		place, err := openSocket(link)
+		place, err := Socket(link)
 		place.Close()
 		if refused := errors.Is(err, fs.ErrPermission); refused != (owner != 0) || err != nil && !refused {
 			t.Errorf("by %s link: %v", name, err)
@@ -157,9 +156,9 @@ func TestLinksInterrupted(t *testing.T) {
 	f.Disarm()
 }
 
-// content is what openPath finds.
+// content is what File finds.
 func content(path string) (string, error) {
-	f, err := openPath(&plan.File{Path: path})
+	f, err := File(path, false)
 	if err != nil {
 		return "", err
 	}
@@ -179,34 +178,4 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(fds)
-}
-
-// TestVolumes: a link in a volume of the pod, whoever made it, leads nowhere.
-func TestVolumes(t *testing.T) {
-	pod := t.TempDir()
-	volumes, elsewhere := filepath.Join(pod, "disks"), filepath.Join(pod, "secret")
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(os.MkdirAll(filepath.Join(volumes, "a"), 0o700))
-	must(os.WriteFile(elsewhere, []byte("secret"), 0o600))
-	must(os.WriteFile(filepath.Join(volumes, "a", "disk.img"), []byte("disk"), 0o600))
-	must(os.Symlink(elsewhere, filepath.Join(volumes, "a", "out")))
-	must(os.Symlink("disk.img", filepath.Join(volumes, "a", "in")))
-	must(os.Symlink("a", filepath.Join(volumes, "b")))
-	o := &opener{plan: new(plan.Plan), sockets: filepath.Join(pod, "sockets"), volumes: []string{volumes}}
-	for name, readable := range map[string]bool{
-		"disks/a/disk.img": true, "disks/a/out": false, "disks/a/in": false, "disks/b/disk.img": false, "disks/a/../../secret": true,
-	} {
-		f, err := o.open(t.Context(), &plan.File{Path: pod + "/" + name})
-		if (err == nil) != readable {
-			t.Errorf("%s: error %v, want it to be opened: %v", name, err, readable)
-		}
-		if err == nil {
-			must(f.Close())
-		}
-	}
 }

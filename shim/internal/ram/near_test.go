@@ -1,7 +1,6 @@
-package server
+package ram
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
 )
 
@@ -64,43 +62,32 @@ func TestNear(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := len(own) - 1
-	l := &launch{log: slog.New(slog.DiscardHandler), vm: &vm{plan: &plan.Plan{
-		Dedicated: &plan.Dedicated{VCPUs: len(own)}, Memory: plan.Memory{Size: 4 * hugePage, PageSize: hugePage},
-	}}}
-	if err := l.placeCPUs(); err != nil {
+	placed, err := dedicated.Place(dedicated.Wanted{VCPUs: len(own)}, own, dedicated.Where)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		near []plan.Near
+		part plan.Near
 		want string // empty: no error
 	}{
-		{[]plan.Near{{Size: hugePage, VCPUs: []int{last + 1}}}, "there is no vCPU"},
-		{[]plan.Near{{Offset: 1, Size: hugePage, VCPUs: []int{0}}}, "a part of 2097152 bytes at 1"},
-		{[]plan.Near{{Offset: 4 * hugePage, Size: hugePage, VCPUs: []int{0}}}, "a part of 2097152 bytes at 8388608"},
-		{[]plan.Near{{Size: hugePage, VCPUs: []int{0}}, {Offset: 2 * hugePage, Size: 2 * hugePage, VCPUs: []int{last}}}, ""},
+		{plan.Near{Size: hugePage, VCPUs: []int{last + 1}}, "there is no vCPU"},
+		{plan.Near{Offset: 1, Size: hugePage, VCPUs: []int{0}}, "a part of 2097152 bytes at 1"},
+		{plan.Near{Offset: 4 * hugePage, Size: hugePage, VCPUs: []int{0}}, "a part of 2097152 bytes at 8388608"},
+		{plan.Near{Size: hugePage, VCPUs: []int{0}}, ""},
+		{plan.Near{Offset: 2 * hugePage, Size: 2 * hugePage, VCPUs: []int{last}}, ""},
 	} {
-		l.vm.plan.Memory.Near = c.near
-		if err := l.allocateNear(t.Context(), f); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), fieldPassthrough) || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%v: %v, want %q", c.near, err, c.want)
+		why, err := AllocateNear(t.Context(), f, plan.Memory{Size: 4 * hugePage, PageSize: hugePage}, c.part, placed)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.part, err, c.want)
+		}
+		if why != "" {
+			t.Errorf("%v: %s", c.part, why)
 		}
 	}
 	var file unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &file); err != nil || file.Blocks*512/hugePage != 3 {
 		t.Errorf("%d bytes are allocated (%v), want 3 pages", file.Blocks*512, err)
 	}
-}
-
-// TestDedicatedRefused: before anything is made.
-func TestDedicatedRefused(t *testing.T) {
-	s := newScene(t, nil)
-	p := s.plan("well")
-	p.Dedicated = &plan.Dedicated{VCPUs: 4096, IsolateEmulatorThread: true}
-	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: p}, nil, nil)
-	wantCode(t, err, shim.CodeInvalid)
-	if !strings.Contains(err.Error(), "cpu.dedicated: 4097 CPUs are wanted for 4096 vCPUs and the VMM") {
-		t.Error(err)
-	}
-	s.noFile(s.ram)
 }
 
 func TestElsewhere(t *testing.T) {

@@ -1,4 +1,4 @@
-package server
+package ram
 
 import (
 	"fmt"
@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/plan"
-	"github.com/vmlet/vmlet/shim"
 )
 
 // maxHostNode bounds the numbers of nodes, and with them the mask: the kernel takes
 // no mask of more than a page (mm/mempolicy.c, get_nodes).
 const maxHostNode = 4096
 
-// bindRAM says which NUMA nodes of the host the pages come from, before there are
+// bind says which NUMA nodes of the host the pages come from, before there are
 // any. Of a file on a tmpfs or hugetlbfs, mapped shared, the file remembers it and not
 // the mapping (mbind(2)): so it holds for what is filled in at a restore, too.
-func bindRAM(f *os.File, m plan.Memory) error {
+func bind(f *os.File, m plan.Memory) error {
 	for _, b := range m.Bindings {
 		if b.Size == 0 || b.Offset > m.Size || b.Size > m.Size-b.Offset {
-			return fault(shim.CodeInvalid, "numa.nodes", "the plan binds %d bytes at %d of %d", b.Size, b.Offset, m.Size)
+			return invalid("numa.nodes", "the plan binds %d bytes at %d of %d", b.Size, b.Offset, m.Size)
 		}
 		if err := bindPart(f, b); err != nil {
-			return fault(shim.CodeInvalid, "numa.nodes", "mbind %s to nodes %v of the host: %v: leave hostNodes out, or name nodes that have memory (vmlet probe)", b.Policy, b.Nodes, err)
+			return invalid("numa.nodes", "mbind %s to nodes %v of the host: %v: leave hostNodes out, or name nodes that have memory (vmlet probe)", b.Policy, b.Nodes, err)
 		}
 	}
 	return nil

@@ -1,7 +1,11 @@
-package server
+// Package safeopen opens files and sockets where others may have put symbolic links on the way to them. It
+// follows none that would lead root where its maker could not have gone. It must not know of plans. Start
+// reading at File.
+package safeopen
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +18,80 @@ import (
 // maxLinks bounds the symbolic links on the way to a file, as the kernel does
 // (MAXSYMLINKS, linux/namei.h).
 const maxLinks = 40
+
+// File opens a regular file or a device. Symbolic links are followed where open does.
+func File(path string, write bool) (*os.File, error) { return openBy(open, path, write) }
+
+// Beneath is File, but follows no links below a folder.
+func Beneath(folder, path string, write bool) (*os.File, error) {
+	return openBy(func(path string, flags int) (int, error) { return openBeneath(folder, path, flags) }, path, write)
+}
+
+func openBy(open func(path string, flags int) (int, error), path string, write bool) (*os.File, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q is not an absolute path", path)
+	}
+	flags := unix.O_RDONLY
+	if write {
+		flags = unix.O_RDWR
+	}
+	// O_NONBLOCK: a FIFO would make the open wait.
+	fd, err := open(path, flags|unix.O_NOCTTY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	if err := checkKind(file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func checkKind(file *os.File) error {
+	st, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if kind := st.Mode().Type(); kind != 0 && kind&os.ModeDevice == 0 {
+		return fmt.Errorf("%s is neither a regular file nor a device (%v)", file.Name(), st.Mode())
+	}
+	return SetFlag(file, unix.O_NONBLOCK, false)
+}
+
+// SetFlag sets or clears a flag of an open file (fcntl(2), F_SETFL).
+func SetFlag(file *os.File, flag int, on bool) error {
+	fd := file.Fd()
+	flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+	if err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	if flags &^= flag; on {
+		flags |= flag
+	}
+	if _, err := unix.FcntlInt(fd, unix.F_SETFL, flags); err != nil {
+		return &os.PathError{Op: "fcntl", Path: file.Name(), Err: err}
+	}
+	return nil
+}
+
+// Socket finds a socket, without a connection.
+func Socket(path string) (*os.File, error) {
+	fd, err := open(path, unix.O_PATH)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	info, err := file.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s is no socket (%v)", path, info.Mode())
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
 
 // open opens a file where others may have put symbolic links on the way to it. Root
 // would follow them to anywhere: one that is neither root's nor this process's user's
