@@ -121,8 +121,9 @@ func (a Applier) Apply(ctx context.Context, of schema.GroupVersionResource, live
 		return to.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: manager, Force: force})
 	}
 	if handover != nil {
-		// Not by force: a value that has changed since is the user's already.
-		if _, err := as(Released, false, withIdentity(object, handover)); err != nil {
+		// With what was handed over before: an apply deletes what its manager owned and it lacks. Not
+		// by force: a value that has changed since is the user's already.
+		if _, err := as(Released, false, withIdentity(object, overrides.Merge(overrides.All(live, Released), handover))); err != nil {
 			return nil, fmt.Errorf("handing masked fields over: %w", err)
 		}
 	}

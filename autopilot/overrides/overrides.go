@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -213,6 +214,30 @@ func Owned(live *unstructured.Unstructured, manager string, fields [][]string) m
 		in[keys[len(keys)-1]] = leaves(set, value)
 	}
 	return part
+}
+
+// All is the part of a live object that a manager owns by server-side apply.
+func All(live *unstructured.Unstructured, manager string) (part map[string]any) {
+	if set := Fields(live, manager); len(set) > 0 {
+		part, _ = leaves(set, live.Object).(map[string]any)
+	}
+	return part
+}
+
+// Merge is all that two objects have; where both have a value that is no map, the second's.
+func Merge(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	if all == nil {
+		all = make(map[string]any)
+	}
+	for key, value := range b {
+		x, xIs := a[key].(map[string]any)
+		y, yIs := value.(map[string]any)
+		if all[key] = value; xIs && yIs {
+			all[key] = Merge(x, y)
+		}
+	}
+	return all
 }
 
 // Fields are those that a manager owns by server-side apply, in the form of FieldsV1; nil: none.

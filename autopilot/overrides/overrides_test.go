@@ -137,7 +137,11 @@ func TestOwned(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.fields, got, c.want)
 		}
 	}
-	if Owned(live, "other", [][]string{{"spec", "m"}}) != nil {
+	if Owned(live, "other", [][]string{{"spec", "m"}}) != nil || All(live, "other") != nil {
 		t.Error("another manager owns something")
+	}
+	part := map[string]any{"spec": map[string]any{"m": map[string]any{"d": 2}}}
+	if got, _ := json.Marshal(Merge(All(live, "me"), part)); string(got) != `{"spec":{"list":[{"b":1}],"m":{"c":1,"d":2}}}` {
+		t.Errorf("all that it owns, with more: %s", got)
 	}
 }

@@ -167,6 +167,7 @@ func mask(s *server, t *testing.T) {
 	a.hasData("a", "key", "mine")
 	for _, step := range []struct{ mask, owned, released string }{
 		{"/data/key", `{"f:other":{}}`, `{"f:key":{}}`},
+		{`"/data/key,/data/other"`, "{}", `{"f:key":{},"f:other":{}}`},
 		{"null", `{"f:key":{},"f:other":{}}`, "nothing"}, // nobody has changed it: it is taken back
 		{"/data/key", `{"f:other":{}}`, `{"f:key":{}}`},
 	} {
@@ -178,6 +179,7 @@ func mask(s *server, t *testing.T) {
 			return nil
 		})
 		a.hasData("a", "key", "mine")
+		a.hasData("a", "other", "mine")
 	}
 	a.merge("ConfigMap", "a", "data: {key: theirs, other: theirs}")
 	a.hasData("a", "other", "mine")
