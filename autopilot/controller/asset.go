@@ -202,6 +202,7 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 	}
 	result, err := v.write.Apply(ctx, of, v.in.Live, v.d.Object, v.d.Handover)
 	if err != nil {
+		v.pace.Return(decide.Key(v.in.Rendered))
 		return v.failed(err)
 	}
 	st.same, st.sameObject, st.applied = result.GetResourceVersion(), object, object

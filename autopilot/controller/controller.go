@@ -73,8 +73,7 @@ type controller struct {
 	first  map[string]bool // items that are still to be tried before the others
 }
 
-// Run reconciles until ctx ends.
-func Run(ctx context.Context, o Options) error {
+func newController(ctx context.Context, o Options) *controller {
 	c := &controller{
 		Options: o, write: apply.Applier{API: o.API}, pace: &pace.Pace{Now: o.Now},
 		follower: follower{ctx: ctx, api: o.API, log: o.Log, all: make(map[watch]*followed)},
@@ -90,6 +89,12 @@ func Run(ctx context.Context, o Options) error {
 			return paused
 		},
 	}
+	return c
+}
+
+// Run reconciles until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	c := newController(ctx, o)
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.all(0)
 	var all sync.WaitGroup

@@ -110,6 +110,16 @@ func (p *Pace) Take(key string) Answer {
 	return Answer{Verdict: Go}
 }
 
+// Return gives back what Take has given last: the write failed, and nobody can have answered it.
+func (p *Pace) Return(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e := p.all[key]; e != nil {
+		e.short.left++
+		e.long.left++
+	}
+}
+
 func (p *Pace) entry(key string, now time.Time) *entry {
 	if p.all == nil {
 		p.all = make(map[string]*entry)

@@ -41,6 +41,27 @@ func TestBucket(t *testing.T) {
 	}
 }
 
+// TestReturn: a write that has failed does not count, neither before a wait nor after one.
+func TestReturn(t *testing.T) {
+	p, c := newPace()
+	for range 10 * LongCapacity {
+		if a := p.Take("a"); a.Verdict != Go {
+			t.Fatalf("%+v, want that it goes", a)
+		}
+		p.Return("a")
+	}
+	for p.Take("a").Verdict == Go {
+	}
+	c.now = c.now.Add(Refill)
+	for range 10 * LongCapacity {
+		if a := p.Take("a"); a.Verdict != Go {
+			t.Fatalf("after a wait: %+v, want that it goes", a)
+		}
+		p.Return("a")
+	}
+	p.Return("another")
+}
+
 // TestWar: after three waits, each at least six seconds, it is a war; after a quiet minute they
 // count from the start (A45 to A47).
 func TestWar(t *testing.T) {

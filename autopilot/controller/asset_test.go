@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmlet/vmlet/autopilot/catalog"
+	"github.com/vmlet/vmlet/autopilot/facts"
+	"github.com/vmlet/vmlet/autopilot/metrics"
+)
+
+const platform = "{apiVersion: v1, kind: ConfigMap, metadata: {name: vmlet-platform, namespace: web, annotations: {platform.kubevirt.io/autopilot: GATE}}}"
+
+// trial is a controller that nothing runs, on an API server that keeps objects and can refuse.
+type trial struct {
+	*controller
+	api    *fake.FakeDynamicClient
+	events *events.FakeRecorder
+	now    time.Time
+}
+
+// newTrial has an asset a, which is ConfigMap web/a, a tombstone for ConfigMap web/old, and objects,
+// as YAML.
+func newTrial(t *testing.T, gate string, objects ...string) *trial {
+	t.Helper()
+	var all []runtime.Object
+	for _, text := range append(objects, strings.Replace(platform, "GATE", gate, 1), "{apiVersion: v1, kind: Namespace, metadata: {name: web}}") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+	c, err := catalog.Load(fstest.MapFS{
+		"metadata.yaml":          {Data: []byte("assets: [{name: a, path: active/a.yaml, phase: 1, install: always, component: ConfigMap}]")},
+		"active/a.yaml":          {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: web\ndata: {key: mine}\n")},
+		"tombstones/v1/old.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: old, namespace: web, labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &trial{events: events.NewFakeRecorder(1000), now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}
+	x.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		facts.CRDs(): "CustomResourceDefinitionList", facts.Nodes(): "NodeList", facts.Namespaces(): "NamespaceList", facts.ConfigMaps(): "ConfigMapList",
+	}, all...)
+	x.controller = newController(t.Context(), Options{
+		API: x.api, Catalog: c, Metrics: metrics.New(), Events: x.events, Namespace: "web",
+		Now: func() time.Time { return x.now }, Log: slog.New(slog.DiscardHandler),
+	})
+	return x
+}
+
+// said are the events so far.
+func (x *trial) said() (all string) {
+	for len(x.events.Events) > 0 {
+		all += <-x.events.Events + "\n"
+	}
+	return all
+}
+
+// TestRefusedCreation: an object that the API server refuses is no object that somebody else deletes
+// (it has no dry run, as there is nothing to compare it with).
+func TestRefusedCreation(t *testing.T) {
+	x := newTrial(t, "'true'")
+	x.api.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("refused")
+	})
+	for range 200 {
+		if _, err := x.reconcile(t.Context(), "tombstone/0"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.reconcile(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Fatalf("%v, want that it is refused", err)
+		}
+		x.now = x.now.Add(time.Second)
+	}
+	if said := x.said(); strings.Contains(said, "Throttled") || strings.Contains(said, "ThrashingDetected") || !strings.Contains(said, "ApplyFailed") {
+		t.Errorf("events: %s", said)
+	}
+}
