@@ -52,6 +52,8 @@ type Anchor struct {
 	Annotations map[string]string
 	// Scope is what the gate's annotation says.
 	Scope Scope
+	// Exclusions are the rules of the annotation Disabled that have no fault.
+	Exclusions []Exclusion
 	// Warnings are about annotations that do not say what their author may think.
 	Warnings []string
 }
@@ -85,6 +87,10 @@ func Choose(hyperConverged, kubeVirt, configMap *unstructured.Unstructured, name
 	}
 	if len(gates) > 1 {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("%s is on %s: that of the first counts; take it from the others", Gate, strings.Join(gates, " and ")))
+	}
+	rules, err := parseExclusions(a.Annotations[Disabled])
+	if a.Exclusions = rules; err != nil {
+		a.Warnings = append(a.Warnings, err.Error())
 	}
 	value, has := a.Annotations[Gate]
 	a.Scope = ParseScope(value, has)

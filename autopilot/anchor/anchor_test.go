@@ -67,6 +67,7 @@ func TestScope(t *testing.T) {
 func TestChoose(t *testing.T) {
 	hco := object(KindHyperConverged, "h", "hco", "autopilot=a", "x=1")
 	kv := object(KindKubeVirt, "k", "kv", "x=2", "y=2")
+	rules := object(KindKubeVirt, "k", "kv", "disabled-resources=[{kind: A}, {kind: A, name: x}]")
 	cm := object(KindConfigMap, "vmlet", ConfigMapName, "autopilot=true", "z=3")
 	for name, c := range map[string]struct {
 		hco, kv, cm *unstructured.Unstructured
@@ -77,6 +78,7 @@ func TestChoose(t *testing.T) {
 		"KubeVirt without": {nil, kv, cm, "KubeVirt k/kv map[autopilot:true x:2 y:2 z:3] true []"},
 		"two gates":        {hco, kv, cm, "HyperConverged h/hco map[autopilot:a x:1 y:2 z:3] false [HyperConverged h/hco and ConfigMap vmlet/vmlet-platform]"},
 		"KubeVirt alone":   {nil, kv, nil, "KubeVirt k/kv map[x:2 y:2] false []"},
+		"a rule's fault":   {nil, rules, nil, "KubeVirt k/kv map[disabled-resources:[{kind: A}, {kind: A, name: x}]] false [" + Disabled + "[0]: kind and name are required] [A/x]"},
 	} {
 		a, got := Choose(c.hco, c.kv, c.cm, "vmlet"), ""
 		if a != nil {
@@ -88,6 +90,9 @@ func TestChoose(t *testing.T) {
 				a.Warnings[i] = strings.TrimSuffix(strings.TrimPrefix(w, Gate+" is on "), ": that of the first counts; take it from the others")
 			}
 			got = fmt.Sprintf("%s %s/%s %v %v %v", a.Kind, a.Namespace, a.Name, short, a.Scope.All, a.Warnings)
+			if len(a.Exclusions) > 0 {
+				got += fmt.Sprint(" ", a.Exclusions)
+			}
 		}
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -141,10 +146,11 @@ func TestExclusions(t *testing.T) {
 		{"[{kind: A, name: '['}]", "A n [", false, "is no pattern"},
 		{"{kind: A, name: x}", "A n x", false, "no YAML list"},
 		{"", "A n x", false, ""},
+		{"[&x {kind: A, name: x}, *x]", "A n x", false, "has a &"},
 		{strings.Repeat(" ", 70000), "A n x", false, "more than"},
 		{"[" + strings.Repeat("{kind: A, name: x},", 257) + "]", "A n x", false, "more than"},
 	} {
-		rules, err := ParseExclusions(c.rules)
+		rules, err := parseExclusions(c.rules)
 		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%.60s: fault %v, want %q", c.rules, err, c.fault)
 		}

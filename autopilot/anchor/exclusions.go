@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -39,11 +40,14 @@ func (e Exclusion) String() string {
 	return e.Kind + "/" + e.Namespace + "/" + e.Name
 }
 
-// ParseExclusions reads the annotation Disabled. Rules without a fault are returned beside the
+// parseExclusions reads the annotation Disabled. Rules without a fault are returned beside the
 // faults of the others; if the list can't be read there are none.
-func ParseExclusions(text string) ([]Exclusion, error) {
+func parseExclusions(text string) ([]Exclusion, error) {
 	if len(text) > maxDisabled {
 		return nil, fmt.Errorf("%s has more than %d bytes: no rule counts", Disabled, maxDisabled)
+	}
+	if strings.Contains(text, "&") {
+		return nil, fmt.Errorf("%s has a &: no rule counts, as aliases of YAML can make a long text of a short one", Disabled)
 	}
 	var all []Exclusion
 	if err := yaml.Unmarshal([]byte(text), &all); err != nil {

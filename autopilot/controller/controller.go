@@ -197,8 +197,6 @@ func (c *controller) observe(f facts.Facts) bool {
 		for _, name := range f.Anchor.Scope.Unknown(c.Catalog.Knows) {
 			warnings = append(warnings, fmt.Errorf("%s lists %.63q, which is neither an asset nor a group", anchor.Gate, name))
 		}
-		_, err := anchor.ParseExclusions(f.Anchor.Annotations[anchor.Disabled])
-		warnings = append(warnings, err)
 	}
 	warning := errors.Join(warnings...)
 	told := fmt.Sprint(on, warning)

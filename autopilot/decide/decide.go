@@ -189,13 +189,11 @@ func Decide(in Input) Decision {
 }
 
 func excludedBy(a *anchor.Anchor, o *unstructured.Unstructured) (anchor.Exclusion, bool) {
-	// Faults are the anchor's, and told with it: the rules without one count.
-	rules, _ := anchor.ParseExclusions(a.Annotations[anchor.Disabled])
-	i := slices.IndexFunc(rules, func(e anchor.Exclusion) bool { return e.Matches(o.GetKind(), o.GetNamespace(), o.GetName()) })
+	i := slices.IndexFunc(a.Exclusions, func(e anchor.Exclusion) bool { return e.Matches(o.GetKind(), o.GetNamespace(), o.GetName()) })
 	if i < 0 {
 		return anchor.Exclusion{}, false
 	}
-	return rules[i], true
+	return a.Exclusions[i], true
 }
 
 // left reports whether an object is left alone as it is unmanaged or paused.

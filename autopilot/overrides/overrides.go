@@ -125,9 +125,13 @@ func checkPaths(patch jsonpatch.Patch) error {
 // ParseIgnored reads the annotation IgnoreAnnotation: RFC 6901 pointers, separated by commas. Each
 // is returned as the keys that lead to a field. The error has all faults.
 func ParseIgnored(text string) ([][]string, error) {
+	pointers := strings.Split(text, ",")
+	if len(pointers) > maxPointers {
+		return nil, fmt.Errorf("%s has more than %d fields", IgnoreAnnotation, maxPointers)
+	}
 	var all [][]string
 	var faults []error
-	for pointer := range strings.SplitSeq(text, ",") {
+	for _, pointer := range pointers {
 		if pointer = strings.TrimSpace(pointer); pointer == "" {
 			continue
 		}
@@ -138,18 +142,15 @@ func ParseIgnored(text string) ([][]string, error) {
 		case isFixed(pointer), strings.HasPrefix(pointer, "/metadata/labels/"+escaped(catalog.ManagedByLabel)), pointer == "/metadata/labels":
 			faults = append(faults, fmt.Errorf("%s: %.100q is forbidden", IgnoreAnnotation, pointer))
 			continue
+		case strings.Contains(strings.NewReplacer("~0", "", "~1", "").Replace(pointer), "~"):
+			faults = append(faults, fmt.Errorf("%s: %.100q: ~ is written ~0, and / in a key ~1", IgnoreAnnotation, pointer))
+			continue
 		}
 		keys := strings.Split(pointer[1:], "/")
 		for i, key := range keys {
-			if rest := strings.NewReplacer("~0", "", "~1", "").Replace(key); strings.Contains(rest, "~") {
-				faults = append(faults, fmt.Errorf("%s: %.100q: ~ is written ~0, and / in a key ~1", IgnoreAnnotation, pointer))
-			}
 			keys[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(key)
 		}
 		all = append(all, keys)
-	}
-	if len(all) > maxPointers {
-		faults = append(faults, fmt.Errorf("%s has more than %d fields", IgnoreAnnotation, maxPointers))
 	}
 	return all, errors.Join(faults...)
 }

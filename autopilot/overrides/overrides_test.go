@@ -97,6 +97,7 @@ func TestMask(t *testing.T) {
 		{"/metadata/labels", "", "forbidden"},
 		{"x,/kind", "", "/kind"},
 		{strings.Repeat("/a,", 300), "", "more than"},
+		{strings.Repeat("a,", 300), "", "more than"}, // a fault for each would be a long text
 	} {
 		o := parse(t, object)
 		fields, err := ParseIgnored(c.fields)
