@@ -251,8 +251,8 @@ func (d *Decision) customize(in Input) bool {
 	if text := annotations[overrides.IgnoreAnnotation]; text != "" {
 		d.Customizations = append(d.Customizations, "ignore")
 		fields, err := overrides.ParseIgnored(text)
-		masked, inLists := overrides.Mask(object, fields)
-		if err := errors.Join(err, inLists); err != nil {
+		masked, inWholes := overrides.Mask(object, in.Live, fields)
+		if err := errors.Join(err, inWholes); err != nil {
 			d.Action, d.Reason, d.Detail = Fail, ReasonInvalidIgnore, err.Error()
 			return false
 		}

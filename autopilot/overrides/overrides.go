@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmlet/vmlet/autopilot/anchor"
@@ -160,22 +161,33 @@ func escaped(key string) string {
 }
 
 // Mask removes fields from a copy of an object. A field inside a list is a fault: what its index
-// means is not the same in the object that is applied as in the one that is live. Name the list.
-func Mask(object *unstructured.Unstructured, fields [][]string) (*unstructured.Unstructured, error) {
+// means is not the same in the object that is applied as in the one that is live. So is one inside a
+// map that an apply replaces as a whole: without the field it would be taken away, or nothing would
+// be masked. Name the list or the map.
+func Mask(object, live *unstructured.Unstructured, fields [][]string) (*unstructured.Unstructured, error) {
 	masked := object.DeepCopy()
+	owned := ownedBy(live, func(metav1.ManagedFieldsEntry) bool { return true })
 	var faults []error
 	for _, keys := range fields {
-		in := masked.Object
+		in, set, value := masked.Object, any(owned), any(live.Object)
 		for i, key := range keys {
 			if i == len(keys)-1 {
 				delete(in, key)
 				break
 			}
 			next, is := in[key].(map[string]any)
-			if _, list := in[key].([]any); list {
-				faults = append(faults, fmt.Errorf("%s: /%s is a list: name it without what is in it", IgnoreAnnotation, strings.Join(keys[:i+1], "/")))
+			_, whole := in[key].([]any)
+			set, _ = child(set, "f:"+key)
+			value, _ = child(value, key)
+			if leaf, owned := set.(map[string]any); owned && len(leaf) == 0 {
+				// A map of which others have fields is none, though who has none of them has it like this.
+				there, _ := value.(map[string]any)
+				whole = whole || len(there) > 0
 			}
-			if !is {
+			if whole {
+				faults = append(faults, fmt.Errorf("%s: /%s is a list, or a map that is replaced like one: name it as a whole", IgnoreAnnotation, strings.Join(keys[:i+1], "/")))
+			}
+			if !is || whole {
 				break
 			}
 			in = next
@@ -243,15 +255,19 @@ func Merge(a, b map[string]any) map[string]any {
 
 // Fields are those that a manager owns by server-side apply, in the form of FieldsV1; nil: none.
 func Fields(live *unstructured.Unstructured, manager string) map[string]any {
+	return ownedBy(live, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply && m.Subresource == ""
+	})
+}
+
+func ownedBy(live *unstructured.Unstructured, is func(metav1.ManagedFieldsEntry) bool) (all map[string]any) {
 	for _, m := range live.GetManagedFields() {
-		if m.Manager == manager && m.Operation == "Apply" && m.Subresource == "" && m.FieldsV1 != nil {
-			var set map[string]any
-			if json.Unmarshal(m.FieldsV1.GetRawBytes(), &set) == nil {
-				return set
-			}
+		var set map[string]any
+		if is(m) && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.GetRawBytes(), &set) == nil {
+			all = Merge(all, set)
 		}
 	}
-	return nil
+	return all
 }
 
 func child(of any, key string) (any, bool) {

@@ -90,6 +90,9 @@ func TestMask(t *testing.T) {
 		{"/metadata/annotations/x~1y~0z", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"spec/a", "", "does not begin with /"},
 		{"/spec/list/0/b", "", "/spec/list is a list"},
+		{"/whole/a", "", "/whole is a list, or a map that is replaced like one"},
+		{"/whole/none", "", "name it as a whole"},
+		{"/whole,/empty/a", `{"a":1,"list":[{"b":1}],"m":{"c":1,"d":2}}`, ""},
 		{"/spec/a~2", "", "~ is written ~0"},
 		{"/metadata/name", "", "forbidden"},
 		{"/kind", "", "forbidden"},
@@ -99,11 +102,15 @@ func TestMask(t *testing.T) {
 		{strings.Repeat("/a,", 300), "", "more than"},
 		{strings.Repeat("a,", 300), "", "more than"}, // a fault for each would be a long text
 	} {
-		o := parse(t, object)
+		o := parse(t, strings.Replace(object, "spec:", "whole: {a: 1}, empty: {a: 1}, spec:", 1))
+		live := parse(t, strings.NewReplacer("labels:", `managedFields: [
+ {manager: me, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:whole": {}, "f:empty": {}, "f:spec": {"f:a": {}, "f:m": {}}}},
+ {manager: other, operation: Update, fieldsType: FieldsV1, fieldsV1: {"f:spec": {"f:m": {"f:c": {}}}}}], labels:`,
+			"spec:", "whole: {a: 1}, empty: {}, spec:").Replace(object))
 		fields, err := ParseIgnored(c.fields)
 		var masked *unstructured.Unstructured
 		if err == nil {
-			masked, err = Mask(o, fields)
+			masked, err = Mask(o, live, fields)
 		}
 		if (err == nil) != (c.fault == "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%.50s: fault %v, want %q", c.fields, err, c.fault)
