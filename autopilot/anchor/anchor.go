@@ -19,8 +19,8 @@ const (
 	Gate = Prefix + "autopilot"
 	// Disabled lists objects that are left alone.
 	Disabled = Prefix + "disabled-resources"
-	// Paused lists objects that somebody deletes again and again, and that the autopilot has
-	// stopped to make again: KIND/NAMESPACE/NAME or KIND/NAME, separated by commas.
+	// Paused lists objects that somebody deletes or replaces again and again, and that the autopilot
+	// has stopped to make again: KIND/NAMESPACE/NAME or KIND/NAME, separated by commas.
 	Paused = Prefix + "paused-resources"
 	// FeatureGates are more feature gates, separated by commas.
 	FeatureGates = Prefix + "feature-gates"

@@ -261,12 +261,13 @@ func (v *visit) throttled(ctx context.Context) (after time.Duration, stop bool, 
 	return 0, false, nil
 }
 
-// pause writes down that an object is paused: on it, or, where it does not exist, on the platform
-// object. Until that has worked, package pace remembers it.
+// pause writes down that an object is paused: on it, or, where it does not exist or what is on it is
+// replaced, on the platform object. Until that has worked, package pace remembers it.
 func (v *visit) pause(ctx context.Context) error {
 	key, w := decide.Key(v.in.Rendered), v.state(v.asset.Name).watch
 	on, annotation, value, version := v.in.Live, overrides.PausedAnnotation, "true", ""
-	if on == nil {
+	onObject := on != nil && !v.pace.Lost(key)
+	if !onObject {
 		on = &unstructured.Unstructured{Object: v.facts.Anchor.Object}
 		w = v.reader.platform(v.facts)
 		annotation, value, version = anchor.Paused, strings.Join(append(v.facts.Anchor.PausedObjects(), key), ","), on.GetResourceVersion()
@@ -277,7 +278,7 @@ func (v *visit) pause(ctx context.Context) error {
 	}
 	// What is followed must not be read before it has this: it would look as if somebody had resumed.
 	if v.catchUp(ctx, w, written) {
-		v.pace.Noted(key)
+		v.pace.Noted(key, onObject)
 	}
 	return nil
 }

@@ -84,10 +84,7 @@ func newController(ctx context.Context, o Options) *controller {
 	c.look = evaluate.Evaluator{
 		Renderer: render.Renderer{Files: o.Catalog.Active(), From: apply.Reader{API: o.API}},
 		Live:     c.live,
-		Paused: func(key string, written bool) bool {
-			paused, _ := c.pace.Paused(key, written)
-			return paused
-		},
+		Paused:   c.pace.Paused,
 	}
 	return c
 }

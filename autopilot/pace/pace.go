@@ -24,6 +24,10 @@ const (
 // MaxWaits is how many waits in a row are taken for an edit war. The waits double: 6, 12 and 24 s.
 const MaxWaits = 3
 
+// Doubt is how long a pause has to be on an object before somebody who takes it away resumes: an
+// opponent who replaces the whole object does so at once.
+const Doubt = time.Minute
+
 // Verdict is whether an object may be written.
 type Verdict int
 
@@ -57,7 +61,9 @@ type entry struct {
 	waits       int
 	until       time.Time // no token is given before, once one was refused
 	war         bool
-	noted       bool // the pause has been seen where it is written down
+	noted       bool      // the pause has been seen where it is written down
+	doubted     time.Time // until when a pause that is gone from the object was taken away by no human
+	lost        bool      // the pause was taken away from the object so soon
 }
 
 type supply struct {
@@ -146,29 +152,42 @@ func (p *Pace) forget(now time.Time) {
 
 // Paused takes note of whether the pause is written down where somebody can take it away. It
 // reports whether the object is paused: because that says so, or because it has still to be written.
-func (p *Pace) Paused(key string, written bool) (paused, unwritten bool) {
+func (p *Pace) Paused(key string, written bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := p.all[key]
 	switch {
 	case e == nil || !e.war:
-		return written, false
+		return written
 	case written:
 		e.noted = true
-		return true, false
+	case p.Now().Before(e.doubted): // it was there and is gone with all that was written
+		e.noted, e.lost = false, true
 	case e.noted: // it was there and is gone: somebody has resumed
 		delete(p.all, key)
-		return false, false
+		return false
 	}
-	return true, true
+	return true
 }
 
 // Noted takes note that the pause has been written down, and that Paused will not be told of the
-// time before.
-func (p *Pace) Noted(key string) {
+// time before. If it is on the object itself, one who replaces that takes the note away, too: for a
+// while nobody is taken to have resumed.
+func (p *Pace) Noted(key string, onObject bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.all[key]; e != nil {
-		e.noted = true
+		e.noted, e.doubted = true, time.Time{}
+		if onObject {
+			e.doubted = p.Now().Add(Doubt)
+		}
 	}
+}
+
+// Lost reports whether the pause does not stay on the object, and has to be written elsewhere.
+func (p *Pace) Lost(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.all[key]
+	return e != nil && e.lost
 }

@@ -131,10 +131,10 @@ func TestSlowWar(t *testing.T) {
 // from there; one that somebody else has written counts, too.
 func TestPause(t *testing.T) {
 	p, c := newPace()
-	check := func(step string, written, paused, unwritten bool) {
+	check := func(step string, written, paused bool) {
 		t.Helper()
-		if gotPaused, gotUnwritten := p.Paused("a", written); gotPaused != paused || gotUnwritten != unwritten {
-			t.Errorf("%s: paused %v, unwritten %v; want %v, %v", step, gotPaused, gotUnwritten, paused, unwritten)
+		if got := p.Paused("a", written); got != paused {
+			t.Errorf("%s: paused %v, want %v", step, got, paused)
 		}
 	}
 	war := func() {
@@ -142,19 +142,46 @@ func TestPause(t *testing.T) {
 			c.now = c.now.Add(time.Second)
 		}
 	}
-	check("a stranger's", true, true, false)
-	check("a stranger's, taken away", false, false, false)
+	check("a stranger's", true, true)
+	check("a stranger's, taken away", false, false)
 	war()
-	check("not written", false, true, true)
-	check("still not", false, true, true)
-	check("written", true, true, false)
-	check("taken away", false, false, false)
+	check("not written", false, true)
+	check("still not", false, true)
+	check("written", true, true)
+	check("taken away", false, false)
 	if a := p.Take("a"); a.Verdict != Go {
 		t.Errorf("after that: %+v", a)
 	}
 	war()
-	p.Noted("a")
-	check("written, and taken away before it was seen", false, false, false)
+	p.Noted("a", false)
+	check("written elsewhere, and taken away before it was seen", false, false)
+	war()
+	p.Noted("a", true)
+	c.now = c.now.Add(Doubt)
+	check("written on the object, and taken away later", false, false)
+}
+
+// TestLostPause: one who replaces the object has not resumed; what is written elsewhere ends that.
+func TestLostPause(t *testing.T) {
+	p, c := newPace()
+	for p.Take("a").Verdict != War {
+		c.now = c.now.Add(time.Second)
+	}
+	p.Noted("a", true)
+	if p.Lost("a") {
+		t.Error("lost before it is gone")
+	}
+	c.now = c.now.Add(Doubt - 1)
+	for range 2 {
+		if !p.Paused("a", false) || !p.Lost("a") {
+			t.Errorf("gone at once: paused %v, lost %v, want both", p.Paused("a", false), p.Lost("a"))
+		}
+		c.now = c.now.Add(Doubt)
+	}
+	p.Noted("a", false)
+	if p.Paused("a", false) || p.Lost("a") {
+		t.Error("gone from elsewhere: still paused, or lost")
+	}
 }
 
 // TestForgets: what is as good as new takes no room.

@@ -52,7 +52,7 @@ func (s *server) define(group, kind, plural, scope string, versions ...string) {
 func TestAutopilot(t *testing.T) {
 	s := start(t)
 	for name, test := range map[string]func(*server, *testing.T){
-		"gate": gate, "drift": drift, "patch": patch, "mask": mask, "unmanaged": unmanaged, "editwar": editWar, "deletewar": deleteWar,
+		"gate": gate, "drift": drift, "patch": patch, "mask": mask, "unmanaged": unmanaged, "editwar": editWar, "deletewar": deleteWar, "replacewar": replaceWar,
 		"crds": crds, "namespaces": namespaces, "tombstones": tombstones, "failures": failures, "replicas": replicas, "rest": atRest, "outage": outage,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,8 @@ func unmanaged(s *server, t *testing.T) {
 	a.hasData("b", "key", "none")
 }
 
-// rival does something whenever an object is as the autopilot wants it, until the test or stop ends it.
+// rival does something whenever an object is as the autopilot wants it, or paused, until the test or
+// stop ends it.
 func (a *autopilot) rival(name string, against func(*unstructured.Unstructured)) (stop func()) {
 	ctx, cancel := context.WithCancel(a.t.Context())
 	done := make(chan struct{})
@@ -245,7 +246,7 @@ func (a *autopilot) rival(name string, against func(*unstructured.Unstructured))
 				if err != nil {
 					return err
 				}
-				if value, _, _ := unstructured.NestedString(o.Object, "data", "key"); value == "mine" {
+				if value, _, _ := unstructured.NestedString(o.Object, "data", "key"); value == "mine" || o.GetAnnotations()["platform.kubevirt.io/reconcile-paused"] != "" {
 					against(o)
 				}
 				return errors.New("it goes on")
@@ -313,6 +314,29 @@ func deleteWar(s *server, t *testing.T) {
 	a.hasData("a", "key", "mine")
 	a.shows(metrics, 0, "paused_resources", "a")
 	a.shows(metrics, 1, "thrashing_total", "a")
+}
+
+// An opponent who replaces the whole object does not end the pause.
+func replaceWar(s *server, t *testing.T) {
+	a := s.autopilot(t, two())
+	a.anchored(`"true"`)
+	metrics, _ := a.run()
+	peace := a.rival("a", func(o *unstructured.Unstructured) {
+		o.SetAnnotations(nil)
+		_ = unstructured.SetNestedField(o.Object, "theirs", "data", "key")
+		_, _ = a.api.Resource(facts.ConfigMaps()).Namespace(a.namespace).Update(t.Context(), o, metav1.UpdateOptions{FieldManager: "rival"})
+	})
+	a.until("it is paused", func() error {
+		if got := a.configMap("vmlet-platform").GetAnnotations()["platform.kubevirt.io/paused-resources"]; got != "ConfigMap/"+a.namespace+"/a" {
+			return fmt.Errorf("the annotation is %q", got)
+		}
+		return nil
+	})
+	peace()
+	a.shows(metrics, 1, "thrashing_total", "a")
+	a.annotate("vmlet-platform", "paused-resources", "null")
+	a.hasData("a", "key", "mine")
+	a.shows(metrics, 0, "paused_resources", "a")
 }
 
 // Kinds come and go while the autopilot runs.
