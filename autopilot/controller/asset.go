@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -304,6 +305,8 @@ func (c *controller) bury(ctx context.Context, t catalog.Tombstone, f facts.Fact
 	case d.Action == decide.Leave:
 		shown.Status = -2
 		say(d.Reason, d.Detail)
+	case d.Action == decide.Fail:
+		err = errors.New(d.Detail)
 	case d.Action == decide.Delete:
 		if err = c.write.Delete(ctx, of, live); err == nil {
 			c.event(f, nil, normalType, "TombstoneDeleted", fmt.Sprintf("%s was deleted: %s", key, d.Detail))

@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,8 +32,8 @@ type trial struct {
 	now    time.Time
 }
 
-// newTrial has an asset a, which is ConfigMap web/a, a tombstone for ConfigMap web/old, and objects,
-// as YAML.
+// newTrial has an asset a, which is Service web/a, a tombstone for Secret web/old, and objects, as
+// YAML: one of a kind, as the server knows no field selectors.
 func newTrial(t *testing.T, gate string, objects ...string) *trial {
 	t.Helper()
 	var all []runtime.Object
@@ -44,9 +45,9 @@ func newTrial(t *testing.T, gate string, objects ...string) *trial {
 		all = append(all, o)
 	}
 	c, err := catalog.Load(fstest.MapFS{
-		"metadata.yaml":          {Data: []byte("assets: [{name: a, path: active/a.yaml, phase: 1, install: always, component: ConfigMap}]")},
-		"active/a.yaml":          {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: web\ndata: {key: mine}\n")},
-		"tombstones/v1/old.yaml": {Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: old, namespace: web, labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}\n")},
+		"metadata.yaml":          {Data: []byte("assets: [{name: a, path: active/a.yaml, phase: 1, install: always, component: Service}]")},
+		"active/a.yaml":          {Data: []byte("apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  namespace: web\nspec: {type: ClusterIP}\n")},
+		"tombstones/v1/old.yaml": {Data: []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: old, namespace: web, labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}\n")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +55,7 @@ func newTrial(t *testing.T, gate string, objects ...string) *trial {
 	x := &trial{events: events.NewFakeRecorder(1000), now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}
 	x.api = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		facts.CRDs(): "CustomResourceDefinitionList", facts.Nodes(): "NodeList", facts.Namespaces(): "NamespaceList", facts.ConfigMaps(): "ConfigMapList",
+		{Version: "v1", Resource: "services"}: "ServiceList",
 	}, all...)
 	x.controller = newController(t.Context(), Options{
 		API: x.api, Catalog: c, Metrics: metrics.New(), Events: x.events, Namespace: "web",
@@ -74,7 +76,7 @@ func (x *trial) said() (all string) {
 // (it has no dry run, as there is nothing to compare it with).
 func TestRefusedCreation(t *testing.T) {
 	x := newTrial(t, "'true'")
-	x.api.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+	x.api.PrependReactor("patch", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("refused")
 	})
 	for range 200 {
@@ -88,5 +90,33 @@ func TestRefusedCreation(t *testing.T) {
 	}
 	if said := x.said(); strings.Contains(said, "Throttled") || strings.Contains(said, "ThrashingDetected") || !strings.Contains(said, "ApplyFailed") {
 		t.Errorf("events: %s", said)
+	}
+}
+
+// TestTombstoneWithFinalizer: an object that is deleted and does not go is not gone.
+func TestTombstoneWithFinalizer(t *testing.T) {
+	x := newTrial(t, "'true'", `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: web, finalizers: [example.com/hold],
+ deletionTimestamp: "2026-01-01T00:00:00Z", labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}}`)
+	if _, err := x.reconcile(t.Context(), "tombstone/0"); err == nil {
+		t.Error("it is not tried again soon")
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(x.Metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubevirt_autopilot_tombstone_status" && f.GetMetric()[0].GetGauge().GetValue() != -1 {
+			t.Errorf("tombstone_status is %v, want -1", f.GetMetric()[0])
+		}
+	}
+	if said := x.said(); !strings.Contains(said, "TombstoneFailed") || !strings.Contains(said, "example.com/hold") || strings.Contains(said, "TombstoneDeleted") {
+		t.Errorf("events: %s", said)
+	}
+	for _, a := range x.api.Actions() {
+		if a.GetVerb() == "delete" {
+			t.Error("it is deleted once more")
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -270,6 +271,9 @@ func Buried(t catalog.Tombstone, live *unstructured.Unstructured) Decision {
 	case live.GetLabels()[catalog.ManagedByLabel] != catalog.Manager:
 		return Decision{Action: Leave, Reason: ReasonTombstoneSkipped, Detail: fmt.Sprintf(
 			"%s of %s is not deleted: its label %s is %q", Key(t.Object), t.Path, catalog.ManagedByLabel, live.GetLabels()[catalog.ManagedByLabel])}
+	case live.GetDeletionTimestamp() != nil:
+		return Decision{Action: Fail, Detail: fmt.Sprintf("it is being deleted since %s, and has the finalizers %q",
+			live.GetDeletionTimestamp().UTC().Format(time.RFC3339), live.GetFinalizers())}
 	}
 	return Decision{Action: Delete, Detail: "obsolete since " + t.Path}
 }

@@ -148,6 +148,8 @@ func TestBuried(t *testing.T) {
 		{"{metadata: {labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}}", Delete},
 		{"{metadata: {labels: {platform.kubevirt.io/managed-by: somebody}}}", Leave},
 		{"{metadata: {}}", Leave},
+		{"{metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}}", Fail},
+		{"{metadata: {deletionTimestamp: '2026-01-01T00:00:00Z'}}", Leave},
 	} {
 		var live *unstructured.Unstructured
 		if c.live != "" {
