@@ -93,6 +93,24 @@ func TestRefusedCreation(t *testing.T) {
 	}
 }
 
+// TestGateOfUnknownNames: what its author takes for an off switch deletes nothing.
+func TestGateOfUnknownNames(t *testing.T) {
+	old := "{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: web, labels: {platform.kubevirt.io/managed-by: virt-platform-autopilot}}}"
+	for gate, deletes := range map[string]bool{"'off'": false, "'False'": false, "'no, never'": false, "'false'": false, "'no, a'": true, "'true'": true} {
+		x := newTrial(t, gate, old)
+		if _, err := x.reconcile(t.Context(), "tombstone/0"); err != nil {
+			t.Fatal(err)
+		}
+		said := x.said()
+		if strings.Contains(said, "TombstoneDeleted") != deletes {
+			t.Errorf("gate %s: tombstones are deleted: %v, want %v", gate, !deletes, deletes)
+		}
+		if unknown := !strings.Contains(gate, "true") && !strings.Contains(gate, "false"); strings.Contains(said, "InvalidAnnotation") != unknown {
+			t.Errorf("gate %s: events: %s", gate, said)
+		}
+	}
+}
+
 // TestTombstoneWithFinalizer: an object that is deleted and does not go is not gone.
 func TestTombstoneWithFinalizer(t *testing.T) {
 	x := newTrial(t, "'true'", `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: web, finalizers: [example.com/hold],

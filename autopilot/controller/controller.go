@@ -183,17 +183,20 @@ func kubeVirt() schema.GroupVersionKind {
 	return facts.KubeVirts().GroupVersion().WithKind(anchor.KindKubeVirt)
 }
 
-// observe says once what the platform object says, and reports whether the autopilot is on.
+// observe says once what the platform object says, and reports whether the autopilot is on: "off" or
+// "no" as the gate's value is a list of one name, which is none of the catalogue.
 func (c *controller) observe(f facts.Facts) bool {
-	on := f.Anchor != nil && f.Anchor.Scope.On()
+	on := false
 	var warnings []error
-	if on {
+	if f.Anchor != nil && f.Anchor.Scope.On() {
 		for _, w := range f.Anchor.Warnings {
 			warnings = append(warnings, errors.New(w))
 		}
-		for _, name := range f.Anchor.Scope.Unknown(c.Catalog.Knows) {
+		unknown := f.Anchor.Scope.Unknown(c.Catalog.Knows)
+		for _, name := range unknown {
 			warnings = append(warnings, fmt.Errorf("%s lists %.63q, which is neither an asset nor a group", anchor.Gate, name))
 		}
+		on = f.Anchor.Scope.All || len(unknown) < len(f.Anchor.Scope.Names)
 	}
 	warning := errors.Join(warnings...)
 	told := fmt.Sprint(on, warning)
