@@ -46,8 +46,8 @@ func render(t *testing.T, folder string) []byte {
 
 // What is applied changes only where somebody has looked at it.
 func TestRendered(t *testing.T) {
-	// renamed is a kustomization of a user's, with another namespace and a prefix.
-	for _, folder := range []string{"autopilot", "base", "cluster", "monitoring", "metrics-authentication", "node-tuning", "common-instancetypes", "testdata/renamed"} {
+	// renamed are kustomizations of a user's, with another namespace and a prefix.
+	for _, folder := range []string{"autopilot", "base", "cluster", "monitoring", "metrics-authentication", "node-tuning", "common-instancetypes", "testdata/renamed", "testdata/renamed-autopilot"} {
 		t.Run(folder, func(t *testing.T) {
 			got := withoutSchemas(render(t, folder))
 			golden := filepath.Join("testdata", filepath.Base(folder)+".golden.yaml")
