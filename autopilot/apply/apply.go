@@ -123,7 +123,7 @@ func (a Applier) Apply(ctx context.Context, of schema.GroupVersionResource, live
 	if handover != nil {
 		// With what was handed over before: an apply deletes what its manager owned and it lacks. Not
 		// by force: a value that has changed since is the user's already.
-		if _, err := as(Released, false, withIdentity(object, overrides.Merge(overrides.All(live, Released), handover))); err != nil {
+		if _, err := as(Released, false, withIdentity(live, overrides.Merge(overrides.All(live, Released), handover))); err != nil {
 			return nil, fmt.Errorf("handing masked fields over: %w", err)
 		}
 	}
@@ -131,12 +131,13 @@ func (a Applier) Apply(ctx context.Context, of schema.GroupVersionResource, live
 	if err != nil || live == nil || overrides.Fields(live, Released) == nil || live.GetAnnotations()[overrides.IgnoreAnnotation] != "" {
 		return after, err
 	}
-	if _, err := as(Released, false, withIdentity(object, nil)); err != nil { // nothing is masked any more
+	if _, err := as(Released, false, withIdentity(live, nil)); err != nil { // nothing is masked any more
 		return nil, fmt.Errorf("taking masked fields back: %w", err)
 	}
 	return to.Get(ctx, object.GetName(), metav1.GetOptions{})
 }
 
+// withIdentity makes an object of fields that is applied only where the one that was read is.
 func withIdentity(of *unstructured.Unstructured, fields map[string]any) *unstructured.Unstructured {
 	o := (&unstructured.Unstructured{Object: fields}).DeepCopy()
 	if o.Object == nil {
@@ -145,6 +146,7 @@ func withIdentity(of *unstructured.Unstructured, fields map[string]any) *unstruc
 	o.SetGroupVersionKind(of.GroupVersionKind())
 	o.SetNamespace(of.GetNamespace())
 	o.SetName(of.GetName())
+	o.SetUID(of.GetUID())
 	return o
 }
 

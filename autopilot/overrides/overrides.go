@@ -47,7 +47,7 @@ func unpatched() []string {
 
 // fixed are fields that neither a patch nor a mask may touch, nor what is below them.
 func fixed() []string {
-	return []string{"/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/managedFields", "/status"}
+	return []string{"/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/managedFields", "/status"}
 }
 
 func isFixed(pointer string) bool {

@@ -42,6 +42,7 @@ func TestPatch(t *testing.T) {
 		"name":                 {"X", one("replace", "/metadata/name", `"b"`), "", "forbidden"},
 		"namespace":            {"X", one("add", "/metadata/namespace", `"b"`), "", "forbidden"},
 		"version":              {"X", one("replace", "/apiVersion", `"v2"`), "", "forbidden"},
+		"uid":                  {"X", one("add", "/metadata/uid", `"b"`), "", "forbidden"},
 		"managed fields":       {"X", one("add", "/metadata/managedFields/0", `{}`), "", "forbidden"},
 		"status":               {"X", one("add", "/status/x", `1`), "", "forbidden"},
 		"whole object":         {"X", one("replace", "", whole), "", "forbidden"},

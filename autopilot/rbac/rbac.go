@@ -86,7 +86,7 @@ func fixed() (cluster, own rights) {
 	cluster.add(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, emit)
 	// Platform objects, which say what is wanted; that one is paused is written on them.
 	cluster.add(facts.KubeVirts().GroupResource(), keep)
-	cluster.add(facts.Kinds{}.HyperConverged().GroupResource(), keep)
+	cluster.add(facts.Kinds{}.HyperConverged().GroupResource(), "get,list,patch,watch")
 	own.add(facts.ConfigMaps().GroupResource(), "get,list,patch,watch", anchor.ConfigMapName)
 	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	own.add(schema.GroupResource{Resource: "events"}, emit) // who leads
@@ -128,6 +128,7 @@ func asset(a *catalog.Asset, namespace string, cluster, own rights) error {
 	}
 	of := facts.Resource(a.Kind).GroupResource()
 	switch fixedName := len(names) == 1 && !strings.Contains(a.NameText, "nnotation"); {
+	case a.Kind.Kind == anchor.KindHyperConverged: // never made: fixed has its rights
 	case !fixedName:
 		cluster.add(of, keep)
 	case len(where) == 1 && where[namespace]:

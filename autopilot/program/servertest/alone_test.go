@@ -1,18 +1,22 @@
 package servertest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -22,16 +26,28 @@ import (
 )
 
 // TestAnchors: the autopilot stays on when the golden configuration makes the object that is the
-// anchor from then on, and an object of a higher kind takes over.
+// anchor from then on, and an object of a higher kind takes over. It does not make that object again
+// when somebody deletes it.
 func TestAnchors(t *testing.T) {
 	s := start(t)
 	f := two()
 	f["metadata.yaml"] += "- {name: golden, path: active/golden.yaml.tpl, phase: 0, install: always, component: KubeVirt, reconcile_order: 0}\n"
-	f["active/golden.yaml.tpl"] = "{{- if ne .Platform.Kind \"HyperConverged\" }}\napiVersion: kubevirt.io/v1\nkind: KubeVirt\nmetadata:\n  name: {{ .Platform.Name }}\n  namespace: {{ .Platform.Namespace }}\n{{- end }}\n"
-	f["active/b.yaml.tpl"] = configMap("b", `key: {{ .Platform.Kind }}, name: {{ .HCO.Name }}`)
+	c, err := catalog.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f["active/golden.yaml.tpl"] = c.Named("platform-golden-config").Text
+	f["active/b.yaml.tpl"] = configMap("b", `key: {{ .Platform.Kind }}, name: {{ .HCO.Name }}, value: {{ annotation "value" | toJson }}`)
 	a := s.autopilot(t, f)
 	a.anchored(`"true"`)
-	a.run()
+	a.annotate("vmlet-platform", "value", "x")
+	kubeVirts := a.api.Resource(facts.KubeVirts()).Namespace(a.namespace)
+	var deletes atomic.Bool
+	a.runAs(spied(s.config, "kubevirts", func(object string) {
+		if deletes.Load() {
+			_ = kubeVirts.Delete(context.Background(), object, metav1.DeleteOptions{})
+		}
+	}))
 	a.hasData("b", "key", "ConfigMap")
 	a.hasData("b", "name", "kubevirt")
 	s.define("kubevirt.io", "KubeVirt", "kubevirts", "Namespaced", "v1")
@@ -44,6 +60,22 @@ func TestAnchors(t *testing.T) {
 	a.said("InvalidAnnotation", "HyperConverged "+a.namespace+"/hco and ConfigMap "+a.namespace+"/vmlet-platform")
 	a.undefine("hyperconvergeds.hco.kubevirt.io")
 	a.hasData("b", "key", "KubeVirt")
+
+	change := func(patch string) {
+		t.Helper()
+		if _, err := kubeVirts.Patch(t.Context(), "kubevirt", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(`{"metadata": {"annotations": {"platform.kubevirt.io/autopilot": "true"}}}`)
+	a.delete("v1", "ConfigMap", "vmlet-platform") // of which the golden configuration makes the KubeVirt object
+	a.hasData("b", "value", "")
+	deletes.Store(true)
+	change(`{"metadata": {"labels": null}}`)
+	a.said("ApplyFailed", "KubeVirt")
+	if _, err := kubeVirts.Get(t.Context(), "kubevirt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the KubeVirt object was made again: %v", err)
+	}
 }
 
 // TestRights: the whole catalogue is applied by the ServiceAccount with the generated roles, and no

@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// spied is a configuration whose patches of ConfigMaps call a function first, with the object's name.
-func spied(config *rest.Config, patch func(object string)) *rest.Config {
+// spied is a configuration whose patches of a resource call a function first, with the object's name.
+func spied(config *rest.Config, of string, patch func(object string)) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return spy(func(r *http.Request) (*http.Response, error) {
-			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/configmaps/") {
+			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/"+of+"/") {
 				patch(path.Base(r.URL.Path))
 			}
 			return next.RoundTrip(r)

@@ -466,7 +466,7 @@ func failures(s *server, t *testing.T) {
 	a := s.autopilot(t, f)
 	a.anchored(`"true"`)
 	var goldenTried, early atomic.Bool
-	metrics, _ := a.runAs(spied(s.config, func(object string) {
+	metrics, _ := a.runAs(spied(s.config, "configmaps", func(object string) {
 		if object == "golden" {
 			time.Sleep(time.Second) // room for others to come before it
 			goldenTried.Store(true)
@@ -512,7 +512,7 @@ func atRest(s *server, t *testing.T) {
 	a := s.autopilot(t, two())
 	a.anchored(`"true"`)
 	var patches atomic.Int64 // of a, dry runs among them
-	metrics, stop := a.runAs(spied(s.config, func(object string) {
+	metrics, stop := a.runAs(spied(s.config, "configmaps", func(object string) {
 		if object == "a" {
 			patches.Add(1)
 		}

@@ -10,6 +10,11 @@ kind: KubeVirt
 metadata:
   name: {{ .Platform.Name | toJson }}
   namespace: {{ .Platform.Namespace | toJson }}
+  {{- if eq .Platform.Kind "KubeVirt" }}
+  {{- with dig "metadata" "uid" "" .Platform.Object }}
+  uid: {{ . | toJson }} # an apply must not make the object again that somebody deletes
+  {{- end }}
+  {{- end }}
   annotations:
     platform.kubevirt.io/version: 1.0.0
 {{- if or $evict $emulate }}

@@ -9,6 +9,9 @@ kind: HyperConverged
 metadata:
   name: {{ .Platform.Name | toJson }}
   namespace: {{ .Platform.Namespace | toJson }}
+  {{- with dig "metadata" "uid" "" .Platform.Object }}
+  uid: {{ . | toJson }} # an apply must not make the object again that somebody deletes
+  {{- end }}
   annotations:
     platform.kubevirt.io/version: 1.0.0
 spec: {}
