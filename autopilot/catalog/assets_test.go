@@ -209,7 +209,7 @@ func hostile() []string {
 
 // annotations are those that an asset's template reads.
 func annotations(a *catalog.Asset) (names []string) {
-	for _, part := range strings.Split(a.Text, "nnotation \"")[1:] {
+	for _, part := range strings.Split(strings.ReplaceAll(a.Text, "labels \"", "annotation \""), "nnotation \"")[1:] {
 		name, _, _ := strings.Cut(part, `"`)
 		names = append(names, name)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"text/template"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -34,7 +36,7 @@ type functions struct {
 
 func (f *functions) all() template.FuncMap {
 	return template.FuncMap{
-		"annotation": f.annotation, "hasAnnotation": f.hasAnnotation, "readAsset": f.readAsset,
+		"annotation": f.annotation, "hasAnnotation": f.hasAnnotation, "labels": f.labels, "readAsset": f.readAsset,
 		"crdExists": f.facts.Kinds.Defined, "crdHasEnum": f.crdHasEnum, "lookup": f.lookup, "lookupAll": f.lookupAll,
 		"default": orElse, "dig": dig, "list": func(all ...any) []any { return all },
 		"splitList": func(by, text string) []string { return strings.Split(text, by) },
@@ -57,6 +59,23 @@ func (f *functions) annotation(name string) (string, error) {
 func (f *functions) hasAnnotation(name, value string) (bool, error) {
 	is, err := f.annotation(name)
 	return is == value, err
+}
+
+// labels are those that an annotation names: KEY=VALUE, separated by commas.
+func (f *functions) labels(name string) (map[string]string, error) {
+	value, err := f.annotation(name)
+	if err != nil {
+		return nil, err
+	}
+	pairs := slices.DeleteFunc(strings.Split(value, ","), func(pair string) bool { return strings.TrimSpace(pair) == "" })
+	all, err := labels.ConvertSelectorToLabelsMap(strings.Join(pairs, ","))
+	if err == nil && len(all) < len(pairs) {
+		err = errors.New("a label is listed twice")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s%s: want KEY=VALUE, separated by commas: %w", anchor.Prefix, name, err)
+	}
+	return all, nil
 }
 
 func (f *functions) readAsset(file string) (string, error) {

@@ -17,7 +17,7 @@ import (
 const cluster = `
 apiVersion: kubevirt.io/v1
 kind: KubeVirt
-metadata: {name: kv, namespace: kvns, annotations: {platform.kubevirt.io/a: "x", platform.kubevirt.io/evil: "a\nmore: b", platform.kubevirt.io/large: LARGE}}
+metadata: {name: kv, namespace: kvns, annotations: {platform.kubevirt.io/a: "x", platform.kubevirt.io/evil: "a\nmore: b", platform.kubevirt.io/large: LARGE, platform.kubevirt.io/labels: " a = b, c.d/e=,,", platform.kubevirt.io/twice: "a=b,a=c", platform.kubevirt.io/long: "a=b=c"}}
 spec: {count: 3}
 ---
 apiVersion: storage.k8s.io/v1
@@ -68,6 +68,13 @@ func TestFunctions(t *testing.T) {
 		{`{{ annotation "evil" | quote }}`, "a\nmore: b", ""},
 		{`{{ annotation "large" }}`, "", "more than 4096 bytes"},
 		{`{{ hasAnnotation "a" "x" }}{{ hasAnnotation "a" "y" }}`, "truefalse", ""},
+		{`{{ labels "labels" | toJson }}`, `{"a":"b","c.d/e":""}`, ""},
+		{`{{ with labels "none" }}{{ . }}{{ end }}none`, "none", ""},
+		{`{{ labels "a" }}`, "", "annotation platform.kubevirt.io/a: want KEY=VALUE"},
+		{`{{ labels "evil" }}`, "", "annotation platform.kubevirt.io/evil: want KEY=VALUE"},
+		{`{{ labels "long" }}`, "", "annotation platform.kubevirt.io/long: want KEY=VALUE"},
+		{`{{ labels "twice" }}`, "", "listed twice"},
+		{`{{ labels "large" }}`, "", "more than 4096 bytes"},
 		{`{{ .Platform.Name }} {{ .HCO.Namespace }} {{ .Namespace }} {{ .Platform.Kind }}`, "kv kvns vmlet KubeVirt", ""},
 		{`{{ .Hardware.kvmPresent }}`, "false", ""},
 		{`{{ .Hardware.none }}`, "", "no entry for key"},

@@ -7,11 +7,7 @@ kind: PrometheusRule
 metadata:
   name: vmlet
   namespace: {{ .Namespace | toJson }}
-  {{- with annotation "monitoring-labels" }}
-  labels:
-    {{- range splitList "," . }}
-    {{- $pair := splitList "=" . }}
-    {{ trim (index $pair 0) | toJson }}: {{ trim (index $pair 1) | toJson }}
-    {{- end }}
+  {{- with labels "monitoring-labels" }}
+  labels: {{ . | toJson }}
   {{- end }}
 spec: {{ $manifest.spec | toJson }}
