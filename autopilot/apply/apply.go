@@ -58,15 +58,15 @@ func (r Reader) List(ctx context.Context, of schema.GroupVersionResource, namesp
 // Applier writes objects.
 type Applier struct{ API dynamic.Interface }
 
-// Drift reports which fields an apply of an object would change, and whether it would change
-// anything: it may only change who owns a field. Fields that others alone own are none.
-func (a Applier) Drift(ctx context.Context, of schema.GroupVersionResource, live, object *unstructured.Unstructured) (fields []string, drift bool, err error) {
+// Drift reports which fields an apply of an object would change, by their keys, and whether it would
+// change anything: it may only change who owns a field. Fields that others alone own are none.
+func (a Applier) Drift(ctx context.Context, of schema.GroupVersionResource, live, object *unstructured.Unstructured) (fields [][]string, drift bool, err error) {
 	options := metav1.ApplyOptions{FieldManager: catalog.Manager, Force: true, DryRun: []string{metav1.DryRunAll}}
 	after, err := a.API.Resource(of).Namespace(object.GetNamespace()).Apply(ctx, object.GetName(), object, options)
 	if err != nil {
 		return nil, false, fmt.Errorf("dry run: %w", err)
 	}
-	fields = differences(reduced(live), reduced(after), "")
+	fields = differences(reduced(live), reduced(after), nil)
 	owned := reflect.DeepEqual(overrides.Fields(live, catalog.Manager), overrides.Fields(after, catalog.Manager))
 	return fields, len(fields) > 0 || !owned, nil
 }
@@ -90,28 +90,25 @@ func reduced(o *unstructured.Unstructured) map[string]any {
 	return part
 }
 
-// maxFields bounds how many fields are named in an event.
-const maxFields = 5
-
-func differences(a, b any, at string) (paths []string) {
+func differences(a, b any, at []string) (paths [][]string) {
 	am, aIs := a.(map[string]any)
 	bm, bIs := b.(map[string]any)
 	if !aIs || !bIs {
 		if reflect.DeepEqual(a, b) {
 			return nil
 		}
-		return []string{at}
+		return [][]string{at}
 	}
 	for key := range am {
-		paths = append(paths, differences(am[key], bm[key], at+"/"+key)...)
+		paths = append(paths, differences(am[key], bm[key], append(slices.Clone(at), key))...)
 	}
 	for key := range bm {
 		if _, has := am[key]; !has {
-			paths = append(paths, at+"/"+key)
+			paths = append(paths, append(slices.Clone(at), key))
 		}
 	}
-	slices.Sort(paths)
-	return paths[:min(len(paths), maxFields)]
+	slices.SortFunc(paths, slices.Compare)
+	return paths
 }
 
 // Apply applies an object, by force. What handover has is first given to Released; nil: nothing.

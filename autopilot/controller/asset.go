@@ -171,7 +171,7 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	object, version := string(text), ""
-	var fields []string
+	var fields [][]string
 	v.in.Drift = decide.Found
 	if v.in.Live != nil {
 		version = v.in.Live.GetResourceVersion()
@@ -193,10 +193,11 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 		v.shown.Compliant = true
 		return 0, nil
 	}
-	foreign := v.in.Live != nil && len(fields) > 0 && (st.applied == "" || st.applied == object)
+	// What is compared for the first time may differ as another version of the autopilot applied it.
+	foreign := len(fields) > 0 && (st.applied == object || st.applied == "" && overrides.Taken(v.in.Live, catalog.Manager, fields))
 	if foreign {
 		v.Metrics.Drifts.WithLabelValues(v.asset.Name).Inc()
-		v.say(warningType, "DriftDetected", fmt.Sprintf("%s was changed by somebody else: %s", decide.Key(v.d.Object), strings.Join(fields, ", ")))
+		v.say(warningType, "DriftDetected", fmt.Sprintf("%s was changed by somebody else: %s", decide.Key(v.d.Object), named(fields)))
 	}
 	if after, stop, err := v.throttled(ctx); stop {
 		return after, err
@@ -216,6 +217,17 @@ func (v *visit) compare(ctx context.Context) (time.Duration, error) {
 		v.tell(normalType, "DriftCorrected", fmt.Sprintf("%s is as it is to be again", decide.Key(v.d.Object)))
 	}
 	return 0, nil
+}
+
+// maxFields bounds how many fields are named in an event.
+const maxFields = 5
+
+func named(fields [][]string) string {
+	var names []string
+	for _, keys := range fields[:min(len(fields), maxFields)] {
+		names = append(names, "/"+strings.Join(keys, "/"))
+	}
+	return strings.Join(names, ", ")
 }
 
 // customizations says what a user has otherwise.

@@ -270,6 +270,27 @@ func ownedBy(live *unstructured.Unstructured, is func(metav1.ManagedFieldsEntry)
 	return all
 }
 
+// Taken reports whether others own one of the fields of a live object, and the manager, which owns
+// others, does not: it never had it, or somebody has changed it since.
+func Taken(live *unstructured.Unstructured, manager string, fields [][]string) bool {
+	mine := Fields(live, manager)
+	others := ownedBy(live, func(m metav1.ManagedFieldsEntry) bool { return m.Manager != manager })
+	return mine != nil && slices.ContainsFunc(fields, func(keys []string) bool { return has(others, keys) && !has(mine, keys) })
+}
+
+// has reports whether a field is in a set, or in what the set has as a whole.
+func has(set any, keys []string) bool {
+	for _, key := range keys {
+		if set, _ = child(set, "f:"+key); set == nil {
+			return false
+		}
+		if fields, _ := set.(map[string]any); len(fields) == 0 {
+			return true
+		}
+	}
+	return true
+}
+
 func child(of any, key string) (any, bool) {
 	in, _ := of.(map[string]any)
 	value, is := in[key]

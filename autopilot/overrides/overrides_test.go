@@ -154,3 +154,29 @@ func TestOwned(t *testing.T) {
 		t.Errorf("all that it owns, with more: %s", got)
 	}
 }
+
+// TestTaken: what others own and the manager does not was theirs, or is now; all else proves nothing.
+func TestTaken(t *testing.T) {
+	live := parse(t, `{metadata: {managedFields: [
+ {manager: me, operation: Apply, fieldsType: FieldsV1, fieldsV1: {"f:mine": {}, "f:both": {}, "f:whole": {}}},
+ {manager: other, operation: Update, fieldsType: FieldsV1, fieldsV1: {"f:both": {}, "f:theirs": {"f:a": {}}, "f:selector": {}}}]}}`)
+	for fields, want := range map[string]bool{
+		"/mine": false, "/both": false, "/none": false, "/whole/a": false, "/theirs/b": false,
+		"/theirs/a": true, "/theirs": true, "/selector/a": true, "/mine,/theirs": true, "": false,
+	} {
+		keys, err := ParseIgnored(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Taken(live, "me", keys); got != want {
+			t.Errorf("%s: %v, want %v", fields, got, want)
+		}
+		if Taken(live, "nobody", keys) {
+			t.Errorf("%s is taken from a manager that never had anything", fields)
+		}
+	}
+	live.SetManagedFields(live.GetManagedFields()[:1])
+	if Taken(live, "me", [][]string{{"none"}}) {
+		t.Error("a field is taken, and nobody else owns any")
+	}
+}

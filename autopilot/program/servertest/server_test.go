@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/vmlet/vmlet/autopilot/catalog"
 	"github.com/vmlet/vmlet/autopilot/facts"
 )
 
@@ -53,7 +54,7 @@ func TestAutopilot(t *testing.T) {
 	s := start(t)
 	for name, test := range map[string]func(*server, *testing.T){
 		"gate": gate, "drift": drift, "patch": patch, "mask": mask, "unmanaged": unmanaged, "editwar": editWar, "deletewar": deleteWar, "replacewar": replaceWar,
-		"crds": crds, "namespaces": namespaces, "tombstones": tombstones, "failures": failures, "replicas": replicas, "rest": atRest, "outage": outage,
+		"crds": crds, "namespaces": namespaces, "tombstones": tombstones, "failures": failures, "replicas": replicas, "rest": atRest, "upgrade": upgrade, "outage": outage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -505,6 +506,32 @@ func replicas(s *server, t *testing.T) {
 	if got := metric(t, second, "asset_apply_total", "b"); got > 0 {
 		t.Errorf("b was applied %v times by the second, and was as it is to be", got)
 	}
+}
+
+// What another version of the autopilot applied was changed by nobody else.
+func upgrade(s *server, t *testing.T) {
+	a := s.autopilot(t, two())
+	a.anchored(`"true"`)
+	metrics, stop := a.run()
+	a.shows(metrics, 1, "compliance_status", "a")
+	stop()
+	a.files["active/a.yaml"].Data = []byte(strings.ReplaceAll(configMap("a", "key: new, more: new"), "NS", a.namespace))
+	var err error
+	if a.catalog, err = catalog.Load(a.files); err != nil {
+		t.Fatal(err)
+	}
+	metrics, stop = a.run()
+	a.hasData("a", "more", "new")
+	a.shows(metrics, 1, "compliance_status", "a")
+	if n := metric(t, metrics, "drift_detected_total", "a"); n > 0 {
+		t.Errorf("%v times a was changed by somebody else, want never", n)
+	}
+	stop()
+	a.merge("ConfigMap", "a", "data: {key: theirs}")
+	metrics, _ = a.run()
+	a.hasData("a", "key", "new")
+	a.said("DriftDetected", "/data/key")
+	a.shows(metrics, 1, "drift_detected_total", "a")
 }
 
 // Nothing is written where nothing has changed, however often it is looked at.
