@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -96,6 +98,35 @@ func TestChoose(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestOldest: the oldest that is not being deleted; of two that are as old, the first by its names.
+func TestOldest(t *testing.T) {
+	made := func(name string, minute int) *unstructured.Unstructured {
+		o := object(KindKubeVirt, "k", name)
+		o.SetCreationTimestamp(metav1.Date(2026, 7, 1, 12, minute, 0, 0, time.UTC))
+		return o
+	}
+	deleted := made("deleted", 0)
+	deleted.SetDeletionTimestamp(new(metav1.Now()))
+	for _, c := range []struct {
+		all  []*unstructured.Unstructured
+		want string
+	}{
+		{nil, ""},
+		{[]*unstructured.Unstructured{deleted}, ""},
+		{[]*unstructured.Unstructured{made("b", 2), made("a", 3), deleted}, "b"},
+		{[]*unstructured.Unstructured{made("a", 3), made("b", 2)}, "b"},
+		{[]*unstructured.Unstructured{made("b", 2), made("a", 2)}, "a"},
+	} {
+		got := ""
+		if o := Oldest(c.all); o != nil {
+			got = o.GetName()
+		}
+		if got != c.want {
+			t.Errorf("of %d: %q, want %q", len(c.all), got, c.want)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestDecide(t *testing.T) {
 		if d.Action != c.want || d.Reason != c.reason || !strings.Contains(d.Detail, c.detail) {
 			t.Errorf("%s: %s %s (%s), want %s %s (%s)", name, d.Action, d.Reason, d.Detail, c.want, c.reason, c.detail)
 		}
-		if got := words(d); !strings.HasPrefix(got, c.more) {
+		if got := words(d); !strings.HasPrefix(got, c.more) || d.OptedIn != strings.HasPrefix(c.more, "opted in") {
 			t.Errorf("%s: %s, want %s", name, got, c.more)
 		}
 		if fmt.Sprint(in.Rendered, in.Live) != before {

@@ -47,7 +47,8 @@ func read(t *testing.T, text string) Facts {
 func TestKinds(t *testing.T) {
 	f := read(t, platform+definition4("widgets.example.com", "")+
 		definition4("gadgets.example.com", `status: {conditions: [{type: Established, status: "False"}]}`)+
-		definition4("snapshots.snapshot.storage.k8s.io", ""))
+		definition4("snapshots.snapshot.storage.k8s.io", "")+
+		strings.Replace(definition4("ghosts.example.com", ""), "{name: ghosts", "{deletionTimestamp: '2026-01-01T00:00:00Z', name: ghosts", 1))
 	for _, c := range []struct {
 		version, kind string
 		want          bool
@@ -55,6 +56,7 @@ func TestKinds(t *testing.T) {
 		{"example.com/v2", "Widget", true},
 		{"example.com/v1", "Widget", false},
 		{"example.com/v2", "Gadget", false},
+		{"example.com/v2", "Ghost", false},
 		{"snapshot.storage.k8s.io/v2", "Snapshot", true},
 		{"snapshot.storage.k8s.io/v2", "VolumeSnapshotClass", false},
 		{"v1", "ConfigMap", true},
@@ -71,6 +73,20 @@ func TestKinds(t *testing.T) {
 	}
 	if all := read(t, platform); !all.Kinds.Served(a.Kind) || all.Kinds.Missing(a) != "" || all.Namespaces != nil {
 		t.Error("without CRDs and namespaces in a file, all count as there")
+	}
+}
+
+// TestNamespaces: one that is being deleted takes no objects any more.
+func TestNamespaces(t *testing.T) {
+	f := read(t, platform+`---
+{apiVersion: v1, kind: Namespace, metadata: {name: web}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: going, deletionTimestamp: "2026-01-01T00:00:00Z"}}
+`)
+	for name, want := range map[string]bool{"web": true, "going": false, "none": false} {
+		if f.Namespaces[name] != want {
+			t.Errorf("namespace %s is there: %v, want %v", name, f.Namespaces[name], want)
+		}
 	}
 }
 

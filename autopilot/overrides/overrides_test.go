@@ -60,6 +60,7 @@ func TestPatch(t *testing.T) {
 		"no list":              {"X", `{"op":"add"}`, "", "no JSON list"},
 		"large":                {"X", "[" + strings.Repeat(" ", 70000) + "]", "", "more than"},
 		"long":                 {"X", "[" + strings.TrimSuffix(strings.Repeat(`{"op":"add","path":"/spec/a","value":1},`, 257), ",") + "]", "", "more than 256 operations"},
+		"copies":               {"X", "[" + strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/spec","path":"/spec/list/-"},`, 16), ",") + "]", "", "exceeding the limit"},
 		"no path":              {"X", `[{"op":"add","value":1}]`, "", "path"},
 	} {
 		before := parse(t, strings.Replace(object, "KIND", c.kind, 1))

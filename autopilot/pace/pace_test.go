@@ -193,4 +193,11 @@ func TestForgets(t *testing.T) {
 	if len(p.all) != 1 {
 		t.Errorf("%d objects are remembered, want one", len(p.all))
 	}
+	for p.Take("b").Verdict != War {
+		c.now = c.now.Add(time.Second)
+	}
+	c.now = c.now.Add(24 * time.Hour)
+	if p.Take("c"); !p.Paused("b", false) {
+		t.Error("a pause that could not be written is forgotten")
+	}
 }

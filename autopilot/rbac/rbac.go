@@ -127,9 +127,9 @@ func asset(a *catalog.Asset, namespace string, cluster, own rights) error {
 		where[ns], names[name] = true, true
 	}
 	of := facts.Resource(a.Kind).GroupResource()
-	switch fixedName := len(names) == 1 && !strings.Contains(a.NameText, "nnotation"); {
+	switch {
 	case a.Kind.Kind == anchor.KindHyperConverged: // never made: fixed has its rights
-	case !fixedName:
+	case len(names) > 1:
 		cluster.add(of, keep)
 	case len(where) == 1 && where[namespace]:
 		own.add(of, keep, slices.Collect(maps.Keys(names))...)
