@@ -5,7 +5,7 @@
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
-  name: vmlet-agent
+  name: vmlet-agents
   namespace: {{ .Namespace | toJson }}
   {{- with labels "monitoring-labels" }}
   labels: {{ . | toJson }}
