@@ -34,6 +34,9 @@ type Stack struct {
 	Webhooks *kubevirtv1.PluginWebhooks
 }
 
+// Mutates says whether webhooks of the stack may change instances after their defaults were filled in.
+func (s Stack) Mutates() bool { return s.Webhooks != nil && len(s.Webhooks.MutatingWebhooks) > 0 }
+
 // stack reads the profile. A part of it that has a fault has no effect.
 func (c *Configuration) stack(p *kubevirtv1.VirtualizationProfile, faults *[]Ignored) {
 	const field = "configuration.virtualizationProfile"

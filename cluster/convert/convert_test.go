@@ -176,6 +176,26 @@ func TestMachineTypeOfCloudHypervisor(t *testing.T) {
 	}
 }
 
+// TestOpenBus: a disk that names no bus has the one of KubeVirt, or that of the VMM which was chosen after
+// the instance's defaults.
+func TestOpenBus(t *testing.T) {
+	for _, c := range []struct{ arch, vmm, disk, want string }{
+		{"amd64", "", "", spec.BusSATA},
+		{"amd64", "", "disk: {}", spec.BusSATA},
+		{"amd64", spec.VMMQEMU, "disk: {readonly: true}", spec.BusSATA},
+		{"amd64", spec.VMMCloudHypervisor, "disk: {}", spec.BusVirtio},
+		{"amd64", spec.VMMCloudHypervisor, "disk: {bus: scsi}", spec.BusSCSI},
+		{"arm64", "", "disk: {}", spec.BusVirtio},
+		{"amd64", "", "cdrom: {}", ""}, // QEMU's own default
+	} {
+		in := input(t, fmt.Sprintf("{architecture: %s, domain: {memory: {guest: 1Gi}, devices: {disks: [{name: a, %s}]}}, volumes: [{name: a, emptyDisk: {capacity: 1Mi}}]}", c.arch, c.disk))
+		in.Instance.Annotations = map[string]string{contract.AnnotationVMM: c.vmm}
+		if s, _ := converted(t, in); s.Disks[0].Bus != c.want {
+			t.Errorf("%+v: the bus is %q", c, s.Disks[0].Bus)
+		}
+	}
+}
+
 // TestManyQueues: interfaces share what descriptors there may be, and a valid specification comes
 // of it.
 func TestManyQueues(t *testing.T) {

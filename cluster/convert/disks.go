@@ -39,7 +39,7 @@ func disks(in Input) ([]*specv1.Disk, *launch.Preparation, field.ErrorList) {
 			faults = append(faults, field.NotFound(paths.Index(i).Child("name"), d.Name))
 			continue
 		}
-		disk := disk(d)
+		disk := in.disk(d)
 		file, fault := in.imageOf(&in.Instance.Spec.Volumes[at], disk.ReadOnly, field.NewPath("spec", "volumes").Index(at))
 		if fault != nil {
 			faults = append(faults, fault)
@@ -64,8 +64,17 @@ func overlaid(d *specv1.Disk, o *launch.Overlay) {
 	}
 }
 
+// DiskBus is the bus of disks that name none: KubeVirt's, where the instance's VMM has it. It is one of
+// the defaults, and is here as a virtualisation stack's webhook may choose the VMM after them.
+func DiskBus(vmi *kubevirtv1.VirtualMachineInstance, arch string) kubevirtv1.DiskBus {
+	if arch == spec.ArchAMD64 && !forCloudHypervisor(vmi) {
+		return kubevirtv1.DiskBusSATA
+	}
+	return kubevirtv1.DiskBusVirtio // cloud-hypervisor has no other
+}
+
 // disk is one without its image.
-func disk(d *kubevirtv1.Disk) *specv1.Disk {
+func (in Input) disk(d *kubevirtv1.Disk) *specv1.Disk {
 	out := &specv1.Disk{
 		Name:   DeviceName(d.Name),
 		Serial: d.Serial,
@@ -78,8 +87,9 @@ func disk(d *kubevirtv1.Disk) *specv1.Disk {
 	switch {
 	case d.CDROM != nil:
 		out.Type, out.Bus, out.ReadOnly = spec.DiskTypeCDROM, string(d.CDROM.Bus), true
-	case d.Disk != nil:
-		out.Bus, out.ReadOnly = string(d.Disk.Bus), d.Disk.ReadOnly
+	case d.LUN == nil:
+		target := cmp.Or(d.Disk, new(kubevirtv1.DiskTarget))
+		out.Bus, out.ReadOnly = string(cmp.Or(target.Bus, DiskBus(in.Instance, Architecture(in)))), target.ReadOnly
 	}
 	// KubeVirt takes longer ones, of which QEMU's disks show as much.
 	out.Serial = out.Serial[:min(len(out.Serial), spec.SerialRoom(out.Bus))]

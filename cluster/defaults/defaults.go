@@ -125,7 +125,8 @@ func note(vmi *kubevirtv1.VirtualMachineInstance, key, value string) {
 type values struct {
 	machine  string
 	cpuModel string
-	diskBus  kubevirtv1.DiskBus
+	// diskBus is empty where it stays open.
+	diskBus kubevirtv1.DiskBus
 	// uefi: the architecture has no BIOS.
 	uefi bool
 	// binding of interfaces that name none.
@@ -142,11 +143,12 @@ const (
 // valuesOf are those of an instance: what a node would fill in under its hypervisor on its
 // architecture, by the same layers, then what is KubeVirt's, and the configuration's over both.
 func valuesOf(vmi *kubevirtv1.VirtualMachineInstance, c configuration.Configuration) values {
-	v := values{cpuModel: hostModel, diskBus: kubevirtv1.DiskBusVirtio, binding: "masquerade", eviction: kubevirtv1.EvictionNone}
+	v := values{cpuModel: hostModel, binding: "masquerade", eviction: kubevirtv1.EvictionNone}
 	arch := vmi.Spec.Architecture
 	v.onNode(convert.Hypervisor(convert.Input{Instance: vmi, Configuration: c}), arch)
-	if arch == spec.ArchAMD64 && vmi.Annotations[contract.AnnotationVMM] != spec.VMMCloudHypervisor {
-		v.diskBus = kubevirtv1.DiskBusSATA // cloud-hypervisor has virtio alone
+	v.diskBus = convert.DiskBus(vmi, arch)
+	if c.Stack.Mutates() {
+		v.diskBus = "" // the VMM may yet be chosen: conversion fills it in
 	}
 	lay(&v.machine, c.MachineType[arch])
 	lay(&v.cpuModel, c.CPUModel)

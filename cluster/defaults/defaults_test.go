@@ -142,6 +142,29 @@ func TestInstanceForCloudHypervisor(t *testing.T) {
 	check(t, "without buses", vmi, configuration.Default(), "{domain: {devices: {disks: [{name: a, disk: {bus: virtio}}, {name: b, disk: {bus: sata}}, {name: c, disk: {bus: virtio}}]}}}")
 }
 
+// TestBusWhereAStackMayChooseTheVMM: no bus is filled in that the VMM might not have which a virtualisation
+// stack's webhook chooses later.
+func TestBusWhereAStackMayChooseTheVMM(t *testing.T) {
+	one := make([]kubevirtv1.PluginWebhookSpecification, 1)
+	for _, c := range []struct {
+		hooks *kubevirtv1.PluginWebhooks
+		want  string
+	}{
+		{nil, "sata scsi sata"},
+		{&kubevirtv1.PluginWebhooks{ValidatingWebhooks: one}, "sata scsi sata"},
+		{&kubevirtv1.PluginWebhooks{MutatingWebhooks: one}, " scsi "},
+	} {
+		vmi, config := new(kubevirtv1.VirtualMachineInstance), configuration.Default()
+		parse(t, "{architecture: amd64, domain: {devices: {disks: [{name: a}, {name: b, disk: {bus: scsi}}, {name: c, cdrom: {}}]}}}", &vmi.Spec)
+		config.Stack.Webhooks = c.hooks
+		Instance(vmi, config)
+		disks := vmi.Spec.Domain.Devices.Disks
+		if got := fmt.Sprintf("%s %s %s", disks[0].Disk.Bus, disks[1].Disk.Bus, disks[2].CDROM.Bus); got != c.want {
+			t.Errorf("with webhooks %+v the buses are %q, want %q", c.hooks, got, c.want)
+		}
+	}
+}
+
 func TestFinalizerOfANewInstance(t *testing.T) {
 	for _, c := range []struct {
 		meta metav1.ObjectMeta

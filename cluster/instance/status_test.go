@@ -388,6 +388,11 @@ func TestDiskNames(t *testing.T) {
 	if got := diskNames(vmi)["data"]; got != "sda" {
 		t.Errorf("without a bus on amd64: %s", got)
 	}
+	vmi.Annotations = map[string]string{"vmlet.io/vmm": "cloud-hypervisor"}
+	if got := diskNames(vmi)["data"]; got != "vdb" {
+		t.Errorf("without a bus under cloud-hypervisor: %s", got)
+	}
+	vmi.Annotations = nil
 	vmi.Spec.Architecture = "arm64"
 	if got := diskNames(vmi)["data"]; got != "vdb" {
 		t.Errorf("without a bus on arm64: %s", got)

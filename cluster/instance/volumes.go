@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/contract"
+	"github.com/vmlet/vmlet/spec"
 )
 
 // What the Containerized Data Importer notes on the claims that it fills.
@@ -162,7 +164,7 @@ func diskNames(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	for i := range vmi.Spec.Domain.Devices.Disks {
 		d := &vmi.Spec.Domain.Devices.Disks[i]
 		prefix := "sd"
-		if busOf(d, vmi.Spec.Architecture) == kubevirtv1.DiskBusVirtio {
+		if busOf(d, vmi) == kubevirtv1.DiskBusVirtio {
 			prefix = "vd"
 		}
 		names[d.Name] = prefix + letters(next[prefix])
@@ -171,7 +173,7 @@ func diskNames(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	return names
 }
 
-func busOf(d *kubevirtv1.Disk, architecture string) kubevirtv1.DiskBus {
+func busOf(d *kubevirtv1.Disk, vmi *kubevirtv1.VirtualMachineInstance) kubevirtv1.DiskBus {
 	var bus kubevirtv1.DiskBus
 	switch {
 	case d.CDROM != nil:
@@ -181,13 +183,7 @@ func busOf(d *kubevirtv1.Disk, architecture string) kubevirtv1.DiskBus {
 	case d.Disk != nil:
 		bus = d.Disk.Bus
 	}
-	switch {
-	case bus != "":
-		return bus
-	case architecture == "" || architecture == "amd64":
-		return kubevirtv1.DiskBusSATA
-	}
-	return kubevirtv1.DiskBusVirtio
+	return cmp.Or(bus, convert.DiskBus(vmi, cmp.Or(vmi.Spec.Architecture, spec.ArchAMD64)))
 }
 
 // letters counts as Linux names disks: a, b, …, z, aa, ab.

@@ -86,6 +86,33 @@ func ProgramImage(tarFile, reference, program string) error {
 	return writeImage(tarFile, reference, []string{"/" + name}, ociimage.Entry{Path: name, Mode: 0o755, Content: content})
 }
 
+// LauncherImage writes an image that has what vmlet's pods need of an image that runs VMs, and nothing
+// else: vmlet-shim, as it is in this checkout, and a VMM's program, which has to be a static one.
+func LauncherImage(ctx context.Context, tarFile, reference, vmm string) error {
+	folder, err := os.MkdirTemp(filepath.Dir(tarFile), "programs-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	shim := filepath.Join(folder, "vmlet-shim")
+	if err := BuildProgram(ctx, shim, "github.com/vmlet/vmlet/cmd/vmlet-shim"); err != nil {
+		return err
+	}
+	const inside = "usr/local/bin"
+	var entries []ociimage.Entry
+	for _, dir := range []string{"usr", "usr/local", inside} {
+		entries = append(entries, ociimage.Entry{Path: dir, Mode: fs.ModeDir | 0o755})
+	}
+	for _, program := range []string{shim, vmm} {
+		content, err := os.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, ociimage.Entry{Path: path.Join(inside, filepath.Base(program)), Mode: 0o755, Content: content})
+	}
+	return writeImage(tarFile, reference, nil, entries...)
+}
+
 // FilesImage writes an image that has files and nothing else, such as a container disk. files
 // are their contents by their paths, without a leading slash.
 func FilesImage(tarFile, reference string, files map[string][]byte) error {

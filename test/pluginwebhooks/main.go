@@ -1,6 +1,6 @@
 // Command pluginwebhooks serves webhooks as those of a virtualisation stack: it refuses instances whose
-// names begin with "denied", and notes on the others that it has seen them. It is the example of
-// docs/adding-a-stack.md.
+// names begin with "denied", and notes on the others that it has seen them, at another path also which
+// VMM is to run them. It is the example of docs/adding-a-stack.md.
 package main
 
 import (
@@ -20,7 +20,8 @@ const maxReview = 8 << 20
 
 func main() {
 	http.HandleFunc("/validate-vmi", review(validate))
-	http.HandleFunc("/mutate-vmi", review(mutate))
+	http.HandleFunc("/mutate-vmi", review(annotate(seen)))
+	http.HandleFunc("/choose-vmm", review(annotate(seen, chosen)))
 	err := http.ListenAndServeTLS(":8443", os.Getenv("TLS_CERT_FILE"), os.Getenv("TLS_PRIVATE_KEY_FILE"), nil)
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
@@ -49,10 +50,17 @@ func validate(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// mutate adds an annotation. An instance has some already: vmlet's own webhook comes first.
-func mutate(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-	patch := admissionv1.PatchTypeJSONPatch
-	return &admissionv1.AdmissionResponse{
-		Allowed: true, PatchType: &patch, Patch: []byte(`[{"op": "add", "path": "/metadata/annotations/stack.example.org~1seen", "value": "true"}]`),
+// Operations of a JSON patch. An instance has annotations already: vmlet's own webhook comes first.
+const (
+	seen   = `{"op": "add", "path": "/metadata/annotations/stack.example.org~1seen", "value": "true"}`
+	chosen = `{"op": "add", "path": "/metadata/annotations/vmlet.io~1vmm", "value": "cloud-hypervisor"}`
+)
+
+func annotate(operations ...string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		patch := admissionv1.PatchTypeJSONPatch
+		return &admissionv1.AdmissionResponse{
+			Allowed: true, PatchType: &patch, Patch: []byte("[" + strings.Join(operations, ",") + "]"),
+		}
 	}
 }
