@@ -87,23 +87,27 @@ func ProgramImage(tarFile, reference, program string) error {
 }
 
 // LauncherImage writes an image that has what vmlet's pods need of an image that runs VMs, and nothing
-// else: vmlet-shim, as it is in this checkout, and a VMM's program, which has to be a static one.
+// else: vmlet-shim and vmlet, as they are in this checkout, and a VMM's program, which has to be a static one.
 func LauncherImage(ctx context.Context, tarFile, reference, vmm string) error {
 	folder, err := os.MkdirTemp(filepath.Dir(tarFile), "programs-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	shim := filepath.Join(folder, "vmlet-shim")
-	if err := BuildProgram(ctx, shim, "github.com/vmlet/vmlet/cmd/vmlet-shim"); err != nil {
-		return err
+	programs := []string{vmm}
+	for _, name := range []string{"vmlet-shim", "vmlet"} {
+		program := filepath.Join(folder, name)
+		if err := BuildProgram(ctx, program, "github.com/vmlet/vmlet/cmd/"+name); err != nil {
+			return err
+		}
+		programs = append(programs, program)
 	}
 	const inside = "usr/local/bin"
 	var entries []ociimage.Entry
 	for _, dir := range []string{"usr", "usr/local", inside} {
 		entries = append(entries, ociimage.Entry{Path: dir, Mode: fs.ModeDir | 0o755})
 	}
-	for _, program := range []string{shim, vmm} {
+	for _, program := range programs {
 		content, err := os.ReadFile(program)
 		if err != nil {
 			return err

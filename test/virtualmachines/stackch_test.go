@@ -48,9 +48,11 @@ func (v *installed) testCloudStack(t *testing.T) {
 	v.eventually(t, func() bool { return strings.Contains(v.webhooks(t, "vmlet-plugin"), "vmi-validator.plugin.vmlet.io") },
 		func() string { return "the stack's webhooks are not registered" })
 	beside := v.webhooks(t, "vmlet")
-	if strings.Contains(beside, " virtualmachineinstances-") || !strings.Contains(beside, " virtualmachines-validator.vmlet.io") {
-		t.Errorf("beside the stack's webhooks those of vmlet's are%s, want none but protection of instances, and all of VMs", beside)
+	if !strings.Contains(beside, " protection-virtualmachineinstances-validator.vmlet.io") || strings.Contains(beside, " virtualmachineinstances-validator.vmlet.io") ||
+		!strings.Contains(beside, " virtualmachines-validator.vmlet.io") {
+		t.Errorf("beside the stack's webhooks vmlet's own are %s", beside)
 	}
+	v.agentsKnow(t, func(config string) bool { return strings.Contains(config, "cloud") })
 	v.judgedByStack(t)
 	vm := machine(t, "clouded", kubevirtv1.RunStrategyAlways, counting)
 	s := &vm.Spec.Template.Spec
@@ -69,6 +71,20 @@ func (v *installed) testCloudStack(t *testing.T) {
 		func() string {
 			return "the webhooks are not as before: " + v.webhooks(t, "vmlet") + v.webhooks(t, "vmlet-plugin")
 		})
+	v.agentsKnow(t, func(config string) bool { return !strings.Contains(config, "cloud") })
+}
+
+// agentsKnow has the node's agent start with what the KubeVirt object says to it now. It would see that by
+// itself, within two minutes, and devices are not there for new pods while it restarts.
+func (v *installed) agentsKnow(t *testing.T, right func(config string) bool) {
+	t.Helper()
+	var config string
+	v.eventually(t, func() bool {
+		config = v.kubectl(t, "get", "configmap", contract.ConfigMapCluster, "-n", "vmlet", "-o", "jsonpath={.data}")
+		return right(config)
+	}, func() string { return "nodes are told " + config })
+	v.kubectl(t, "rollout", "restart", "daemonset/vmlet-agent", "-n", "vmlet")
+	must(t, v.RolledOut(v.ctx, "vmlet", "daemonset/vmlet-agent"))
 }
 
 // loadCloudStack imports the images of the stack.
