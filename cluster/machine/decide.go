@@ -193,6 +193,9 @@ func creations(r ruling) (actions []action) {
 	if r.creating == nil {
 		return actions
 	}
+	if r.cluster.Stack.Mutates() {
+		r.defaults(r.creating) // the stack's webhooks take the place of the one that would
+	}
 	actions = append(append(actions, r.preparing...), createRevision{r.revision}, createInstance{r.creating})
 	return append(actions, pruneRevisions{append(typeRevisions(r.vm), r.revision.Name)})
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,24 @@ func stopRequest(uid types.UID) kubevirtv1.StateChangeRequest {
 // before is the strategy that was acted on last.
 func before(strategy kubevirtv1.RunStrategy) func(*kubevirtv1.VirtualMachine) {
 	return func(vm *kubevirtv1.VirtualMachine) { vm.Status.RunStrategy = strategy }
+}
+
+// TestDefaultsWhereAStackMutates: admission fills in a new instance's defaults, or, where webhooks of a
+// virtualisation stack may have taken its place, the controller does before.
+func TestDefaultsWhereAStackMutates(t *testing.T) {
+	for _, hooks := range []*kubevirtv1.PluginWebhooks{nil, {}, {MutatingWebhooks: make([]kubevirtv1.PluginWebhookSpecification, 1)}} {
+		o := observed{vm: newVM("Always"), now: noon, defaults: func(i *kubevirtv1.VirtualMachineInstance) { i.Spec.Architecture = "filled in" }}
+		o.cluster.Stack.Webhooks = hooks
+		var filled []bool
+		for _, a := range decide(o).actions {
+			if c, is := a.(createInstance); is {
+				filled = append(filled, c.instance.Spec.Architecture != "")
+			}
+		}
+		if want := hooks != nil && len(hooks.MutatingWebhooks) > 0; !slices.Equal(filled, []bool{want}) {
+			t.Errorf("with webhooks %+v instances are created with defaults: %v, want one: %v", hooks, filled, want)
+		}
+	}
 }
 
 // told says what is decided, in short: actions, and what the status then says.
