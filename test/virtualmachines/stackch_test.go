@@ -35,7 +35,7 @@ const cloudStack = `{"developerConfiguration":{"useEmulation":true,"featureGates
 
 // testCloudStack: a virtualisation stack brings its own VMM, and webhooks that choose it: its VMs run,
 // pause and hibernate under cloud-hypervisor, which no image of vmlet's has. Webhooks that are down fail
-// as they say.
+// as they say. Without the stack all is as before.
 func (v *installed) testCloudStack(t *testing.T) {
 	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
@@ -72,6 +72,15 @@ func (v *installed) testCloudStack(t *testing.T) {
 			return "the webhooks are not as before: " + v.webhooks(t, "vmlet") + v.webhooks(t, "vmlet-plugin")
 		})
 	v.agentsKnow(t, func(config string) bool { return !strings.Contains(config, "cloud") })
+	v.create(t, machine(t, "plain", kubevirtv1.RunStrategyAlways, idle))
+	vmi := v.until(t, "plain", "one whose VMM is known", func(vmi *kubevirtv1.VirtualMachineInstance) bool {
+		return vmi.Status.Phase == kubevirtv1.PhaseRunning && vmi.Status.VMM != nil
+	})
+	if pod := v.podOf(t, vmi); pod.Spec.Containers[0].Image != vmletImage || vmi.Status.VMM.Name != spec.VMMQEMU || vmi.Status.VMM.Hypervisor != spec.HypervisorEmulation {
+		t.Errorf("after the stack a VM runs in image %s: %s", pod.Spec.Containers[0].Image, text(vmi))
+	}
+	v.remove(t, machine(t, "plain", "", idle))
+	v.noMachine(t, "plain")
 }
 
 // agentsKnow has the node's agent start with what the KubeVirt object says to it now. It would see that by
