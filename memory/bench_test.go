@@ -67,7 +67,7 @@ func BenchmarkFill(b *testing.B) {
 				b.StopTimer()
 				ram := newRAM(b, g.size)
 				b.StartTimer()
-				if err := img.Fill(b.Context(), ram, nil); err != nil {
+				if err := img.Fill(b.Context(), ram, 0, nil); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()

@@ -294,7 +294,7 @@ func TestReadFaults(t *testing.T) {
 			}
 			ram := newRAM(f, uint64(len(f.want)))
 			defer ram.Close()
-			if err := img.Fill(f.Context(), ram, nil); err != nil {
+			if err := img.Fill(f.Context(), ram, 0, nil); err != nil {
 				return err
 			}
 			filled = content(f, ram)

@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fill copies the image's RAM into a fresh file: of MemorySize bytes, none allocated,
-// open for reading and writing, on tmpfs, hugetlbfs or a memfd. Each chunk is
-// checked before any of it is written. Pages that are zero stay holes. The
+// Fill copies the image's RAM into a fresh file: of MemorySize bytes, all zero,
+// open for reading and writing, on tmpfs, hugetlbfs or a memfd. No more than the
+// given number of bytes may be allocated: a file that something was written to is refused.
+// Each chunk is checked before any of it is written. Pages that are zero stay as they are. The
 // errors are DamagedErrors, ErrStreamLayout, or the system's; after one the
 // file's content is undefined. The context is heeded between chunks.
-func (img *Image) Fill(ctx context.Context, ram *os.File, progress Progress) error {
+func (img *Image) Fill(ctx context.Context, ram *os.File, allocated uint64, progress Progress) error {
 	if img.memory == nil {
 		return fmt.Errorf("%s: %w", img.folder.path, ErrStreamLayout)
 	}
@@ -24,7 +25,7 @@ func (img *Image) Fill(ctx context.Context, ram *os.File, progress Progress) err
 	// By allocation, as hugetlbfs calls even its holes data.
 	if n, err := TouchedBytes(ram); err != nil {
 		return err
-	} else if n > 0 {
+	} else if n > allocated {
 		return fmt.Errorf("guest RAM %s: not a fresh file: %d bytes of it are allocated: %w", ram.Name(), n, os.ErrInvalid)
 	}
 	dst, err := newRAMWriter(ram, size)

@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vmlet/vmlet/test/hugetlb"
 )
 
 // someRAM returns 5 MiB and a page of RAM: data in chunks 0, 2 and 5, a hole else.
@@ -122,7 +123,7 @@ func TestDamage(t *testing.T) {
 			}
 			defer img.Close()
 			checkDamage(t, img.Verify(t.Context(), nil), filepath.Join(dir, tt.file), tt.offset)
-			err = img.Fill(t.Context(), newRAM(t, 5<<20+PageSize), nil)
+			err = img.Fill(t.Context(), newRAM(t, 5<<20+PageSize), 0, nil)
 			if tt.file == StateName {
 				if err != nil {
 					t.Errorf("fill: %v", err)
@@ -208,7 +209,7 @@ func TestStreamLayout(t *testing.T) {
 	if err := img.Verify(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if err := img.Fill(t.Context(), newRAM(t, 1<<20), nil); !errors.Is(err, ErrStreamLayout) {
+	if err := img.Fill(t.Context(), newRAM(t, 1<<20), 0, nil); !errors.Is(err, ErrStreamLayout) {
 		t.Errorf("fill: %v", err)
 	}
 	if img.MemoryFile() != nil || string(content(t, img.StateFile())) != testState {
@@ -290,9 +291,7 @@ func TestVerifyCancelled(t *testing.T) {
 
 func TestHugePages(t *testing.T) {
 	size := uint64(8 << 20)
-	if err := hugePagesFree(size); err != nil {
-		t.Skip(err)
-	}
+	hugetlb.Mount(t, 2*int(size/hugetlb.Page))
 	ram := newMemfd(t, size, unix.MFD_HUGETLB|unix.MFD_HUGE_2MB)
 	want := make([]byte, size)
 	copy(want[3<<20:], "some data")
@@ -318,7 +317,7 @@ func TestHugePages(t *testing.T) {
 	checkImage(t, dir, want, m)
 
 	ram = newMemfd(t, size, unix.MFD_HUGETLB|unix.MFD_HUGE_2MB)
-	if err := open(t, dir).Fill(t.Context(), ram, nil); err != nil {
+	if err := open(t, dir).Fill(t.Context(), ram, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := content(t, ram); string(got) != string(want) {
@@ -327,22 +326,6 @@ func TestHugePages(t *testing.T) {
 	if got := allocated(t, ram); got != 4<<20 {
 		t.Errorf("the fill allocated %d bytes of huge pages", got)
 	}
-}
-
-// hugePagesFree returns an error if so many bytes of 2 MiB pages are not to be had.
-func hugePagesFree(size uint64) error {
-	b, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
-	if err != nil {
-		return err
-	}
-	var free uint64
-	if _, err := fmt.Sscan(string(b), &free); err != nil {
-		return err
-	}
-	if free*2<<20 < size {
-		return fmt.Errorf("%d huge pages of 2 MiB are free, %d are needed: set vm.nr_hugepages", free, size>>21)
-	}
-	return nil
 }
 
 // TestTruncatedMapping: a hugetlbfs file cut while it is filled is an error.

@@ -218,7 +218,7 @@ func checkFill(t *testing.T, dir string, want []byte) {
 	img := open(t, dir)
 	ram := newRAM(t, uint64(len(want)))
 	var last, total uint64
-	err := img.Fill(t.Context(), ram, func(d, n uint64) {
+	err := img.Fill(t.Context(), ram, 0, func(d, n uint64) {
 		if d < last || d > n {
 			t.Errorf("progress %d of %d after %d", d, n, last)
 		}
@@ -245,15 +245,15 @@ func TestFillRefuses(t *testing.T) {
 	}
 	dir, _ := save(t, ram, Options{})
 	img := open(t, dir)
-	if err := img.Fill(t.Context(), ram, nil); !errors.Is(err, os.ErrInvalid) {
+	if err := img.Fill(t.Context(), ram, 0, nil); !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("into RAM with content: %v", err)
 	}
-	if err := img.Fill(t.Context(), newRAM(t, 63*PageSize), nil); err == nil {
+	if err := img.Fill(t.Context(), newRAM(t, 63*PageSize), 0, nil); err == nil {
 		t.Error("into RAM of another size: no error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := img.Fill(ctx, newRAM(t, 64*PageSize), nil); !errors.Is(err, context.Canceled) {
+	if err := img.Fill(ctx, newRAM(t, 64*PageSize), 0, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -60,7 +60,7 @@ func TestSwapped(t *testing.T) {
 			if err := img.Verify(t.Context(), nil); !errors.As(err, &damaged) {
 				t.Errorf("verify: %v", err)
 			}
-			fill, state := img.Fill(t.Context(), newRAM(t, fileSize(t, ram)), nil), img.VerifyState(t.Context())
+			fill, state := img.Fill(t.Context(), newRAM(t, fileSize(t, ram)), 0, nil), img.VerifyState(t.Context())
 			if (fill != nil) != (name != StateName) || (state != nil) != (name != MemoryName) {
 				t.Errorf("fill: %v; state: %v", fill, state)
 			}
@@ -149,7 +149,7 @@ func tryImage(t *testing.T, dir string, want []byte) error {
 	}
 	ram := newRAM(t, m.MemorySize)
 	defer ram.Close()
-	if err := errors.Join(img.VerifyState(t.Context()), img.Fill(t.Context(), ram, nil), img.Verify(t.Context(), nil)); err != nil {
+	if err := errors.Join(img.VerifyState(t.Context()), img.Fill(t.Context(), ram, 0, nil), img.Verify(t.Context(), nil)); err != nil {
 		return err
 	}
 	if !bytes.Equal(content(t, ram), want) {

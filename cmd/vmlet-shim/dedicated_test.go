@@ -14,6 +14,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/shim/dedicated"
+	"github.com/vmlet/vmlet/test/hugetlb"
 )
 
 // TestDedicatedCPUs reads from /proc where a real QEMU's threads may run: a vCPU on its CPU alone, the others on
@@ -59,6 +60,32 @@ func TestDedicatedCPUsCloudHypervisor(t *testing.T) {
 	launched, err = s.client.Launch(s.ctx, shim.Launch{Plan: s.cloudRestore(p, dir, false)}, nil, nil)
 	s.check(err)
 	wantThreads(t, launched.VMMPID, "vcpu%d", wanted, own)
+}
+
+// TestNear: RAM that is allocated next to its vCPUs, before QEMU starts, is filled at a restore.
+func TestNear(t *testing.T) {
+	own := twoCPUs(t)
+	s := newScene(t)
+	s.ram = filepath.Join(hugetlb.Mount(t, ramSize/hugetlb.Page), "ram")
+	s.startShim()
+	q := anyQEMU(t)
+	near := func(p *plan.Plan) *plan.Plan {
+		p.Args = append(p.Args, "-smp", "2")
+		p.Dedicated = &plan.Dedicated{VCPUs: len(own)}
+		p.Memory.PageSize = hugetlb.Page
+		p.Memory.Near = []plan.Near{{Size: ramSize / 4, VCPUs: []int{0}}, {Offset: ramSize / 4, Size: 3 * ramSize / 4, VCPUs: []int{1}}}
+		return p
+	}
+	_, err := s.client.Launch(s.ctx, shim.Launch{Plan: near(s.plan(q))}, nil, nil)
+	s.check(err)
+	s.console(1 << 20).expect("filled 8")
+	dir := filepath.Join(s.root, "image")
+	_, err = s.save(dir, false)
+	s.check(err)
+	s.client.Close()
+	s.gone(shim.ReasonSaved)
+	s.again(near(s.restorePlan(q, dir, false)))
+	s.console(0).verify()
 }
 
 // wantThreads compares where a VMM's threads may run with where they are to; vcpu is the name of those of vCPUs.

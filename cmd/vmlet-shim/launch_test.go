@@ -16,6 +16,7 @@ import (
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/test/guest"
+	"github.com/vmlet/vmlet/test/hugetlb"
 )
 
 func TestBootTypePowerOff(t *testing.T) {
@@ -294,6 +295,7 @@ func TestLaunchRefusesUsedRAM(t *testing.T) {
 const hugePage = 2 << 20
 
 func TestHugePages(t *testing.T) {
+	mount := hugetlb.Mount(t, ramSize/hugePage)
 	info, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 	if err != nil {
 		t.Skipf("no huge pages: %v", err)
@@ -302,11 +304,6 @@ func TestHugePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount := t.TempDir()
-	if err := unix.Mount("hugetlbfs", mount, "hugetlbfs", 0, "pagesize=2M"); err != nil {
-		t.Skipf("can't mount a hugetlbfs: %v", err)
-	}
-	t.Cleanup(func() { unix.Unmount(mount, unix.MNT_DETACH) })
 	s := newScene(t)
 	s.ram = filepath.Join(mount, "ram")
 	s.startShim()

@@ -51,47 +51,47 @@ type CPU struct {
 // NoNode is the node of CPUs that are in none.
 const NoNode = -1
 
-// Place divides CPUs. The VMM gets those whose cores it shares with the fewest; the vCPUs' are in the order
-// of their nodes, and those of one core stay together, whole cores first, so that vCPUs that the guest takes
+// Place divides CPUs. The VMM gets those whose cores it shares with the fewest, of the node with the fewest;
+// the vCPUs' are in the order of their nodes, and those of one core stay together, whole cores first, so that vCPUs that the guest takes
 // for threads of a core are, and a node's vCPUs follow one another. There must be just as many CPUs as it
 // takes: more are shared with others, and fewer are too few.
 func Place(w Wanted, cpus []int, where func(cpu int) CPU) (Placement, error) {
 	if err := w.are(len(cpus)); err != nil {
 		return Placement{}, fmt.Errorf("%w (%s)", err, list(cpus))
 	}
+	at := make(map[int]CPU)
 	first, size := make(map[string]int), make(map[string]int) // of each core, the lowest CPU and how many
-	node := make(map[int]int)
+	inNode := make(map[int]int)
 	sorted := slices.Sorted(slices.Values(cpus))
 	for _, cpu := range sorted {
-		at := where(cpu)
-		node[cpu] = at.Node
-		if size[at.Core]++; size[at.Core] == 1 {
-			first[at.Core] = cpu
+		at[cpu] = where(cpu)
+		core := at[cpu].Core
+		if size[core]++; size[core] == 1 {
+			first[core] = cpu
 		}
+		inNode[at[cpu].Node]++
 	}
-	byCore := func(a, b int) int {
-		one, other := where(a).Core, where(b).Core
-		return cmp.Or(cmp.Compare(size[other], size[one]), cmp.Compare(first[one], first[other]))
-	}
-	slices.SortStableFunc(sorted, byCore)
+	byCore := func(a, b int) int { return cmp.Compare(first[at[a].Core], first[at[b].Core]) }
+	bySize := func(a, b int) int { return cmp.Compare(size[at[b].Core], size[at[a].Core]) }
+	byNode := func(a, b int) int { return cmp.Compare(at[a].Node, at[b].Node) }
+	slices.SortStableFunc(sorted, func(a, b int) int {
+		return cmp.Or(bySize(a, b), cmp.Compare(inNode[at[b].Node], inNode[at[a].Node]), byNode(a, b), byCore(a, b))
+	})
 	p := Placement{VCPUs: slices.Clone(sorted[:w.VCPUs]), Others: sorted[w.VCPUs:]}
-	slices.SortStableFunc(p.VCPUs, func(a, b int) int { return cmp.Or(cmp.Compare(node[a], node[b]), byCore(a, b)) })
+	slices.SortStableFunc(p.VCPUs, func(a, b int) int { return cmp.Or(byNode(a, b), bySize(a, b), byCore(a, b)) })
 	if !w.Isolate {
 		p.Others = p.VCPUs
 	}
 	return p, nil
 }
 
-// Nodes are the NUMA nodes that the CPUs of these vCPUs are in, in ascending order.
-func (p Placement) Nodes(vcpus []int, where func(cpu int) CPU) ([]int, error) {
+// Nodes are the NUMA nodes that the CPUs of these vCPUs, which there are, are in, in ascending order.
+func (p Placement) Nodes(vcpus []int, where func(cpu int) CPU) []int {
 	nodes := make(map[int]bool)
 	for _, v := range vcpus {
-		if v < 0 || v >= len(p.VCPUs) {
-			return nil, fmt.Errorf("there is no vCPU %d: they are 0 to %d", v, len(p.VCPUs)-1)
-		}
 		nodes[where(p.VCPUs[v]).Node] = true
 	}
-	return slices.Sorted(maps.Keys(nodes)), nil
+	return slices.Sorted(maps.Keys(nodes))
 }
 
 // list has CPUs for people.

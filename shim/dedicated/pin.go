@@ -45,7 +45,8 @@ func others(pid int, vcpus, cpus []int) error {
 			if moved[tid] || slices.Contains(vcpus, tid) {
 				continue
 			}
-			if err := move(tid, cpus); err != nil && !errors.Is(err, unix.ESRCH) { // it may have ended
+			err := move(tid, cpus)
+			if err != nil && !errors.Is(err, unix.ESRCH) && !isIOWorker(pid, tid) { // it may have ended
 				return err
 			}
 			moved[tid] = true
@@ -55,6 +56,12 @@ func others(pid int, vcpus, cpus []int) error {
 		}
 	}
 	return fmt.Errorf("process %d makes threads faster than they are moved", pid)
+}
+
+// isIOWorker: it is one of the kernel's for io_uring, which some kernels (5.12 to 6.2) let nobody move.
+func isIOWorker(pid, tid int) bool {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
+	return err == nil && strings.HasPrefix(string(name), "iou-")
 }
 
 func threadsOf(pid int) (tids []int, err error) {

@@ -38,10 +38,15 @@ func (l *launch) allocateNear(ctx context.Context) error {
 		if len(part.VCPUs) == 0 {
 			continue
 		}
-		why, err := ram.AllocateNear(ctx, l.vm.ram, m, part, l.placed)
-		switch {
-		case err != nil:
+		l.progress(shim.Progress{Step: "allocating huge pages", Done: part.Offset, Total: m.Size})
+		if err := ram.AllocateNear(ctx, l.vm.ram, m, part, l.placed); err != nil {
 			return fault(shim.CodeInvalid, fieldPassthrough, "%v", err)
+		}
+		why, err := ram.Elsewhere(l.vm.ram, m, part, l.placed)
+		if err != nil {
+			why = "where huge pages are can't be told: " + err.Error()
+		}
+		switch {
 		case why == "":
 		case l.image == nil:
 			return fault(shim.CodeInvalid, fieldPassthrough, "%s: let the kubelet give the pod CPUs and memory of the same nodes (memoryManagerPolicy: Static, topologyManagerPolicy), or leave it out", why)

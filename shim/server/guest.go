@@ -234,7 +234,7 @@ func (s *Server) beginProbe(args *shim.Probe) (work, error) {
 	}, nil
 }
 
-// moving: the guest is being saved, or is yet to go on from the image that its pod is there for.
+// moving: the guest is being saved or started, or is yet to go on from the image that its pod is there for.
 func (s *Server) moving() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +242,7 @@ func (s *Server) moving() bool {
 		return true
 	}
 	restores := s.o.Pod != nil && s.o.Pod.Described.Restore != nil
-	return restores && s.exit == nil && (s.vm == nil || s.op != nil && s.op.name == opLaunch)
+	return s.exit == nil && (restores && s.vm == nil || s.op != nil && s.op.name == opLaunch)
 }
 
 // guestTime ends with the VMM, too.

@@ -286,7 +286,7 @@ func (l *launch) startFilling(ctx context.Context) error {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l.filling = fill(ctx, l.image, v.ram, l.progress)
+	l.filling = fill(ctx, l.image, v.ram, v.plan.Memory.Near, l.progress)
 	l.meanwhile.push(func() error { cancel(); <-l.filling.done; return nil })
 	select {
 	case <-l.filling.started:

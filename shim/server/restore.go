@@ -64,12 +64,15 @@ type filling struct {
 }
 
 // fill starts to fill RAM from an image that has it in a file of its own.
-func fill(ctx context.Context, img *memory.Image, ram *os.File, progress func(shim.Progress)) *filling {
+func fill(ctx context.Context, img *memory.Image, ram *os.File, near []plan.Near, progress func(shim.Progress)) *filling {
 	f := &filling{started: make(chan struct{}), done: make(chan struct{})}
-	first := true
+	first, allocated := true, uint64(0)
+	for _, part := range near {
+		allocated += part.Size
+	}
 	go func() {
 		defer close(f.done)
-		f.err = img.Fill(ctx, ram, func(done, total uint64) {
+		f.err = img.Fill(ctx, ram, allocated, func(done, total uint64) {
 			if first { // RAM has been seen to be fresh: from now on it may be touched
 				first = false
 				close(f.started)

@@ -309,6 +309,10 @@ func (p *prepared) complete(v *vm, state *os.File) error {
 // checkSpace refuses a save that has no chance before the guest is stopped; made are the
 // bytes of disks that go with it.
 func (p *prepared) checkSpace(v *vm, made uint64) error {
+	if len(v.plan.Memory.Near) > 0 {
+		// All of it is allocated, whatever the guest uses: how much the image takes is seen when it is written.
+		return p.image.CheckSpace(made + stateRoom)
+	}
 	if v.ram != nil {
 		touched, err := memory.TouchedBytes(v.ram)
 		if err != nil {

@@ -20,29 +20,30 @@ import (
 	"github.com/vmlet/vmlet/shim/dedicated"
 )
 
-// AllocateNear has the kernel allocate a part of RAM next to the CPUs of its vCPUs, and says what of it is
-// elsewhere; empty: nothing. A container may not say which node pages come from, as runtimes refuse mbind(2):
-// they come from the node of the thread that allocates them, if it has enough.
-func AllocateNear(ctx context.Context, f *os.File, m plan.Memory, part plan.Near, placed dedicated.Placement) (why string, err error) {
+// AllocateNear has the kernel allocate a part of RAM next to the CPUs of its vCPUs. A container may not say
+// which node pages come from, as runtimes refuse mbind(2): they come from the node of the thread that
+// allocates them, if it has enough. Elsewhere tells.
+func AllocateNear(ctx context.Context, f *os.File, m plan.Memory, part plan.Near, placed dedicated.Placement) error {
 	if m.PageSize == 0 || part.Size == 0 || part.Offset > m.Size || part.Size > m.Size-part.Offset || (part.Offset|part.Size)%m.PageSize != 0 {
-		return "", fmt.Errorf("the plan has a part of %d bytes at %d of %d in pages of %d", part.Size, part.Offset, m.Size, m.PageSize)
-	}
-	nodes, err := placed.Nodes(part.VCPUs, dedicated.Where)
-	if err != nil {
-		return "", err
+		return fmt.Errorf("the plan has a part of %d bytes at %d of %d in pages of %d", part.Size, part.Offset, m.Size, m.PageSize)
 	}
 	var cpus []int
 	for _, v := range part.VCPUs {
+		if v < 0 || v >= len(placed.VCPUs) {
+			return fmt.Errorf("there is no vCPU %d: they are 0 to %d", v, len(placed.VCPUs)-1)
+		}
 		cpus = append(cpus, placed.VCPUs[v])
 	}
-	if err := dedicated.On(cpus, func() error { return allocate(ctx, f, part.Offset, part.Size) }); err != nil {
-		return "", err
-	}
+	return dedicated.On(cpus, func() error { return allocate(ctx, f, part.Offset, part.Size) })
+}
+
+// Elsewhere says what of a part that is allocated is not next to its vCPUs; empty: nothing.
+func Elsewhere(f *os.File, m plan.Memory, part plan.Near, placed dedicated.Placement) (why string, err error) {
 	pages, err := pagesOfNodes(f, part, m.PageSize)
 	if err != nil {
 		return "", err
 	}
-	return elsewhere(part.VCPUs, nodes, pages), nil
+	return elsewhere(part.VCPUs, placed.Nodes(part.VCPUs, dedicated.Where), pages), nil
 }
 
 // elsewhere is why a part of memory is not in its vCPUs' node; pages are how many each node has.

@@ -3,7 +3,6 @@ package ram
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -11,50 +10,17 @@ import (
 
 	"github.com/vmlet/vmlet/plan"
 	"github.com/vmlet/vmlet/shim/dedicated"
+	"github.com/vmlet/vmlet/test/hugetlb"
 )
-
-const hugePage = 2 << 20 // of x86, and of arm64 with pages of 4 KiB
-
-// onHugePages mounts a hugetlbfs, and has the kernel set pages aside for the test.
-func onHugePages(t *testing.T, n int) string {
-	t.Helper()
-	const number = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
-	read := func() int {
-		text, err := os.ReadFile(number)
-		if err != nil {
-			t.Skip(err)
-		}
-		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	write := func(n int) error { return os.WriteFile(number, []byte(strconv.Itoa(n)), 0) }
-	before := read()
-	if err := write(before + n); err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = write(before) })
-	if has := read(); has < before+n {
-		t.Skipf("the kernel has %d huge pages, and %d are wanted", has, before+n)
-	}
-	folder := t.TempDir()
-	if err := unix.Mount("hugetlbfs", folder, "hugetlbfs", 0, "pagesize=2M"); err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
-	return folder
-}
 
 // TestNear: pages are allocated at once, and what is not on the node of the vCPUs is told.
 func TestNear(t *testing.T) {
-	f, err := os.Create(filepath.Join(onHugePages(t, 4), "ram"))
+	f, err := os.Create(filepath.Join(hugetlb.Mount(t, 4), "ram"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := f.Truncate(4 * hugePage); err != nil {
+	if err := f.Truncate(4 * hugetlb.Page); err != nil {
 		t.Fatal(err)
 	}
 	own, err := dedicated.Of(0)
@@ -66,26 +32,30 @@ func TestNear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m := plan.Memory{Size: 4 * hugetlb.Page, PageSize: hugetlb.Page}
 	for _, c := range []struct {
 		part plan.Near
 		want string // empty: no error
 	}{
-		{plan.Near{Size: hugePage, VCPUs: []int{last + 1}}, "there is no vCPU"},
-		{plan.Near{Offset: 1, Size: hugePage, VCPUs: []int{0}}, "a part of 2097152 bytes at 1"},
-		{plan.Near{Offset: 4 * hugePage, Size: hugePage, VCPUs: []int{0}}, "a part of 2097152 bytes at 8388608"},
-		{plan.Near{Size: hugePage, VCPUs: []int{0}}, ""},
-		{plan.Near{Offset: 2 * hugePage, Size: 2 * hugePage, VCPUs: []int{last}}, ""},
+		{plan.Near{Size: hugetlb.Page, VCPUs: []int{last + 1}}, "there is no vCPU"},
+		{plan.Near{Offset: 1, Size: hugetlb.Page, VCPUs: []int{0}}, "a part of 2097152 bytes at 1"},
+		{plan.Near{Offset: 4 * hugetlb.Page, Size: hugetlb.Page, VCPUs: []int{0}}, "a part of 2097152 bytes at 8388608"},
+		{plan.Near{Size: hugetlb.Page, VCPUs: []int{0}}, ""},
+		{plan.Near{Offset: 2 * hugetlb.Page, Size: 2 * hugetlb.Page, VCPUs: []int{last}}, ""},
 	} {
-		why, err := AllocateNear(t.Context(), f, plan.Memory{Size: 4 * hugePage, PageSize: hugePage}, c.part, placed)
+		err := AllocateNear(t.Context(), f, m, c.part, placed)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v: %v, want %q", c.part, err, c.want)
 		}
-		if why != "" {
-			t.Errorf("%v: %s", c.part, why)
+		if err != nil {
+			continue
+		}
+		if why, err := Elsewhere(f, m, c.part, placed); why != "" || err != nil {
+			t.Errorf("%v: %s (%v)", c.part, why, err)
 		}
 	}
 	var file unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &file); err != nil || file.Blocks*512/hugePage != 3 {
+	if err := unix.Fstat(int(f.Fd()), &file); err != nil || file.Blocks*512/hugetlb.Page != 3 {
 		t.Errorf("%d bytes are allocated (%v), want 3 pages", file.Blocks*512, err)
 	}
 }

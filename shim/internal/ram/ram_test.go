@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/vmlet/vmlet/plan"
+	"github.com/vmlet/vmlet/test/hugetlb"
 )
 
 // TestMakeFails: nothing that Make made stays, and what was there does.
 func TestMakeFails(t *testing.T) {
-	m := plan.Memory{Path: filepath.Join(t.TempDir(), "ram"), Size: hugePage, PageSize: hugePage}
+	m := plan.Memory{Path: filepath.Join(t.TempDir(), "ram"), Size: hugetlb.Page, PageSize: hugetlb.Page}
 	if _, _, err := Make(m, nil); err == nil || !strings.Contains(err.Error(), "memory.hugePages: "+m.Path+" is not on a hugetlbfs") {
 		t.Errorf("no hugetlbfs: %v", err)
 	}
@@ -28,7 +29,7 @@ func TestMakeFails(t *testing.T) {
 	if _, _, err := Make(m, nil); !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), "left over, or another VM's") {
 		t.Errorf("a second one: %v", err)
 	}
-	if st, err := os.Stat(m.Path); err != nil || st.Size() != hugePage || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(m.Path); err != nil || st.Size() != hugetlb.Page || st.Mode().Perm() != 0o600 {
 		t.Errorf("the first one is not as it was: %v, %v", st, err)
 	}
 	if err := errors.Join(free(), free()); err != nil {

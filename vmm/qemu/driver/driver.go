@@ -196,6 +196,9 @@ func (m *machine) VCPUThreads(ctx context.Context) (threads []int, err error) {
 	if err := m.execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
 		return nil, err
 	}
+	if len(cpus) == 0 {
+		return nil, errors.New("query-cpus-fast: QEMU has no vCPUs")
+	}
 	slices.SortFunc(cpus, func(a, b vcpu) int { return cmp.Compare(a.Index, b.Index) })
 	for _, c := range cpus {
 		threads = append(threads, c.Thread)
