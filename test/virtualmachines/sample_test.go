@@ -244,7 +244,8 @@ func (v *installed) testHugePages(t *testing.T) {
 	v.kubectl(t, "delete", "vm", "huge", "-n", guests, "--wait")
 }
 
-// testNUMA: the guest has the NUMA nodes of the CPUs that the kubelet gave its pod.
+// testNUMA: the guest has the NUMA nodes of the CPUs that the kubelet gave its pod, and keeps them when it is
+// hibernated and resumed.
 func (v *installed) testNUMA(t *testing.T) {
 	vm := machine(t, "numa", kubevirtv1.RunStrategyAlways, idle)
 	vm.Spec.Template.Spec.Domain.CPU = &kubevirtv1.CPU{
@@ -252,8 +253,20 @@ func (v *installed) testNUMA(t *testing.T) {
 	}
 	vm.Spec.Template.Spec.Domain.Memory.Hugepages = &kubevirtv1.Hugepages{PageSize: "2Mi"}
 	vm.Spec.Template.Spec.Domain.Resources = kubevirtv1.ResourceRequirements{}
+	vm.Spec.HibernateStrategy = &kubevirtv1.HibernateStrategy{Mode: kubevirtv1.HibernateSave, StorageClassName: new("local-path")}
 	v.create(t, vm)
-	vmi := v.phase(t, "numa", kubevirtv1.PhaseRunning)
+	v.hasNUMA(t, v.phase(t, "numa", kubevirtv1.PhaseRunning))
+	v.strategy(t, "numa", kubevirtv1.RunStrategyHibernate)
+	v.printed(t, "numa", kubevirtv1.StatusHibernated)
+	v.strategy(t, "numa", kubevirtv1.RunStrategyAlways)
+	v.printed(t, "numa", kubevirtv1.StatusRunning)
+	v.hasNUMA(t, v.phase(t, "numa", kubevirtv1.PhaseRunning))
+	v.kubectl(t, "delete", "vm", "numa", "-n", guests, "--wait")
+}
+
+// hasNUMA: the node says that the guest has a NUMA node, and QEMU that it gives it one.
+func (v *installed) hasNUMA(t *testing.T, vmi *kubevirtv1.VirtualMachineInstance) {
+	t.Helper()
 	effective := v.listed(t)[v.podOf(t, vmi).UID].GetStatus().GetEffectiveSpec()
 	if nodes := effective.GetNuma().GetNodes(); len(nodes) != 1 || nodes[0].GetCpus() != "0" || nodes[0].GetMemory() != effective.GetMemory().GetSize() {
 		t.Errorf("the guest's nodes are %v", nodes)
@@ -262,5 +275,4 @@ func (v *installed) testNUMA(t *testing.T) {
 	if err != nil || !strings.Contains(args, "node,nodeid=0,cpus=0,memdev=ram0") {
 		t.Errorf("QEMU has no node: %s%v", args, err)
 	}
-	v.kubectl(t, "delete", "vm", "numa", "-n", guests, "--wait")
 }
