@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -118,14 +119,9 @@ func (f *follower) catchUp(ctx context.Context, w watch, written *unstructured.U
 	f.mu.Lock()
 	one := f.all[w]
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
-	defer cancel()
-	for ; ctx.Err() == nil; time.Sleep(catchUpPause) {
-		if one == nil || !behind(one, written) {
-			return true
-		}
-	}
-	return false
+	return wait.PollUntilContextTimeout(ctx, catchUpPause, catchUpPatience, true, func(context.Context) (bool, error) {
+		return one == nil || !behind(one, written), nil
+	}) == nil
 }
 
 func behind(one *followed, written *unstructured.Unstructured) bool {
