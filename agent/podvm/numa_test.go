@@ -1,6 +1,7 @@
 package podvm
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/vmlet/vmlet/agent/lifecycle"
 	"github.com/vmlet/vmlet/agent/vm/vmtest"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/shim/dedicated"
 	"github.com/vmlet/vmlet/spec"
 	"github.com/vmlet/vmlet/sysfs"
 )
@@ -85,6 +87,25 @@ func TestGuestNUMAUnknown(t *testing.T) {
 	}
 	if !numa.GetGuestMappingPassthrough() || proto.Equal(numa, s.Numa) {
 		t.Errorf("%v, of %v", numa, s.Numa)
+	}
+}
+
+// TestAsTheShimPlaces: agent and shim agree which CPUs of this machine vCPUs get.
+func TestAsTheShimPlaces(t *testing.T) {
+	cpus, err := dedicated.Of(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, host := dedicated.Wanted{VCPUs: len(cpus)}, sysfs.Read(sysfs.Roots{})
+	agent, errAgent := dedicated.Place(wanted, cpus, whereOn(host))
+	shim, errShim := dedicated.Place(wanted, cpus, dedicated.Where)
+	if errAgent != nil || errShim != nil || !reflect.DeepEqual(agent, shim) {
+		t.Errorf("the agent has %v (%v), the shim %v (%v)", agent, errAgent, shim, errShim)
+	}
+	for _, cpu := range cpus {
+		if got, want := whereOn(host)(cpu).Node, dedicated.Where(cpu).Node; got != want {
+			t.Errorf("CPU %d is in node %d for the agent, in %d for the shim", cpu, got, want)
+		}
 	}
 }
 

@@ -255,6 +255,10 @@ func TestDedicated(t *testing.T) {
 	if got := pod(t, in).Spec.Containers[0].Resources.Limits.Cpu().String(); got != "6" {
 		t.Errorf("%s CPUs for 4 vCPUs and the VMM, want an even number", got)
 	}
+	in.Configuration.EvenCPUs, in.Instance.Annotations = false, map[string]string{contract.AnnotationEvenCPUs: ""}
+	if got := pod(t, in).Spec.Containers[0].Resources.Limits.Cpu().String(); got != "6" {
+		t.Errorf("%s CPUs by the instance's annotation, want an even number", got)
+	}
 	if p.Spec.NodeSelector[contract.LabelCPUManager] != "true" {
 		t.Errorf("it may go to %v", p.Spec.NodeSelector)
 	}

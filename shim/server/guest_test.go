@@ -162,8 +162,8 @@ func TestFreezeWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestLivenessWhileMoving: a guest that is saved, or yet to go on from an image, is not found dead; it is
-// not found ready either.
+// TestLivenessWhileMoving: a guest that is saved or started, or yet to go on from an image, is not found dead; it
+// is not found ready either.
 func TestLivenessWhileMoving(t *testing.T) {
 	probe := func(s *scene, liveness bool) string {
 		probed, err := s.client.Probe(s.ctx, shim.Probe{Liveness: liveness})
@@ -186,6 +186,7 @@ func TestLivenessWhileMoving(t *testing.T) {
 	}
 	s := newScene(t, nil)
 	expect(s, "before it starts", "fails")
+	s.driver.onConnect(func(context.Context) error { expect(s, "it is being started", "moves"); return nil })
 	s.launch()
 	expect(s, "it runs", "fails")
 	_, err := s.client.Save(s.ctx, s.saveArgs(filepath.Join(s.root, "image")), nil, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/vmlet/vmlet/test/hugetlb"
 )
 
-// TestNear: pages are allocated at once, and what is not on the node of the vCPUs is told.
+// TestNear: pages are allocated at once, and what is not on the node of the vCPUs is reported.
 func TestNear(t *testing.T) {
 	f, err := os.Create(filepath.Join(hugetlb.Mount(t, 4), "ram"))
 	if err != nil {
