@@ -30,7 +30,7 @@ func (p *Runner) passNUMA(h *placement, s *specv1.VirtualMachineSpec) error {
 	return err
 }
 
-// guestNUMA has a node for each of the host's that the CPUs are in, with as much memory as the others.
+// guestNUMA returns a node for each node of the host that vCPUs have CPUs in, all with the same memory.
 func guestNUMA(s *specv1.VirtualMachineSpec, cpus []int, host *sysfs.Host) (*specv1.NUMA, error) {
 	where := whereOn(host)
 	wanted := dedicated.Wanted{VCPUs: int(spec.VCPUs(s.GetCpu())), Isolate: s.GetCpu().GetDedicated().GetIsolateEmulatorThread()}
@@ -65,7 +65,8 @@ func guestNUMA(s *specv1.VirtualMachineSpec, cpus []int, host *sysfs.Host) (*spe
 	return numa, nil
 }
 
-// whereOn tells of a CPU what dedicated.Where does in its container.
+// whereOn returns where CPUs are, by the agent's reading of the host. It must agree with dedicated.Where, by which
+// the shim places the vCPUs.
 func whereOn(host *sysfs.Host) func(cpu int) dedicated.CPU {
 	return func(cpu int) dedicated.CPU {
 		i := slices.IndexFunc(host.CPUs, func(c sysfs.CPU) bool { return c.ID == cpu })
@@ -100,7 +101,8 @@ func shareMemory(m *specv1.Memory, nodes int) ([]uint64, error) {
 	return out, nil
 }
 
-// distances to the guest's other nodes are those of the host's, where they are told.
+// distances returns the host's distances from one of the guest's nodes to the others, without those that the host
+// does not report.
 func distances(host *sysfs.Host, nodes []int, from int) (out []*specv1.NUMADistance) {
 	var online []sysfs.Node
 	for _, n := range host.Nodes {

@@ -12,8 +12,8 @@ import (
 	"github.com/vmlet/vmlet/sysfs"
 )
 
-// hypervisor reads which one VMs get that name none. A name that is not known is told of, and is KVM's,
-// whatever a profile or useEmulation would choose without it.
+// hypervisor reads the hypervisor of VMs that name none. An unknown name is reported and means KVM, whatever a
+// profile or useEmulation would choose without it.
 func (c *Configuration) hypervisor(s *kubevirtv1.KubeVirtConfiguration, faults *[]Ignored) {
 	known := standard.Registry(sysfs.Roots{})
 	same := func(a, b string) bool {

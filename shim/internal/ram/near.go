@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -22,7 +21,7 @@ import (
 
 // AllocateNear has the kernel allocate a part of RAM next to the CPUs of its vCPUs. A container may not say
 // which node pages come from, as runtimes refuse mbind(2): they come from the node of the thread that
-// allocates them, if it has enough. Elsewhere tells.
+// allocates them, if it has enough: Elsewhere says whether it had.
 func AllocateNear(ctx context.Context, f *os.File, m plan.Memory, part plan.Near, placed dedicated.Placement) error {
 	if m.PageSize == 0 || part.Size == 0 || part.Offset > m.Size || part.Size > m.Size-part.Offset || (part.Offset|part.Size)%m.PageSize != 0 {
 		return fmt.Errorf("the plan has a part of %d bytes at %d of %d in pages of %d", part.Size, part.Offset, m.Size, m.PageSize)
@@ -84,8 +83,8 @@ func allocate(ctx context.Context, f *os.File, offset, size uint64) error {
 	return nil
 }
 
-// pagesOfNodes counts the pages that each node of the host has of a part that is allocated. Empty: the kernel
-// knows no nodes. The system calls that tell are refused in containers, as mbind is.
+// pagesOfNodes counts the pages of an allocated part on each node of the host. Empty: the kernel has no nodes.
+// It reads numa_maps, as containers may not ask by system calls (get_mempolicy, move_pages).
 func pagesOfNodes(f *os.File, part plan.Near, page uint64) (map[int]uint64, error) {
 	maps, err := os.Open("/proc/self/numa_maps")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +116,7 @@ func countPages(maps io.Reader, address uintptr) (map[int]uint64, error) {
 			continue
 		}
 		pages := make(map[int]uint64)
-		for field := range slices.Values(fields[1:]) {
+		for _, field := range fields[1:] {
 			key, value, _ := strings.Cut(field, "=")
 			node, err := strconv.Atoi(strings.TrimPrefix(key, "N"))
 			n, errCount := strconv.ParseUint(value, 10, 64)
