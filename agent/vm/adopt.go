@@ -347,14 +347,21 @@ func endNow(vm *nodev1.VirtualMachine) {
 func noImage(vm *nodev1.VirtualMachine) { vm.Status.Image = nil }
 
 // observe sets the state to what was found, which need not follow what was
-// written down: any number of steps may lie between.
+// written down: any number of steps may lie between. Nobody sees the state without
+// what belongs to it, such as why the VM is paused.
 func (ad *adoption) observe(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
 	m := ad.m
 	m.mu.Lock()
 	after := proto.CloneOf(m.record)
 	after.Status.State = s
 	m.record = after
+	err := m.changeLocked(to(s, message, mutate))
 	m.mu.Unlock()
-	m.note(s, message, mutate...)
+	if err == nil {
+		err = m.persist()
+	}
+	if err != nil {
+		m.log.Error("keeping the record", "state", lifecycle.Name(s), "error", err)
+	}
 	m.log.Info("found", "state", lifecycle.Name(s), "message", fault.Clip(message, fault.MaxLogged))
 }

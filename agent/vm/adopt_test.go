@@ -170,6 +170,32 @@ func (w *world) reboot() {
 	maps.DeleteFunc(w.Held, func(what string, _ bool) bool { return !strings.HasPrefix(what, "file ") })
 }
 
+// TestObservedAtOnce: nobody sees a VM that was found paused without why it is.
+func TestObservedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	a := w.start()
+	m := newVM("web", nil, &nodev1.VirtualMachine{Status: &nodev1.VirtualMachineStatus{}}, a.hub, a.followers, a.log)
+	ad := &adoption{manager: a.Manager, m: m}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range 1000 {
+			ad.observe(lifecycle.Running, "it runs")
+			ad.observe(lifecycle.Paused, "no space", pause{reason: byDisk}.note)
+		}
+	}()
+	for {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		if s := m.Snapshot().GetStatus(); s.GetState() == lifecycle.Paused && s.GetPauseReason() != byDisk {
+			t.Fatalf("paused for %s", s.GetPauseReason())
+		}
+	}
+}
+
 // TestAdoptBroken lists what can't be read, and the others all the same.
 func TestAdoptBroken(t *testing.T) {
 	w := newWorld(t)

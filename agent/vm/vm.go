@@ -225,16 +225,20 @@ func (m *VM) persist() error {
 
 // become changes the state and persists it.
 func (m *VM) become(s lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) error {
-	err := m.Change(func(vm *nodev1.VirtualMachine) {
+	if err := m.Change(to(s, message, mutate)); err != nil {
+		return err
+	}
+	return m.persist()
+}
+
+// to is a change of a record to a state, and what else changes with it.
+func to(s lifecycle.State, message string, mutate []func(*nodev1.VirtualMachine)) func(*nodev1.VirtualMachine) {
+	return func(vm *nodev1.VirtualMachine) {
 		vm.Status.State, vm.Status.Message = s, message
 		for _, f := range mutate {
 			f(vm)
 		}
-	})
-	if err != nil {
-		return err
 	}
-	return m.persist()
 }
 
 // note is become for what has happened already: that it can't be written down
@@ -247,13 +251,13 @@ func (m *VM) note(s lifecycle.State, message string, mutate ...func(*nodev1.Virt
 
 // moved notes a change that nobody asked for, or that was asked for just now. In other
 // states, such as saving, pauses are part of what is being done.
-func (m *VM) moved(from, to lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
-	for !m.movedSince(m.Snapshot(), from, to, message, mutate...) {
+func (m *VM) moved(from, next lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) {
+	for !m.movedSince(m.Snapshot(), from, next, message, mutate...) {
 	}
 }
 
 // movedSince is moved if the VM is as it was before, which it reports.
-func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) (asBefore bool) {
+func (m *VM) movedSince(before *nodev1.VirtualMachine, from, next lifecycle.State, message string, mutate ...func(*nodev1.VirtualMachine)) (asBefore bool) {
 	m.mu.Lock()
 	if m.record != before {
 		m.mu.Unlock()
@@ -262,12 +266,7 @@ func (m *VM) movedSince(before *nodev1.VirtualMachine, from, to lifecycle.State,
 	changed := before.GetStatus().GetState() == from
 	var err error
 	if changed {
-		err = m.changeLocked(func(vm *nodev1.VirtualMachine) {
-			vm.Status.State, vm.Status.Message = to, message
-			for _, f := range mutate {
-				f(vm)
-			}
-		})
+		err = m.changeLocked(to(next, message, mutate))
 	}
 	m.mu.Unlock()
 	if err == nil && changed {

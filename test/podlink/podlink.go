@@ -83,7 +83,8 @@ func (l *Link) Up() {
 	l.Await("a link-local address", func() bool { return l.Address("fe80:") != "" })
 }
 
-// Address returns the IPv6 address of the guest that begins so; empty: it has none.
+// Address returns the IPv6 address of the guest that begins so; empty: it has none that
+// it may use yet, as the kernel still looks whether another has it.
 func (l *Link) Address(prefix string) (found string) {
 	l.t.Helper()
 	l.Guest(func() error {
@@ -93,7 +94,7 @@ func (l *Link) Address(prefix string) (found string) {
 		}
 		addresses, err := netlink.AddrList(eth0, netlink.FAMILY_V6)
 		for _, a := range addresses {
-			if strings.HasPrefix(a.IP.String(), prefix) {
+			if strings.HasPrefix(a.IP.String(), prefix) && a.Flags&unix.IFA_F_TENTATIVE == 0 {
 				found = a.IP.String()
 			}
 		}

@@ -207,7 +207,7 @@ func TestTooManyClients(t *testing.T) {
 func TestLastWords(t *testing.T) {
 	c, guest, log := start(t)
 	late, never := attach(t, c, 0), attach(t, c, 0)
-	text := strings.Repeat("0123456789abcdef", 20<<10) // more than a socket takes, and less than a queue and that
+	text := strings.Repeat("0123456789abcdef", 15<<10) // more than a socket takes, and less than a queue
 	write(t, guest, text)
 	guest.Close()
 	<-c.Done()
