@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmlet/vmlet/test/cluster"
 	"github.com/vmlet/vmlet/test/kubernetes/report"
 )
 
@@ -108,6 +110,7 @@ func (n *node) testSingleNode(t *testing.T) {
 // and one that would have to have two only because of what it is given is refused.
 func (n *node) testRestricted(t *testing.T) {
 	must(t, n.ConfigureKubelet(n.ctx, n.machine.kubelet("restricted")))
+	n.forget(t, cards, disks)
 	n.allocatable(t, cards, 2, 2)
 	n.allocatable(t, disks, 2, 2)
 	both := pod{"both-nodes", map[string]string{cards: "2"}, nil}
@@ -117,6 +120,19 @@ func (n *node) testRestricted(t *testing.T) {
 	}
 	n.remove(t, both)
 	n.wantRefused(t, pod{"still-elsewhere", exclusive(disks, "1"), nil})
+}
+
+// forget takes resources out of the Node's status, so that what is there afterwards comes
+// from the kubelet that runs now: it refuses pods until the plugins have registered again.
+func (n *node) forget(t *testing.T, names ...string) {
+	t.Helper()
+	none := make(map[string]any, len(names))
+	for _, name := range names {
+		none[name] = nil
+	}
+	patch, err := json.Marshal(object{"status": object{"capacity": none, "allocatable": none}})
+	must(t, err)
+	n.kubectl(t, "patch", "node", cluster.NodeName, "--subresource", "status", "--type", "merge", "-p", string(patch))
 }
 
 // wantRefused: the kubelet doesn't run the pods, because they can't be aligned.
