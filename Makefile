@@ -20,8 +20,8 @@ help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What is built, vetted and built by tests is compiled alike, and so once.
-build lint: export CGO_ENABLED = 0
-build lint: export GOFLAGS += -trimpath
+build lint check: export CGO_ENABLED = 0
+build lint check: export GOFLAGS += -trimpath
 
 build: ## the programs, in bin/
 	$(GO) build -buildvcs=false -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS)
@@ -34,12 +34,23 @@ demo: ## boot a Linux guest, save it, restore it, see it go on
 	$(MAKE) --no-print-directory build PROGRAMS="$(PROGRAMS)"
 	test/demo
 
-test: ## every check and every test; VMLET_EVERYTHING=1 with all versions and hypervisors
+# A part of the cluster's tests, on a cluster of its own.
+PART ?=
+
+ifneq ($(PART),)
+test:
+	test/setup test
+	deploy/image/packages --any >/dev/null
+	$(GO) test -race -vet=off -count=1 -v -timeout $(TIMEOUT) ./test/virtualmachines -run 'TestVirtualMachines/$(PART)$$'
+	@echo "vmlet: $(PART) passed"
+else
+test: ## every check and every test; PART=hibernate: a part of the cluster's; VMLET_EVERYTHING=1: all versions and hypervisors
 	test/setup test
 	deploy/image/packages --any >/dev/null
 	$(MAKE) --no-print-directory -j2 lint build arm64
 	@$(MAKE) --no-print-directory -j2 test-vms test-rest
 	@echo "vmlet: every check and test passed"
+endif
 
 # Packages whose tests start VMs or clusters: one runs (test/suites), the next is being built.
 VMS = $(shell grep -rl --include='*_test.go' 'suites[.]Alone' . | xargs -n1 dirname | sort -u)
@@ -54,6 +65,11 @@ test-vms:
 test-rest:
 	$(GO) test -race -vet=off -count=1 -timeout $(TIMEOUT) -p 1 $(filter-out $(VMS:./%=github.com/vmlet/vmlet/%),$(shell $(GO) list ./...))
 
+check: ## build, vet, and test what changed and what imports it, without VMs; BASE=COMMIT: since then
+	$(GO) build ./...
+	$(GO) vet ./...
+	@test/check $(GO) $(VMS:./%=github.com/vmlet/vmlet/%)
+
 arm64: ## see that the node's programs compile for arm64; VMLET_EVERYTHING=1 for all of it
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) build $(if $(VMLET_EVERYTHING),./...,./cmd/vmlet ./cmd/vmlet-agent ./cmd/vmlet-shim ./cmd/vmlet-importer)
 
@@ -65,7 +81,7 @@ lint: ## gofmt, go vet, staticcheck, buf lint, shellcheck, generated code up to 
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	$(GO) tool -modfile=tools/buf/go.mod buf lint
 	test/generated $(GO)
-	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
+	shellcheck -x .ci/run api/generate autopilot/catalog/assets/active/machine-config/swap-watermarks.sh deploy/image/packages test/setup test/check test/demo test/generated test/fuzz test/guest/disk/recipe test/systemd/run
 
 generate: ## what is made from proto/, api/ and autopilot/catalog/
 	$(GO) tool -modfile=tools/buf/go.mod buf generate
