@@ -3,6 +3,7 @@ package importer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vmlet/vmlet/disk"
 	"github.com/vmlet/vmlet/internal/filesocket"
 	"github.com/vmlet/vmlet/launch"
 )
@@ -266,6 +268,31 @@ func TestDevice(t *testing.T) {
 		if left, err := os.ReadDir(i.Scratch); err != nil || len(left) > 0 {
 			t.Errorf("%s: the scratch folder has %v, %v", format, left, err)
 		}
+	}
+}
+
+// TestDeviceInUse: what a VM writes to is not written over.
+func TestDeviceInUse(t *testing.T) {
+	device := loopDevice(t)
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	writer, err := disk.Exclusively(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	i := claim(t)
+	i.Folder, i.Device, i.Scratch = "", device, t.TempDir()
+	i.Copy = &launch.ImportCopy{Path: image(t, "raw", someDisk()), Claim: "c"}
+	err = i.Run(t.Context())
+	if !errors.Is(err, disk.ErrInUse) || !strings.Contains(err.Error(), device) {
+		t.Errorf("error %v, want that %s is in use", err, device)
+	}
+	if got := read(t, device); !bytes.Equal(got, bytes.Repeat([]byte{0xaa}, 32*mi)) {
+		t.Error("the device was written to")
 	}
 }
 

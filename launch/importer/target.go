@@ -99,6 +99,14 @@ func openDevice(path string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	exclusive, err := disk.Exclusively(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+	}
+	if exclusive != nil {
+		f.Close()
+		f = exclusive
+	}
 	// What is on it is of no interest.
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {

@@ -28,6 +28,9 @@ type watchedDisk struct {
 	// shared is the open file description that the VMM has inherited, and whose locks
 	// are the VMM's; nil: the VMM opens the file itself.
 	shared *os.File
+	// exclusive keeps other writers off a block device that the VMM opens itself; nil: shared
+	// does, or it is none.
+	exclusive *os.File
 	// held is what the file must still be when the guest goes on: its memory belongs to
 	// that. Nil: the guest has run since the last restore or save, and may have written.
 	held *disk.Identity
@@ -35,21 +38,26 @@ type watchedDisk struct {
 
 func (d *watchedDisk) close() error {
 	var errs []error
-	for _, f := range []*os.File{d.file, d.shared} {
-		if f == nil {
-			continue
-		}
-		if err := f.Close(); !errors.Is(err, os.ErrClosed) { // else the disk was detached
-			errs = append(errs, err)
+	for _, f := range []*os.File{d.file, d.shared, d.exclusive} {
+		if f != nil {
+			errs = append(errs, closeFile(f))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// closeFile closes a file of a disk that may have been detached: then it is closed.
+func closeFile(f *os.File) error {
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 // watch keeps the file open by a descriptor of its own: its path may lead to another
 // when the VM is saved.
-func (o *opener) watch(f *plan.File, file *os.File, held *disk.Identity) (err error) {
-	d := watchedDisk{name: cmp.Or(f.DiskName, f.PartOf), layer: f.Layer, field: f.Field, path: f.Path, write: f.Write, held: held}
+func (o *opener) watch(f *plan.File, file, exclusive *os.File, held *disk.Identity) (err error) {
+	d := watchedDisk{name: cmp.Or(f.DiskName, f.PartOf), layer: f.Layer, field: f.Field, path: f.Path, write: f.Write, exclusive: exclusive, held: held}
 	if f.Disk != nil {
 		d.format = string(f.Disk.Format)
 	}
@@ -75,6 +83,23 @@ func duplicate(f *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// exclusively keeps other writers off a block device for as long as what it returns is open: the file for
+// a VMM that inherits it, else one that the shim keeps, as the VMM may never close what it inherits.
+func (o *opener) exclusively(f *plan.File, file *os.File) (vmms, kept *os.File, err error) {
+	exclusive, err := disk.Exclusively(file)
+	var used *disk.DeviceInUseError
+	switch {
+	case errors.As(err, &used):
+		return file, nil, fault(shim.CodePrecondition, f.Field, "disk %s, %s: %v", f.DiskName, f.Path, used)
+	case err != nil, exclusive == nil:
+		return file, nil, err
+	case inherits(f):
+		return exclusive, nil, file.Close()
+	}
+	o.undo.push(func() error { return closeFile(exclusive) })
+	return file, exclusive, nil
 }
 
 // lockDisk keeps other programs off a disk whose guest is about to go on from an image:

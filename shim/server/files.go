@@ -125,8 +125,12 @@ func (o *opener) path(ctx context.Context, f *plan.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	file, exclusive, err := o.exclusively(f, file)
 	o.own = append(o.own, file)
-	if err := o.checkDisk(f, file); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkDisk(f, file, exclusive); err != nil {
 		return nil, err
 	}
 	if f.Direct && safeopen.SetFlag(file, unix.O_DIRECT, true) != nil {
@@ -189,8 +193,8 @@ func (o *opener) fromTemplate(f *plan.File) error {
 	return nil
 }
 
-// checkDisk examines an image by the descriptor that the VMM is going to have.
-func (o *opener) checkDisk(f *plan.File, file *os.File) error {
+// checkDisk examines an image by the descriptor that the VMM is going to have. exclusive is as in watchedDisk.
+func (o *opener) checkDisk(f *plan.File, file, exclusive *os.File) error {
 	if f.Disk != nil {
 		info, err := disk.Probe(file)
 		if err != nil {
@@ -219,7 +223,7 @@ func (o *opener) checkDisk(f *plan.File, file *os.File) error {
 	if f.DiskName == "" && f.PartOf == "" {
 		return nil
 	}
-	return o.watch(f, file, held)
+	return o.watch(f, file, exclusive, held)
 }
 
 // diskFault lets the fields that the faults name stand if they are others.
