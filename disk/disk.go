@@ -52,10 +52,10 @@ type Info struct {
 	VirtualSize int64
 	// Header has what a qcow2's header says; nil for other formats.
 	Header *Header
+	// Foreign says what a regular file of format raw is that is surely no disk; nil: it may be one. A guest may have made its disk
+	// so: only images that no guest has written are to be refused for it.
+	Foreign *Foreign
 }
-
-// probeLength is how much of the head tells the formats apart: VDI's signature, at 64, is the furthest.
-const probeLength = 72
 
 // Probe examines an image. The file must be open for reading, without O_DIRECT; its offset isn't used or moved. A qcow2 whose
 // header breaks the format's rules is a *HeaderError; what is well-formed but not wanted is left to Check.
@@ -64,7 +64,7 @@ func Probe(f *os.File) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	head := make([]byte, probeLength)
+	head := make([]byte, ForeignLength)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Info{}, fmt.Errorf("reading the image's head: %w", err)
@@ -73,6 +73,9 @@ func Probe(f *os.File) (Info, error) {
 	switch info.Format {
 	case Raw:
 		info.VirtualSize = info.FileSize
+		if !info.BlockDevice {
+			info.Foreign = RecogniseForeign(head[:n])
+		}
 	case QCOW2:
 		h, err := readHeader(io.NewSectionReader(f, 0, info.FileSize))
 		if err != nil {
@@ -149,10 +152,8 @@ func deviceSize(fd int) (int64, error) {
 	return int64(size), nil
 }
 
-// HeadLength is how much of an image's head Recognise needs, in bytes.
-const HeadLength = probeLength
-
-// Recognise tells the format from the head of an image. What has no known signature is raw.
+// Recognise tells the format from the head of an image, of which it needs less than RecogniseForeign. What has no known signature
+// is raw.
 func Recognise(head []byte) Format {
 	if bytes.HasPrefix(head, []byte(qcowMagic)) {
 		if len(head) >= 8 && binary.BigEndian.Uint32(head[4:]) == 1 {

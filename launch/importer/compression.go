@@ -3,6 +3,7 @@ package importer
 import (
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ func decompress(from *bufio.Reader) (plain io.Reader, compressed bool, err error
 			return nil, true, err
 		}
 		plain, err = xz.NewReader(from)
+	case bytes.HasPrefix(head, []byte("BZh")) && bytes.HasPrefix(head[min(len(head), 4):], []byte("1AY&SY")):
+		plain = bzip2.NewReader(from)
 	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
 		var d *zstd.Decoder
 		d, err = zstd.NewReader(from, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))

@@ -118,13 +118,19 @@ func (i *Importer) attempt(ctx context.Context, t *target, s *server) error {
 		i.forget(t)
 		return fmt.Errorf("the checksum of what was downloaded is %x, and was to be %x", d.sum.Hash.Sum(nil), d.sum.Want)
 	}
+	return d.finish(ctx)
+}
+
+// finish makes the disk of what was received.
+func (d *download) finish(ctx context.Context) error {
+	t := d.target
 	if d.file == t.file { // a device, or it is the disk
 		return nil
 	}
 	if t.device() || d.format != disk.Raw {
-		err := i.take(ctx, t, d.file, downloadPart)
+		err := d.take(ctx, t, d.file, downloadPart)
 		if err == nil && t.device() {
-			err = remove(i.Scratch, scratch, stateName) // on a claim they go when the disk has its name
+			err = remove(d.Scratch, scratch, stateName) // on a claim they go when the disk has its name
 		}
 		return err
 	}
@@ -132,7 +138,7 @@ func (i *Importer) attempt(ctx context.Context, t *target, s *server) error {
 	return nil
 }
 
-// download is one attempt.
+// download is one attempt to receive a file: a server's or, without a connection, an image's.
 type download struct {
 	*Importer
 	*target
@@ -155,7 +161,12 @@ func (d *download) receive() error {
 	if d.state.Offset > 0 {
 		return d.goOn()
 	}
-	var from io.Reader = &bounds{from: d.stream, room: d.room + excess}
+	return d.unpack(d.stream)
+}
+
+// unpack writes a stream, what is compressed in it, or the one disk of an archive.
+func (d *download) unpack(stream io.Reader) error {
+	var from io.Reader = &bounds{from: stream, room: d.room + excess}
 	if d.sum != nil {
 		from = io.TeeReader(from, d.sum.Hash)
 	}
@@ -165,14 +176,16 @@ func (d *download) receive() error {
 		return err
 	}
 	content := bufio.NewReaderSize(plain, 256<<10)
-	head, err := content.Peek(disk.HeadLength)
+	head, err := content.Peek(disk.ForeignLength)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return unreadable(err, compressed)
 	}
-	if err := d.choose(head); err != nil {
-		return err
+	if foreign := disk.RecogniseForeign(head); foreign != nil && foreign.Tar && disk.Recognise(head) == disk.Raw {
+		err = d.fromTar(content)
+	} else if err = d.choose(head); err == nil {
+		err = d.write(content, compressed, 0)
 	}
-	if err := d.write(content, compressed, 0); err != nil {
+	if err != nil {
 		return unreadable(err, compressed)
 	}
 	_, err = io.Copy(io.Discard, coming) // the sum is of all
@@ -188,16 +201,12 @@ func unreadable(err error, compressed bool) error {
 }
 
 // choose opens what the file is written to, by what it begins with.
-func (d *download) choose(head []byte) (err error) {
-	switch d.format = disk.Recognise(head); {
-	case len(head) == 0:
-		return errors.New("the file is empty")
-	case d.format == disk.LUKS:
-		d.format = disk.Raw
-	case d.format == disk.Raw && isPage(head):
-		return errors.New("the server sends a web page in place of a disk: open the URL in a browser to see it")
-	}
-	if d.device() && d.format == disk.Raw {
+func (d *download) choose(head []byte) error {
+	err := d.recognise(head)
+	switch {
+	case err != nil:
+		return err
+	case d.device() && d.format == disk.Raw:
 		d.file = d.target.file
 		return nil
 	}
@@ -205,10 +214,19 @@ func (d *download) choose(head []byte) (err error) {
 	return err
 }
 
-// isPage: a server says something to a person, where it was asked for a file.
-func isPage(head []byte) bool {
-	text := bytes.ToLower(bytes.TrimSpace(head))
-	return bytes.HasPrefix(text, []byte("<!doctype html")) || bytes.HasPrefix(text, []byte("<html"))
+// recognise tells the format of a file, and refuses what is no disk.
+func (d *download) recognise(head []byte) error {
+	switch d.format = disk.Recognise(head); {
+	case len(head) == 0:
+		return fatal{errors.New("the file is empty")}
+	case d.format == disk.LUKS:
+		d.format = disk.Raw
+	case d.format == disk.Raw:
+		if foreign := disk.RecogniseForeign(head); foreign != nil {
+			return fatal{foreign}
+		}
+	}
+	return nil
 }
 
 // goOn goes on with what an earlier run has kept.
@@ -225,13 +243,13 @@ func (d *download) goOn() error {
 			return err
 		}
 	}
-	head := make([]byte, disk.HeadLength)
+	head := make([]byte, disk.ForeignLength)
 	n, err := d.file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if d.format = disk.Recognise(head[:n]); d.format == disk.LUKS {
-		d.format = disk.Raw
+	if err := d.recognise(head[:n]); err != nil {
+		return err
 	}
 	var from io.Reader = &bounds{from: d.stream, room: d.room}
 	if d.sum != nil {

@@ -80,10 +80,27 @@ func (i *Importer) fromImage(ctx context.Context, t *target) error {
 		return fmt.Errorf("image %s can't be used: %w", i.File.Image, err)
 	}
 	defer f.Close()
-	if err := i.take(ctx, t, f, 0); err != nil {
+	if err := i.receiveImage(ctx, t, f); err != nil {
 		return fmt.Errorf("image %s: %w", i.File.Image, err)
 	}
 	return nil
+}
+
+// receiveImage makes the disk of an image's file, also of one that is compressed or an archive.
+func (i *Importer) receiveImage(ctx context.Context, t *target, f *os.File) error {
+	info, err := disk.Probe(f)
+	if err != nil {
+		return err
+	}
+	if info.Foreign == nil {
+		return i.take(ctx, t, f, 0)
+	}
+	d := &download{Importer: i, target: t, stream: &stream{ctx: ctx}}
+	defer d.close()
+	if err := d.unpack(io.NewSectionReader(f, 0, info.FileSize)); err != nil {
+		return err
+	}
+	return d.finish(ctx)
 }
 
 // take makes the disk of a whole image. begin is the progress that was made until here.
@@ -94,6 +111,9 @@ func (i *Importer) take(ctx context.Context, t *target, f *os.File, begin float6
 	}
 	if info.Format != disk.Raw && info.Format != disk.LUKS {
 		return i.convert(ctx, t, f, info, begin)
+	}
+	if info.Foreign != nil {
+		return info.Foreign
 	}
 	if info.FileSize == 0 {
 		return errors.New("it is empty: name one that has a disk")

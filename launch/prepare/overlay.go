@@ -36,6 +36,9 @@ func (p Preparer) overlay(ctx context.Context, o launch.Overlay, path string) (r
 		return fault("has a disk that can't be used: %w", err)
 	}
 	format, err := baseFormat(info)
+	if err == nil && o.Image != "" {
+		err = refuseForeign(info, path)
+	}
 	if err != nil {
 		return fault("%w", err)
 	}
@@ -99,6 +102,17 @@ func baseFormat(info disk.Info) (disk.Format, error) {
 		return "", fmt.Errorf("has a qcow2 disk with features that vmlet doesn't know (incompatible_features %#x): convert it (qemu-img convert -O qcow2)", h.UnknownFeatures)
 	}
 	return disk.QCOW2, nil
+}
+
+// refuseForeign refuses what an image has in place of a disk. A VM that already has an overlay goes on.
+func refuseForeign(info disk.Info, overlay string) error {
+	if info.Foreign == nil {
+		return nil
+	}
+	if _, err := os.Lstat(overlay); err == nil {
+		return nil
+	}
+	return fmt.Errorf("has a disk that can't be used: %w", info.Foreign)
 }
 
 // makeOverlay gives an overlay its name when it is whole. One that is there has what the

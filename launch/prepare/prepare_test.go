@@ -272,3 +272,26 @@ func TestNotHandedOut(t *testing.T) {
 	_, err := p.openBase(ctx, launch.Overlay{Base: filepath.Join(p.Sockets, "x.sock"), Image: "quay.io/x"})
 	p.wantFault(err, "image quay.io/x can't be used: enough")
 }
+
+// TestForeignImages: a container image's file that is no disk is refused, but not to a VM that has an overlay
+// over it already; a claim's disk may be what a guest has made of it.
+func TestForeignImages(t *testing.T) {
+	p := newPod(t)
+	text := filepath.Join(p.volume, "pointer")
+	p.write(text, []byte("version https://git-lfs.github.com/spec/v1\n"+strings.Repeat("x", 1<<20)))
+	socket := p.handOut("pointer", func() (*os.File, error) { return os.Open(text) })
+	ofImage := launch.Disk{Overlay: &launch.Overlay{Base: socket, Image: "quay.io/x"}}
+	_, err := p.run(ofImage)
+	p.wantFault(err, "image quay.io/x has a disk that can't be used: it is a git-lfs pointer, not a disk: fetch the file")
+	made, err := p.run(launch.Disk{Overlay: &launch.Overlay{Base: text}})
+	p.check(err)
+	p.check(os.Remove(made["path"].(string)))
+
+	made, err = p.run(launch.Disk{Overlay: &launch.Overlay{Base: socket}})
+	p.check(err)
+	again, err := p.run(ofImage)
+	p.check(err)
+	if again["path"] != made["path"] {
+		t.Errorf("the overlay is %v, and was %v", again["path"], made["path"])
+	}
+}

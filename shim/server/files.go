@@ -200,7 +200,11 @@ func (o *opener) checkDisk(f *plan.File, file, exclusive *os.File) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if err := disk.Check(info, *f.Disk); err != nil {
+		err = disk.Check(info, *f.Disk)
+		if err == nil {
+			err = o.refuseForeign(f, info)
+		}
+		if err != nil {
 			return diskFault(f, err)
 		}
 	}
@@ -224,6 +228,20 @@ func (o *opener) checkDisk(f *plan.File, file, exclusive *os.File) error {
 		return nil
 	}
 	return o.watch(f, file, exclusive, held)
+}
+
+// diskUnit is what sizes of disks are multiples of, as tools that make them have it, in bytes.
+const diskUnit = 1 << 20
+
+// refuseForeign refuses a file that is no disk, on a node: in a pod that was seen to when its disks
+// were prepared. A guest may write an archive to its disk, which may be a file of any VM before:
+// one of whole MiB is taken for such a disk, and a restored guest goes on with what it has.
+func (o *opener) refuseForeign(f *plan.File, info disk.Info) error {
+	if info.Foreign == nil || o.sockets != "" || o.plan.Restore != nil || info.FileSize%diskUnit == 0 {
+		return nil
+	}
+	problem := fmt.Sprintf("%v. If a guest is to have it as it is, give it a size of whole MiB (truncate -s %%1M)", info.Foreign)
+	return &disk.Fault{Field: f.Disk.Field, Path: f.Disk.Path, Problem: problem}
 }
 
 // diskFault lets the fields that the faults name stand if they are others.
