@@ -158,15 +158,16 @@ func (m Machine) Supported() bool { return familyOf(m.Name) != familyUnknown }
 // HasNUMA tells whether its memory and CPUs can be in NUMA nodes.
 func (m Machine) HasNUMA() bool { return familyOf(m.Name).hasNUMA() }
 
+// familyOf knows machine types with their versions, and the aliases of the newest ones.
 func familyOf(machine string) family {
 	switch {
-	case strings.HasPrefix(machine, "pc-q35-"):
+	case machine == "q35" || strings.HasPrefix(machine, "pc-q35-"):
 		return familyQ35
-	case strings.HasPrefix(machine, "pc-i440fx-"):
+	case machine == "pc" || strings.HasPrefix(machine, "pc-i440fx-"):
 		return familyPC
 	case machine == "microvm":
 		return familyMicroVM
-	case strings.HasPrefix(machine, "virt-"):
+	case machine == "virt" || strings.HasPrefix(machine, "virt-"):
 		return familyVirt
 	}
 	return familyUnknown

@@ -15,13 +15,16 @@ func TestRefuseSuspend(t *testing.T) {
 		spec *specv1.VirtualMachineSpec
 		want string // empty: not refused
 	}{
-		"q35":        {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent}, ""},
-		"pc":         {&specv1.VirtualMachineSpec{MachineType: "pc-i440fx-10.0", Devices: agent}, ""},
-		"with ACPI":  {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent, Features: &specv1.Features{Acpi: new(true)}}, ""},
-		"without":    {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent, Features: &specv1.Features{Acpi: new(false)}}, "features.acpi: "},
-		"microvm":    {&specv1.VirtualMachineSpec{MachineType: "microvm", Devices: agent}, "machineType: microvm offers"},
-		"virt":       {&specv1.VirtualMachineSpec{MachineType: "virt-10.0", Devices: agent}, "machineType: virt-10.0 offers"},
-		"no channel": {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: &specv1.Devices{GuestAgent: new(false)}}, "devices.guestAgent: "},
+		"q35":          {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent}, ""},
+		"pc":           {&specv1.VirtualMachineSpec{MachineType: "pc-i440fx-10.0", Devices: agent}, ""},
+		"q35's alias":  {&specv1.VirtualMachineSpec{MachineType: "q35", Devices: agent}, ""},
+		"pc's alias":   {&specv1.VirtualMachineSpec{MachineType: "pc", Devices: agent}, ""},
+		"virt's alias": {&specv1.VirtualMachineSpec{MachineType: "virt", Devices: agent}, "machineType: virt offers"},
+		"with ACPI":    {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent, Features: &specv1.Features{Acpi: new(true)}}, ""},
+		"without":      {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: agent, Features: &specv1.Features{Acpi: new(false)}}, "features.acpi: "},
+		"microvm":      {&specv1.VirtualMachineSpec{MachineType: "microvm", Devices: agent}, "machineType: microvm offers"},
+		"virt":         {&specv1.VirtualMachineSpec{MachineType: "virt-10.0", Devices: agent}, "machineType: virt-10.0 offers"},
+		"no channel":   {&specv1.VirtualMachineSpec{MachineType: "pc-q35-10.0", Devices: &specv1.Devices{GuestAgent: new(false)}}, "devices.guestAgent: "},
 	} {
 		err := qemu.QEMU{}.RefuseSuspend(test.spec)
 		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
