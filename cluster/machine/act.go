@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -59,7 +61,7 @@ func (r *Reconciler) act(ctx context.Context, vm *kubevirtv1.VirtualMachine, a a
 		err = r.bindClaim(ctx, vm, a.name)
 	case createRevision:
 		if err = r.Client.Create(ctx, a.revision.DeepCopy()); apierrors.IsAlreadyExists(err) {
-			err = r.owns(ctx, vm, a.revision)
+			err = r.takeOver(ctx, vm, a.revision)
 		}
 	case createInstance:
 		if err = r.Client.Create(ctx, a.instance.DeepCopy()); err == nil {
@@ -167,15 +169,38 @@ func (r *Reconciler) adoptDataVolume(ctx context.Context, vm *kubevirtv1.Virtual
 	return r.Client.Patch(ctx, u, changed(was))
 }
 
-// owns returns errChanged unless a ControllerRevision that exists is the VM's: then its name says
-// what it keeps. One of an earlier VM of the name is about to be deleted with that.
-func (r *Reconciler) owns(ctx context.Context, vm *kubevirtv1.VirtualMachine, revision *appsv1.ControllerRevision) error {
+// takeOver has the VM keep a ControllerRevision of the wanted name that exists. One that belongs to
+// nobody, as a VM was deleted without its dependents or a backup restored it first, becomes the VM's if
+// it keeps the same. One of an earlier VM of the name is about to be deleted with that: errChanged.
+func (r *Reconciler) takeOver(ctx context.Context, vm *kubevirtv1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
 	there := &appsv1.ControllerRevision{}
-	err := r.Live.Get(ctx, client.ObjectKeyFromObject(revision), there)
-	if err == nil && !metav1.IsControlledBy(there, vm) {
-		err = errChanged
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(wanted), there); err != nil {
+		return err
 	}
-	return err
+	owner := metav1.GetControllerOf(there)
+	switch {
+	case owner != nil && owner.UID == vm.UID:
+		return nil
+	case there.DeletionTimestamp != nil, owner != nil && owner.Kind == machineKind && owner.Name == vm.Name:
+		return errChanged
+	case owner != nil:
+		return refusal(reasonFailedCreate, "found existing ControllerRevision %s, which belongs to %s %s: delete it if that is a mistake", there.Name, owner.Kind, owner.Name)
+	case !sameData(there, wanted):
+		return refusal(reasonFailedCreate, "found existing ControllerRevision %s with other content than the VM would keep: delete it if no VM needs it", there.Name)
+	}
+	was := there.DeepCopy()
+	there.OwnerReferences = append(there.OwnerReferences, wanted.OwnerReferences...)
+	if there.Labels == nil {
+		there.Labels = make(map[string]string)
+	}
+	maps.Copy(there.Labels, wanted.Labels)
+	return r.Client.Patch(ctx, there, changed(was))
+}
+
+// sameData tells whether two ControllerRevisions keep the same, whatever the order of keys.
+func sameData(a, b *appsv1.ControllerRevision) bool {
+	var x, y any
+	return json.Unmarshal(a.Data.Raw, &x) == nil && json.Unmarshal(b.Data.Raw, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // prune deletes the VM's ControllerRevisions but for some.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	instancetypev1 "github.com/vmlet/vmlet/api/instancetype/v1"
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
@@ -174,13 +175,67 @@ func (w *world) keeps(want ...string) {
 	}
 }
 
+// revisionOfSmall is what keeps the instancetype small for the VM web.
+const revisionOfSmall = "web-small-v1beta1-uid-of-small-1"
+
+// TestRevisionOfNobody: one that belongs to nobody becomes the VM's if it keeps the same, as after a
+// deletion without dependents; else the VM says what is in its way.
+func TestRevisionOfNobody(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*appsv1.ControllerRevision)
+		want  string // empty: the VM runs
+	}{
+		"the same":         {func(*appsv1.ControllerRevision) {}, ""},
+		"other content":    {func(r *appsv1.ControllerRevision) { r.Data.Raw = []byte(`{"kind":"x"}`) }, "found existing ControllerRevision " + revisionOfSmall + " with other content"},
+		"another's":        {func(r *appsv1.ControllerRevision) { r.OwnerReferences = []metav1.OwnerReference{ownedBy(other())} }, "which belongs to VirtualMachine other"},
+		"of no controller": {func(r *appsv1.ControllerRevision) { r.Labels = nil }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fault{}, lag{})
+			w.size("small", 1)
+			w.prefer("linux", "sub")
+			w.beginTyped("small")
+			w.settle(w.hasSize(1, 1, "small"))
+			left := &appsv1.ControllerRevision{}
+			w.must(w.server.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: revisionOfSmall}, left))
+			left.OwnerReferences, left.ResourceVersion = nil, ""
+
+			w = newWorld(t, fault{}, lag{})
+			w.size("small", 1)
+			w.prefer("linux", "sub")
+			test.spoil(left)
+			w.must(w.server.Create(t.Context(), left))
+			w.beginTyped("small")
+			if test.want == "" {
+				w.settle(w.hasSize(1, 1, "small"))
+				return
+			}
+			var err error
+			for range 4 {
+				w.watch(&kubevirtv1.VirtualMachine{}, 0)
+				_, err = w.reconciler().Reconcile(t.Context(), reconcile.Request{NamespacedName: web})
+			}
+			if c := find(w.vm().Status.Conditions, "Failure"); err == nil || c == nil || !strings.Contains(c.Message, test.want) {
+				t.Errorf("error %v, and the failure is %v, want one with %q", err, c, test.want)
+			}
+		})
+	}
+}
+
+func other() *kubevirtv1.VirtualMachine {
+	return &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "other", UID: "other"}}
+}
+
 // TestRevisionOfAnEarlierVM: one that an earlier VM of the name has left is not taken for the VM's:
 // the VM waits until it is gone.
 func TestRevisionOfAnEarlierVM(t *testing.T) {
 	w := newWorld(t, fault{}, lag{})
 	w.size("small", 1)
 	w.prefer("linux", "sub")
-	left := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-small-v1beta1-uid-of-small-1"}}
+	earlier := &kubevirtv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "earlier"}}
+	left := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: revisionOfSmall, OwnerReferences: []metav1.OwnerReference{ownedBy(earlier)},
+	}}
 	w.must(w.server.Create(t.Context(), left))
 	w.beginTyped("small")
 	r := w.reconciler()

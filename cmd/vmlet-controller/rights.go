@@ -35,7 +35,7 @@ package main
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // The spec that a VM was started with; the instancetype and the preference that it began with,
 // which are followed.
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,verbs=get;list;watch;create;patch;delete
 // Instancetypes and preferences that VMs name, some of them before they are made.
 // +kubebuilder:rbac:groups=instancetype.kubevirt.io,resources=virtualmachineinstancetypes;virtualmachineclusterinstancetypes;virtualmachinepreferences;virtualmachineclusterpreferences,verbs=get;list;watch
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
