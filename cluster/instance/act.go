@@ -33,7 +33,7 @@ func (t *round) take(ctx context.Context, s step) error {
 	case protect:
 		return t.protect(ctx)
 	case create:
-		return t.create(ctx)
+		return t.createAlone(ctx)
 	case confirm:
 		t.confirm(ctx, s.pod)
 		return nil

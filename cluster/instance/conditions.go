@@ -24,6 +24,7 @@ const (
 	reasonFailedCreate     = "FailedCreate"
 	reasonClaimNotFound    = "FailedPvcNotFound"
 	reasonClaimFilling     = "DataVolumeNotReady"
+	reasonClaimInUse       = "ClaimInUse"
 	reasonFailedStart      = "FailedStart"
 	reasonPodNotExists     = "PodNotExists"
 	reasonPodTerminating   = "PodTerminating"

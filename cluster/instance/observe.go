@@ -65,6 +65,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		if err = r.observeClaims(ctx, o); err != nil {
 			return nil, err
 		}
+		if err = r.observeWriters(ctx, o); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range append(o.others, o.pod) {
 		if p != nil {

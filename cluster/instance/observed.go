@@ -37,6 +37,8 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 	// filling is why some of them can't be used yet, by their names.
 	filling map[string]*fault
+	// writers are other VMs that may write to them; read for an instance that has no pod.
+	writers []writer
 	// fault is what kept the pod from being made in this round.
 	fault *fault
 	// call is the one by which the VM is saved, or suspends itself; nil: there is none, or it was
@@ -247,5 +249,5 @@ func (o *observed) waits() *fault {
 		return &fault{reasonClaimNotFound, "there is no PersistentVolumeClaim " + strings.Join(missing, ", ") +
 			" in namespace " + o.instance.Namespace + ": create it, or correct the name in spec.volumes"}
 	}
-	return nil
+	return claimInUse(o.instance, o.writers)
 }

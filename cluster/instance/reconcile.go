@@ -92,6 +92,8 @@ type Reconciler struct {
 	Now    func() time.Time
 
 	leases leases
+	// creating are the claims of instances whose pods are being made.
+	creating claimLocks
 }
 
 // Reconcile brings the instance of a name, and the pods of earlier ones, as far as it can be
