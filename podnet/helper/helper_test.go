@@ -274,3 +274,21 @@ func TestRights(t *testing.T) {
 		t.Errorf("of a helper that has ended: %v", err)
 	}
 }
+
+// TestMost: a call carries the most ports and descriptors of a plan.
+func TestMost(t *testing.T) {
+	c, ctx := start(t)
+	p := plan("eth0")
+	for n := range podnet.MaxPorts {
+		p.Networks[0].Ports = append(p.Networks[0].Ports, podnet.Ports{Protocol: "udp", First: uint16(60000 + n), Last: 65535})
+	}
+	p.Networks[0].Queues = podnet.MaxQueues
+	_, files, err := c.Make(ctx, newPod(t).File, p)
+	closeAll(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := podnet.MaxQueues + lease.SocketCount; len(files) != want {
+		t.Errorf("%d files, want %d", len(files), want)
+	}
+}

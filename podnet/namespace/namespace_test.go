@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/vmlet/vmlet/lease"
 	"github.com/vmlet/vmlet/podnet"
 	"github.com/vmlet/vmlet/podnet/podnettest"
 )
@@ -416,4 +417,42 @@ func TestHostileNamespace(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMost: the kernel makes the most of everything that a plan may have.
+func TestMost(t *testing.T) {
+	node, pod := podnettest.New(t), podnettest.New(t)
+	plan := masqueraded()
+	for n := range podnet.MaxPorts {
+		plan.Networks[0].Ports = append(plan.Networks[0].Ports, podnet.Ports{Protocol: "tcp", First: uint16(2*n + 1), Last: uint16(2*n + 1)})
+	}
+	for n := len(plan.Networks); n < podnet.MaxNetworks; n++ {
+		plan.Networks = append(plan.Networks, podnet.Network{Binding: podnet.Bridge, Interface: fmt.Sprintf("net%d", n)})
+	}
+	for left := podnet.MaxFiles - podnet.MaxNetworks*(lease.SocketCount+1); left > 0; {
+		for n := range plan.Networks {
+			queues := min(left, podnet.MaxQueues-1)
+			plan.Networks[n].Queues, left = queues+1, left-queues
+		}
+	}
+	if err := plan.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range plan.Networks {
+		end := podnettest.End{In: pod, Name: n.Interface}
+		for a := range podnet.MaxAddresses / 2 {
+			end.Addresses = append(end.Addresses, fmt.Sprintf("10.%d.0.%d/24", 100+i, a+1), fmt.Sprintf("fd00:%d::%d/64", i+1, a+1))
+		}
+		podnettest.Connect(testMTU, podnettest.End{In: node, Name: fmt.Sprintf("veth%d", i)}, end)
+	}
+	pod.Do(func() error {
+		made, files, err := Make(plan, nil)
+		for _, f := range files {
+			f.Close()
+		}
+		if len(made.Networks) != podnet.MaxNetworks {
+			t.Errorf("%d networks were made, want %d", len(made.Networks), podnet.MaxNetworks)
+		}
+		return err
+	})
 }

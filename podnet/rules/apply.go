@@ -2,12 +2,14 @@ package rules
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/podnet"
@@ -16,7 +18,7 @@ import (
 // Apply replaces the tables in the network namespace of the calling thread, which the caller
 // has locked: what there was of them goes and these come in one transaction.
 func Apply(tables ...Table) error {
-	conn, err := nftables.New()
+	conn, err := nftables.New(nftables.WithSockOptions(makeRoom))
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
@@ -38,6 +40,15 @@ func Apply(tables ...Table) error {
 	return nil
 }
 
+// socketRoom is how much of a transaction's messages, and of the kernel's answers to them, a socket
+// holds, in bytes: the most that a plan comes to takes 2 MiB. The kernel's default has no room for 40 rules.
+const socketRoom = 8 << 20
+
+// makeRoom needs CAP_NET_ADMIN to go beyond the system's most (net.core.rmem_max, wmem_max).
+func makeRoom(socket *netlink.Conn) error {
+	return errors.Join(socket.SetReadBuffer(socketRoom), socket.SetWriteBuffer(socketRoom))
+}
+
 func (t Table) family() nftables.TableFamily {
 	if t.IPv6 {
 		return nftables.TableFamilyIPv6
@@ -48,10 +59,12 @@ func (t Table) family() nftables.TableFamily {
 func add(conn *nftables.Conn, table *nftables.Table, t Table) {
 	conn.AddTable(table)
 	for _, c := range t.Chains {
-		chain := conn.AddChain(&nftables.Chain{
-			Table: table, Name: c.Name, Type: nftables.ChainType(c.Type), Hooknum: hook(c.Hook),
-			Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)),
-		})
+		made := &nftables.Chain{Table: table, Name: c.Name}
+		if c.Hook != "" {
+			made.Type, made.Hooknum = nftables.ChainType(c.Type), hook(c.Hook)
+			made.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority))
+		}
+		chain := conn.AddChain(made)
 		for _, r := range c.Rules {
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r.expressions(t.IPv6)})
 		}
@@ -132,6 +145,8 @@ func (r Rule) action(ipv6 bool) []expr.Any {
 		return []expr.Any{to, &expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: register}}
 	case Masquerade:
 		return []expr.Any{&expr.Masq{}}
+	case Jump:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: r.Chain}}
 	}
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 }

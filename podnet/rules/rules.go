@@ -34,7 +34,7 @@ type Table struct {
 	Chains []Chain
 }
 
-// Chain of a table; Hook and Type are nft's words.
+// Chain of a table; Hook and Type are nft's words. One without a hook is for rules that jump to it.
 type Chain struct {
 	Name, Type, Hook string
 	Priority         int
@@ -56,6 +56,7 @@ type Rule struct {
 	Uninvited bool
 	Action    Action
 	To        netip.Addr // of DNAT and SNAT
+	Chain     string     // of Jump
 }
 
 // Action is what becomes of a packet, in nft's words.
@@ -67,6 +68,7 @@ const (
 	SNAT       Action = "snat"
 	Masquerade Action = "masquerade"
 	Drop       Action = "drop"
+	Jump       Action = "jump"
 )
 
 // Priorities, as nft names them: raw, dstnat, filter, srcnat.
@@ -79,13 +81,17 @@ const (
 
 // For returns the table of a guest.
 func For(g Guest) Table {
-	return Table{IPv6: g.Network.Addr().Is6(), Chains: []Chain{
+	var chains []Chain
+	if len(g.Ports) > 0 {
+		chains = append(chains, Chain{Name: portsChain, Rules: g.ports()})
+	}
+	return Table{IPv6: g.Network.Addr().Is6(), Chains: append(chains, []Chain{
 		{"guard", "filter", "prerouting", priorityRaw, g.guard()},
 		{"prerouting", "nat", "prerouting", priorityDNAT, g.prerouting()},
 		{"output", "nat", "output", priorityDNAT, g.output()},
 		{"forward", "filter", "forward", priorityFilter, g.forward()},
 		{"postrouting", "nat", "postrouting", prioritySNAT, g.postrouting()},
-	}}
+	}...)}
 }
 
 // loopback is the pod's, from where the guest is reached; none with IPv6, of which the
@@ -108,23 +114,30 @@ func (g Guest) guard() []Rule {
 	return []Rule{{In: g.Bridge, Destination: netip.MustParsePrefix("127.0.0.0/8"), Action: Drop}}
 }
 
-// leading are rules that lead to the guest what a rule matches, of the guest's ports.
-func (g Guest) leading(r Rule) (rules []Rule) {
-	r.Action, r.To = DNAT, podnet.Guest(g.Network)
-	if len(g.Ports) == 0 {
-		return []Rule{r}
-	}
+// portsChain has the guest's ports once, however many ways lead to it: there may be many of both.
+const portsChain = "ports"
+
+func (g Guest) ports() (rules []Rule) {
 	for _, p := range g.Ports {
-		r.Ports = p
-		rules = append(rules, r)
+		rules = append(rules, Rule{Ports: p, Action: DNAT, To: podnet.Guest(g.Network)})
 	}
 	return rules
 }
 
+// leading leads to the guest what a rule matches, of the guest's ports.
+func (g Guest) leading(r Rule) Rule {
+	if len(g.Ports) > 0 {
+		r.Action, r.Chain = Jump, portsChain
+	} else {
+		r.Action, r.To = DNAT, podnet.Guest(g.Network)
+	}
+	return r
+}
+
 func (g Guest) prerouting() []Rule {
-	rules := g.leading(Rule{In: g.Interface, ToHost: true})
+	rules := []Rule{g.leading(Rule{In: g.Interface, ToHost: true})}
 	for _, a := range g.Addresses { // the guest, to its own pod's address
-		rules = append(rules, g.leading(Rule{In: g.Bridge, Destination: whole(a)})...)
+		rules = append(rules, g.leading(Rule{In: g.Bridge, Destination: whole(a)}))
 	}
 	return rules
 }
@@ -132,10 +145,10 @@ func (g Guest) prerouting() []Rule {
 func (g Guest) output() []Rule {
 	var rules []Rule
 	for _, p := range g.loopback() {
-		rules = append(rules, g.leading(Rule{Destination: p})...)
+		rules = append(rules, g.leading(Rule{Destination: p}))
 	}
 	for _, a := range g.Addresses {
-		rules = append(rules, g.leading(Rule{Destination: whole(a)})...)
+		rules = append(rules, g.leading(Rule{Destination: whole(a)}))
 	}
 	return rules
 }
@@ -171,7 +184,10 @@ func (t Table) String() string {
 	}
 	fmt.Fprintf(&b, "table %s %s {\n", family, TableName)
 	for _, c := range t.Chains {
-		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype %s hook %s priority %d; policy accept;\n", c.Name, c.Type, c.Hook, c.Priority)
+		fmt.Fprintf(&b, "\tchain %s {\n", c.Name)
+		if c.Hook != "" {
+			fmt.Fprintf(&b, "\t\ttype %s hook %s priority %d; policy accept;\n", c.Type, c.Hook, c.Priority)
+		}
 		for _, r := range c.Rules {
 			fmt.Fprintf(&b, "\t\t%s\n", r.text(family))
 		}
@@ -197,8 +213,14 @@ func (r Rule) text(family string) string {
 	add(r.Ports.First != r.Ports.Last, "%s dport %d-%d", r.Ports.Protocol, r.Ports.First, r.Ports.Last)
 	add(r.Unknown, "ct state invalid,untracked")
 	add(r.Uninvited, "ct state ! established,related ct status ! dnat")
-	add(r.To.IsValid(), "%s to %s", r.Action, r.To)
-	add(!r.To.IsValid(), "%s", cmp.Or(r.Action, "accept"))
+	switch {
+	case r.To.IsValid():
+		add(true, "%s to %s", r.Action, r.To)
+	case r.Action == Jump:
+		add(true, "%s %s", r.Action, r.Chain)
+	default:
+		add(true, "%s", cmp.Or(r.Action, "accept"))
+	}
 	return strings.Join(words, " ")
 }
 

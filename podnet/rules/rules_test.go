@@ -47,10 +47,23 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// most is a guest with all that a plan and a pod may have.
+func most(g Guest) Guest {
+	g.Ports, g.Addresses = nil, nil
+	for n := range podnet.MaxPorts {
+		g.Ports = append(g.Ports, podnet.Ports{Protocol: []string{"tcp", "udp"}[n%2], First: uint16(100 * (n + 1)), Last: uint16(100*(n+1) + 50)})
+	}
+	for a := g.Network.Addr(); len(g.Addresses) < podnet.MaxAddresses; {
+		a = a.Next()
+		g.Addresses = append(g.Addresses, a)
+	}
+	return g
+}
+
 // TestApply: the kernel takes each table, again, and without the family that went.
 func TestApply(t *testing.T) {
 	ns, all := podnettest.New(t), guests()
-	for _, tables := range [][]Table{{For(all["ipv4"]), For(all["ipv6"])}, {For(all["ipv4-ports"]), For(all["ipv6-ports"])}, {For(all["ipv4"])}, nil} {
+	for _, tables := range [][]Table{{For(all["ipv4"]), For(all["ipv6"])}, {For(all["ipv4-ports"]), For(all["ipv6-ports"])}, {For(most(all["ipv4"])), For(most(all["ipv6"]))}, {For(all["ipv4"])}, nil} {
 		ns.Do(func() error { return Apply(tables...) })
 		for _, family := range []bool{false, true} {
 			want := 0
