@@ -66,6 +66,8 @@ type Network struct {
 	IPv6CIDR netip.Prefix `json:"ipv6CIDR,omitzero"`
 	// Ports of the pod that lead to the guest; none: all.
 	Ports []Ports `json:"ports,omitempty"`
+	// Fenced keeps the guest of a bridge to its own addresses; one network can be.
+	Fenced bool `json:"fenced,omitempty"`
 	// Queues of the tap; 0: one.
 	Queues int `json:"queues,omitempty"`
 }
@@ -123,7 +125,7 @@ func (p Plan) Check() error {
 	if n := len(p.Networks); n == 0 || n > MaxNetworks {
 		return fmt.Errorf("networks: %d of them: want 1 to %d", n, MaxNetworks)
 	}
-	seen, masqueraded, files := make(map[string]bool), false, 0
+	seen, masqueraded, fenced, files := make(map[string]bool), false, false, 0
 	for i, n := range p.Networks {
 		if err := n.check(); err != nil {
 			return fmt.Errorf("networks[%d].%w", i, err)
@@ -134,7 +136,10 @@ func (p Plan) Check() error {
 		if masqueraded && n.Binding == Masquerade {
 			return fmt.Errorf("networks[%d].binding: one network of a pod can be %s", i, Masquerade)
 		}
-		seen[n.Interface], masqueraded = true, masqueraded || n.Binding == Masquerade
+		if fenced && n.Fenced {
+			return fmt.Errorf("networks[%d].fenced: one network of a pod can be fenced", i)
+		}
+		seen[n.Interface], masqueraded, fenced = true, masqueraded || n.Binding == Masquerade, fenced || n.Fenced
 		if files += max(n.Queues, 1) + lease.SocketCount; files > MaxFiles {
 			return fmt.Errorf("networks[%d].queues: with them the networks have more than %d descriptors", i, MaxFiles)
 		}
@@ -150,6 +155,8 @@ func (n Network) check() error {
 		return fmt.Errorf("queues: %d: want %d at most", n.Queues, MaxQueues)
 	case n.MAC != "" && !isMAC(n.MAC), n.MAC == "" && n.Binding == Masquerade:
 		return fmt.Errorf("mac: %.40q is no interface's", n.MAC)
+	case n.Fenced && n.Binding != Bridge:
+		return fmt.Errorf("fenced: only of a %s", Bridge)
 	case n.Binding == Bridge:
 		return nil
 	case n.Binding != Masquerade:

@@ -128,6 +128,8 @@ func networkPlan(s *specv1.VirtualMachineSpec, id string) (plan podnet.Plan, pla
 			Binding: podnet.Binding(cmp.Or(p.GetBinding(), spec.BindingMasquerade)), Interface: cmp.Or(p.GetInterface(), spec.DefaultPodInterface),
 			MAC: n.GetMac(), Queues: max(int(p.GetQueues()), 1),
 		}
+		// What another network lets its guests send is that network's affair.
+		planned.Fenced = planned.Binding == podnet.Bridge && planned.Interface == spec.DefaultPodInterface
 		if planned.Binding == podnet.Masquerade {
 			planned.MAC = cmp.Or(planned.MAC, spec.MAC(id, i))
 			if planned.CIDR, err = netip.ParsePrefix(cmp.Or(p.GetCidr(), spec.DefaultPodCIDR)); err != nil {

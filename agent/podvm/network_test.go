@@ -324,3 +324,22 @@ func TestLimitedIsAdopted(t *testing.T) {
 	m, _ := second.Get(podVM)
 	wantText(t, m.Snapshot().GetStatus().GetNetworkLimited(), "network.helper")
 }
+
+// TestFencedNetworks: a guest on the pod network itself is kept to its own addresses, on other networks it is not.
+func TestFencedNetworks(t *testing.T) {
+	for _, c := range []struct {
+		binding, podInterface string
+		want                  bool
+	}{{"bridge", "", true}, {"bridge", "eth0", true}, {"bridge", "net1", false}, {"masquerade", "eth0", false}} {
+		s := &specv1.VirtualMachineSpec{Networks: []*specv1.NetworkInterface{{
+			Backend: &specv1.NetworkInterface_Pod{Pod: &specv1.PodNetwork{Binding: c.binding, Interface: c.podInterface}},
+		}}}
+		plan, _, err := networkPlan(s, podUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := plan.Networks[0].Fenced; got != c.want {
+			t.Errorf("%s on %q: fenced %v, want %v", c.binding, c.podInterface, got, c.want)
+		}
+	}
+}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/vmlet/vmlet/podnet"
+	"github.com/vmlet/vmlet/podnet/rules"
 )
 
 // serverAddress is that of the DHCP server on the bridge of the network with this index, as
@@ -44,6 +46,24 @@ func bridge(n podnet.Network, index int, nic netlink.Link, seen observed, a *pod
 	}
 	a.Gateways = []netip.Addr{serverAddress(index).Addr()}
 	return netlink.LinkSetUp(link)
+}
+
+// fence keeps the guest to its own addresses, before it has its tap.
+func fence(n podnet.Network, a podnet.Attached, seen observed) error {
+	mac, err := net.ParseMAC(a.MAC)
+	if err != nil {
+		return err
+	}
+	f := rules.Fence{Tap: n.TapName(), MAC: mac}
+	for _, p := range a.Addresses {
+		f.Addresses = append(f.Addresses, p.Addr())
+	}
+	for _, r := range seen.routes {
+		if r.Gateway.IsValid() && !slices.Contains(f.Gateways, r.Gateway) {
+			f.Gateways = append(f.Gateways, r.Gateway)
+		}
+	}
+	return f.Apply()
 }
 
 // replaced says whether an earlier run has put the interface into the bridge.

@@ -72,6 +72,11 @@ func (m *maker) network(n podnet.Network, index int, sockets Sockets) error {
 	if err != nil {
 		return err
 	}
+	if n.Fenced {
+		if err := fence(n, a, seen); err != nil {
+			return err
+		}
+	}
 	a.Taps = len(taps)
 	if sockets != nil {
 		opened, err := sockets(a.Bridge, a.MAC)

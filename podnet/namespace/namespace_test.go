@@ -427,7 +427,7 @@ func TestMost(t *testing.T) {
 		plan.Networks[0].Ports = append(plan.Networks[0].Ports, podnet.Ports{Protocol: "tcp", First: uint16(2*n + 1), Last: uint16(2*n + 1)})
 	}
 	for n := len(plan.Networks); n < podnet.MaxNetworks; n++ {
-		plan.Networks = append(plan.Networks, podnet.Network{Binding: podnet.Bridge, Interface: fmt.Sprintf("net%d", n)})
+		plan.Networks = append(plan.Networks, podnet.Network{Binding: podnet.Bridge, Interface: fmt.Sprintf("net%d", n), Fenced: n == 1})
 	}
 	for left := podnet.MaxFiles - podnet.MaxNetworks*(lease.SocketCount+1); left > 0; {
 		for n := range plan.Networks {
