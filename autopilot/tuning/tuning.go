@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,18 +96,46 @@ func read(path string) ([]byte, error) {
 	return content, err
 }
 
+// check refuses what is no drop-in, and fields that say more than what a node has for its pods and how it keeps them: who may
+// write the ConfigMap is not to say who may talk to the kubelet, or what it runs.
 func check(content []byte) error {
-	var o struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
+	for _, line := range bytes.Split(content, []byte("\n")) {
+		if bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("...")) {
+			return errors.New("it has several documents, or marks where one begins: want one, without such a line")
+		}
 	}
-	if err := yaml.Unmarshal(content, &o); err != nil {
+	var fields map[string]any
+	if err := yaml.UnmarshalStrict(content, &fields); err != nil {
 		return err
 	}
-	if o.APIVersion != "kubelet.config.k8s.io/v1beta1" || o.Kind != "KubeletConfiguration" {
-		return fmt.Errorf("it is %s %s: want kubelet.config.k8s.io/v1beta1 KubeletConfiguration", o.APIVersion, o.Kind)
+	if fields["apiVersion"] != "kubelet.config.k8s.io/v1beta1" || fields["kind"] != "KubeletConfiguration" {
+		return fmt.Errorf("it is %v %v: want kubelet.config.k8s.io/v1beta1 KubeletConfiguration", fields["apiVersion"], fields["kind"])
 	}
-	return nil
+	var faults []error
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(allowedFields(), field) {
+			faults = append(faults, fmt.Errorf("field %.100q is not one that a drop-in of vmlet may set: set it in a drop-in of your own", field))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// allowedFields are those of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) that drop-ins may set. None grants anybody a
+// right, names a file or a program, or lets a pod do more.
+func allowedFields() []string {
+	return []string{
+		"apiVersion", "kind",
+		"containerLogMaxFiles", "containerLogMaxSize",
+		"cpuCFSQuota", "cpuCFSQuotaPeriod", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod",
+		"evictionHard", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod",
+		"failSwapOn", "memorySwap", "memoryThrottlingFactor",
+		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMaximumGCAge", "imageMinimumGCAge", "maxParallelImagePulls", "registryBurst", "registryPullQPS", "serializeImagePulls",
+		"kubeAPIBurst", "kubeAPIQPS", "nodeStatusMaxImages", "nodeStatusReportFrequency", "nodeStatusUpdateFrequency",
+		"kubeReserved", "reservedMemory", "reservedSystemCPUs", "systemReserved",
+		"maxPods", "podPidsLimit", "podsPerCore",
+		"memoryManagerPolicy", "topologyManagerPolicy", "topologyManagerPolicyOptions", "topologyManagerScope",
+		"shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
+	}
 }
 
 // kubelet writes the wanted drop-ins, and removes those that are wanted no more.

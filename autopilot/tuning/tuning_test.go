@@ -135,3 +135,33 @@ func TestHugePages(t *testing.T) {
 		}
 	}
 }
+
+// TestDropInFields: what a drop-in may say is a list; a field beside it is named, and nothing is written.
+func TestDropInFields(t *testing.T) {
+	for _, c := range []struct{ line, field string }{
+		{"maxPods: 500\nnodeStatusMaxImages: -1\nmemorySwap: {swapBehavior: LimitedSwap}", ""},
+		{"evictionHard: {memory.available: 1Gi}", ""},
+		{"staticPodURL: http://192.0.2.1/pods", "staticPodURL"},
+		{"staticPodPath: /tmp", "staticPodPath"},
+		{"authentication: {anonymous: {enabled: true}}", "authentication"},
+		{"authorization: {mode: AlwaysAllow}", "authorization"},
+		{"allowedUnsafeSysctls: [kernel.*]", "allowedUnsafeSysctls"},
+		{"containerRuntimeEndpoint: unix:///tmp/mine", "containerRuntimeEndpoint"},
+		{"featureGates: {KubeletFineGrainedAuthz: false}", "featureGates"},
+		{"StaticPodURL: http://192.0.2.1/pods", "StaticPodURL"},
+		{"a: &a {staticPodPath: /tmp}\n<<: *a", "staticPodPath"},
+		{"---\nstaticPodPath: /tmp", "several documents"},
+		{"failSwapOn: true", "already set"},
+		{"providerID: x\nport: 1", "port"},
+	} {
+		n := newNode(t)
+		write(t, filepath.Join(n.Wanted, "90-vmlet-swap.conf"), swap+c.line+"\n")
+		_, err := n.Apply()
+		if (err == nil) != (c.field == "") || err != nil && !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%q: error %v, want %q in it", c.line, err, c.field)
+		}
+		if _, written := files(t, n.Kubelet)["90-vmlet-swap.conf"]; written != (c.field == "") {
+			t.Errorf("%q: written %v", c.line, written)
+		}
+	}
+}
