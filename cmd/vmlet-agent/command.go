@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -19,6 +18,7 @@ import (
 	"github.com/vmlet/vmlet/agent/config"
 	"github.com/vmlet/vmlet/capabilities/clusterwide"
 	"github.com/vmlet/vmlet/capabilities/sources"
+	"github.com/vmlet/vmlet/internal/memorylimit"
 	"github.com/vmlet/vmlet/internal/program"
 )
 
@@ -31,10 +31,6 @@ const (
 // gcPercent keeps the agent's heap close to what is in use: its garbage comes in
 // bursts, of a scrape or an adoption, and its memory is what the node's guests lack.
 const gcPercent = 50
-
-// memoryShare is how much of the agent's cgroup's memory limit Go may use before it
-// collects garbage more often: the rest is for the program's own pages and the kernel's.
-const memoryShare = 0.8
 
 // surroundings are what the program takes from its process.
 type surroundings struct {
@@ -93,23 +89,12 @@ func runAgent(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	debug.SetGCPercent(gcPercent)
-	limitMemory(cfg.Log, memlimit.FromCgroup)
+	memorylimit.Set(cfg.Log, memlimit.FromCgroup)
 	err := agent.Run(ctx, cfg)
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		err = fmt.Errorf("%w: the agent has to be root", err)
 	}
 	return err
-}
-
-// limitMemory keeps Go's memory within a limit, unless GOMEMLIMIT says what it may have.
-func limitMemory(log *slog.Logger, limit memlimit.Provider) {
-	set, err := memlimit.Set(memlimit.WithProvider(limit), memlimit.WithRatio(memoryShare))
-	switch {
-	case err != nil:
-		log.Warn("memory limit of the agent's cgroup is unknown", "error", err)
-	case set < math.MaxInt64:
-		log.Info("memory limit set", "bytes", set)
-	}
 }
 
 // command is the command with its flags, which does nothing yet.

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 	versions "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/vmlet/vmlet/cluster/apiserver"
+	"github.com/vmlet/vmlet/internal/memorylimit"
 	"github.com/vmlet/vmlet/internal/program"
 )
 
@@ -56,6 +58,7 @@ func command() *cobra.Command {
 			if o.Log, err = o.NewLog(os.Stderr); err != nil {
 				return err
 			}
+			memorylimit.Set(o.Log, memlimit.FromCgroup)
 			return apiserver.Run(cmd.Context(), o)
 		},
 	}

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/vmlet/vmlet/cluster/controller"
+	"github.com/vmlet/vmlet/internal/memorylimit"
 	"github.com/vmlet/vmlet/internal/program"
 )
 
@@ -57,6 +59,7 @@ func command() *cobra.Command {
 			if o.Pod, err = os.Hostname(); err != nil { // a pod's hostname is its name
 				return err
 			}
+			memorylimit.Set(o.Log, memlimit.FromCgroup)
 			return controller.Run(cmd.Context(), o)
 		},
 	}

@@ -1,4 +1,4 @@
-package main
+package memorylimit
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ func TestMemoryLimit(t *testing.T) {
 				t.Setenv("GOMEMLIMIT", test.variable)
 			}
 			defer debug.SetMemoryLimit(debug.SetMemoryLimit(before))
-			limitMemory(slog.New(slog.DiscardHandler), test.limit)
+			Set(slog.New(slog.DiscardHandler), test.limit)
 			if got := debug.SetMemoryLimit(-1); got != test.want {
 				t.Errorf("%d bytes, want %d", got, test.want)
 			}
