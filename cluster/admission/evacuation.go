@@ -18,8 +18,7 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// shippedTimeout is how long an eviction is held at most where neither the VM nor the cluster
-// says.
+// shippedTimeout is how long an eviction is held at most where the cluster does not say.
 const shippedTimeout = 500 * time.Second
 
 // Reasons of the condition EvictionRequested and of the events.
@@ -190,18 +189,20 @@ func (e *evictions) allow(ctx context.Context, v eviction, reason, text string, 
 	return allowed
 }
 
-// allowance is how long an eviction is held at most: as the VM says, or else the cluster. One
-// that can't be read says nothing.
+// allowance is how long an eviction is held at most: as the cluster says, or the VM where that is
+// shorter, as whose VM it is does not say for how long a node is not drained. One that can't be
+// read says nothing.
 func (e *evictions) allowance(ctx context.Context, vmi *kubevirtv1.VirtualMachineInstance) time.Duration {
+	most := shippedTimeout
+	if c, err := e.config.Configuration(ctx); err == nil && c.Hibernation.WarningTimeoutSeconds > 0 {
+		most = time.Duration(c.Hibernation.WarningTimeoutSeconds) * time.Second
+	}
 	if vm := e.machine(ctx, vmi); vm != nil {
 		if s := vm.Spec.HibernateStrategy; s != nil && s.WarningTimeoutSeconds != nil {
-			return time.Duration(*s.WarningTimeoutSeconds) * time.Second
+			return min(most, time.Duration(*s.WarningTimeoutSeconds)*time.Second)
 		}
 	}
-	if c, err := e.config.Configuration(ctx); err == nil && c.Hibernation.WarningTimeoutSeconds > 0 {
-		return time.Duration(c.Hibernation.WarningTimeoutSeconds) * time.Second
-	}
-	return shippedTimeout
+	return most
 }
 
 // machine is the VirtualMachine whose guest an instance runs; nil: it has none, or that can't be read.

@@ -56,7 +56,7 @@ func advice(reason string) string {
 	case "ImageUnfit":
 		return "bring back a node, or a vmlet, like the one that saved it; kubectl vmlet resume NAME --boot does without"
 	case "EvictionLetThrough":
-		return "raise spec.hibernateStrategy.warningTimeoutSeconds, if saves take longer than that"
+		return "raise spec.hibernateStrategy.warningTimeoutSeconds, and the KubeVirt object's, if saves take longer than that"
 	}
 	return ""
 }
