@@ -111,6 +111,14 @@ type call struct {
 func (c *call) namespace() string { return c.info.Namespace }
 func (c *call) name() string      { return c.info.Name }
 
+// user is the name of who asks.
+func (c *call) user() string {
+	if user, known := request.UserFrom(c.Context()); known {
+		return user.GetName()
+	}
+	return ""
+}
+
 // serve answers a request that is allowed.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	info, _ := request.RequestInfoFrom(r.Context())

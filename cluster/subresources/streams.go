@@ -23,6 +23,8 @@ const (
 	pieceSize = 10 << 10
 	// maxStreams are those at once. Each takes some 150 KiB at most.
 	maxStreams = 1000
+	// maxUserStreams are those of one user at once: others find a place beside his.
+	maxUserStreams = maxStreams / 4
 	// pingEvery keeps load balancers from dropping streams that are silent. There is no limit to
 	// how long a client may take to answer: one that is suspended reads again later, and one that
 	// is gone TCP's own keepalive finds.
@@ -39,16 +41,17 @@ const (
 type streams struct {
 	mu      sync.Mutex
 	all     map[*context.CancelCauseFunc]struct{}
+	of      map[string]int // how many a user has
 	leaving error
 	changed chan struct{} // closed when the last one has ended after leaving was set
 }
 
 func newStreams() *streams {
-	return &streams{all: make(map[*context.CancelCauseFunc]struct{}), changed: make(chan struct{})}
+	return &streams{all: make(map[*context.CancelCauseFunc]struct{}), of: make(map[string]int), changed: make(chan struct{})}
 }
 
-// begin returns the context of one more; leave has to be called at its end.
-func (s *streams) begin(ctx context.Context) (_ context.Context, leave func(), err error) {
+// begin returns the context of one more of a user's; leave has to be called at its end.
+func (s *streams) begin(ctx context.Context, user string) (_ context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -56,15 +59,21 @@ func (s *streams) begin(ctx context.Context) (_ context.Context, leave func(), e
 		return nil, nil, apierrors.NewServiceUnavailable(s.leaving.Error())
 	case len(s.all) == maxStreams:
 		return nil, nil, apierrors.NewTooManyRequests("this vmlet-api has as many streams as it can: connect again, maybe to another replica", 5)
+	case s.of[user] == maxUserStreams:
+		return nil, nil, apierrors.NewTooManyRequests("you have as many streams at this vmlet-api as a user may have: end one of them", 5)
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	key := &end
 	s.all[key] = struct{}{}
+	s.of[user]++
 	return ctx, func() {
 		end(nil)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.all, key)
+		if s.of[user]--; s.of[user] == 0 {
+			delete(s.of, user)
+		}
 		if s.leaving != nil && len(s.all) == 0 {
 			close(s.changed)
 		}
@@ -102,7 +111,7 @@ func (s *Server) stream(c *call, datagrams bool, open func(ctx context.Context) 
 	if !websocket.IsWebSocketUpgrade(c.Request) {
 		return badRequest("%s is a stream: ask for a websocket", c.info.Subresource)
 	}
-	ctx, leave, err := s.streams.begin(c.Context())
+	ctx, leave, err := s.streams.begin(c.Context(), c.user())
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/test/suites"
@@ -189,12 +190,35 @@ func TestAgentGoes(t *testing.T) {
 	}
 }
 
+// TestOneUsersStreams: a user has so many streams at once, and others find a place beside them.
+func TestOneUsersStreams(t *testing.T) {
+	s := newStreams()
+	var leave func()
+	for range maxUserStreams {
+		_, l, err := s.begin(t.Context(), "eve")
+		must(t, err)
+		leave = l
+	}
+	if _, _, err := s.begin(t.Context(), "eve"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("one more of the same user: %v, want too many requests", err)
+	}
+	_, other, err := s.begin(t.Context(), "bob")
+	must(t, err)
+	other()
+	leave()
+	_, _, err = s.begin(t.Context(), "eve")
+	must(t, err)
+	if len(s.of) != 1 {
+		t.Errorf("%d users are counted, want the one who has streams", len(s.of))
+	}
+}
+
 // TestTooMany: one stream more than there may be is refused, and the others stay.
 func TestTooMany(t *testing.T) {
 	w := newWorld(t, nil)
 	var leave func()
-	for range maxStreams {
-		_, l, err := w.streams.begin(t.Context())
+	for n := range maxStreams {
+		_, l, err := w.streams.begin(t.Context(), fmt.Sprint(n%10))
 		must(t, err)
 		leave = l
 	}
