@@ -32,7 +32,7 @@ func (d machineDefaults) Handle(ctx context.Context, request admission.Request) 
 	if vm.DeletionTimestamp != nil || !hasDomain(request.Object.Raw) {
 		return admission.Allowed("")
 	}
-	before, err := json.Marshal(vm)
+	before, err := filledIn(vm)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -56,11 +56,26 @@ func (d machineDefaults) Handle(ctx context.Context, request admission.Request) 
 	case len(faults) > 0:
 		return answer(vm, faults)
 	}
-	after, err := json.Marshal(vm)
+	after, err := filledIn(vm)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.PatchResponseFromRaw(before, after)
+}
+
+// filledIn returns, as JSON, the fields of a VM that are filled in, and no other: a patch is made by
+// comparing what is before and after.
+func filledIn(vm *kubevirtv1.VirtualMachine) ([]byte, error) {
+	few := kubevirtv1.VirtualMachine{Spec: kubevirtv1.VirtualMachineSpec{
+		Instancetype: vm.Spec.Instancetype, Preference: vm.Spec.Preference,
+		Template: new(kubevirtv1.VirtualMachineInstanceTemplateSpec),
+	}}
+	few.Name = "any" // or metadata that is empty would be added as a whole
+	few.Finalizers, few.Annotations = vm.Finalizers, vm.Annotations
+	if t := vm.Spec.Template; t != nil {
+		few.Spec.Template.Spec.Domain.Firmware, few.Spec.Template.Spec.Domain.Memory = t.Spec.Domain.Firmware, t.Spec.Domain.Memory
+	}
+	return json.Marshal(few)
 }
 
 // hasDomain says whether there is the object below which the patch writes. A VirtualMachine
@@ -70,7 +85,7 @@ func hasDomain(raw []byte) bool {
 		Spec struct {
 			Template struct {
 				Spec struct {
-					Domain map[string]json.RawMessage `json:"domain"`
+					Domain *struct{} `json:"domain"`
 				} `json:"spec"`
 			} `json:"template"`
 		} `json:"spec"`

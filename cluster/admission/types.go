@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -51,6 +52,9 @@ func (r Rules) judge(ctx context.Context, vm, old *kubevirtv1.VirtualMachine, re
 		faults, old = without(faults, before.faults), before.vm
 	}
 	more, warnings := validation.Machine(now.vm, old, request)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
 	attribute(more, vm, now.types, request)
 	return append(faults, more...), warnings, nil
 }
@@ -60,16 +64,16 @@ func attribute(faults field.ErrorList, vm *kubevirtv1.VirtualMachine, types inst
 	if len(faults) == 0 || types == (instancetype.Types{}) {
 		return
 	}
-	of := func(t instancetype.Types) field.ErrorList {
+	of := func(t instancetype.Types) sets.Set[string] {
 		bare, _ := instancetype.Expand(vm, t)
 		known, _ := validation.Machine(bare, nil, request)
-		return known
+		return texts(known)
 	}
 	own, sized := of(instancetype.Types{}), of(instancetype.Types{Instancetype: types.Instancetype})
 	for _, f := range faults {
 		switch {
-		case among(f, own):
-		case types.Instancetype != nil && among(f, sized):
+		case own.Has(f.Error()):
+		case types.Instancetype != nil && sized.Has(f.Error()):
 			f.Detail += " (from instancetype " + vm.Spec.Instancetype.Name + ")"
 		case types.Preference != nil:
 			f.Detail += " (from preference " + vm.Spec.Preference.Name + ")"
@@ -77,12 +81,18 @@ func attribute(faults field.ErrorList, vm *kubevirtv1.VirtualMachine, types inst
 	}
 }
 
-func among(f *field.Error, all field.ErrorList) bool {
-	return slices.ContainsFunc(all, func(one *field.Error) bool { return one.Error() == f.Error() })
+// texts are what faults say, by which they are compared.
+func texts(all field.ErrorList) sets.Set[string] {
+	said := sets.New[string]()
+	for _, f := range all {
+		said.Insert(f.Error())
+	}
+	return said
 }
 
 func without(faults, earlier field.ErrorList) field.ErrorList {
-	return slices.DeleteFunc(faults, func(f *field.Error) bool { return among(f, earlier) })
+	said := texts(earlier)
+	return slices.DeleteFunc(faults, func(f *field.Error) bool { return said.Has(f.Error()) })
 }
 
 // answer refuses a VM for faults, by their fields.

@@ -67,8 +67,9 @@ type Rules struct {
 func Handlers(c client.Client, r Rules) map[string]http.Handler {
 	scheme := c.Scheme()
 	r.objects = c
-	return map[string]http.Handler{
-		PathMutateMachine:    &admission.Webhook{Handler: machineDefaults{config: r.Settings, objects: c, decoder: admission.NewDecoder(scheme)}},
+	all := make(map[string]http.Handler)
+	for path, hook := range map[string]*admission.Webhook{
+		PathMutateMachine:    {Handler: machineDefaults{config: r.Settings, objects: c, decoder: admission.NewDecoder(scheme)}},
 		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
@@ -77,8 +78,13 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 		PathProtectMachine:        admission.WithValidator(scheme, protectedMachine{r}),
 		PathProtectInstance:       admission.WithValidator(scheme, protectedInstance{r}),
 
-		PathEviction: &admission.Webhook{Handler: &evictions{client: c, config: r.Settings, now: time.Now}},
+		PathEviction: {Handler: &evictions{client: c, config: r.Settings, now: time.Now}},
+	} {
+		hook.Handler = bounded{hook.Handler}
+		// It fails never: the metrics are registered already.
+		all[path], _ = admission.StandaloneWebhook(hook, admission.StandaloneOptions{MetricsPath: path})
 	}
+	return all
 }
 
 type instanceDefaults struct{ config Configurations }

@@ -34,6 +34,7 @@ func TestConditions(t *testing.T) {
 		own, plugin bool // whether they are called
 	}{
 		"a VM is made":                  {"virtualmachines", admission.Create, object, nil, true, true},
+		"a VM is made as one that goes": {"virtualmachines", admission.Create, deleted, nil, true, true},
 		"a VM is changed":               {"virtualmachines", admission.Update, object, object, true, true},
 		"a VM loses its last finalizer": {"virtualmachines", admission.Update, deleted, deleted, false, false},
 		"a VM is deleted":               {"virtualmachines", admission.Delete, nil, object, true, true},

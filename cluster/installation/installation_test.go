@@ -212,7 +212,7 @@ func TestWebhooks(t *testing.T) {
 		t.Errorf("it belongs to %+v, want %+v", c.OwnerReferences, want)
 	}
 	for _, h := range c.Webhooks {
-		want, condition := admissionv1.Fail, "object == null || !has(object.metadata.deletionTimestamp)"
+		want, condition := admissionv1.Fail, "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)"
 		if h.Rules[0].Resources[0] == "pods/eviction" {
 			want, condition = admissionv1.Ignore, "object.metadata.name.startsWith('virt-launcher-') || object.metadata.name.startsWith('hp-')"
 		}

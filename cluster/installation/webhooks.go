@@ -61,10 +61,12 @@ func own(name, path, resource, protection string) webhook {
 	}
 }
 
-// notBeingDeleted: the API server itself lets objects pass that are being deleted. Their finalizers go
-// also where no vmlet-api is left. A request to delete has no object.
+// notBeingDeleted: updates pass of objects that are being deleted. Their finalizers go also where no
+// vmlet-api is left. Only the API server sets the timestamp of an object that is there, but who
+// creates one by server-side apply may bring it.
 func notBeingDeleted() admissionv1.MatchCondition {
-	return admissionv1.MatchCondition{Name: "not-being-deleted", Expression: "object == null || !has(object.metadata.deletionTimestamp)"}
+	return admissionv1.MatchCondition{Name: "not-being-deleted",
+		Expression: "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)"}
 }
 
 // notConfiguration: the KubeVirt object can be changed whatever a plugin says, or the profile of one that
