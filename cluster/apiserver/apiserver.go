@@ -9,14 +9,16 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/admission"
@@ -24,6 +26,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/metrics"
 	"github.com/vmlet/vmlet/cluster/program"
 	"github.com/vmlet/vmlet/cluster/settings"
+	"github.com/vmlet/vmlet/cluster/webhookpath"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/endpoints"
 	hypervisors "github.com/vmlet/vmlet/hypervisor/standard"
@@ -34,6 +37,9 @@ import (
 
 // name is the program's, as others see it.
 const name = contract.CommonNameAPI
+
+// bodyPatience is how long a review may take to arrive: as long as the API server waits for all.
+const bodyPatience = 10 * time.Second
 
 // Options are what vmlet-api is started with.
 type Options struct {
@@ -58,23 +64,26 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	keeper := newKeeper(o, groups.Certificates)
-	hooks := webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-		c.GetCertificate = keeper.GetCertificate
-	}}})
-	m, live, err := newManager(config, hooks)
+	m, live, err := newManager(config, o.Namespace)
 	if err != nil {
 		return err
 	}
 	now := settings.Settings{From: m.GetCache()}
+	keys := func(ctx context.Context) (webhookpath.Keys, error) {
+		return webhookpath.Read(ctx, m.GetCache(), o.Namespace)
+	}
+	hooks := newServer("--webhook-port", o.Port, webhooks(admission.Handlers(live, rules(o, live, now)), keys),
+		&tls.Config{GetCertificate: keeper.GetCertificate}, o.Log)
+	hooks.http.ReadTimeout = bodyPatience
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wait, err := o.Serve(ctx, groups.Reviews, o.Log, liveness(keeper, hooks), readiness(keeper, hooks, now))
+	wait, err := o.Serve(ctx, groups.Reviews, o.Log, liveness(keeper, hooks), readiness(keeper, hooks, now, keys))
 	if err != nil {
 		return err
 	}
 	api, err := newAggregated(config, live, keeper, o)
 	if err == nil {
-		err = start(ctx, m, o, keeper, admission.Handlers(live, rules(o, live, now)), api)
+		err = start(ctx, m, o, keeper, hooks, api)
 	}
 	cancel()
 	wait()
@@ -82,6 +91,15 @@ func Run(ctx context.Context, o Options) error {
 		return nil
 	}
 	return err
+}
+
+// webhooks serves the webhooks to the API server alone.
+func webhooks(handlers map[string]http.Handler, keys func(context.Context) (webhookpath.Keys, error)) http.Handler {
+	mux := http.NewServeMux()
+	for path, handler := range handlers {
+		mux.Handle(path, handler)
+	}
+	return webhookpath.Guard(admission.Gate(mux), keys)
 }
 
 func newKeeper(o Options, api rest.Interface) *certificate.Keeper {
@@ -94,9 +112,9 @@ func newKeeper(o Options, api rest.Interface) *certificate.Keeper {
 	})
 }
 
-// newManager makes the manager, whose cache is of the cluster's configuration, and a client that
-// reads all else from the API server: it is read once for each request.
-func newManager(config *rest.Config, hooks webhook.Server) (manager.Manager, client.Client, error) {
+// newManager makes the manager, whose cache is of the cluster's configuration and the one Secret, and
+// a client that reads all else from the API server: it is read once for each request.
+func newManager(config *rest.Config, namespace string) (manager.Manager, client.Client, error) {
 	scheme, err := program.Scheme()
 	if err != nil {
 		return nil, nil, err
@@ -106,24 +124,28 @@ func newManager(config *rest.Config, hooks webhook.Server) (manager.Manager, cli
 		return nil, nil, err
 	}
 	m, err := manager.New(config, manager.Options{
-		Scheme: scheme, WebhookServer: hooks,
+		Scheme: scheme, Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: webhookpath.Cached(namespace)}},
 		Metrics: metricsserver.Options{BindAddress: "0"}, // package endpoints serves them
 	})
 	return m, live, err
 }
 
 // start runs the manager, once it is known that kubevirt.io is vmlet's.
-func start(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, handlers map[string]http.Handler, api *aggregated) error {
+func start(ctx context.Context, m manager.Manager, o Options, keeper *certificate.Keeper, servers ...manager.Runnable) error {
 	if err := installation.Await(ctx, m.GetAPIReader(), o.Namespace, o.Names.API, o.Log); err != nil {
 		return err
 	}
-	hooks := m.GetWebhookServer() // which the manager runs from now on
-	for path, handler := range handlers {
-		hooks.Register(path, handler)
+	for _, o := range []client.Object{&kubevirtv1.KubeVirt{}, &corev1.Secret{}} { // filled at the start, not by the first request
+		if _, err := m.GetCache().GetInformer(ctx, o); err != nil {
+			return err
+		}
 	}
-	_, err := m.GetCache().GetInformer(ctx, &kubevirtv1.KubeVirt{}) // filled at the start, not by the first request
-	err = errors.Join(err, m.Add(program.Everywhere(keeper.Run)), m.Add(api), ctrlmetrics.Registry.Register(&metrics.Collector{Certificate: keeper.NotAfter}))
-	if err != nil {
+	for _, s := range append(servers, program.Everywhere(keeper.Run)) {
+		if err := m.Add(s); err != nil {
+			return err
+		}
+	}
+	if err := ctrlmetrics.Registry.Register(&metrics.Collector{Certificate: keeper.NotAfter}); err != nil {
 		return err
 	}
 	return m.Start(ctx)
@@ -131,21 +153,25 @@ func start(ctx context.Context, m manager.Manager, o Options, keeper *certificat
 
 // liveness fails where only a new process helps: nobody answers any more. Without a certificate
 // nobody could, and a new process would have none either.
-func liveness(keeper *certificate.Keeper, hooks webhook.Server) []endpoints.Check {
-	return []endpoints.Check{{Name: "webhooks", Look: func(context.Context) error {
+func liveness(keeper *certificate.Keeper, hooks *server) []endpoints.Check {
+	return []endpoints.Check{{Name: "webhooks", Look: func(ctx context.Context) error {
 		if keeper.Err() != nil {
 			return nil
 		}
-		return hooks.StartedChecker()(nil)
+		return hooks.answers(ctx)
 	}}}
 }
 
-func readiness(keeper *certificate.Keeper, hooks webhook.Server, now settings.Settings) []endpoints.Check {
+func readiness(keeper *certificate.Keeper, hooks *server, now settings.Settings, keys func(context.Context) (webhookpath.Keys, error)) []endpoints.Check {
 	return []endpoints.Check{
 		{Name: "certificate", Look: func(context.Context) error { return keeper.Err() }},
-		{Name: "webhooks", Look: func(context.Context) error { return hooks.StartedChecker()(nil) }},
+		{Name: "webhooks", Look: hooks.answers},
 		{Name: "configuration", Look: func(ctx context.Context) error {
 			_, err := now.Configuration(ctx)
+			return err
+		}},
+		{Name: "webhook-path", Look: func(ctx context.Context) error {
+			_, err := keys(ctx)
 			return err
 		}},
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/vmlet/vmlet/cluster/program"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/cluster/settings"
+	"github.com/vmlet/vmlet/cluster/webhookpath"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/endpoints"
 	"github.com/vmlet/vmlet/internal/certificate"
@@ -126,9 +127,10 @@ func start(ctx context.Context, config *rest.Config, o Options, keeper *certific
 		return err
 	}
 	authority := &certificates.Authority{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
+	paths := &webhookpath.Store{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
 	all := &installation.Installation{
 		Client: m.GetClient(), Live: m.GetAPIReader(), Parts: parts, Namespace: o.Namespace, Names: o.Names,
-		Roots: authority.Bundle, Serve: authority.Serve, Version: o.Version, End: end, Log: o.Log,
+		Roots: authority.Bundle, Paths: paths.Paths, Serve: authority.Serve, Version: o.Version, End: end, Log: o.Log,
 	}
 	if err := errors.Join(m.Add(parts), all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
 		return err

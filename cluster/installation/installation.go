@@ -33,7 +33,8 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// rootsInterval is how often the CAs are read: a new one is trusted days before it signs.
+// rootsInterval is how often the CAs and the webhooks' paths are read: new ones are known a day or
+// more before they are used.
 const rootsInterval = 12 * time.Hour
 
 // Names are what vmlet's parts are called in its namespace. Each has a ServiceAccount of its own
@@ -61,6 +62,8 @@ type Installation struct {
 	Names     Names
 	// Roots returns the certificates that vmlet-api's is signed by, in PEM.
 	Roots func(context.Context) ([]byte, error)
+	// Paths returns what makes the paths at which vmlet-api's webhooks are called.
+	Paths func(context.Context) (func(webhook string) string, error)
 	// Serve returns a certificate and its key, in PEM, for a server of a DNS name, which Roots sign.
 	Serve func(ctx context.Context, name string) (certificate, key []byte, err error)
 	// Version is vmlet's.
@@ -221,7 +224,11 @@ func (i *Installation) applyWebhooks(ctx context.Context, namespace *corev1.Name
 	if err != nil {
 		return err
 	}
-	at := server{namespace: i.Namespace, service: i.Names.API, roots: roots}
+	paths, err := i.Paths(ctx)
+	if err != nil {
+		return err
+	}
+	at := server{namespace: i.Namespace, service: i.Names.API, roots: roots, paths: paths}
 	first, second := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
 	first.Name, second.Name = ConfigurationName, ConfigurationName
 	if err := i.put(ctx, namespace, first, func() { first.Webhooks = mutators(at, beside(mutating(), taken.mutating), first.Webhooks) }); err != nil {

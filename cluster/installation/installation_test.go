@@ -48,6 +48,7 @@ type world struct {
 	writes []string
 	ended  error // why the program was ended
 	roots  string
+	secret string // what the paths of vmlet-api's webhooks end with
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -85,6 +86,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		Client: w.WithWatch, Live: w.WithWatch, Namespace: "elsewhere",
 		Names: Names{Agent: "my-agent", Controller: "my-controller", API: "my-api"},
 		Roots: func(context.Context) ([]byte, error) { return []byte(w.roots), nil },
+		Paths: func(context.Context) (func(string) string, error) {
+			return func(path string) string { return path + w.secret }, nil
+		},
 		Serve: func(_ context.Context, name string) (certificate, key []byte, err error) {
 			return selfSigned(t, name), []byte("key of " + name), nil
 		},
@@ -178,6 +182,13 @@ func TestWebhooksAreKept(t *testing.T) {
 			t.Errorf("%s: afterwards it is %+v", what, after)
 		}
 		w.expect(t, what+", again")
+	}
+	w.secret = "/secret"
+	w.expect(t, "with other paths", "update mutating", "update validating")
+	for _, h := range w.validating(t).Webhooks {
+		if path := *h.ClientConfig.Service.Path; !strings.HasSuffix(path, w.secret) {
+			t.Errorf("%s is called at %s, which any caller knows", h.Name, path)
+		}
 	}
 	w.roots = "new roots"
 	w.expect(t, "with a new CA", "update mutating", "update validating", "update v1.subresources.kubevirt.io", "update v1alpha3.subresources.kubevirt.io")

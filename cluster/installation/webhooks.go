@@ -114,9 +114,14 @@ func beside(all []webhook, taken webhookrules.Rules) (left []webhook) {
 type server struct {
 	namespace, service string
 	roots              []byte
+	// paths makes of a webhook's path the one that the API server calls; nil: that is the same.
+	paths func(string) string
 }
 
 func (s server) client(path string) admissionv1.WebhookClientConfig {
+	if s.paths != nil {
+		path = s.paths(path)
+	}
 	return admissionv1.WebhookClientConfig{
 		Service:  &admissionv1.ServiceReference{Namespace: s.namespace, Name: s.service, Path: &path, Port: new(int32(443))},
 		CABundle: s.roots,

@@ -39,3 +39,5 @@ package main
 
 // In vmlet's own namespace: where a node's agent is.
 // +kubebuilder:rbac:groups="",resources=pods,namespace=vmlet,verbs=list
+// By what the webhooks know the API server.
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-webhooks,namespace=vmlet,verbs=get;list;watch

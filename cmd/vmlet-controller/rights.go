@@ -75,12 +75,12 @@ package main
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// In vmlet's own namespace: who leads, the CA's key, what it has seen of the
-// claims of saved VMs' disks, and whether vmlet is being uninstalled.
+// In vmlet's own namespace: who leads, the CA's key, by what vmlet-api's webhooks know the API
+// server, what it has seen of the claims of saved VMs' disks, and whether vmlet is being uninstalled.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=vmlet-controller,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=secrets,namespace=vmlet,verbs=create
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-ca,namespace=vmlet,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=vmlet-ca;vmlet-webhooks,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups="",resources=configmaps,namespace=vmlet,verbs=create
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=vmlet-watched-claims;vmlet-cluster,namespace=vmlet,verbs=get;update
 // +kubebuilder:rbac:groups=apps,resources=deployments;daemonsets,namespace=vmlet,verbs=get;list;watch
