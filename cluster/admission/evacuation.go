@@ -21,6 +21,12 @@ import (
 // shippedTimeout is how long an eviction is held at most where the cluster does not say.
 const shippedTimeout = 500 * time.Second
 
+// longestQueued is how long an eviction is held at most for a save whose turn has not come.
+const longestQueued = 12 * time.Hour
+
+// reasonQueued is that of the condition HibernationInProgress of a VM whose save waits for others.
+const reasonQueued = "Queued"
+
 // Reasons of the condition EvictionRequested and of the events.
 const (
 	reasonEvictionRequested  = "EvictionRequested"
@@ -104,18 +110,23 @@ func (e *evictions) attachment(ctx context.Context, pod *corev1.Pod, dryRun bool
 	return e.hold(ctx, eviction{pod: pod, instance: instance, dryRun: dryRun})
 }
 
-// hold denies an eviction until the VM's time is over since the first one was asked for: a drain
-// is never blocked for ever. A status that can't be written ends no VM.
+// hold denies an eviction until the VM's time is over since the first one was asked for, or its save
+// began: a drain is never blocked for ever. A status that can't be written ends no VM.
 func (e *evictions) hold(ctx context.Context, v eviction) admission.Response {
 	now, allowance := e.now(), e.allowance(ctx, v.instance)
 	asked := now
 	if c := requested(v.instance); c != nil && !c.LastTransitionTime.IsZero() {
 		asked = c.LastTransitionTime.Time
 	}
-	if now.Sub(asked) >= allowance {
+	begins := begins(v.instance, asked, now)
+	if now.Sub(begins) >= allowance {
 		return e.letThrough(ctx, v, allowance)
 	}
-	denied := tooManyRequests(holding(v, asked.Add(allowance)))
+	until := "at " + begins.Add(allowance).UTC().Format(time.RFC3339)
+	if queued(v.instance) {
+		until = fmt.Sprintf("%v after its save has begun", allowance)
+	}
+	denied := tooManyRequests(holding(v, until))
 	if v.dryRun {
 		return denied
 	}
@@ -133,9 +144,39 @@ func (v eviction) evacuated() string {
 	return ""
 }
 
+// begins is when the VM's time begins: others' saves on the node take none of it.
+func begins(vmi *kubevirtv1.VirtualMachineInstance, asked, now time.Time) time.Time {
+	begins := asked
+	for _, s := range vmi.Status.VolumeStatus {
+		if h := s.HibernationInfo; h != nil && h.StartTimestamp != nil && h.StartTimestamp.After(begins) {
+			begins = h.StartTimestamp.Time
+		}
+	}
+	if queued(vmi) {
+		begins = now
+	}
+	if latest := asked.Add(longestQueued); begins.After(latest) {
+		return latest
+	}
+	return begins
+}
+
+// queued: the VM's save waits for others on the node, and none was tried before.
+func queued(vmi *kubevirtv1.VirtualMachineInstance) bool {
+	began := func(s kubevirtv1.VolumeStatus) bool {
+		return s.HibernationInfo != nil && s.HibernationInfo.StartTimestamp != nil
+	}
+	if slices.ContainsFunc(vmi.Status.VolumeStatus, began) {
+		return false
+	}
+	return slices.ContainsFunc(vmi.Status.Conditions, func(c kubevirtv1.Condition) bool {
+		return c.Type == kubevirtv1.ConditionHibernationInProgress && c.Status == metav1.ConditionTrue && c.Reason == reasonQueued
+	})
+}
+
 // holding says why an eviction has to wait, and until when. Deschedulers know by the beginning
 // whether somebody moves the VM.
-func holding(v eviction, until time.Time) string {
+func holding(v eviction, until string) string {
 	vmi := v.instance.Namespace + "/" + v.instance.Name
 	var text string
 	switch {
@@ -146,7 +187,7 @@ func holding(v eviction, until time.Time) string {
 	default:
 		text = fmt.Sprintf("VMI %s is being hibernated", vmi)
 	}
-	return fmt.Sprintf("%s%s; at %s it is evicted all the same", text, progress(v.instance), until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%s%s; %s it is evicted all the same", text, progress(v.instance), until)
 }
 
 // progress is how far the save is, as the instance says.
@@ -161,7 +202,7 @@ func progress(vmi *kubevirtv1.VirtualMachineInstance) string {
 
 // letThrough allows an eviction that has waited long enough.
 func (e *evictions) letThrough(ctx context.Context, v eviction, allowance time.Duration) admission.Response {
-	text := fmt.Sprintf("VMI %s/%s was not saved within %v since its eviction was first asked for%s: pod %s is evicted, and the guest shuts down",
+	text := fmt.Sprintf("VMI %s/%s was not saved within %v since its eviction was first asked for or its save began%s: pod %s is evicted, and the guest shuts down",
 		v.instance.Namespace, v.instance.Name, allowance, progress(v.instance), v.pod.Name)
 	return e.allow(ctx, v, reasonEvictionLetThrough, text, metav1.ObjectMeta{GenerateName: "vmlet-eviction-"})
 }

@@ -45,6 +45,16 @@ func saving(change func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.Vi
 	}
 }
 
+// begun: its save waited, and began so long before morning.
+func begun(d time.Duration, change func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.VirtualMachineInstance) {
+	return func(v *kubevirtv1.VirtualMachineInstance) {
+		saving(change)(v)
+		v.Status.VolumeStatus = []kubevirtv1.VolumeStatus{{Name: "memory", HibernationInfo: &kubevirtv1.HibernationInfo{
+			ClaimName: "memory", StartTimestamp: new(metav1.NewTime(morning.Add(-d))),
+		}}}
+	}
+}
+
 // onBlock: a disk of the VM's is on a claim with volumeMode Block.
 func onBlock(change func(*kubevirtv1.VirtualMachineInstance)) func(*kubevirtv1.VirtualMachineInstance) {
 	return func(v *kubevirtv1.VirtualMachineInstance) {
@@ -141,7 +151,12 @@ func TestEvacuations(t *testing.T) {
 		"on a bridge":               {scene: scene{cluster: "Hibernate", instance: onBridge}, allow: true, after: unsaved, say: "use masquerade"},
 		"a guest that never ran":    {scene: scene{strategy: "Hibernate", instance: ofVM, pod: pending}, allow: true},
 		"None, being saved":         {scene: scene{strategy: "None", instance: saving(ofVM)}, after: "asked 0s ago, Queued", say: "VMI team/web is being hibernated"},
-		"None, saved too slowly":    {scene: scene{strategy: "None", instance: saving(since(time.Hour))}, allow: true, after: "asked 1h0m0s ago, Queued, " + event, say: "not saved"},
+		"waits for its turn":        {scene: scene{strategy: "Hibernate", instance: saving(since(time.Hour))}, after: "node-1, asked 1h0m0s ago, Queued", say: "8m20s after its save has begun it is evicted"},
+		"waits for very long":       {scene: scene{strategy: "Hibernate", instance: saving(since(longestQueued + 500*time.Second))}, allow: true, after: "asked 12h8m20s ago, Queued, " + event, say: "not saved"},
+		"begun just now":            {scene: scene{strategy: "Hibernate", instance: begun(time.Minute, since(time.Hour))}, after: "node-1, asked 1h0m0s ago, Queued", say: "at 2026-07-01T08:07:20Z it is evicted"},
+		"begun long ago":            {scene: scene{strategy: "Hibernate", instance: begun(500*time.Second, since(time.Hour))}, allow: true, after: "asked 1h0m0s ago, Queued, " + event, say: "within 8m20s since"},
+		"begun before it was asked": {scene: scene{strategy: "Hibernate", instance: begun(time.Hour, since(time.Minute))}, after: "node-1, asked 1m0s ago, Queued", say: "at 2026-07-01T08:07:20Z it is evicted"},
+		"None, saved too slowly":    {scene: scene{strategy: "None", instance: begun(time.Hour, since(time.Hour))}, allow: true, after: "asked 1h0m0s ago, Queued, " + event, say: "not saved"},
 		"LiveMigrate, being saved":  {scene: scene{strategy: "LiveMigrate", instance: saving(since(time.Hour))}, after: "asked 1h0m0s ago, Queued", say: "not live-migratable"},
 		"External, being saved":     {scene: scene{strategy: "External", instance: saving(since(time.Hour))}, after: "node-1, asked 1h0m0s ago, Queued", say: "External"},
 	} {
@@ -181,7 +196,7 @@ func TestAttachmentPods(t *testing.T) {
 		say      string
 	}{
 		"during a save":        {instance: saving(ofVM), say: "has the claim to which VMI team/web is being saved (Queued"},
-		"too late":             {instance: saving(since(time.Hour)), allow: true, say: "not saved"},
+		"too late":             {instance: begun(time.Hour, since(time.Hour)), allow: true, say: "not saved"},
 		"after a save":         {instance: ofVM, allow: true},
 		"the VM's pod ended":   {instance: saving(ofVM), launcher: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, allow: true},
 		"of another pod":       {instance: saving(ofVM), launcher: func(p *corev1.Pod) { p.UID = "other" }, allow: true},

@@ -257,6 +257,9 @@ func (o *observed) saving() (f fault, failed bool) {
 func (o *observed) underWay(c *saves.Call) fault {
 	node := o.pod.Spec.NodeName
 	switch {
+	case c != nil && c.State == saves.Queued && c.Barred:
+		return fault{reasonQueued, "saves of other VMs of namespace " + o.instance.Namespace + " on node " + node + " write nothing or take long: this one waits for one of them to end; " +
+			"look at the claims and pods of the VMs there whose condition HibernationInProgress says so"}
 	case c != nil && c.State == saves.Queued && c.Ahead == 1:
 		return fault{reasonQueued, "1 save is under way or waiting on node " + node + " before it"}
 	case c != nil && c.State == saves.Queued:
@@ -264,7 +267,11 @@ func (o *observed) underWay(c *saves.Call) fault {
 	case o.instance.Spec.StopStrategy == kubevirtv1.HibernateSuspendToDisk:
 		return fault{reasonSuspending, "the guest was asked to suspend itself to its own disk"}
 	}
-	return fault{reasonSaving, "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
+	f := fault{reasonSaving, "the guest's memory is written to claim " + convert.HibernationVolume(o.instance).ClaimName}
+	if c != nil && c.Aside && c.Active() {
+		f.message += "; it writes nothing or takes long, and other VMs of node " + node + " no longer wait for it: see that claim's storage"
+	}
+	return f
 }
 
 // failure is why a call failed, and what follows.
@@ -293,6 +300,7 @@ func (o *observed) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
 	for i := range s.VolumeStatus {
 		w := &s.VolumeStatus[i]
 		last, target := v != nil && w.Name == v.Name, ""
+		began := o.began(w.HibernationInfo)
 		switch {
 		case last && o.stopStrategy() == kubevirtv1.HibernateSave && o.startable(s.Phase):
 			target = directoryPrefix(o.instance.Name) + o.now.UTC().Format(directoryTime)
@@ -304,8 +312,26 @@ func (o *observed) targets(s *kubevirtv1.VirtualMachineInstanceStatus) {
 		default:
 			continue
 		}
-		w.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: target}
+		w.HibernationInfo = &kubevirtv1.HibernationInfo{ClaimName: v.ClaimName, TargetFileName: target, StartTimestamp: began}
 	}
+}
+
+// began is when the first try of a save that was Queued began; nil: none has, or it never waited. It
+// stays for as long as the save is wanted.
+func (o *observed) began(recorded *kubevirtv1.HibernationInfo) *metav1.Time {
+	switch {
+	case recorded != nil && recorded.StartTimestamp != nil:
+		return recorded.StartTimestamp
+	case o.calls() && o.call.State != saves.Queued && o.queued():
+		return new(metav1.NewTime(o.call.Begun.UTC().Truncate(time.Second)))
+	}
+	return nil
+}
+
+// queued: the status says that the save waits for its turn.
+func (o *observed) queued() bool {
+	c := find(o.instance.Status.Conditions, kubevirtv1.ConditionHibernationInProgress)
+	return c != nil && c.Reason == reasonQueued
 }
 
 // recordedTarget is the directory that a status has for a volume.

@@ -71,6 +71,9 @@ func queuedBehind(n int) func(*saves.Call) {
 	return func(c *saves.Call) { c.State, c.Ahead = saves.Queued, n }
 }
 
+func barred(c *saves.Call) { c.Barred = true }
+func aside(c *saves.Call)  { c.Aside = true }
+
 func failedAgo(ago time.Duration, failures int, err error) func(*saves.Call) {
 	return func(c *saves.Call) { c.State, c.Err, c.Failures, c.At = saves.Ended, err, failures, testTime.Add(-ago) }
 }
@@ -327,6 +330,30 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestBegan: a save that waited for its turn is written to have begun when it did, first.
+func TestBegan(t *testing.T) {
+	waited := func(s scene) scene { return s.called(queuedBehind(1)).written() }
+	begun := func(c *saves.Call) { c.Begun = testTime.Add(-time.Minute) }
+	for _, c := range []struct {
+		name string
+		in   scene
+		want bool
+	}{
+		{"waits", waited(saving(true, runs(running))), false},
+		{"begins", waited(saving(true, runs(savesV))).called(begun), true},
+		{"never waited", saving(true, runs(savesV)).called(begun), false},
+		{"tried again", waited(saving(true, runs(savesV))).called(begun).written().called(queuedBehind(1)), true},
+	} {
+		var got *metav1.Time
+		for _, s := range c.in.status().VolumeStatus {
+			got = s.HibernationInfo.StartTimestamp
+		}
+		if (got != nil) != c.want || got != nil && !got.Equal(new(metav1.NewTime(testTime.Add(-time.Minute)))) {
+			t.Errorf("%s: %v, want that it began: %v", c.name, got, c.want)
+		}
+	}
+}
+
 // savedSince is a guest that went on from its image and may have been saved to another since.
 func savedSince(claim, directory string) scene {
 	s := resumed(runsSince(time.Hour)).recordedAs(kubevirtv1.PhaseRunning)
@@ -361,7 +388,9 @@ func TestHibernating(t *testing.T) {
 		{"about to", saving(true, runs(running)), yes, reasonSaving, "to claim memory"},
 		{"behind one", saving(true, runs(running)).called(queuedBehind(1)), yes, reasonQueued, "1 save is under way or waiting on node node-a before it"},
 		{"behind two", saving(true, runs(running)).called(queuedBehind(2)), yes, reasonQueued, "2 saves are under way or waiting on node node-a before it"},
+		{"behind its own", saving(true, runs(running)).called(queuedBehind(0), barred), yes, reasonQueued, "saves of other VMs of namespace shop on node node-a write nothing or take long"},
 		{"under way", saving(true, runs(savesV)).called(), yes, reasonSaving, "to claim memory"},
+		{"hangs", saving(true, runs(savesV)).called(aside), yes, reasonSaving, "other VMs of node node-a no longer wait for it"},
 		{"done", saving(true, runs(running)).called(doneAgo(time.Second)), yes, reasonSaving, "to claim memory"},
 		{"failed", saving(true, runs(running)).called(failedAgo(0, 1, errSave)), no, reasonSaveFailed, "QEMU said no; it is tried again"},
 		{"no room", saving(true, runs(running)).called(failedAgo(0, 1, noRoom)), no, reasonNoSpace, "claim memory has no room for the guest's memory, and the guest goes on: 12 MiB free"},

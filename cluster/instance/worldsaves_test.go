@@ -105,7 +105,7 @@ func (w *world) goOnSaving() {
 	for _, process := range slices.Sorted(maps.Keys(w.calls)) {
 		for vm, c := range w.calls[process] {
 			if c.State == saves.Queued && w.ahead == 0 {
-				c.State = saves.Running
+				c.State, c.Begun = saves.Running, w.now
 				w.begin(c)
 			}
 			c.Ahead = w.ahead

@@ -26,8 +26,9 @@ const (
 )
 
 // ask calls the agent, and waits for the end. A save has no time limit: it takes as long as the
-// guest's memory and the volume make it, and whoever waits can cancel it.
-func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r Request) (*nodev1.SaveResult, error) {
+// guest's memory and the volume make it, and whoever waits can cancel it. progress is called whenever
+// it has come further.
+func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r Request, progress func()) (*nodev1.SaveResult, error) {
 	agent, err := s.options.Client(r.Node)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (s *Saves) ask(ctx context.Context, vm types.NamespacedName, pod string, r 
 		_, err := agent.SuspendVM(ctx, &nodev1.SuspendVMRequest{Name: pod})
 		return nil, bounded(err)
 	}
-	result, err := save(ctx, agent, &nodev1.SaveVMRequest{Name: pod, Directory: r.Directory, AttachmentPodUid: string(r.Attachment)})
+	result, err := save(ctx, agent, &nodev1.SaveVMRequest{Name: pod, Directory: r.Directory, AttachmentPodUid: string(r.Attachment)}, progress)
 	return result, bounded(err)
 }
 
@@ -86,8 +87,8 @@ func (s *Saves) goesOn(ctx context.Context, vm, node string) bool {
 	}
 }
 
-// save reads the agent's stream to its end. The progress on it is only a sign of life.
-func save(ctx context.Context, agent nodev1.NodeServiceClient, r *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+// save reads the agent's stream to its end. A message that says nothing new is no progress.
+func save(ctx context.Context, agent nodev1.NodeServiceClient, r *nodev1.SaveVMRequest, progress func()) (*nodev1.SaveResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := agent.SaveVM(ctx, r)
@@ -95,6 +96,8 @@ func save(ctx context.Context, agent nodev1.NodeServiceClient, r *nodev1.SaveVMR
 		return nil, err
 	}
 	var result *nodev1.SaveResult
+	var step string
+	var done uint64
 	for {
 		m, err := stream.Recv()
 		switch {
@@ -104,6 +107,10 @@ func save(ctx context.Context, agent nodev1.NodeServiceClient, r *nodev1.SaveVMR
 			return result, nil
 		case err != nil:
 			return nil, err
+		}
+		if p := m.GetProgress(); p.GetStep() != step || p.GetBytesDone() > done {
+			step, done = p.GetStep(), p.GetBytesDone()
+			progress()
 		}
 		if m.GetResult() != nil {
 			result = m.GetResult()

@@ -1,6 +1,6 @@
 // Package saves calls nodes' agents to save VMs, or to have guests suspend themselves: calls that
 // take minutes, and that no reconciler waits for. It bounds how many VMs of a node are saved at
-// once. What is known of a call is kept in memory alone: an agent undoes the save of a caller that
+// once, and sets aside those that hang: no VM waits for another's storage. What is known of a call is kept in memory alone: an agent undoes the save of a caller that
 // goes away, so that whoever leads next begins anew. The package must not know
 // VirtualMachineInstances nor the API server. Start reading at Saves.
 package saves
@@ -8,13 +8,23 @@ package saves
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmlet/vmlet/cluster/turns"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+const (
+	// progressPatience is how long others wait for a save that writes nothing.
+	progressPatience = time.Minute
+	// longest is how long others wait for a save that goes on writing, by the word of its shim.
+	longest = time.Hour
+	// aside is how many saves of a namespace on a node may be under way that nobody waits for: as
+	// long as there are as many, its further VMs wait for them.
+	aside = 4
 )
 
 // Request is what an agent is asked for.
@@ -53,8 +63,14 @@ const (
 type Call struct {
 	Request
 	State State
-	// Ahead is how many saves on the node are under way or waiting before a call that is queued.
-	Ahead int
+	// Ahead is how many saves on the node are under way or waiting before a call that is queued, and
+	// Barred: it waits for those of its own namespace that were set aside.
+	Ahead  int
+	Barred bool
+	// Begun is when it began, and Aside: it writes nothing or takes long, and others no longer wait
+	// for it.
+	Begun time.Time
+	Aside bool
 	// Cancelled: somebody has cancelled the call while it was under way.
 	Cancelled bool
 	// Err is why it failed, and Result what the agent said of a save, when it has ended.
@@ -82,7 +98,8 @@ type Saves struct {
 	// ctx is Run's while it runs; nil: calls wait.
 	ctx   context.Context
 	known map[types.NamespacedName]*call
-	queue []*call // in the order of their coming
+	turns turns.Turns
+	of    map[*turns.Turn]*call // those that have not ended
 }
 
 // Options are what Saves is made with.
@@ -94,18 +111,36 @@ type Options struct {
 	// Watch begins to watch a request's claims. The VM is saved only if it succeeds.
 	Watch func(ctx context.Context, vm types.NamespacedName, r Request) error
 	Now   func() time.Time
+	// After calls a function after a time, unless what it returns is reset or stopped before; nil:
+	// time.AfterFunc.
+	After func(time.Duration, func()) Timer
 }
 
-// call is one of a VM's, with how it is cancelled.
+// Timer is a time.Timer.
+type Timer interface {
+	Reset(time.Duration) bool
+	Stop() bool
+}
+
+// call is one of a VM's.
 type call struct {
 	Call
-	vm     types.NamespacedName
-	cancel context.CancelFunc // nil: it is not under way
+	vm   types.NamespacedName
+	turn *turns.Turn
+	// cancel cancels the call, and late sets it aside; nil: it is not under way.
+	cancel context.CancelFunc
+	late   Timer
 }
 
 // New makes Saves without calls.
 func New(o Options) *Saves {
-	return &Saves{options: o, changes: newChanges(), known: make(map[types.NamespacedName]*call)}
+	if o.After == nil {
+		o.After = func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+	}
+	return &Saves{
+		options: o, changes: newChanges(), known: make(map[types.NamespacedName]*call),
+		turns: turns.Turns{PerNode: o.PerNode, Aside: aside}, of: make(map[*turns.Turn]*call),
+	}
 }
 
 // Run makes the calls, until ctx ends: it ends them, and returns when they have ended. It runs
@@ -123,13 +158,14 @@ func (s *Saves) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	s.changes.run(ctx)
 	s.mu.Lock()
-	s.queue = nil // start sees that ctx has ended, too
+	s.turns = turns.Turns{} // start sees that ctx has ended, too
 	s.mu.Unlock()
 	s.calls.Wait()
 	return nil
 }
 
-// Changed has a VM when its call has begun or ended, or its place in the queue is another.
+// Changed has a VM when its call has begun, was set aside or has ended, or its place in the queue is
+// another.
 func (s *Saves) Changed() <-chan types.NamespacedName { return s.changes.out }
 
 // Look returns a VM's call; false: there is none.
@@ -142,7 +178,7 @@ func (s *Saves) Look(vm types.NamespacedName) (Call, bool) {
 	}
 	found := c.Call
 	if c.State == Queued {
-		found.Ahead = s.ahead(c)
+		found.Ahead, found.Barred = s.turns.Ahead(c.turn), s.turns.Barred(c.turn)
 	}
 	return found, true
 }
@@ -155,12 +191,12 @@ func (s *Saves) Start(vm types.NamespacedName, r Request) {
 	if before != nil && before.Active() {
 		return
 	}
-	c := &call{vm: vm, Call: Call{Request: r}}
+	c := &call{vm: vm, Call: Call{Request: r}, turn: &turns.Turn{Node: r.Node, Namespace: vm.Namespace, Free: r.suspends() || r.Urgent}}
 	if before != nil && before.UID == r.UID {
 		c.Failures = before.Failures
 	}
-	s.known[vm] = c
-	s.queue = append(s.queue, c)
+	s.known[vm], s.of[c.turn] = c, c
+	s.turns.Add(c.turn)
 	s.start()
 }
 
@@ -183,41 +219,23 @@ func (s *Saves) Cancel(vm types.NamespacedName) {
 // forget drops a call that is not under way; s.mu is held.
 func (s *Saves) forget(c *call) {
 	delete(s.known, c.vm)
-	if i := slices.Index(s.queue, c); i >= 0 {
-		s.tellBehind(c)
-		s.queue = slices.Delete(s.queue, i, i+1)
+	if c.State == Queued {
+		s.leave(c)
 	}
 }
 
-// ahead is how many saves come before a call that is queued; s.mu is held.
-func (s *Saves) ahead(c *call) int {
-	n := s.underWay(c.Node)
-	for _, q := range s.queue {
-		if q == c {
-			break
-		}
-		if q.Node == c.Node {
-			n++
-		}
-	}
-	return n
+// leave gives up a call's turn, and says so to those that waited for it; s.mu is held.
+func (s *Saves) leave(c *call) {
+	s.turns.Remove(c.turn)
+	delete(s.of, c.turn)
+	s.tellWaiting(c.Node)
 }
 
-// underWay is how many VMs of a node are being saved; s.mu is held.
-func (s *Saves) underWay(node string) (n int) {
-	for _, c := range s.known {
-		if c.Node == node && c.State == Running && !c.suspends() {
-			n++
-		}
-	}
-	return n
-}
-
-// tellBehind says that calls behind another have another place; s.mu is held.
-func (s *Saves) tellBehind(c *call) {
-	for _, q := range s.queue {
-		if q != c && q.Node == c.Node {
-			s.changes.add(q.vm)
+// tellWaiting says that calls of a node may have another place; s.mu is held.
+func (s *Saves) tellWaiting(node string) {
+	for _, c := range s.of {
+		if c.Node == node && c.State == Queued {
+			s.changes.add(c.vm)
 		}
 	}
 }
@@ -227,22 +245,47 @@ func (s *Saves) start() {
 	if s.ctx == nil || s.ctx.Err() != nil {
 		return
 	}
-	for _, c := range slices.Clone(s.queue) {
-		if !c.suspends() && !c.Urgent && s.underWay(c.Node) >= s.options.PerNode {
-			continue
-		}
-		s.queue = slices.DeleteFunc(s.queue, func(q *call) bool { return q == c })
-		all := s.ctx
-		ctx, cancel := context.WithCancel(all)
-		c.State, c.cancel = Running, cancel
-		s.changes.add(c.vm)
-		request, vm, name := c.Request, c.vm, c.vm.Namespace+"/"+c.Pod
-		s.calls.Go(func() {
-			defer cancel()
-			result, err := s.ask(ctx, vm, name, request)
-			s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request.Node))
-		})
+	for turn := s.turns.Next(); turn != nil; turn = s.turns.Next() {
+		s.begin(s.of[turn])
 	}
+}
+
+// begin begins a call; s.mu is held.
+func (s *Saves) begin(c *call) {
+	all := s.ctx
+	ctx, cancel := context.WithCancel(all)
+	c.State, c.Begun, c.cancel = Running, s.options.Now(), cancel
+	c.late = s.options.After(progressPatience, func() { s.setAside(c) })
+	s.changes.add(c.vm)
+	request, vm, name := c.Request, c.vm, c.vm.Namespace+"/"+c.Pod
+	s.calls.Go(func() {
+		defer cancel()
+		result, err := s.ask(ctx, vm, name, request, func() { s.progress(c) })
+		s.end(c, result, err, cutOff(err) && !s.goesOn(all, name, request.Node))
+	})
+}
+
+// progress notes that a save has written something.
+func (s *Saves) progress(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.Aside && s.options.Now().Sub(c.Begun) < longest {
+		c.late.Reset(progressPatience)
+	}
+}
+
+// setAside has others no longer wait for a call that is under way. It goes on.
+func (s *Saves) setAside(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.State != Running || c.Aside || c.turn.Free {
+		return
+	}
+	c.Aside = true
+	s.turns.SetAside(c.turn)
+	s.changes.add(c.vm)
+	s.tellWaiting(c.Node)
+	s.start()
 }
 
 // end notes how a call has ended, and begins those that waited for it.
@@ -254,8 +297,9 @@ func (s *Saves) end(c *call, result *nodev1.SaveResult, err error, unsure bool) 
 	if err == nil {
 		c.Failures = 0
 	}
+	c.late.Stop()
 	s.changes.add(c.vm)
-	s.tellBehind(c)
+	s.leave(c)
 	if c.Cancelled && !unsure {
 		s.forget(c)
 	}

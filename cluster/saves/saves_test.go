@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +37,48 @@ type world struct {
 	// unwatched is why claims can't be watched, and watched those that are.
 	unwatched error
 	watched   []string
+
+	// now and timers are the test's: timers of calls in the order of their beginning.
+	mu     sync.Mutex
+	now    time.Time
+	timers []*timer
+}
+
+// timer fires when a test calls fire.
+type timer struct {
+	fire   func()
+	resets chan time.Duration
+}
+
+func (t *timer) Reset(d time.Duration) bool { t.resets <- d; return true }
+func (t *timer) Stop() bool                 { return true }
+
+func (w *world) after(_ time.Duration, f func()) Timer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := &timer{f, make(chan time.Duration, 99)}
+	w.timers = append(w.timers, t)
+	return t
+}
+
+// timer is that of the call that was the nth to begin.
+func (w *world) timer(n int) *timer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.timers[n]
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
 }
 
 func (w *world) watch(_ context.Context, vm types.NamespacedName, r Request) error {
@@ -61,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	clients := nodes.New(nodes.Options{TLS: config, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	w := &world{
 		t: t, agents: make(map[string]*nodestest.Agent), stopped: make(chan struct{}),
-		begun: make(chan string, 9), undone: make(chan string, 9), ends: make(chan error),
+		begun: make(chan string, 9), undone: make(chan string, 9), ends: make(chan error), now: time.Unix(1, 0),
 	}
 	endpoints := make(map[string]nodes.Endpoint)
 	for _, node := range []string{"node-a", "node-b"} {
@@ -83,7 +126,7 @@ func newWorld(t *testing.T) *world {
 		endpoints[node] = nodes.Endpoint{Address: address}
 	}
 	clients.SetAgents(endpoints)
-	w.Saves = New(Options{PerNode: 1, Client: clients.Client, Watch: w.watch, Now: func() time.Time { return time.Unix(1, 0) }})
+	w.Saves = New(Options{PerNode: 1, Client: clients.Client, Watch: w.watch, Now: w.clock, After: w.after})
 	return w
 }
 
@@ -230,6 +273,99 @@ func TestQueue(t *testing.T) {
 	w.take("begun", w.begun, "/memory/c")
 	w.ends <- nil
 	w.until("c", ended)
+}
+
+// TestHangs: a save that writes nothing for a time goes on, and no other VM of the node waits for it.
+func TestHangs(t *testing.T) {
+	w := newWorld(t).run()
+	undone := make(chan struct{})
+	w.agents["node-a"].SetSave(func(ctx context.Context, r *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+		w.begun <- r.GetDirectory()
+		if r.GetDirectory() == "/memory/a" {
+			<-ctx.Done()
+			close(undone)
+			return nil, ctx.Err()
+		}
+		return &nodev1.SaveResult{ImageId: imageID}, nil
+	})
+	w.Start(vmOf("a"), request("node-a", "a"))
+	w.take("begun", w.begun, "/memory/a")
+	w.Start(vmOf("b"), request("node-a", "b"))
+	w.until("b", func(c Call, _ bool) bool { return c.State == Queued && c.Ahead == 1 })
+	w.timer(0).fire()
+	w.take("begun", w.begun, "/memory/b")
+	if c := w.until("b", ended); c.Err != nil {
+		t.Errorf("b: %v", c.Err)
+	}
+	if c, _ := w.Look(vmOf("a")); c.State != Running || !c.Aside {
+		t.Errorf("the save that hangs: %+v, want that it goes on, set aside", c)
+	}
+	w.Cancel(vmOf("a"))
+	<-undone
+	w.until("a", func(_ Call, has bool) bool { return !has })
+}
+
+// TestSlow: a save keeps its place for as long as it writes, however slowly, but not for ever: what it
+// writes is its shim's word.
+func TestSlow(t *testing.T) {
+	w := newWorld(t).run()
+	reports := make(chan uint64)
+	w.agents["node-a"].SetSave(func(ctx context.Context, r *nodev1.SaveVMRequest) (*nodev1.SaveResult, error) {
+		for bytes := range reports {
+			if err := nodestest.Report(ctx, bytes); err != nil {
+				return nil, err
+			}
+		}
+		return &nodev1.SaveResult{ImageId: imageID}, nil
+	})
+	w.Start(vmOf("a"), request("node-a", "a"))
+	reports <- 2
+	resets := w.timer(0).resets
+	for _, bytes := range []uint64{1, 2} { // as agents report first, and as was sent
+		if d := <-resets; d != progressPatience {
+			t.Errorf("after %d bytes it has %v", bytes, d)
+		}
+	}
+	w.pass(longest - time.Second)
+	reports <- 2 // nothing new
+	reports <- 3
+	<-resets
+	w.pass(time.Second)
+	reports <- 4
+	close(reports)
+	if c := w.until("a", ended); c.Err != nil || c.Aside {
+		t.Errorf("it ended as %+v", c)
+	}
+	if n := len(resets); n != 0 {
+		t.Errorf("%d more times it was given time, want none: without a new byte, and after %v", n, longest)
+	}
+}
+
+// TestHangingBounded: of saves that hang a namespace has a few on a node, and its further VMs wait for
+// these alone, as others don't.
+func TestHangingBounded(t *testing.T) {
+	w := newWorld(t).run()
+	agent := w.agents["node-a"]
+	start := func(namespace, name string) types.NamespacedName {
+		agent.Set(nodestest.VM(namespace, name, namespace+name, nodev1.State_STATE_RUNNING))
+		vm := types.NamespacedName{Namespace: namespace, Name: "vm-" + name}
+		w.Start(vm, request("node-a", name))
+		return vm
+	}
+	var last types.NamespacedName
+	for i := range aside + 2 {
+		last = start("hogs", fmt.Sprint(i))
+	}
+	for i := range aside {
+		w.take("begun", w.begun, fmt.Sprint("/memory/", i))
+		w.timer(i).fire()
+	}
+	if c, _ := w.Look(last); c.State != Queued || !c.Barred {
+		t.Errorf("the last one: %+v, want that it waits for those of its namespace", c)
+	}
+	start("shop", "other")
+	w.take("begun", w.begun, "/memory/other")
+	w.ends <- nil // of any
 }
 
 // TestUrgent: of a node that ends its pods no save waits for another.

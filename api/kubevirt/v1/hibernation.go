@@ -187,6 +187,9 @@ type HibernationInfo struct {
 	// Name of the directory on it.
 	// +optional
 	TargetFileName string `json:"targetFileName,omitempty"`
+	// When a save that was Queued began, for the first time. An eviction is held for a time from then on.
+	// +optional
+	StartTimestamp *metav1.Time `json:"startTimestamp,omitempty"`
 }
 
 // ResumeStatus is how far a resume from hibernation is.

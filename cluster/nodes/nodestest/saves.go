@@ -12,6 +12,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// reporter is the key of what Report calls.
+type reporter struct{}
+
+// Report says how many bytes a save has written. ctx is that of what SetSave has set.
+func Report(ctx context.Context, bytes uint64) error {
+	return ctx.Value(reporter{}).(func(uint64) error)(bytes)
+}
+
 // SetSave has f carry out saves; nil: they are refused. Its context ends when the caller goes away:
 // f undoes the save then, and returns an error.
 func (a *Agent) SetSave(f func(context.Context, *nodev1.SaveVMRequest) (*nodev1.SaveResult, error)) {
@@ -30,10 +38,12 @@ func (a *Agent) SaveVM(r *nodev1.SaveVMRequest, stream grpc.ServerStreamingServe
 	if err != nil {
 		return err
 	}
-	progress := &nodev1.SaveVMResponse{Progress: &nodev1.Progress{Step: "saving memory", BytesDone: 1, BytesTotal: 2}}
-	result, err := (*nodev1.SaveResult)(nil), stream.Send(progress)
+	report := func(done uint64) error {
+		return stream.Send(&nodev1.SaveVMResponse{Progress: &nodev1.Progress{Step: "saving memory", BytesDone: done, BytesTotal: 1 << 30}})
+	}
+	result, err := (*nodev1.SaveResult)(nil), report(1)
 	if err == nil {
-		result, err = save(stream.Context(), r)
+		result, err = save(context.WithValue(stream.Context(), reporter{}, report), r)
 	}
 	if err != nil {
 		a.Set(before) // the guest goes on
