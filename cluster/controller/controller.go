@@ -18,6 +18,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/certificates"
 	"github.com/vmlet/vmlet/cluster/claimwatch"
 	"github.com/vmlet/vmlet/cluster/configuration"
@@ -200,10 +201,12 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	uses := claimwatch.New(claimwatch.Options{
 		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
 	})
-	calls := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Watch: watchClaims(uses), Now: time.Now})
+	called := calls.New[struct{}](calls.Options{Now: time.Now})
+	saved := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Watch: watchClaims(uses), Now: time.Now})
 	return errors.Join(
 		m.Add(manager.RunnableFunc(uses.Run)),
-		m.Add(manager.RunnableFunc(calls.Run)),
+		m.Add(manager.RunnableFunc(called.Run)),
+		m.Add(manager.RunnableFunc(saved.Run)),
 		setUpImports(ctx, m, o, now),
 		(&machine.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Uses: uses, DataVolumes: cdi, Now: time.Now,
@@ -223,7 +226,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 		}).Setup(ctx, m, uses.Changed()),
 		(&instance.Reconciler{
 			Client: m.GetClient(), Live: m.GetAPIReader(), Agents: agents, Events: distinct{m.GetEventRecorder(name)}, DataVolumes: cdi, Now: time.Now,
-			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: calls,
+			PodName: launcher.PodName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: saved, Calls: called,
 			Pod: func(vmi *kubevirtv1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 				c, err := now.Configuration(ctx)
 				if err != nil {
@@ -235,7 +238,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 				}
 				return launcher.Pod(in)
 			},
-		}).Setup(m, agents.Changed(), calls.Changed()),
+		}).Setup(m, agents.Changed(), saved.Changed(), called.Changed()),
 	)
 }
 

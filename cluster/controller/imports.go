@@ -2,13 +2,16 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/defaults"
 	"github.com/vmlet/vmlet/cluster/importers"
@@ -19,8 +22,9 @@ import (
 // setUpImports adds the controller that fills claims. It runs beside CDI, too: what was begun before
 // CDI came is brought to its end.
 func setUpImports(ctx context.Context, m manager.Manager, o Options, now settings.Settings) error {
-	return (&importers.Reconciler{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(),
+	asked := calls.New[float64](calls.Options{Now: time.Now})
+	return errors.Join(m.Add(manager.RunnableFunc(asked.Run)), (&importers.Reconciler{
+		Client: m.GetClient(), Live: m.GetAPIReader(), Events: distinct{m.GetEventRecorder(name)}, Progress: importers.NewProgress(), Calls: asked,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
 			c, err := now.Configuration(ctx)
 			if err != nil {
@@ -29,7 +33,7 @@ func setUpImports(ctx context.Context, m manager.Manager, o Options, now setting
 			f.Input = convert.Input{Instance: instanceOf(f.VM), Configuration: c, Launcher: o.Launcher, ClusterDomain: o.ClusterDomain}
 			return importer(ctx, m.GetClient(), f)
 		},
-	}).Setup(m)
+	}).Setup(m, asked.Changed()))
 }
 
 // importer is the pod that fills a claim, by what nodes offer now.

@@ -28,8 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/imports"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/contract"
@@ -48,6 +50,15 @@ type Reconciler struct {
 	Pod func(launcher.Filling) (*corev1.Pod, error)
 	// Progress asks a pod for its progress, in percent; negative: it doesn't say.
 	Progress func(ctx context.Context, pod *corev1.Pod) float64
+	// Calls are those by which pods are asked.
+	Calls Calls
+}
+
+// Calls are short calls, which nobody waits for.
+type Calls interface {
+	// Make returns how a call has ended, if it has; else it has it be made, unless it is under way or
+	// was made just now.
+	Make(key calls.Key, do func(context.Context) (float64, error)) calls.Answer[float64]
 }
 
 const (
@@ -60,8 +71,8 @@ const (
 	soon = time.Second
 )
 
-// Setup adds the controller to a manager.
-func (r *Reconciler) Setup(m ctrl.Manager) error {
+// Setup adds the controller to a manager. called has the claims of whose calls something new is known.
+func (r *Reconciler) Setup(m ctrl.Manager, called <-chan types.NamespacedName) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		_, is := o.GetAnnotations()[contract.AnnotationImport]
 		return is
@@ -70,8 +81,24 @@ func (r *Reconciler) Setup(m ctrl.Manager) error {
 		For(&corev1.PersistentVolumeClaim{}, builder.WithPredicates(ours)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		Watches(&kubevirtv1.VirtualMachine{}, handler.EnqueueRequestsFromMapFunc(ofVM)).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			go follow(ctx, called, queue)
+			return nil
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
 		Complete(r)
+}
+
+// follow has claims looked at of whose calls something new is known.
+func follow(ctx context.Context, called <-chan types.NamespacedName, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case claim := <-called:
+			queue.Add(reconcile.Request{NamespacedName: claim})
+		}
+	}
 }
 
 // ofPod has the claim that a pod fills.
@@ -173,10 +200,8 @@ func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *im
 			return err
 		}
 	}
-	for i := range o.Pods {
-		if p := &o.Pods[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && p.Labels[contract.LabelImportOf] == string(o.Claim.UID) {
-			o.Percent = r.Progress(ctx, p)
-		}
+	if p := o.Pod(); p != nil && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+		o.Percent = r.percent(client.ObjectKeyFromObject(o.Claim), p)
 	}
 	source := o.Template.Spec.Source
 	if source == nil || source.PVC == nil || len(o.Pods) > 0 {
@@ -187,6 +212,17 @@ func (r *Reconciler) surroundings(ctx context.Context, from client.Reader, o *im
 	}
 	o.User, err = r.user(ctx, o.From)
 	return err
+}
+
+// percent is what a claim's own pod has said of its progress just now; negative: nothing. It is asked
+// beside the workers: it is the tenant's network on which it does not answer.
+func (r *Reconciler) percent(claim types.NamespacedName, p *corev1.Pod) float64 {
+	key, p := calls.Key{Object: claim, Node: p.Spec.NodeName, Pod: p.UID, What: "progress"}, p.DeepCopy()
+	answer := r.Calls.Make(key, func(ctx context.Context) (float64, error) { return r.Progress(ctx, p), nil })
+	if !answer.Ended || answer.Err != nil {
+		return -1
+	}
+	return answer.Result
 }
 
 // user is a pod that may write to a claim; empty: there is none. All pods are read, as the cache has

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/configuration"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/imports"
@@ -45,6 +46,24 @@ type world struct {
 	ran, made int
 	uids      int
 	events    *events.FakeRecorder
+	// asked are the pods that were asked for their progress, by calls.
+	asked []string
+	calls Calls
+}
+
+// atOnce are calls that end before anybody asks again.
+type atOnce struct{}
+
+func (atOnce) Make(_ calls.Key, do func(context.Context) (float64, error)) calls.Answer[float64] {
+	result, err := do(context.Background())
+	return calls.Answer[float64]{Ended: true, Result: result, Err: err}
+}
+
+// never are calls of pods that don't answer.
+type never struct{}
+
+func (never) Make(calls.Key, func(context.Context) (float64, error)) calls.Answer[float64] {
+	return calls.Answer[float64]{}
 }
 
 func newWorld(t *testing.T, source *kubevirtv1.DataVolumeContent, more ...client.Object) *world {
@@ -62,7 +81,7 @@ func newWorld(t *testing.T, source *kubevirtv1.DataVolumeContent, more ...client
 	vm.Spec.DataVolumeTemplates = []kubevirtv1.DataVolumeTemplateSpec{template}
 	claim := imports.Claim(vm, &template, *metav1.NewControllerRef(vm, schema.GroupVersionKind{Group: kubevirtv1.Group, Version: kubevirtv1.Version, Kind: "VirtualMachine"}), imports.Origin{})
 	claim.UID = "claim-uid"
-	w := &world{t: t, events: events.NewFakeRecorder(100)}
+	w := &world{t: t, calls: atOnce{}, events: events.NewFakeRecorder(100)}
 	w.server = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(more, vm, claim)...).Build()
 	return w
 }
@@ -89,7 +108,8 @@ func (w *world) reconciler() *Reconciler {
 	})
 	return &Reconciler{
 		Client: c, Live: c, Events: w.events,
-		Progress: func(context.Context, *corev1.Pod) float64 { return 42 },
+		Progress: func(_ context.Context, p *corev1.Pod) float64 { w.asked = append(w.asked, p.Name); return 42 },
+		Calls:    w.calls,
 		Pod: func(f launcher.Filling) (*corev1.Pod, error) {
 			f.Input = convert.Input{Instance: new(kubevirtv1.VirtualMachineInstance), Configuration: configuration.Default(), Launcher: "vmlet"}
 			return launcher.Importer(f), nil
@@ -183,6 +203,51 @@ func TestWalk(t *testing.T) {
 				}
 				writes = w.writes
 			}
+		}
+	}
+}
+
+// TestStrangers: of pods that pose as importers none is asked, and all are deleted; and an import comes to
+// its end though its own pod never answers.
+func TestStrangers(t *testing.T) {
+	for name, how := range map[string]Calls{"all answer": atOnce{}, "none answers": never{}} {
+		w := newWorld(t, &kubevirtv1.DataVolumeContent{Blank: &kubevirtv1.DataVolumeBlank{}})
+		w.calls = how
+		step := func() {
+			if _, err := w.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step()
+		step()
+		var pods corev1.PodList
+		if err := w.server.List(t.Context(), &pods); err != nil || len(pods.Items) != 1 {
+			t.Fatalf("%d pods, %v", len(pods.Items), err)
+		}
+		own := pods.Items[0]
+		for i := range 9 {
+			stranger := own.DeepCopy()
+			stranger.ResourceVersion, stranger.UID, stranger.Name = "", types.UID(fmt.Sprint("stranger-", i)), fmt.Sprint("stranger-", i)
+			if err := w.server.Create(t.Context(), stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.kubelet()
+		step()
+		if err := w.server.List(t.Context(), &pods); err != nil || len(pods.Items) != 1 {
+			t.Errorf("%s: %d pods are left, want the claim's own; %v", name, len(pods.Items), err)
+		}
+		for _, asked := range w.asked {
+			if asked != own.Name {
+				t.Errorf("%s: pod %s was asked", name, asked)
+			}
+		}
+		for range 3 {
+			w.kubelet()
+			step()
+		}
+		if got := w.phase(); got != contract.ImportSucceeded {
+			t.Errorf("%s: the import is %s", name, got)
 		}
 	}
 }

@@ -74,7 +74,7 @@ type Decision struct {
 
 // Decide says what is next for a claim that is filled.
 func Decide(o Observed) (d Decision) {
-	own := o.pod()
+	own := o.Pod()
 	for i := range o.Pods {
 		if p := &o.Pods[i]; p != own || o.over() {
 			d.delete(p)
@@ -110,8 +110,8 @@ func (o *Observed) over() bool {
 	return state == nil || state.Phase == contract.ImportSucceeded
 }
 
-// pod is that of this very claim; nil: there is none.
-func (o *Observed) pod() *corev1.Pod {
+// Pod is that of this very claim; nil: there is none.
+func (o *Observed) Pod() *corev1.Pod {
 	for i := range o.Pods {
 		p := &o.Pods[i]
 		if o.Claim != nil && o.VM != nil && p.Name == launcher.ImporterName(o.Claim) && metav1.IsControlledBy(p, o.VM) {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -35,7 +36,7 @@ func (t *round) take(ctx context.Context, s step) error {
 	case create:
 		return t.createAlone(ctx)
 	case confirm:
-		t.confirm(ctx, s.pod)
+		t.confirm(s.pod)
 		return nil
 	case write:
 		return t.write(ctx, s)
@@ -44,10 +45,10 @@ func (t *round) take(ctx context.Context, s step) error {
 	case destroy:
 		return t.remove(ctx, s.pod, client.GracePeriodSeconds(0))
 	case kill:
-		t.kill(ctx, s.pod)
+		t.kill(s.pod)
 		return nil
 	case hurry:
-		t.hurry(ctx, s.pod)
+		t.hurry(s.pod)
 		return nil
 	case resize:
 		t.resize(ctx, s.pod, s.sizing)
@@ -274,37 +275,62 @@ func (t *round) relabel(ctx context.Context, p *pod) error {
 	return t.changePod(ctx, p, func(p *corev1.Pod) { setLabels(p, sharedLabels(t.o.instance)) })
 }
 
+// ask has an agent be called about a pod, and says how that has ended, if it has: a round that is
+// called again when it has looks again.
+func (t *round) ask(p *pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
+	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: p.UID, What: what}
+	answer := t.Calls.Make(key, func(ctx context.Context) (struct{}, error) {
+		agent, err := t.Agents.Client(key.Node)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, do(ctx, agent)
+	})
+	t.lookAgain(answer.Again)
+	return answer.Ended, answer.Err
+}
+
+// lookAgain has the instance be looked at again after a time, if it is not 0.
+func (t *round) lookAgain(in time.Duration) {
+	if in > 0 && (t.again == 0 || in < t.again) {
+		t.again = in
+	}
+}
+
 // confirm asks the agent. Its promise is kept for this round alone: it gives it again.
-func (t *round) confirm(ctx context.Context, p *pod) {
-	err := t.Agents.ConfirmEnded(ctx, p.Spec.NodeName, p.UID)
-	if err == nil {
-		p.promised = true
+func (t *round) confirm(p *pod) {
+	node, uid := p.Spec.NodeName, p.UID
+	ended, err := t.ask(p, "confirm", func(ctx context.Context, _ nodev1.NodeServiceClient) error {
+		return t.Agents.ConfirmEnded(ctx, node, uid)
+	})
+	if p.promised, p.asked = ended && err == nil, !ended || err != nil; p.promised || !ended {
 		return
 	}
-	p.asked = true
 	switch {
 	case status.Code(err) != codes.FailedPrecondition:
 		t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
 	case p.gone || !started(p.word.VM):
 		// A process of the container is left, and nobody tells of its end; else a VM runs, and
 		// the agent tells of that.
-		t.again = confirmAgain
+		t.lookAgain(confirmAgain)
 	}
 }
 
-func (t *round) kill(ctx context.Context, p *pod) {
-	t.end(ctx, p, "killing", killPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+func (t *round) kill(p *pod) {
+	t.end(p, "kill", killPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
 		_, err := agent.KillVM(ctx, &nodev1.KillVMRequest{Name: name})
 		return err
 	})
 }
 
-func (t *round) hurry(ctx context.Context, p *pod) {
+func (t *round) hurry(p *pod) {
 	var grace *int64 // nil: the VM's own
+	what := "stop"
 	if s := t.o.instance.Spec.TerminationGracePeriodSeconds; s != nil {
 		grace = new(seconds(*s).Milliseconds())
+		what = fmt.Sprintf("stop within %d s", *s)
 	}
-	t.end(ctx, p, "hurrying", hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
+	t.end(p, what, hurryPatience, func(ctx context.Context, agent nodev1.NodeServiceClient, name string) error {
 		_, err := agent.StopVM(ctx, &nodev1.StopVMRequest{Name: name, GracePeriodMs: grace})
 		if status.Code(err) == codes.DeadlineExceeded {
 			return nil // it goes on without us
@@ -314,15 +340,15 @@ func (t *round) hurry(ctx context.Context, p *pod) {
 }
 
 // end has the agent end a pod's VM.
-func (t *round) end(ctx context.Context, p *pod, doing string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
+func (t *round) end(p *pod, what string, within time.Duration, do func(context.Context, nodev1.NodeServiceClient, string) error) {
 	p.hurried = true
-	agent, err := t.Agents.Client(p.Spec.NodeName)
-	if err == nil {
+	name := p.Namespace + "/" + p.Name
+	_, err := t.ask(p, what, func(ctx context.Context, agent nodev1.NodeServiceClient) error {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		err = do(ctx, agent, p.Namespace+"/"+p.Name)
-	}
+		return do(ctx, agent, name)
+	})
 	if err != nil {
-		t.failures = append(t.failures, fmt.Errorf("%s the VM of pod %s: %w", doing, p.Name, err))
+		t.failures = append(t.failures, fmt.Errorf("%s the VM of pod %s: %w", what, p.Name, err))
 	}
 }

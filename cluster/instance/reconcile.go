@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/nodes"
 	"github.com/vmlet/vmlet/cluster/saves"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -62,6 +63,13 @@ type Saves interface {
 	Cancel(vm types.NamespacedName)
 }
 
+// Calls are short calls to agents, which nobody waits for.
+type Calls interface {
+	// Make returns how a call has ended, if it has; else it has it be made, unless it is under way or
+	// was made just now.
+	Make(key calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}]
+}
+
 // Recorder records events.
 type Recorder interface {
 	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
@@ -87,7 +95,9 @@ type Reconciler struct {
 	// Images are the images of a pod's containers, by digest where that is known.
 	Images func(vm *corev1.Pod) []kubevirtv1.SavedContainerImage
 	// Saves are the calls by which agents save VMs.
-	Saves  Saves
+	Saves Saves
+	// Calls are all others to agents.
+	Calls  Calls
 	Events Recorder
 	Now    func() time.Time
 
@@ -137,8 +147,6 @@ func (t *round) result(wake time.Duration) (reconcile.Result, error) {
 	if err := errors.Join(t.failures...); err != nil {
 		return reconcile.Result{}, err
 	}
-	if t.again != 0 && (wake == 0 || t.again < wake) {
-		wake = t.again
-	}
-	return reconcile.Result{RequeueAfter: wake}, nil
+	t.lookAgain(wake)
+	return reconcile.Result{RequeueAfter: t.again}, nil
 }

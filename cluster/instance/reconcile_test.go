@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
@@ -335,6 +337,28 @@ func TestRefusedPromise(t *testing.T) {
 	g.runs = false
 	if !w.told(2*confirmAgain, func() bool { return isFinal(w.phase()) }) {
 		t.Errorf("phase %s: the agent was not asked again", w.phase())
+	}
+}
+
+// TestNobodyWaits: while an agent has not answered whether a VM has ended, nothing follows, and no
+// worker waits for it; its answer counts when it has come.
+func TestNobodyWaits(t *testing.T) {
+	w := newWorld(t)
+	w.restarts = false
+	w.addInstance()
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	asks := hanging{make(map[calls.Key]func(context.Context) (struct{}, error)), make(map[calls.Key]calls.Answer[struct{}])}
+	w.asks = asks
+	w.nodes[w.instance().Status.NodeName].noKubelet = true
+	w.deletePods()
+	w.guest().stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+	w.reconcile(w.controller())
+	if isFinal(w.phase()) || len(asks.made) != 1 {
+		t.Fatalf("phase %s and %d calls, want one whose answer has not come", w.phase(), len(asks.made))
+	}
+	asks.end(t.Context())
+	if w.reconcile(w.controller()); !isFinal(w.phase()) {
+		t.Errorf("phase %s though the agent has promised that it has ended", w.phase())
 	}
 }
 

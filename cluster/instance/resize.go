@@ -112,7 +112,7 @@ func (t *round) resize(ctx context.Context, p *pod, z sizing) {
 	p.resized = true
 	err := t.resizePod(ctx, p)
 	if err == nil {
-		err = t.resizeVM(ctx, p, z)
+		err = t.resizeVM(p, z)
 	}
 	switch status.Code(err) {
 	case codes.OK:
@@ -126,18 +126,17 @@ func (t *round) resize(ctx context.Context, p *pod, z sizing) {
 	}
 }
 
-func (t *round) resizeVM(ctx context.Context, p *pod, z sizing) error {
-	agent, err := t.Agents.Client(p.Spec.NodeName)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, resizePatience)
-	defer cancel()
+func (t *round) resizeVM(p *pod, z sizing) error {
 	request := &nodev1.ResizeVMRequest{Name: p.Namespace + "/" + p.Name, Vcpus: z.vcpus}
 	if z.memory != 0 {
 		request.Memory = spec.FormatQuantity(z.memory)
 	}
-	_, err = agent.ResizeVM(ctx, request)
+	_, err := t.ask(p, "resize to "+z.String(), func(ctx context.Context, agent nodev1.NodeServiceClient) error {
+		ctx, cancel := context.WithTimeout(ctx, resizePatience)
+		defer cancel()
+		_, err := agent.ResizeVM(ctx, request)
+		return err
+	})
 	return err
 }
 

@@ -49,8 +49,8 @@ const roundPatience = 2 * time.Minute
 
 // Setup adds the controller to a manager. changed has the pods of which an agent has said
 // something new, or whose agent was lost or is heard again.
-// saved has the instances of whose saves something new is known.
-func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved <-chan types.NamespacedName) error {
+// saved and called have the instances of whose saves, or other calls, something new is known.
+func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved, called <-chan types.NamespacedName) error {
 	for _, i := range Indexes() {
 		if err := m.GetFieldIndexer().IndexField(context.Background(), i.Object, i.Field, i.Values); err != nil {
 			return err
@@ -66,7 +66,8 @@ func (r *Reconciler) Setup(m manager.Manager, changed <-chan nodes.PodKey, saved
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(nodeChanges())).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			go r.follow(ctx, changed, queue)
-			go followSaves(ctx, saved, queue)
+			go followCalls(ctx, saved, queue)
+			go followCalls(ctx, called, queue)
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, ReconciliationTimeout: roundPatience, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](patience/1000, patience)}).
@@ -178,13 +179,13 @@ func nodeChanges() predicate.Predicate {
 	}}
 }
 
-// followSaves has instances looked at of whose saves something new is known.
-func followSaves(ctx context.Context, saved <-chan types.NamespacedName, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// followCalls has instances looked at of whose calls something new is known.
+func followCalls(ctx context.Context, called <-chan types.NamespacedName, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case vm := <-saved:
+		case vm := <-called:
 			queue.Add(reconcile.Request{NamespacedName: vm})
 		}
 	}

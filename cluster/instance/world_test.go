@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/calls"
 	"github.com/vmlet/vmlet/cluster/convert"
 	"github.com/vmlet/vmlet/cluster/launcher"
 	"github.com/vmlet/vmlet/cluster/nodes"
@@ -67,6 +68,7 @@ type world struct {
 	// cached is what the controllers read, if they are behind.
 	cached      client.Client
 	errors      []error
+	asks        Calls   // how controllers call agents
 	killBounded bool    // the last KillVM or StopVM had a deadline
 	hurried     []int64 // the grace periods of StopVM, in ms
 	// ownGrace is the grace period that guests were started with; nil: they don't say.
@@ -165,7 +167,7 @@ func builderFor(t *testing.T) *fake.ClientBuilder {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), nodes: make(map[string]*machine), restarts: true, tick: time.Second,
+	w := &world{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), nodes: make(map[string]*machine), restarts: true, tick: time.Second, asks: atOnce{},
 		calls: make(map[int]map[types.NamespacedName]*saves.Call), directories: make(map[string]bool)}
 	w.server = builderFor(t).WithGlobalResourceVersionCounter().Build()
 	w.addNode("node-a")
@@ -193,11 +195,42 @@ func (w *world) addNode(name string) {
 	w.nodes[name] = &machine{w: w, name: name, renewed: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
 }
 
+// atOnce are calls that end before anybody asks again.
+type atOnce struct{}
+
+func (atOnce) Make(_ calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}] {
+	_, err := do(context.Background())
+	return calls.Answer[struct{}]{Ended: true, Err: err}
+}
+
+// hanging are calls that end when a test says so, and are told then.
+type hanging struct {
+	made  map[calls.Key]func(context.Context) (struct{}, error)
+	ended map[calls.Key]calls.Answer[struct{}]
+}
+
+func (h hanging) Make(key calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}] {
+	if a, has := h.ended[key]; has {
+		delete(h.ended, key)
+		return a
+	}
+	h.made[key] = do
+	return calls.Answer[struct{}]{}
+}
+
+func (h hanging) end(ctx context.Context) {
+	for key, do := range h.made {
+		_, err := do(ctx)
+		h.ended[key] = calls.Answer[struct{}]{Ended: true, Err: err}
+		delete(h.made, key)
+	}
+}
+
 // controller is one that has just started.
 func (w *world) controller() *Reconciler {
 	return &Reconciler{
 		Client: controllerClient{Client: w.strict(), w: w}, Live: live{w.server, w}, Agents: agents{w},
-		Pod: makePod, PodName: podName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
+		Pod: makePod, PodName: podName, Attachment: launcher.Attachment, Images: launcher.Images, Saves: fakeSaves{w, w.process}, Calls: w.asks, Events: w, DataVolumes: true, Now: func() time.Time { return w.now },
 	}
 }
 
