@@ -138,7 +138,7 @@ func (w *Watch) Begin(ctx context.Context, s Use, claims []string) error {
 		u.Claim, u.ClaimUID, u.Volume, u.Since = name, c.UID, c.Spec.VolumeName, w.o.Now()
 		uses[i] = &u
 	}
-	if err := w.add(ctx, uses); err != nil {
+	if err := w.add(ctx, s.Namespace, uses); err != nil {
 		return err
 	}
 	// What comes from now on is seen by the watch, and what was there before by this list.
@@ -155,8 +155,8 @@ func (w *Watch) Begin(ctx context.Context, s Use, claims []string) error {
 	return err
 }
 
-// add begins to watch, if need be, and adds uses.
-func (w *Watch) add(ctx context.Context, uses []*Use) error {
+// add begins to watch, if need be, and adds a namespace's uses, if there is room.
+func (w *Watch) add(ctx context.Context, namespace string, uses []*Use) error {
 	if err := w.await(ctx, func() bool { return w.loaded }); err != nil {
 		return err
 	}
@@ -165,13 +165,16 @@ func (w *Watch) add(ctx context.Context, uses []*Use) error {
 		return err
 	}
 	w.change(func() {
+		if err = w.record.room(namespace, uses); err != nil {
+			return
+		}
 		if !w.record.watches() { // an older position is of no use to anybody, and may be too old
 			w.record.Position, w.record.Seen = from, w.o.Now()
 		}
 		w.record.Uses = append(w.record.Uses, uses...)
 		w.dirty = true
 	})
-	return nil
+	return err
 }
 
 // unused is an error if a pod of another VM, or of none, uses one of the claims now.

@@ -3,6 +3,7 @@ package claimwatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -436,4 +437,36 @@ func TestTooMany(t *testing.T) {
 		}
 		c.stop()
 	})
+}
+
+// TestRoom: namespaces that have all the room that they get leave some to others, and what is in the
+// record can be written whatever becomes known of it.
+func TestRoom(t *testing.T) {
+	var r record
+	use := func(namespace string, i int) *Use {
+		return &Use{
+			Namespace: namespace, VM: "web", Instance: "00000000-0000-4000-8000-000000000001", Directory: directory,
+			Claim: fmt.Sprint("claim-", i), ClaimUID: "00000000-0000-4000-8000-000000000002", Volume: "pvc-00000000-0000-4000-8000-000000000002", Since: time.Now(),
+		}
+	}
+	const tenants = 10
+	for n := range tenants {
+		namespace := fmt.Sprint("hog-", n)
+		for i := 0; r.room(namespace, []*Use{use(namespace, i)}) == nil; i++ {
+			r.Uses = append(r.Uses, use(namespace, i))
+		}
+	}
+	if err := r.room("shop", []*Use{use("shop", 1), use("shop", 2)}); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	for i, u := range r.Uses {
+		if u.By = strings.Repeat("p", 253); i%2 == 0 {
+			u.By, u.Gap = "", &Gap{From: time.Now(), Until: time.Now()}
+		}
+	}
+	r.Position = "1234567890"
+	text, err := r.encode()
+	if err != nil || len(text) > maxRecord || len(text) < maxRecord/2 {
+		t.Errorf("a record of %d bytes: %v, want more than half of %d, and no more than that", len(text), err, maxRecord)
+	}
 }

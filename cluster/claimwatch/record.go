@@ -54,15 +54,49 @@ type record struct {
 	Uses []*Use    `json:"uses,omitempty"`
 }
 
-// maxRecord bounds a record in bytes: a ConfigMap takes 1 MiB.
-const maxRecord = 900 << 10
+const (
+	// maxRecord bounds a record in bytes: a ConfigMap takes 1 MiB. What is in it can always be written.
+	maxRecord = 900 << 10
+	// share is the part of the room that others leave which a namespace may take, as a divisor: 20
+	// namespaces that take all that they may leave room for another's claim.
+	share = 4
+	// growth is more than what is added to a use of which something becomes known: the name of a pod, or
+	// two times.
+	growth = 400
+)
 
 func (r *record) encode() (string, error) {
 	text, err := json.Marshal(r)
-	if err == nil && len(text) > maxRecord {
-		err = fmt.Errorf("%d claims of saved VMs are watched, and there is no room for more: resume some of these VMs", len(r.Uses))
-	}
 	return string(text), err
+}
+
+// room is an error if a namespace's claims can't be watched as well.
+func (r *record) room(namespace string, more []*Use) error {
+	free, own, claims := maxRecord, 0, 0
+	for _, u := range r.Uses {
+		if u.Namespace != namespace {
+			free -= u.size()
+			continue
+		}
+		own += u.size()
+		claims++
+	}
+	for _, u := range more {
+		own += u.size()
+	}
+	if own <= free/share {
+		return nil
+	}
+	return fmt.Errorf("%d claims of saved VMs of namespace %s are watched, and there is no room for more: resume some of these VMs, or keep their disks on claims with volumeMode Filesystem", claims, namespace)
+}
+
+// size bounds what a use takes of the record.
+func (u *Use) size() int {
+	text, err := json.Marshal(u)
+	if err != nil {
+		return maxRecord
+	}
+	return len(text) + growth
 }
 
 func decode(text string) (r record, err error) {
