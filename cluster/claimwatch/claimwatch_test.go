@@ -385,9 +385,11 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// TestEnded: a pod has ended when none of its containers runs, whoever wrote its phase.
+// TestEnded: a pod uses its claim until none of its containers can run, whoever wrote its phase.
 func TestEnded(t *testing.T) {
 	running := []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	lost := []corev1.ContainerStatus{{ContainerID: "containerd://0123", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 137, Reason: "ContainerStatusUnknown"}}}}
 	for name, c := range map[string]struct {
 		status corev1.PodStatus
 		want   bool
@@ -398,9 +400,12 @@ func TestEnded(t *testing.T) {
 		"failed":                         {corev1.PodStatus{Phase: corev1.PodFailed}, true},
 		"failed by others' word":         {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: running}, false},
 		"failed, with a sidecar running": {corev1.PodStatus{Phase: corev1.PodFailed, InitContainerStatuses: running}, false},
+		"lost sight of by the kubelet":   {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: lost}, false},
 		"succeeded under a debugger":     {corev1.PodStatus{Phase: corev1.PodSucceeded, EphemeralContainerStatuses: running}, false},
 	} {
-		if got := ended(&corev1.Pod{Status: c.status}); got != c.want {
+		p := pod("backup", "pg", nil)
+		p.Status = c.status
+		if got := !(&Use{Namespace: p.Namespace, Claim: "pg"}).usedBy(p); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

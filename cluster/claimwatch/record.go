@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 )
 
@@ -149,7 +150,7 @@ func (r *record) lose(now time.Time) (vms []types.NamespacedName) {
 // usedBy: a pod uses the claim, and is not the VM's own: neither that of the instance which is saved
 // nor one that goes on from its image, of which only one ever does.
 func (u *Use) usedBy(p *corev1.Pod) bool {
-	return p.Namespace == u.Namespace && p.Spec.NodeName != "" && names(p, u.Claim) && !ended(p) && !u.own(p)
+	return p.Namespace == u.Namespace && p.Spec.NodeName != "" && names(p, u.Claim) && !podend.Pod(p) && !u.own(p)
 }
 
 func (u *Use) own(p *corev1.Pod) bool {
@@ -172,15 +173,4 @@ func names(p *corev1.Pod, claim string) bool {
 		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
 			v.Ephemeral != nil && p.Name+"-"+v.Name == claim
 	})
-}
-
-// ended: the pod's containers have ended for good, by the kubelet's word. A pod's phase alone is also
-// written by others, who don't know.
-func ended(p *corev1.Pod) bool {
-	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-		return false
-	}
-	s := p.Status
-	all := slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
-	return !slices.ContainsFunc(all, func(c corev1.ContainerStatus) bool { return c.State.Running != nil })
 }

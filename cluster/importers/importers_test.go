@@ -252,6 +252,12 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// containing gives a pod a container that was started, in a state.
+func containing(p *corev1.Pod, s corev1.ContainerState) *corev1.Pod {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://0123", State: s}}
+	return p
+}
+
 // TestUsers: a claim is not copied while a pod may write to it.
 func TestUsers(t *testing.T) {
 	pod := func(name string, phase corev1.PodPhase, readOnly bool) *corev1.Pod {
@@ -266,10 +272,13 @@ func TestUsers(t *testing.T) {
 		user *corev1.Pod
 		want string
 	}{
-		"runs":   {pod("user", corev1.PodRunning, false), contract.ImportPending},
-		"begins": {pod("user", corev1.PodPending, false), contract.ImportPending},
-		"reads":  {pod("user", corev1.PodRunning, true), contract.ImportScheduled},
-		"ended":  {pod("user", corev1.PodSucceeded, false), contract.ImportScheduled},
+		"runs":                   {pod("user", corev1.PodRunning, false), contract.ImportPending},
+		"begins":                 {pod("user", corev1.PodPending, false), contract.ImportPending},
+		"reads":                  {pod("user", corev1.PodRunning, true), contract.ImportScheduled},
+		"ended":                  {pod("user", corev1.PodSucceeded, false), contract.ImportScheduled},
+		"failed by others' word": {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), contract.ImportPending},
+		"lost sight of": {containing(pod("user", corev1.PodFailed, false), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown"}}), contract.ImportPending},
 	} {
 		w := newWorld(t, &kubevirtv1.DataVolumeContent{PVC: &kubevirtv1.DataVolumeObject{Namespace: "ns", Name: "golden"}}, golden.DeepCopy(), c.user)
 		result, err := w.step()

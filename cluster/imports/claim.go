@@ -17,6 +17,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/launcher"
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/launch/location"
 )
@@ -147,7 +148,7 @@ func (o Origin) clones(claim *corev1.PersistentVolumeClaim) bool {
 func User(pods []corev1.Pod, claim string) string {
 	for i := range pods {
 		p := &pods[i]
-		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed && writes(p, claim) {
+		if !podend.Pod(p) && writes(p, claim) {
 			return p.Name
 		}
 	}
