@@ -12,11 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -36,6 +39,9 @@ type PodKey struct {
 type Word struct {
 	// Heard: the agent's stream is up and complete, so that VM is what it says now.
 	Heard bool
+	// Silence is for how long the agent has not been heard though it might have been: since its
+	// stream ended, its last answer, its coming to another place, or since this process listens.
+	Silence time.Duration
 	// VM is nil if the agent has no VM of that pod, which does not mean that none runs:
 	// ConfirmEnded asks that. It is shared, and not to be changed.
 	VM *nodev1.VirtualMachine
@@ -47,17 +53,21 @@ type Options struct {
 	// certificate must have is filled in for each.
 	TLS *tls.Config
 	Log *slog.Logger
+	// Now is time.Now if it is nil.
+	Now func() time.Time
 }
 
 // Agents are those of the cluster's nodes. Its methods may be called concurrently.
 type Agents struct {
 	tls     *tls.Config
 	log     *slog.Logger
+	now     func() time.Time
 	changes *changes
 
 	mu sync.Mutex
-	// ctx is Start's while it runs; nil: no streams are wanted.
+	// ctx is Start's while it runs; nil: no streams are wanted. began is when that was.
 	ctx     context.Context
+	began   time.Time
 	nodes   map[string]*node
 	streams sync.WaitGroup
 }
@@ -74,11 +84,17 @@ type node struct {
 	// heard: the stream is up and complete; said is what has come by it.
 	heard bool
 	said  *said
+	// since is when the agent was heard last, or had its latest reason to be: zero, none since
+	// streams are wanted.
+	since time.Time
 }
 
 // New makes Agents that know of none; Start connects to those of which they are told.
 func New(o Options) *Agents {
-	return &Agents{tls: o.TLS, log: o.Log, changes: newChanges(), nodes: make(map[string]*node)}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Agents{tls: o.TLS, log: o.Log, now: o.Now, changes: newChanges(), nodes: make(map[string]*node)}
 }
 
 // Start keeps the streams until ctx ends, and returns when they have ended. It runs once. A
@@ -91,7 +107,7 @@ func (a *Agents) Start(ctx context.Context) error {
 		a.mu.Unlock()
 		return errors.New("the streams to agents have been started before")
 	}
-	a.ctx = ctx
+	a.ctx, a.began = ctx, a.now()
 	for _, n := range a.nodes {
 		a.connect(n)
 	}
@@ -125,6 +141,9 @@ func (a *Agents) setEndpoint(n *node, e Endpoint) {
 	if n.endpoint != e {
 		a.disconnect(n)
 		n.endpoint = e
+		if e != (Endpoint{}) {
+			n.since = a.now()
+		}
 		a.connect(n)
 	}
 	a.forget(n)
@@ -136,6 +155,9 @@ func (a *Agents) SetPod(nodeName string, pod PodKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.node(nodeName)
+	if len(n.pods) == 0 {
+		n.since = a.now() // nobody has listened
+	}
 	n.pods[pod.UID] = pod
 	a.connect(n)
 }
@@ -160,10 +182,29 @@ func (a *Agents) Said(nodeName string, pod types.UID) Word {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.nodes[nodeName]
-	if n == nil || !n.heard {
+	switch {
+	case n != nil && n.heard:
+		return Word{Heard: true, VM: n.said.vm(pod)}
+	case a.began.IsZero():
 		return Word{}
+	case n != nil && n.since.After(a.began):
+		return Word{Silence: a.now().Sub(n.since)}
 	}
-	return Word{Heard: true, VM: n.said.vm(pod)}
+	return Word{Silence: a.now().Sub(a.began)}
+}
+
+// Nodes are those that have an agent, by name.
+func (a *Agents) Nodes() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var names []string
+	for name, n := range a.nodes {
+		if n.endpoint != (Endpoint{}) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Changed has a pod when something new is known of it, or its agent is lost or heard again.
@@ -180,10 +221,23 @@ func (a *Agents) ConfirmEnded(ctx context.Context, nodeName string, pod types.UI
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	if _, err = client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)}); err != nil {
+	_, err = client.ConfirmPodEnded(ctx, &nodev1.ConfirmPodEndedRequest{PodUid: string(pod)})
+	if err == nil || status.Code(err) == codes.FailedPrecondition {
+		a.answered(nodeName)
+	}
+	if err != nil {
 		return fmt.Errorf("agent of node %s: %w", nodeName, clipped{err})
 	}
 	return nil
+}
+
+// answered notes that an agent is there, which may not be listened to.
+func (a *Agents) answered(nodeName string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.nodes[nodeName]; n != nil {
+		n.since = a.now()
+	}
 }
 
 // Client calls the agent of a node. It is for one use: the next time the agent may be
@@ -252,7 +306,7 @@ func (a *Agents) lose(n *node) {
 	if !n.heard {
 		return
 	}
-	n.heard, n.said = false, nil
+	n.heard, n.said, n.since = false, nil, a.now()
 	a.changes.add(n.pods)
 }
 

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vmlet/vmlet/cluster/nodes/nodestest"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
@@ -29,6 +31,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldAt(t, time.Now)
+}
+
+// newWorldAt is a world whose streams have been started.
+func newWorldAt(t *testing.T, now func() time.Time) *world {
+	t.Helper()
 	authority, err := nodestest.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{
 		T: t, authority: authority, endpoints: make(map[string]Endpoint), ended: make(chan struct{}),
-		Agents: New(Options{TLS: config, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}),
+		Agents: New(Options{TLS: config, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Now: now}),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	w.end = cancel
@@ -241,6 +249,62 @@ func TestPodsDecideStreams(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.nodes) != 0 {
 		t.Errorf("%d nodes are kept of which nothing is known", len(w.nodes))
+	}
+}
+
+// clock is a time that a test sets. Its methods may be called concurrently.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.Unix(0, 0).Add(time.Duration(c.ahead.Load())) }
+func (c *clock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// TestSilence: for how long an agent has not been heard, though it might have been.
+func TestSilence(t *testing.T) {
+	c := new(clock)
+	w := newWorldAt(t, c.now)
+	silent := func(after string, want time.Duration) {
+		t.Helper()
+		if got := w.Said("a", web.UID); got.Heard || got.Silence != want {
+			t.Errorf("%s: heard %v, silent for %v, want %v", after, got.Heard, got.Silence, want)
+		}
+	}
+	for w.Streams() == nil {
+		time.Sleep(time.Millisecond) // until Start has begun
+	}
+	c.pass(time.Minute)
+	silent("nobody listens, a minute after the start", time.Minute)
+	w.SetPod("a", web)
+	silent("listened to", 0)
+	c.pass(time.Minute)
+	w.SetPod("a", web)
+	silent("listened to for a minute", time.Minute)
+	agent := nodestest.NewAgent(vmOf(web, nodev1.State_STATE_RUNNING))
+	agent.SetComplete(false)
+	stop := w.serve(agent, "a", "a")
+	silent("it has come to a place", 0)
+	agent.SetEnded(string(web.UID), status.Error(codes.FailedPrecondition, "it runs"))
+	c.pass(time.Minute)
+	if err := w.ConfirmEnded(t.Context(), "a", web.UID); status.Code(err) != codes.FailedPrecondition {
+		t.Fatal(err)
+	}
+	silent("it has answered", 0)
+	agent.SetComplete(true)
+	w.until("a", web.UID, heardOf(nodev1.State_STATE_RUNNING))
+	c.pass(time.Hour)
+	if word := w.Said("a", web.UID); word.Silence != 0 {
+		t.Errorf("heard, and silent for %v", word.Silence)
+	}
+	stop()
+	w.until("a", web.UID, unheard)
+	silent("its stream has ended", 0)
+	c.pass(time.Second)
+	silent("a second later", time.Second)
+	if got := w.Nodes(); len(got) != 1 || got[0] != "a" {
+		t.Errorf("nodes with an agent: %v", got)
+	}
+	w.SetAgents(nil)
+	if got := w.Nodes(); len(got) != 0 {
+		t.Errorf("nodes with an agent, though there is none: %v", got)
 	}
 }
 
