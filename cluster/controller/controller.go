@@ -201,7 +201,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	uses := claimwatch.New(claimwatch.Options{
 		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
 	})
-	called := calls.New[struct{}](calls.Options{Now: time.Now})
+	called := calls.New[instance.Answers](calls.Options{Now: time.Now})
 	saved := saves.New(saves.Options{PerNode: o.SavesPerNode, Client: agents.Client, Watch: watchClaims(uses), Now: time.Now})
 	return errors.Join(
 		m.Add(manager.RunnableFunc(uses.Run)),

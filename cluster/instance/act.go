@@ -3,9 +3,12 @@ package instance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +22,9 @@ import (
 	"github.com/vmlet/vmlet/contract"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
 )
+
+// askedAtOnce is how many agents are asked at once about one pod.
+const askedAtOnce = 16
 
 // killPatience is how long an agent may take to kill a VM.
 const killPatience = 30 * time.Second
@@ -161,7 +167,7 @@ func (t *round) create(ctx context.Context) error {
 		t.o.fault = &fault{reasonFailedCreate, refusal(err, vmi.Namespace)}
 		return nil
 	}
-	t.o.pod = &pod{Pod: made, node: node{exists: true}}
+	t.o.pod = &pod{Pod: made, host: host{node: node{exists: true}}}
 	t.record(event{corev1.EventTypeNormal, eventCreated, "made pod " + made.Name})
 	return t.checkOwner(ctx)
 }
@@ -243,9 +249,9 @@ func (t *round) remove(ctx context.Context, p *pod, options ...client.DeleteOpti
 		return err
 	case found == nil || found.UID != uid:
 		p.gone = true
-		return nil
+	default:
+		p.Pod = found
 	}
-	p.Pod = found
 	return t.look(ctx, p)
 }
 
@@ -256,7 +262,7 @@ func (t *round) changePod(ctx context.Context, p *pod, change func(*corev1.Pod))
 	err := t.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.Pod, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
 		p.gone = true
-		return nil
+		return t.look(ctx, p)
 	}
 	if err == nil {
 		p.Pod = changed
@@ -279,12 +285,12 @@ func (t *round) relabel(ctx context.Context, p *pod) error {
 // called again when it has looks again.
 func (t *round) ask(p *pod, what string, do func(context.Context, nodev1.NodeServiceClient) error) (ended bool, err error) {
 	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: p.UID, What: what}
-	answer := t.Calls.Make(key, func(ctx context.Context) (struct{}, error) {
+	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) {
 		agent, err := t.Agents.Client(key.Node)
 		if err != nil {
-			return struct{}{}, err
+			return nil, err
 		}
-		return struct{}{}, do(ctx, agent)
+		return nil, do(ctx, agent)
 	})
 	t.lookAgain(answer.Again)
 	return answer.Ended, answer.Err
@@ -297,23 +303,55 @@ func (t *round) lookAgain(in time.Duration) {
 	}
 }
 
-// confirm asks the agent. Its promise is kept for this round alone: it gives it again.
+// confirm asks the agent, or those of all nodes that may have had the pod. A promise is kept for this
+// round alone: the agent gives it again.
 func (t *round) confirm(p *pod) {
-	node, uid := p.Spec.NodeName, p.UID
-	ended, err := t.ask(p, "confirm", func(ctx context.Context, _ nodev1.NodeServiceClient) error {
-		return t.Agents.ConfirmEnded(ctx, node, uid)
-	})
-	if p.promised, p.asked = ended && err == nil, !ended || err != nil; p.promised || !ended {
-		return
+	p.confirming = true
+	hosts := map[string]*host{p.Spec.NodeName: &p.host}
+	if p.stray() {
+		hosts = make(map[string]*host, len(p.hosts))
+		for _, h := range p.hosts {
+			hosts[h.name] = h
+		}
 	}
-	switch {
-	case status.Code(err) != codes.FailedPrecondition:
-		t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
-	case p.gone || !started(p.word.VM):
+	names, uid := slices.Collect(maps.Keys(hosts)), p.UID
+	key := calls.Key{Object: t.key, Node: p.Spec.NodeName, Pod: uid, What: "confirm"}
+	answer := t.Calls.Make(key, func(ctx context.Context) (Answers, error) { return t.askAll(ctx, names, uid), nil })
+	t.lookAgain(answer.Again)
+	for node, err := range answer.Result {
+		h := hosts[node]
+		if h == nil {
+			continue // it has got or lost its agent since the call was made
+		}
+		h.asked, h.promised, h.denied = true, err == nil, status.Code(err) == codes.FailedPrecondition
+		if err != nil && !h.denied {
+			t.failures = append(t.failures, fmt.Errorf("asking whether the VM of pod %s has ended: %w", p.Name, err))
+		}
+	}
+	if p.denied && (p.gone || !started(p.word.VM)) {
 		// A process of the container is left, and nobody tells of its end; else a VM runs, and
 		// the agent tells of that.
 		t.lookAgain(confirmAgain)
 	}
+}
+
+// askAll asks the agents of nodes whether the VM of a pod has ended, some at a time.
+func (t *round) askAll(ctx context.Context, names []string, pod types.UID) Answers {
+	var mu sync.Mutex
+	answers := make(Answers, len(names))
+	var all errgroup.Group
+	all.SetLimit(askedAtOnce)
+	for _, node := range names {
+		all.Go(func() error {
+			err := t.Agents.ConfirmEnded(ctx, node, pod)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[node] = err
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are answers
+	return answers
 }
 
 func (t *round) kill(p *pod) {

@@ -31,6 +31,7 @@ const (
 	reasonPodConditionMiss = "PodConditionMissing"
 	reasonGuestNotRunning  = "GuestNotRunning"
 	reasonNodeUnresponsive = "NodeUnresponsive"
+	reasonEndUnconfirmed   = "EndUnconfirmed"
 	reasonPausedByUser     = "PausedByUser"
 	reasonPausedIOError    = "PausedIOError"
 	reasonPaused           = "Paused"
@@ -50,6 +51,10 @@ const (
 // takenPatience is how long an agent may take to take up a VM whose container runs, before the
 // instance says so.
 const takenPatience = time.Minute
+
+// disputePatience is how much later than the kubelet an agent may say that a VM has ended, before the
+// instance says so.
+const disputePatience = time.Minute
 
 // owned are the conditions that this package writes; all others stay as they are.
 var owned = []string{
@@ -142,7 +147,7 @@ func (o *observed) ready(phase kubevirtv1.Phase, why fault, f *fault) kubevirtv1
 	case isFinal(phase):
 		return no(reasonGuestNotRunning, why.message)
 	case phase == kubevirtv1.PhaseUnknown:
-		return no(reasonNodeUnresponsive, why.message)
+		return no(why.reason, why.message)
 	case o.pod == nil:
 		return no(reasonPodNotExists, "the VM has no pod yet"+because(f))
 	case o.pod.deleting():

@@ -129,21 +129,19 @@ func confirmEnd(o *observed) step {
 	return step{do: confirm, pod: o.pod}
 }
 
-// askable: the kubelet ought to say that the pod has ended and does not, and the agent may. Of
-// a pod that is gone its agent may not be heard: it is listened to for the pods that are there.
+// askable: the kubelet ought to say that the pod has ended and does not, or the node is said to be
+// lost, and the agent may know. Of a pod that is gone its agent may not be heard: it is listened to
+// for the pods that are there.
 func (p *pod) askable() bool {
-	if !p.bound() || p.ended() || p.asked {
+	if p.ended() || p.confirming || p.asked || p.lives() || !p.bound() && !p.stray() {
 		return false
 	}
-	if p.gone {
-		return !p.word.Heard || !started(p.word.VM)
-	}
-	return p.word.Heard && (p.deleting() || p.terminal()) && (p.word.VM == nil || stopped(p.word.VM))
+	return p.gone || p.word.Heard && (p.deleting() || p.terminal() || unseenEnd(p.Pod) != nil || p.node.lost())
 }
 
 // overUnheard: the VM has ended, and the kubelet, whose node is not ready, can't say so.
 func (p *pod) overUnheard(now time.Time) bool {
-	return p.bound() && !p.ended() && !p.asked && p.word.Heard && stopped(p.word.VM) && !p.silence(now).IsZero()
+	return p.bound() && !p.ended() && !p.confirming && !p.asked && p.word.Heard && stopped(p.word.VM) && !p.silence(now).IsZero()
 }
 
 // endPod deletes the pod of an instance that is being deleted, one that failed before it was
@@ -178,7 +176,8 @@ func writeStatus(o *observed) step {
 // hurryGuest gives a guest less time to shut down, or none, if its grace period was shortened
 // after its pod was made: the pod's own stays as it is. The agent is asked again whenever
 // something has changed, and takes the earliest end that it has been asked for. A shim that waits for
-// a save when its pod ends stops to wait as well.
+// a save when its pod ends stops to wait as well. A guest whose container the kubelet has lost sight
+// of is ended by nobody else.
 func hurryGuest(o *observed) step {
 	p, grace := o.pod, o.instance.Spec.TerminationGracePeriodSeconds
 	if p == nil || !p.deleting() || p.ended() || p.hurried || !p.word.Heard || !started(p.word.VM) {
@@ -188,7 +187,7 @@ func hurryGuest(o *observed) step {
 	switch {
 	case grace != nil && *grace <= 0 && (own == nil || own.AsDuration() > 0):
 		return step{do: kill, pod: p}
-	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), o.awaitsInVain():
+	case grace != nil && own != nil && seconds(*grace) < own.AsDuration(), o.awaitsInVain(), unseenEnd(p.Pod) != nil:
 		return step{do: hurry, pod: p}
 	}
 	return step{}
@@ -246,20 +245,41 @@ func relabelPod(o *observed) step {
 	return step{do: relabel, pod: p}
 }
 
-// wake is when something is due though nothing changes: a container that does not come to
-// run its guest, a pod whose events may say why it does not start, a node that is not heard of,
-// a pod that is gone: of its VM no agent tells anything by itself.
+// wake is when something is due though nothing changes; 0: nothing is.
 func (o *observed) wake() time.Duration {
-	if o.instance == nil || o.final() {
-		return 0
+	due := o.lossesDue()
+	if o.instance != nil && !o.final() {
+		due = append(due, o.changesDue()...)
 	}
+	first := time.Duration(0)
+	for _, at := range due {
+		if in := at.Sub(o.now); in > 0 && (first == 0 || in < first) {
+			first = in
+		}
+	}
+	return first
+}
+
+// lossesDue is when pods' nodes are lost if their agents are not heard until then.
+func (o *observed) lossesDue() (due []time.Time) {
+	for _, p := range append(slices.Clone(o.others), o.pod) {
+		if p != nil && p.bound() && p.node.lost() && !p.word.Heard {
+			due = append(due, o.now.Add(heardPatience-p.word.Silence))
+		}
+	}
+	return due
+}
+
+// changesDue is when something of an instance that goes on may change by itself: a container that
+// does not come to run its guest, a pod whose events may say why it does not start, a node that is
+// not heard of, a pod that is gone: of its VM no agent tells anything by itself.
+func (o *observed) changesDue() (due []time.Time) {
 	if o.pod == nil {
 		if f := o.waits(); f != nil && f.reason == reasonClaimFilling && !o.deleting() {
-			return fillingAgain // DataVolumes are not followed
+			due = append(due, o.now.Add(fillingAgain)) // DataVolumes are not followed
 		}
-		return 0
+		return due
 	}
-	var due []time.Time
 	if since, runs := o.pod.runs(); runs && o.recorded() == kubevirtv1.PhaseScheduling {
 		due = append(due, since.Add(scheduledPatience))
 	}
@@ -271,6 +291,9 @@ func (o *observed) wake() time.Duration {
 	}
 	if o.pod.gone && !o.pod.ended() {
 		due = append(due, o.now.Add(confirmAgain))
+	}
+	if t := computeEnd(o.pod.Pod); t != nil && o.pod.lives() {
+		due = append(due, t.FinishedAt.Add(disputePatience))
 	}
 	if n := o.pod.node; o.pod.bound() && !o.pod.word.Heard && !n.renewed.IsZero() {
 		next := n.leaseDue()
@@ -291,11 +314,5 @@ func (o *observed) wake() time.Duration {
 	if c := find(o.instance.Status.Conditions, kubevirtv1.ConditionAgentConnected); c != nil && !c.LastProbeTime.IsZero() {
 		due = append(due, c.LastProbeTime.Add(guestInterval))
 	}
-	first := time.Duration(0)
-	for _, at := range due {
-		if in := at.Sub(o.now); in > 0 && (first == 0 || in < first) {
-			first = in
-		}
-	}
-	return first
+	return due
 }

@@ -52,11 +52,19 @@ func (s scene) written() scene {
 func (s scene) withPod(change ...func(*pod)) scene {
 	made, _ := makePod(s.instance, nil)
 	made.UID = "p-1"
-	p := &pod{Pod: made, node: node{exists: true, ready: corev1.ConditionTrue, since: testTime.Add(-time.Hour)}}
+	p := &pod{Pod: made, host: host{node: node{exists: true, ready: corev1.ConditionTrue, since: testTime.Add(-time.Hour)}}}
 	for _, f := range change {
 		f(p)
 	}
 	s.pod = p
+	return s
+}
+
+// then changes the pod after all else.
+func (s scene) then(change ...func(*pod)) scene {
+	for _, f := range change {
+		f(s.pod)
+	}
 	return s
 }
 
@@ -84,12 +92,23 @@ func free(p *pod)   { p.Finalizers = nil }
 func gone(p *pod) {
 	p.gone, p.Pod = true, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: p.UID}}
 }
-func failed(p *pod) { p.Status.Phase = corev1.PodFailed }
+func failed(p *pod)   { p.Status.Phase = corev1.PodFailed }
+func promised(p *pod) { p.promised = true }
+func asked(p *pod)    { p.asked = true }
+func denied(p *pod)   { p.denied = true }
+
+// unidentified: the kubelet has no id of the VM's container.
+func unidentified(p *pod) { p.Status.ContainerStatuses[0].ContainerID = "" }
+
+// finishedAgo has the container's end be some time ago.
+func finishedAgo(d time.Duration) func(*pod) {
+	return func(p *pod) { computeEnd(p.Pod).FinishedAt = metav1.NewTime(testTime.Add(-d)) }
+}
 
 func state(c corev1.ContainerState) func(*pod) {
 	return func(p *pod) {
 		bound(p)
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, State: c}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, ContainerID: testContainer, State: c}}
 	}
 }
 
@@ -98,12 +117,40 @@ func runsSince(ago time.Duration) func(*pod) {
 }
 
 func exited(code int32, message string) func(*pod) {
-	return state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message}})
+	return state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, Message: message, ContainerID: testContainer, FinishedAt: metav1.NewTime(testTime)}})
 }
+
+// lostSight has the kubelet say what it says of a container of which its runtime knows nothing.
+func lostSight(p *pod) {
+	state(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated"}})(p)
+	p.Status.Phase = corev1.PodFailed
+}
+
+// unheardFor has the pod's agent have been away for some time.
+func unheardFor(d time.Duration) func(*pod) {
+	return func(p *pod) { p.word = nodes.Word{Silence: d} }
+}
+
+// mayHaveBeenOn are the nodes of a pod that vanished before anybody noted its node.
+func mayHaveBeenOn(hosts ...host) func(*pod) {
+	return func(p *pod) {
+		gone(p)
+		p.hosts = []*host{}
+		for i := range hosts {
+			hosts[i].node.exists = true
+			p.hosts = append(p.hosts, &hosts[i])
+		}
+	}
+}
+
+// testContainer is the id of the container that runs the VM.
+const testContainer = "containerd://0123"
 
 // reasoned gives the end of the VM's container the kubelet's reason.
 func reasoned(reason string) func(*pod) {
-	return func(p *pod) { computeEnd(p.Pod).Reason = reason }
+	return func(p *pod) { computeStatus(p.Pod).State.Terminated.Reason = reason }
 }
 
 func heard(states ...nodev1.State) func(*pod) {
@@ -124,7 +171,12 @@ func endedBy(r nodev1.EndReason) func(*pod) {
 
 func readiness(s corev1.ConditionStatus) func(*pod) { return func(p *pod) { p.node.ready = s } }
 func outOfService(p *pod)                           { p.node.outOfService = true }
-func noNode(p *pod)                                 { p.node = node{} }
+
+// noNode: the Node was deleted, when its agent had long been away.
+func noNode(p *pod) {
+	p.node = node{}
+	p.word.Silence = heardPatience
+}
 func renewed(ago time.Duration) func(*pod) {
 	return func(p *pod) { p.node.renewed = testTime.Add(-ago) }
 }
@@ -196,6 +248,8 @@ func TestDecide(t *testing.T) {
 		{"new, an earlier pod has ended", newScene().withOther(exited(0, ""), ending), "release"},
 		{"new, an earlier pod is released", newScene().withOther(exited(0, ""), ending, free), "create"},
 		{"new, an earlier pod may have ended", newScene().withOther(runsSince(time.Minute), ending, heard()), "confirm"},
+		{"new, an earlier pod's container is lost sight of", newScene().withOther(lostSight, ending, heard(running)), "write Pending"},
+		{"new, an earlier pod's node is lost, its agent may come yet", newScene().withOther(runsSince(time.Minute), ending, noNode, unheardFor(time.Second)), "write Pending"},
 		{"new, an earlier pod's node is lost", newScene().withOther(runsSince(time.Minute), ending, noNode), "destroy"},
 		{"gone, a pod is left", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute)), "delete"},
 		{"gone, its pod ends", scene{&observed{now: testTime}}.withOther(runsSince(time.Minute), ending, heard(running)), ""},
@@ -215,7 +269,10 @@ func TestDecide(t *testing.T) {
 		{"runs, the agent is away", on(isRunning, runsSince(time.Minute), renewed(time.Second)), "write Running"},
 		{"runs, the agent knows nothing", on(isRunning, runsSince(time.Minute), heard()), "write Running"},
 		{"pod failed before it was bound", on(scheduling, failed), "delete"},
-		{"pod vanished, node unknown", on(scheduling, gone), "write Failed"},
+		{"pod vanished, node unknown", on(scheduling, gone), "confirm"},
+		{"pod vanished, node unknown, all agents have confirmed", on(scheduling, mayHaveBeenOn(host{promised: true}, host{promised: true})), "write Failed"},
+		{"pod vanished, node unknown, one has not", on(scheduling, mayHaveBeenOn(host{promised: true}, host{asked: true}), asked), "write Unknown"},
+		{"pod vanished, it was never bound", on(scheduling, gone, ending), "write Failed"},
 		{"pod vanished, its VM runs", on(isRunning, runsSince(0), heard(running), gone, bound), "write Unknown"},
 		{"pod vanished, the agent has no VM", on(isRunning, runsSince(0), gone, bound, heard()), "confirm"},
 		{"pod vanished, the agent is not listened to", on(isRunning, runsSince(0), gone, bound), "confirm"},
@@ -231,8 +288,8 @@ func TestDecide(t *testing.T) {
 		{"ended, deleted, pod held", on(isRunning, exited(0, ""), ending).written().deleted(), "release"},
 		{"ended, deleted, pod released", on(isRunning, exited(0, ""), ending, free).written().deleted(), "finalize"},
 		{"saved, deleted, pod released", asleep(on(isRunning, exited(0, ""), ending, free)), ""},
-		{"saved, deleted, pod gone", asleep(on(isRunning, exited(0, ""), ending, free, gone)), "finalize"},
-		{"saved, deleted, a volume is attached", asleep(on(isRunning, exited(0, ""), ending, free, gone).attachedBy(onItsWay)), ""},
+		{"saved, deleted, pod gone", asleep(on(isRunning, exited(0, ""), ending, free)).then(gone), "finalize"},
+		{"saved, deleted, a volume is attached", asleep(on(isRunning, exited(0, ""), ending, free)).then(gone).attachedBy(onItsWay), ""},
 		{"ended, its pod is gone", newScene().recordedAs(succeeded), ""},
 		{"ended, and a pod came", newScene().recordedAs(failing).withPod(), "delete"},
 		{"ended, and a pod runs", on(failing, runsSince(0), ending, heard(running)), ""},
@@ -257,10 +314,23 @@ func TestDecide(t *testing.T) {
 		{"node not ready, agent heard", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse), heard(running)), "write Running"},
 		{"node not ready", on(isRunning, runsSince(0), readiness(corev1.ConditionFalse)), "write Unknown"},
 		{"tainted, but ready", on(isRunning, runsSince(0), outOfService, heard(running)), "write Running"},
-		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService), "destroy"},
+		{"out of service", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(heardPatience)), "destroy"},
 		{"node deleted", on(unknown, runsSince(0), noNode), "destroy"},
 		{"node deleted, its agent has the VM run", on(isRunning, runsSince(0), noNode, heard(running)), "write Running"},
-		{"node deleted, its agent has it ended", on(isRunning, runsSince(0), noNode, heard(halted)), "destroy"},
+		{"node deleted, its agent has it ended", on(isRunning, runsSince(0), noNode, heard(halted)), "confirm"},
+		{"node deleted, its agent has not taken it up", on(isRunning, runsSince(0), noNode, heard()), "confirm"},
+		{"node deleted, its agent may come yet", on(isRunning, runsSince(0), noNode, unheardFor(time.Second)), "write Unknown"},
+		{"node deleted, its agent may come yet, written", on(isRunning, runsSince(0), noNode, unheardFor(time.Second)).written(), ""},
+		{"out of service, its agent may come yet", on(unknown, runsSince(0), readiness(corev1.ConditionUnknown), outOfService, unheardFor(time.Second)).written(), ""},
+
+		{"the kubelet has lost sight, the agent has it run", on(isRunning, lostSight, heard(running)), "write Unknown"},
+		{"the same, written", on(isRunning, lostSight, heard(running)).written(), ""},
+		{"the same, deleted", on(isRunning, lostSight, heard(running), ending).deleted().written(), "hurry"},
+		{"the kubelet has lost sight, the agent is away", on(isRunning, lostSight, renewed(time.Second)), "write Unknown"},
+		{"the kubelet has lost sight, the agent has no VM", on(isRunning, lostSight, heard()), "confirm"},
+		{"the kubelet has lost sight, the agent has confirmed", on(isRunning, lostSight, promised), "write Failed"},
+		{"the kubelet has the end, the agent not yet", on(isRunning, exited(0, ""), heard(running)), "write Running"},
+		{"the kubelet has the end, the agent never", on(isRunning, exited(0, ""), heard(running), finishedAgo(time.Hour)), "write Unknown"},
 		{"node back", on(unknown, runsSince(0), heard(running)).recordedAs(isRunning).change(func(v *kubevirtv1.VirtualMachineInstance) { v.Status.Phase = unknown }), "write Running"},
 		{"pending again after a restart of nothing", newScene().recordedAs(pending), "create"},
 		{"scheduled, no pod", newScene().recordedAs(scheduled), "write Failed"},
@@ -306,10 +376,26 @@ func TestEnded(t *testing.T) {
 		{"container ended", []func(*pod){exited(1, "")}, true},
 		{"agent says so, no promise", []func(*pod){runsSince(0), heard(halted), ending}, false},
 		{"agent has no VM", []func(*pod){runsSince(0), heard(), ending}, false},
-		{"promised", []func(*pod){runsSince(0), func(p *pod) { p.promised = true }}, true},
+		{"promised", []func(*pod){runsSince(0), promised}, true},
+		{"the kubelet has lost sight", []func(*pod){lostSight}, false},
+		{"the kubelet has lost sight, promised", []func(*pod){lostSight, promised}, true},
+		{"the kubelet has lost sight of what never ran", []func(*pod){lostSight, unidentified}, false},
+		{"ended, and the agent has it run", []func(*pod){exited(0, ""), heard(running)}, false},
+		{"ended, and the agent has it start", []func(*pod){exited(0, ""), heard(nodev1.State_STATE_STARTING)}, false},
+		{"ended, and the agent has it ended", []func(*pod){exited(0, ""), heard(halted)}, true},
+		{"vanished, node unknown", []func(*pod){gone}, false},
+		{"vanished, no node may have it", []func(*pod){mayHaveBeenOn()}, true},
+		{"vanished, one of two may have it", []func(*pod){mayHaveBeenOn(host{promised: true}, host{denied: true, asked: true})}, false},
+		{"vanished, none of two has it", []func(*pod){mayHaveBeenOn(host{promised: true}, host{promised: true})}, true},
+		{"vanished, node gone, not asked", []func(*pod){gone, bound, noNode}, false},
+		{"vanished, node gone, nobody answers", []func(*pod){gone, bound, noNode, asked}, true},
+		{"vanished, node gone, its agent denies", []func(*pod){gone, bound, noNode, asked, denied}, false},
+		{"node gone, its agent may come yet", []func(*pod){runsSince(0), noNode, unheardFor(heardPatience - 1)}, false},
+		{"node gone, its agent has no VM", []func(*pod){runsSince(0), noNode, heard()}, false},
 		{"node silent", []func(*pod){runsSince(0), readiness(corev1.ConditionUnknown), renewed(time.Hour)}, false},
 		{"node tainted, ready", []func(*pod){runsSince(0), outOfService}, false},
-		{"node tainted, not ready", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown)}, true},
+		{"node tainted, not ready", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(heardPatience)}, true},
+		{"node tainted, its agent may come yet", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), unheardFor(heardPatience - 1)}, false},
 		{"node gone", []func(*pod){runsSince(0), noNode}, true},
 		{"node gone, its agent has the VM run", []func(*pod){runsSince(0), noNode, heard(running)}, false},
 		{"node tainted, its agent has the VM run", []func(*pod){runsSince(0), outOfService, readiness(corev1.ConditionUnknown), heard(running)}, false},
@@ -365,7 +451,8 @@ func TestEnds(t *testing.T) {
 		{"exit code 0", on("", exited(0, "")), nil, kubevirtv1.PhaseSucceeded, "the guest shut down"},
 		{"last words", on("", exited(1, "disks[0].path: no such file")), nil, kubevirtv1.PhaseFailed, "spec.domain.devices.disks: no such file"},
 		{"by a signal, over the console's end", on("", exited(137, "login: "), reasoned("Error")), nil, kubevirtv1.PhaseFailed, "signal 9 ended the VM's container"},
-		{"the kubelet's words", on("", exited(137, "The container could not be located"), reasoned("ContainerStatusUnknown")), nil, kubevirtv1.PhaseFailed, "could not be located"},
+		{"the kubelet's words", on("", lostSight, promised), nil, kubevirtv1.PhaseFailed, "could not be located"},
+		{"a runtime that doesn't know", on("", exited(255, ""), reasoned("Error"), promised), nil, kubevirtv1.PhaseFailed, "said nothing"},
 		{"no words", on("", exited(1, "")), nil, kubevirtv1.PhaseFailed, "kubectl logs virt-launcher-web-"},
 		{"a sidecar's words", on("", exited(1, ""), sidecar), nil, kubevirtv1.PhaseFailed, "container volumeroot: image quay.io/x has no single disk file"},
 		{"out of memory", on("", oom), nil, kubevirtv1.PhaseFailed, "resources.limits.memory"},
@@ -403,6 +490,9 @@ func TestWakes(t *testing.T) {
 		{"claim being filled", newScene().change(onClaim).withClaim("ImportInProgress").written(), fillingAgain},
 		{"no claim", newScene().change(onClaim).written(), 0},
 		{"ended", on(kubevirtv1.PhaseRunning, exited(0, "")).written(), 0},
+		{"node deleted, its agent may come yet", on(kubevirtv1.PhaseRunning, runsSince(0), noNode, unheardFor(20*time.Second)).written(), 40 * time.Second},
+		{"gone, node deleted, its agent may come yet", scene{&observed{now: testTime}}.withOther(runsSince(0), noNode, unheardFor(20*time.Second)), 40 * time.Second},
+		{"ended, and the agent has it run", on(kubevirtv1.PhaseRunning, exited(0, ""), heard(running)).written(), disputePatience},
 		{"pod vanished", on(kubevirtv1.PhaseRunning, runsSince(0), gone, bound, heard(running)).written(), confirmAgain},
 		{"not taken up", on(kubevirtv1.PhaseScheduled, runsSince(20*time.Second), heard()).written(), 40 * time.Second},
 		{"not taken up for long", on(kubevirtv1.PhaseScheduled, runsSince(time.Hour), heard()).written(), 0},

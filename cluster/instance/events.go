@@ -71,7 +71,7 @@ func news(old, s *kubevirtv1.VirtualMachineInstanceStatus) []event {
 	switch ran := entered(s, kubevirtv1.PhaseRunning); {
 	case s.Phase == old.Phase:
 	case s.Phase == kubevirtv1.PhaseUnknown:
-		warning(reasonNodeUnresponsive, message(kubevirtv1.ConditionReady))
+		warning(reasonOf(s, kubevirtv1.ConditionReady), message(kubevirtv1.ConditionReady))
 	case s.Phase == kubevirtv1.PhaseSucceeded:
 		normal(eventStopped, message(kubevirtv1.ConditionReady))
 	case s.Phase == kubevirtv1.PhaseFailed && ran:

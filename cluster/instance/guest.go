@@ -40,6 +40,10 @@ func started(vm *nodev1.VirtualMachine) bool {
 	return false
 }
 
+// mayRun: the agent has the VM, in a state in which it may run. States of a newer agent are among
+// them.
+func mayRun(vm *nodev1.VirtualMachine) bool { return vm != nil && !stopped(vm) }
+
 // stopped: the VM has ended.
 func stopped(vm *nodev1.VirtualMachine) bool {
 	switch vm.GetStatus().GetState() {

@@ -3,6 +3,8 @@ package instance
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 )
 
 const (
@@ -230,17 +233,20 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *observed) error {
 	return nil
 }
 
-// look fills in what is known of the node that a pod is bound to.
-func (r *Reconciler) look(ctx context.Context, p *pod) error {
+// look fills in what is known of the node that a pod is bound to, or may have been.
+func (r *Reconciler) look(ctx context.Context, p *pod) (err error) {
 	name := p.Spec.NodeName
-	if name == "" {
+	switch {
+	case p.stray():
+		p.hosts, err = r.hosts(ctx, p.UID)
+		return err
+	case name == "":
 		return nil
 	}
 	p.word = r.Agents.Said(name, p.UID)
-	if p.node.exists = true; computeEnd(p.Pod) != nil && !p.deleting() {
+	if p.node.exists = true; computeEnd(p.Pod) != nil && !p.lives() && !p.deleting() {
 		return nil // it matters no more
 	}
-	var err error
 	if p.node, err = r.node(ctx, r.Client, name); err != nil {
 		return err
 	}
@@ -259,6 +265,31 @@ func (r *Reconciler) look(ctx context.Context, p *pod) error {
 		p.node.seen = r.leases.see(name, p.node.renewed, r.Now())
 	}
 	return err
+}
+
+// hosts are the nodes that may have had a pod: those with an agent, and those that have had one.
+func (r *Reconciler) hosts(ctx context.Context, pod types.UID) ([]*host, error) {
+	var all corev1.NodeList
+	if err := r.Live.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("listing the nodes that may have pod %s: %w", pod, err)
+	}
+	known := make(map[string]node)
+	for _, name := range r.Agents.Nodes() {
+		known[name] = node{} // unless there is a Node
+	}
+	for i := range all.Items {
+		o := &all.Items[i]
+		_, has := known[o.Name]
+		_, had := o.Labels[contract.LabelSchedulable]
+		if _, written := o.Annotations[contract.AnnotationHeartbeat]; has || had || written {
+			known[o.Name] = nodeOf(o)
+		}
+	}
+	hosts := make([]*host, 0, len(known))
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		hosts = append(hosts, &host{name: name, node: known[name], word: r.Agents.Said(name, pod)})
+	}
+	return hosts, nil
 }
 
 // leases is when each node's Lease was first read with the time that it has now. The zero value

@@ -11,6 +11,7 @@ import (
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/nodes"
+	"github.com/vmlet/vmlet/cluster/podend"
 	"github.com/vmlet/vmlet/cluster/saves"
 	"github.com/vmlet/vmlet/contract"
 	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
@@ -72,13 +73,16 @@ type pod struct {
 	// gone: the object is not there any more. Of a pod that vanished before its VM had ended
 	// the UID is left, and the node as the instance's status has it.
 	gone bool
-	node node
-	word nodes.Word
+	// host is the node that the pod is bound to.
+	host
+	// hosts are all nodes that may have had a pod which is gone, and of which nobody noted the
+	// node; nil: they are not known.
+	hosts []*host
 	// trouble is why it does not start, by its events; nil: they were not read, or don't say.
 	trouble *fault
-	// promised: the agent has confirmed that the VM has ended; asked: it was asked in this
-	// round and has not.
-	promised, asked bool
+	// confirming: its agent, or those of hosts, are asked in this round, or were before and have not
+	// answered yet, whether the VM has ended.
+	confirming bool
 	// hurried: the agent was asked in this round to end the VM, or to end it sooner.
 	hurried bool
 	// resized: the agent was asked in this round to resize the guest.
@@ -86,6 +90,16 @@ type pod struct {
 	// relabelled: the pod was given the instance's labels in this round. A webhook may have
 	// changed them again.
 	relabelled bool
+}
+
+// host is a node, and what its agent says of a pod's VM.
+type host struct {
+	name string
+	node node
+	word nodes.Word
+	// asked: it is known in this round how the agent answered whether the VM has ended, or that it
+	// did not. promised: it has confirmed that; denied: it says that a VM runs, or a process that may be one.
+	asked, promised, denied bool
 }
 
 // node is what is known of the node that a pod is bound to.
@@ -123,29 +137,59 @@ func (n node) lost() bool {
 	return !n.exists || n.outOfService && n.ready != corev1.ConditionTrue
 }
 
+// heardPatience is how long an agent may take to be heard, as it was started just now, or the
+// controller was: it takes up its VMs within 30 s, and is connected to again within 15 s.
+const heardPatience = time.Minute
+
+// lost: the host is, by the word of somebody who must know, and its agent, which has had the time to
+// be heard, does not contradict: of a Node that somebody deleted the machine may run on. While the
+// agent is heard only its promise counts: it may not have taken up a VM that runs.
+func (h *host) lost() bool {
+	return h.node.lost() && !h.word.Heard && !h.denied && h.word.Silence >= heardPatience
+}
+
+// lives: the agent says that the VM runs, or may.
+func (h *host) lives() bool { return h.denied || h.word.Heard && mayRun(h.word.VM) }
+
+// over: no VM of the pod runs on the host, nor will. Of a pod that is gone the agent is asked before
+// a lost node is believed: it is not listened to for such pods.
+func (h *host) over(gone bool) bool {
+	return !h.lives() && (h.promised || h.lost() && (h.asked || !gone))
+}
+
 // ended: the pod's VM does not run and never will. This is the only thing that lets a VM
-// start again.
+// start again. Whatever the kubelet says, the agent's word that the VM runs contradicts it.
 func (p *pod) ended() bool {
 	switch {
-	case computeEnd(p.Pod) != nil, p.promised:
+	case p.lives():
+		return false
+	case computeEnd(p.Pod) != nil:
 		return true
-	case p.Spec.NodeName == "":
-		// The API server binds no pod that is being deleted.
-		return p.gone || p.DeletionTimestamp != nil
+	case p.stray():
+		return p.hosts != nil && !slices.ContainsFunc(p.hosts, func(h *host) bool { return !h.over(true) })
+	case !p.bound():
+		return p.deleting() // the API server binds no pod that is being deleted
 	}
-	return p.lost()
+	return p.over(p.gone)
 }
 
-// lost: the pod's node is, and no agent there contradicts that: of a Node that somebody deleted
-// the machine may run on.
-func (p *pod) lost() bool {
-	return p.node.lost() && !(p.word.Heard && started(p.word.VM))
-}
+// stray: the pod is gone, and may have been bound to a node after it was seen last.
+func (p *pod) stray() bool { return p.gone && !p.bound() && !p.deleting() }
 
 // computeEnd is how the container that runs the VM has ended, by the kubelet's word: others
-// write pods' phases, too, and nobody else the statuses of containers.
+// write pods' phases, too, and nobody else the statuses of containers. nil: it may run, also if the
+// kubelet says that it has terminated and doesn't know.
 func computeEnd(p *corev1.Pod) *corev1.ContainerStateTerminated {
 	if c := computeStatus(p); c != nil {
+		return podend.Container(c)
+	}
+	return nil
+}
+
+// unseenEnd is what the kubelet says of a container that it has given up, and that may run; nil:
+// it hasn't, or has seen the end.
+func unseenEnd(p *corev1.Pod) *corev1.ContainerStateTerminated {
+	if c := computeStatus(p); c != nil && podend.Container(c) == nil {
 		return c.State.Terminated
 	}
 	return nil

@@ -49,6 +49,8 @@ type Agents interface {
 	// ConfirmEnded returns nil if the agent promises that the pod's VM does not run and never
 	// will.
 	ConfirmEnded(ctx context.Context, node string, pod types.UID) error
+	// Nodes are those that have an agent.
+	Nodes() []string
 	// Client is for calls to the agent's API.
 	Client(node string) (nodev1.NodeServiceClient, error)
 }
@@ -67,8 +69,12 @@ type Saves interface {
 type Calls interface {
 	// Make returns how a call has ended, if it has; else it has it be made, unless it is under way or
 	// was made just now.
-	Make(key calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}]
+	Make(key calls.Key, do func(context.Context) (Answers, error)) calls.Answer[Answers]
 }
+
+// Answers of agents that were asked whether a VM has ended, by their nodes; nil: it has. Of other calls there
+// are none.
+type Answers map[string]error
 
 // Recorder records events.
 type Recorder interface {

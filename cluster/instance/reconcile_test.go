@@ -347,7 +347,7 @@ func TestNobodyWaits(t *testing.T) {
 	w.restarts = false
 	w.addInstance()
 	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
-	asks := hanging{make(map[calls.Key]func(context.Context) (struct{}, error)), make(map[calls.Key]calls.Answer[struct{}])}
+	asks := hanging{make(map[calls.Key]func(context.Context) (Answers, error)), make(map[calls.Key]calls.Answer[Answers])}
 	w.asks = asks
 	w.nodes[w.instance().Status.NodeName].noKubelet = true
 	w.deletePods()

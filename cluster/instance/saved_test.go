@@ -76,7 +76,7 @@ func TestSavedImage(t *testing.T) {
 	const mounted = contract.HibernationFolder + "/" + testDirectory
 	const later = "restore-web-20260102T040000Z"
 	words := func(folder string) func(*pod) { return exited(0, contract.SavedPrefix+testImage+" "+folder) }
-	promised := func(p *pod) { runsSince(time.Hour)(p); p.promised = true }
+	promised := func(p *pod) { runsSince(time.Hour)(p); promised(p) }
 	for _, c := range []struct {
 		name string
 		in   scene

@@ -149,12 +149,11 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 		return kubevirtv1.PhaseFailed, fault{message: "the VM's pod is gone"}
 	case p.ended():
 		return o.end()
-	case !p.silence(o.now).IsZero():
-		return kubevirtv1.PhaseUnknown, o.silent(p.silence(o.now))
-	case p.gone:
-		return kubevirtv1.PhaseUnknown, fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
-			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
-	case entered(&o.instance.Status, kubevirtv1.PhaseRunning):
+	}
+	if f := o.doubt(); f != nil {
+		return kubevirtv1.PhaseUnknown, *f
+	}
+	if entered(&o.instance.Status, kubevirtv1.PhaseRunning) {
 		return kubevirtv1.PhaseRunning, fault{}
 	}
 	since, runs := p.runs()
@@ -169,13 +168,69 @@ func (o *observed) phase() (kubevirtv1.Phase, fault) {
 	return kubevirtv1.PhaseScheduled, fault{}
 }
 
-func (o *observed) silent(since time.Time) fault {
+// doubt is why it is unknown whether the VM runs; nil: it is known, or its time to start has not
+// passed yet.
+func (o *observed) doubt() *fault {
+	p := o.pod
+	end, agent := computeEnd(p.Pod), "vmlet's agent on node "+p.Spec.NodeName
+	if p.node.exists && !p.node.lost() {
+		if since := p.silence(o.now); !since.IsZero() {
+			return o.silent(since)
+		}
+	}
+	switch {
+	case p.stray():
+		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and nobody noted its node: " +
+			"it is awaited that the agents of all nodes confirm that the VM does not run there; those of " + unconfirmed(p.hosts) + " have not, and are asked again"}
+	case p.gone:
+		return &fault{reasonPodNotExists, "pod " + p.Name + " was removed before its VM had ended, and the agent of node " +
+			p.Spec.NodeName + " has not confirmed that it does not run there: it is asked again"}
+	case p.bound() && p.node.lost() && !p.lives():
+		return &fault{reasonEndUnconfirmed, o.loss() + "; the VM counts as ended when " + agent + " confirms it, or has not been heard for " + heardPatience.String()}
+	case p.node.lost() && (p.denied || p.node.exists):
+		return &fault{reasonEndUnconfirmed, o.loss() + ", and " + agent + " says that the VM, or a process of its container, runs: end it, or turn the machine off"}
+	case unseenEnd(p.Pod) != nil && p.lives():
+		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, and " + agent +
+			" says that the VM, or a process of the container, runs: restart the VM, and the agent shuts its guest down"}
+	case unseenEnd(p.Pod) != nil:
+		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " has lost sight of the VM's container, which may run until " + agent +
+			" confirms that it does not: see the agents' pods on that node, and their log"}
+	case end != nil && !o.now.Before(end.FinishedAt.Add(disputePatience)):
+		return &fault{reasonEndUnconfirmed, "the kubelet of node " + p.Spec.NodeName + " says that the VM's container has ended, and " + agent +
+			" still has the VM running: see that agent's log"}
+	}
+	return nil
+}
+
+// unconfirmed names the nodes on which a VM may run, the first of them.
+func unconfirmed(hosts []*host) string {
+	var names []string
+	for _, h := range hosts {
+		if !h.over(true) {
+			names = append(names, h.name)
+		}
+	}
+	if more := len(names) - maxMissing; more > 0 {
+		return fmt.Sprintf("nodes %s and %d more", strings.Join(names[:maxMissing], ", "), more)
+	}
+	return "nodes " + strings.Join(names, ", ")
+}
+
+// loss is why the pod's node is lost.
+func (o *observed) loss() string {
+	if !o.pod.node.exists {
+		return "node " + o.pod.Spec.NodeName + " was deleted"
+	}
+	return "node " + o.pod.Spec.NodeName + " is out of service, as its taint says"
+}
+
+func (o *observed) silent(since time.Time) *fault {
 	name, at := o.pod.Spec.NodeName, since.UTC().Format(time.RFC3339)
 	what := "node " + name + " is not ready since " + at
 	if o.pod.node.ready == corev1.ConditionTrue {
 		what = "node " + name + " has not been heard of since " + at
 	}
-	return fault{reasonNodeUnresponsive, what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
+	return &fault{reasonNodeUnresponsive, what + "; the VM may still run there; it is started elsewhere when the node is deleted or tainted " + corev1.TaintNodeOutOfService}
 }
 
 // end is how the VM ended, in words of the instance: nodes know its specification alone.
@@ -216,12 +271,14 @@ func (o *observed) saidEnd() (kubevirtv1.Phase, fault) {
 		}
 		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}
 	}
-	name := p.Spec.NodeName
+	t := unseenEnd(p.Pod)
 	switch {
 	case p.bound() && !p.node.exists:
-		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", "node " + name + " was deleted"}
+		return kubevirtv1.PhaseFailed, fault{"NodeDeleted", o.loss()}
 	case p.bound() && p.node.lost():
-		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", "node " + name + " is out of service, as its taint says"}
+		return kubevirtv1.PhaseFailed, fault{"NodeOutOfService", o.loss()}
+	case t != nil:
+		return kubevirtv1.PhaseFailed, fault{message: containerEnd(p.Pod, t)}
 	case p.Status.Message != "":
 		return kubevirtv1.PhaseFailed, fault{p.Status.Reason, p.Status.Message}
 	case p.gone:
@@ -268,6 +325,8 @@ const (
 	// It had no time for last words: what the kubelet has in their place is the end of the
 	// guest's console.
 	signalled = 128
+	// lastSignal is the highest number of a signal.
+	lastSignal = 64
 	// endedItself is the kubelet's reason of a container whose end it has seen. Of others it has
 	// words of its own.
 	endedItself = "Error"
@@ -280,7 +339,7 @@ func containerEnd(p *corev1.Pod, t *corev1.ContainerStateTerminated) string {
 		return "the kernel killed the VM as its pod needed more memory than its limit: raise spec.domain.resources.limits.memory or give the guest less"
 	case p.Status.Reason == podEvicted && p.Status.Message != "":
 		return evicted(p)
-	case t.ExitCode > signalled && t.Reason == endedItself:
+	case t.ExitCode > signalled && t.ExitCode <= signalled+lastSignal && t.Reason == endedItself:
 		return fmt.Sprintf("signal %d ended the VM's container, from somebody or, where memory ran out, from the kernel: see kubectl logs %s -c %s",
 			t.ExitCode-signalled, p.Name, contract.ContainerCompute)
 	case t.Message != "":

@@ -3,6 +3,7 @@ package instance
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,6 +109,19 @@ var lives = []struct {
 		}
 		w.guest().stays = false
 		w.until("another runs", w.in(kubevirtv1.PhaseRunning))
+	}},
+	{"the kubelet loses sight of its container", func(w *world) {
+		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+		first := w.instance().UID
+		g := w.guest()
+		g.unseen = true
+		w.until("it is unknown", w.in(kubevirtv1.PhaseUnknown))
+		w.during(12)
+		if w.instance().UID != first || w.phase() != kubevirtv1.PhaseUnknown {
+			w.t.Fatalf("phase %s of %s while the guest runs", w.phase(), w.instance().UID)
+		}
+		g.stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+		w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 	}},
 	{"the kubelet is lost, not the agent", func(w *world) {
 		w.until("it runs", w.in(kubevirtv1.PhaseRunning))
@@ -298,6 +312,48 @@ func TestWrites(t *testing.T) {
 	if want := []kubevirtv1.Phase{kubevirtv1.PhasePending, kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled, kubevirtv1.PhaseRunning}; !slices.Equal(phases, want) {
 		t.Errorf("phases %v, want %v", phases, want)
 	}
+}
+
+// TestVanishedBeforeNoted: of a pod that somebody removed before the status had its node, the agents
+// of all nodes are asked.
+func TestVanishedBeforeNoted(t *testing.T) {
+	w := newWorld(t)
+	w.until("its pod is made", w.in(kubevirtv1.PhaseScheduling))
+	first := w.instance().UID
+	w.turn() // the guest runs
+	g := w.guest()
+	w.removePods()
+	w.during(12)
+	if c := find(w.instance().Status.Conditions, kubevirtv1.ConditionReady); w.instance().UID != first || w.phase() != kubevirtv1.PhaseUnknown ||
+		!strings.Contains(c.Message, "those of nodes node-a have not") {
+		t.Fatalf("phase %s of %s while the guest runs: %+v", w.phase(), w.instance().UID, c)
+	}
+	g.stop(nodev1.EndReason_END_REASON_SHUTDOWN)
+	for _, m := range w.nodes {
+		m.noKubelet = false
+	}
+	w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
+}
+
+// TestNewLeader: a controller that has just begun does not take a node for lost whose agent it has
+// not heard yet.
+func TestNewLeader(t *testing.T) {
+	w := newWorld(t)
+	w.until("it runs", w.in(kubevirtv1.PhaseRunning))
+	first := w.instance().UID
+	m := w.nodes[w.instance().Status.NodeName]
+	n, err := get(t.Context(), w.server, types.NamespacedName{Name: m.name}, new(corev1.Node))
+	w.must(err)
+	w.must(w.server.Delete(t.Context(), n))
+	m.noAgent = true // it is being restarted
+	w.during(30)
+	m.noAgent = false
+	w.during(12)
+	if w.instance().UID != first || w.phase() != kubevirtv1.PhaseRunning {
+		t.Fatalf("phase %s of %s: its guest runs, and its agent says so", w.phase(), w.instance().UID)
+	}
+	w.fail(m.name, true)
+	w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 }
 
 // TestClockBehind: a node whose clock is behind, and whose agent is away for a while, is not

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +87,7 @@ type world struct {
 	ahead       int
 	directories map[string]bool
 	images      int
+	promising   sync.Mutex // agents are asked at once
 	// unattachable has attachment pods get no node.
 	unattachable bool
 }
@@ -108,6 +110,7 @@ type machine struct {
 	silent                   bool          // Kubernetes has noticed
 	renewed                  time.Time     // the node's Lease
 	behind                   time.Duration // the node's clock is
+	heardAt                  time.Time     // the agent was heard last
 	vms                      map[types.UID]*guest
 	promised                 map[types.UID]bool
 }
@@ -117,6 +120,7 @@ type guest struct {
 	vm      string // the disk that it writes to
 	runs    bool
 	stays   bool // it does not shut down when asked to
+	unseen  bool // the node's runtime has lost sight of its container
 	end     nodev1.EndReason
 	state   nodev1.State
 	code    int32
@@ -189,7 +193,7 @@ func (w *world) uid() types.UID {
 
 func (w *world) addNode(name string) {
 	w.must(w.server.Create(w.t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid(), Labels: map[string]string{corev1.LabelArchStable: "amd64"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: w.uid(), Labels: map[string]string{corev1.LabelArchStable: "amd64", contract.LabelSchedulable: "true"}},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}))
 	w.nodes[name] = &machine{w: w, name: name, renewed: w.now, vms: make(map[types.UID]*guest), promised: make(map[types.UID]bool)}
@@ -198,30 +202,30 @@ func (w *world) addNode(name string) {
 // atOnce are calls that end before anybody asks again.
 type atOnce struct{}
 
-func (atOnce) Make(_ calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}] {
-	_, err := do(context.Background())
-	return calls.Answer[struct{}]{Ended: true, Err: err}
+func (atOnce) Make(_ calls.Key, do func(context.Context) (Answers, error)) calls.Answer[Answers] {
+	answers, err := do(context.Background())
+	return calls.Answer[Answers]{Ended: true, Result: answers, Err: err}
 }
 
 // hanging are calls that end when a test says so, and are told then.
 type hanging struct {
-	made  map[calls.Key]func(context.Context) (struct{}, error)
-	ended map[calls.Key]calls.Answer[struct{}]
+	made  map[calls.Key]func(context.Context) (Answers, error)
+	ended map[calls.Key]calls.Answer[Answers]
 }
 
-func (h hanging) Make(key calls.Key, do func(context.Context) (struct{}, error)) calls.Answer[struct{}] {
+func (h hanging) Make(key calls.Key, do func(context.Context) (Answers, error)) calls.Answer[Answers] {
 	if a, has := h.ended[key]; has {
 		delete(h.ended, key)
 		return a
 	}
 	h.made[key] = do
-	return calls.Answer[struct{}]{}
+	return calls.Answer[Answers]{}
 }
 
 func (h hanging) end(ctx context.Context) {
 	for key, do := range h.made {
-		_, err := do(ctx)
-		h.ended[key] = calls.Answer[struct{}]{Ended: true, Err: err}
+		answers, err := do(ctx)
+		h.ended[key] = calls.Answer[Answers]{Ended: true, Result: answers, Err: err}
 		delete(h.made, key)
 	}
 }
@@ -456,6 +460,9 @@ func (w *world) turn() {
 	w.attach()
 	w.goOnSaving()
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
+		if m := w.nodes[name]; !m.dead && !m.noAgent {
+			m.heardAt = w.now
+		}
 		w.nodes[name].turn()
 	}
 	w.watchNodes()
@@ -585,7 +592,7 @@ func (m *machine) turn() {
 func (m *machine) sync(p *corev1.Pod) {
 	g := m.vms[p.UID]
 	switch {
-	case g == nil && p.DeletionTimestamp != nil:
+	case g == nil && p.DeletionTimestamp != nil: // it doesn't say whether the container ever ran
 		m.say(p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}})
 		m.w.unhold(p)
 		return
@@ -598,10 +605,14 @@ func (m *machine) sync(p *corev1.Pod) {
 		return
 	case g.runs && p.DeletionTimestamp != nil && !g.stays && g.state != nodev1.State_STATE_SAVING:
 		g.stop(nodev1.EndReason_END_REASON_SHUTDOWN)
-	case g.runs:
+	case g.runs && !g.unseen:
 		return
 	}
-	m.say(p, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: g.code, Message: g.message}})
+	end := &corev1.ContainerStateTerminated{ExitCode: g.code, Message: g.message, ContainerID: testContainer, FinishedAt: metav1.NewTime(m.w.now)}
+	if g.unseen {
+		end = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown"}
+	}
+	m.say(p, corev1.ContainerState{Terminated: end})
 	if p.DeletionTimestamp != nil {
 		m.w.unhold(p)
 	}
@@ -620,7 +631,13 @@ func (m *machine) say(p *corev1.Pod, state corev1.ContainerState) {
 		p.Status.Phase = corev1.PodFailed
 	}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: ready}}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: contract.ContainerCompute, State: state}}
+	c := corev1.ContainerStatus{Name: contract.ContainerCompute, State: state}
+	if state.Running != nil {
+		c.ContainerID = testContainer
+	} else {
+		c.ContainerID = state.Terminated.ContainerID
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{c}
 	m.w.must(m.w.server.Status().Update(m.w.t.Context(), p))
 }
 
@@ -672,8 +689,11 @@ type agents struct{ w *world }
 func (a agents) Said(node string, pod types.UID) nodes.Word {
 	m := a.w.nodes[node]
 	listened := slices.ContainsFunc(a.w.pods(), func(p corev1.Pod) bool { return p.Spec.NodeName == node })
-	if m == nil || m.dead || m.noAgent || !listened {
+	switch {
+	case m == nil:
 		return nodes.Word{}
+	case m.dead || m.noAgent || !listened:
+		return nodes.Word{Silence: a.w.now.Sub(m.heardAt)}
 	}
 	g := m.vms[pod]
 	if g == nil {
@@ -686,6 +706,16 @@ func (a agents) Said(node string, pod types.UID) nodes.Word {
 	}}}
 }
 
+// Nodes are those whose agents are there.
+func (a agents) Nodes() (names []string) {
+	for name, m := range a.w.nodes {
+		if !m.dead && !m.noAgent {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func (a agents) ConfirmEnded(_ context.Context, node string, pod types.UID) error {
 	m := a.w.nodes[node]
 	if m == nil || m.dead || m.noAgent {
@@ -694,6 +724,8 @@ func (a agents) ConfirmEnded(_ context.Context, node string, pod types.UID) erro
 	if g := m.vms[pod]; g != nil && g.runs {
 		return status.Error(codes.FailedPrecondition, "it runs")
 	}
+	a.w.promising.Lock()
+	defer a.w.promising.Unlock()
 	m.promised[pod] = true
 	return nil
 }

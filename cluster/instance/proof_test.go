@@ -1,0 +1,305 @@
+package instance
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/cluster/nodes"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+)
+
+// answer is what an agent says when it is asked whether a pod's VM has ended.
+type answer string
+
+const (
+	promises answer = "promises"
+	denies   answer = "denies"
+	silence  answer = "does not answer"
+)
+
+// circumstance is a state of one part of the cluster.
+type circumstance struct {
+	name string
+	set  func(*pod)
+}
+
+// objects are what the API server may have of a pod, and what there is of it.
+var objects = []circumstance{
+	{"unbound", func(*pod) {}},
+	{"unbound, deleted", ending},
+	{"gone, node unknown", gone},
+	{"bound", bound},
+	{"bound, deleted", func(p *pod) { bound(p); ending(p) }},
+	{"bound, deleted by force", func(p *pod) { bound(p); ending(p); p.DeletionGracePeriodSeconds = new(int64) }},
+	{"gone", func(p *pod) { gone(p); bound(p) }},
+}
+
+// statuses are what a kubelet says of the VM's container.
+var statuses = []circumstance{
+	{"nothing", func(*pod) {}},
+	{"rejected", failed},
+	{"waiting", state(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}})},
+	{"running", runsSince(time.Minute)},
+	{"lost sight of", lostSight},
+	{"lost sight of, never identified", func(p *pod) { lostSight(p); unidentified(p) }},
+	{"unknown to the runtime", exited(255, "")},
+	{seenEnd, exited(0, "")},
+}
+
+const seenEnd = "ended"
+
+// words are what an agent says by itself.
+var words = []circumstance{
+	{awayShort, unheardFor(heardPatience - 1)},
+	{awayLong, unheardFor(heardPatience)},
+	{"has no VM", heard()},
+	{startsVM, heard(nodev1.State_STATE_STARTING)},
+	{runsVM, heard(running)},
+	{"has it stopped", heard(halted)},
+}
+
+const (
+	awayShort = "may come yet"
+	awayLong  = "away"
+	startsVM  = "starts it"
+	runsVM    = "runs it"
+)
+
+// nodeStates are those of Node objects, with the time for which they have been so left out.
+var nodeStates = []circumstance{
+	{"ready", func(*pod) {}},
+	{"not ready", readiness(corev1.ConditionFalse)},
+	{"unknown", readiness(corev1.ConditionUnknown)},
+	{"tainted, ready", outOfService},
+	{nodeTainted, func(p *pod) { outOfService(p); readiness(corev1.ConditionUnknown)(p) }},
+	{nodeDeleted, func(p *pod) { p.node = node{} }},
+}
+
+const (
+	nodeTainted = "tainted"
+	nodeDeleted = "deleted"
+)
+
+// records are what controllers have written before.
+var records = []kubevirtv1.Phase{kubevirtv1.PhaseScheduling, kubevirtv1.PhaseScheduled, kubevirtv1.PhaseRunning, kubevirtv1.PhaseUnknown, kubevirtv1.PhaseFailed}
+
+// combination is one of all.
+type combination struct {
+	object, status, word, node circumstance
+	answer                     answer
+	record                     kubevirtv1.Phase // empty: the pod is that of an earlier instance
+	deleted                    bool             // the instance is
+}
+
+func (c combination) String() string {
+	return fmt.Sprintf("pod %s, container %s, node %s, agent %s and %s, instance %q, deleted %v", c.object.name, c.status.name, c.node.name, c.word.name, c.answer, c.record, c.deleted)
+}
+
+func (c combination) unbound() bool {
+	return c.object.name == "unbound" || c.object.name == "unbound, deleted"
+}
+func (c combination) stray() bool { return c.object.name == "gone, node unknown" }
+func (c combination) gone() bool  { return c.stray() || c.object.name == "gone" }
+func (c combination) says() bool  { return c.word.name == startsVM || c.word.name == runsVM }
+
+// exists leaves out what can't be: what nobody can say of a pod without a node or without an object.
+func (c combination) exists() bool {
+	first := c.status.name == statuses[0].name
+	switch {
+	case c.unbound():
+		return first && c.word.name == awayLong && c.answer == silence && c.node.name == "ready"
+	case c.gone():
+		return first && c.record != "" && c.record != kubevirtv1.PhaseFailed
+	}
+	return true
+}
+
+// mayRun is what there is to prove: whether the VM may run though all this is said. This is the
+// rule of "never twice" in other words than the code's.
+func (c combination) mayRun() bool {
+	lost := c.node.name == nodeTainted || c.node.name == nodeDeleted
+	switch {
+	case c.object.name == "unbound, deleted", c.answer == promises && !c.says():
+		return false
+	case c.status.name == seenEnd:
+		return c.says()
+	case lost && c.word.name == awayLong:
+		return c.gone() && c.answer == denies
+	}
+	return true
+}
+
+// observed is what a controller sees.
+func (c combination) observed() *observed {
+	if c.record == "" {
+		return newScene().withOther(c.object.set, c.status.set, c.node.set, c.word.set).observed
+	}
+	s := on(c.record, func(p *pod) { p.UID = "p-1" }, c.status.set, c.object.set, c.node.set, c.word.set)
+	if c.unbound() || c.stray() {
+		s.pod.Spec.NodeName = ""
+	}
+	if c.stray() {
+		here := s.pod.host
+		s.pod.host, s.pod.hosts = host{}, []*host{&here, {name: "node-b", node: node{exists: true, ready: corev1.ConditionTrue}}}
+	}
+	if c.deleted {
+		s = s.deleted()
+	}
+	return s.observed
+}
+
+// follow has one step's effect seen, and reports whether another VM may be started by it, or the
+// pod be lost from sight.
+func (c combination) follow(o *observed, s step) (over bool) {
+	switch s.do {
+	case create, release, finalize:
+		return true
+	case write:
+		o.instance.Status = *s.status
+		return isFinal(s.status.Phase)
+	case confirm:
+		c.ask(s.pod)
+	case remove, destroy:
+		ending(s.pod)
+		if s.do == destroy {
+			s.pod.DeletionGracePeriodSeconds = new(int64)
+		}
+		if c.unbound() && c.mayRun() {
+			bound(s.pod) // as it was before it was deleted
+		}
+	case kill, hurry:
+		s.pod.hurried = true
+	case relabel:
+		s.pod.relabelled = true
+	case label:
+		o.instance.Labels = map[string]string{"kubevirt.io/nodeName": "node-a"}
+	}
+	return false
+}
+
+// ask is what the agents answer.
+func (c combination) ask(p *pod) {
+	say := func(h *host, a answer) { h.asked, h.promised, h.denied = true, a == promises, a == denies }
+	say(&p.host, c.answer)
+	for i, h := range p.hosts {
+		if i == 0 {
+			say(h, c.answer)
+		} else {
+			say(h, promises)
+		}
+	}
+}
+
+// TestProof walks all combinations of what kubelet, runtime, agent, Node, taint and controllers may
+// say: while the VM may run, nothing is done by which it could be started again; what is waited for
+// is said; and when the agent confirms the end, or the node is lost, the wait is over.
+func TestProof(t *testing.T) {
+	tried, waiting := 0, 0
+	for _, c := range combinations() {
+		o := c.observed()
+		tried++
+		if c.mayRun() {
+			waiting++
+			if s := c.walk(o); s.do != nothing {
+				t.Errorf("%v: %s though the VM may run", c, s.do)
+			} else if why := untold(o); why != "" {
+				t.Errorf("%v: waits, and %s", c, why)
+			}
+		}
+		if c.record != "" && !c.deleted {
+			continue // it may go on
+		}
+		for _, exit := range c.exits() {
+			if s := exit.walk(exit.observed()); s.do == nothing {
+				t.Errorf("%v: waits for ever, though now %v", c, exit)
+			}
+		}
+	}
+	t.Logf("%d combinations, in %d of which the VM may run", tried, waiting)
+}
+
+// walk takes steps until the VM may be started again, or nothing is left to do.
+func (c combination) walk(o *observed) step {
+	for range maxSteps {
+		s := decide(o)
+		if s.do == nothing || c.follow(o, s) {
+			return s
+		}
+	}
+	panic(fmt.Sprintf("%v: not settled", c))
+}
+
+// untold is what is missing where a wait is to be said; empty: it is said.
+func untold(o *observed) string {
+	if o.instance.Status.Phase == kubevirtv1.PhasePending && find(o.instance.Status.Conditions, kubevirtv1.ConditionSynchronized) != nil {
+		return "" // another's pod is waited for
+	}
+	ready := find(o.instance.Status.Conditions, kubevirtv1.ConditionReady)
+	switch {
+	case o.final():
+		return ""
+	case ready == nil:
+		return "has no condition Ready"
+	case o.instance.Status.Phase == kubevirtv1.PhaseUnknown && (ready.Status != metav1.ConditionFalse || ready.Reason == "" || ready.Message == ""):
+		return fmt.Sprintf("Ready is %+v", ready)
+	}
+	return ""
+}
+
+// exits are what ends each wait: the agent, or whoever says that the node is lost.
+func (c combination) exits() []combination {
+	confirmed, deleted := c, c
+	if c.unbound() {
+		return nil
+	}
+	confirmed.word, confirmed.answer = words[2], promises
+	deleted.node, deleted.word, deleted.answer = nodeStates[len(nodeStates)-1], words[1], silence
+	return []combination{confirmed, deleted}
+}
+
+func combinations() (all []combination) {
+	for _, object := range objects {
+		for _, status := range statuses {
+			for _, word := range words {
+				for _, n := range nodeStates {
+					for _, a := range []answer{promises, denies, silence} {
+						all = append(all, combination{object, status, word, n, a, "", false})
+						for _, record := range records {
+							all = append(all, combination{object, status, word, n, a, record, false}, combination{object, status, word, n, a, record, true})
+						}
+					}
+				}
+			}
+		}
+	}
+	var possible []combination
+	for _, c := range all {
+		if c.exists() {
+			possible = append(possible, c)
+		}
+	}
+	return possible
+}
+
+// TestWordsOfAgents: an agent's word that a VM may run, in whatever state of it, contradicts its end.
+func TestWordsOfAgents(t *testing.T) {
+	over := map[nodev1.State]bool{nodev1.State_STATE_STOPPED: true, nodev1.State_STATE_CRASHED: true, nodev1.State_STATE_SAVED: true}
+	for n := range nodev1.State_name {
+		state := nodev1.State(n)
+		p := newScene().withPod(exited(0, ""), heard(state)).pod
+		if got := p.ended(); got != over[state] {
+			t.Errorf("%v: ended %v, want %v", state, got, over[state])
+		}
+	}
+	if p := newScene().withPod(exited(0, ""), heard(1000)).pod; p.ended() {
+		t.Error("a state of a newer agent is taken for an end")
+	}
+	if p := newScene().withPod(exited(0, ""), func(p *pod) { p.word = nodes.Word{} }).pod; !p.ended() {
+		t.Error("an end that the kubelet saw waits for an agent")
+	}
+}
