@@ -13,6 +13,7 @@ import (
 	"github.com/vmlet/vmlet/hypervisor"
 	"github.com/vmlet/vmlet/plan"
 	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
 	"github.com/vmlet/vmlet/shim"
 	"github.com/vmlet/vmlet/vmm"
 )
@@ -63,6 +64,9 @@ type Provisioner interface {
 	// Acquire makes what the choice names and starts or finds the shim. After an error
 	// nothing of it is left.
 	Acquire(ctx context.Context, c *Choice) (*Acquired, error)
+	// Written are the disks that a VM of a complete specification may write to, as far as it is known there what
+	// files they are.
+	Written(s *specv1.VirtualMachineSpec) []WrittenDisk
 	// Request is what the shim is asked.
 	Request(c *Choice) (shim.Launch, error)
 }

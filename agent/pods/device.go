@@ -62,6 +62,23 @@ func GrantVolume(root *os.File, path string, uid uint32) error {
 	return posixacl.GrantFile(node, uid, posixacl.Read|posixacl.Write)
 }
 
+// VolumeNumber is the number of the device at a path in a container, without the node of it being opened.
+func VolumeNumber(root *os.File, path string) (uint64, error) {
+	node, err := openNode(root, path)
+	if err != nil {
+		return 0, err
+	}
+	defer node.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(node.Fd()), &st); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: node.Name(), Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return 0, fmt.Errorf("%s is no block device", node.Name())
+	}
+	return uint64(st.Rdev), nil
+}
+
 // openNode opens a path in a container so that no symbolic link leads elsewhere.
 func openNode(root *os.File, path string) (*os.File, error) {
 	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{

@@ -278,3 +278,26 @@ func TestGrantVolumeLeavesTheNodesOwn(t *testing.T) {
 		t.Errorf("done %t, %v", done, err)
 	}
 }
+
+// TestVolumeNumber: a block device is known by its number, without being opened, and no other file is one.
+func TestVolumeNumber(t *testing.T) {
+	proc, path := newContainer(t)
+	root, err := Root(proc, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	makeNode(t, filepath.Join(path, "dev", "data"), unix.S_IFBLK, 0o600, unix.Mkdev(7, 250))
+	makeNode(t, filepath.Join(path, "dev", "null"), unix.S_IFCHR, 0o600, unix.Mkdev(1, 3))
+	if err := os.Symlink("data", filepath.Join(path, "dev", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := VolumeNumber(root, "/dev/data"); err != nil || got != unix.Mkdev(7, 250) {
+		t.Errorf("%d, %v, want %d", got, err, unix.Mkdev(7, 250))
+	}
+	for _, other := range []string{"/dev/null", "/dev/link", "/dev/none"} {
+		if got, err := VolumeNumber(root, other); err == nil {
+			t.Errorf("%s is device %d", other, got)
+		}
+	}
+}

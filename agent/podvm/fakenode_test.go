@@ -47,10 +47,11 @@ type fakeNode struct {
 	cpus      []int
 	granted   []string
 	gone      chan struct{}
-	others    []*corev1.Pod // of this node
-	attached  string        // the folder that any of them attaches; empty: none does
-	process   *pods.Process // that may run its VM, beside proc
-	processes error         // why that is not known
+	others    []*corev1.Pod     // of this node
+	attached  string            // the folder that any of them attaches; empty: none does
+	process   *pods.Process     // that may run its VM, beside proc
+	processes error             // why that is not known
+	devices   map[string]uint64 // numbers of its container's, by path
 
 	servedUntil <-chan struct{} // closed when its volume is to be left
 }
@@ -161,7 +162,7 @@ func (n *fakeNode) Allocated(_ context.Context, namespace, pod, container string
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked++
-	if namespace != "default" || pod != "web" || container != "vm" {
+	if namespace != n.pod.Namespace || pod != n.pod.Name || container != "vm" {
 		n.w.T.Errorf("asked for %s/%s %s", namespace, pod, container)
 	}
 	return n.allocated, n.allocErr
@@ -176,6 +177,15 @@ func (n *fakeNode) GrantDevice(p shim.ShimProcess, path string, uid uint32) erro
 
 func (n *fakeNode) GrantVolume(p shim.ShimProcess, path string, uid uint32) error {
 	return n.GrantDevice(p, "volume "+path, uid)
+}
+
+func (n *fakeNode) Volume(_ shim.ShimProcess, path string) (place.FileID, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if number, has := n.devices[path]; has {
+		return place.FileID{Block: true, Device: number}, nil
+	}
+	return place.FileID{}, fs.ErrNotExist
 }
 
 // MayRunVM is the shim for as long as it is there, or what a test has put there.

@@ -54,6 +54,8 @@ type podSource interface {
 	GrantDevice(p shim.ShimProcess, path string, uid uint32) error
 	// GrantVolume does so for a volume that is a block device.
 	GrantVolume(p shim.ShimProcess, path string, uid uint32) error
+	// Volume is the file of a volume that is a block device, in that very process's container.
+	Volume(p shim.ShimProcess, path string) (place.FileID, error)
 	// MayRunVM returns a process of a pod that may be its VM, or launch one; nil: none.
 	MayRunVM(ctx context.Context, uid types.UID) (*pods.Process, error)
 	// Pod waits until the API server has a pod on this node.

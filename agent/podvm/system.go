@@ -87,6 +87,15 @@ func (systemPods) GrantVolume(p shim.ShimProcess, path string, uid uint32) error
 	return inContainer(p, path, uid, pods.GrantVolume)
 }
 
+func (systemPods) Volume(p shim.ShimProcess, path string) (id place.FileID, err error) {
+	err = inContainer(p, path, 0, func(root *os.File, path string, _ uint32) error {
+		device, err := pods.VolumeNumber(root, path)
+		id = place.FileID{Block: true, Device: device}
+		return err
+	})
+	return id, err
+}
+
 func (systemPods) CPUs(p shim.ShimProcess) ([]int, error) {
 	cpus, err := dedicated.Of(p.PID)
 	return cpus, errors.Join(err, stillThere(p))

@@ -245,6 +245,9 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		a.matchSize(matching, m, monitor)
 		cancel()
 	}
+	finding, cancel := context.WithTimeout(a.ctx, statusPatience)
+	m.findWritten(finding, m.Snapshot().GetStatus().GetEffectiveSpec())
+	cancel()
 	a.watch(m, l)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/vmlet/vmlet/agent/fault"
@@ -232,11 +233,19 @@ func (p *plugging) attachLive(ctx context.Context, s *specv1.VirtualMachineSpec,
 	if err != nil {
 		return err
 	}
+	written := p.m.place.Written(s)
+	if err := p.manager.disksFree(p.m, written); err != nil {
+		return err
+	}
 	if err := p.granting(attachment.Files); err != nil {
 		return err
 	}
 	faultpoint.Reach("agent.attach.planned")
-	return p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files)
+	if err := p.live.shim.Attach(ctx, shim.Attach{Attachment: attachment, Note: note}, files); err != nil {
+		return err
+	}
+	p.m.setWritten(written)
+	return nil
 }
 
 // request is what a device of this run is planned with.
@@ -326,7 +335,11 @@ func (p *plugging) detachLive(ctx context.Context, at deviceAt, d delta) error {
 		within = detachPaused
 	}
 	faultpoint.Reach("agent.detach.planned")
-	return p.live.shim.Detach(ctx, shim.Detach{Detachment: detachment, Within: within, Note: note})
+	if err := p.live.shim.Detach(ctx, shim.Detach{Detachment: detachment, Within: within, Note: note}); err != nil {
+		return err
+	}
+	p.m.setWritten(slices.DeleteFunc(slices.Clone(p.m.writes()), func(w place.WrittenDisk) bool { return w.Name == d.Detached }))
+	return nil
 }
 
 // deviceNames lists those that can be detached.

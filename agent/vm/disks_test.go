@@ -1,0 +1,116 @@
+package vm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmlet/vmlet/agent/vm/vmtest"
+	nodev1 "github.com/vmlet/vmlet/proto/vmlet/node/v1"
+	specv1 "github.com/vmlet/vmlet/proto/vmlet/spec/v1"
+	"github.com/vmlet/vmlet/test/loopdevice"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// TestDiskHasOneWriter: a disk that a VM writes to is no other's, by whatever name, also to an agent that has
+// adopted the VM. Readers, and what is not written to any more, are in nobody's way.
+func TestDiskHasOneWriter(t *testing.T) {
+	dir := t.TempDir()
+	file, link, symlink, free := filepath.Join(dir, "disk"), filepath.Join(dir, "link"), filepath.Join(dir, "symlink"), filepath.Join(dir, "free")
+	for _, path := range []string{file, free} {
+		if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, symlink); err != nil {
+		t.Fatal(err)
+	}
+	testOneWriter(t, file, free, "one file", file, link, symlink)
+}
+
+// TestDeviceHasOneWriter: a block device is known by its number.
+func TestDeviceHasOneWriter(t *testing.T) {
+	device, free := loopdevice.New(t, 1<<20), loopdevice.New(t, 1<<20)
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		t.Fatal(err)
+	}
+	node := filepath.Join(t.TempDir(), "node")
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(st.Rdev)); err != nil {
+		t.Skip(err)
+	}
+	testOneWriter(t, device, free, "block device 7:", device, node)
+}
+
+// testOneWriter has a VM "one" write to a disk, and another one try it by its names; free is another disk.
+func testOneWriter(t *testing.T, disk, free, kind string, names ...string) {
+	t.Helper()
+	w := newWorld(t)
+	a := w.start()
+	create := func(name string, disks ...*specv1.Disk) {
+		t.Helper()
+		s := vmtest.Spec(name)
+		s.Disks = disks
+		if _, err := a.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("one", &specv1.Disk{Name: "root", Path: disk})
+	create("free", &specv1.Disk{Name: "other", Path: free})
+	create("reader", &specv1.Disk{Name: "data", Path: disk, ReadOnly: true, Bus: "virtio"})
+	create("twice", &specv1.Disk{Name: "a", Path: names[len(names)-1]}, &specv1.Disk{Name: "b", Path: disk})
+	for i, path := range names {
+		create("two-"+string(rune('a'+i)), &specv1.Disk{Name: "data", Path: path})
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		vmtest.WantCode(t, what, err, codes.FailedPrecondition)
+		for _, want := range []string{"disks[", kind, `disk "root" of vm one`} {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %q does not have %q", what, err, want)
+			}
+		}
+	}
+	starts := func() {
+		t.Helper()
+		for i, path := range names {
+			name := "two-" + string(rune('a'+i))
+			_, err := a.Manager.Start(t.Context(), name, StartOptions{}, nil)
+			refused(name+" with "+path, err)
+			if err != nil && !strings.Contains(err.Error(), `disk "data" of vm `+name) {
+				t.Errorf("error %q does not name the VM that is refused", err)
+			}
+		}
+	}
+	if names[len(names)-1] != disk {
+		_, err := a.Manager.Start(t.Context(), "twice", StartOptions{}, nil)
+		vmtest.WantCode(t, "one disk by two names", err, codes.FailedPrecondition)
+	}
+	a.mustStart(t, "one")
+	starts()
+	a.mustStart(t, "free")
+	a.mustStart(t, "reader")
+	attach := &nodev1.AttachRequest{Name: "free", Device: &nodev1.AttachRequest_Disk{Disk: &specv1.Disk{Name: "late", Path: names[len(names)-1]}}}
+	_, _, err := a.Attach(t.Context(), attach)
+	refused("attach", err)
+	a.end()
+	a = w.start()
+	starts()
+	if _, err := a.Kill(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Attach(t.Context(), attach); err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Manager.Start(t.Context(), "one", StartOptions{}, nil)
+	vmtest.WantCode(t, "a disk that was attached to another", err, codes.FailedPrecondition)
+	if _, err := a.Detach(t.Context(), "free", "late"); err != nil {
+		t.Fatal(err)
+	}
+	a.mustStart(t, "one")
+}
