@@ -257,3 +257,36 @@ func TestFillRefuses(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+// TestDataBytes: as many are reckoned as are written.
+func TestDataBytes(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "ram"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const size = 16 << 20
+	content := make([]byte, size)
+	for _, at := range []int{0, 5000, 3 << 20, size - 1} {
+		content[at] = 1
+	}
+	if _, err := f.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Create(filepath.Join(t.TempDir(), "image"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Abort() }()
+	reckoned, err := DataBytes(t.Context(), f, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats, err := w.CopyMemory(t.Context(), f, size, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reckoned != stats.DataBytes || reckoned == 0 {
+		t.Errorf("%d bytes are reckoned, and %d written", reckoned, stats.DataBytes)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -100,13 +101,41 @@ func (c *copier) list() (items []chunkData, total uint64, err error) {
 	return items, total, nil
 }
 
-func (c *copier) copy(item chunkData, buf []byte) error {
-	start := uint64(item.index) * c.chunk
+// read reads a chunk into the buffer, of which it returns the part that it fills.
+func (c *copier) read(item chunkData, buf []byte) ([]byte, error) {
 	buf = buf[:chunkLen(item.index, c.size, c.chunk)]
-	hole := item.first - start
+	hole := item.first - uint64(item.index)*c.chunk
 	clear(buf[:hole])
 	if err := readFull(c.from, buf[hole:], item.first); err != nil {
-		return fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+		return nil, fmt.Errorf("guest RAM %s: %w", c.from.Name(), err)
+	}
+	return buf, nil
+}
+
+// DataBytes returns how many bytes CopyMemory would write just now. It reads all of RAM that is allocated, at the speed of
+// memory; the guest may run.
+func DataBytes(ctx context.Context, ram *os.File, size uint64) (uint64, error) {
+	c := &copier{from: ram, size: size, chunk: chunkSizeFor(size)}
+	items, _, err := c.list()
+	if err != nil {
+		return 0, err
+	}
+	var total atomic.Uint64
+	err = forEach(ctx, defaultWorkers(), int(c.chunk), items, func(item chunkData, buf []byte) error {
+		buf, err := c.read(item, buf)
+		for from, to := range dataRuns(buf, mergeGap) {
+			total.Add(uint64(to - from))
+		}
+		return err
+	})
+	return total.Load(), err
+}
+
+func (c *copier) copy(item chunkData, buf []byte) error {
+	start := uint64(item.index) * c.chunk
+	buf, err := c.read(item, buf)
+	if err != nil {
+		return err
 	}
 	var written uint64
 	for from, to := range dataRuns(buf, mergeGap) {

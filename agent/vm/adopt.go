@@ -234,7 +234,9 @@ func (ad *adoption) takeUp(ctx context.Context, conn place.Shim) {
 		vm.Status.Process = &nodev1.ProcessStatus{
 			ShimPid: shimPID, VmmPid: vmmPID, Uid: ad.lease.UID, Cgroup: ad.lease.Searched().Path(),
 		}
-		if vm.Status.PauseReason == nodev1.PauseReason_PAUSE_REASON_UNSPECIFIED || status.IOError {
+		// A VMM that a disk's error has stopped doesn't know that its user has paused the guest since.
+		was := vm.Status.PauseReason
+		if was == nodev1.PauseReason_PAUSE_REASON_UNSPECIFIED || status.IOError && was != nodev1.PauseReason_PAUSE_REASON_USER {
 			why.note(vm)
 		}
 		agentThere := vm.Status.GetGuest().GetAgentConnected()

@@ -67,11 +67,15 @@ func (m *VM) confirmed(ctx context.Context, s lifecycle.State, monitor vmm.Monit
 // Pause stops a guest that runs.
 func (a *Manager) Pause(ctx context.Context, name string) (*nodev1.VirtualMachine, error) {
 	return a.operate(ctx, name, lifecycle.Pause, func(ctx context.Context, m *VM, monitor vmm.Monitor) error {
-		if is, err := m.confirmed(ctx, lifecycle.Paused, monitor); is || err != nil {
+		is, err := m.confirmed(ctx, lifecycle.Paused, monitor)
+		if err != nil || is && !stoppedByDisk(m) {
 			return err
 		}
-		if err := monitor.Pause(ctx); err != nil {
-			return err
+		// One that a disk's error has stopped stays so when the disk works again.
+		if !is {
+			if err := monitor.Pause(ctx); err != nil {
+				return err
+			}
 		}
 		return m.become(lifecycle.Paused, "paused", pause{reason: nodev1.PauseReason_PAUSE_REASON_USER}.note)
 	})
@@ -93,6 +97,7 @@ func (a *Manager) Resume(ctx context.Context, name string, allowDamaged bool) (*
 			return err
 		}
 		if err := goOn(ctx, m, monitor); err != nil {
+			m.noteDisk(ctx, monitor)
 			return err
 		}
 		// What is found from now on pauses it again, see stopDamaged.
@@ -124,6 +129,16 @@ func goOn(ctx context.Context, m *VM, monitor vmm.Monitor) error {
 		}
 	}
 	return monitor.Resume(ctx)
+}
+
+// noteDisk notes that a guest which was to go on waits for a disk: then it goes on when that works again,
+// though it was paused before.
+func (m *VM) noteDisk(ctx context.Context, monitor vmm.Monitor) {
+	status, err := monitor.Status(ctx)
+	if err == nil && status.IOError && m.State() == lifecycle.Paused {
+		why := pauseOf(status, m.Snapshot().GetStatus().GetEffectiveSpec())
+		m.note(lifecycle.Paused, why.message, why.note)
+	}
 }
 
 func changedDisk(err error) bool {

@@ -1,6 +1,8 @@
 package vm
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -84,4 +86,46 @@ func TestRetryWaits(t *testing.T) {
 	if last != retryLast {
 		t.Errorf("at last %v, want %v", last, retryLast)
 	}
+}
+
+// stuckMonitor is of a VMM whose disk fails again at once.
+type stuckMonitor struct{ *vmtest.Monitor }
+
+func (m *stuckMonitor) Resume(context.Context) error {
+	return errors.New("the disk still can't be written")
+}
+
+// TestPauseHoldsWithoutDisk: a guest that a disk's error has stopped and that its user pauses stays paused when the disk
+// works again, also under another agent; one that its user wants to go on waits for the disk again.
+func TestPauseHoldsWithoutDisk(t *testing.T) {
+	w, a := withRunning(t)
+	proc := w.Proc("web")
+	stopped := func() bool { proc.Mu.Lock(); defer proc.Mu.Unlock(); return proc.Paused }
+	proc.Mu.Lock()
+	proc.Paused, proc.Stopped = true, &vmm.Status{IOError: true}
+	monitor := proc.Monitors[len(proc.Monitors)-1]
+	proc.Mu.Unlock()
+	monitor.Sends <- vmm.Event{Name: "STOP", Change: vmm.ChangePaused}
+	a.paused(t, byDisk, "")
+	if _, err := a.Pause(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	a.paused(t, byUser, "")
+	m, _ := a.Get("web")
+	if err := a.retryDisk(m); err != nil || !stopped() {
+		t.Errorf("a guest that its user has paused goes on when the disk works again: %v", err)
+	}
+	a.end()
+	a = w.start()
+	a.paused(t, byUser, "")
+
+	m, _ = a.Get("web")
+	l := m.running()
+	l.mu.Lock()
+	l.monitor = &stuckMonitor{l.monitor.(*vmtest.Monitor)}
+	l.mu.Unlock()
+	if _, err := a.Resume(t.Context(), "web", false); err == nil {
+		t.Error("a resume in vain succeeds")
+	}
+	a.paused(t, byDisk, "")
 }

@@ -185,7 +185,7 @@ func (s *Server) awaitVerified(ctx context.Context, v *vm, progress func(shim.Pr
 // undoSave has to follow.
 func (s *Server) prepare(ctx context.Context, p *prepared, v *vm, progress func(shim.Progress)) (err error) {
 	var state *os.File
-	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(p, v); return err }); err != nil {
+	if err := p.onDisk(ctx, func() (err error) { state, err = s.makeImage(ctx, p, v); return err }); err != nil {
 		return err
 	}
 	if err := s.awaitVerified(ctx, v, progress); err != nil {
@@ -245,7 +245,7 @@ func (s *Server) settleDisks(ctx context.Context, p *prepared, v *vm) error {
 
 // makeImage makes the folder and the file for the device state. What an earlier shim of
 // this VM had not lived to remove there is removed.
-func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
+func (s *Server) makeImage(ctx context.Context, p *prepared, v *vm) (state *os.File, err error) {
 	s.clearUsed(p)
 	if p.parent != nil {
 		p.image, err = memory.CreateIn(p.parent, p.directory, memory.Options{})
@@ -260,7 +260,7 @@ func (s *Server) makeImage(p *prepared, v *vm) (state *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkSpace(v, made); err != nil {
+	if err := p.checkSpace(ctx, v, made); err != nil {
 		return nil, err
 	}
 	return p.image.StateFile()
@@ -308,17 +308,17 @@ func (p *prepared) complete(v *vm, state *os.File) error {
 
 // checkSpace refuses a save that has no chance before the guest is stopped; made are the
 // bytes of disks that go with it.
-func (p *prepared) checkSpace(v *vm, made uint64) error {
-	if len(v.plan.Memory.Near) > 0 {
-		// All of it is allocated, whatever the guest uses: how much the image takes is seen when it is written.
-		return p.image.CheckSpace(made + stateRoom)
-	}
+func (p *prepared) checkSpace(ctx context.Context, v *vm, made uint64) error {
 	if v.ram != nil {
-		touched, err := memory.TouchedBytes(v.ram)
+		needed, err := memory.TouchedBytes(v.ram)
+		if err == nil && len(v.plan.Memory.Near) > 0 && p.image.CheckSpace(needed+made+stateRoom) != nil {
+			// All of it is allocated, whatever the guest uses. That takes as long as to read it, so only where it decides.
+			needed, err = memory.DataBytes(ctx, v.ram, v.plan.Memory.Size)
+		}
 		if err != nil {
 			return err
 		}
-		return p.image.CheckSpace(touched + made + stateRoom)
+		return p.image.CheckSpace(needed + made + stateRoom)
 	}
 	// Private RAM is what the image has and what has been changed since.
 	changed, err := residentAnonymous(v.proc.pid)
