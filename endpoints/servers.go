@@ -26,6 +26,7 @@ const (
 	leavePatience  = 3 * time.Second
 	maxHeader      = 32 << 10 // bytes; a token has one or two KiB
 	maxConnections = 64       // at each address
+	maxScrapes     = 4        // at once: with HTTP/2 one connection may ask many times
 )
 
 // Handlers answer at the addresses. All must be there whose address is.
@@ -62,7 +63,7 @@ func Listen(c Config, h Handlers, logger *slog.Logger) (*Servers, error) {
 		}
 		errs = append(errs, err)
 	}
-	add("metrics", c.Metrics.Address, func() http.Handler { return onlyAt("/metrics", h.Metrics) },
+	add("metrics", c.Metrics.Address, func() http.Handler { return onlyAt("/metrics", atMost(maxScrapes, h.Metrics)) },
 		func(one *server) error { return one.encrypt(c.Metrics.TLS, logger) })
 	add("debug", c.Debug.Address, func() http.Handler { return onlyHere(h.Debug) }, func(one *server) error {
 		one.http.WriteTimeout = 0
@@ -182,6 +183,19 @@ func onlyAt(path string, h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+path, h)
 	return mux
+}
+
+// atMost has requests wait while so many are being answered: each answer takes memory.
+func atMost(n int, h http.Handler) http.Handler {
+	room := make(chan struct{}, n)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+			h.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	})
 }
 
 // onlyHere refuses requests that name another machine: a web page, in a browser on
