@@ -75,7 +75,13 @@ func read(t *testing.T, file string) objects {
 // gather are the facts of a cluster.
 func gather(t *testing.T, of objects) facts.Facts {
 	t.Helper()
-	f, err := facts.Gather(t.Context(), of, "vmlet")
+	configuration := ""
+	for _, o := range of {
+		if o.GetKind() == "HyperConverged" {
+			configuration = o.GetNamespace() // as --configuration-namespace names it
+		}
+	}
+	f, err := facts.Gather(t.Context(), of, "vmlet", configuration)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,10 @@ type Options struct {
 	Events  events.EventRecorder
 	// Namespace is the autopilot's own.
 	Namespace string
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Configuration is the namespace of the HyperConverged or KubeVirt object that counts; empty: Namespace.
+	Configuration string
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 type controller struct {
@@ -154,7 +156,7 @@ func (c *controller) reconcile(ctx context.Context, item string) (time.Duration,
 	if c.waits(item) {
 		return order, nil
 	}
-	f, err := facts.Gather(ctx, c.reader, c.Namespace)
+	f, err := facts.Gather(ctx, c.reader, c.Namespace, c.Configuration)
 	if err != nil {
 		return 0, err
 	}
@@ -199,7 +201,7 @@ func (c *controller) observe(f facts.Facts) bool {
 		on = f.Anchor.Scope.All || len(unknown) < len(f.Anchor.Scope.Names)
 	}
 	warning := errors.Join(warnings...)
-	told := fmt.Sprint(on, warning)
+	told := fmt.Sprint(on, warning, names(f.Ignored))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if told == c.told {
@@ -220,6 +222,9 @@ func (c *controller) observe(f facts.Facts) bool {
 		}
 	}
 	c.told, c.on = told, on
+	for _, o := range f.Ignored[:min(len(f.Ignored), maxIgnored)] {
+		c.ignore(o)
+	}
 	if warning != nil {
 		c.event(f, nil, warningType, "InvalidAnnotation", warning.Error())
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -27,4 +28,23 @@ func (c *controller) event(f facts.Facts, about *unstructured.Unstructured, kind
 	platform := &unstructured.Unstructured{Object: f.Anchor.Object}
 	c.Events.Eventf(platform, related, kind, reason, reason+"-"+strconv.FormatUint(uint64(hash.Sum32()), 16), "%s", note)
 	c.Log.Info("event", "reason", reason, "note", note)
+}
+
+// maxIgnored bounds the objects that are told that they do not count: anybody may have made them.
+const maxIgnored = 16
+
+// ignore tells who made an object that it does not count.
+func (c *controller) ignore(o *unstructured.Unstructured) {
+	const why = "it does not control vmlet-autopilot: objects of namespace %s alone do; make it there, or name its namespace by --configuration-namespace"
+	c.Events.Eventf(o, nil, warningType, "OtherNamespace", "OtherNamespace", why, cmp.Or(c.Configuration, c.Namespace))
+	c.Log.Warn("object of another namespace does not count", "kind", o.GetKind(), "namespace", o.GetNamespace(), "name", o.GetName())
+}
+
+// names are those of objects, as far as they are told.
+func names(all []*unstructured.Unstructured) string {
+	var text strings.Builder
+	for _, o := range all[:min(len(all), maxIgnored)] {
+		text.WriteString(o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName() + ";")
+	}
+	return text.String()
 }

@@ -4,6 +4,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -72,18 +73,21 @@ type Facts struct {
 	Hardware map[string]bool
 	// Namespace is the autopilot's own.
 	Namespace string
+	// Ignored are HyperConverged and KubeVirt objects of other namespaces than the one that counts.
+	Ignored []*unstructured.Unstructured
 }
 
-// Gather reads the facts.
-func Gather(ctx context.Context, from Reader, namespace string) (Facts, error) {
+// Gather reads the facts. The objects that control the autopilot are in its own namespace and, but for the
+// ConfigMap, in that of the configuration, which is the same if it is empty: those elsewhere may be any user's.
+func Gather(ctx context.Context, from Reader, namespace, configuration string) (Facts, error) {
 	definitions, err := from.List(ctx, CRDs(), "")
 	if err != nil {
 		return Facts{}, fmt.Errorf("reading CustomResourceDefinitions: %w", err)
 	}
-	return gather(ctx, from, namespace, KindsOf(definitions))
+	return gather(ctx, from, namespace, cmp.Or(configuration, namespace), KindsOf(definitions))
 }
 
-func gather(ctx context.Context, from Reader, namespace string, kinds Kinds) (f Facts, err error) {
+func gather(ctx context.Context, from Reader, namespace, configuration string, kinds Kinds) (f Facts, err error) {
 	f = Facts{Namespace: namespace, Kinds: kinds}
 	var hyper, kube []*unstructured.Unstructured
 	if f.Kinds.Served(schema.GroupVersionKind{Group: "hco.kubevirt.io", Version: f.Kinds.HyperConverged().Version, Kind: anchor.KindHyperConverged}) {
@@ -100,7 +104,7 @@ func gather(ctx context.Context, from Reader, namespace string, kinds Kinds) (f 
 	if err != nil {
 		return f, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, anchor.ConfigMapName, err)
 	}
-	f.Anchor = anchor.Choose(anchor.Oldest(hyper), anchor.Oldest(kube), configMap, namespace)
+	f.Anchor = anchor.Choose(anchor.Oldest(f.counting(hyper, configuration)), anchor.Oldest(f.counting(kube, configuration)), configMap, namespace)
 	nodes, err := from.List(ctx, Nodes(), "")
 	if err != nil {
 		return f, fmt.Errorf("reading Nodes: %w", err)
@@ -115,6 +119,18 @@ func gather(ctx context.Context, from Reader, namespace string, kinds Kinds) (f 
 		f.Namespaces[n.GetName()] = n.GetDeletionTimestamp() == nil
 	}
 	return f, nil
+}
+
+// counting are the objects of a namespace; empty: all. The others are ignored.
+func (f *Facts) counting(all []*unstructured.Unstructured, namespace string) (counts []*unstructured.Unstructured) {
+	for _, o := range all {
+		if namespace == "" || o.GetNamespace() == namespace {
+			counts = append(counts, o)
+		} else {
+			f.Ignored = append(f.Ignored, o)
+		}
+	}
+	return counts
 }
 
 // detectors are what an asset's condition may ask of nodes: by labels that vmlet's agent and Node

@@ -132,3 +132,28 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherNamespaces: an object that somebody makes in his own namespace controls nothing, however old it is.
+func TestOtherNamespaces(t *testing.T) {
+	o, err := Parse([]byte(strings.Join([]string{
+		"{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: a, namespace: team, creationTimestamp: '2026-01-01T00:00:00Z'}}",
+		"{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: b, namespace: vmlet, creationTimestamp: '2026-02-01T00:00:00Z'}}",
+		"{apiVersion: hco.kubevirt.io/v1beta1, kind: HyperConverged, metadata: {name: c, namespace: team}}",
+	}, "\n---\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]string{"vmlet": "KubeVirt b, 2 ignored", "team": "HyperConverged c, 1 ignored", "other": "none, 3 ignored"} {
+		f, err := gather(t.Context(), o, "vmlet", namespace, o.kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "none"
+		if f.Anchor != nil {
+			got = f.Anchor.Kind + " " + f.Anchor.Name
+		}
+		if got = fmt.Sprintf("%s, %d ignored", got, len(f.Ignored)); got != want {
+			t.Errorf("objects of namespace %s count: %s, want %s", namespace, got, want)
+		}
+	}
+}

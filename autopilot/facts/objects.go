@@ -47,10 +47,11 @@ func Parse(text []byte) (*Objects, error) {
 	return o, errors.Join(append(faults, err)...)
 }
 
-// Facts are those of the objects. Without a CustomResourceDefinition among them all kinds count as
+// Facts are those of the objects, which an administrator names: all control the autopilot, whatever their
+// namespace. Without a CustomResourceDefinition among them all kinds count as
 // served, and without a Namespace all namespaces as there.
 func (o *Objects) Facts(ctx context.Context, namespace string) (Facts, error) {
-	f, err := gather(ctx, o, namespace, o.kinds)
+	f, err := gather(ctx, o, namespace, "", o.kinds)
 	if len(f.Namespaces) == 0 {
 		f.Namespaces = nil
 	}

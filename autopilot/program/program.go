@@ -50,8 +50,10 @@ type Options struct {
 	Config    *rest.Config
 	Catalog   *catalog.Catalog
 	Namespace string
-	Endpoints endpoints.Config
-	Log       *slog.Logger
+	// Configuration is the namespace of the HyperConverged or KubeVirt object that counts.
+	Configuration string
+	Endpoints     endpoints.Config
+	Log           *slog.Logger
 	// Registry is where metrics are registered and served from; nil: controller-runtime's.
 	Registry ctrlmetrics.RegistererGatherer
 }
@@ -85,7 +87,7 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 		return controller.Run(ctx, controller.Options{
-			API: api, Catalog: o.Catalog, Metrics: all, Events: recorder, Namespace: o.Namespace, Now: time.Now, Log: o.Log,
+			API: api, Catalog: o.Catalog, Metrics: all, Events: recorder, Namespace: o.Namespace, Configuration: o.Configuration, Now: time.Now, Log: o.Log,
 		})
 	}))
 	if err != nil {
@@ -125,7 +127,7 @@ func (o Options) serve(ctx context.Context, api dynamic.Interface) (wait func(),
 	}}
 	live, ready := endpoints.NewChecks("healthz", o.Log), endpoints.NewChecks("readyz", o.Log, reached)
 	pages := debug.Pages{Catalog: o.Catalog, Look: Evaluator(o.Catalog, reader), Facts: func(ctx context.Context) (facts.Facts, error) {
-		return facts.Gather(ctx, reader, o.Namespace)
+		return facts.Gather(ctx, reader, o.Namespace, o.Configuration)
 	}}
 	servers, err := endpoints.Listen(o.Endpoints, endpoints.Handlers{
 		Health: endpoints.Health(live, ready), Debug: pages.Handler(), Metrics: promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}),

@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	now := settings.Settings{From: m.GetCache()}
+	now := settings.Settings{From: m.GetCache(), Namespace: o.Configuration}
 	keys := func(ctx context.Context) (webhookpath.Keys, error) {
 		return webhookpath.Read(ctx, m.GetCache(), o.Namespace)
 	}

@@ -130,7 +130,7 @@ func start(ctx context.Context, config *rest.Config, o Options, keeper *certific
 	authority := &certificates.Authority{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
 	paths := &webhookpath.Store{Reader: m.GetAPIReader(), Writer: m.GetClient(), Namespace: o.Namespace}
 	all := &installation.Installation{
-		Client: m.GetClient(), Live: m.GetAPIReader(), Parts: parts, Namespace: o.Namespace, Names: o.Names,
+		Client: m.GetClient(), Live: m.GetAPIReader(), Parts: parts, Namespace: o.Namespace, Names: o.Names, Configuration: o.Configuration,
 		Roots: authority.Bundle, Paths: paths.Paths, Serve: authority.Serve, Version: o.Version, End: end, Log: o.Log,
 	}
 	if err := errors.Join(m.Add(parts), all.Setup(m), assemble(ctx, m, o, keeper, authority, end)); err != nil {
@@ -197,7 +197,7 @@ func setUpVMs(ctx context.Context, m manager.Manager, o Options, agents *nodes.A
 	if err != nil {
 		return err
 	}
-	now := settings.Settings{From: m.GetCache()}
+	now := settings.Settings{From: m.GetCache(), Namespace: o.Configuration}
 	uses := claimwatch.New(claimwatch.Options{
 		API: claimwatch.Kubernetes{Core: core, Namespace: o.Namespace, Pod: o.Pod}, Needed: needed(ctx, m.GetCache()), Now: time.Now, Log: o.Log,
 	})

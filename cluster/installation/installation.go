@@ -60,6 +60,8 @@ type Installation struct {
 	Parts     cache.Cache
 	Namespace string
 	Names     Names
+	// Configuration is the namespace of the KubeVirt object that counts.
+	Configuration string
 	// Roots returns the certificates that vmlet-api's is signed by, in PEM.
 	Roots func(context.Context) ([]byte, error)
 	// Paths returns what makes the paths at which vmlet-api's webhooks are called.
@@ -134,7 +136,7 @@ func (i *Installation) configure(ctx context.Context, namespace *corev1.Namespac
 	if err := i.Client.List(ctx, &all); err != nil {
 		return err
 	}
-	c, _ := configuration.From(settings.Chosen(all.Items))
+	c, _ := configuration.From(settings.Chosen(all.Items, i.Configuration))
 	taken, fault := i.servePlugin(ctx, namespace, c)
 	if fault != nil { // vmlet's own webhooks do not wait for a plugin
 		fault = fmt.Errorf("webhooks of the virtualisation stack: %w", fault)

@@ -83,7 +83,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 	}, objects...)
 	w.Installation = &Installation{
-		Client: w.WithWatch, Live: w.WithWatch, Namespace: "elsewhere",
+		Client: w.WithWatch, Live: w.WithWatch, Namespace: "elsewhere", Configuration: "elsewhere",
 		Names: Names{Agent: "my-agent", Controller: "my-controller", API: "my-api"},
 		Roots: func(context.Context) ([]byte, error) { return []byte(w.roots), nil },
 		Paths: func(context.Context) (func(string) string, error) {

@@ -41,7 +41,7 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	chosen := settings.Chosen(all.Items)
+	chosen := settings.Chosen(all.Items, i.Configuration)
 	for n := range all.Items {
 		kv := &all.Items[n]
 		if kv.DeletionTimestamp != nil {
@@ -49,10 +49,13 @@ func (i *Installation) writeStatus(ctx context.Context) error {
 		}
 		patch := client.MergeFrom(kv.DeepCopy())
 		before := kv.Status
-		if kv.UID == chosen.UID {
+		switch {
+		case kv.Namespace != i.Configuration:
+			kv.Status = ignored(kv, "OtherNamespace", fmt.Sprintf("KubeVirt objects of namespace %s alone configure the cluster: make it there, or have vmlet-controller and vmlet-api run with --configuration-namespace %s; this one has no effect", i.Configuration, kv.Namespace))
+		case kv.UID != chosen.UID:
+			kv.Status = ignored(kv, "ExistingKubeVirt", fmt.Sprintf("KubeVirt %s/%s is older and is the cluster's configuration: delete this one, which has no effect", chosen.Namespace, chosen.Name))
+		default:
 			kv.Status = i.status(kv, missing)
-		} else {
-			kv.Status = ignored(kv, chosen)
 		}
 		kubevirtv1.SetTransitionTimes(kv.Status.Conditions, before.Conditions, metav1.Now())
 		if equality.Semantic.DeepEqual(before, kv.Status) {
@@ -138,13 +141,12 @@ func sentence(all []configuration.Ignored) string {
 	return text
 }
 
-// ignored is the status of a KubeVirt object beside the one that counts.
-func ignored(kv, chosen *kubevirtv1.KubeVirt) kubevirtv1.KubeVirtStatus {
+// ignored is the status of a KubeVirt object that does not count.
+func ignored(kv *kubevirtv1.KubeVirt, reason, message string) kubevirtv1.KubeVirtStatus {
 	return kubevirtv1.KubeVirtStatus{
 		ObservedGeneration: &kv.Generation,
 		Conditions: []kubevirtv1.Condition{{
-			Type: available, Status: metav1.ConditionFalse, Reason: "ExistingKubeVirt", ObservedGeneration: kv.Generation,
-			Message: fmt.Sprintf("KubeVirt %s/%s is older and is the cluster's configuration: delete this one, which has no effect", chosen.Namespace, chosen.Name),
+			Type: available, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: kv.Generation, Message: message,
 		}},
 	}
 }

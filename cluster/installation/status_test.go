@@ -143,6 +143,37 @@ func TestSecondKubeVirt(t *testing.T) {
 	}
 }
 
+// TestKubeVirtOfAnotherNamespace: whoever makes a KubeVirt object in his own namespace, and makes it first,
+// configures nothing, and is told so.
+func TestKubeVirtOfAnotherNamespace(t *testing.T) {
+	others := kv("first", 0)
+	others.Namespace = "team"
+	others.Spec.Configuration.EvictionStrategy = new(kubevirtv1.EvictionHibernate)
+	w := newWorld(t, others)
+	w.reconcile(t)
+	told := func() string {
+		t.Helper()
+		if err := w.Get(t.Context(), client.ObjectKeyFromObject(others), others); err != nil {
+			t.Fatal(err)
+		}
+		return said(others, available)
+	}
+	const want = "False OtherNamespace KubeVirt objects of namespace elsewhere alone configure the cluster"
+	if got := told(); !strings.HasPrefix(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	if err := w.WithWatch.Create(t.Context(), kv("own", 60)); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	if got := said(w.kubevirt(t, "own"), available); !strings.HasPrefix(got, "True") {
+		t.Errorf("beside an older one elsewhere vmlet's own says %q, want that it is available", got)
+	}
+	if got := told(); !strings.HasPrefix(got, want) {
+		t.Errorf("beside vmlet's own it says %q, want %q", got, want)
+	}
+}
+
 // TestTransitionTimes: a condition's time is that of its status, not of its words.
 func TestTransitionTimes(t *testing.T) {
 	w := newWorld(t, kv("kubevirt", 0))

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,10 @@ const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/n
 // Options are the flags that both programs have.
 type Options struct {
 	Namespace, Kubeconfig string
-	Names                 installation.Names
-	Endpoints             endpoints.Config
+	// Configuration is the namespace of the KubeVirt object that counts.
+	Configuration string
+	Names         installation.Names
+	Endpoints     endpoints.Config
 
 	logLevel, logFormat string
 }
@@ -53,6 +56,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	o.Endpoints.Complete(true)
 	set := cmd.Flags()
 	set.StringVar(&o.Namespace, "namespace", "", "`NAMESPACE` of vmlet's own objects (default: the pod's)")
+	set.StringVar(&o.Configuration, "configuration-namespace", "", "`NAMESPACE` whose KubeVirt object configures the cluster (default: that of vmlet's own objects)")
 	names := installation.StandardNames()
 	set.StringVar(&o.Names.Agent, "agent-name", names.Agent, "`NAME` of the agents' DaemonSet and ServiceAccount")
 	set.StringVar(&o.Names.Controller, "controller-name", names.Controller, "`NAME` of vmlet-controller's Deployment and ServiceAccount")
@@ -91,6 +95,7 @@ func (o *Options) Check() error {
 		}
 		o.Namespace = strings.TrimSpace(string(text))
 	}
+	o.Configuration = cmp.Or(o.Configuration, o.Namespace)
 	return errors.Join(faults...)
 }
 

@@ -50,6 +50,16 @@ func TestFaultsOfFlags(t *testing.T) {
 	}
 }
 
+// TestConfigurationNamespace: it is vmlet's own unless another one is named.
+func TestConfigurationNamespace(t *testing.T) {
+	for want, more := range map[string][]string{"vmlet": nil, "kubevirt": {"--configuration-namespace", "kubevirt"}} {
+		o := parse(t, append([]string{"--namespace", "vmlet"}, more...)...)
+		if err := o.Check(); err != nil || o.Configuration != want {
+			t.Errorf("%q: namespace %q (%v), want %q", more, o.Configuration, err, want)
+		}
+	}
+}
+
 func TestLogFlags(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

@@ -27,6 +27,11 @@ func deleted(o kubevirtv1.KubeVirt) kubevirtv1.KubeVirt {
 	return o
 }
 
+func elsewhere(o kubevirtv1.KubeVirt) kubevirtv1.KubeVirt {
+	o.Namespace = "team"
+	return o
+}
+
 func TestChosen(t *testing.T) {
 	for name, c := range map[string]struct {
 		all  []kubevirtv1.KubeVirt
@@ -37,10 +42,12 @@ func TestChosen(t *testing.T) {
 		"the oldest":                    {[]kubevirtv1.KubeVirt{kv("a", 2), kv("b", 1), kv("c", 3)}, "b"},
 		"not one that is being deleted": {[]kubevirtv1.KubeVirt{deleted(kv("a", 1)), kv("b", 2)}, "b"},
 		"none but deleted":              {[]kubevirtv1.KubeVirt{deleted(kv("a", 1))}, ""},
+		"not an older one elsewhere":    {[]kubevirtv1.KubeVirt{elsewhere(kv("a", 1)), kv("b", 2)}, "b"},
+		"none but elsewhere":            {[]kubevirtv1.KubeVirt{elsewhere(kv("a", 1))}, ""},
 		"by name in one second":         {[]kubevirtv1.KubeVirt{kv("b", 1), kv("a", 1)}, "a"},
 	} {
 		got := ""
-		if chosen := Chosen(c.all); chosen != nil {
+		if chosen := Chosen(c.all, "kubevirt"); chosen != nil {
 			got = chosen.Name
 		}
 		if got != c.want {
@@ -56,7 +63,7 @@ func TestConfigurationFollowsTheObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).Build()
-	settings := Settings{From: c}
+	settings := Settings{From: c, Namespace: "kubevirt"}
 	model := func() string {
 		t.Helper()
 		got, err := settings.Configuration(t.Context())
@@ -68,6 +75,11 @@ func TestConfigurationFollowsTheObject(t *testing.T) {
 	object := kv("kubevirt", 0)
 	object.Spec.Configuration.CPUModel = "Haswell"
 	var got []string
+	other := elsewhere(kv("other", -1))
+	other.Spec.Configuration.CPUModel = "Nehalem"
+	if err := c.Create(t.Context(), &other); err != nil {
+		t.Fatal(err)
+	}
 	got = append(got, model())
 	if err := c.Create(t.Context(), &object); err != nil {
 		t.Fatal(err)

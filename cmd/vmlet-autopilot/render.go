@@ -24,8 +24,8 @@ const maxInput = 16 << 20
 
 // rendering is what `render` is asked for.
 type rendering struct {
-	file, kubeconfig, namespace, asset, scope, output string
-	all                                               bool
+	file, kubeconfig, namespace, configuration, asset, scope, output string
+	all                                                              bool
 }
 
 func renderCommand() *cobra.Command {
@@ -46,6 +46,7 @@ Exit status: 0; 1 if an asset failed; 2 if the flags or the file are wrong.`,
 	set.StringVar(&r.file, "hco-file", "", "the same as --file")
 	set.StringVar(&r.kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is")
 	set.StringVar(&r.namespace, "namespace", defaultNamespace, "`NAMESPACE` of the autopilot")
+	set.StringVar(&r.configuration, "configuration-namespace", "", "`NAMESPACE` whose HyperConverged or KubeVirt object counts in a cluster (default: that of --namespace)")
 	set.StringVar(&r.asset, "asset", "", "`NAME` of the only asset to show")
 	set.StringVar(&r.scope, "scope", "", "`VALUE` in place of the annotation "+anchor.Gate+": true, or names of assets and groups")
 	set.StringVar(&r.output, "output", report.YAML, "`FORMAT`: yaml, json or status")
@@ -107,7 +108,7 @@ func (r rendering) facts(ctx context.Context) (facts.Reader, facts.Facts, error)
 			return nil, facts.Facts{}, err
 		}
 		reader := apply.Reader{API: api}
-		f, err := facts.Gather(ctx, reader, r.namespace)
+		f, err := facts.Gather(ctx, reader, r.namespace, r.configuration)
 		return reader, f, err
 	}
 	text, err := readFile(r.file)

@@ -61,6 +61,7 @@ func runCommand() *cobra.Command {
 	}
 	set, e := cmd.Flags(), &o.Endpoints
 	set.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(podNamespace), defaultNamespace), "`NAMESPACE` of the autopilot's own objects (default: $"+podNamespace+")")
+	set.StringVar(&o.Configuration, "configuration-namespace", "", "`NAMESPACE` whose HyperConverged or KubeVirt object controls the autopilot (default: that of --namespace)")
 	set.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` that says where the API server is (default: the pod's ServiceAccount)")
 	set.StringVar(&level, "log-level", "info", "`LEVEL`: debug, info, warn or error")
 	set.StringVar(&format, "log-format", "text", "`FORMAT`: text or json")
