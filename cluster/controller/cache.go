@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
 	"github.com/vmlet/vmlet/cluster/certificates"
 	"github.com/vmlet/vmlet/cluster/installation"
 	"github.com/vmlet/vmlet/contract"
@@ -36,9 +37,12 @@ func cacheOptions(namespace string) cache.Options {
 		// Who owns which field of an object is half of its size, and nobody reads it.
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Namespaces: map[string]cache.Config{
+			&corev1.Pod{}: {Transform: leanPod, Namespaces: map[string]cache.Config{
 				namespace: {}, cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*ofVMs)},
 			}},
+			&corev1.PersistentVolumeClaim{}:               {Transform: leanClaim},
+			&kubevirtv1.VirtualMachine{}:                  {Transform: leanMachine},
+			&kubevirtv1.VirtualMachineInstance{}:          {Transform: leanMachine},
 			&corev1.Namespace{}:                           {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, namespace)},
 			&appsv1.ControllerRevision{}:                  {Label: labels.NewSelector().Add(*ofTypes)},
 			&appsv1.Deployment{}:                          {Namespaces: here},

@@ -26,8 +26,17 @@ func (t *round) call(s step) {
 // attach makes the pod through which a claim is attached. What speaks against it is in the next
 // status.
 func (t *round) attach(ctx context.Context, claim string) error {
-	made := t.Attachment(t.o.instance, t.o.pod.Pod, claim)
-	err := t.Client.Create(ctx, made)
+	// The cache has not all of a pod that the other one is to be like.
+	vm, err := get(ctx, t.Live, client.ObjectKeyFromObject(t.o.pod), new(corev1.Pod))
+	if err != nil {
+		return err
+	}
+	if vm == nil || vm.UID != t.o.pod.UID {
+		t.o.pod.gone = true
+		return nil
+	}
+	made := t.Attachment(t.o.instance, vm, claim)
+	err = t.Client.Create(ctx, made)
 	if apierrors.IsAlreadyExists(err) {
 		return t.adoptAttachment(ctx, made)
 	}
