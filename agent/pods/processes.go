@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sandbox is the program of the container that holds a pod's namespaces, in every runtime. It
-// stays until all others have ended.
+// sandbox is the program of the container that holds a pod's namespaces, in every runtime: its only
+// process. It stays until all others have ended.
 const sandbox = "pause"
 
 // Process is one of a pod's.
@@ -84,11 +84,15 @@ func (p *Pods) MayRunVM(pod types.UID, processes []Process) *Process {
 	known := p.byUID[pod]
 	p.mu.Unlock()
 	own := mounting(known)
+	in := make(map[string]int) // processes by container
+	for _, process := range processes {
+		in[process.Container]++
+	}
 	for _, process := range processes {
 		c := containerOf(known, process.Container)
 		switch {
 		case c != nil && own != nil && c.Name != own.Name:
-		case c == nil && process.Name == sandbox:
+		case c == nil && process.Name == sandbox && in[process.Container] == 1:
 		default:
 			return &process
 		}

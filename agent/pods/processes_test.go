@@ -104,6 +104,10 @@ func TestMayRunVM(t *testing.T) {
 			t.Errorf("%s: %v", test.name, p)
 		}
 	}
+	two := []Process{{20, sandboxID, "pause"}, {21, sandboxID, "pause"}}
+	if known.MayRunVM(otherID, two) == nil {
+		t.Error("two processes of one container that call themselves the sandbox's may run no VM")
+	}
 	if known.MayRunVM(testUID, nil) != nil {
 		t.Error("no process may run a VM")
 	}
