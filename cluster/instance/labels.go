@@ -12,8 +12,8 @@ import (
 	"github.com/vmlet/vmlet/contract"
 )
 
-// podLabels are the labels of VMs' pods that are not the instance's.
-var podLabels = []string{contract.LabelApp, contract.LabelCreatedBy, contract.LabelInstanceID, contract.LabelInstanceName, contract.LabelNodeName}
+// podLabels are the labels of VMs' pods that are not the instance's, or are other pods'.
+var podLabels = []string{contract.LabelAttachedTo, contract.LabelApp, contract.LabelCreatedBy, contract.LabelInstanceID, contract.LabelInstanceName, contract.LabelNodeName}
 
 // sharedLabels are the labels that the pod has of the instance.
 func sharedLabels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {

@@ -230,12 +230,12 @@ func TestLabels(t *testing.T) {
 	w.must(w.server.Update(t.Context(), &p))
 	vmi := w.instance()
 	delete(vmi.Labels, "app")
-	vmi.Labels["tier"], vmi.Labels[contract.LabelApp] = "front", "mine"
+	vmi.Labels["tier"], vmi.Labels[contract.LabelApp], vmi.Labels[contract.LabelAttachedTo] = "front", "mine", "another's"
 	w.must(w.server.Update(t.Context(), vmi))
 	before := len(w.writes)
 	w.during(3)
 	got := w.pods()[0].Labels
-	for key, want := range map[string]string{"app": "", "tier": "front", "istio": "on", contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: string(vmi.UID)} {
+	for key, want := range map[string]string{"app": "", "tier": "front", "istio": "on", contract.LabelAttachedTo: "", contract.LabelApp: contract.LabelAppLauncher, contract.LabelCreatedBy: string(vmi.UID)} {
 		if got[key] != want {
 			t.Errorf("label %s is %q, want %q", key, got[key], want)
 		}

@@ -72,6 +72,22 @@ func TestPodName(t *testing.T) {
 	}
 }
 
+// TestForeignLabels: an instance's labels that say what a pod is are not its pod's.
+func TestForeignLabels(t *testing.T) {
+	in := read(t, simple)
+	in.Instance.Labels = map[string]string{contract.LabelAttachedTo: "another's", contract.LabelApp: "mine", "tier": "front"}
+	p, err := launcher.Pod(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := p.Labels
+	for key, want := range map[string]string{contract.LabelAttachedTo: "", contract.LabelApp: contract.LabelAppLauncher, "tier": "front"} {
+		if all[key] != want {
+			t.Errorf("label %s is %q, want %q", key, all[key], want)
+		}
+	}
+}
+
 func TestInstanceID(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for name, want := range map[string]string{

@@ -118,6 +118,7 @@ func labels(vmi *kubevirtv1.VirtualMachineInstance) map[string]string {
 	if all == nil {
 		all = make(map[string]string)
 	}
+	delete(all, contract.LabelAttachedTo) // of such a pod evictions wait for another
 	all[contract.LabelApp] = contract.LabelAppLauncher
 	all[contract.LabelCreatedBy] = string(vmi.UID)
 	all[contract.LabelInstanceID] = InstanceID(vmi.Name)
