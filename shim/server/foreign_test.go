@@ -40,7 +40,7 @@ func TestForeignDisks(t *testing.T) {
 			defer file.Close()
 			const field = "disks[0].path"
 			f := &plan.File{Kind: plan.FilePath, Field: field, Path: path, Disk: &disk.Expectation{Field: field, Image: disk.Image{Path: path, Format: disk.Raw}}}
-			err = c.opener.checkDisk(f, file)
+			err = c.opener.checkDisk(f, file, nil)
 			if (err != nil) != c.refused {
 				t.Fatalf("error %v, want one: %v", err, c.refused)
 			}
