@@ -17,7 +17,7 @@ import (
 )
 
 // testClaims: a VM waits for claims that aren't there, then for their volumes, which are made
-// where it is scheduled; has a claim for one pod alone; and leaves its claims behind.
+// where it is scheduled; waits for a claim that another VM writes to; and leaves its claims behind.
 func (v *installed) testClaims(t *testing.T) {
 	must(t, v.StopComponent(cluster.LoopProvisioner)) // so that it can be seen waiting
 	v.create(t, onClaims(t, "first", "files", "alone", "folder"))
@@ -42,7 +42,7 @@ func (v *installed) testClaims(t *testing.T) {
 	}
 
 	v.create(t, onClaims(t, "second", "alone"))
-	v.printed(t, "second", kubevirtv1.StatusErrorUnschedulable)
+	v.heldBy(t, "second", "claim alone is in use by VM first")
 	before := v.claims(t)
 	v.kubectl(t, "delete", "vm", "first", "-n", guests)
 	v.noMachine(t, "first")
@@ -53,6 +53,16 @@ func (v *installed) testClaims(t *testing.T) {
 	v.remove(t, machine(t, "second", "", idle))
 	v.noMachine(t, "second")
 	v.noClaims(t)
+}
+
+// heldBy waits until a VM's instance says that it waits for another VM's claim.
+func (v *installed) heldBy(t *testing.T, name, why string) {
+	t.Helper()
+	var c *kubevirtv1.Condition
+	v.eventually(t, func() bool {
+		c = condition(v.phase(t, name, kubevirtv1.PhasePending).Status.Conditions, kubevirtv1.ConditionSynchronized)
+		return c != nil && c.Reason == "ClaimInUse" && strings.Contains(c.Message, why)
+	}, func() string { return fmt.Sprintf("%s says %+v, want ClaimInUse with %q", name, c, why) })
 }
 
 // testGrowing: claims have the data that guests wrote over a restart, and are larger in the
