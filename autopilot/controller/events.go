@@ -30,7 +30,7 @@ func (c *controller) event(f facts.Facts, about *unstructured.Unstructured, kind
 	c.Log.Info("event", "reason", reason, "note", note)
 }
 
-// maxIgnored bounds the objects that are told that they do not count: anybody may have made them.
+// maxIgnored bounds how many ignored objects get an event: anybody may have made them.
 const maxIgnored = 16
 
 // ignore tells who made an object that it does not count.
@@ -40,7 +40,7 @@ func (c *controller) ignore(o *unstructured.Unstructured) {
 	c.Log.Warn("object of another namespace does not count", "kind", o.GetKind(), "namespace", o.GetNamespace(), "name", o.GetName())
 }
 
-// names are those of objects, as far as they are told.
+// names are those of the objects that get an event.
 func names(all []*unstructured.Unstructured) string {
 	var text strings.Builder
 	for _, o := range all[:min(len(all), maxIgnored)] {

@@ -165,7 +165,7 @@ func TestLargeReviewsTakeLittle(t *testing.T) {
 	}
 }
 
-// TestCreatedAsBeingDeleted: whoever applies an object with a deletionTimestamp has it judged, not
+// TestCreatedAsBeingDeleted: an object that is applied with a deletionTimestamp is judged, not
 // stored as he likes.
 func TestCreatedAsBeingDeleted(t *testing.T) {
 	pass := bounded{admission.HandlerFunc(func(context.Context, admission.Request) admission.Response { return admission.Allowed("") })}

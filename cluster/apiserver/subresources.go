@@ -56,7 +56,7 @@ func newAggregated(config *rest.Config, live client.Client, keeper *certificate.
 		defer cancel()
 		proxy.Await(first)
 	}
-	s.leave = api.Leave // streams are told why they end
+	s.leave = api.Leave // streams learn why they end
 	return s, nil
 }
 

@@ -1,5 +1,5 @@
 // Package calls makes short calls to nodes' agents and pods for reconcilers, which don't wait for them:
-// a reconciler that asks again is told how the call ended. It bounds how many calls of a node are under
+// a reconciler that asks again learns how the call ended. It bounds how many calls of a node are under
 // way, gives each namespace its turn, has nobody wait for one that hangs, and makes no call again and
 // again. It must not know what is called. Start reading at Calls.Make.
 package calls
@@ -51,7 +51,7 @@ type Answer[R any] struct {
 	Result R
 	Err    error
 	// Again is when to ask again, of a call that was made just now and is not made again yet;
-	// 0: its end is told.
+	// 0: the object is queued when the call ends.
 	Again time.Duration
 }
 
