@@ -335,6 +335,27 @@ func TestVanishedBeforeNoted(t *testing.T) {
 	w.until("another runs", func() bool { return w.phase() == kubevirtv1.PhaseRunning && w.instance().UID != first })
 }
 
+// TestNoAnswer: an agent that can't be asked has promised nothing, whether the pod's node is known or all
+// nodes are asked.
+func TestNoAnswer(t *testing.T) {
+	for name, seen := range map[string]kubevirtv1.Phase{"its node is noted": kubevirtv1.PhaseRunning, "its node is not": kubevirtv1.PhaseScheduling} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until("the controller sees it", w.in(seen))
+			first := w.instance().UID
+			w.turn() // the guest runs
+			w.removePods()
+			for _, m := range w.nodes {
+				m.noAgent = true
+			}
+			w.during(12)
+			if w.instance().UID != first || w.phase() != kubevirtv1.PhaseUnknown || len(w.pods()) != 0 {
+				t.Fatalf("phase %s of %s and %d pods while the guest runs and no agent answers", w.phase(), w.instance().UID, len(w.pods()))
+			}
+		})
+	}
+}
+
 // TestNewLeader: a controller that has just begun does not take a node for lost whose agent it has
 // not heard yet.
 func TestNewLeader(t *testing.T) {
