@@ -59,6 +59,10 @@ func (l *launch) decide(ctx context.Context, c *choice) error {
 	if err != nil {
 		return err
 	}
+	// Asked again when it is announced; here before its addresses and disks, which the other has, too.
+	if err := l.manager.onlyOne(l.m); err != nil {
+		return err
+	}
 	if err := l.manager.vsockFree(l.m, c.Spec.GetDevices().GetVsock().GetCid()); err != nil {
 		return err
 	}
