@@ -15,8 +15,8 @@ import (
 )
 
 // machineDefaults fills in what a VirtualMachine is given, and the names of the instancetype and
-// preference that it has its volumes name, and changes nothing else: its spec is
-// its user's, who compares it with his own copy. So the patch is not between the object as it
+// preference that it has its volumes name, repairs what its definition would refuse, and changes nothing
+// else: its spec is its user's, who compares it with his own copy. So the patch is not between the object as it
 // was written and as it is decoded, which would write 1024Mi as 1Gi.
 type machineDefaults struct {
 	config  Configurations
@@ -29,8 +29,12 @@ func (d machineDefaults) Handle(ctx context.Context, request admission.Request) 
 	if err := d.decoder.Decode(request, vm); err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
-	if vm.DeletionTimestamp != nil || !hasDomain(request.Object.Raw) {
+	if vm.DeletionTimestamp != nil || vm.Spec.Template == nil {
 		return admission.Allowed("")
+	}
+	repaired, err := repairs(request.Object.Raw, vm)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	before, err := filledIn(vm)
 	if err != nil {
@@ -60,7 +64,9 @@ func (d machineDefaults) Handle(ctx context.Context, request admission.Request) 
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
-	return admission.PatchResponseFromRaw(before, after)
+	answer := admission.PatchResponseFromRaw(before, after)
+	answer.Patches = append(repaired, answer.Patches...)
+	return answer
 }
 
 // filledIn returns, as JSON, the fields of a VM that are filled in, and no other: a patch is made by
@@ -76,19 +82,4 @@ func filledIn(vm *kubevirtv1.VirtualMachine) ([]byte, error) {
 		few.Spec.Template.Spec.Domain.Firmware, few.Spec.Template.Spec.Domain.Memory = t.Spec.Domain.Firmware, t.Spec.Domain.Memory
 	}
 	return json.Marshal(few)
-}
-
-// hasDomain says whether there is the object below which the patch writes. A VirtualMachine
-// without is refused by its definition.
-func hasDomain(raw []byte) bool {
-	var vm struct {
-		Spec struct {
-			Template struct {
-				Spec struct {
-					Domain *struct{} `json:"domain"`
-				} `json:"spec"`
-			} `json:"template"`
-		} `json:"spec"`
-	}
-	return json.Unmarshal(raw, &vm) == nil && vm.Spec.Template.Spec.Domain != nil
 }

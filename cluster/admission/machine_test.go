@@ -1,13 +1,20 @@
 package admission
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
+	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
@@ -19,7 +26,7 @@ import (
 // when the VM is replaced by a manifest without, and rewrites nothing that a user wrote.
 func TestMachineDefaultsTouchNothingElse(t *testing.T) {
 	const head = "apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web, namespace: default"
-	const written = "memory: {guest: 1024Mi}, resources: {requests: {cpu: 0.5, memory: 1000000k}}, devices: {}"
+	const written = "memory: {guest: 1024Mi}, resources: {requests: {cpu: 500m, memory: 1000000k}}, devices: {}"
 	of := func(meta, domain string) string {
 		return "{" + head + meta + "}, spec: {runStrategy: Always, template: {spec: {domain: " + domain + "}}}}"
 	}
@@ -33,7 +40,6 @@ func TestMachineDefaultsTouchNothingElse(t *testing.T) {
 		{"created", "", of("", domain("")), map[string]string{finalizers: "", annotations: "", firmware: ""}},
 		{"created with an identity", "", of("", domain(", firmware: {uuid: u, serial: s}")), map[string]string{finalizers: "", annotations: ""}},
 		{"created with half of one", "", of(", annotations: {}, finalizers: []", domain(", firmware: {uuid: u}")), map[string]string{finalizers: "", annotations: "", firmware + "/serial": ""}},
-		{"created without a domain", "", "{" + head + "}, spec: {runStrategy: Always, template: {spec: {}}}}", nil},
 		{"created without a template", "", "{" + head + "}, spec: {runStrategy: Always}}", nil},
 		{"replaced by a manifest without", of(", uid: x", domain(", firmware: {uuid: u, serial: s}")), of(", uid: x", domain("")), map[string]string{firmware: `{"serial":"s","uuid":"u"}`}},
 		{"replaced by one with a bootloader", of(", uid: x", domain(", firmware: {uuid: u, serial: s}")), of(", uid: x", domain(", firmware: {uuid: '', serial: t, bootloader: {bios: {}}}")),
@@ -69,6 +75,68 @@ func TestMachineDefaultsTouchNothingElse(t *testing.T) {
 		}
 		if !maps.Equal(got, c.want) {
 			t.Errorf("%s: the patch is of %q, want %q", c.name, got, slices.Sorted(maps.Keys(c.want)))
+		}
+	}
+}
+
+// TestMachineRepairs: what KubeVirt's admission puts right is put right, and nothing else is touched.
+func TestMachineRepairs(t *testing.T) {
+	const head = "apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web, namespace: default}, spec: {runStrategy: Always, "
+	for _, c := range []struct{ name, spec, want string }{
+		{"no domain", "template: {spec: {}}", `[{"op":"add","path":"/spec/template/spec/domain","value":{"devices":{}}}]`},
+		{"no spec", "template: {}", `[{"op":"add","path":"/spec/template/spec","value":{"domain":{"devices":{}}}}]`},
+		{"null for a domain", "template: {spec: {domain: null}}", `[{"op":"add","path":"/spec/template/spec/domain","value":{"devices":{}}}]`},
+		{"no devices", "template: {spec: {domain: {}}}", `[{"op":"add","path":"/spec/template/spec/domain/devices","value":{}}]`},
+		{"whole numbers", "template: {spec: {domain: {devices: {}, cpu: {cores: 2}, resources: {requests: {cpu: 1, memory: 67108864}}}}}", "null"},
+		{"a fraction", "template: {spec: {domain: {devices: {}, resources: {requests: {cpu: 0.5, memory: 64Mi}}}}}",
+			`[{"op":"replace","path":"/spec/template/spec/domain/resources/requests/cpu","value":"500m"}]`},
+		{"a fraction of a byte", "template: {spec: {domain: {devices: {}, memory: {guest: 2222222.5}}}}",
+			`[{"op":"replace","path":"/spec/template/spec/domain/memory/guest","value":"2222222500m"}]`},
+		{"in a list, below a name with a slash", "template: {spec: {domain: {devices: {}, resources: {limits: {example.com/~a: 1.5}}}, volumes: [{name: a}, {name: b, emptyDisk: {capacity: 2.5}}]}}",
+			`[{"op":"replace","path":"/spec/template/spec/domain/resources/limits/example.com~1~0a","value":"1500m"},{"op":"replace","path":"/spec/template/spec/volumes/1/emptyDisk/capacity","value":"2500m"}]`},
+	} {
+		raw, vm := rawOf(t, "{"+head+c.spec+"}}").Raw, new(kubevirtv1.VirtualMachine)
+		if err := json.Unmarshal(raw, vm); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		patches, err := repairs(raw, vm)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		slices.SortFunc(patches, func(a, b jsonpatch.Operation) int { return strings.Compare(a.Path, b.Path) })
+		if got, err := json.Marshal(patches); err != nil || string(got) != c.want {
+			t.Errorf("%s: the patch is %s (%v), want %s", c.name, got, err, c.want)
+		}
+	}
+}
+
+// TestUndecodable: an object that can't be decoded is left to its definition, which names all its faults.
+func TestUndecodable(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := kubevirtv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).Build()
+	hooks := Handlers(c, Rules{Settings: fixed(configuration.Default())})
+	for path, kind := range map[string]string{PathMutateMachine: "VirtualMachine", PathMutateInstance: "VirtualMachineInstance", PathProtectInstanceOrigin: "VirtualMachineInstance"} {
+		spec := "domain: {devices: {}, memory: {guest: 4GB}}"
+		if kind == "VirtualMachine" {
+			spec = "template: {spec: {" + spec + "}}"
+		}
+		object := rawOf(t, "{apiVersion: kubevirt.io/v1, kind: "+kind+", metadata: {name: web, namespace: default}, spec: {"+spec+"}}")
+		review, err := json.Marshal(admissionv1.AdmissionReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+			Request:  &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Create, Object: object},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, answer := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(review)), httptest.NewRecorder()
+		request.Header.Set("Content-Type", "application/json")
+		hooks[path].ServeHTTP(answer, request)
+		var said admissionv1.AdmissionReview
+		if err := json.Unmarshal(answer.Body.Bytes(), &said); err != nil || said.Response == nil || !said.Response.Allowed {
+			t.Errorf("%s: the answer is %s (%v), want that it is allowed", path, answer.Body, err)
 		}
 	}
 }

@@ -69,12 +69,12 @@ func Handlers(c client.Client, r Rules) map[string]http.Handler {
 	r.objects = c
 	all := make(map[string]http.Handler)
 	for path, hook := range map[string]*admission.Webhook{
-		PathMutateMachine:    {Handler: machineDefaults{config: r.Settings, objects: c, decoder: admission.NewDecoder(scheme)}},
-		PathMutateInstance:   admission.WithDefaulter(scheme, instanceDefaults{r.Settings}),
+		PathMutateMachine:    {Handler: undecodable{machineDefaults{config: r.Settings, objects: c, decoder: admission.NewDecoder(scheme)}}},
+		PathMutateInstance:   {Handler: undecodable{admission.WithDefaulter(scheme, instanceDefaults{r.Settings}).Handler}},
 		PathValidateMachine:  admission.WithValidator(scheme, machineRules{r}),
 		PathValidateInstance: admission.WithValidator(scheme, instanceRules{r}),
 
-		PathProtectInstanceOrigin: admission.WithDefaulter(scheme, instanceOrigin{r.Settings}),
+		PathProtectInstanceOrigin: {Handler: undecodable{admission.WithDefaulter(scheme, instanceOrigin{r.Settings}).Handler}},
 		PathProtectMachine:        admission.WithValidator(scheme, protectedMachine{r}),
 		PathProtectInstance:       admission.WithValidator(scheme, protectedInstance{r}),
 

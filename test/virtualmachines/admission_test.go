@@ -20,6 +20,7 @@ func (v *installed) testAdmission(t *testing.T) {
 		{"a VM", virtualMachine("refused", unsupported)},
 		{"an instance", "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: refused, namespace: guests}\nspec: " + unsupported},
 		{"a field that does not exist", virtualMachine("refused", "{domain: {devices: {}, memory: {gest: 1Gi}}}")},
+		{"values of wrong types", virtualMachine("refused", `{domain: {cpu: {cores: "2", sockets: true}, devices: {}, memory: {guest: 4GB}}, hostname: 7}`)},
 		{"two run strategies", "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: refused, namespace: guests}\nspec: {running: true, runStrategy: Always, template: {spec: {domain: {devices: {}}}}}"},
 	} {
 		err := v.Apply(v.ctx, c.manifest)
@@ -36,6 +37,11 @@ func (v *installed) testAdmission(t *testing.T) {
 		t.Errorf("admission gave the VM the UUID %q and the finalizers %s", uuid, finalizers)
 	}
 	golden(t, "refused.txt", out.String())
+	for name, spec := range map[string]string{"nothing": "{}", "no devices": "{domain: {}}", "a fraction": "{domain: {resources: {requests: {cpu: 0.5, memory: 64Mi}}}}"} {
+		if err := v.Apply(v.ctx, virtualMachine("warned", spec)); err != nil {
+			t.Errorf("a template with %s is refused: %v", name, err)
+		}
+	}
 	v.remove(t, machine(t, "warned", "", idle))
 	v.testWarnings(t)
 }
