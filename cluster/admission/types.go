@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -51,12 +52,26 @@ func (r Rules) judge(ctx context.Context, vm, old *kubevirtv1.VirtualMachine, re
 		}
 		faults, old = without(faults, before.faults), before.vm
 	}
-	more, warnings := validation.Machine(now.vm, old, request)
+	faults, warnings := awaited(faults)
+	more, others := validation.Machine(now.vm, old, request)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	attribute(more, vm, now.types, request)
-	return append(faults, more...), warnings, nil
+	return append(faults, more...), append(warnings, others...), nil
+}
+
+// awaited has warnings in place of faults for what is not there yet: a folder of manifests is applied in any
+// order, and the controller starts the VM once there is all that it names.
+func awaited(faults field.ErrorList) (rest field.ErrorList, warnings admission.Warnings) {
+	for _, f := range faults {
+		if f.Type == field.ErrorTypeNotFound {
+			warnings = append(warnings, fmt.Sprintf("%s: there is no %s: the VM can't start before there is", f.Field, f.Detail))
+		} else {
+			rest = append(rest, f)
+		}
+	}
+	return rest, warnings
 }
 
 // attribute adds to faults that a VM has of its instancetype or preference which of them it is.

@@ -267,8 +267,8 @@ func TestTypesAreJudged(t *testing.T) {
 	}{
 		{"instancetype: {name: u1.small}", bare, nil, ""},
 		{"instancetype: {name: u2.small}, preference: {name: plan9, kind: VirtualMachinePreference}", "{domain: {devices: {tpm: {}}}}",
-			[]string{"spec.instancetype.name", "spec.preference.name", domain + "devices.tpm"}, "VirtualMachineClusterInstancetype u2.small"},
-		{"instancetype: {name: u1.small, kind: VirtualMachineInstancetype}", bare, []string{"spec.instancetype.name"}, "in namespace default"},
+			[]string{domain + "devices.tpm"}, ""},
+		{"instancetype: {name: u1.small, kind: VirtualMachineInstancetype}", bare, nil, ""},
 		{"instancetype: {name: u1.small, kind: Flavor}", bare, []string{"spec.instancetype.kind"}, "VirtualMachineClusterInstancetype"},
 		{"instancetype: {name: u1.small, revisionName: gone}", bare, []string{"spec.instancetype.revisionName"}, "does not exist"},
 		{"instancetype: {}", bare, []string{"spec.instancetype.name"}, "name or inferFromVolume"},
@@ -296,8 +296,25 @@ func TestTypesAreJudged(t *testing.T) {
 	}
 }
 
-// TestTypesOfUpdates: a VM whose instancetype is gone, or has changed, can still be stopped, and
-// can't be given another one that is not there.
+// TestAwaitedTypes: a VM may be made before what it names, and says so.
+func TestAwaitedTypes(t *testing.T) {
+	w := newWorld(t)
+	vm := new(kubevirtv1.VirtualMachine)
+	const text = "{metadata: {name: a, namespace: default}, spec: {runStrategy: Always, instancetype: {name: later}, preference: {name: plan9, kind: VirtualMachinePreference}, template: {spec: {domain: {devices: {}}}}}}"
+	if err := yaml.UnmarshalStrict([]byte(text), vm); err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := w.validate.ValidateCreate(admission.NewContextWithRequest(t.Context(), admission.Request{}), vm)
+	want := admission.Warnings{
+		"spec.instancetype.name: there is no VirtualMachineClusterInstancetype later: the VM can't start before there is",
+		"spec.preference.name: there is no VirtualMachinePreference plan9, in namespace default: the VM can't start before there is",
+	}
+	if err != nil || !slices.Equal(warnings, want) {
+		t.Errorf("warnings are %q (%v), want %q", warnings, err, want)
+	}
+}
+
+// TestTypesOfUpdates: a VM whose instancetype is gone, or has changed, can still be stopped and changed.
 func TestTypesOfUpdates(t *testing.T) {
 	w := newWorld(t)
 	text := func(strategy, size, more string) string {
@@ -317,7 +334,7 @@ func TestTypesOfUpdates(t *testing.T) {
 	}{
 		{text("Always", "u1.small", ""), nil},
 		{text("Halted", "u1.small", ""), nil},
-		{text("Halted", "u1.gone", ""), []string{"spec.instancetype.name"}},
+		{text("Halted", "u1.gone", ""), nil},
 		{text("Halted", "u1.medium", ""), nil},
 		{text("Halted", "u1.medium", ", memory: {guest: 1Gi}"), []string{"spec.template.spec.domain.memory.guest"}},
 	} {
