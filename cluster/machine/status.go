@@ -124,7 +124,7 @@ func failedStart(f *kubevirtv1.StartFailure, own *kubevirtv1.VirtualMachineInsta
 		times = fmt.Sprintf("the VM's last %d starts failed", f.ConsecutiveFailCount)
 	}
 	if f.RetryAfterTimestamp != nil {
-		times += ", the next one is at " + f.RetryAfterTimestamp.UTC().Format(time.RFC3339)
+		times += ", the next one is at " + f.RetryAfterTimestamp.UTC().Format(time.RFC3339) + " (virtctl restart tries now)"
 	}
 	return times + ": " + why
 }

@@ -119,22 +119,22 @@ func TestFailedStarts(t *testing.T) {
 		}
 	}
 	fails("1", "no kernel")
-	want("failed", "the VM's start failed, the next one is at RETRY: no kernel")
+	want("failed", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	o.instance.DeletionTimestamp = &metav1.Time{Time: noon}
-	want("being deleted", "the VM's start failed, the next one is at RETRY: no kernel")
+	want("being deleted", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	o.instance = nil
-	want("waiting", "the VM's start failed, the next one is at RETRY: no kernel")
+	want("waiting", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	if c := find(o.vm.Status.Conditions, "Ready"); !strings.HasSuffix(c.Message, ": no kernel") {
 		t.Errorf("Ready says %q", c.Message)
 	}
 	o.instance = made(o.vm, kubevirtv1.PhaseScheduling, false)
-	want("tried again", "the VM's start failed, the next one is at RETRY: no kernel")
+	want("tried again", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	fails("2", "no initrd")
-	want("failed again", "the VM's last 2 starts failed, the next one is at RETRY: no initrd")
+	want("failed again", "the VM's last 2 starts failed, the next one is at RETRY (virtctl restart tries now): no initrd")
 	o.instance = made(o.vm, kubevirtv1.PhaseRunning, true)
 	want("runs", "")
 	fails("3", "no kernel")
-	want("failed later", "the VM's start failed, the next one is at RETRY: no kernel")
+	want("failed later", "the VM's start failed, the next one is at RETRY (virtctl restart tries now): no kernel")
 	halted := kubevirtv1.RunStrategyHalted
 	o.vm.Spec.RunStrategy = &halted
 	want("halted", "")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	quantities "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,12 @@ func all(changes ...changed) changed {
 	}
 }
 
+// backingOff: the VM's starts fail, and the next one waits.
+func backingOff(vm *kubevirtv1.VirtualMachine, _ *kubevirtv1.VirtualMachineInstance) {
+	retry := metav1.NewTime(time.Now().Add(5 * time.Minute))
+	vm.Status.StartFailure = &kubevirtv1.StartFailure{ConsecutiveFailCount: 3, LastFailedVMIUID: "vmi", RetryAfterTimestamp: &retry}
+}
+
 // saved: the VM is hibernated.
 func saved(vm *kubevirtv1.VirtualMachine, _ *kubevirtv1.VirtualMachineInstance) {
 	vm.Status.HibernationStatus = &kubevirtv1.HibernationStatus{Phase: kubevirtv1.HibernationCompleted}
@@ -130,6 +137,13 @@ func TestStartStopRestart(t *testing.T) {
 		"start rerun, failed":            {all(strategy(rerun), phase(failed)), "start", `{}`, 409, "RerunOnFailure", "by itself"},
 		"start, queued":                  {all(strategy(manual), off, queued), "start", `{}`, 500, "Manual Start", "already underway"},
 		"start, to be recovered":         {all(strategy(halted), off, vmCondition("ManualRecoveryRequired")), "start", `{}`, 409, "Halted", "by hand"},
+		"start, backing off":             {all(off, backingOff), "start", `{}`, 202, "Always", ""},
+		"start paused, backing off":      {all(off, backingOff), "start", `{"paused":true}`, 409, "Always failed=3 waits", "Always does not support"},
+		"start, backing off, ended":      {all(phase(failed), backingOff), "start", `{}`, 202, "Always failed=3", ""},
+		"restart, backing off":           {all(off, backingOff), "restart", `{}`, 202, "Always", ""},
+		"restart rerun, backing off":     {all(strategy(rerun), off, queued, backingOff), "restart", `{}`, 202, "RerunOnFailure Start", ""},
+		"restart, backing off, ended":    {all(phase(failed), backingOff), "restart", `{}`, 202, "Always failed=3", ""},
+		"restart, failed before":         {backingOff, "restart", `{}`, 202, "Always Stop(vmi) Start 30s", ""},
 		"stop always":                    {nil, "stop", `{}`, 202, "Halted 30s", ""},
 		"stop by running":                {runningField(true), "stop", `{}`, 202, "running=false 30s", ""},
 		"stop once":                      {strategy(once), "stop", `{}`, 202, "Halted 30s", ""},
@@ -210,6 +224,12 @@ func told(w *world, t *testing.T) string {
 			word += "{paused:" + r.Data["paused"] + "}"
 		}
 		words = append(words, word)
+	}
+	if f := vm.Status.StartFailure; f != nil {
+		words = append(words, fmt.Sprintf("failed=%d", f.ConsecutiveFailCount))
+		if f.RetryAfterTimestamp != nil {
+			words = append(words, "waits")
+		}
 	}
 	var vmis kubevirtv1.VirtualMachineInstanceList
 	must(t, w.List(t.Context(), &vmis))

@@ -75,6 +75,9 @@ func startChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineIn
 	case vmi != nil && !ended(vmi) && vmi.Status.Phase != "" && vmi.Status.Phase != kubevirtv1.PhaseUnknown:
 		return change{}, conflict(vm.Name, "VM is already running")
 	}
+	if now, waits := startNow(vm, vmi); waits && !paused {
+		return now, nil
+	}
 	start := kubevirtv1.StateChangeRequest{Action: kubevirtv1.StateChangeStart}
 	if paused {
 		start.Data = map[string]string{"paused": "true"}
@@ -140,6 +143,9 @@ func restartChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachine
 	default:
 		return change{}, conflict(vm.Name, "%v does not support manual restart requests", strategy)
 	}
+	if now, waits := startNow(vm, vmi); waits {
+		return now, nil
+	}
 	switch {
 	case vmi == nil:
 		return change{}, conflict(vm.Name, "VM is not running: start it")
@@ -153,6 +159,19 @@ func restartChange(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachine
 		to.grace = new(int64(1))
 	}
 	return to, err
+}
+
+// startNow has a VM that waits for its next start, because others have failed, start now.
+func startNow(vm *kubevirtv1.VirtualMachine, vmi *kubevirtv1.VirtualMachineInstance) (_ change, waits bool) {
+	f := vm.Status.StartFailure
+	switch {
+	case f == nil || f.RetryAfterTimestamp == nil || vmi != nil && !ended(vmi):
+		return change{}, false
+	case vmi == nil:
+		return change{status: map[string]any{"startFailure": nil}}, true
+	}
+	// What has failed is there yet: it is not to be counted once more.
+	return change{status: map[string]any{"startFailure": map[string]any{"lastFailedVMIUID": vmi.UID, "retryAfterTimestamp": nil}}}, true
 }
 
 // enqueue has the controller carry requests out. There may be none before.
