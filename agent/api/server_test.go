@@ -227,14 +227,27 @@ func apiConsole(t *testing.T, c nodev1.NodeServiceClient) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if m, err := console.Recv(); err != nil || string(m.GetData()) != vmtest.Backlog {
+		t.Errorf("the console begins with %q, %v, want what was printed before", m.GetData(), err)
+	}
 	if m, err := console.Recv(); err != nil || string(m.GetData()) != "hello" {
 		t.Errorf("the console echoed %q, %v", m.GetData(), err)
+	}
+	live, err := c.AttachConsole(t.Context())
+	if err == nil {
+		err = live.Send(&nodev1.AttachConsoleRequest{Name: "web", Data: []byte("hello"), SkipBacklog: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := live.Recv(); err != nil || string(m.GetData()) != "hello" {
+		t.Errorf("the console without what was printed before begins with %q, %v", m.GetData(), err)
 	}
 	takeOver := func() grpc.BidiStreamingClient[nodev1.AttachConsoleRequest, nodev1.AttachConsoleResponse] {
 		t.Helper()
 		stream, err := c.AttachConsole(t.Context())
 		if err == nil {
-			err = stream.Send(&nodev1.AttachConsoleRequest{Name: "web", Sharing: nodev1.Sharing_SHARING_TAKE_OVER})
+			err = stream.Send(&nodev1.AttachConsoleRequest{Name: "web", Sharing: nodev1.Sharing_SHARING_TAKE_OVER, SkipBacklog: true})
 		}
 		if err == nil {
 			_, err = stream.Header() // it is attached, though nothing is printed

@@ -91,7 +91,11 @@ func (s *NodeService) AttachConsole(stream grpc.BidiStreamingServer[nodev1.Attac
 	if err != nil {
 		return err
 	}
-	conn, err := s.VMs.Console(stream.Context(), first.GetName(), consoleBacklog)
+	backlog := consoleBacklog
+	if first.GetSkipBacklog() {
+		backlog = 0
+	}
+	conn, err := s.VMs.Console(stream.Context(), first.GetName(), backlog)
 	if err != nil {
 		return err
 	}

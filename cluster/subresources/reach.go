@@ -48,7 +48,7 @@ func (s *Server) console(c *call) error {
 				close:   stream.CloseSend,
 			}
 			accepted := func() error { return awaitHeader(stream, up) }
-			return up, accepted, stream.Send(&nodev1.AttachConsoleRequest{Name: g.name, Sharing: nodev1.Sharing_SHARING_TAKE_OVER})
+			return up, accepted, stream.Send(&nodev1.AttachConsoleRequest{Name: g.name, Sharing: nodev1.Sharing_SHARING_TAKE_OVER, SkipBacklog: true})
 		})
 	})
 }

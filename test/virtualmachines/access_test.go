@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	kubevirtv1 "github.com/vmlet/vmlet/api/kubevirt/v1"
+	"github.com/vmlet/vmlet/contract"
 	"github.com/vmlet/vmlet/test/suites"
 )
 
@@ -167,13 +168,15 @@ func (v *visitor) console(t *testing.T) *websocket.Conn {
 	}
 }
 
-// types something, and wants an answer.
-func (v *visitor) types(t *testing.T, conn *websocket.Conn, text, want string) {
+// types something, and wants an answer. It returns all that was read.
+func (v *visitor) types(t *testing.T, conn *websocket.Conn, text, want string) (got string) {
 	t.Helper()
 	must(t, conn.WriteMessage(websocket.BinaryMessage, []byte(text+"\n")))
-	if got, err := v.read(t, conn, want); err != nil {
+	got, err := v.read(t, conn, want)
+	if err != nil {
 		t.Fatalf("typed %q, read %q, %v, want %q", text, got, err, want)
 	}
+	return got
 }
 
 // testAccess: all that virtctl does with a guest, through the API server.
@@ -181,9 +184,9 @@ func (v *installed) testAccess(t *testing.T) {
 	admin := v.visitor(t, "")
 	must(t, v.Apply(v.ctx, reached))
 	console := admin.console(t)
-	if got, err := admin.read(t, console, "user-data is done"); err != nil {
-		t.Fatalf("the console has %q, %v", got, err)
-	}
+	v.eventually(t, func() bool {
+		return strings.Contains(v.kubectl(t, "logs", "-n", guests, "-l", contract.LabelInstanceName+"=reached", "--tail=-1"), "user-data is done")
+	}, func() string { return "the guest's user data is not done" })
 	admin.types(t, console, "echo typed-$((40+2))", "typed-42")
 	v.phase(t, "reached", kubevirtv1.PhaseRunning)
 	admin.testForwarding(t)
@@ -193,7 +196,10 @@ func (v *installed) testAccess(t *testing.T) {
 	if _, err := admin.read(t, console, ""); !websocket.IsCloseError(err, websocket.CloseAbnormalClosure) {
 		t.Errorf("a console that another client took over ended with %v, want code 1006", err)
 	}
-	admin.types(t, another, "echo again-$((40+2))", "again-42")
+	// It begins with what is printed now: a program that waits for a prompt must not find an old one.
+	if before := admin.types(t, another, "echo again-$((40+2))", "again-42"); strings.Contains(before, "typed-42") {
+		t.Errorf("the console begins with what was printed before: %q", before)
+	}
 	admin.testReplaced(t, another)
 	admin.testLives(t)
 	v.remove(t, machine(t, "reached", "", idle))

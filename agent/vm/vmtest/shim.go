@@ -304,10 +304,17 @@ func (c *Shim) Dial(ctx context.Context, d shim.DialTo) (net.Conn, error) {
 	return near, err
 }
 
-func (c *Shim) Console(context.Context, int) (net.Conn, error) {
+// Backlog is what a guest has printed before anybody reads its console.
+const Backlog = "login: "
+
+// Console echoes.
+func (c *Shim) Console(_ context.Context, backlog int) (net.Conn, error) {
 	near, far := net.Pipe()
-	go func() { // echoes
+	go func() {
 		defer far.Close()
+		if backlog > 0 { // a pipe has no empty writes
+			_, _ = far.Write([]byte(Backlog[:min(backlog, len(Backlog))]))
+		}
 		buf := make([]byte, 64)
 		for {
 			n, err := far.Read(buf)

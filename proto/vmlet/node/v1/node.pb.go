@@ -3452,7 +3452,9 @@ type AttachConsoleRequest struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Data  []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// In the first message.
-	Sharing       Sharing `protobuf:"varint,3,opt,name=sharing,proto3,enum=vmlet.node.v1.Sharing" json:"sharing,omitempty"`
+	Sharing Sharing `protobuf:"varint,3,opt,name=sharing,proto3,enum=vmlet.node.v1.Sharing" json:"sharing,omitempty"`
+	// In the first message: only what is printed from now on; else what was printed last comes first, up to 8 KiB.
+	SkipBacklog   bool `protobuf:"varint,4,opt,name=skip_backlog,json=skipBacklog,proto3" json:"skip_backlog,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3506,6 +3508,13 @@ func (x *AttachConsoleRequest) GetSharing() Sharing {
 		return x.Sharing
 	}
 	return Sharing_SHARING_UNSPECIFIED
+}
+
+func (x *AttachConsoleRequest) GetSkipBacklog() bool {
+	if x != nil {
+		return x.SkipBacklog
+	}
+	return false
 }
 
 type AttachConsoleResponse struct {
@@ -5205,11 +5214,12 @@ const file_vmlet_node_v1_node_proto_rawDesc = "" +
 	"\fnew_identity\x18\x06 \x01(\bR\vnewIdentity\"w\n" +
 	"\x11RestoreVMResponse\x123\n" +
 	"\bprogress\x18\x01 \x01(\v2\x17.vmlet.node.v1.ProgressR\bprogress\x12-\n" +
-	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"p\n" +
+	"\x02vm\x18\x02 \x01(\v2\x1d.vmlet.node.v1.VirtualMachineR\x02vm\"\x93\x01\n" +
 	"\x14AttachConsoleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x120\n" +
-	"\asharing\x18\x03 \x01(\x0e2\x16.vmlet.node.v1.SharingR\asharing\"+\n" +
+	"\asharing\x18\x03 \x01(\x0e2\x16.vmlet.node.v1.SharingR\asharing\x12!\n" +
+	"\fskip_backlog\x18\x04 \x01(\bR\vskipBacklog\"+\n" +
 	"\x15AttachConsoleResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"j\n" +
 	"\x10DialGuestRequest\x12\x12\n" +
